@@ -1,0 +1,52 @@
+# `make demo` and `make test` are all that a newcomer needs; each sets up its own environment.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export PYTHONPATH := client:proxy:runtime:.
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+.PHONY: demo test check format lint types contracts guard bench-serve clean
+
+demo: $(VENV)/.installed ## Serve a real image classifier, send it 200 pictures, print the figures
+	$(BIN)/python -m examples.demo
+
+test: check ## Everything that must pass before a change lands
+	$(BIN)/python -m pytest
+
+check: lint types contracts guard ## Format, lint, strict types, import contracts
+
+lint: $(VENV)/.installed
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/codespell
+
+types: $(VENV)/.installed
+	$(BIN)/mypy
+
+contracts: $(VENV)/.installed
+	$(BIN)/lint-imports
+
+# A folder named operator that holds an __init__.py would shadow the standard library's module.
+guard:
+	@! git ls-files --cached --others --exclude-standard | grep -E '(^|/)operator/__init__\.py$$' \
+	  || { echo 'operator/__init__.py shadows the standard library: remove it'; exit 1; }
+
+format: $(VENV)/.installed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench-serve: $(VENV)/.installed ## Requests per second and latency beside the model's own ceiling
+	$(BIN)/python -m benchmarks.serve
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo 'Shoal needs Python 3.11 or newer; set PYTHON=... to choose one'; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
+	  || { echo 'this Python has no venv module: apt-get install python3-venv, or set PYTHON=...'; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) .venvs .mypy_cache .ruff_cache .pytest_cache .tools
