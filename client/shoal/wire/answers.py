@@ -26,7 +26,7 @@ DEFAULT_RETRY_AFTER_S = 1.0
 
 
 def one_answer(response: Response, signature: Signature) -> Any:
-    """Return one item's outputs without the batch dimension; a single output as the value itself."""
+    """Return one item's outputs without the batch dimension; a single output as its value."""
     if not signature.batches:
         return _simplified(_outputs(response, signature))
     return _simplified({name: rows[0] for name, rows in _rows(response, signature, 1).items()})

@@ -105,7 +105,7 @@ def _only_model() -> Conversation[str]:
 def _persistent(request: Request, options: CallOptions) -> Conversation[Response]:
     """Send a request; send it again while the server is overloaded, within the caller's patience.
 
-    The pauses are the server's own ``Retry-After``; one that would outlast ``timeout_s`` is not begun.
+    The pauses are the server's own ``Retry-After``; none is begun that would outlast ``timeout_s``.
     """
     paused_s = 0.0
     for _ in range(options.retries):
