@@ -164,7 +164,7 @@ class Server:
         self._stop.set()
 
     async def _start_runtime(self) -> Process:
-        # A runtime that was killed leaves its socket behind; nobody else ever listens in this folder.
+        # A runtime that was killed leaves its socket behind; nobody else listens in this folder.
         self._socket.unlink(missing_ok=True)
         return await Process.start(MODULES["runtime"], self._environment, log=self._log)
 
@@ -200,16 +200,16 @@ class Server:
             await asyncio.sleep(POLL_INTERVAL_S)
 
     async def _show_first_requests(self) -> None:
+        url = self._plan.url
+        self._say(f"listening on {url}, metrics on {self._plan.admin_url}/metrics")
         try:
-            async with AsyncClient(self._plan.url, self._plan.name) as client:
-                curl, command = first_requests(self._plan.url, await client.signature())
+            async with AsyncClient(url, self._plan.name) as client:
+                curl, command = first_requests(url, await client.signature())
         except ShoalError as error:
-            self._say(f"listening on {self._plan.url} (no signature: {error})")
-            return
-        self._say(
-            f"listening on {self._plan.url}, metrics on {self._plan.admin_url}/metrics\n"
-            f"try it:\n  {curl}\n  {command}\nCtrl-C stops"
-        )
+            self._say(f"no example of a request: {error}")
+        else:
+            self._say(f"try it:\n  {curl}\n  {command}")
+        self._say("Ctrl-C stops")
 
 
 def _reason(answer: httpx.Response) -> str:

@@ -1,0 +1,43 @@
+"""Stands for ``python -m shoal_proxy``: a real server that writes down what happens to it."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+from threading import Event, Thread
+
+from tests.client.fake_server import Answer, Call, FakeServer, json_answer, v2
+
+events = Path(os.environ["FAKE_EVENTS"])
+stop = Event()
+
+
+def write(event: str) -> None:
+    with events.open("a") as file:
+        file.write(f"proxy {event}\n")
+
+
+def address(variable: str) -> tuple[str, int]:
+    host, _, port = os.environ[variable].rpartition(":")
+    return host, int(port)
+
+
+def readiness(call: Call) -> Answer:
+    *_, life = events.read_text().split("runtime started")
+    ready = call.path == "/readyz" and "runtime ready" in life
+    return json_answer({"ready": ready, "reason": "the model is loading"}, 200 if ready else 503)
+
+
+write(f"started {os.getpid()}")
+if os.environ.get("FAKE_PROXY") == "refuses":
+    sys.exit("SHOAL_QUEUE_MAX_ROWS must be at least the max batch size 32, not 1")
+if os.environ.get("FAKE_PROXY") == "hangs":
+    signal.signal(signal.SIGTERM, lambda *_: write("ignored SIGTERM"))
+else:
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+for variable, handler in (("SHOAL_PROXY_LISTEN", v2()), ("SHOAL_PROXY_ADMIN_LISTEN", readiness)):
+    server = FakeServer(handler, address(variable))
+    Thread(target=server.http.serve_forever, daemon=True).start()
+while not stop.wait(0.05):
+    pass
+write("stopped")
