@@ -129,7 +129,7 @@ def _lower(headers: Any) -> dict[str, str]:
 
 
 class FakeServer:
-    """Answers with ``handler`` and keeps what was asked; None from the handler cuts the connection."""
+    """Answers with ``handler``, keeps what was asked; for None it cuts the connection."""
 
     def __init__(self, handler: Handler, address: tuple[str, int] = ("127.0.0.1", 0)) -> None:
         self.handler = handler
