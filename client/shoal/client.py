@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from types import TracebackType
@@ -11,6 +11,7 @@ from typing import Any, Self, TypeVar
 import httpx
 
 from shoal.errors import ConnectionFailed, DeadlineExceeded, ServerFailed
+from shoal.wire.items import Items
 from shoal.wire.messages import Request, Response
 from shoal.wire.session import CallOptions, Conversation, Pause, Session
 from shoal.wire.signature import Signature
@@ -82,7 +83,7 @@ class Client:
 
     def predict_batch(
         self,
-        items: Sequence[Any],
+        items: Items,
         *,
         timeout_s: float | None = None,
         request_id: str | None = None,
@@ -182,7 +183,7 @@ class AsyncClient:
 
     async def predict_batch(
         self,
-        items: Sequence[Any],
+        items: Items,
         *,
         timeout_s: float | None = None,
         request_id: str | None = None,

@@ -7,7 +7,7 @@ ShoalError
 ├── TooLarge            413: the request is over one of the server's limits
 ├── Overloaded          429, 503 with Retry-After: not executed; come back in ``retry_after_s``
 ├── Unavailable         502, 503: nobody serves behind this address at the moment
-├── DeadlineExceeded    504, or no answer within ``timeout_s``
+├── DeadlineExceeded    408, 504, or no answer within ``timeout_s``
 ├── ServerFailed        any other status, or an answer that breaks the protocol
 └── ConnectionFailed    no connection, or it broke before the answer was whole
 ```

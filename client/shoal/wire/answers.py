@@ -16,6 +16,7 @@ _BY_STATUS: dict[int, type[errors.ShoalError]] = {
     400: errors.InvalidInput,
     404: errors.NotFound,
     405: errors.NotFound,
+    408: errors.DeadlineExceeded,
     413: errors.TooLarge,
     415: errors.InvalidInput,
     502: errors.Unavailable,
@@ -89,7 +90,7 @@ def _failure(response: Response) -> tuple[str, tuple[errors.RowError, ...]]:
             errors.RowError(int(row["row"]), int(row["status"]), str(row["message"]))
             for row in body.get("errors", ())
         )
-    except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError):
+    except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError, OverflowError):
         text = response.body[:200].decode(errors="replace").strip()
         message, rows = text.splitlines()[0] if text else None, ()
     return str(message or f"the server answered {response.status}"), rows

@@ -14,6 +14,8 @@ from shoal.errors import InvalidInput
 from shoal.wire.datatypes import Array, numpy_dtype, object_array
 from shoal.wire.signature import Signature, Tensor
 
+Items = Sequence[Any] | Array
+
 
 def one_item(item: Any, signature: Signature) -> dict[str, Array]:
     """Return a tensor per input for one item, with a batch dimension of 1 if the model batches.
@@ -31,7 +33,7 @@ def one_item(item: Any, signature: Signature) -> dict[str, Array]:
     }
 
 
-def many_items(items: Sequence[Any], signature: Signature) -> dict[str, Array]:
+def many_items(items: Items, signature: Signature) -> dict[str, Array]:
     """Return a tensor per input for several items, stacked along each input's batch dimension.
 
     Raises:

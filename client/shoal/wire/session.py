@@ -5,13 +5,13 @@ or yields a :class:`Pause` to sleep through, and returns the result. A client of
 (blocking, asyncio) only drives it.
 """
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from shoal.errors import NotFound, Overloaded, ServerFailed
 from shoal.wire.answers import json_answer, many_answers, one_answer, raise_for_status
-from shoal.wire.items import many_items, one_item
+from shoal.wire.items import Items, many_items, one_item
 from shoal.wire.messages import Request, Response
 from shoal.wire.requests import infer_request, model_path
 from shoal.wire.signature import Signature, parse_signature
@@ -59,7 +59,7 @@ class Session:
         response = yield from _persistent(request, options)
         return one_answer(response, signature)
 
-    def predict_batch(self, items: Sequence[Any], options: CallOptions) -> Conversation[Any]:
+    def predict_batch(self, items: Items, options: CallOptions) -> Conversation[Any]:
         """Ask for several items in one call."""
         signature = yield from self._known_signature()
         request = infer_request(
