@@ -6,7 +6,7 @@ or yields a :class:`Pause` to sleep through, and returns the result. A client of
 """
 
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from shoal.errors import NotFound, Overloaded, ServerFailed
@@ -73,7 +73,8 @@ class Session:
         model = self._model or (yield from _only_model())
         answer = json_answer((yield from _exchange(Request("GET", model_path(model)))))
         try:
-            signature = parse_signature(answer)
+            # The name that was asked for is the one that the other routes know.
+            signature = replace(parse_signature(answer), name=model)
         except ValueError as error:
             raise ServerFailed(str(error), status=200) from error
         self._model, self._signature = model, signature

@@ -24,6 +24,7 @@ class Drive:
         self.answers = {"/v1/models": {"models": ["adder"]}, "/v2/models/adder": METADATA} | answers
         self.steps: list[Request | Pause] = []
         self.overloads = 0
+        self.failure: Response | None = None
 
     def __call__(self, conversation: Conversation[Any]) -> Any:
         answer: Response | None = None
@@ -42,6 +43,8 @@ class Drive:
         return Response(404 if value is None else 200, {}, orjson.dumps(value))
 
     def infer(self) -> Response:
+        if self.failure:
+            return self.failure
         if self.overloads:
             self.overloads -= 1
             return Response(503, {"retry-after": "3"}, b'{"error": "queue is full"}')
@@ -129,7 +132,7 @@ def test_retries_end(options: CallOptions, attempts: int) -> None:
 
 def test_other_errors_are_not_retried() -> None:
     drive = Drive()
-    drive.infer = lambda: Response(500, {}, b'{"error": "boom"}')  # type: ignore[method-assign]
+    drive.failure = Response(500, {}, b'{"error": "boom"}')
 
     with pytest.raises(errors.ServerFailed, match="boom"):
         drive(Session("adder").predict([1], CallOptions(timeout_s=10, retries=5)))
@@ -165,7 +168,9 @@ def test_metadata_that_break_the_protocol_are_the_servers_failure() -> None:
 
 @pytest.mark.parametrize(("status", "ready"), [(200, True), (503, False), (404, False)])
 def test_ready_is_whether_the_server_says_so(status: int, ready: bool) -> None:
-    drive = Drive()
-    drive.answer = lambda _request: Response(status, {}, b"")  # type: ignore[method-assign]
+    conversation = Session(None).ready()
 
-    assert drive(Session(None).ready()) is ready
+    assert next(conversation) == Request("GET", "/v2/health/ready")
+    with pytest.raises(StopIteration) as end:
+        conversation.send(Response(status, {}, b""))
+    assert end.value.value is ready
