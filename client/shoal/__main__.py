@@ -83,9 +83,9 @@ def _parser() -> argparse.ArgumentParser:
 def _fill_serve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", metavar="PATH", type=Path, help="manifest, directory or file")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
-    parser.add_argument("--port", type=int, default=8080, help="%(default)s; 0 takes a free one")
+    parser.add_argument("--port", type=_port, default=8080, help="%(default)s; 0 takes a free one")
     parser.add_argument(
-        "--admin-port", type=int, help="/readyz and /metrics; 9090 if free, else any free one"
+        "--admin-port", type=_port, help="/readyz and /metrics; 9090 if free, else any free one"
     )
     parser.add_argument(
         "--set", action="append", default=[], metavar="FIELD=VALUE", help="set a field; repeatable"
@@ -113,6 +113,13 @@ def _fill_server(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("url", metavar="URL", help="the server: http://127.0.0.1:8080")
     parser.add_argument("--model", help="the model's name, if the server does not list exactly one")
     parser.add_argument("--timeout", type=_seconds, default=30.0, help="seconds (%(default)s)")
+
+
+def _port(text: str) -> int:
+    value = int(text)
+    if not 0 <= value <= 65535:
+        raise argparse.ArgumentTypeError(f"must be 0 to 65535, not {text}")
+    return value
 
 
 def _seconds(text: str) -> float:

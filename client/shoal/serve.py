@@ -94,8 +94,6 @@ def find_port(host: str, port: int, *, option: str) -> int:
                 f" with {option}"
             ) from error
         raise FieldError(f"cannot listen on port {port} of {host}: {error}") from error
-    except OverflowError as error:
-        raise FieldError(f"{option} must be 0 to 65535, not {port}") from error
 
 
 def _try_port(host: str, port: int) -> int:

@@ -50,7 +50,17 @@ def test_a_large_item_is_made_by_a_program() -> None:
     assert shoal.endswith("item.npy")
 
 
-def test_bytes_of_no_declared_type_are_sent_as_octets() -> None:
-    curl, _ = first_requests(URL, signature((Tensor("blob", "BYTES", (-1,)),)))
+def test_bytes_of_no_declared_type_are_shown_as_text() -> None:
+    curl, shoal = first_requests(URL, signature((Tensor("blob", "BYTES", (-1,)),)))
 
-    assert shlex.split(curl)
+    assert '-d \'{"instances":["a small fish among many"]}\'' in curl
+    assert "--text 'a small fish among many'" in shoal
+
+
+def test_a_large_item_of_several_inputs_is_made_by_name() -> None:
+    large = signature((Tensor("a", "FP32", (-1, 99)), Tensor("b", "FP32", (-1, 2))))
+
+    curl, shoal = first_requests(URL, large)
+
+    assert "{'a': numpy.zeros((99,)).tolist(), 'b': numpy.zeros((2,)).tolist()}" in curl
+    assert shoal.endswith("item.npz")
