@@ -107,6 +107,8 @@ def _headline(signature: Signature) -> str:
 
 
 def _shape(shape: tuple[int, ...]) -> str:
+    if not shape:
+        return "scalar"
     return "[" + ", ".join("any" if length < 0 else str(length) for length in shape) + "]"
 
 

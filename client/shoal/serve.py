@@ -151,8 +151,10 @@ class Server:
         await self._runtime.stop()
         if self._killed:
             return KILLED
+        if deaths:
+            return 1
         self._say("stopped")
-        return 1 if deaths else 0
+        return 0
 
     def _on_signal(self) -> None:
         if self._stop.is_set():

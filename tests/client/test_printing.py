@@ -79,7 +79,7 @@ def test_a_signature_is_a_table() -> None:
         "cat; version 1; batches of up to 32; fast sizes 1, 2\n"
         "\n"
         "        name   type   one row   notes\n"
-        "input   image  BYTES  []        image/jpeg\n"
+        "input   image  BYTES  scalar    image/jpeg\n"
         "output  mask   FP32   [any, 5]  optional"
     )
 

@@ -42,6 +42,7 @@ class Served:
             "PYTHONPATH": os.pathsep.join(paths),
             "PYTHONUNBUFFERED": "1",
             "FAKE_EVENTS": str(self.events_file),
+            "TMPDIR": str(self.model.parent),
             **environment,
         }
 

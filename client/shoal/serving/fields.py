@@ -4,6 +4,7 @@ The table is the right column of ``docs/contracts.md`` section 3. Only types are
 ranges belong to the processes, which name key, range and value themselves.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -139,10 +140,13 @@ def to_environment(values: Values) -> dict[str, str]:
 
 def with_field_names(sentence: str) -> str:
     """Return a process's sentence with the field that stands behind each variable it names."""
-    for field in sorted(FIELDS, key=lambda each: -len(each.variable)):
-        if field.variable in sentence:
-            return sentence.replace(field.variable, f"{field.name} ({field.variable})", 1)
-    return sentence
+    names = {field.variable: field.name for field in FIELDS}
+
+    def named(match: re.Match[str]) -> str:
+        variable = match.group()
+        return f"{names[variable]} ({variable})" if variable in names else variable
+
+    return re.sub(r"SHOAL_[A-Z_]+", named, sentence)
 
 
 def _text(value: Any) -> str:

@@ -1,5 +1,6 @@
 """What the death of a process means: start it again after a while, or give up and say why."""
 
+import re
 import signal
 from dataclasses import dataclass, replace
 
@@ -12,6 +13,9 @@ HEALTHY_S = 60.0
 
 CANNOT_LOAD = 3
 DEVICE_LOST = 4
+
+# What a log or a command puts before the sentence: time and level, or the program's name.
+LOG_PREFIX = re.compile(r"^(?:[\d:T.,Z -]+ (?:INFO|WARNING|ERROR|CRITICAL) +|shoal[-_]\w+: )")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +71,20 @@ def obituary(death: Death) -> str:
     """Return a sentence that says how the process ended, with its last line when it left one."""
     if death.role == "runtime" and death.returncode == CANNOT_LOAD:
         how = "the model cannot be loaded"
+    elif death.returncode > 0 and is_final(death):
+        how = f"the {death.role} cannot start"
     elif death.returncode < 0:
         how = f"the {death.role} was killed by {_signal_name(-death.returncode)}"
     else:
         how = f"the {death.role} exited with status {death.returncode}"
-    return f"{how}: {_explained(death.last_line)}" if death.last_line else how
+    why = LOG_PREFIX.sub("", death.last_line).removeprefix(f"{how}: ")
+    return f"{how}: {_explained(why)}" if why else how
 
 
-def _explained(last_line: str) -> str:
-    if "No module named" in last_line:
-        return f'{last_line} (try: pip install "shoal[serve]")'
-    return with_field_names(last_line)
+def _explained(why: str) -> str:
+    if "No module named" in why:
+        return f'{why} (try: pip install "shoal[serve]")'
+    return with_field_names(why)
 
 
 def _signal_name(number: int) -> str:

@@ -122,4 +122,7 @@ def test_a_processes_sentence_gets_the_fields_name() -> None:
     assert with_field_names(sentence) == (
         "queue.maxItems (SHOAL_QUEUE_MAX_ROWS) must be at least 32, not 1"
     )
+    assert with_field_names("SHOAL_UNKNOWN, SHOAL_MODEL_URI") == (
+        "SHOAL_UNKNOWN, model.uri (SHOAL_MODEL_URI)"
+    )
     assert with_field_names("out of memory") == "out of memory"

@@ -54,16 +54,29 @@ def test_a_death_is_final_when_another_start_would_only_repeat_it(
     ("ended", "sentence"),
     [
         (death("runtime", 3, last_line="no such file"), "the model cannot be loaded: no such file"),
+        (
+            death(
+                "runtime",
+                3,
+                last_line="2026-11-21T03:44:01.703Z ERROR the model cannot be loaded: x",
+            ),
+            "the model cannot be loaded: x",
+        ),
+        (
+            death("proxy", 1, last_line="2026-11-21 03:44:01,703 ERROR lost", served=True),
+            "the proxy exited with status 1: lost",
+        ),
         (death("runtime", -9), "the runtime was killed by SIGKILL"),
         (death("runtime", -99), "the runtime was killed by signal 99"),
         (
             death("proxy", 1, last_line="No module named 'uvicorn'"),
-            "the proxy exited with status 1: No module named 'uvicorn'"
-            ' (try: pip install "shoal[serve]")',
+            "the proxy cannot start: No module named 'uvicorn' (try: pip install \"shoal[serve]\")",
         ),
         (
-            death("proxy", 2, last_line="SHOAL_QUEUE_MAX_BYTES must be 1024 to 10, not 0"),
-            "the proxy exited with status 2:"
+            death(
+                "proxy", 2, last_line="shoal-proxy: SHOAL_QUEUE_MAX_BYTES must be 1024 to 10, not 0"
+            ),
+            "the proxy cannot start:"
             " queue.maxBytes (SHOAL_QUEUE_MAX_BYTES) must be 1024 to 10, not 0",
         ),
     ],
