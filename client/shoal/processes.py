@@ -52,8 +52,12 @@ class Process:
         return lines[-1].strip() if lines else ""
 
     async def wait(self) -> int:
-        """Wait until the process ended; return its exit status, or minus the signal's number."""
+        """Wait until the process ended; return its exit status, or minus the signal's number.
+
+        What the process had started and left behind is ended too: it may hold the device's memory.
+        """
         returncode = await self._child.wait()
+        self.kill()
         await asyncio.wait({self._reader}, timeout=LAST_WORDS_S)
         self._reader.cancel()
         return returncode
@@ -73,8 +77,10 @@ class Process:
         while chunk := await self._child.stdout.read(65536):
             self._tail = (self._tail + chunk)[-TAIL_BYTES:]
             if log is not None:
-                log.write(chunk)
-                log.flush()
+                # Nobody may read our log any more; the process's pipe must be emptied all the same.
+                with suppress(OSError):
+                    log.write(chunk)
+                    log.flush()
 
 
 class Keeper:

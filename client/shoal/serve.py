@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -136,6 +137,9 @@ class Server:
         others = [asyncio.create_task(each) for each in (self._stop.wait(), self._announce())]
         await asyncio.wait((*keepers, *others), return_when=asyncio.FIRST_COMPLETED)
         deaths = [keeper.result() for keeper in keepers if keeper.done()]
+        for other in others:
+            if other.done():
+                other.result()
         for task in (*keepers, *others):
             task.cancel()
         await asyncio.gather(*keepers, *others, return_exceptions=True)
@@ -203,7 +207,9 @@ class Server:
         url = self._plan.url
         self._say(f"listening on {url}, metrics on {self._plan.admin_url}/metrics")
         try:
-            async with AsyncClient(url, self._plan.name) as client:
+            # A transport of our own: no HTTP proxy of the environment stands before this machine.
+            transport = httpx.AsyncHTTPTransport()
+            async with AsyncClient(url, self._plan.name, transport=transport) as client:
                 curl, command = first_requests(url, await client.signature())
         except ShoalError as error:
             self._say(f"no example of a request: {error}")
@@ -238,7 +244,9 @@ def _short_folder() -> str:
 
 
 def _say(line: str) -> None:
-    print(line, flush=True)
+    # Whoever read our output may have gone (`shoal serve | head`): no reason to stop serving.
+    with suppress(OSError):
+        print(line, flush=True)
 
 
 def _silence(_line: str) -> None:
