@@ -108,7 +108,8 @@ class Client:
 
     def signature(self) -> Signature:
         """Return what the model takes and gives, as the server tells it now."""
-        return self._run(self._session.signature(), self._options().timeout_s)
+        options = self._options()
+        return self._run(self._session.signature(options), options.timeout_s)
 
     def ready(self) -> bool:
         """Say whether the server can answer predictions; False also when nobody listens."""
@@ -195,7 +196,8 @@ class AsyncClient:
 
     async def signature(self) -> Signature:
         """Return what the model takes and gives, as the server tells it now."""
-        return await self._run(self._session.signature(), self._options().timeout_s)
+        options = self._options()
+        return await self._run(self._session.signature(options), options.timeout_s)
 
     async def ready(self) -> bool:
         """Say whether the server can answer predictions; False also when nobody listens."""

@@ -77,6 +77,8 @@ def obituary(death: Death) -> str:
         how = f"the {death.role} was killed by {_signal_name(-death.returncode)}"
     else:
         how = f"the {death.role} exited with status {death.returncode}"
+    if death.returncode < 0:
+        return how  # Its last line was about something else.
     why = LOG_PREFIX.sub("", death.last_line).removeprefix(f"{how}: ")
     return f"{how}: {_explained(why)}" if why else how
 

@@ -52,7 +52,7 @@ class Session:
 
     def predict(self, item: Any, options: CallOptions) -> Conversation[Any]:
         """Ask for one item."""
-        signature = yield from self._known_signature()
+        signature = self._signature or (yield from self.signature(options))
         request = infer_request(
             signature.name, signature, one_item(item, signature), options.headers()
         )
@@ -61,17 +61,17 @@ class Session:
 
     def predict_batch(self, items: Items, options: CallOptions) -> Conversation[Any]:
         """Ask for several items in one call."""
-        signature = yield from self._known_signature()
+        signature = self._signature or (yield from self.signature(options))
         request = infer_request(
             signature.name, signature, many_items(items, signature), options.headers()
         )
         response = yield from _persistent(request, options)
         return many_answers(response, signature, len(items))
 
-    def signature(self) -> Conversation[Signature]:
+    def signature(self, options: CallOptions) -> Conversation[Signature]:
         """Ask for the model's signature, known or not."""
-        model = self._model or (yield from _only_model())
-        answer = json_answer((yield from _exchange(Request("GET", model_path(model)))))
+        model = self._model or (yield from _only_model(options))
+        answer = json_answer((yield from _persistent(Request("GET", model_path(model)), options)))
         try:
             # The name that was asked for is the one that the other routes know.
             signature = replace(parse_signature(answer), name=model)
@@ -85,12 +85,9 @@ class Session:
         response = yield from _exchange(Request("GET", "/v2/health/ready"))
         return response.status == 200
 
-    def _known_signature(self) -> Conversation[Signature]:
-        return self._signature or (yield from self.signature())
 
-
-def _only_model() -> Conversation[str]:
-    response = yield from _exchange(Request("GET", "/v1/models"))
+def _only_model(options: CallOptions) -> Conversation[str]:
+    response = yield from _persistent(Request("GET", "/v1/models"), options)
     if response.status == 404:
         raise NotFound("the server does not list its models: say which with model=...", status=404)
     answer = json_answer(response)

@@ -66,7 +66,7 @@ def test_a_death_is_final_when_another_start_would_only_repeat_it(
             death("proxy", 1, last_line="2026-11-21 03:44:01,703 ERROR lost", served=True),
             "the proxy exited with status 1: lost",
         ),
-        (death("runtime", -9), "the runtime was killed by SIGKILL"),
+        (death("runtime", -9, last_line="model is ready"), "the runtime was killed by SIGKILL"),
         (death("runtime", -99), "the runtime was killed by signal 99"),
         (
             death("proxy", 1, last_line="No module named 'uvicorn'"),

@@ -23,7 +23,7 @@ class Drive:
     def __init__(self, **answers: Any) -> None:
         self.answers = {"/v1/models": {"models": ["adder"]}, "/v2/models/adder": METADATA} | answers
         self.steps: list[Request | Pause] = []
-        self.overloads = 0
+        self.starting = self.overloads = 0
         self.failure: Response | None = None
 
     def __call__(self, conversation: Conversation[Any]) -> Any:
@@ -39,6 +39,9 @@ class Drive:
     def answer(self, request: Request) -> Response:
         if request.path.endswith("/infer"):
             return self.infer()
+        if self.starting:
+            self.starting -= 1
+            return Response(503, {"retry-after": "1"}, b'{"error": "the model is not ready"}')
         value = self.answers.get(request.path)
         return Response(404 if value is None else 200, {}, orjson.dumps(value))
 
@@ -84,8 +87,8 @@ def test_a_named_model_is_not_looked_for_and_its_name_is_quoted() -> None:
 def test_asking_for_the_signature_asks_the_server_each_time() -> None:
     drive, session = Drive(), Session("adder")
 
-    drive(session.signature())
-    drive(session.signature())
+    drive(session.signature(OPTIONS))
+    drive(session.signature(OPTIONS))
 
     assert drive.trace == ["GET /v2/models/adder"] * 2
 
@@ -110,6 +113,15 @@ def test_an_overloaded_server_is_asked_again_after_the_time_it_names() -> None:
     assert answer.tolist() == [2]
     infer = "POST /v2/models/adder/infer"
     assert drive.trace[1:] == [infer, "pause 3", infer, "pause 3", infer]
+
+
+def test_the_signature_too_is_asked_for_again() -> None:
+    drive = Drive()
+    drive.starting = 1
+
+    drive(Session("adder").predict([1], CallOptions(timeout_s=10, retries=1)))
+
+    assert drive.trace[:3] == ["GET /v2/models/adder", "pause 1", "GET /v2/models/adder"]
 
 
 @pytest.mark.parametrize(
@@ -163,7 +175,7 @@ def test_without_exactly_one_model_the_caller_must_name_it(
 
 def test_metadata_that_break_the_protocol_are_the_servers_failure() -> None:
     with pytest.raises(errors.ServerFailed, match="breaks the V2 protocol"):
-        Drive(**{"/v2/models/adder": {"name": "adder"}})(Session("adder").signature())
+        Drive(**{"/v2/models/adder": {"name": "adder"}})(Session("adder").signature(OPTIONS))
 
 
 @pytest.mark.parametrize(("status", "ready"), [(200, True), (503, False), (404, False)])
