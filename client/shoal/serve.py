@@ -9,7 +9,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -244,9 +243,11 @@ def _short_folder() -> str:
 
 
 def _say(line: str) -> None:
-    # Whoever read our output may have gone (`shoal serve | head`): no reason to stop serving.
-    with suppress(OSError):
+    try:
         print(line, flush=True)
+    except OSError:
+        # Whoever read our output has gone (`shoal serve | head`): no reason to stop serving.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _silence(_line: str) -> None:

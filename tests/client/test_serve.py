@@ -5,6 +5,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -61,6 +62,13 @@ class Served:
 
     def events(self) -> list[str]:
         return self.events_file.read_text().splitlines()
+
+    def wait_for_event(self, event: str) -> None:
+        """Look for an event until it is written down; the files tell nobody that they changed."""
+        deadline_s = time.monotonic() + PATIENCE_S
+        while not self.events_file.exists() or event not in self.events():
+            assert time.monotonic() < deadline_s, f"{event} never came"
+            select.select([], [], [], 0.02)
 
     def pids(self) -> list[int]:
         return [int(event.split()[2]) for event in self.events() if " started " in event]
@@ -134,6 +142,19 @@ def test_a_signal_stops_the_proxy_and_then_the_runtime(
     assert served.events()[-2:] == ["proxy stopped", "runtime stopped"]
 
 
+def test_a_reader_of_the_output_that_leaves_stops_nothing(start: Start) -> None:
+    served = start(FAKE_RUNTIME="loses its device once")
+    served.read_until("serving adder")
+    assert served.process.stdout is not None
+    served.process.stdout.close()
+    served.wait_for_event("runtime ready")
+
+    served.process.send_signal(signal.SIGTERM)
+
+    assert served.process.wait(PATIENCE_S) == 0
+    assert served.events()[-1] == "runtime stopped"
+
+
 def test_a_second_signal_kills(start: Start) -> None:
     served = start(FAKE_PROXY="hangs")
     served.read_until("Ctrl-C stops")
@@ -204,8 +225,7 @@ def test_a_runtime_that_loses_its_device_while_it_loads_is_started_again(start: 
 
 def test_quiet_prints_nothing_while_all_is_well(start: Start) -> None:
     served = start("--quiet")
-    while "runtime ready" not in (served.events() if served.events_file.exists() else []):
-        select.select([], [], [], 0.02)
+    served.wait_for_event("runtime ready")
     served.process.send_signal(signal.SIGINT)
 
     assert served.rest() == ""

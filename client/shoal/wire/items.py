@@ -42,6 +42,9 @@ def many_items(items: Items, signature: Signature) -> dict[str, Array]:
     """
     if not signature.batches:
         raise InvalidInput(f"model {signature.name} takes no batches: call predict for each item")
+    if isinstance(items, str | bytes | Mapping) or not hasattr(items, "__len__"):
+        kind = type(items).__name__
+        raise InvalidInput(f"predict_batch takes a list or array of items, not a {kind}")
     if not len(items):
         raise InvalidInput("there are no items: predict_batch takes at least one")
     rows = [_by_name(item, signature) for item in items]

@@ -130,6 +130,9 @@ def test_an_item_that_does_not_fit_is_refused_in_the_callers_words(
     ("items", "signature", "message"),
     [
         pytest.param([], ADDER, "no items", id="none"),
+        pytest.param("text", TEXTS, "takes a list or array of items, not a str", id="one text"),
+        pytest.param({"x": [[1, 2, 3]]}, ADDER, "not a dict", id="a dict"),
+        pytest.param(iter([[1, 2, 3]]), ADDER, "not a list_iterator", id="an iterator"),
         pytest.param([[1], [1, 2]], ADDER, r"\[1\] and \[2\]", id="different shapes"),
         pytest.param(
             [{"ids": [1], "mask": [1]}, {"ids": [1]}], MASKED, "mask is missing in one", id="mask"
@@ -143,7 +146,7 @@ def test_an_item_that_does_not_fit_is_refused_in_the_callers_words(
     ],
 )
 def test_items_that_make_no_batch_are_refused(
-    items: list[Any], signature: Signature, message: str
+    items: Any, signature: Signature, message: str
 ) -> None:
     with pytest.raises(InvalidInput, match=message):
         many_items(items, signature)
