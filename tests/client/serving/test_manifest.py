@@ -70,7 +70,7 @@ def test_documents_of_other_kinds_are_no_service() -> None:
             r"no field batching.maxBatchsize; did you mean batching.maxBatchSize\?",
             id="a misspelt field",
         ),
-        pytest.param([manifest({"modle": {"uri": "x"}})], "no field modle", id="a misspelt branch"),
+        pytest.param([manifest({"mdl": {"uri": "x"}})], "no field mdl", id="a misspelt branch"),
         pytest.param([manifest({"model": "x"})], "no field model", id="text for a branch"),
         pytest.param(
             [manifest({"batching": {"maxBatchSize": "8"}})],
