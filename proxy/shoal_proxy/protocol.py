@@ -1,0 +1,280 @@
+"""The inference port's HTTP protocol: uvicorn's, with a short way for the infer routes.
+
+uvicorn runs an ASGI application as one task with two or three awaits per request, about 20 us. An infer request needs none of
+that: its body is collected here, decoded when complete, queued, and its reply written when the batch comes back. Every other
+path goes through uvicorn and Starlette unchanged. A caller that disconnects is known at once and leaves the queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from shoal_proxy.batching.pending import Pending
+from shoal_proxy.codecs.base import Call, Reply
+from shoal_proxy.errors import BodyTooLarge, ProxyError, RequestTimeout
+from shoal_proxy.inference import Inference, Route
+from shoal_proxy.settings import Settings
+
+LINGER_S = 2.0
+"""How long an unread body is thrown away after an early refusal, so that the caller reads our answer before a reset."""
+_SMALL_BYTES = 65536
+_ECHOED = (b"x-request-id", b"traceparent")
+_METHODS = frozenset({b"POST", b"PUT"})
+
+
+class _NobodyWaits:
+    """What uvicorn's protocol sets when a connection closes; an infer request awaits nothing."""
+
+    def set(self) -> None:
+        """Do nothing."""
+
+
+class InferCycle:
+    """One infer request on one connection, from its headers until its reply is written."""
+
+    __slots__ = (
+        "_chunks", "_held_bytes", "_pending", "_protocol", "active", "complete", "disconnected", "headers", "keep_alive",
+        "message_event", "response_complete", "route",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        protocol: InferProtocol,
+        route: Route,
+        headers: dict[bytes, bytes],
+        *,
+        keep_alive: bool,
+    ) -> None:
+        self._protocol = protocol
+        self._chunks: list[bytes] = []
+        self._held_bytes = 0
+        self._pending: Pending | None = None
+        self.route = route
+        self.headers = headers
+        self.keep_alive = keep_alive
+        self.active = False
+        """It is this request's turn: earlier ones on the connection have been answered."""
+        self.complete = False
+        """The whole body has arrived."""
+        self.response_complete = False
+        self.disconnected = False
+        self.message_event = _NobodyWaits()
+
+    def activate(self) -> None:
+        """Begin, now that the connection is this request's own."""
+        self.active = True
+        declared = self.headers.get(b"content-length")
+        if declared is not None and not self._admit(int(declared)):
+            return
+        if self.complete:
+            self._submit()
+
+    def add(self, chunk: bytes) -> None:
+        """Take a piece of the body."""
+        if not self.response_complete and (
+            b"content-length" in self.headers or self._admit(len(chunk))
+        ):
+            self._chunks.append(chunk)
+
+    def end_of_body(self) -> None:
+        """Note that the whole body is here."""
+        self.complete = True
+        if self.active and not self.response_complete:
+            self._submit()
+
+    def abandon(self) -> None:
+        """Note that the caller has gone."""
+        self.disconnected = True
+        self._release()
+        if self._pending is not None:
+            self._protocol.inference.cancel(self._pending)
+
+    def refuse(self, error: ProxyError) -> None:
+        """Answer before the body has been read, and read no more of it."""
+        self.keep_alive = False
+        self.reply(self._protocol.inference.refuse(self.route, error))
+
+    def reply(self, reply: Reply) -> None:
+        """Write ``reply``, once; the queue calls this when the request's batch has come back."""
+        self._pending = None
+        self.response_complete = True
+        self._release()
+        self._protocol.write_reply(self, reply)
+
+    def _admit(self, size_bytes: int) -> bool:
+        """Account for body bytes; refuse the request when it, or all requests together, hold too many."""
+        limit = self._protocol.settings.max_body_bytes
+        try:
+            if self._held_bytes + size_bytes > limit:
+                raise BodyTooLarge(f"the body is over the limit of {limit} bytes")
+            self._protocol.inference.hold_body(size_bytes)
+        except ProxyError as error:
+            self.refuse(error)
+            return False
+        self._held_bytes += size_bytes
+        return True
+
+    def _submit(self) -> None:
+        body = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+        self._chunks = []
+        pending = self._protocol.inference.start(self.route, Call(self.headers, body), self.reply)
+        if pending is not None:
+            self._pending = pending
+            self._release()
+
+    def _release(self) -> None:
+        """The body is the queue's to count now, or nobody's."""
+        if self._held_bytes:
+            self._protocol.inference.release_body(self._held_bytes)
+            self._held_bytes = 0
+
+
+class InferProtocol(HttpToolsProtocol):
+    """One caller's connection. ``inference`` and ``settings`` come on top of what uvicorn passes."""
+
+    cycle: Any
+    pipeline: deque[Any]
+
+    def __init__(self, *args: Any, inference: Inference, settings: Settings, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.inference = inference
+        self.settings = settings
+        self._message_open = False
+        self._body_timer: asyncio.TimerHandle | None = None
+
+    def data_received(self, data: bytes) -> None:
+        """Parse, and bound the time that a half-sent request may take (asyncio)."""
+        super().data_received(data)
+        if self._message_open:
+            if self._body_timer is None:
+                self._body_timer = self.loop.call_later(
+                    self.settings.body_timeout_s, self._too_slow
+                )
+        elif self._body_timer is not None:
+            self._body_timer.cancel()
+            self._body_timer = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Take this caller's requests out of the queue (asyncio)."""
+        if self._body_timer is not None:
+            self._body_timer.cancel()
+        for cycle in (self.cycle, *(waiting for waiting, _ in self.pipeline)):
+            if isinstance(cycle, InferCycle) and not cycle.response_complete:
+                cycle.abandon()
+        super().connection_lost(exc)
+
+    def on_message_begin(self) -> None:
+        """Start a request (httptools)."""
+        self._message_open = True
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """Choose the short way for an infer route (httptools)."""
+        route = self.inference.routes.get(self.url) or self.inference.routes.get(
+            self.url.partition(b"?")[0]
+        )
+        if route is None or self.parser.get_method() not in _METHODS:
+            super().on_headers_complete()
+            return
+        keep_alive = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
+        previous = self.cycle
+        self.cycle = cycle = InferCycle(self, route, dict(self.headers), keep_alive=keep_alive)
+        if previous is not None and not previous.response_complete:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((cycle, self.app))
+            return
+        cycle.activate()
+        if self.expect_100_continue and not cycle.response_complete:
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def on_body(self, body: bytes) -> None:
+        """Hand a piece of the body to its request (httptools)."""
+        if isinstance(self.cycle, InferCycle):
+            self.cycle.add(body)
+        else:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Note the end of a request (httptools)."""
+        self._message_open = False
+        if isinstance(self.cycle, InferCycle):
+            self.cycle.end_of_body()
+        else:
+            super().on_message_complete()
+
+    def pause_writing(self) -> None:
+        """A caller that does not read its answers is not read either (asyncio)."""
+        super().pause_writing()
+        self.flow.pause_reading()
+
+    def resume_writing(self) -> None:
+        """Read again (asyncio)."""
+        super().resume_writing()
+        self.flow.resume_reading()
+
+    def write_reply(self, cycle: InferCycle, reply: Reply) -> None:
+        """Write one whole response."""
+        if cycle.disconnected or self.transport.is_closing():
+            return
+        head = self._head(cycle, reply)
+        if sum(map(len, reply.body)) <= _SMALL_BYTES:
+            self.transport.write(b"".join((head, *reply.body)))
+        else:
+            self.transport.writelines([head, *reply.body])
+        if cycle.keep_alive:
+            self.on_response_complete()
+        elif cycle.complete:
+            self.transport.close()
+        else:
+            self._linger()
+
+    def _head(self, cycle: InferCycle, reply: Reply) -> bytes:
+        length = sum(map(len, reply.body))
+        lines = [
+            STATUS_LINE[reply.status],
+            b"content-type: %s\r\ncontent-length: %d\r\n" % (reply.content_type, length),
+        ]
+        lines.extend(b"%s: %s\r\n" % header for header in self.server_state.default_headers)
+        lines.extend(b"%s: %s\r\n" % header for header in reply.headers)
+        lines.extend(
+            b"%s: %s\r\n" % (name, cycle.headers[name]) for name in _ECHOED if name in cycle.headers
+        )
+        if not (cycle.keep_alive and self.inference.keeps_connections):
+            cycle.keep_alive = False
+            lines.append(b"connection: close\r\n")
+        lines.append(b"\r\n")
+        return b"".join(lines)
+
+    def _linger(self) -> None:
+        """Say that no more comes, and drop what the caller still sends until it has seen our answer."""
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self.flow.resume_reading()
+        self.loop.call_later(LINGER_S, self.transport.close)
+
+    def _too_slow(self) -> None:
+        """The request did not arrive whole in time."""
+        self._body_timer = None
+        if (
+            isinstance(self.cycle, InferCycle)
+            and self.cycle.active
+            and not self.cycle.response_complete
+        ):
+            self.cycle.refuse(
+                RequestTimeout(
+                    f"the request did not arrive within {self.settings.body_timeout_s:g} s"
+                )
+            )
+        else:
+            self.transport.close()
+
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        """Start whichever request is next on this connection (uvicorn, for pipelined requests)."""
+        if isinstance(cycle, InferCycle):
+            cycle.activate()
+        else:
+            super()._start_asgi_task(cycle, app)
