@@ -13,9 +13,7 @@ from starlette.routing import Route
 from shoal_proxy.metrics import Metrics
 
 
-def make_admin_app(
-    metrics: Metrics, reason: Callable[[], str], drain: Callable[[], Awaitable[None]]
-) -> Starlette:
+def make_admin_app(metrics: Metrics, reason: Callable[[], str], drain: Callable[[], Awaitable[None]]) -> Starlette:
     """Return the ASGI application of the admin port.
 
     Args:
@@ -28,9 +26,7 @@ def make_admin_app(
 
     async def readyz(request: Request) -> Response:
         why = reason()
-        return JSONResponse(
-            {"ready": False, "reason": why} if why else {"ready": True}, 503 if why else 200
-        )
+        return JSONResponse({"ready": False, "reason": why} if why else {"ready": True}, 503 if why else 200)
 
     async def show_metrics(request: Request) -> Response:
         return Response(metrics.text(), media_type=CONTENT_TYPE_LATEST)

@@ -26,9 +26,7 @@ from shoal_proxy.upstream import RuntimeLink
 class Pages:
     """The handlers; one instance per proxy."""
 
-    def __init__(
-        self, settings: Settings, link: RuntimeLink, dispatcher: Dispatcher, version: str
-    ) -> None:
+    def __init__(self, settings: Settings, link: RuntimeLink, dispatcher: Dispatcher, version: str) -> None:
         self._settings = settings
         self._link = link
         self._dispatcher = dispatcher
@@ -48,10 +46,7 @@ class Pages:
             Route("/v2/health/ready", self.ready),
             *(Route(path, self.metadata) for path in (model, version)),
             *(Route(f"{path}/ready", self.model_ready) for path in (model, version)),
-            *(
-                Route(f"{path}/infer", self.unknown_infer, methods=["POST"])
-                for path in (model, version)
-            ),
+            *(Route(f"{path}/infer", self.unknown_infer, methods=["POST"]) for path in (model, version)),
             *(
                 Route(path, self.unknown_infer, methods=["POST", "PUT"])
                 for path in ("/predictions/{model}", "/predictions/{model}/{version}")
@@ -69,9 +64,7 @@ class Pages:
     async def ping(self, request: Request) -> Response:
         """Answer TorchServe's health check."""
         reason = self.reason()
-        return JSONResponse(
-            {"status": "Unhealthy" if reason else "Healthy"}, 503 if reason else 200
-        )
+        return JSONResponse({"status": "Unhealthy" if reason else "Healthy"}, 503 if reason else 200)
 
     async def live(self, request: Request) -> Response:
         """Answer V2's liveness."""
@@ -90,15 +83,11 @@ class Pages:
         self._check_model(request)
         reason = self.reason()
         document = {"name": self._settings.model_name, "ready": not reason}
-        return JSONResponse(
-            {**document, "reason": reason} if reason else document, 503 if reason else 200
-        )
+        return JSONResponse({**document, "reason": reason} if reason else document, 503 if reason else 200)
 
     async def server(self, request: Request) -> Response:
         """Answer V2's server metadata."""
-        return JSONResponse(
-            {"name": "shoal", "version": self._version, "extensions": ["binary_tensor_data"]}
-        )
+        return JSONResponse({"name": "shoal", "version": self._version, "extensions": ["binary_tensor_data"]})
 
     async def metadata(self, request: Request) -> Response:
         """Answer V2's model metadata."""
@@ -113,9 +102,7 @@ class Pages:
         """Answer V1's readiness of one model."""
         self._check_model(request)
         reason = self.reason()
-        return JSONResponse(
-            {"name": self._settings.model_name, "ready": not reason}, 503 if reason else 200
-        )
+        return JSONResponse({"name": self._settings.model_name, "ready": not reason}, 503 if reason else 200)
 
     async def unknown_infer(self, request: Request) -> Response:
         """Say what is wrong with an infer path that is not this model's."""
@@ -128,13 +115,9 @@ class Pages:
             request.path_params.get("version", self._settings.model_version),
         )
         if model != self._settings.model_name:
-            raise NotFound(
-                f"no model named {model!r} here; this server has {self._settings.model_name!r}"
-            )
+            raise NotFound(f"no model named {model!r} here; this server has {self._settings.model_name!r}")
         if version != self._settings.model_version:
-            raise NotFound(
-                f"model {model!r} has no version {version!r} here, only {self._settings.model_version!r}"
-            )
+            raise NotFound(f"model {model!r} has no version {version!r} here, only {self._settings.model_version!r}")
 
 
 def describe(signature: ModelSignature, settings: Settings) -> dict[str, Any]:
@@ -188,11 +171,7 @@ async def _proxy_error(request: Request, error: Exception) -> Response:
 
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    shown = (
-        NotFound(f"no such path: {request.url.path}")
-        if error.status_code == 404
-        else ProxyError(error.detail)
-    )
+    shown = NotFound(f"no such path: {request.url.path}") if error.status_code == 404 else ProxyError(error.detail)
     shown.status = error.status_code
     response = await _proxy_error(request, shown)
     response.headers.update(error.headers or {})

@@ -40,11 +40,7 @@ class Connection(asyncio.Protocol):
     @property
     def usable(self) -> bool:
         """Tell whether the next exchange may use this connection."""
-        return (
-            self._transport is not None
-            and not self._transport.is_closing()
-            and self._answer is None
-        )
+        return self._transport is not None and not self._transport.is_closing() and self._answer is None
 
     async def exchange(self, head: bytes, parts: Sequence[bytes | memoryview] = ()) -> Response:
         """Send a request and return its response.
@@ -90,9 +86,7 @@ class Connection(asyncio.Protocol):
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
             if self._answer is not None and not self._answer.done():
-                self._answer.set_exception(
-                    RuntimeAway(f"the runtime does not speak HTTP/1.1: {error}")
-                )
+                self._answer.set_exception(RuntimeAway(f"the runtime does not speak HTTP/1.1: {error}"))
             self.close()
 
     def on_message_begin(self) -> None:

@@ -91,15 +91,9 @@ class Dispatcher:
         """
         reason = self.queue.full_reason(pending.rows, pending.size_bytes)
         if reason:
-            what = (
-                f"{self.queue.rows} rows"
-                if reason == "queue_rows"
-                else f"{self.queue.size_bytes} bytes"
-            )
+            what = f"{self.queue.rows} rows" if reason == "queue_rows" else f"{self.queue.size_bytes} bytes"
             retry_after_s = self._rate.retry_after_s(self.queue.rows + pending.rows)
-            raise Overloaded(
-                f"the queue is full ({what} wait)", reason=reason, retry_after_s=retry_after_s
-            )
+            raise Overloaded(f"the queue is full ({what} wait)", reason=reason, retry_after_s=retry_after_s)
         self.queue.add(pending)
         self._deadlines.add(pending)
         if self._deadline_timer is None or pending.deadline_s < self._deadline_timer[0]:
@@ -146,21 +140,13 @@ class Dispatcher:
             decision = decide(self.queue, limits, in_flight=self.in_flight, now_s=now_s)
             if not isinstance(decision, Close):
                 break
-            self._send(
-                make_batch(self.queue.take(decision.group, limits.max_rows)), signature, now_s
-            )
+            self._send(make_batch(self.queue.take(decision.group, limits.max_rows)), signature, now_s)
         if decision.until_s is not None:
-            self._delay_timer = self._loop.call_later(
-                max(0.0, decision.until_s - now_s), self._look_soon
-            )
+            self._delay_timer = self._loop.call_later(max(0.0, decision.until_s - now_s), self._look_soon)
 
     def _limits(self, signature: ModelSignature) -> BatchLimits:
         own = self._batch_limits
-        rows = (
-            own.max_rows
-            if signature.max_batch_size is None
-            else min(own.max_rows, signature.max_batch_size)
-        )
+        rows = own.max_rows if signature.max_batch_size is None else min(own.max_rows, signature.max_batch_size)
         return own if rows == own.max_rows else BatchLimits(rows, own.max_delay_s, own.in_flight)
 
     def _send(self, batch: Batch, signature: ModelSignature, now_s: float) -> None:
@@ -204,9 +190,7 @@ class Dispatcher:
             self._fail(batch, Draining("this replica had to stop before the answer came"))
         except Exception as error:
             logger.exception("event=batch_failed rows=%d", batch.rows)
-            self._fail(
-                batch, ModelFailed(f"internal error of the proxy: {type(error).__name__}: {error}")
-            )
+            self._fail(batch, ModelFailed(f"internal error of the proxy: {type(error).__name__}: {error}"))
         self._metrics.batch_seconds.observe(time.monotonic() - closed_s)
 
     async def _exchange(self, batch: Batch, signature: ModelSignature) -> Response:
@@ -243,9 +227,7 @@ class Dispatcher:
             pending.resolve(error)
 
     def _runtime_changed(self) -> None:
-        logger.info(
-            "event=runtime_%s %s", "ready" if self._link.ready else "away", self._link.reason
-        )
+        logger.info("event=runtime_%s %s", "ready" if self._link.ready else "away", self._link.reason)
         self._look_soon()
 
     def _arm_deadline(self) -> None:
@@ -270,7 +252,4 @@ def _trace_headers(batch: Batch) -> list[tuple[bytes, bytes]]:
     """A batch of one request carries its trace headers as HTTP knows them; a shared one cannot."""
     if len(batch.slices) > 1:
         return []
-    return [
-        (name.encode("latin-1"), value.encode("latin-1"))
-        for name, value in batch.slices[0].pending.trace.items()
-    ]
+    return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in batch.slices[0].pending.trace.items()]

@@ -72,9 +72,7 @@ class Inference:
             signature = self._dispatcher.signature()
             decoded = route.codec.decode(call, signature)
             pending = self._pending(decoded, call, signature)
-            pending.deliver = lambda outcome: reply(
-                self._finish(route, decoded, outcome, signature)
-            )
+            pending.deliver = lambda outcome: reply(self._finish(route, decoded, outcome, signature))
             self._dispatcher.submit(pending)
         except ProxyError as error:
             reply(self.refuse(route, error))
@@ -103,9 +101,7 @@ class Inference:
         """
         held = self._reading_bytes + self._dispatcher.queue.size_bytes
         if held and held + size_bytes > self._settings.queue_max_bytes:
-            raise Overloaded(
-                f"too many bytes are held ({held})", reason="queue_bytes", retry_after_s=1
-            )
+            raise Overloaded(f"too many bytes are held ({held})", reason="queue_bytes", retry_after_s=1)
         self._reading_bytes += size_bytes
 
     def release_body(self, size_bytes: int) -> None:
@@ -131,11 +127,7 @@ class Inference:
 
     def _key(self, decoded: Decoded, call: Call, signature: ModelSignature) -> BatchKey:
         wanted = self._settings.forward_headers
-        headers = (
-            tuple((name, call.headers[name]) for name in wanted if name in call.headers)
-            if wanted
-            else ()
-        )
+        headers = tuple((name, call.headers[name]) for name in wanted if name in call.headers) if wanted else ()
         if signature.fixed and not (decoded.parameters or decoded.tensors or headers):
             return PLAIN_KEY
         solo = 0 if signature.batches else next(_serial)
@@ -145,28 +137,20 @@ class Inference:
     def _timeout_s(self, decoded: Decoded, call: Call) -> float:
         """Return the tightest of the header's, the protocol's and the queue's own time-out."""
         given = call.headers.get(b"x-request-timeout-ms")
-        timeouts = [
-            self._settings.queue_timeout_ms
-            if given is None and decoded.timeout_ms is None
-            else 3_600_000.0
-        ]
+        timeouts = [self._settings.queue_timeout_ms if given is None and decoded.timeout_ms is None else 3_600_000.0]
         if decoded.timeout_ms is not None:
             timeouts.append(decoded.timeout_ms)
         if given is not None:
             timeouts.append(_positive_ms(given))
         return min(timeouts) / 1000
 
-    def _finish(
-        self, route: Route, decoded: Decoded, outcome: Outcome, signature: ModelSignature
-    ) -> Reply:
+    def _finish(self, route: Route, decoded: Decoded, outcome: Outcome, signature: ModelSignature) -> Reply:
         if isinstance(outcome, Answer):
             try:
                 reply = route.codec.encode(decoded, outcome.outputs, outcome.lengths, signature)
                 return self._counted(route, reply)
             except Exception as error:
-                outcome = ModelFailed(
-                    f"the model's answer cannot be written: {type(error).__name__}: {error}"
-                )
+                outcome = ModelFailed(f"the model's answer cannot be written: {type(error).__name__}: {error}")
         return self.refuse(route, outcome)
 
     def _counted(self, route: Route, reply: Reply) -> Reply:
@@ -198,7 +182,5 @@ def _positive_ms(value: bytes) -> float:
         timeout_ms = 0.0
     if not isfinite(timeout_ms) or timeout_ms <= 0:
         text = value.decode("latin-1")
-        raise InvalidRequest(
-            f"x-request-timeout-ms must be a positive number of milliseconds, not {text!r}"
-        )
+        raise InvalidRequest(f"x-request-timeout-ms must be a positive number of milliseconds, not {text!r}")
     return timeout_ms

@@ -66,9 +66,7 @@ class Metrics(Collector):
     def collect(self) -> Iterable[Metric]:
         """Yield every metric, as prometheus-client asks."""
         yield self._requests()
-        rejections = CounterMetricFamily(
-            "shoal_proxy_rejections", "Requests refused or given up.", labels=["reason"]
-        )
+        rejections = CounterMetricFamily("shoal_proxy_rejections", "Requests refused or given up.", labels=["reason"])
         for reason, count in self.rejections.items():
             rejections.add_metric([reason], count)
         yield rejections
@@ -85,23 +83,15 @@ class Metrics(Collector):
             "shoal_proxy_runtime_seconds", "Time from sending a batch until its answer came."
         )
         yield CounterMetricFamily("shoal_proxy_rows", "Rows sent to the runtime.", value=self.rows)
-        yield CounterMetricFamily(
-            "shoal_proxy_elements", "Elements sent, padding included.", value=self.elements
-        )
+        yield CounterMetricFamily("shoal_proxy_elements", "Elements sent, padding included.", value=self.elements)
         yield CounterMetricFamily(
             "shoal_proxy_padded_elements", "Elements that were padding.", value=self.padded_elements
         )
-        yield CounterMetricFamily(
-            "shoal_proxy_request_bytes", "Bytes of request bodies.", value=self.request_bytes
-        )
-        yield CounterMetricFamily(
-            "shoal_proxy_response_bytes", "Bytes of response bodies.", value=self.response_bytes
-        )
+        yield CounterMetricFamily("shoal_proxy_request_bytes", "Bytes of request bodies.", value=self.request_bytes)
+        yield CounterMetricFamily("shoal_proxy_response_bytes", "Bytes of response bodies.", value=self.response_bytes)
 
     def _requests(self) -> Metric:
-        family = CounterMetricFamily(
-            "shoal_proxy_requests", "Requests answered.", labels=["protocol", "status"]
-        )
+        family = CounterMetricFamily("shoal_proxy_requests", "Requests answered.", labels=["protocol", "status"])
         for (protocol, status), count in self.requests.items():
             family.add_metric([protocol, str(status)], count)
         return family

@@ -75,9 +75,7 @@ class InferCycle:
 
     def add(self, chunk: bytes) -> None:
         """Take a piece of the body."""
-        if not self.response_complete and (
-            b"content-length" in self.headers or self._admit(len(chunk))
-        ):
+        if not self.response_complete and (b"content-length" in self.headers or self._admit(len(chunk))):
             self._chunks.append(chunk)
 
     def end_of_body(self) -> None:
@@ -151,9 +149,7 @@ class InferProtocol(HttpToolsProtocol):
         super().data_received(data)
         if self._message_open:
             if self._body_timer is None:
-                self._body_timer = self.loop.call_later(
-                    self.settings.body_timeout_s, self._too_slow
-                )
+                self._body_timer = self.loop.call_later(self.settings.body_timeout_s, self._too_slow)
         elif self._body_timer is not None:
             self._body_timer.cancel()
             self._body_timer = None
@@ -174,9 +170,7 @@ class InferProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Choose the short way for an infer route (httptools)."""
-        route = self.inference.routes.get(self.url) or self.inference.routes.get(
-            self.url.partition(b"?")[0]
-        )
+        route = self.inference.routes.get(self.url) or self.inference.routes.get(self.url.partition(b"?")[0])
         if route is None or self.parser.get_method() not in _METHODS:
             super().on_headers_complete()
             return
@@ -240,9 +234,7 @@ class InferProtocol(HttpToolsProtocol):
         ]
         lines.extend(b"%s: %s\r\n" % header for header in self.server_state.default_headers)
         lines.extend(b"%s: %s\r\n" % header for header in reply.headers)
-        lines.extend(
-            b"%s: %s\r\n" % (name, cycle.headers[name]) for name in _ECHOED if name in cycle.headers
-        )
+        lines.extend(b"%s: %s\r\n" % (name, cycle.headers[name]) for name in _ECHOED if name in cycle.headers)
         if not (cycle.keep_alive and self.inference.keeps_connections):
             cycle.keep_alive = False
             lines.append(b"connection: close\r\n")
@@ -259,16 +251,8 @@ class InferProtocol(HttpToolsProtocol):
     def _too_slow(self) -> None:
         """The request did not arrive whole in time."""
         self._body_timer = None
-        if (
-            isinstance(self.cycle, InferCycle)
-            and self.cycle.active
-            and not self.cycle.response_complete
-        ):
-            self.cycle.refuse(
-                RequestTimeout(
-                    f"the request did not arrive within {self.settings.body_timeout_s:g} s"
-                )
-            )
+        if isinstance(self.cycle, InferCycle) and self.cycle.active and not self.cycle.response_complete:
+            self.cycle.refuse(RequestTimeout(f"the request did not arrive within {self.settings.body_timeout_s:g} s"))
         else:
             self.transport.close()
 

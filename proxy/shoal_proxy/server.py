@@ -86,9 +86,7 @@ class Proxy:
         """Serve until told to stop, then drain."""
         protocol: Any = partial(InferProtocol, inference=self.inference, settings=self.settings)
         front = _listener(make_app(self.pages), http=protocol)
-        admin = _listener(
-            make_admin_app(self.metrics, self.pages.reason, self.drain), http="httptools"
-        )
+        admin = _listener(make_admin_app(self.metrics, self.pages.reason, self.drain), http="httptools")
         watch = asyncio.create_task(self.link.watch())
         front_task = asyncio.create_task(front.serve([self.socket]))
         admin_task = asyncio.create_task(admin.serve([self.admin_socket]))
@@ -125,9 +123,7 @@ class Proxy:
                     await self._settled.wait()
         except TimeoutError:
             logger.warning("event=drain_timed_out rows=%d", self.dispatcher.queue.rows)
-            self.dispatcher.refuse_waiting(
-                Draining("this replica had to stop before the answer came")
-            )
+            self.dispatcher.refuse_waiting(Draining("this replica had to stop before the answer came"))
             front.force_exit = True
         await asyncio.gather(front_task, return_exceptions=True)
         self._enter(Phase.STOPPED)

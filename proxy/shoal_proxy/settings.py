@@ -43,9 +43,7 @@ def _name(text: str) -> str:
 
 
 def _header_names(text: str) -> tuple[bytes, ...]:
-    return tuple(
-        sorted(name.strip().lower().encode("ascii") for name in text.split(",") if name.strip())
-    )
+    return tuple(sorted(name.strip().lower().encode("ascii") for name in text.split(",") if name.strip()))
 
 
 def _setting(
@@ -72,19 +70,13 @@ _ADDRESS = "HOST:PORT or unix:PATH"
 class Settings:
     """Everything that can be set."""
 
-    model_name: str = _setting(
-        "SHOAL_MODEL_NAME", "model", _name, "letters, digits, '.', '_' and '-'"
-    )
+    model_name: str = _setting("SHOAL_MODEL_NAME", "model", _name, "letters, digits, '.', '_' and '-'")
     """The model's name in callers' paths, and at the runtime."""
-    model_version: str = _setting(
-        "SHOAL_MODEL_VERSION", "1", _name, "letters, digits, '.', '_' and '-'"
-    )
+    model_version: str = _setting("SHOAL_MODEL_VERSION", "1", _name, "letters, digits, '.', '_' and '-'")
     """The one version that callers may name."""
     listen: Address = _setting("SHOAL_PROXY_LISTEN", Address("127.0.0.1", 8080), _address, _ADDRESS)
     """Where callers connect; port 0 picks a free one."""
-    admin_listen: Address = _setting(
-        "SHOAL_PROXY_ADMIN_LISTEN", Address("127.0.0.1", 9090), _address, _ADDRESS
-    )
+    admin_listen: Address = _setting("SHOAL_PROXY_ADMIN_LISTEN", Address("127.0.0.1", 9090), _address, _ADDRESS)
     """Health, metrics and drain."""
     runtime: Address = _setting(
         "SHOAL_PROXY_RUNTIME",

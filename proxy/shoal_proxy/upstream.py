@@ -48,8 +48,7 @@ class Upstream:
         ]
         if tensors:
             lines.append(
-                b"Content-Type: application/octet-stream\r\nInference-Header-Content-Length: %d\r\n"
-                % len(header)
+                b"Content-Type: application/octet-stream\r\nInference-Header-Content-Length: %d\r\n" % len(header)
             )
         else:
             lines.append(b"Content-Type: application/json\r\n")
@@ -75,17 +74,13 @@ class Upstream:
         """
         response = await self._get(self._model_path)
         if response.status != 200:
-            raise SignatureError(
-                f"the runtime answers {response.status} to {self._model_path.decode()}"
-            )
+            raise SignatureError(f"the runtime answers {response.status} to {self._model_path.decode()}")
         return parse_metadata(_document(response))
 
     async def speaks_binary(self) -> bool:
         """Tell whether the runtime has the binary tensor extension."""
         document = _document(await self._get(b"/v2"))
-        return any(
-            "binary_tensor_data" in str(extension) for extension in document.get("extensions") or ()
-        )
+        return any("binary_tensor_data" in str(extension) for extension in document.get("extensions") or ())
 
     def close(self) -> None:
         """Close every connection: for our runtime, permission to exit."""
@@ -125,9 +120,7 @@ class Upstream:
             if self._address.path:
                 _, connection = await loop.create_unix_connection(make, self._address.path)
             else:
-                _, connection = await loop.create_connection(
-                    make, self._address.host, self._address.port
-                )
+                _, connection = await loop.create_connection(make, self._address.host, self._address.port)
         except OSError as error:
             raise RuntimeAway(f"no runtime at {self._address}: {error.strerror or error}") from None
         self._connections.add(connection)
@@ -172,9 +165,7 @@ class RuntimeLink:
         while True:
             self._wake.clear()
             await self._look()
-            with_timeout = asyncio.wait_for(
-                self._wake.wait(), interval_s if self.ready else away_interval_s
-            )
+            with_timeout = asyncio.wait_for(self._wake.wait(), interval_s if self.ready else away_interval_s)
             try:
                 await with_timeout
                 await asyncio.sleep(away_interval_s)

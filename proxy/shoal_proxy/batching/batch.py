@@ -88,27 +88,18 @@ def split(batch: Batch, result: Result, signature: ModelSignature) -> None:
     failed = {error.row: error for error in result.errors}
     position = answered = 0
     for part in batch.slices:
-        own = (
-            [failed[row] for row in range(position, position + part.rows) if row in failed]
-            if failed
-            else []
-        )
+        own = [failed[row] for row in range(position, position + part.rows) if row in failed] if failed else []
         good = part.rows - len(own)
         _hand_over(part, result.outputs, (answered, answered + good), signature)
         part.pending.fail_rows(
-            [
-                RowError(error.row - position + part.start, error.status, error.message)
-                for error in own
-            ]
+            [RowError(error.row - position + part.start, error.status, error.message) for error in own]
         )
         position += part.rows
         answered += good
         part.pending.finish(part.rows, join_parts)
 
 
-def _hand_over(
-    part: Slice, outputs: Mapping[str, Array], rows: tuple[int, int], signature: ModelSignature
-) -> None:
+def _hand_over(part: Slice, outputs: Mapping[str, Array], rows: tuple[int, int], signature: ModelSignature) -> None:
     """Give a caller who still waits and lost no row its slice of each output."""
     pending = part.pending
     if pending.resolved or pending.errors or rows[1] - rows[0] != part.rows:
@@ -126,9 +117,7 @@ def check_rows(batch: Batch, result: Result, signature: ModelSignature) -> None:
         return
     bad = [error.row for error in result.errors if not 0 <= error.row < batch.rows]
     if bad or len({error.row for error in result.errors}) != len(result.errors):
-        raise ModelFailed(
-            f"the runtime reported errors for rows {bad or 'twice'} of a batch of {batch.rows}"
-        )
+        raise ModelFailed(f"the runtime reported errors for rows {bad or 'twice'} of a batch of {batch.rows}")
     expected = batch.rows - len(result.errors)
     if not result.outputs and expected:
         raise ModelFailed("the runtime answered without outputs")

@@ -48,13 +48,9 @@ def check_lengths(lengths: Mapping[str, Sequence[int]], signature: ModelSignatur
             )
 
 
-def shape_key(
-    inputs: Mapping[str, Array], signature: ModelSignature
-) -> tuple[tuple[str, tuple[int, ...]], ...]:
+def shape_key(inputs: Mapping[str, Array], signature: ModelSignature) -> tuple[tuple[str, tuple[int, ...]], ...]:
     """Return names and trailing shapes, padded axes replaced by their bucket: equal keys may share a batch."""
-    return tuple(
-        (name, _key_shape(array, signature.inputs[name])) for name, array in sorted(inputs.items())
-    )
+    return tuple((name, _key_shape(array, signature.inputs[name])) for name, array in sorted(inputs.items()))
 
 
 def _key_shape(array: Array, spec: InputSpec) -> tuple[int, ...]:
@@ -64,9 +60,7 @@ def _key_shape(array: Array, spec: InputSpec) -> tuple[int, ...]:
     return tuple(shape[1:])
 
 
-def pad_inputs(
-    slices: Sequence[Slice], signature: ModelSignature
-) -> tuple[Mapping[str, Array], int]:
+def pad_inputs(slices: Sequence[Slice], signature: ModelSignature) -> tuple[Mapping[str, Array], int]:
     """Return the slices' rows as one array per input, masks made where missing, and how many elements are padding."""
     names = list(slices[0].pending.inputs)
     targets = _targets(slices, names, signature)
@@ -76,9 +70,7 @@ def pad_inputs(
         spec = signature.inputs[name]
         parts = [part.pending.inputs[name][part.start : part.stop] for part in slices]
         merged[name] = (
-            _fill(parts, spec, targets[pad_group(spec)])
-            if spec.pad_axis is not None
-            else np.concatenate(parts)
+            _fill(parts, spec, targets[pad_group(spec)]) if spec.pad_axis is not None else np.concatenate(parts)
         )
         padded_elements += _padding(merged[name], slices, spec)
     for mask in _missing_masks(names, signature):
@@ -86,9 +78,7 @@ def pad_inputs(
     return merged, padded_elements
 
 
-def _targets(
-    slices: Sequence[Slice], names: Iterable[str], signature: ModelSignature
-) -> Mapping[str, int]:
+def _targets(slices: Sequence[Slice], names: Iterable[str], signature: ModelSignature) -> Mapping[str, int]:
     """Return, per pad group, the length that every row is padded to."""
     targets: dict[str, int] = {}
     for name in names:
@@ -118,9 +108,7 @@ def _fill(parts: Sequence[Array], spec: InputSpec, target: int) -> Array:
 
 
 def _row_lengths(slices: Sequence[Slice], name: str) -> list[int]:
-    return [
-        length for part in slices for length in part.pending.lengths[name][part.start : part.stop]
-    ]
+    return [length for part in slices for length in part.pending.lengths[name][part.start : part.stop]]
 
 
 def _padding(merged: Array, slices: Sequence[Slice], spec: InputSpec) -> int:
@@ -136,20 +124,14 @@ def _missing_masks(names: Sequence[str], signature: ModelSignature) -> list[Inpu
     return [signature.inputs[mask] for mask in sorted(mask for mask in wanted if mask)]
 
 
-def _make_mask(
-    slices: Sequence[Slice], mask: InputSpec, target: int, signature: ModelSignature
-) -> Array:
+def _make_mask(slices: Sequence[Slice], mask: InputSpec, target: int, signature: ModelSignature) -> Array:
     """Return 1 for the real positions of each row and 0 for its padding: rows x target."""
-    source = next(
-        name for name in slices[0].pending.inputs if signature.inputs[name].pad_mask == mask.name
-    )
+    source = next(name for name in slices[0].pending.inputs if signature.inputs[name].pad_mask == mask.name)
     lengths = np.array(_row_lengths(slices, source))
     return (np.arange(target) < lengths[:, None]).astype(DTYPES[mask.datatype])
 
 
-def unpad_rows(
-    outputs: Mapping[str, Array], part: Slice, signature: ModelSignature
-) -> Mapping[str, Array]:
+def unpad_rows(outputs: Mapping[str, Array], part: Slice, signature: ModelSignature) -> Mapping[str, Array]:
     """Cut each output that follows an input's length back to the longest of the request's own rows."""
     return {name: _cut(array, part, name, signature) for name, array in outputs.items()}
 

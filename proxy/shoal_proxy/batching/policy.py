@@ -40,11 +40,7 @@ def decide(queue: Queue, limits: BatchLimits, *, in_flight: int, now_s: float) -
     if not queue.groups or in_flight > limits.in_flight:
         return Wait()
     if in_flight == limits.in_flight or limits.max_delay_s > 0:
-        full = [
-            group
-            for group in queue.groups.values()
-            if group.rows >= limits.max_rows or group.key.solo
-        ]
+        full = [group for group in queue.groups.values() if group.rows >= limits.max_rows or group.key.solo]
         if full:
             return Close(_oldest(full))
         if in_flight == limits.in_flight:

@@ -27,13 +27,7 @@ class Call:
     @property
     def media_type(self) -> str:
         """Return the content type without its parameters, in lower case; empty when there is none."""
-        return (
-            self.headers.get(b"content-type", NO_BYTES)
-            .partition(b";")[0]
-            .strip()
-            .lower()
-            .decode("latin-1")
-        )
+        return self.headers.get(b"content-type", NO_BYTES).partition(b";")[0].strip().lower().decode("latin-1")
 
 
 @dataclass(slots=True)
@@ -97,9 +91,7 @@ def error_document(error: ProxyError) -> dict[str, Any]:
     document: dict[str, Any] = {"error": error.message}
     rows = getattr(error, "errors", None)
     if rows:
-        document["errors"] = [
-            {"row": row.row, "status": row.status, "message": row.message} for row in rows
-        ]
+        document["errors"] = [{"row": row.row, "status": row.status, "message": row.message} for row in rows]
     return document
 
 

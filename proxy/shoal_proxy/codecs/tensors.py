@@ -39,9 +39,7 @@ def canonical_shape(spec: InputSpec, shape: Any) -> tuple[int, ...]:
 def check_shape(spec: InputSpec, shape: tuple[int, ...]) -> None:
     """Refuse a canonical ``shape`` that the model does not take."""
     fits = len(shape) == len(spec.shape)
-    if not fits or any(
-        want not in (-1, size) for want, size in zip(spec.shape, shape, strict=True)
-    ):
+    if not fits or any(want not in (-1, size) for want, size in zip(spec.shape, shape, strict=True)):
         raise InvalidRequest(
             f"input {spec.name!r} has shape {wire_shape(spec, shape)};"
             f" the model takes {wire_shape(spec, spec.shape)} (-1: any size)"
@@ -66,9 +64,7 @@ def to_canonical(spec: InputSpec | OutputSpec, array: Array) -> Array:
 def to_wire(spec: InputSpec | OutputSpec, array: Array) -> Array:
     """Return a canonical array as the wire has it, contiguous."""
     return (
-        np.ascontiguousarray(np.moveaxis(array, 0, spec.batch_dim))
-        if spec.batch_dim
-        else np.ascontiguousarray(array)
+        np.ascontiguousarray(np.moveaxis(array, 0, spec.batch_dim)) if spec.batch_dim else np.ascontiguousarray(array)
     )
 
 
@@ -81,22 +77,16 @@ def from_json(spec: InputSpec, data: Any) -> Array:
     if spec.datatype == "BYTES":
         return _strings(spec, data)
     if spec.datatype == "BF16":
-        raise InvalidRequest(
-            f"input {spec.name!r} is BF16, which JSON cannot carry: send it as binary data"
-        )
+        raise InvalidRequest(f"input {spec.name!r} is BF16, which JSON cannot carry: send it as binary data")
     try:
         natural = np.array(data)
     except ValueError:
-        raise InvalidRequest(
-            f"input {spec.name!r} has ragged rows: lists at one level differ in length"
-        ) from None
+        raise InvalidRequest(f"input {spec.name!r} has ragged rows: lists at one level differ in length") from None
     except OverflowError as error:
         raise InvalidRequest(f"input {spec.name!r}: {error}") from None
     dtype = DTYPES[spec.datatype]
     if natural.dtype.kind not in _KINDS[dtype.kind] and natural.size:
-        raise InvalidRequest(
-            f"input {spec.name!r} is {spec.datatype} and takes {_WORDS[dtype.kind]} only"
-        )
+        raise InvalidRequest(f"input {spec.name!r} is {spec.datatype} and takes {_WORDS[dtype.kind]} only")
     return natural if natural.dtype == dtype else _narrow(spec, natural, dtype)
 
 
@@ -108,15 +98,9 @@ def _narrow(spec: InputSpec, natural: Array, dtype: np.dtype[Any]) -> Array:
     else:
         narrow = natural.astype(dtype)
         bounds = np.iinfo(dtype) if dtype.kind in "iu" else None
-        fits = (
-            not natural.size
-            or bounds is None
-            or (natural.min() >= bounds.min and natural.max() <= bounds.max)
-        )
+        fits = not natural.size or bounds is None or (natural.min() >= bounds.min and natural.max() <= bounds.max)
     if not fits:
-        raise InvalidRequest(
-            f"input {spec.name!r} holds values outside the range of {spec.datatype}"
-        )
+        raise InvalidRequest(f"input {spec.name!r} holds values outside the range of {spec.datatype}")
     return narrow
 
 
@@ -127,9 +111,7 @@ def _strings(spec: InputSpec, data: Any) -> Array:
     while level and type(level[0]) is list:
         width = len(level[0])
         if any(type(row) is not list or len(row) != width for row in level):
-            raise InvalidRequest(
-                f"input {spec.name!r} has ragged rows: lists at one level differ in length"
-            )
+            raise InvalidRequest(f"input {spec.name!r} has ragged rows: lists at one level differ in length")
         level = list(chain.from_iterable(level))
         shape.append(width)
     if not all(type(text) is str for text in level):
@@ -166,25 +148,17 @@ def _elements(name: str, data: memoryview, count: int) -> list[bytes]:
         (length,) = _LENGTH.unpack_from(data, offset)
         offset += 4 + length
         if offset > len(data):
-            raise InvalidRequest(
-                f"tensor {name!r}: a BYTES element says {length} bytes, but the data ends before"
-            )
+            raise InvalidRequest(f"tensor {name!r}: a BYTES element says {length} bytes, but the data ends before")
         elements.append(bytes(data[offset - length : offset]))
     if len(elements) != count:
-        raise InvalidRequest(
-            f"tensor {name!r}: shape wants {count} BYTES elements, the data holds {len(elements)}"
-        )
+        raise InvalidRequest(f"tensor {name!r}: shape wants {count} BYTES elements, the data holds {len(elements)}")
     return elements
 
 
 def to_binary(array: Array) -> bytes | memoryview:
     """Return a wire array's bytes: a view where memory allows it."""
     if array.dtype.hasobject:
-        return b"".join(
-            piece
-            for element in array.ravel().tolist()
-            for piece in (_LENGTH.pack(len(element)), element)
-        )
+        return b"".join(piece for element in array.ravel().tolist() for piece in (_LENGTH.pack(len(element)), element))
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 

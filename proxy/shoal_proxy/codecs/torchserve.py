@@ -36,9 +36,7 @@ class TorchServe:
         # `curl -T cat.jpg` names no type at all; what the model takes decides.
         unnamed = media_type in ("", "application/x-www-form-urlencoded")
         if raw.is_raw(media_type) or (unnamed and _takes_bytes(signature)):
-            return raw.one_row(
-                body, "application/octet-stream" if unnamed else media_type, signature, None
-            )
+            return raw.one_row(body, "application/octet-stream" if unnamed else media_type, signature, None)
         return decode_rows([parse_json(body)], signature)
 
     def encode(

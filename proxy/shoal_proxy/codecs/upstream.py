@@ -49,9 +49,7 @@ def encode_batch(
     return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY), tail
 
 
-def _input(
-    spec: InputSpec, array: Array, tail: list[bytes | memoryview], *, binary: bool
-) -> dict[str, Any]:
+def _input(spec: InputSpec, array: Array, tail: list[bytes | memoryview], *, binary: bool) -> dict[str, Any]:
     wire = to_wire(spec, array)
     tensor: dict[str, Any] = {"name": spec.name, "datatype": spec.datatype, "shape": wire.shape}
     if binary:
@@ -59,9 +57,7 @@ def _input(
         tail.append(data)
         tensor["parameters"] = {"binary_data_size": len(data)}
     elif spec.datatype == "BYTES":
-        tensor["data"] = [
-            element.decode("utf-8", "surrogateescape") for element in wire.ravel().tolist()
-        ]
+        tensor["data"] = [element.decode("utf-8", "surrogateescape") for element in wire.ravel().tolist()]
     else:
         tensor["data"] = wire.reshape(-1)
     return tensor
@@ -77,9 +73,7 @@ def _parameters(batch: Batch, *, binary: bool) -> dict[str, Any]:
     return parameters
 
 
-def decode_answer(
-    body: bytes | bytearray, header_length: bytes | None, signature: ModelSignature
-) -> Result:
+def decode_answer(body: bytes | bytearray, header_length: bytes | None, signature: ModelSignature) -> Result:
     """Return the answer to a batch.
 
     Raises:
@@ -95,19 +89,13 @@ def decode_answer(
             outputs[tensor["name"]] = array
         return Result(outputs, _row_errors(document.get("parameters") or {}))
     except (InvalidRequest, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ModelFailed(
-            f"the runtime's answer breaks the protocol: {type(error).__name__}: {error}"
-        ) from error
+        raise ModelFailed(f"the runtime's answer breaks the protocol: {type(error).__name__}: {error}") from error
 
 
-def _output(
-    tensor: Mapping[str, Any], rest: memoryview | None, signature: ModelSignature
-) -> tuple[Array, int]:
+def _output(tensor: Mapping[str, Any], rest: memoryview | None, signature: ModelSignature) -> tuple[Array, int]:
     spec = signature.outputs.get(tensor["name"])
     if spec is None or spec.datatype != tensor["datatype"]:
-        spec = OutputSpec(
-            tensor["name"], tensor["datatype"], (), 0 if spec is None else spec.batch_dim
-        )
+        spec = OutputSpec(tensor["name"], tensor["datatype"], (), 0 if spec is None else spec.batch_dim)
     size = (tensor.get("parameters") or {}).get("binary_data_size")
     if size is None:
         return to_canonical(spec, _from_json(spec, tensor["data"], tensor["shape"])), 0
@@ -129,10 +117,7 @@ def _row_errors(parameters: Mapping[str, Any]) -> list[RowError]:
     text = parameters.get("errors")
     if not text:
         return []
-    return [
-        RowError(int(error["row"]), int(error["status"]), str(error["message"]))
-        for error in orjson.loads(text)
-    ]
+    return [RowError(int(error["row"]), int(error["status"]), str(error["message"])) for error in orjson.loads(text)]
 
 
 _BY_CODE: dict[str, type[ProxyError]] = {"OUT_OF_MEMORY": BatchTooLarge}

@@ -39,9 +39,7 @@ class V1:
             return raw.decode(call, signature, Form.ROWS)
         document = parse_json(call.body)
         if type(document) is not dict or ("instances" in document) == ("inputs" in document):
-            raise InvalidRequest(
-                'a V1 request is an object with either "instances" (rows) or "inputs" (columns)'
-            )
+            raise InvalidRequest('a V1 request is an object with either "instances" (rows) or "inputs" (columns)')
         if "instances" in document:
             return decode_rows(document["instances"], signature)
         return _decode_columns(document["inputs"], signature)
@@ -57,9 +55,7 @@ class V1:
         if decoded.style is Form.ROWS:
             return json_reply(200, {Form.ROWS: rows_of(outputs, lengths, signature)})
         columns = {name: _column(name, array, signature) for name, array in outputs.items()}
-        return json_reply(
-            200, {Form.COLUMNS: columns if len(columns) != 1 else next(iter(columns.values()))}
-        )
+        return json_reply(200, {Form.COLUMNS: columns if len(columns) != 1 else next(iter(columns.values()))})
 
     def error(self, error: ProxyError) -> Reply:
         """Return ``{"error": ...}``."""
@@ -72,15 +68,11 @@ def decode_rows(instances: Any, signature: ModelSignature) -> Decoded:
         raise InvalidRequest('"instances" must be a list of at least one row')
     columns = _columns_of(instances, signature)
     lengths: dict[str, Sequence[int]] = {}
-    inputs = {
-        name: _stack(signature.inputs[name], values, lengths) for name, values in columns.items()
-    }
+    inputs = {name: _stack(signature.inputs[name], values, lengths) for name, values in columns.items()}
     check_complete(inputs, signature)
     if not signature.batches:
         if len(instances) > 1:
-            raise InvalidRequest(
-                f"this model does not batch: send one instance a request, not {len(instances)}"
-            )
+            raise InvalidRequest(f"this model does not batch: send one instance a request, not {len(instances)}")
         inputs = {name: array[0] for name, array in inputs.items()}
     for name, array in inputs.items():
         check_shape(signature.inputs[name], array.shape)
@@ -95,18 +87,12 @@ def _columns_of(instances: list[Any], signature: ModelSignature) -> dict[str, li
     names = instances[0].keys() if type(instances[0]) is dict else ()
     for number, instance in enumerate(instances):
         if type(instance) is not dict:
-            raise InvalidRequest(
-                f"instance {number} must be an object with {', '.join(map(repr, signature.inputs))}"
-            )
+            raise InvalidRequest(f"instance {number} must be an object with {', '.join(map(repr, signature.inputs))}")
         if instance.keys() != names:
-            raise InvalidRequest(
-                f"instance {number} has the inputs {list(instance)}, but instance 0 has {list(names)}"
-            )
+            raise InvalidRequest(f"instance {number} has the inputs {list(instance)}, but instance 0 has {list(names)}")
     for name in names:
         if name not in signature.inputs:
-            raise InvalidRequest(
-                f"no input named {name!r}; the model takes {', '.join(map(repr, signature.inputs))}"
-            )
+            raise InvalidRequest(f"no input named {name!r}; the model takes {', '.join(map(repr, signature.inputs))}")
     return {name: [instance[name] for instance in instances] for name in names}
 
 
@@ -145,9 +131,7 @@ def _pad_rows(spec: InputSpec, rows: list[Array], axis: int, target: int) -> Arr
         index = [slice(None)] * row.ndim
         index[axis] = slice(0, row.shape[axis])
         if row.ndim != len(shape) or stacked[number][tuple(index)].shape != row.shape:
-            raise InvalidRequest(
-                f"input {spec.name!r}: row {number} has shape {list(row.shape)}, row 0 {shape}"
-            )
+            raise InvalidRequest(f"input {spec.name!r}: row {number} has shape {list(row.shape)}, row 0 {shape}")
         stacked[number][tuple(index)] = row
     return stacked
 
@@ -155,9 +139,7 @@ def _pad_rows(spec: InputSpec, rows: list[Array], axis: int, target: int) -> Arr
 def _elements(spec: InputSpec, values: list[Any]) -> Array:
     """Return rows of a BYTES input: strings, ``{"b64": ...}``, or any JSON value for an input of JSON."""
     if spec.holds_json:
-        return bytes_array(
-            [orjson.dumps(value) for value in values], (len(values),) + (1,) * (len(spec.shape) - 1)
-        )
+        return bytes_array([orjson.dumps(value) for value in values], (len(values),) + (1,) * (len(spec.shape) - 1))
     if any(type(value) is dict for value in values):
         data = [_from_base64(spec, value) for value in values]
         return bytes_array(data, (len(values),) + (1,) * (len(spec.shape) - 1))
@@ -171,11 +153,7 @@ def _from_base64(spec: InputSpec, value: Any) -> bytes:
         return value.encode()
     encoded = value.get("b64") if type(value) is dict and len(value) == 1 else None
     try:
-        return (
-            b64decode(encoded or "", validate=True)
-            if type(encoded) is str
-            else _refuse_element(spec)
-        )
+        return b64decode(encoded or "", validate=True) if type(encoded) is str else _refuse_element(spec)
     except (Base64Error, ValueError) as error:
         raise InvalidRequest(f"input {spec.name!r}: b64 is not base64: {error}") from None
 
@@ -188,17 +166,13 @@ def _decode_columns(columns: Any, signature: ModelSignature) -> Decoded:
     required = [name for name, spec in signature.inputs.items() if not spec.optional]
     if type(columns) is not dict:
         if len(required) != 1:
-            raise InvalidRequest(
-                f'"inputs" must be an object with {", ".join(map(repr, signature.inputs))}'
-            )
+            raise InvalidRequest(f'"inputs" must be an object with {", ".join(map(repr, signature.inputs))}')
         columns = {required[0]: columns}
     inputs: dict[str, Array] = {}
     for name, data in columns.items():
         spec = signature.inputs.get(name)
         if spec is None:
-            raise InvalidRequest(
-                f"no input named {name!r}; the model takes {', '.join(map(repr, signature.inputs))}"
-            )
+            raise InvalidRequest(f"no input named {name!r}; the model takes {', '.join(map(repr, signature.inputs))}")
         if type(data) is not list and len(spec.shape):
             raise InvalidRequest(f"input {name!r} must be a list of rows")
         inputs[name] = _elements(spec, data) if spec.datatype == "BYTES" else from_json(spec, data)
@@ -208,23 +182,17 @@ def _decode_columns(columns: Any, signature: ModelSignature) -> Decoded:
     return Decoded(inputs, rows, Form.COLUMNS)
 
 
-def rows_of(
-    outputs: Mapping[str, Array], lengths: Mapping[str, Sequence[int]], signature: ModelSignature
-) -> list[Any]:
+def rows_of(outputs: Mapping[str, Array], lengths: Mapping[str, Sequence[int]], signature: ModelSignature) -> list[Any]:
     """Return one JSON value per row: the output itself, or an object of them where there are several."""
     if not signature.batches:
         outputs = {name: array[None] for name, array in outputs.items()}
     columns = {name: _values(name, array, lengths, signature) for name, array in outputs.items()}
     if len(columns) == 1:
         return next(iter(columns.values()))
-    return [
-        dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
-    ]
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
-def _values(
-    name: str, array: Array, lengths: Mapping[str, Sequence[int]], signature: ModelSignature
-) -> list[Any]:
+def _values(name: str, array: Array, lengths: Mapping[str, Sequence[int]], signature: ModelSignature) -> list[Any]:
     """Return the rows of one output as JSON values, each cut to its own length."""
     spec = signature.outputs.get(name)
     own = lengths.get(spec.unpad_input or "") if spec and spec.unpad_axis is not None else None
@@ -233,10 +201,7 @@ def _values(
         return list(column)
     before = (slice(None),) * (spec.unpad_axis - 1)
     values = np.asarray(column)
-    return [
-        np.ascontiguousarray(row[(*before, slice(0, length))])
-        for row, length in zip(values, own, strict=True)
-    ]
+    return [np.ascontiguousarray(row[(*before, slice(0, length))]) for row, length in zip(values, own, strict=True)]
 
 
 def _column(name: str, array: Array, signature: ModelSignature) -> Any:
@@ -251,6 +216,4 @@ def _column(name: str, array: Array, signature: ModelSignature) -> Any:
 
 
 def _map_nested(value: Any, function: Any) -> Any:
-    return (
-        [_map_nested(item, function) for item in value] if type(value) is list else function(value)
-    )
+    return [_map_nested(item, function) for item in value] if type(value) is list else function(value)

@@ -65,9 +65,7 @@ class V2:
         asked: dict[str, Any] = {}
         inputs = _decode_inputs(document["inputs"], tail, signature, asked)
         parameters = document.get("parameters")
-        binary, timeout_ms, forwarded = (
-            _take_parameters(parameters) if parameters else (False, None, b"")
-        )
+        binary, timeout_ms, forwarded = _take_parameters(parameters) if parameters else (False, None, b"")
         style = _style(document, binary, signature, asked)
         rows = next(iter(inputs.values())).shape[0] if signature.batches else 1
         return Decoded(
@@ -110,9 +108,7 @@ class V2:
         return json_reply(error.status, error_document(error))
 
 
-def split_body(
-    body: bytes | bytearray, header_length: bytes | None
-) -> tuple[Any, memoryview | None]:
+def split_body(body: bytes | bytearray, header_length: bytes | None) -> tuple[Any, memoryview | None]:
     """Return the JSON part of a body and the binary rest, None when the body is all JSON."""
     if header_length is None:
         return parse_json(body), None
@@ -140,11 +136,7 @@ def _decode_inputs(
         array, size = _decode_tensor(tensor, spec, tail[offset:] if tail is not None else None)
         offset += size
         inputs[spec.name] = array
-        extra = {
-            key: value
-            for key, value in (tensor.get("parameters") or {}).items()
-            if key != "binary_data_size"
-        }
+        extra = {key: value for key, value in (tensor.get("parameters") or {}).items() if key != "binary_data_size"}
         if extra:
             asked.setdefault("inputs", {})[spec.name] = extra
     if tail is not None and offset != len(tail):
@@ -159,19 +151,13 @@ def _input_named(tensor: Any, signature: ModelSignature) -> InputSpec:
     spec = signature.inputs.get(str(tensor.get("name"))) if type(tensor) is dict else None
     if spec is None:
         name = tensor.get("name") if type(tensor) is dict else tensor
-        raise InvalidRequest(
-            f"no input named {name!r}; the model takes {', '.join(map(repr, signature.inputs))}"
-        )
+        raise InvalidRequest(f"no input named {name!r}; the model takes {', '.join(map(repr, signature.inputs))}")
     if tensor.get("datatype") != spec.datatype:
-        raise InvalidRequest(
-            f"input {spec.name!r} is {spec.datatype}, not {tensor.get('datatype')!r}"
-        )
+        raise InvalidRequest(f"input {spec.name!r} is {spec.datatype}, not {tensor.get('datatype')!r}")
     return spec
 
 
-def _decode_tensor(
-    tensor: dict[str, Any], spec: InputSpec, rest: memoryview | None
-) -> tuple[Array, int]:
+def _decode_tensor(tensor: dict[str, Any], spec: InputSpec, rest: memoryview | None) -> tuple[Array, int]:
     """Return the canonical array and how many binary bytes it took."""
     shape = tensor.get("shape")
     canonical_shape(spec, shape)
@@ -225,16 +211,12 @@ def _take_parameters(parameters: Any) -> tuple[bool, float | None, bytes]:
     binary = rest.pop("binary_data_output", False)
     timeout_us = rest.pop("timeout", None)
     if timeout_us is not None and (type(timeout_us) not in (int, float) or timeout_us <= 0):
-        raise InvalidRequest(
-            f"parameters.timeout must be a positive number of microseconds, not {timeout_us!r}"
-        )
+        raise InvalidRequest(f"parameters.timeout must be a positive number of microseconds, not {timeout_us!r}")
     forwarded = orjson.dumps(rest, option=orjson.OPT_SORT_KEYS) if rest else b""
     return bool(binary), None if timeout_us is None else timeout_us / 1000, forwarded
 
 
-def _style(
-    document: dict[str, Any], binary: bool, signature: ModelSignature, asked: dict[str, Any]
-) -> Style:
+def _style(document: dict[str, Any], binary: bool, signature: ModelSignature, asked: dict[str, Any]) -> Style:
     id_, wanted = document.get("id"), document.get("outputs")
     if id_ is None and not wanted and not binary:
         return PLAIN
@@ -246,9 +228,7 @@ def _style(
     for output in wanted:
         name = str(output.get("name") if type(output) is dict else output)
         if name not in signature.outputs:
-            raise InvalidRequest(
-                f"no output named {name!r}; the model gives {', '.join(map(repr, signature.outputs))}"
-            )
+            raise InvalidRequest(f"no output named {name!r}; the model gives {', '.join(map(repr, signature.outputs))}")
         extra = dict(output.get("parameters") or {})
         outputs[name] = extra.pop("binary_data", None)
         if extra:
@@ -275,9 +255,7 @@ def _spec(name: str, array: Array, signature: ModelSignature) -> OutputSpec:
     return OutputSpec(name, DATATYPES[array.dtype], (-1,))
 
 
-def _tensor(
-    spec: OutputSpec, array: Array, tail: list[bytes | memoryview], *, binary: bool
-) -> dict[str, Any]:
+def _tensor(spec: OutputSpec, array: Array, tail: list[bytes | memoryview], *, binary: bool) -> dict[str, Any]:
     wire = to_wire(spec, array)
     tensor: dict[str, Any] = {"name": spec.name, "datatype": spec.datatype, "shape": wire.shape}
     if binary:

@@ -81,9 +81,7 @@ def parse_metadata(metadata: Mapping[str, Any]) -> ModelSignature:
         inputs = {tensor["name"]: tensor for tensor in metadata["inputs"]}
         outputs = {tensor["name"]: tensor for tensor in metadata["outputs"]}
         batches = _batches([*inputs.values(), *outputs.values()])
-        input_specs = _with_masks(
-            {name: _input_spec(tensor, batches) for name, tensor in inputs.items()}
-        )
+        input_specs = _with_masks({name: _input_spec(tensor, batches) for name, tensor in inputs.items()})
         output_specs = {name: _output_spec(tensor, batches) for name, tensor in outputs.items()}
         max_batch_size = _parameters(metadata).get("max_batch_size")
         return ModelSignature(
@@ -98,9 +96,7 @@ def parse_metadata(metadata: Mapping[str, Any]) -> ModelSignature:
             fixed=batches and all(_is_fixed(spec) for spec in input_specs.values()),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise SignatureError(
-            f"model metadata is unusable: {type(error).__name__}: {error}"
-        ) from error
+        raise SignatureError(f"model metadata is unusable: {type(error).__name__}: {error}") from error
 
 
 def _parameters(owner: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -146,9 +142,7 @@ def _with_masks(specs: dict[str, InputSpec]) -> dict[str, InputSpec]:
     for spec in list(specs.values()):
         mask = specs.get(spec.pad_mask or "")
         if spec.pad_mask and mask is None:
-            raise ValueError(
-                f"input {spec.name!r} names {spec.pad_mask!r} as its mask, which is no input"
-            )
+            raise ValueError(f"input {spec.name!r} names {spec.pad_mask!r} as its mask, which is no input")
         if mask is not None:
             axis = mask.pad_axis if mask.pad_axis is not None else len(mask.shape) - 1
             specs[mask.name] = replace(
