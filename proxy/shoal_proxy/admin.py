@@ -17,6 +17,7 @@ def make_admin_app(metrics: Metrics, reason: Callable[[], str], drain: Callable[
     """Return the ASGI application of the admin port.
 
     Args:
+        metrics: what ``/metrics`` shows.
         reason: why this replica is not ready, or nothing when it is.
         drain: starts the drain, if it has not started, and returns when it is done.
     """

@@ -1,7 +1,7 @@
 """The loop that drives batching: it admits requests, closes batches when the policy says so, and settles answers.
 
-Callback-driven: whatever may let a batch close (an arrival, an answer, a timer, the runtime's return) schedules one look at
-the queue for the end of the current turn of the event loop, so that requests that arrived together leave together.
+Callback-driven: whatever may let a batch close (an arrival, an answer, a timer, the runtime's return) schedules a look
+at the queue for the end of the current turn of the event loop, so that requests that arrived together leave together.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from shoal_proxy.upstream import RuntimeLink
 logger = logging.getLogger("shoal.proxy")
 
 STUCK_MARGIN_S = 1.0
-"""How long after its last caller's deadline a batch is given up, so that a stuck runtime does not hold its slot for ever."""
+"""How long after its last caller's deadline a batch is given up: a stuck runtime must not hold its slot for ever."""
 
 
 class Dispatcher:

@@ -1,8 +1,9 @@
 """The inference port's HTTP protocol: uvicorn's, with a short way for the infer routes.
 
-uvicorn runs an ASGI application as one task with two or three awaits per request, about 20 us. An infer request needs none of
-that: its body is collected here, decoded when complete, queued, and its reply written when the batch comes back. Every other
-path goes through uvicorn and Starlette unchanged. A caller that disconnects is known at once and leaves the queue.
+uvicorn runs an ASGI application as one task with two or three awaits per request, about 20 us. An infer request needs
+none of that: its body is collected here, decoded when complete, queued, and its reply written when the batch is back.
+Every other path goes through uvicorn and Starlette unchanged. A caller that disconnects is known at once and leaves the
+queue.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from shoal_proxy.inference import Inference, Route
 from shoal_proxy.settings import Settings
 
 LINGER_S = 2.0
-"""How long an unread body is thrown away after an early refusal, so that the caller reads our answer before a reset."""
+"""How long an unread body is thrown away after an early refusal: the caller must read our answer before a reset."""
 _SMALL_BYTES = 65536
 _ECHOED = (b"x-request-id", b"traceparent")
 _METHODS = frozenset({b"POST", b"PUT"})
@@ -37,8 +38,8 @@ class InferCycle:
     """One infer request on one connection, from its headers until its reply is written."""
 
     __slots__ = (
-        "_chunks", "_held_bytes", "_pending", "_protocol", "active", "complete", "disconnected", "headers", "keep_alive",
-        "message_event", "response_complete", "route",
+        "_chunks", "_held_bytes", "_pending", "_protocol", "active", "complete", "disconnected", "headers",
+        "keep_alive", "message_event", "response_complete", "route",
     )  # fmt: skip
 
     def __init__(

@@ -19,7 +19,7 @@ from shoal_proxy.model.signature import ModelSignature, SignatureError, parse_me
 from shoal_proxy.settings import Address
 
 IDLE_LIMIT_S = 4.0
-"""Foreign servers close idle connections after 5 s or more; ours are dropped before, so that no batch meets a closing one."""
+"""Foreign servers close idle connections after 5 s or more; ours go before, so that no batch meets a closing one."""
 
 
 class Upstream:

@@ -32,7 +32,8 @@ def bucket_for(length: int, spec: InputSpec) -> int:
         if length <= bucket:
             return bucket
     raise InvalidRequest(
-        f"input {spec.name!r} has length {length} along axis {spec.pad_axis}; the longest allowed is {spec.pad_buckets[-1]}"
+        f"input {spec.name!r} has length {length} along axis {spec.pad_axis};"
+        f" the longest allowed is {spec.pad_buckets[-1]}"
     )
 
 
@@ -115,8 +116,8 @@ def _padding(merged: Array, slices: Sequence[Slice], spec: InputSpec) -> int:
     if spec.pad_axis is None or not merged.shape[spec.pad_axis]:
         return 0
     width = merged.shape[spec.pad_axis]
-    per_position = int(merged.size // (merged.shape[0] * width))
-    return sum(width - length for length in _row_lengths(slices, spec.name)) * per_position
+    per_position: int = int(merged.size // (merged.shape[0] * width))
+    return per_position * sum(width - length for length in _row_lengths(slices, spec.name))
 
 
 def _missing_masks(names: Sequence[str], signature: ModelSignature) -> list[InputSpec]:

@@ -9,8 +9,6 @@ from typing import NamedTuple
 from shoal_proxy.errors import ProxyError, RowError, RowsFailed
 from shoal_proxy.model.datatypes import Array
 
-NO_LENGTHS: Mapping[str, Sequence[int]] = {}
-
 
 class BatchKey(NamedTuple):
     """Requests with equal keys may share a batch.
@@ -57,7 +55,7 @@ class Pending:
     deadline_s: float
     deliver: Callable[[Outcome], None]
     key: BatchKey = PLAIN_KEY
-    lengths: Mapping[str, Sequence[int]] = NO_LENGTHS
+    lengths: Mapping[str, Sequence[int]] = field(default_factory=dict)
     trace: Mapping[str, str] = field(default_factory=dict)
     taken: int = 0
     """Rows that have left the queue in some batch."""

@@ -1,8 +1,8 @@
 """When a batch closes.
 
-Work-conserving: while the runtime has a free slot, whatever waits goes at once, unless the user asked for a delay. One more
-batch may be sent ahead of a busy runtime, but only a full one: waiting longer could not improve it, and sending it hides
-the host work between two batches. A partial one stays, to grow while the runtime is busy.
+Work-conserving: while the runtime has a free slot, whatever waits goes at once, unless the user asked for a delay. One
+more batch may be sent ahead of a busy runtime, but only a full one: waiting longer could not improve it, and sending it
+hides the host work between two batches. A partial one stays, to grow while the runtime is busy.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from shoal_proxy.batching.queue import Group, Queue
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """``max_rows`` per batch; ``max_delay_s`` that a batch may wait for more; ``in_flight`` batches that run at a time."""
+    """``max_rows`` per batch; ``max_delay_s`` that one may wait for more; ``in_flight`` batches that run at a time."""
 
     max_rows: int
     max_delay_s: float = 0.0

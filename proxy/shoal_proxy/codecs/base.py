@@ -34,8 +34,8 @@ class Call:
 class Decoded:
     """What a caller asks: canonical inputs, and how it wants the answer.
 
-    ``style`` belongs to the codec that made it. ``parameters`` and ``tensors`` are JSON text to forward, empty when there
-    is nothing; ``timeout_ms`` is the protocol's own deadline.
+    ``style`` belongs to the codec that made it. ``parameters`` and ``tensors`` are JSON text to forward, empty when
+    there is nothing; ``timeout_ms`` is the protocol's own deadline.
     """
 
     inputs: dict[str, Array]

@@ -53,9 +53,9 @@ class V1:
     ) -> Reply:
         """Return ``predictions`` row by row, or ``outputs`` by name, as the caller asked."""
         if decoded.style is Form.ROWS:
-            return json_reply(200, {Form.ROWS: rows_of(outputs, lengths, signature)})
+            return json_reply(200, {Form.ROWS.value: rows_of(outputs, lengths, signature)})
         columns = {name: _column(name, array, signature) for name, array in outputs.items()}
-        return json_reply(200, {Form.COLUMNS: columns if len(columns) != 1 else next(iter(columns.values()))})
+        return json_reply(200, {Form.COLUMNS.value: columns if len(columns) != 1 else next(iter(columns.values()))})
 
     def error(self, error: ProxyError) -> Reply:
         """Return ``{"error": ...}``."""

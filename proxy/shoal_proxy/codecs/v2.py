@@ -66,7 +66,7 @@ class V2:
         inputs = _decode_inputs(document["inputs"], tail, signature, asked)
         parameters = document.get("parameters")
         binary, timeout_ms, forwarded = _take_parameters(parameters) if parameters else (False, None, b"")
-        style = _style(document, binary, signature, asked)
+        style = _style(document, signature, asked, binary=binary)
         rows = next(iter(inputs.values())).shape[0] if signature.batches else 1
         return Decoded(
             inputs,
@@ -216,7 +216,7 @@ def _take_parameters(parameters: Any) -> tuple[bool, float | None, bytes]:
     return bool(binary), None if timeout_us is None else timeout_us / 1000, forwarded
 
 
-def _style(document: dict[str, Any], binary: bool, signature: ModelSignature, asked: dict[str, Any]) -> Style:
+def _style(document: dict[str, Any], signature: ModelSignature, asked: dict[str, Any], *, binary: bool) -> Style:
     id_, wanted = document.get("id"), document.get("outputs")
     if id_ is None and not wanted and not binary:
         return PLAIN
