@@ -49,7 +49,7 @@ class Seen:
 class FakeRuntime:
     """A V2 server on a unix socket or TCP, in the test's own event loop.
 
-    ``model`` computes; ``respond``, when set, answers the infer call itself: (status, headers, body), or None to hang up.
+    ``model`` computes; ``respond``, when set, answers the call itself: (status, headers, body), or None to hang up.
     ``gate``: when cleared, batches wait before they are answered.
     """
 
@@ -252,7 +252,7 @@ def running_proxy(
 ) -> Iterator[RunningProxy]:
     """Run a proxy in front of a fake runtime; stop both at the end."""
     started: Future[RunningProxy] = Future()
-    stop: Future[Callable[[], None]] = Future()
+    stop: Future[Callable[[], object]] = Future()
 
     async def serve() -> None:
         runtime = make_runtime()

@@ -23,6 +23,8 @@ from shoal_proxy.settings import Settings
 LINGER_S = 2.0
 """How long an unread body is thrown away after an early refusal: the caller must read our answer before a reset."""
 _SMALL_BYTES = 65536
+_PIPELINE = 16
+"""Requests that one caller may send ahead of its answers before it is read no further."""
 _ECHOED = (b"x-request-id", b"traceparent")
 _METHODS = frozenset({b"POST", b"PUT"})
 
@@ -38,7 +40,7 @@ class InferCycle:
     """One infer request on one connection, from its headers until its reply is written."""
 
     __slots__ = (
-        "_chunks", "_held_bytes", "_pending", "_protocol", "active", "complete", "disconnected", "headers",
+        "_chunks", "_held_bytes", "_pending", "_protocol", "_refusal", "active", "complete", "disconnected", "headers",
         "keep_alive", "message_event", "response_complete", "route",
     )  # fmt: skip
 
@@ -54,6 +56,7 @@ class InferCycle:
         self._chunks: list[bytes] = []
         self._held_bytes = 0
         self._pending: Pending | None = None
+        self._refusal: ProxyError | None = None
         self.route = route
         self.headers = headers
         self.keep_alive = keep_alive
@@ -65,25 +68,32 @@ class InferCycle:
         self.disconnected = False
         self.message_event = _NobodyWaits()
 
-    def activate(self) -> None:
-        """Begin, now that the connection is this request's own."""
-        self.active = True
+    def begin(self) -> None:
+        """Take the headers' word for the body's size, before any of it has come."""
         declared = self.headers.get(b"content-length")
-        if declared is not None and not self._admit(int(declared)):
-            return
-        if self.complete:
+        if declared is not None:
+            self._admit(int(declared))
+
+    def activate(self) -> None:
+        """Go on, now that it is this request's turn to be answered."""
+        self.active = True
+        if self._refusal is not None:
+            self.refuse(self._refusal)
+        elif self.complete:
             self._submit()
 
     def add(self, chunk: bytes) -> None:
         """Take a piece of the body."""
-        if not self.response_complete and (b"content-length" in self.headers or self._admit(len(chunk))):
+        if b"content-length" not in self.headers:
+            self._admit(len(chunk))
+        if self._refusal is None and not self.response_complete:
             self._chunks.append(chunk)
 
     def end_of_body(self) -> None:
         """Note that the whole body is here."""
         self.complete = True
         if self.active and not self.response_complete:
-            self._submit()
+            self.activate()
 
     def abandon(self) -> None:
         """Note that the caller has gone."""
@@ -104,18 +114,22 @@ class InferCycle:
         self._release()
         self._protocol.write_reply(self, reply)
 
-    def _admit(self, size_bytes: int) -> bool:
+    def _admit(self, size_bytes: int) -> None:
         """Account for body bytes; refuse the request when it, or all requests together, hold too many."""
+        if self._refusal is not None:
+            return
         limit = self._protocol.settings.max_body_bytes
         try:
             if self._held_bytes + size_bytes > limit:
                 raise BodyTooLarge(f"the body is over the limit of {limit} bytes")
             self._protocol.inference.hold_body(size_bytes)
         except ProxyError as error:
-            self.refuse(error)
-            return False
-        self._held_bytes += size_bytes
-        return True
+            self._refusal = error
+            self._chunks.clear()
+            if self.active:
+                self.refuse(error)
+        else:
+            self._held_bytes += size_bytes
 
     def _submit(self) -> None:
         body = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
@@ -178,9 +192,10 @@ class InferProtocol(HttpToolsProtocol):
         keep_alive = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
         previous = self.cycle
         self.cycle = cycle = InferCycle(self, route, dict(self.headers), keep_alive=keep_alive)
+        cycle.begin()
         if previous is not None and not previous.response_complete:
-            self.flow.pause_reading()
             self.pipeline.appendleft((cycle, self.app))
+            self._read_no_further()
             return
         cycle.activate()
         if self.expect_100_continue and not cycle.response_complete:
@@ -201,15 +216,21 @@ class InferProtocol(HttpToolsProtocol):
         else:
             super().on_message_complete()
 
+    def on_response_complete(self) -> None:
+        """Go on to the connection's next request (uvicorn)."""
+        super().on_response_complete()
+        self._read_no_further()
+
     def pause_writing(self) -> None:
         """A caller that does not read its answers is not read either (asyncio)."""
         super().pause_writing()
-        self.flow.pause_reading()
+        self._read_no_further()
 
     def resume_writing(self) -> None:
         """Read again (asyncio)."""
         super().resume_writing()
         self.flow.resume_reading()
+        self._read_no_further()
 
     def write_reply(self, cycle: InferCycle, reply: Reply) -> None:
         """Write one whole response."""
@@ -256,6 +277,14 @@ class InferProtocol(HttpToolsProtocol):
             self.cycle.refuse(RequestTimeout(f"the request did not arrive within {self.settings.body_timeout_s:g} s"))
         else:
             self.transport.close()
+
+    def _read_no_further(self) -> None:
+        """Stop reading a caller that asks ahead without end or does not take its answers.
+
+        A few requests may come ahead of their turn, because while reading is paused nobody sees the caller hang up.
+        """
+        if len(self.pipeline) >= _PIPELINE or self.flow.write_paused:
+            self.flow.pause_reading()
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         """Start whichever request is next on this connection (uvicorn, for pipelined requests)."""

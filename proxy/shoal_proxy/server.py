@@ -77,6 +77,7 @@ class Proxy:
         self.socket = bind(settings.listen)
         self.admin_socket = bind(settings.admin_listen)
         self._leave = asyncio.Event()
+        self._hurry = asyncio.Event()
         self._drained = asyncio.Event()
         self._settled = asyncio.Event()
         self.dispatcher.on_settled = self._settled.set
@@ -102,17 +103,20 @@ class Proxy:
         await asyncio.gather(admin_task, watch, return_exceptions=True)
 
     def stop(self) -> None:
-        """Start the drain; safe to call more than once."""
+        """Start the drain; a second call ends the delay before it."""
+        if self._leave.is_set():
+            self._hurry.set()
         self._leave.set()
 
     async def drain(self) -> None:
-        """Start the drain and wait until it is done."""
-        self.stop()
+        """Start the drain, unless it has started, and wait until it is done."""
+        self._leave.set()
         await self._drained.wait()
 
     async def _leave_service(self, front: uvicorn.Server, front_task: asyncio.Task[None]) -> None:
         self._enter(Phase.LEAVING)
-        await asyncio.sleep(self.settings.drain_delay_s)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._hurry.wait(), self.settings.drain_delay_s)
         self._enter(Phase.DRAINING)
         front.should_exit = True
         try:

@@ -116,8 +116,9 @@ def _padding(merged: Array, slices: Sequence[Slice], spec: InputSpec) -> int:
     if spec.pad_axis is None or not merged.shape[spec.pad_axis]:
         return 0
     width = merged.shape[spec.pad_axis]
-    per_position: int = int(merged.size // (merged.shape[0] * width))
-    return per_position * sum(width - length for length in _row_lengths(slices, spec.name))
+    per_position = merged.size // (merged.shape[0] * width)
+    padding = sum(width - length for length in _row_lengths(slices, spec.name))
+    return padding * per_position
 
 
 def _missing_masks(names: Sequence[str], signature: ModelSignature) -> list[InputSpec]:
