@@ -156,6 +156,8 @@ class InferProtocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self.inference = inference
         self.settings = settings
+        self._unanswered: deque[InferCycle] = deque()
+        """Infer requests in the order in which they came, which is the order of their answers."""
         self._message_open = False
         self._body_timer: asyncio.TimerHandle | None = None
 
@@ -173,9 +175,9 @@ class InferProtocol(HttpToolsProtocol):
         """Take this caller's requests out of the queue (asyncio)."""
         if self._body_timer is not None:
             self._body_timer.cancel()
-        for cycle in (self.cycle, *(waiting for waiting, _ in self.pipeline)):
-            if isinstance(cycle, InferCycle) and not cycle.response_complete:
-                cycle.abandon()
+        for cycle in self._unanswered:
+            cycle.abandon()
+        self._unanswered.clear()
         super().connection_lost(exc)
 
     def on_message_begin(self) -> None:
@@ -192,6 +194,7 @@ class InferProtocol(HttpToolsProtocol):
         keep_alive = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
         previous = self.cycle
         self.cycle = cycle = InferCycle(self, route, dict(self.headers), keep_alive=keep_alive)
+        self._unanswered.append(cycle)
         cycle.begin()
         if previous is not None and not previous.response_complete:
             self.pipeline.appendleft((cycle, self.app))
@@ -234,6 +237,8 @@ class InferProtocol(HttpToolsProtocol):
 
     def write_reply(self, cycle: InferCycle, reply: Reply) -> None:
         """Write one whole response."""
+        if self._unanswered:
+            self._unanswered.popleft()
         if cycle.disconnected or self.transport.is_closing():
             return
         head = self._head(cycle, reply)
