@@ -19,7 +19,7 @@ from shoal_proxy.codecs.base import (
     parse_json,
 )
 from shoal_proxy.codecs.tensors import (
-    canonical_shape,
+    check_wire_shape,
     from_binary,
     from_json,
     text,
@@ -57,7 +57,7 @@ class V2:
     def decode(self, call: Call, signature: ModelSignature) -> Decoded:
         """Return the request's tensors; a raw body (an image, a text) is one row."""
         header_length = call.headers.get(HEADER_LENGTH)
-        if header_length is None and raw.is_raw(call.media_type):
+        if header_length is None and not call.says_json and raw.is_raw(call.media_type):
             return raw.decode(call, signature, PLAIN)
         document, tail = split_body(call.body, header_length)
         if type(document) is not dict or type(document.get("inputs")) is not list:
@@ -160,7 +160,7 @@ def _input_named(tensor: Any, signature: ModelSignature) -> InputSpec:
 def _decode_tensor(tensor: dict[str, Any], spec: InputSpec, rest: memoryview | None) -> tuple[Array, int]:
     """Return the canonical array and how many binary bytes it took."""
     shape = tensor.get("shape")
-    canonical_shape(spec, shape)
+    check_wire_shape(spec, shape)
     parameters = tensor.get("parameters")
     if parameters is not None and type(parameters) is not dict:
         raise InvalidRequest(f"input {spec.name!r}: parameters must be an object")
@@ -194,7 +194,7 @@ def _reshaped(spec: InputSpec, array: Array, shape: list[int]) -> Array:
 
 def check_complete(inputs: Mapping[str, Array], signature: ModelSignature) -> None:
     """Refuse a request that lacks an input, or whose inputs differ in rows."""
-    for name, spec in signature.inputs.items():
+    for name, spec in signature.inputs.items() if len(inputs) < len(signature.inputs) else ():
         if name not in inputs and not spec.optional:
             raise InvalidRequest(f"input {name!r} is missing")
     if len(inputs) > 1 and signature.batches:

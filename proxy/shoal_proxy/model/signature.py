@@ -31,6 +31,8 @@ class InputSpec:
     pad_value: float = 0
     pad_buckets: tuple[int, ...] = ()
     pad_mask: str | None = None
+    one_row: list[int] | None = None
+    """The wire shape of a single row, where rows have one shape only: what most requests say."""
 
     @property
     def holds_json(self) -> bool:
@@ -174,6 +176,7 @@ def _input_spec(tensor: Mapping[str, Any], batches: bool) -> InputSpec:  # noqa:
         pad_value=rules.get("pad_value", 0),
         pad_buckets=tuple(sorted(int(bucket) for bucket in _words(rules.get("pad_buckets")))),
         pad_mask=rules.get("pad_mask"),
+        one_row=None if -1 in shape[1:] or not shape else [1, *shape[1:]] if not batch_dim else None,
     )
 
 
