@@ -1,18 +1,24 @@
 """Add one to each number, and take as long about it as an accelerator would.
 
-A batch of n rows lasts ``baseMicroseconds + n * perRowMicroseconds``: the shape of a real accelerator's cost, in which the
-first row pays for the launch. The time is slept, not spun, because a host waits for a device without using its own cores.
+A batch of n rows lasts ``baseMicroseconds + n * perRowMicroseconds``: the shape of a real
+accelerator's cost, in which the first row pays for the launch. The time is slept, not spun, because
+a host waits for a device without using its own cores.
 """
 
 import ctypes
 import sys
 import time
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
 
 import torch
 from shoal_runtime import Context, TensorSpec
 
+MAX_MICROSECONDS = 60_000_000
+
 PR_SET_TIMERSLACK = 29
-"""From Linux ``<sys/prctl.h>``: how late, in nanoseconds, a sleep of the calling thread may end (50000 unless set)."""
+"""From Linux ``<sys/prctl.h>``: how late, in ns, a sleep of this thread may end (50000 if unset)."""
 
 
 class Adder:
@@ -35,21 +41,34 @@ class Adder:
         return y
 
 
-def seconds(parameters: dict[str, object], key: str) -> float:
-    """Return a parameter given in microseconds (>= 0, default 0) in seconds."""
+def seconds(parameters: Mapping[str, Any], key: str) -> float:
+    """Return in seconds a parameter given in microseconds (0 to a minute, default 0)."""
     value = parameters.get(key, 0)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 60e6:
-        raise ValueError(f"{key} must be a number of microseconds from 0 to 60000000, not {value!r}")
-    return value / 1e6
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not 0 <= value <= MAX_MICROSECONDS:
+        raise ValueError(
+            f"{key} must be a number of microseconds from 0 to {MAX_MICROSECONDS}, not {value!r}"
+        )
+    return float(value) / 1e6
 
 
 def sleep_until(deadline_s: float) -> None:
-    """Sleep until the monotonic clock shows ``deadline_s``, to within about 10 microseconds on Linux."""
-    remaining_s = deadline_s - time.monotonic()
-    if remaining_s <= 0:
-        return
+    """Sleep until the monotonic clock shows ``deadline_s``; return at once when it has passed."""
+    if time.monotonic() < deadline_s:
+        sharpen_sleep()
+        time.sleep(max(deadline_s - time.monotonic(), 0))
+
+
+def sharpen_sleep() -> None:
+    """Let this thread's sleeps end on time: halves how late a 4 ms sleep ends, for 2 us a call.
+
+    The slack belongs to a thread, and which thread calls ``forward`` is the runtime's business.
+    """
     if sys.platform == "linux":
-        # The slack belongs to a thread, and which thread calls forward is the runtime's business: set it here, for 1 us a call.
-        ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0)
-        remaining_s = deadline_s - time.monotonic()
-    time.sleep(max(remaining_s, 0))
+        process().prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0)
+
+
+@cache
+def process() -> ctypes.CDLL:
+    """Return the C library this process runs on; looking it up costs 40 us, so once."""
+    return ctypes.CDLL(None)
