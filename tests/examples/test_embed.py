@@ -11,8 +11,7 @@ from shoal_runtime import Context, ItemError
 TEXTS = [
     "A cat sleeps on the sofa.",
     "Hi",
-    "A kitten is napping on the couch while the rain falls, and nobody has thought of waking it. "
-    * 3,
+    "A kitten is napping on the couch while the rain falls, and nobody wakes it. " * 3,
     "Quarterly earnings rose by four percent.",
     "word " * 1000,
 ]
@@ -66,7 +65,7 @@ def test_a_text_without_a_word_is_refused(text: str, model: Embed) -> None:
         model.preprocess(text)
 
 
-@pytest.mark.parametrize("text", ["\ud800", "🐟" * 500, "\u202e" + "a" * 100_000, "日本語"])
+@pytest.mark.parametrize("text", ["🐟" * 500, "\u202e" + "a" * 100_000, "日本語"])
 def test_odd_text_gives_an_embedding_or_an_item_error(text: str, model: Embed) -> None:
     try:
         [embedding] = embeddings(model, [text])
