@@ -27,7 +27,7 @@ class Answer:
 
 
 def label_table(answers: Sequence[Answer]) -> list[str]:
-    """Return one line per picture: how often it was sent, its first answer's label and probability."""
+    """Return one line per picture: how often it was sent, and the first answer to it."""
     lines = [f"{'picture':<12} {'sent':>5}  {'top label':<24} probability"]
     for picture in dict.fromkeys(answer.picture for answer in answers):
         same = [answer for answer in answers if answer.picture == picture]

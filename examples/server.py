@@ -132,7 +132,7 @@ def tail(log: BinaryIO) -> str:
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    """Stop the server in order; kill it, and with it proxy and runtime, when that takes too long."""
+    """Stop the server in order; kill it, and proxy and runtime with it, if that takes too long."""
     process.terminate()
     try:
         process.wait(STOP_TIMEOUT_S)
