@@ -42,7 +42,7 @@ class Wrk:
 
     def _run(self, load: "Load", body_path: str) -> "Measurement":
         headers = [f"{name}: {value}" for name, value in load.headers.items()]
-        result = subprocess.run(  # noqa: S603
+        result = subprocess.run(
             [
                 self.command,
                 "--threads=1",
@@ -142,7 +142,7 @@ def unpack_packages(folder: Path) -> None:
 
 def call(*command: str, folder: str) -> None:
     """Run a command in a folder; its complaint becomes part of the error."""
-    result = subprocess.run(  # noqa: S603
+    result = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, timeout=60, check=False
     )
     if result.returncode != 0:

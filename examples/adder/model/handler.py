@@ -23,18 +23,18 @@ PR_SET_TIMERSLACK = 29
 
 
 class Adder:
-    """y = x + 1, for rows of 16 numbers."""
-
-    inputs = (TensorSpec("x", "FP32", [-1, 16]),)
-    outputs = (TensorSpec("y", "FP32", [-1, 16]),)
+    """y = x + 1, for rows of 16 numbers, or as many as the parameter ``columns`` says."""
 
     def load(self, context: Context) -> None:
-        """Read the cost of a batch from the model's parameters."""
+        """Read from the model's parameters how wide a row is and what a batch costs."""
+        columns = context.parameters.get("columns", 16)
+        self.inputs = (TensorSpec("x", "FP32", [-1, columns]),)
+        self.outputs = (TensorSpec("y", "FP32", [-1, columns]),)
         self._base_s = seconds(context.parameters, "baseMicroseconds")
         self._per_row_s = seconds(context.parameters, "perRowMicroseconds")
 
     def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-        """Add one to ``x`` [n, 16], and return when the batch's time is over."""
+        """Add one to ``x`` [n, columns], and return when the batch's time is over."""
         started_s = time.monotonic()
         x = batch["x"]
         y = x + 1
