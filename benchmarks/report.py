@@ -73,7 +73,7 @@ def make_row(case: str, repetitions: Sequence[Mapping[str, float]]) -> Row:
 
 
 def mean_batch_rows(before: Mapping[str, float], after: Mapping[str, float]) -> float:
-    """Return the rows per batch between two readings of the proxy's histogram; 0 without batches."""
+    """Return rows per batch between two readings of the proxy's histogram; 0 without batches."""
     batches = after["count"] - before["count"]
     return (after["sum"] - before["sum"]) / batches if batches else 0.0
 

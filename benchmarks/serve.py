@@ -11,10 +11,11 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import httpx
 import orjson
@@ -36,6 +37,8 @@ COST = {
 }
 PICTURE_VALUES = 3 * 224 * 224
 WARM_UP_S = 1
+BUSY = 0.5
+"""Load average above which others take a share of the processor that shows."""
 IMPORT = """
 import sys, time
 started_s = time.perf_counter()
@@ -65,6 +68,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser("python -m benchmarks.serve", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one short repetition of each case")
     options = parser.parse_args(arguments)
+    here = surroundings()
+    if here["load_average"] > BUSY:
+        print(f"This machine is busy (load {here['load_average']:.1f}): expect worse figures.")
     try:
         wrk = find_wrk(ROOT / ".tools")
         plan = Plan(wrk, 2, 1) if options.quick else Plan(wrk, 4, 3)
@@ -72,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (WrkError, ServerError) as error:
         print(f"benchmark: {error}", file=sys.stderr)
         return 1
-    publish(rows)
+    publish(rows, here)
     return 0
 
 
@@ -140,7 +146,7 @@ def import_rows(plan: Plan) -> list[Row]:
 
 
 def run_case(plan: Plan, case: str, server: Server, load: Load) -> Row:
-    """Load a server of ours; add the mean batch to what is measured."""
+    """Load a server of ours; add the mean batch, warm-up included, to what is measured."""
     repetitions = []
     proxy_pid = find_child(server.pid, "shoal_proxy")
     for _ in range(plan.repetitions):
@@ -168,7 +174,7 @@ def quantities(measured: Measurement, used_cpu_s: float) -> dict[str, float]:
         "requests_per_s": measured.requests_per_s,
         "p50_ms": measured.p50_ms,
         "p99_ms": measured.p99_ms,
-        "server_cpu_us": used_cpu_s / measured.requests * 1e6,
+        "cpu_us_per_request": used_cpu_s / measured.requests * 1e6,
     }
 
 
@@ -263,9 +269,8 @@ def plural(connections: int) -> str:
     return f"{connections} connection{'s' if connections != 1 else ''}"
 
 
-def publish(rows: Sequence[Row]) -> None:
+def publish(rows: Sequence[Row], here: Mapping[str, Any]) -> None:
     """Print table and targets, and write the results file."""
-    here = surroundings()
     print("\n".join(table(rows)), end="\n\n")
     print("\n".join(target.line(rows) for target in TARGETS), end="\n\n")
     path = ROOT / "benchmarks/results" / f"serve-{slug(here['machine'])}-{here['date']}.json"

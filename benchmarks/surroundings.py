@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import subprocess
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -15,6 +16,7 @@ def surroundings() -> dict[str, Any]:
     """Return machine, date and versions, ready for JSON."""
     return {
         "machine": machine(),
+        "load_average": os.getloadavg()[0],
         "date": datetime.now(UTC).date().isoformat(),
         "versions": {
             "python": platform.python_version(),
@@ -35,7 +37,7 @@ def processor_name() -> str:
     """Return the processor's name as the kernel tells it."""
     lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
+    return re.sub(r"\((R|TM)\)", "", names[0]) if names else platform.machine()
 
 
 def package_version(name: str) -> str | None:
@@ -50,6 +52,7 @@ def commit() -> str | None:
     """Return the commit of the working tree, None outside a repository."""
     result = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"],
+        cwd=Path(__file__).parent,
         capture_output=True,
         text=True,
         check=False,
