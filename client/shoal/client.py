@@ -48,9 +48,7 @@ class Client:
     ) -> None:
         self._options = partial(_options, timeout_s=timeout_s, retries=retries)
         self._session = Session(model)
-        self._http = httpx.Client(
-            base_url=_base_url(url), headers=dict(headers or {}), transport=transport
-        )
+        self._http = httpx.Client(base_url=_base_url(url), headers=dict(headers or {}), transport=transport)
 
     def predict(
         self,
@@ -146,9 +144,7 @@ class Client:
                 answer = None
             else:
                 with _mapped_errors(timeout_s):
-                    answer = _response(
-                        self._http.send(_request(self._http.build_request, step, timeout_s))
-                    )
+                    answer = _response(self._http.send(_request(self._http.build_request, step, timeout_s)))
 
 
 class AsyncClient:
@@ -166,9 +162,7 @@ class AsyncClient:
     ) -> None:
         self._options = partial(_options, timeout_s=timeout_s, retries=retries)
         self._session = Session(model)
-        self._http = httpx.AsyncClient(
-            base_url=_base_url(url), headers=dict(headers or {}), transport=transport
-        )
+        self._http = httpx.AsyncClient(base_url=_base_url(url), headers=dict(headers or {}), transport=transport)
 
     async def predict(
         self,
@@ -234,9 +228,7 @@ class AsyncClient:
                 answer = None
             else:
                 with _mapped_errors(timeout_s):
-                    answer = _response(
-                        await self._http.send(_request(self._http.build_request, step, timeout_s))
-                    )
+                    answer = _response(await self._http.send(_request(self._http.build_request, step, timeout_s)))
 
 
 def _options(
@@ -265,9 +257,7 @@ def _base_url(url: str) -> httpx.URL:
     return base
 
 
-def _request(
-    build: Callable[..., httpx.Request], request: Request, timeout_s: float
-) -> httpx.Request:
+def _request(build: Callable[..., httpx.Request], request: Request, timeout_s: float) -> httpx.Request:
     timeout = httpx.Timeout(timeout_s + ANSWER_MARGIN_S, connect=min(timeout_s, CONNECT_TIMEOUT_S))
     return build(
         request.method,
@@ -292,13 +282,9 @@ def _mapped_errors(timeout_s: float) -> Iterator[None]:
     try:
         yield
     except (httpx.ConnectTimeout, httpx.ConnectError) as error:
-        raise ConnectionFailed(
-            f"cannot reach {error.request.url}: {error or 'no answer'}"
-        ) from error
+        raise ConnectionFailed(f"cannot reach {error.request.url}: {error or 'no answer'}") from error
     except httpx.TimeoutException as error:
-        raise DeadlineExceeded(
-            f"no answer from {error.request.url} within {timeout_s:g} s"
-        ) from error
+        raise DeadlineExceeded(f"no answer from {error.request.url} within {timeout_s:g} s") from error
     except httpx.TransportError as error:
         raise ConnectionFailed(f"the connection to {error.request.url} broke: {error}") from error
     except httpx.DecodingError as error:

@@ -53,19 +53,19 @@ class ShoalError(Exception):
         self.request_id = request_id
 
 
-class InvalidInput(ShoalError):  # noqa: N818 (the tree reads better without Error on each name)
+class InvalidInput(ShoalError):
     """The item does not fit the model's signature, or the model's handler refused it."""
 
 
-class NotFound(ShoalError):  # noqa: N818
+class NotFound(ShoalError):
     """The server has no such model, version or route."""
 
 
-class TooLarge(ShoalError):  # noqa: N818
+class TooLarge(ShoalError):
     """The request is larger than the server accepts."""
 
 
-class Overloaded(ShoalError):  # noqa: N818
+class Overloaded(ShoalError):
     """The server accepts nothing more at the moment; the request was not executed.
 
     Its queue is full, it is draining, or its model is still starting.
@@ -84,17 +84,17 @@ class Overloaded(ShoalError):  # noqa: N818
         self.retry_after_s = retry_after_s
 
 
-class Unavailable(ShoalError):  # noqa: N818
+class Unavailable(ShoalError):
     """Nobody serves behind this address at the moment."""
 
 
-class DeadlineExceeded(ShoalError):  # noqa: N818
+class DeadlineExceeded(ShoalError):
     """The answer did not come within the time the caller gave."""
 
 
-class ServerFailed(ShoalError):  # noqa: N818
+class ServerFailed(ShoalError):
     """The model or the server failed, or the answer breaks the protocol."""
 
 
-class ConnectionFailed(ShoalError):  # noqa: N818
+class ConnectionFailed(ShoalError):
     """The server could not be reached, or the connection broke before the answer was whole."""

@@ -31,20 +31,14 @@ def signature_text(signature: Signature) -> str:
     """Return a signature as a headline and a table of the tensors."""
     rows = [("", "name", "type", "one row", "notes")]
     for kind, tensors in (("input", signature.inputs), ("output", signature.outputs)):
-        rows += [
-            (kind, each.name, each.datatype, _shape(signature.row_shape(each)), _notes(each))
-            for each in tensors
-        ]
+        rows += [(kind, each.name, each.datatype, _shape(signature.row_shape(each)), _notes(each)) for each in tensors]
     return f"{_headline(signature)}\n\n{table(rows)}"
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
     """Return rows of text as aligned columns."""
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
-    lines = (
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        for row in rows
-    )
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -57,9 +51,7 @@ def _columns(outputs: Mapping[str, Any]) -> str | None:
         return None
     if not 0 < len(arrays[0]) <= LONGEST_TABLE:
         return None
-    return table(
-        [list(outputs), *([_cell(each) for each in row] for row in zip(*arrays, strict=True))]
-    )
+    return table([list(outputs), *([_cell(each) for each in row] for row in zip(*arrays, strict=True))])
 
 
 def _cell(value: Any) -> str:

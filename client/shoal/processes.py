@@ -29,9 +29,7 @@ class Process:
         self._reader = asyncio.create_task(self._pass_through(log))
 
     @classmethod
-    async def start(
-        cls, module: str, environment: Mapping[str, str], *, log: BinaryIO | None
-    ) -> Self:
+    async def start(cls, module: str, environment: Mapping[str, str], *, log: BinaryIO | None) -> Self:
         """Start ``python -m module``; its output goes to ``log``, or nowhere."""
         child = await asyncio.create_subprocess_exec(
             *(sys.executable, "-I", "-S", TETHER, str(os.getpid())),

@@ -90,8 +90,7 @@ def find_port(host: str, port: int, *, option: str) -> int:
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise FieldError(
-                f"port {port} of {host} is in use: stop what listens there, or choose another"
-                f" with {option}"
+                f"port {port} of {host} is in use: stop what listens there, or choose another with {option}"
             ) from error
         raise FieldError(f"cannot listen on port {port} of {host}: {error}") from error
 

@@ -59,9 +59,7 @@ def plus_one(inputs: dict[str, Array]) -> dict[str, tuple[str, Array]]:
 
 
 def json_answer(value: Any, status: int = 200, **headers: str) -> Answer:
-    return Answer(
-        status, json.dumps(value).encode(), {"Content-Type": "application/json"} | headers
-    )
+    return Answer(status, json.dumps(value).encode(), {"Content-Type": "application/json"} | headers)
 
 
 def v2(model: dict[str, Any] = ADDER, forward: Forward = plus_one) -> Handler:

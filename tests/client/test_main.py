@@ -28,9 +28,7 @@ def test_predict_shows_the_answer(adder: FakeServer, capsys: pytest.CaptureFixtu
     assert capsys.readouterr().out == "y: [2., 3., 4.]\n"
 
 
-def test_predict_writes_json_for_programs(
-    adder: FakeServer, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_predict_writes_json_for_programs(adder: FakeServer, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["predict", adder.url, "--json", "[1, 2, 3]", "--output", "json"]) == 0
 
     assert orjson.loads(capsys.readouterr().out) == [2, 3, 4]
@@ -52,9 +50,7 @@ def test_predict_reads_an_item_from_a_file(
     assert capsys.readouterr().out == "y: [2., 3., 4.]\n"
 
 
-def test_predict_sends_text_and_other_files_as_they_are(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_predict_sends_text_and_other_files_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "question"
     file.write_bytes(b'{"from": "a file"}')
 
@@ -78,17 +74,11 @@ def test_info_shows_the_signature(adder: FakeServer, capsys: pytest.CaptureFixtu
         pytest.param(["predict", "URL", "no-such-file"], "cannot read no-such-file", id="no file"),
         pytest.param(["predict", "URL", "PICKLE"], "is no numpy file", id="a pickle"),
         pytest.param(["predict", "URL", "--json", '"x"'], "input x: takes FP32", id="text"),
-        pytest.param(
-            ["info", "URL", "--model", "dog"], "no route /v2/models/dog", id="no such model"
-        ),
+        pytest.param(["info", "URL", "--model", "dog"], "no route /v2/models/dog", id="no such model"),
         pytest.param(["info", "localhost:port"], "is no address of a server", id="no address"),
-        pytest.param(
-            ["serve", "no-such-path"], "there is no file or directory", id="nothing to serve"
-        ),
+        pytest.param(["serve", "no-such-path"], "there is no file or directory", id="nothing to serve"),
         pytest.param(["serve", "DIR", "--set", "a=b"], "there is no field a", id="no such field"),
-        pytest.param(
-            ["serve", "DIR", "--host", "203.0.113.1"], "cannot listen on port", id="no host"
-        ),
+        pytest.param(["serve", "DIR", "--host", "203.0.113.1"], "cannot listen on port", id="no host"),
     ],
 )
 def test_what_goes_wrong_is_one_line(
@@ -110,9 +100,7 @@ def test_what_goes_wrong_is_one_line(
     assert error.count("\n") == 1
 
 
-def test_a_port_in_use_is_said_before_anything_starts(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_port_in_use_is_said_before_anything_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
 
@@ -121,8 +109,7 @@ def test_a_port_in_use_is_said_before_anything_starts(
 
     first, second = capsys.readouterr().err.splitlines()
     assert first == (
-        f"shoal: port {port} of 127.0.0.1 is in use: stop what listens there,"
-        " or choose another with --port"
+        f"shoal: port {port} of 127.0.0.1 is in use: stop what listens there, or choose another with --port"
     )
     assert second.endswith("choose another with --admin-port")
 

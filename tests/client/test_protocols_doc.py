@@ -55,9 +55,7 @@ def served(target: Path) -> Iterator[str]:
 def run(block: str, address: str, folder: Path) -> str:
     """Run a block of the page, with the server's address in place of the page's."""
     script = block.replace("127.0.0.1:8080", address).replace("curl ", "curl -sS ")
-    ended = subprocess.run(
-        ["bash", "-c", script], cwd=folder, capture_output=True, text=True, timeout=30, check=True
-    )
+    ended = subprocess.run(["bash", "-c", script], cwd=folder, capture_output=True, text=True, timeout=30, check=True)
     return ended.stdout
 
 
@@ -77,9 +75,7 @@ def cat(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(("block", "answer"), ANSWERED_BLOCKS)
-def test_a_curl_gives_the_answer_beside_it(
-    adder: str, tmp_path: Path, block: str, answer: str
-) -> None:
+def test_a_curl_gives_the_answer_beside_it(adder: str, tmp_path: Path, block: str, answer: str) -> None:
     assert run(block, adder, tmp_path).strip() == answer.strip()
 
 

@@ -7,11 +7,7 @@ from shoal import errors
 
 
 def test_all_is_what_the_package_shows() -> None:
-    public = {
-        name
-        for name, value in vars(shoal).items()
-        if not name.startswith("_") and not inspect.ismodule(value)
-    }
+    public = {name for name, value in vars(shoal).items() if not name.startswith("_") and not inspect.ismodule(value)}
 
     assert public == set(shoal.__all__)
 
@@ -35,9 +31,7 @@ def test_both_clients_have_the_same_methods() -> None:
 
 def test_importing_the_client_is_light() -> None:
     script = "import shoal, shoal.__main__, sys; print(*sys.modules)"
-    output = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    )
+    output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
 
     heavy = {
         "torch",

@@ -130,9 +130,7 @@ def test_a_model_is_served_and_the_first_request_shown(start: Start) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_stops_the_proxy_and_then_the_runtime(
-    start: Start, number: signal.Signals
-) -> None:
+def test_a_signal_stops_the_proxy_and_then_the_runtime(start: Start, number: signal.Signals) -> None:
     served = start()
     served.read_until("Ctrl-C stops")
 

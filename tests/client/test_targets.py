@@ -65,9 +65,7 @@ def test_a_model_file_is_its_model(tmp_path: Path, name: str) -> None:
     [
         pytest.param({}, "nothing", "there is no file or directory", id="nothing there"),
         pytest.param({"a.txt": ""}, "a.txt", "neither a manifest nor a model", id="a text file"),
-        pytest.param(
-            {"a.yaml": "kind: ConfigMap"}, "a.yaml", "holds no document of kind", id="other"
-        ),
+        pytest.param({"a.yaml": "kind: ConfigMap"}, "a.yaml", "holds no document of kind", id="other"),
         pytest.param({"a.yaml": "{{{"}, "a.yaml", "no valid YAML", id="broken YAML"),
         pytest.param({"a.yaml": "\x00"}, "a.yaml", "no valid YAML", id="no text"),
         pytest.param(
@@ -82,9 +80,7 @@ def test_a_model_file_is_its_model(tmp_path: Path, name: str) -> None:
             "model.uri is missing",
             id="no uri",
         ),
-        pytest.param(
-            {"a.yaml": MANIFEST.replace("uri", "url")}, ".", r"a.yaml: .*model.uri\?", id="url"
-        ),
+        pytest.param({"a.yaml": MANIFEST.replace("uri", "url")}, ".", r"a.yaml: .*model.uri\?", id="url"),
     ],
 )
 def test_a_target_that_cannot_be_served_says_what_could(
@@ -130,9 +126,7 @@ def test_without_yaml_a_manifest_says_what_to_install(tmp_path: Path) -> None:
         f"sys.exit(main(['serve', {str(file)!r}]))"
     )
 
-    ended = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False
-    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
 
     assert ended.returncode == 1
     assert 'pip install "shoal[serve]"' in ended.stderr

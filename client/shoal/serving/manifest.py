@@ -55,9 +55,7 @@ def find_service(documents: list[Any]) -> Service | None:
     if not found:
         return None
     if len(found) > 1:
-        raise FieldError(
-            f"the file holds {len(found)} documents of kind {KIND}: shoal serve runs one"
-        )
+        raise FieldError(f"the file holds {len(found)} documents of kind {KIND}: shoal serve runs one")
     return _service(found[0])
 
 

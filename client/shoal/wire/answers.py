@@ -87,8 +87,7 @@ def _failure(response: Response) -> tuple[str, tuple[errors.RowError, ...]]:
         body = orjson.loads(response.body)
         message = body.get("error") or body.get("message") or body.get("detail")
         rows = tuple(
-            errors.RowError(int(row["row"]), int(row["status"]), str(row["message"]))
-            for row in body.get("errors", ())
+            errors.RowError(int(row["row"]), int(row["status"]), str(row["message"])) for row in body.get("errors", ())
         )
     except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError, OverflowError):
         text = response.body[:200].decode(errors="replace").strip()

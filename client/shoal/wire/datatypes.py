@@ -42,9 +42,7 @@ def numpy_dtype(datatype: str) -> np.dtype[Any]:
 def encode(array: Array, datatype: str) -> bytes:
     """Return the wire bytes of an array of ``numpy_dtype(datatype)``; BYTES elements are bytes."""
     if datatype == "BYTES":
-        return b"".join(
-            part for element in array.flat for part in (struct.pack("<I", len(element)), element)
-        )
+        return b"".join(part for element in array.flat for part in (struct.pack("<I", len(element)), element))
     if datatype == "BF16":
         array = _upper_half(array)
     return np.ascontiguousarray(array).tobytes()
@@ -61,9 +59,7 @@ def decode(data: bytes, datatype: str, shape: tuple[int, ...]) -> Array:
     dtype = _WIRE[datatype]
     expected_bytes = prod(shape) * dtype.itemsize
     if len(data) != expected_bytes:
-        raise ValueError(
-            f"{datatype} of shape {list(shape)} is {expected_bytes} bytes, not {len(data)}"
-        )
+        raise ValueError(f"{datatype} of shape {list(shape)} is {expected_bytes} bytes, not {len(data)}")
     array = np.frombuffer(data, dtype).reshape(shape)
     return _whole_float(array) if datatype == "BF16" else array.copy()
 

@@ -58,15 +58,11 @@ def many_items(items: Items, signature: Signature) -> dict[str, Array]:
 def _by_name(item: Any, signature: Signature) -> Mapping[str, Any]:
     """Return the item by input names; a bare value stands for the only required input."""
     names = [tensor.name for tensor in signature.inputs]
-    required = [tensor for tensor in signature.inputs if not tensor.optional] or signature.inputs[
-        :1
-    ]
+    required = [tensor for tensor in signature.inputs if not tensor.optional] or signature.inputs[:1]
     if len(required) == 1 and not _names_inputs(item, required[0], names):
         return {required[0].name: item}
     if not isinstance(item, Mapping):
-        raise InvalidInput(
-            f"model {signature.name} has several inputs: give a dict of {', '.join(names)}"
-        )
+        raise InvalidInput(f"model {signature.name} has several inputs: give a dict of {', '.join(names)}")
     _refuse_other_names(item, names)
     missing = [tensor.name for tensor in required if tensor.name not in item]
     if missing:
@@ -143,9 +139,7 @@ def _lengths(value: Any, tensor: Tensor, rank: int) -> tuple[int, ...]:
     if rank == 0:
         return ()
     if isinstance(value, str | bytes | Mapping) or not hasattr(value, "__len__"):
-        raise InvalidInput(
-            f"input {tensor.name} takes {rank} more levels of lists around {value!r:.40}"
-        )
+        raise InvalidInput(f"input {tensor.name} takes {rank} more levels of lists around {value!r:.40}")
     inner = {_lengths(each, tensor, rank - 1) for each in value}
     if len(inner) > 1:
         raise InvalidInput(f"input {tensor.name}: the lists in it have different lengths")

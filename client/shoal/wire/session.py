@@ -53,18 +53,14 @@ class Session:
     def predict(self, item: Any, options: CallOptions) -> Conversation[Any]:
         """Ask for one item."""
         signature = self._signature or (yield from self.signature(options))
-        request = infer_request(
-            signature.name, signature, one_item(item, signature), options.headers()
-        )
+        request = infer_request(signature.name, signature, one_item(item, signature), options.headers())
         response = yield from _persistent(request, options)
         return one_answer(response, signature)
 
     def predict_batch(self, items: Items, options: CallOptions) -> Conversation[Any]:
         """Ask for several items in one call."""
         signature = self._signature or (yield from self.signature(options))
-        request = infer_request(
-            signature.name, signature, many_items(items, signature), options.headers()
-        )
+        request = infer_request(signature.name, signature, many_items(items, signature), options.headers())
         response = yield from _persistent(request, options)
         return many_answers(response, signature, len(items))
 

@@ -78,9 +78,7 @@ def parse_signature(metadata: Any) -> Signature:
             inputs=tuple(_tensor(each) for each in metadata["inputs"]),
             outputs=tuple(_tensor(each) for each in metadata["outputs"]),
             max_batch_size=_number(parameters, "max_batch_size"),
-            allowed_batch_sizes=tuple(
-                int(size) for size in _list(parameters, "allowed_batch_sizes")
-            ),
+            allowed_batch_sizes=tuple(int(size) for size in _list(parameters, "allowed_batch_sizes")),
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"model metadata breaks the V2 protocol: {error!r}") from error

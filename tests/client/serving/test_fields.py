@@ -18,9 +18,7 @@ CONTRACTS = Path(__file__).parents[3] / "docs" / "contracts.md"
 
 
 def test_the_table_is_that_of_the_contracts() -> None:
-    rows = re.findall(
-        r"^\| `(SHOAL_\w+)` \|.*\| `([\w.]+)` \|$", CONTRACTS.read_text(), re.MULTILINE
-    )
+    rows = re.findall(r"^\| `(SHOAL_\w+)` \|.*\| `([\w.]+)` \|$", CONTRACTS.read_text(), re.MULTILINE)
 
     assert {(field.variable, field.name) for field in FIELDS} == set(rows)
 
@@ -119,10 +117,6 @@ def test_values_become_environment_variables() -> None:
 def test_a_processes_sentence_gets_the_fields_name() -> None:
     sentence = "SHOAL_QUEUE_MAX_ROWS must be at least 32, not 1"
 
-    assert with_field_names(sentence) == (
-        "queue.maxItems (SHOAL_QUEUE_MAX_ROWS) must be at least 32, not 1"
-    )
-    assert with_field_names("SHOAL_UNKNOWN, SHOAL_MODEL_URI") == (
-        "SHOAL_UNKNOWN, model.uri (SHOAL_MODEL_URI)"
-    )
+    assert with_field_names(sentence) == ("queue.maxItems (SHOAL_QUEUE_MAX_ROWS) must be at least 32, not 1")
+    assert with_field_names("SHOAL_UNKNOWN, SHOAL_MODEL_URI") == ("SHOAL_UNKNOWN, model.uri (SHOAL_MODEL_URI)")
     assert with_field_names("out of memory") == "out of memory"

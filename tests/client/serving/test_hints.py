@@ -33,8 +33,7 @@ def test_a_picture_is_sent_as_a_file() -> None:
     curl, shoal = first_requests(URL, PICTURES)
 
     assert curl == (
-        "curl -H 'Content-Type: image/jpeg' --data-binary @picture.jpg"
-        " http://127.0.0.1:8080/predictions/model"
+        "curl -H 'Content-Type: image/jpeg' --data-binary @picture.jpg http://127.0.0.1:8080/predictions/model"
     )
     assert shoal == "shoal predict http://127.0.0.1:8080 picture.jpg"
 

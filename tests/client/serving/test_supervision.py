@@ -44,9 +44,7 @@ def test_a_thousand_deaths_overflow_nothing() -> None:
         pytest.param(death("proxy", 0), False, id="proxy ended without being asked"),
     ],
 )
-def test_a_death_is_final_when_another_start_would_only_repeat_it(
-    ended: Death, final: bool
-) -> None:
+def test_a_death_is_final_when_another_start_would_only_repeat_it(ended: Death, final: bool) -> None:
     assert is_final(ended) is final
 
 
@@ -73,11 +71,8 @@ def test_a_death_is_final_when_another_start_would_only_repeat_it(
             "the proxy cannot start: No module named 'uvicorn' (try: pip install \"shoal[serve]\")",
         ),
         (
-            death(
-                "proxy", 2, last_line="shoal-proxy: SHOAL_QUEUE_MAX_BYTES must be 1024 to 10, not 0"
-            ),
-            "the proxy cannot start:"
-            " queue.maxBytes (SHOAL_QUEUE_MAX_BYTES) must be 1024 to 10, not 0",
+            death("proxy", 2, last_line="shoal-proxy: SHOAL_QUEUE_MAX_BYTES must be 1024 to 10, not 0"),
+            "the proxy cannot start: queue.maxBytes (SHOAL_QUEUE_MAX_BYTES) must be 1024 to 10, not 0",
         ),
     ],
 )

@@ -18,10 +18,6 @@ JSON = signature(
     (Tensor("answer", "BYTES", (-1,), content_types=("application/json",)),),
 )
 TWO = signature((Tensor("a", "INT64", (-1, 2)), Tensor("b", "FP32", (-1,))))
-MASKED = signature(
-    (Tensor("ids", "INT64", (-1, -1)), Tensor("mask", "INT64", (-1, -1), optional=True))
-)
-TIME_FIRST = signature(
-    (Tensor("x", "FP32", (5, -1), batch_dim=1),), (Tensor("y", "FP32", (5, -1), batch_dim=1),)
-)
+MASKED = signature((Tensor("ids", "INT64", (-1, -1)), Tensor("mask", "INT64", (-1, -1), optional=True)))
+TIME_FIRST = signature((Tensor("x", "FP32", (5, -1), batch_dim=1),), (Tensor("y", "FP32", (5, -1), batch_dim=1),))
 UNBATCHED = signature((Tensor("x", "FP32", (2, 2)),), (Tensor("y", "FP32", (2,)),))

@@ -14,9 +14,7 @@ from tests.client.wire.signatures import ADDER, JSON, PICTURES, TIME_FIRST, UNBA
 HEADER_LENGTH = "inference-header-content-length"
 
 
-def entry(
-    name: str, datatype: str, shape: list[int], size: Any = None, **more: Any
-) -> dict[str, Any]:
+def entry(name: str, datatype: str, shape: list[int], size: Any = None, **more: Any) -> dict[str, Any]:
     parameters = {} if size is None else {"parameters": {"binary_data_size": size}}
     return {"name": name, "datatype": datatype, "shape": shape} | parameters | more
 
@@ -58,9 +56,7 @@ def test_bytes_that_are_no_text_stay_bytes() -> None:
 
 
 def test_outputs_as_json_data_are_read_too() -> None:
-    response = Response(
-        200, {}, orjson.dumps({"outputs": [entry("y", "FP32", [1, 3], data=[1, 2, 3])]})
-    )
+    response = Response(200, {}, orjson.dumps({"outputs": [entry("y", "FP32", [1, 3], data=[1, 2, 3])]}))
 
     assert one_answer(response, ADDER).tolist() == [1, 2, 3]
 
@@ -71,10 +67,7 @@ def test_text_as_json_data_is_read_too() -> None:
         entry("probability", "FP32", [1, 2], data=[0.5, 0.5]),
     ]
 
-    assert (
-        one_answer(Response(200, {}, orjson.dumps({"outputs": outputs})), PICTURES)["label"][1]
-        == "dog"
-    )
+    assert one_answer(Response(200, {}, orjson.dumps({"outputs": outputs})), PICTURES)["label"][1] == "dog"
 
 
 def test_the_batch_dimension_comes_to_the_front() -> None:
@@ -94,9 +87,7 @@ def test_a_model_that_does_not_batch_answers_as_it_is() -> None:
     [
         pytest.param(Response(200, {}, b"<html>"), id="no JSON"),
         pytest.param(Response(200, {}, b"[]"), id="a list"),
-        pytest.param(
-            Response(200, {HEADER_LENGTH: "99"}, b"{}"), id="a header longer than the body"
-        ),
+        pytest.param(Response(200, {HEADER_LENGTH: "99"}, b"{}"), id="a header longer than the body"),
         pytest.param(Response(200, {HEADER_LENGTH: "-1"}, b"{}"), id="a negative header"),
         pytest.param(Response(200, {HEADER_LENGTH: "x"}, b"{}"), id="a header that is no number"),
         pytest.param(answer([]), id="no outputs"),
@@ -124,15 +115,11 @@ def test_an_answer_that_breaks_the_protocol_is_the_servers_failure(response: Res
         st.none() | st.integers() | st.text(max_size=5),
         lambda inner: (
             st.lists(inner, max_size=3)
-            | st.dictionaries(
-                st.sampled_from(["outputs", "error", "errors", "row", "shape"]), inner
-            )
+            | st.dictionaries(st.sampled_from(["outputs", "error", "errors", "row", "shape"]), inner)
         ),
     ).map(lambda value: orjson.dumps(str(value))),
 )
-def test_no_answer_raises_anything_but_our_own_errors(
-    status: int, headers: dict[str, str], body: bytes
-) -> None:
+def test_no_answer_raises_anything_but_our_own_errors(status: int, headers: dict[str, str], body: bytes) -> None:
     with pytest.raises(errors.ShoalError):
         one_answer(Response(status, headers, body), ADDER)
 

@@ -111,9 +111,7 @@ def integers(datatype: str) -> Signature:
         pytest.param([1e300], ADDER, "overflow", id="beyond float32"),
         pytest.param(7, TEXTS, "takes bytes or str, not int", id="a number for text"),
         pytest.param({1, 2}, JSON, "input question", id="no JSON form"),
-        pytest.param(
-            [1], TWO, "several inputs: give a dict of a, b", id="one value for two inputs"
-        ),
+        pytest.param([1], TWO, "several inputs: give a dict of a, b", id="one value for two inputs"),
         pytest.param({"a": [1, 2]}, TWO, "input b is missing", id="an input missing"),
         pytest.param({"a": [1, 2], "B": 1}, TWO, "no input 'B'; did you mean b", id="a wrong name"),
         pytest.param({"y": [1, 2, 3]}, ADDER, "no input 'y'; did you mean x", id="wrong only name"),
@@ -134,19 +132,11 @@ def test_an_item_that_does_not_fit_is_refused_in_the_callers_words(
         pytest.param({"x": [[1, 2, 3]]}, ADDER, "not a dict", id="a dict"),
         pytest.param(iter([[1, 2, 3]]), ADDER, "not a list_iterator", id="an iterator"),
         pytest.param([[1], [1, 2]], ADDER, r"\[1\] and \[2\]", id="different shapes"),
-        pytest.param(
-            [{"ids": [1], "mask": [1]}, {"ids": [1]}], MASKED, "mask is missing in one", id="mask"
-        ),
-        pytest.param(
-            [[[1, 2], [3, 4]]], UNBATCHED, "takes no batches", id="a model of single items"
-        ),
-        pytest.param(
-            [["a"]], signature((Tensor("t", "BYTES", (-1, 1, 1)),)), "levels of lists", id="flat"
-        ),
+        pytest.param([{"ids": [1], "mask": [1]}, {"ids": [1]}], MASKED, "mask is missing in one", id="mask"),
+        pytest.param([[[1, 2], [3, 4]]], UNBATCHED, "takes no batches", id="a model of single items"),
+        pytest.param([["a"]], signature((Tensor("t", "BYTES", (-1, 1, 1)),)), "levels of lists", id="flat"),
     ],
 )
-def test_items_that_make_no_batch_are_refused(
-    items: Any, signature: Signature, message: str
-) -> None:
+def test_items_that_make_no_batch_are_refused(items: Any, signature: Signature, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         many_items(items, signature)

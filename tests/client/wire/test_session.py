@@ -156,17 +156,13 @@ def test_other_errors_are_not_retried() -> None:
     ("models", "kind", "message"),
     [
         pytest.param(None, errors.NotFound, "does not list its models", id="a foreign server"),
-        pytest.param(
-            {"models": ["a", "b"]}, errors.NotFound, r"several models.*a, b", id="several"
-        ),
+        pytest.param({"models": ["a", "b"]}, errors.NotFound, r"several models.*a, b", id="several"),
         pytest.param({"models": []}, errors.ServerFailed, "lists no model", id="none"),
         pytest.param({"models": "a"}, errors.ServerFailed, "lists no model", id="no list"),
         pytest.param(["a"], errors.ServerFailed, "lists no model", id="no object"),
     ],
 )
-def test_without_exactly_one_model_the_caller_must_name_it(
-    models: Any, kind: type[Exception], message: str
-) -> None:
+def test_without_exactly_one_model_the_caller_must_name_it(models: Any, kind: type[Exception], message: str) -> None:
     drive = Drive(**{"/v1/models": models})
 
     with pytest.raises(kind, match=message):

@@ -26,9 +26,7 @@ def metadata(**changes: Any) -> dict[str, Any]:
 def test_metadata_become_a_signature() -> None:
     signature = parse_signature(metadata())
 
-    assert signature.inputs[0] == Tensor(
-        "image", "BYTES", (-1,), content_types=("image/jpeg", "image/png")
-    )
+    assert signature.inputs[0] == Tensor("image", "BYTES", (-1,), content_types=("image/jpeg", "image/png"))
     assert signature.max_batch_size == 32
     assert signature.allowed_batch_sizes == (1, 2, 4)
     assert signature.batches
@@ -63,12 +61,8 @@ def test_a_model_with_a_fixed_first_dimension_does_not_batch() -> None:
         pytest.param({}, id="an empty object"),
         pytest.param(metadata(inputs=None), id="no inputs"),
         pytest.param(metadata(inputs=[{"name": "x"}]), id="an input without a type"),
-        pytest.param(
-            metadata(inputs=[{"name": "x", "datatype": "FP99", "shape": []}]), id="a type"
-        ),
-        pytest.param(
-            metadata(outputs=[{"name": "y", "datatype": "FP32", "shape": "x"}]), id="shape"
-        ),
+        pytest.param(metadata(inputs=[{"name": "x", "datatype": "FP99", "shape": []}]), id="a type"),
+        pytest.param(metadata(outputs=[{"name": "y", "datatype": "FP32", "shape": "x"}]), id="shape"),
         pytest.param(metadata(parameters=[1]), id="parameters in a list"),
     ],
 )
