@@ -6,10 +6,13 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from shoal_runtime.errors import SettingsError
 from shoal_runtime.settings import Settings, help_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 EXIT_USAGE = 2
 
@@ -30,9 +33,10 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
 
 def serve(settings: Settings) -> int:
     """Serve the model that the settings name, until a signal; return the exit code."""
-    import uvloop
+    # Not before they are needed: `--help` and a wrong setting answer at once.
+    import uvloop  # noqa: PLC0415
 
-    from shoal_runtime.serving import Runtime
+    from shoal_runtime.serving import Runtime  # noqa: PLC0415
 
     async def run() -> tuple[int, bool]:
         runtime = Runtime(settings)

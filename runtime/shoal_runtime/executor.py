@@ -1,7 +1,8 @@
 """The one thread that touches the device.
 
-Calls run one at a time, in the order they came. `busy_since` lets the watchdog see a call that never ends; when the device
-is given up, `abandon` answers everybody who waits, although the thread itself may be stuck for ever.
+Calls run one at a time, in the order they came. `busy_since` lets the watchdog see a call that
+never ends; when the device is given up, `abandon` answers everybody who waits, although the thread
+itself may be stuck for ever.
 """
 
 from __future__ import annotations
@@ -9,17 +10,19 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from shoal_runtime.errors import NotReady
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 T = TypeVar("T")
 
 MAX_WAITING: Final = 256
-"""Calls that may wait; a proxy sends a few ahead, so more than this means a caller without a queue of its own."""
+"""Calls that may wait; a proxy sends a few ahead, more means a caller without a queue."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

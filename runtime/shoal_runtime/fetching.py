@@ -1,7 +1,8 @@
 """From a model's URI to its files on this machine.
 
-Downloads are content-addressed: a file lands in `CACHE/SHA256/` and is unpacked there. It is written under a temporary name,
-synced, checked and renamed, so whatever bears the final name is whole; what a killed process leaves behind is swept later.
+Downloads are content-addressed: a file lands in `CACHE/SHA256/` and is unpacked there. It is
+written under a temporary name, synced, checked and renamed, so whatever bears the final name is
+whole; what a killed process leaves behind is swept later.
 """
 
 from __future__ import annotations
@@ -12,19 +13,22 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
 import httpx
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.progress import Progress
-from shoal_runtime.readiness import Readiness
 from shoal_runtime.unpacking import archive_stem, unpack
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from shoal_runtime.readiness import Readiness
 
 CHUNK_BYTES: Final = 1024 * 1024
 ATTEMPTS: Final = 3
@@ -50,7 +54,7 @@ class ModelFiles:
     file: str | None = None
 
 
-class _Retry(Exception):  # noqa: N818 (a request to try again, not an error)
+class _Retry(Exception):
     """The server or the network may do better next time."""
 
 
@@ -174,7 +178,7 @@ class Fetcher:
         return ModelFiles(directory, Path(name).stem, name) if found else None
 
     def _keep(self, path: Path, digest: str, name: str) -> ModelFiles:
-        """Put a checked file, or what is in it, under its final name; leave what is there already."""
+        """Put a checked file, or what is in it, under its final name, if it is not there."""
         kept = self._kept(digest, name)
         if kept is not None:
             return kept

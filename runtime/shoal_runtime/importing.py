@@ -6,11 +6,13 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shoal_runtime.errors import LoadError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import ModuleType
 
 DEFAULT_FILE = "handler.py"
 
@@ -23,8 +25,8 @@ def import_handler(text: str, directory: Path) -> type[Any]:
     """Return the class that `text` names.
 
     Args:
-        text: `package.module:Class`, or `path.py:Class` with the path relative to the directory. The class may be left
-            out when the file defines exactly one with a `forward` method.
+        text: `package.module:Class`, or `path.py:Class` with the path relative to the directory.
+            The class may be left out when the file defines exactly one with a `forward` method.
         directory: the model's; its modules can be imported.
 
     Raises:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
 if TYPE_CHECKING:
     import logging
+    from collections.abc import Mapping, Sequence
 
     from shoal_runtime.handlers.calling import RowError
 
@@ -69,7 +69,8 @@ def request_id(requests: Any, row: int) -> str:
     """Return the x-request-id of the request that a row came in, or "-".
 
     Args:
-        requests: the batch's `requests` parameter: JSON `[{"rows": 2, "x-request-id": "..."}]`, in row order.
+        requests: the batch's `requests` parameter: JSON `[{"rows": 2, "x-request-id": "..."}]`, in
+            row order.
         row: counted in the batch.
     """
     try:

@@ -1,4 +1,4 @@
-"""Sockets, and HTTP on them: uvicorn's protocol without uvicorn's server, which would stop in another order than ours."""
+"""Sockets, and HTTP on them: uvicorn's protocol without its server, which stops differently."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import errno
 import os
 import socket
 import stat
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -16,10 +15,12 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from shoal_runtime.errors import SettingsError
-from shoal_runtime.settings import Address
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from shoal_runtime.server import App
+    from shoal_runtime.settings import Address
 
 BACKLOG: Final = 128
 KEEP_ALIVE_S: Final = 24 * 3600
@@ -92,7 +93,7 @@ class Connections:
 
     def __init__(self, app: App, listener: socket.socket, on_empty: Callable[[], None]) -> None:
         self._config = uvicorn.Config(
-            app,  # type: ignore[arg-type]
+            app,
             http="httptools",
             ws="none",
             lifespan="off",
@@ -126,10 +127,7 @@ class Connections:
             self._server.close()
         for connection in tuple(self._state.connections):
             connection.transport.abort()
-        name = self._listener.getsockname() if self._listener.fileno() >= 0 else None
-        self._listener.close()
-        if isinstance(name, str):
-            Path(name).unlink(missing_ok=True)
+        _close_listener(self._listener)
         # One turn, for the transports to let go of their sockets.
         await asyncio.sleep(0)
 
@@ -139,6 +137,15 @@ class Connections:
     def _lost(self) -> None:
         if not self._state.connections:
             self._on_empty()
+
+
+def _close_listener(listener: socket.socket) -> None:
+    if listener.fileno() < 0:
+        return
+    name = listener.getsockname()
+    listener.close()
+    if isinstance(name, str):
+        Path(name).unlink(missing_ok=True)
 
 
 class _Connection(HttpToolsProtocol):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -23,6 +22,8 @@ from shoal_runtime.placement import choose_dtype
 from shoal_runtime.settings import NAME, Format, Settings
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from shoal_runtime.fetching import ModelFiles
 
 LOADERS: Final[Mapping[Format, Callable[[Source], Loaded]]] = {
@@ -105,7 +106,7 @@ def _format(source: Source, settings: Settings, config: ModelConfig) -> Format:
 
 
 def _guess(source: Source) -> Format:
-    """Return the format that the files suggest; a class that is no torch module is always a handler."""
+    """Return the format that the files suggest; a class that is no module is a handler."""
     is_module = source.handler is not None and issubclass(source.handler, torch.nn.Module)
     if source.handler is not None and not is_module:
         return Format.HANDLER
@@ -136,7 +137,7 @@ def _signature(loaded: Loaded, settings: Settings, device: torch.device) -> Sign
     sizes = settings.allowed_batch_sizes
     if loaded.max_rows is not None and loaded.max_rows < limit:
         limit = loaded.max_rows
-        sizes = tuple(size for size in sizes if size < limit) + (limit,) if sizes else ()
+        sizes = (*(size for size in sizes if size < limit), limit) if sizes else ()
     if not sizes and (device.type == "cuda" or loaded.min_rows > 1):
         sizes = powers_of_two(limit)
     if loaded.min_rows > 1:

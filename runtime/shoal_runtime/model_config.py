@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.handlers.spec import TensorSpec
 from shoal_runtime.settings import Format
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
 FILE_NAME: Final = "model.toml"
 _STRINGS: Final = ("name", "format", "handler", "file")

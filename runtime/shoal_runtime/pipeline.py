@@ -1,19 +1,19 @@
 """One batch's way: preprocess and stage, forward, postprocess.
 
-Several batches may be under way. Only `forward` needs the device's thread; the other stages run in a thread pool (or on the
-event loop where there is nothing worth a thread), so the next batch is prepared while the current one computes.
+Several batches may be under way. Only `forward` needs the device's thread; the other stages run in
+a thread pool (or on the event loop where there is nothing worth a thread), so the next batch is
+prepared while the current one computes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
 import torch
 
 from shoal_runtime.batches.collate import collate, misfits
@@ -24,21 +24,28 @@ from shoal_runtime.handlers.calling import RowError, describe, postprocess_row, 
 from shoal_runtime.handlers.items import tensor_batch
 from shoal_runtime.handlers.results import (
     cast_tensor,
-    check_rows,
+    check_result_rows,
+    fetch_all,
     host_array,
     named_outputs,
-    readable_array,
     split_rows,
     take_rows,
 )
 from shoal_runtime.handlers.values import row_outputs, stack_rows
+from shoal_runtime.placement import is_out_of_memory
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from concurrent.futures import ThreadPoolExecutor
+
     from shoal_runtime.codecs.datatypes import Array
     from shoal_runtime.executor import Executor
     from shoal_runtime.handlers.base import Stages
     from shoal_runtime.handlers.signature import Signature
     from shoal_runtime.placement import Placement
+
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -68,6 +75,21 @@ class BatchResult:
     padded_rows: int
 
 
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """The threads that stages run in.
+
+    Args:
+        executor: the device's thread.
+        pool: for preprocess and postprocess.
+        threads: how many the pool has.
+    """
+
+    executor: Executor
+    pool: ThreadPoolExecutor
+    threads: int
+
+
 @dataclass(slots=True)
 class _Prepared:
     batch: Any
@@ -83,9 +105,7 @@ class Pipeline:
         stages: the handler's methods.
         signature: of the model.
         placement: where batches run.
-        executor: the device's thread.
-        pool: for preprocess and postprocess.
-        threads: how many the pool has.
+        lanes: the threads that stages run in.
         on_lost: told why, when the device turns out to be gone.
     """
 
@@ -94,18 +114,13 @@ class Pipeline:
         stages: Stages,
         signature: Signature,
         placement: Placement,
-        *,
-        executor: Executor,
-        pool: ThreadPoolExecutor,
-        threads: int,
+        lanes: Lanes,
         on_lost: Callable[[str], None],
     ) -> None:
         self.signature = signature
         self._stages = stages
         self._placement = placement
-        self._executor = executor
-        self._pool = pool
-        self._threads = threads
+        self._lanes = lanes
         self._on_lost = on_lost
         self._per_row = stages.preprocess is not None or all(
             spec.datatype == "BYTES" for spec in signature.inputs
@@ -122,7 +137,8 @@ class Pipeline:
         Args:
             inputs: wire arrays by name.
             rows: how many they hold.
-            deadline_s: monotonic time after which nobody waits; the batch is dropped if it has not reached the device.
+            deadline_s: monotonic time after which nobody waits; the batch is dropped if it has not
+                reached the device.
 
         Raises:
             BatchError: the batch fails as a whole.
@@ -132,7 +148,9 @@ class Pipeline:
         prepared = await self._prepare(inputs, rows, timings)
         if not prepared.rows:
             return BatchResult({}, prepared.errors, timings, 0)
-        result = await self._executor.call(lambda: self._forward(prepared, timings, deadline_s))
+        result = await self._lanes.executor.call(
+            lambda: self._forward(prepared, timings, deadline_s)
+        )
         outputs, errors = await self._finish(prepared, result, timings)
         spent = timings.preprocess_us + timings.forward_us + timings.postprocess_us
         timings.queue_us = max(0, _micros(start) - spent)
@@ -151,8 +169,8 @@ class Pipeline:
             start = time.monotonic()
             parts = await asyncio.gather(
                 *(
-                    self._in_pool(lambda p=part: preprocess_rows(p, inputs, self.signature, call))  # type: ignore[misc]
-                    for part in _parts(rows, self._threads)
+                    self._in_pool(partial(preprocess_rows, part, inputs, self.signature, call))
+                    for part in _parts(rows, self._lanes.threads)
                 )
             )
             values = [value for part in parts for value in part]
@@ -207,7 +225,7 @@ class Pipeline:
         try:
             with self._placement.active():
                 result = self._placement.forward(self._stages.forward, prepared.batch)
-                return self._fetch(result, prepared.given)
+                return self._fetch(result)
         except BatchError:
             raise
         except Exception as error:
@@ -224,12 +242,9 @@ class Pipeline:
             return OutOfMemory(f"the device ran out of memory: {describe(error)}")
         return ForwardFailed(f"forward raised {describe(error)}")
 
-    def _fetch(self, result: Any, given: int) -> Any:
-        if isinstance(result, list):
-            check_rows(len(result), given, "results")
-            return fetch_all(result, self._placement)
-        if self._stages.postprocess is not None:
-            return fetch_all(result, self._placement)
+    def _fetch(self, result: Any) -> Any:
+        if isinstance(result, list) or self._stages.postprocess is not None:
+            return fetch_all(result, self._placement.fetch)
         named = named_outputs(result, self.signature)
         return self._fetch_outputs(named)
 
@@ -249,27 +264,21 @@ class Pipeline:
             outputs = take_rows(result, self.signature, given=prepared.given, kept=kept)
             return outputs, prepared.errors
         start = time.monotonic()
-        finish = lambda: self._finish_rows(prepared, result)  # noqa: E731
-        outputs, errors = await self._in_pool(finish)
+        outputs, errors = await self._in_pool(partial(self._finish_rows, prepared, result))
         timings.postprocess_us = _micros(start)
         return outputs, prepared.errors + errors
 
     def _finish_rows(
         self, prepared: _Prepared, result: Any
-    ) -> tuple[Mapping[str, Array], list[RowError]]:
+    ) -> tuple[dict[str, Array], list[RowError]]:
         kept = len(prepared.rows)
-        for name, array in _arrays(result):
-            dim = self._output_dim(name)
-            check_rows(array.shape[dim] if array.ndim > dim else 0, prepared.given, name)
+        check_result_rows(result, prepared.given, self.signature)
         values = split_rows(result, kept, self.signature)
         finished = [
             self._finish_row(row, value) for row, value in zip(prepared.rows, values, strict=True)
         ]
         good = [row for row in finished if not isinstance(row, RowError)]
         return stack_rows(good, self.signature), [r for r in finished if isinstance(r, RowError)]
-
-    def _output_dim(self, name: str) -> int:
-        return next((s.batch_dim for s in self.signature.outputs if s.name == name), 0)
 
     def _finish_row(self, row: int, value: Any) -> Mapping[str, Array] | RowError:
         value = postprocess_row(row, value, self._stages.postprocess)
@@ -280,58 +289,15 @@ class Pipeline:
         except ValueError as error:
             return RowError(row, 500, str(error), error)
 
-    async def _in_pool(self, function: Callable[[], Any]) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, function)
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an error says that memory ran out, on any device."""
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
-    return isinstance(error, RuntimeError) and "DefaultCPUAllocator: can't allocate" in str(error)
-
-
-def fetch_all(result: Any, placement: Placement) -> Any:
-    """Return a result of forward with its tensors as CPU arrays, at any depth of dicts and lists."""
-    tensors: list[torch.Tensor] = []
-    _collect(result, tensors)
-    fetched = iter(placement.fetch(tensors))
-    return _replace(result, fetched)
-
-
-def _collect(value: Any, into: list[torch.Tensor]) -> None:
-    if isinstance(value, torch.Tensor):
-        into.append(value)
-    elif isinstance(value, dict):
-        for inner in value.values():
-            _collect(inner, into)
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            _collect(inner, into)
-
-
-def _replace(value: Any, fetched: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return readable_array(next(fetched))
-    if isinstance(value, dict):
-        return {name: _replace(inner, fetched) for name, inner in value.items()}
-    if isinstance(value, list):
-        return [_replace(inner, fetched) for inner in value]
-    if type(value) is tuple:
-        return tuple(_replace(inner, fetched) for inner in value)
-    return value
-
-
-def _arrays(result: Any) -> list[tuple[str, Array]]:
-    named = result.items() if isinstance(result, dict) else [("results", result)]
-    return [(name, value) for name, value in named if isinstance(value, np.ndarray)]
+    async def _in_pool(self, function: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._lanes.pool, function)
 
 
 def _parts(rows: int, threads: int) -> list[range]:
     """Split rows into at most `threads` runs of about equal length."""
     count = min(rows, threads)
     bounds = [rows * index // count for index in range(count + 1)]
-    return [range(low, high) for low, high in zip(bounds, bounds[1:], strict=False)]
+    return [range(low, high) for low, high in pairwise(bounds)]
 
 
 def _micros(since_s: float) -> int:

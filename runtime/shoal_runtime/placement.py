@@ -1,11 +1,11 @@
 """Where batches run: the seam between the pipeline and a kind of device.
 
-`stage` may be called from any thread and overlaps `forward`; the rest belongs to the executor's thread.
+`stage` may be called from any thread and overlaps `forward`; the rest belongs to the executor's
+thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -14,6 +14,7 @@ import torch
 from shoal_runtime.errors import LoadError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
     from torch import Tensor
@@ -101,3 +102,10 @@ def choose_dtype(wanted: str) -> torch.dtype | None:
     """Return the floating-point type asked for; None means the model's own."""
     dtypes = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
     return dtypes.get(wanted)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an error says that memory ran out, on any device."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and "DefaultCPUAllocator: can't allocate" in str(error)

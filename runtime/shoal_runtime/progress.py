@@ -1,4 +1,4 @@
-"""Progress of long steps: a bar on a terminal, a line now and then elsewhere, and the reason the runtime is not ready."""
+"""Progress of long steps: a bar on a terminal, elsewhere a line now and then, and readiness."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ class Phase(StrEnum):
 
 
 class Readiness:
-    """The one answer to health questions; written by the loader and the watchdog, read by the server.
+    """The one answer to health questions; the loader and the watchdog write it.
 
     Each field is one reference, so threads may read and write without a lock. `LOST` is final.
     """

@@ -158,7 +158,7 @@ class App:
         return _json(model_metadata(model.name, model.version, model.platform, signature))
 
     def _check_model(self, parts: list[str]) -> None:
-        """Accept v2/models/NAME[/versions/VERSION] of the served model; any name while none is loaded."""
+        """Accept the served model's v2/models/NAME[/versions/VERSION]; any while none is loaded."""
         name, version = _model_of(parts)
         model = self._model
         if model is None:
@@ -200,7 +200,7 @@ def _whole_number(headers: Mapping[bytes, bytes], name: bytes) -> int | None:
 async def _read_body(
     headers: Mapping[bytes, bytes], receive: Receive, json_bytes: int, limit_bytes: int
 ) -> memoryview:
-    """Read the body so that the tensors behind `json_bytes` of JSON start aligned; they are used where they lie."""
+    """Read the body; tensors behind `json_bytes` of JSON start aligned, to be used in place."""
     if headers.get(b"content-encoding", b"identity") != b"identity":
         raise BadRequest("compressed bodies are not taken")
     if (_whole_number(headers, b"content-length") or 0) > limit_bytes:

@@ -58,7 +58,7 @@ class Runtime:
         )
         self._started: Started | None = None
         self.clean = True
-        """Whether every thread ended; if not, the process must be ended without waiting for them."""
+        """Whether every thread ended; if not, the process must end without them."""
 
     async def run(self) -> int:
         """Serve until a signal comes; return the exit code."""
@@ -103,17 +103,13 @@ class Runtime:
 
     def _load(self) -> tuple[Started, ServedModel]:
         # Importing torch takes seconds, in which health questions are answered already.
+        from shoal_runtime.pipeline import Lanes  # noqa: PLC0415
         from shoal_runtime.starting import serve_model, start_model  # noqa: PLC0415
 
         started = start_model(self._settings, self.readiness)
-        served = serve_model(
-            started,
-            self._settings,
-            executor=self._executor,
-            pool=self._pool,
-            on_lost=self._watchdog.lose,
-        )
-        return started, served
+        lanes = Lanes(self._executor, self._pool, self._settings.preprocess_threads)
+        version = self._settings.model_version
+        return started, serve_model(started, version, lanes, self._watchdog.lose)
 
     async def _drain(self) -> None:
         """Wait for the last connection to close, or until time is up."""
@@ -151,7 +147,7 @@ class Runtime:
 
 
 def _tell(error: LoadError) -> None:
-    """Log why the model cannot be loaded: the handler's own traceback first, if it is the handler's fault."""
+    """Log why the model cannot be loaded, after the traceback if the handler's code raised."""
     if isinstance(error, HandlerFailed) and error.__cause__ is not None:
         cause = error.__cause__
         lines = traceback.format_exception(type(cause), cause, cause.__traceback__)

@@ -1,7 +1,7 @@
 """The runtime's settings: the environment, read once.
 
-Each field says which variable it comes from, its default as one would write it, how it is parsed and what it means;
-`python -m shoal_runtime --help` prints just that.
+Each field says which variable it comes from, its default as one would write it, how it is parsed
+and what it means; `python -m shoal_runtime --help` prints just that.
 """
 
 from __future__ import annotations
@@ -9,15 +9,17 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from shoal_runtime.errors import SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 MIB = 1024 * 1024
 GIB = 1024 * MIB
@@ -134,6 +136,9 @@ def _setting(
 _REQUIRED = object()
 _NAME = NAME.pattern
 _HANDLER = r"[^\s:]+:[A-Za-z_]\w*"
+
+
+# ruff: noqa: RUF009 (each default is a dataclasses.field)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,25 +5,25 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 
+from shoal_runtime.cuda import CudaPlacement
 from shoal_runtime.errors import LoadError
 from shoal_runtime.fetching import Fetcher
 from shoal_runtime.importing import HandlerFailed
 from shoal_runtime.loading import Model, load_model
-from shoal_runtime.pipeline import Pipeline, is_out_of_memory
-from shoal_runtime.placement import CpuPlacement, Placement, choose_device
+from shoal_runtime.pipeline import Lanes, Pipeline
+from shoal_runtime.placement import CpuPlacement, Placement, choose_device, is_out_of_memory
 from shoal_runtime.progress import Progress
 from shoal_runtime.server import ServedModel
 from shoal_runtime.warmup import WarmupBatch, plan_warmup
 
 if TYPE_CHECKING:
-    from shoal_runtime.executor import Executor
+    from collections.abc import Callable
+
     from shoal_runtime.readiness import Readiness
     from shoal_runtime.settings import Settings
 
@@ -46,7 +46,7 @@ def start_model(settings: Settings, readiness: Readiness) -> Started:
     """
     start_s = time.monotonic()
     if not settings.allow_pickle:
-        # Also for what libraries and handlers load: torch then refuses everything but plain weights.
+        # Also for what handlers and their libraries load: torch then takes plain weights only.
         os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
@@ -72,8 +72,6 @@ def make_placement(device: torch.device, model: Model) -> Placement:
     """Return how batches of this model run on this device."""
     if device.type == "cpu":
         return CpuPlacement()
-    from shoal_runtime.cuda import CudaPlacement
-
     return CudaPlacement(device, graphs=model.graphs)
 
 
@@ -106,8 +104,8 @@ def _warm_one(model: Model, placement: Placement, batch: WarmupBatch) -> None:
             raise LoadError(f"the device failed in warm-up: {error}") from error
         if is_out_of_memory(error):
             raise LoadError(
-                f"a batch of {batch.rows} rows does not fit into memory: lower SHOAL_BATCHING_MAX_BATCH_SIZE"
-                " (batching.maxBatchSize)"
+                f"a batch of {batch.rows} rows does not fit into memory:"
+                " lower SHOAL_BATCHING_MAX_BATCH_SIZE (batching.maxBatchSize)"
             ) from error
         if batch.exact:
             raise HandlerFailed(
@@ -120,22 +118,11 @@ def _warm_one(model: Model, placement: Placement, batch: WarmupBatch) -> None:
 
 
 def serve_model(
-    started: Started,
-    settings: Settings,
-    *,
-    executor: Executor,
-    pool: ThreadPoolExecutor,
-    on_lost: Callable[[str], None],
+    started: Started, version: str, lanes: Lanes, on_lost: Callable[[str], None]
 ) -> ServedModel:
     """Return the started model as the server serves it."""
     model = started.model
     pipeline = Pipeline(
-        model.stages,
-        model.signature,
-        started.placement,
-        executor=executor,
-        pool=pool,
-        threads=settings.preprocess_threads,
-        on_lost=on_lost,
+        model.stages, model.signature, started.placement, lanes=lanes, on_lost=on_lost
     )
-    return ServedModel(model.name, settings.model_version, model.platform, pipeline)
+    return ServedModel(model.name, version, model.platform, pipeline)

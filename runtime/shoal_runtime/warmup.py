@@ -1,13 +1,13 @@
-"""Real forwards before the model says that it is ready: lazy kernels, compilation and CUDA graphs happen here.
+"""Real forwards before the model is ready: lazy kernels, compilation and CUDA graphs.
 
-Inputs are zeros made from the signature, for every allowed batch size and every bucket of lengths. A handler whose inputs
-cannot be made up (preprocess, or BYTES) may offer `warmup_items()`, a list of items as `preprocess` gets them.
+Inputs are zeros made from the signature, for every allowed batch size and every bucket of lengths.
+A handler whose inputs cannot be made up (preprocess, or BYTES) may offer `warmup_items()`, a list
+of items as `preprocess` gets them.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,8 @@ from shoal_runtime.handlers.items import torch_dtype
 from shoal_runtime.handlers.spec import ANY
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
     from shoal_runtime.handlers.base import Stages
     from shoal_runtime.handlers.signature import Signature
     from shoal_runtime.handlers.spec import TensorSpec
@@ -30,7 +32,8 @@ class WarmupBatch:
     Args:
         rows: how many it has.
         make: makes it, on the CPU.
-        exact: whether real batches have just this form; if not, a failure proves nothing about the model.
+        exact: whether real batches have just this form; if not, a failure proves nothing about the
+            model.
     """
 
     rows: int
@@ -39,7 +42,7 @@ class WarmupBatch:
 
 
 def plan_warmup(stages: Stages, signature: Signature, handler: Any) -> list[WarmupBatch]:
-    """Return the batches to warm with, largest first so that memory runs out early or never; empty when none can be made."""
+    """Return the batches to warm with, largest first: memory runs out early or never."""
     sizes = signature.allowed_batch_sizes or tuple(sorted({1, signature.max_batch_size}))
     items = getattr(handler, "warmup_items", None)
     if items is not None:
@@ -65,7 +68,7 @@ def _from_items(stages: Stages, items: Callable[[], Sequence[Any]], rows: int) -
 
 
 def _lengths(inputs: Sequence[TensorSpec]) -> Iterator[Mapping[tuple[str, int], int]]:
-    """Yield a length for every padded axis: the buckets in step, since inputs that are padded together grow together."""
+    """Yield a length for every padded axis; inputs that are padded together grow together."""
     padded = {(s.name, s.pad_axis): s.pad_buckets for s in inputs if s.pad_axis is not None}
     count = max((len(buckets) for buckets in padded.values()), default=0)
     for index in reversed(range(max(count, 1))):
@@ -95,7 +98,6 @@ def _zeros(signature: Signature, rows: int, lengths: Mapping[tuple[str, int], in
 def _shape(spec: TensorSpec, rows: int, lengths: Mapping[tuple[str, int], int]) -> list[int]:
     shape = list(spec.shape)
     shape[spec.batch_dim] = rows
-    masked = (spec.name, spec.pad_axis) if spec.pad_axis is not None else None
-    if masked in lengths and spec.pad_axis is not None:
-        shape[spec.pad_axis] = lengths[masked]
+    if spec.pad_axis is not None and (spec.name, spec.pad_axis) in lengths:
+        shape[spec.pad_axis] = lengths[spec.name, spec.pad_axis]
     return shape

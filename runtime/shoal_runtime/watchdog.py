@@ -1,8 +1,8 @@
 """The end of a process whose device does not answer any more.
 
-A thread of its own looks at the executor: it needs neither the event loop nor the device's thread. Should a kernel hold
-Python's own lock for ever, this thread cannot run either; then the standard library's faulthandler, which needs no lock, ends
-the process a little later.
+A thread of its own looks at the executor: it needs neither the event loop nor the device's thread.
+Should a kernel hold Python's own lock for ever, this thread cannot run either; then the standard
+library's faulthandler, which needs no lock, ends the process a little later.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from shoal_runtime.errors import DeviceLost
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from shoal_runtime.executor import Executor
     from shoal_runtime.readiness import Readiness
 
@@ -30,7 +31,7 @@ MAX_TICK_S: Final = 1.0
 
 
 def exit_now(message: str) -> None:
-    """End the process with exit code 4 and the message as the last line; run no destructors, the device is gone."""
+    """End the process with exit code 4 and a last line; no destructors, the device is gone."""
     sys.stderr.flush()
     os.write(2, f"{message}\n".encode())
     os._exit(EXIT_DEVICE_LOST)

@@ -43,7 +43,7 @@ def collate(rows: Sequence[Any], rules: Sequence[PaddingRule] = ()) -> Any:
 
 
 def misfits(rows: Sequence[Any], rules: Sequence[PaddingRule] = ()) -> dict[int, str]:
-    """Return the rows that cannot share a batch with the most common kind of row, each with the reason.
+    """Return the rows that do not fit the most common kind of row, each with the reason.
 
     One odd row must fail alone: rows are compared by their form, with the axes of `rules` left out.
     """

@@ -1,7 +1,7 @@
 """Rows of different lengths to one tensor.
 
-Rows are padded at the end of one axis, to the longest of the batch or to the smallest bucket that holds it. A mask, when
-asked for, is 1 at real positions and 0 at padding.
+Rows are padded at the end of one axis, to the longest of the batch or to the smallest bucket that
+holds it. A mask, when asked for, is 1 at real positions and 0 at padding.
 """
 
 from __future__ import annotations

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 def pad_rows(batch: Any, size: int, batch_dims: Mapping[str, int]) -> Any:
     """Return the batch with its first row repeated until it has `size` rows.
 
-    A real row is the one filling that no model chokes on. A plain list is returned as it is: its author counts rows.
+    A real row is the one filling that no model chokes on. A plain list is returned as it is: its
+    author counts rows.
 
     Args:
         batch: a tensor, a dict of tensors, or a list.

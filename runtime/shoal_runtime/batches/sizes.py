@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def next_size(count: int, sizes: Sequence[int]) -> int:
-    """Return the smallest of `sizes` (increasing) that holds `count`; `count` itself when none does or none is given."""
+    """Return the smallest of `sizes` (increasing) that holds `count`; when none does, `count`."""
     index = bisect_left(sizes, count)
     return sizes[index] if index < len(sizes) else count
 

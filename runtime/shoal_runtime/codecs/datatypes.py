@@ -1,6 +1,7 @@
 """The protocol's datatypes as numpy knows them.
 
-numpy has no bfloat16: a `BF16` array holds the 16 bits of each number as uint16. A `BYTES` array holds `bytes` objects.
+numpy has no bfloat16: a `BF16` array holds the 16 bits of each number as uint16. A `BYTES` array
+holds `bytes` objects.
 """
 
 from __future__ import annotations
@@ -37,6 +38,6 @@ def bfloat16_to_float32(bits: Array) -> Array:
 
 def float32_to_bfloat16(numbers: Array) -> Array:
     """Return the bfloat16 bits of the numbers, rounded to nearest even; NaN stays NaN."""
-    bits = np.ascontiguousarray(numbers, dtype=np.float32).view(np.uint32)
+    bits = np.asarray(numbers, dtype=np.float32, order="C").view(np.uint32)
     rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
     return np.where(np.isnan(numbers), np.uint16(0x7FC0), rounded)

@@ -21,7 +21,7 @@ def unpack_elements(raw: memoryview) -> list[bytes]:
     Raises:
         ValueError: a length runs past the end.
     """
-    elements = []
+    elements: list[bytes] = []
     position, end = 0, len(raw)
     while position < end:
         if position + _LENGTH.size > end:

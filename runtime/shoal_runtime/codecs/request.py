@@ -1,7 +1,7 @@
 """An infer body to arrays, checked against the model's signature.
 
 body = JSON                                          (no Inference-Header-Content-Length)
-body = JSON, then raw tensors in the order of inputs (Inference-Header-Content-Length: bytes of JSON)
+body = JSON, then raw tensors                        (it says how many bytes are JSON)
 """
 
 from __future__ import annotations

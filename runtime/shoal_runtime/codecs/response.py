@@ -82,4 +82,4 @@ def _tail(array: Array, datatype: str) -> bytes | memoryview:
     if datatype == "BYTES":
         return pack_elements(array.reshape(-1))
     little = np.ascontiguousarray(array, dtype=NUMPY_DTYPES[datatype])
-    return memoryview(little.reshape(-1).view(np.uint8))
+    return little.reshape(-1).view(np.uint8).data

@@ -1,1 +1,1 @@
-"""How each kind of model file becomes a handler: one module per format, each with a `load(source)`."""
+"""How each kind of model file becomes a handler: a module per format, with a `load(source)`."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from shoal_runtime.errors import ForwardFailed, LoadError
-from shoal_runtime.handlers.spec import TensorSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    import torch
+
+    from shoal_runtime.handlers.spec import TensorSpec
 
 
 class ModuleHandler:
@@ -62,7 +65,7 @@ def name_outputs(result: Any, outputs: Sequence[TensorSpec]) -> dict[str, torch.
 
 
 def require_tensors(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], what: str) -> None:
-    """Raise LoadError when the signature is missing, or names `BYTES`, which modules do not know."""
+    """Raise LoadError when the signature is missing or names `BYTES`, unknown to modules."""
     if not inputs or not outputs:
         raise LoadError(
             f"{what} does not tell its signature: add [[inputs]] and [[outputs]] to model.toml"

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.handlers.base import Handler
-from shoal_runtime.handlers.context import Context
-from shoal_runtime.handlers.spec import TensorSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from shoal_runtime.handlers.base import Handler
+    from shoal_runtime.handlers.context import Context
+    from shoal_runtime.handlers.spec import TensorSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,8 @@ class Loaded:
         platform: for the metadata.
         min_rows: fewest rows the model runs with.
         max_rows: most rows the model runs with; None when it says nothing.
-        graphs: whether its forward may be captured in CUDA graphs: it depends on nothing but its inputs.
+        graphs: whether its forward may be captured in CUDA graphs: it depends on nothing but its
+            inputs.
     """
 
     handler: Handler

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
+from torch.export.passes import move_to_device_pass
 from torch.utils import _pytree as pytree
 
 from shoal_runtime.errors import ForwardFailed, LoadError
@@ -16,6 +15,10 @@ from shoal_runtime.formats.module import require_tensors
 from shoal_runtime.formats.source import Loaded, Source, find_file
 from shoal_runtime.handlers.items import DATATYPE_OF
 from shoal_runtime.handlers.spec import ANY, TensorSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
 
 SUFFIXES: Final = (".pt2",)
 
@@ -47,7 +50,8 @@ class ExportHandler:
         values = pytree.tree_leaves(self._module(*args, **kwargs))
         if len(values) != len(self.outputs):
             raise ForwardFailed(
-                f"the program returned {len(values)} tensors; the signature says {len(self.outputs)}"
+                f"the program returned {len(values)} tensors;"
+                f" the signature says {len(self.outputs)}"
             )
         return {spec.name: value for spec, value in zip(self.outputs, values, strict=True)}
 
@@ -67,7 +71,8 @@ def load(source: Source) -> Loaded:
     path = find_file(source, SUFFIXES)
     if source.context.dtype is not None:
         raise LoadError(
-            "a torch.export program keeps the dtype it was exported in: leave SHOAL_RUNTIME_DTYPE at auto"
+            "a torch.export program keeps the dtype it was exported in:"
+            " leave SHOAL_RUNTIME_DTYPE at auto"
         )
     program = _read(path)
     inputs = source.inputs or _inputs(program)
@@ -76,8 +81,6 @@ def load(source: Source) -> Loaded:
     _check_counts(program, inputs, outputs)
     limits = _row_limits(program)
     if source.context.device.type != "cpu":
-        from torch.export.passes import move_to_device_pass
-
         program = move_to_device_pass(program, source.context.device)
     handler = ExportHandler(program, inputs, outputs)
     return Loaded(
@@ -96,8 +99,8 @@ def _read(path: Path) -> torch.export.ExportedProgram:
         return torch.export.load(path)
     except pickle.UnpicklingError as error:
         raise LoadError(
-            f"{path.name} holds a pickle, which can run any code when it is loaded: export it again, or set"
-            " SHOAL_MODEL_ALLOW_PICKLE=true (model.allowPickle) if you trust it"
+            f"{path.name} holds a pickle, which can run any code when it is loaded: export it"
+            " again, or set SHOAL_MODEL_ALLOW_PICKLE=true (model.allowPickle) if you trust it"
         ) from error
     except Exception as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]

@@ -1,15 +1,15 @@
 """TorchScript archives; and pickled modules and weights, for those who opt in.
 
-A TorchScript archive is a program of its own and runs without Python's unpickler. A plain `torch.save` file is a pickle,
-which can run any code when it is read, so it is refused unless the user allows pickles by name.
+A TorchScript archive is a program of its own and runs without Python's unpickler. A plain
+`torch.save` file is a pickle, which can run any code when it is read, so it is refused unless the
+user allows pickles by name.
 """
 
 from __future__ import annotations
 
 import warnings
 import zipfile
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -18,6 +18,9 @@ from shoal_runtime.formats.module import ModuleHandler, prepare_module, require_
 from shoal_runtime.formats.safetensors import make_module
 from shoal_runtime.formats.source import Loaded, Source, find_file
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 SUFFIXES = (".pt", ".pth", ".ts", ".torchscript")
 
 
@@ -25,7 +28,8 @@ def load(source: Source) -> Loaded:
     """Load the archive onto the device.
 
     Raises:
-        LoadError: it is a pickle and pickles are not allowed, it is broken, or model.toml gives no signature.
+        LoadError: it is a pickle and pickles are not allowed, it is broken, or model.toml gives no
+        signature.
     """
     path = find_file(source, SUFFIXES)
     if is_torch_script(path):
@@ -34,9 +38,9 @@ def load(source: Source) -> Loaded:
         module = _load_pickle(path, source)
     else:
         raise LoadError(
-            f"{path.name} is a pickle, which can run any code when it is loaded: save it as safetensors,"
-            " TorchScript or torch.export, or set SHOAL_MODEL_ALLOW_PICKLE=true (model.allowPickle)"
-            " if you trust it"
+            f"{path.name} is a pickle, which can run any code when it is loaded:"
+            " save it as safetensors, TorchScript or torch.export, or set"
+            " SHOAL_MODEL_ALLOW_PICKLE=true (model.allowPickle) if you trust it"
         )
     inputs = source.inputs or tuple(getattr(source.handler, "inputs", ()))
     outputs = source.outputs or tuple(getattr(source.handler, "outputs", ()))
@@ -61,7 +65,7 @@ def _load_script(path: Path) -> torch.nn.Module:
         with warnings.catch_warnings():
             # torch tells authors to export instead; whoever serves the file cannot.
             warnings.simplefilter("ignore", DeprecationWarning)
-            module: torch.nn.Module = torch.jit.load(str(path), map_location="cpu")
+            module: torch.nn.Module = torch.jit.load(path, map_location="cpu")  # type: ignore[no-untyped-call]
     except (RuntimeError, ValueError, OSError) as error:
         reason = str(error).strip().splitlines()[0]
         raise LoadError(f"{path.name} is no readable TorchScript archive: {reason}") from None
@@ -81,8 +85,8 @@ def _load_pickle(path: Path, source: Source) -> torch.nn.Module:
         raise LoadError(f"{path.name} holds a {type(value).__name__}, neither a module nor weights")
     if source.handler is None or not issubclass(source.handler, torch.nn.Module):
         raise LoadError(
-            f"{path.name} holds weights only: set SHOAL_MODEL_HANDLER, or `handler` in model.toml, to"
-            " the torch.nn.Module class they belong to"
+            f"{path.name} holds weights only: set SHOAL_MODEL_HANDLER, or `handler` in model.toml,"
+            " to the torch.nn.Module class they belong to"
         )
     module = make_module(source)
     try:

@@ -1,4 +1,4 @@
-"""How a model's author describes and writes a model: specifications, context, and how handlers are called.
+"""How authors describe and write models: specifications, context, and how handlers are called.
 
 Pure: no I/O, no clock. Torch is allowed.
 """

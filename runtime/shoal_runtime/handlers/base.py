@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from shoal_runtime.handlers.spec import PaddingRule
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from shoal_runtime.handlers.spec import PaddingRule
 
 
 class Handler(Protocol):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from shoal_runtime.handlers.signature import Signature
 
 BAD_ITEM = (ValueError, TypeError, KeyError, OSError)
-"""What `preprocess` raises when the item is bad: decoding libraries raise these (PIL's UnidentifiedImageError is an OSError)."""
+"""What `preprocess` raises for a bad item (PIL's UnidentifiedImageError is an OSError)."""
 
 
 @dataclass(frozen=True, slots=True)

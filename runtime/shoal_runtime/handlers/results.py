@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch.utils import _pytree as pytree
 
 from shoal_runtime.errors import ForwardFailed, WrongRows
 from shoal_runtime.handlers.items import torch_dtype
 from shoal_runtime.handlers.spec import ANY
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from torch import Tensor
 
@@ -69,6 +70,21 @@ def cast_tensor(tensor: Tensor, spec: TensorSpec) -> Tensor:
     return tensor.to(wanted)
 
 
+def fetch_all(result: Any, fetch: Callable[[list[Tensor]], list[Tensor]]) -> Any:
+    """Return a result of forward with arrays for its tensors, at any depth of dicts and lists.
+
+    Args:
+        result: what forward returned.
+        fetch: brings tensors to the CPU, all at once.
+    """
+    leaves, structure = pytree.tree_flatten(result)
+    fetched = iter(fetch([leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]))
+    host = [
+        readable_array(next(fetched)) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves
+    ]
+    return pytree.tree_unflatten(host, structure)
+
+
 def host_array(tensor: Tensor) -> Array:
     """Return a CPU tensor as a wire array that shares its memory; bfloat16 gives its bits."""
     tensor = tensor.detach()
@@ -115,6 +131,27 @@ def check_rows(got: int, given: int, what: str) -> None:
         raise WrongRows(f"forward returned {got} rows of {what} for a batch of {given}")
 
 
+def check_result_rows(result: Any, given: int, signature: Signature) -> None:
+    """Check that every part of a result has a row for each of those given.
+
+    Raises:
+        WrongRows: a part has another number of rows.
+        ForwardFailed: a part has no rows at all.
+    """
+    dims = {spec.name: spec.batch_dim for spec in signature.outputs}
+    named = result if isinstance(result, dict) else {"results": result}
+    for name, value in named.items():
+        check_rows(_rows_of(name, value, dims.get(name, 0)), given, name)
+
+
+def _rows_of(name: str, value: Any, batch_dim: int) -> int:
+    if isinstance(value, list):
+        return len(value)
+    if isinstance(value, np.ndarray) and value.ndim > batch_dim:
+        return int(value.shape[batch_dim])
+    raise ForwardFailed(f"forward returned {type(value).__name__} for {name}; it needs rows")
+
+
 def first_rows(array: Array, rows: int, batch_dim: int) -> Array:
     """Return a view of the first rows."""
     return array[(slice(None),) * batch_dim + (slice(rows),)]
@@ -126,7 +163,8 @@ def split_rows(result: Any, rows: int, signature: Signature) -> list[Any]:
     Args:
         result: arrays or a dict of them, padding cut away; or a list with an element for each row.
         rows: how many to take.
-        signature: says which dimension counts rows of the outputs it names; it is the first for others.
+        signature: says which dimension counts rows of the outputs it names; it is the first for
+            others.
     """
     if isinstance(result, dict):
         dims = {spec.name: spec.batch_dim for spec in signature.outputs}
@@ -144,14 +182,16 @@ def _row(value: Any, row: int, batch_dim: int) -> Any:
 def _check_rank(array: Array, spec: TensorSpec) -> None:
     if array.ndim != len(spec.shape):
         raise ForwardFailed(
-            f"output {spec.name} has shape {list(array.shape)}; the signature says {list(spec.shape)}"
+            f"output {spec.name} has shape {list(array.shape)};"
+            f" the signature says {list(spec.shape)}"
         )
 
 
 def _check_shape(array: Array, spec: TensorSpec) -> None:
     if not fits(array.shape, spec.shape):
         raise ForwardFailed(
-            f"output {spec.name} has shape {list(array.shape)}; the signature says {list(spec.shape)}"
+            f"output {spec.name} has shape {list(array.shape)};"
+            f" the signature says {list(spec.shape)}"
         )
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.handlers.spec import ANY, TensorSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +20,8 @@ class Signature:
         inputs: in the order the model takes them.
         outputs: in the order the model gives them.
         max_batch_size: rows it takes in one call.
-        allowed_batch_sizes: row counts a batch is padded up to, the last being `max_batch_size`; empty means any.
+        allowed_batch_sizes: row counts a batch is padded up to, the last being `max_batch_size`;
+            empty means any.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -39,10 +43,12 @@ def make_signature(
 ) -> Signature:
     """Return the signature that these tensors and limits make.
 
-    A model whose batch dimension is a fixed number takes batches of exactly that many rows: smaller ones are padded.
+    A model whose batch dimension is a fixed number takes batches of exactly that many rows:
+    smaller ones are padded.
 
     Raises:
-        LoadError: names repeat, a mask or unpad_input names nothing, or fixed batch dimensions disagree.
+        LoadError: names repeat, a mask or unpad_input names nothing, or fixed batch dimensions
+        disagree.
     """
     _check_names(inputs, outputs)
     fixed = {s.shape[s.batch_dim] for s in (*inputs, *outputs)} - {ANY}

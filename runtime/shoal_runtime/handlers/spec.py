@@ -5,9 +5,11 @@ The fields are the metadata keys of docs/contracts.md, section 1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 ANY: Final = -1
 
@@ -60,10 +62,12 @@ class TensorSpec:
 
     Args:
         name: its name on the wire.
-        datatype: `BOOL`, `UINT8` to `UINT64`, `INT8` to `INT64`, `FP16`, `BF16`, `FP32`, `FP64` or `BYTES`.
+        datatype: `BOOL`, `UINT8` to `UINT64`, `INT8` to `INT64`, `FP16`, `BF16`, `FP32`, `FP64` or
+            `BYTES`.
         shape: one number per dimension, -1 where any size goes.
         batch_dim: the dimension that counts rows.
-        content_type: of a `BYTES` tensor: `image/jpeg,image/png`, `text/plain`, `application/json`...
+        content_type: of a `BYTES` tensor: `image/jpeg,image/png`, `text/plain`,
+            `application/json`...
         optional: an input that a caller may leave out.
         pad_axis: the axis along which rows may differ, counted in the batched tensor.
         pad_value: the number that fills the padding.

@@ -1,7 +1,8 @@
 """One row's outputs, as handlers return them, to wire arrays.
 
-Python scalars, str, bytes, lists, arrays and tensors are cast to the declared datatype, never with a loss of kind (no
-fraction becomes an integer). An output whose content type is application/json takes any value JSON can tell.
+Python scalars, str, bytes, lists, arrays and tensors are cast to the declared datatype, never with
+a loss of kind (no fraction becomes an integer). An output whose content type is application/json
+takes any value JSON can tell.
 """
 
 from __future__ import annotations
