@@ -187,7 +187,7 @@ class Fetcher:
             ready = folder / "model"
             ready.mkdir()
             if archive_stem(name) is None:
-                shutil.copyfile(path, ready / name)
+                path.rename(ready / name)
             else:
                 ready = unpack(path, ready, name)
             _sync_tree(ready)

@@ -106,6 +106,7 @@ class Connections:
         self._config.load()
         self._state = ServerState()
         self._listener = listener
+        self._name = listener.getsockname()
         self._on_empty = on_empty
         self._server: asyncio.Server | None = None
 
@@ -118,7 +119,7 @@ class Connections:
         self._server = await loop.create_server(
             self._protocol, sock=self._listener, backlog=BACKLOG
         )
-        name = self._listener.getsockname()
+        name = self._name
         return f"unix:{name}" if isinstance(name, str) else f"{name[0]}:{name[1]}"
 
     async def close(self) -> None:
@@ -127,7 +128,9 @@ class Connections:
             self._server.close()
         for connection in tuple(self._state.connections):
             connection.transport.abort()
-        _close_listener(self._listener)
+        self._listener.close()
+        if isinstance(self._name, str):
+            _remove(self._name)
         # One turn, for the transports to let go of their sockets.
         await asyncio.sleep(0)
 
@@ -139,13 +142,8 @@ class Connections:
             self._on_empty()
 
 
-def _close_listener(listener: socket.socket) -> None:
-    if listener.fileno() < 0:
-        return
-    name = listener.getsockname()
-    listener.close()
-    if isinstance(name, str):
-        Path(name).unlink(missing_ok=True)
+def _remove(path: str) -> None:
+    Path(path).unlink(missing_ok=True)
 
 
 class _Connection(HttpToolsProtocol):

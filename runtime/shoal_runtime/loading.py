@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -55,6 +56,9 @@ def load_model(files: ModelFiles, settings: Settings, device: torch.device) -> M
     Raises:
         LoadError: says what is wrong and what to do next.
     """
+    # Also for what handlers and their libraries load, now and later: without the user's leave,
+    # torch.load takes plain weights only, whatever its arguments say.
+    os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "0" if settings.allow_pickle else "1"
     config = read_config(files.directory)
     name = _name(settings, config, files)
     context = Context(

@@ -13,6 +13,7 @@ import signal
 import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from shoal_runtime.errors import LoadError
@@ -149,7 +150,17 @@ class Runtime:
 def _tell(error: LoadError) -> None:
     """Log why the model cannot be loaded, after the traceback if the handler's code raised."""
     if isinstance(error, HandlerFailed) and error.__cause__ is not None:
-        cause = error.__cause__
-        lines = traceback.format_exception(type(cause), cause, cause.__traceback__)
-        logger.error("the model's own code failed\n%s", "".join(lines).rstrip())
+        logger.error("the model's own code failed\n%s", own_traceback(error.__cause__))
     logger.error("the model cannot be loaded: %s", error)
+
+
+def own_traceback(error: BaseException) -> str:
+    """Return the traceback from the first frame that is neither ours nor the import system's."""
+    ours = str(Path(__file__).parent)
+    trace = error.__traceback__
+    while trace is not None:
+        name = trace.tb_frame.f_code.co_filename
+        if not name.startswith((ours, "<frozen importlib")):
+            break
+        trace = trace.tb_next
+    return "".join(traceback.format_exception(type(error), error, trace)).rstrip()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -45,9 +44,6 @@ def start_model(settings: Settings, readiness: Readiness) -> Started:
         LoadError: says what is wrong and what to do next.
     """
     start_s = time.monotonic()
-    if not settings.allow_pickle:
-        # Also for what handlers and their libraries load: torch then takes plain weights only.
-        os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
     device = choose_device(settings.device)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import http.client
 import socket
-from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +19,10 @@ from shoal_runtime.pipeline import BatchResult, Lanes, Pipeline
 from shoal_runtime.placement import CpuPlacement, Placement
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from shoal_runtime.codecs.datatypes import Array
+    from shoal_runtime.loading import Model
 
 
 def signature_of(
@@ -47,11 +47,12 @@ class Bench:
         max_batch_size: int = 8,
         allowed_batch_sizes: Sequence[int] = (),
         placement: Placement | None = None,
+        signature: Signature | None = None,
     ) -> None:
         self.executor = Executor()
         self.pool = ThreadPoolExecutor(2)
         self.lost: list[str] = []
-        self.signature = signature_of(
+        self.signature = signature or signature_of(
             model, max_batch_size=max_batch_size, allowed_batch_sizes=allowed_batch_sizes
         )
         self.pipeline = Pipeline(
@@ -61,6 +62,11 @@ class Bench:
             lanes=Lanes(self.executor, self.pool, 2),
             on_lost=self.lost.append,
         )
+
+    @classmethod
+    def around(cls, model: Model) -> Bench:
+        """Return a bench for a loaded model."""
+        return cls(model.handler, signature=model.signature)
 
     def __enter__(self) -> Bench:
         return self

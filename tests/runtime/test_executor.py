@@ -2,12 +2,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING
 
 import pytest
 
 from shoal_runtime.errors import DeviceLost, NotReady
 from shoal_runtime.executor import MAX_WAITING, Executor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 @pytest.fixture
@@ -20,9 +24,13 @@ def executor() -> Iterator[Executor]:
 def test_calls_run_one_at_a_time_in_order(executor: Executor) -> None:
     order: list[int] = []
 
+    def note(number: int) -> int:
+        order.append(number)
+        return number
+
     async def run() -> list[int]:
-        calls = [executor.call(lambda n=n: order.append(n) or n) for n in range(5)]  # type: ignore[func-returns-value]
-        return await asyncio.gather(*calls)
+        calls = [executor.call(partial(note, number)) for number in range(5)]
+        return list(await asyncio.gather(*calls))
 
     assert asyncio.run(run()) == [0, 1, 2, 3, 4]
     assert order == [0, 1, 2, 3, 4]

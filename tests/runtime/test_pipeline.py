@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -19,6 +18,9 @@ from shoal_runtime.errors import (
 )
 from shoal_runtime.placement import CpuPlacement
 from tests.runtime.fakes import Adder, Bench, texts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 X = np.array([[1, 2], [3, 4], [5, 6]], dtype=np.float32)
 TEXT = (TensorSpec("t", "BYTES", [-1], content_type="text/plain"),)
@@ -241,7 +243,7 @@ def test_numbers_never_lose_their_fractions_silently() -> None:
 
     with (
         Bench(Rounded()) as bench,
-        pytest.raises(ForwardFailed, match="torch.float32; the signature"),
+        pytest.raises(ForwardFailed, match=r"torch\.float32; the signature"),
     ):
         bench.run({"x": X})
 

@@ -2,18 +2,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import orjson
 import pytest
-import torch
 
 from shoal_runtime import TensorSpec
 from shoal_runtime.readiness import Readiness
 from shoal_runtime.server import App, ServedModel
 from tests.runtime.fakes import Adder, Bench, ask, chunks, infer_body
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import torch
 
 INFER = "/v2/models/adder/infer"
 X = np.array([[1, 2], [3, 4]], dtype=np.float32)

@@ -37,7 +37,7 @@ def test_a_stuck_forward_makes_the_runtime_unready_and_ends_it() -> None:
     watchdog = Watchdog(executor, readiness, limit_s=0.05, end=end)
     watchdog.start()
 
-    with pytest.raises(DeviceLost, match="longer than 0.05 s"):
+    with pytest.raises(DeviceLost, match=r"longer than 0\.05 s"):
         asyncio.run(executor.call(lambda: release.wait(20)))
 
     assert readiness.phase is Phase.LOST

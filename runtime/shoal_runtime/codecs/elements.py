@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from shoal_runtime.codecs.datatypes import Array
 
@@ -46,7 +46,7 @@ def pack_elements(elements: Iterable[bytes]) -> bytes:
     return b"".join(parts)
 
 
-def object_array(elements: list[object] | list[bytes], shape: tuple[int, ...]) -> Array:
+def object_array(elements: Sequence[object], shape: tuple[int, ...]) -> Array:
     """Return a `shape`-shaped array of these objects, kept as they are."""
     array = np.empty(len(elements), dtype=object)
     # Slice assignment would look inside elements that are sequences themselves.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 from shoal_runtime.errors import LoadError
 from shoal_runtime.formats.source import Loaded, Source
 from shoal_runtime.importing import HandlerFailed
@@ -24,6 +26,11 @@ def load(source: Source) -> Loaded:
         handler = source.handler()
         if hasattr(handler, "load"):
             handler.load(source.context)
+    except pickle.UnpicklingError as error:
+        raise HandlerFailed(
+            f"{name} failed to load a pickle, which can run any code: set"
+            " SHOAL_MODEL_ALLOW_PICKLE=true (model.allowPickle) if you trust it"
+        ) from error
     except Exception as error:
         raise HandlerFailed(f"{name} failed to load: {type(error).__name__}: {error}") from error
     if not callable(getattr(handler, "forward", None)):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -115,4 +117,4 @@ def test_powers_of_two_end_at_the_limit(limit: int) -> None:
 
     assert sizes[0] == 1
     assert sizes[-1] == limit
-    assert all(low < high <= 2 * low for low, high in zip(sizes, sizes[1:], strict=False))
+    assert all(low < high <= 2 * low for low, high in itertools.pairwise(sizes))
