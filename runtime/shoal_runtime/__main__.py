@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 EXIT_USAGE = 2
+SWITCH_INTERVAL_S = 0.0005
 
 
 def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
@@ -24,6 +25,8 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
         (sys.stdout if asked else sys.stderr).write(help_text() + "\n")
         return 0 if asked else EXIT_USAGE
     configure_logging()
+    # A preprocess busy in Python would keep the device's thread waiting for 5 ms, the default.
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
         return serve(Settings.from_env(environ))
     except SettingsError as error:

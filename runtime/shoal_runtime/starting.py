@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import time
 from dataclasses import dataclass
@@ -53,6 +54,9 @@ def start_model(settings: Settings, readiness: Readiness) -> Started:
     model = load_model(files, settings, device)
     placement = make_placement(device, model)
     warm(model, placement, readiness)
+    # What is there now stays: the collector need not look at it while batches run.
+    gc.collect()
+    gc.freeze()
     logger.info(
         "model is ready name=%s platform=%s device=%s max_batch_size=%d seconds=%.1f",
         model.name,
