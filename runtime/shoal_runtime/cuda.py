@@ -147,9 +147,7 @@ class CudaPlacement:
         self.device = device
         self._compute = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._copy = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        self._staging = StagingPool(
-            lambda size: torch.empty(size, dtype=torch.uint8, pin_memory=True)
-        )
+        self._staging = StagingPool(lambda size: torch.empty(size, dtype=torch.uint8, pin_memory=True))
         self._graphs = GraphCache(self._capture) if graphs else None
         # One for all graphs: results are fetched before the next replay.
         self._graph_memory = torch.cuda.graph_pool_handle()
@@ -249,17 +247,13 @@ class _CudaGraph:  # pragma: cuda
     Its results stay valid until the next replay; the placement fetches them before.
     """
 
-    def __init__(
-        self, function: Callable[[Any], Any], batch: Any, stream: torch.cuda.Stream, memory: Any
-    ) -> None:
+    def __init__(self, function: Callable[[Any], Any], batch: Any, stream: torch.cuda.Stream, memory: Any) -> None:
         leaves, structure = pytree.tree_flatten(batch)
         self._inputs = [leaf.clone() for leaf in leaves]
         own = pytree.tree_unflatten(self._inputs, structure)
         self._graph = torch.cuda.CUDAGraph()
         # Relaxed about other threads: they may stage the next batch while this one is captured.
-        capture = torch.cuda.graph(
-            self._graph, pool=memory, stream=stream, capture_error_mode="thread_local"
-        )
+        capture = torch.cuda.graph(self._graph, pool=memory, stream=stream, capture_error_mode="thread_local")
         with capture:
             self._outputs = function(own)
         self._check(function, own)

@@ -93,9 +93,7 @@ class Fetcher:
         if scheme == "file":
             return self._local(Path(unquote(urlsplit(uri).path)))
         if "://" in uri:
-            raise LoadError(
-                f"SHOAL_MODEL_URI has scheme {scheme}; it must be a path, file://, http:// or https://"
-            )
+            raise LoadError(f"SHOAL_MODEL_URI has scheme {scheme}; it must be a path, file://, http:// or https://")
         return self._local(Path(uri))
 
     def _local(self, path: Path) -> ModelFiles:
@@ -165,9 +163,7 @@ class Fetcher:
 
     def _check(self, digest: str, what: str) -> None:
         if self._digest is not None and digest != self._digest:
-            raise LoadError(
-                f"{what} has sha256:{digest}; SHOAL_MODEL_CHECKSUM is sha256:{self._digest}"
-            )
+            raise LoadError(f"{what} has sha256:{digest}; SHOAL_MODEL_CHECKSUM is sha256:{self._digest}")
 
     def _kept(self, digest: str, name: str) -> ModelFiles | None:
         directory = self._cache_dir / digest

@@ -47,18 +47,12 @@ def import_handler(text: str, directory: Path) -> type[Any]:
 
 def _module(where: str, directory: Path) -> ModuleType:
     try:
-        return (
-            _from_file(directory / where)
-            if where.endswith(".py")
-            else importlib.import_module(where)
-        )
+        return _from_file(directory / where) if where.endswith(".py") else importlib.import_module(where)
     except LoadError:
         raise
     except ModuleNotFoundError as error:
         if error.name is not None and (where == error.name or where.startswith(f"{error.name}.")):
-            raise LoadError(
-                f"handler module {where} is neither installed nor in {directory}"
-            ) from None
+            raise LoadError(f"handler module {where} is neither installed nor in {directory}") from None
         raise HandlerFailed(f"importing {where} failed: {error}") from error
     except Exception as error:
         raise HandlerFailed(f"importing {where} failed: {type(error).__name__}: {error}") from error
@@ -82,9 +76,7 @@ def _only_class(module: ModuleType, where: str) -> type[Any]:
     found = [
         value
         for value in vars(module).values()
-        if inspect.isclass(value)
-        and value.__module__ == module.__name__
-        and callable(getattr(value, "forward", None))
+        if inspect.isclass(value) and value.__module__ == module.__name__ and callable(getattr(value, "forward", None))
     ]
     if len(found) != 1:
         names = ", ".join(cls.__name__ for cls in found) or "none"

@@ -40,9 +40,7 @@ def open_socket(address: Address) -> socket.socket:
 
 
 def _tcp_socket(address: Address) -> socket.socket:
-    family, kind, protocol, _, where = socket.getaddrinfo(
-        address.host, address.port, type=socket.SOCK_STREAM
-    )[0]
+    family, kind, protocol, _, where = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
     listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -116,9 +114,7 @@ class Connections:
     async def listen(self) -> str:
         """Accept connections from now on; return the address in words."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            self._protocol, sock=self._listener, backlog=BACKLOG
-        )
+        self._server = await loop.create_server(self._protocol, sock=self._listener, backlog=BACKLOG)
         name = self._name
         return f"unix:{name}" if isinstance(name, str) else f"{name[0]}:{name[1]}"
 
@@ -147,9 +143,7 @@ def _remove(path: str) -> None:
 
 
 class _Connection(HttpToolsProtocol):
-    def __init__(
-        self, config: uvicorn.Config, state: ServerState, on_lost: Callable[[], None]
-    ) -> None:
+    def __init__(self, config: uvicorn.Config, state: ServerState, on_lost: Callable[[], None]) -> None:
         super().__init__(config, state, {}, asyncio.get_running_loop())
         self._on_lost = on_lost
 

@@ -125,9 +125,7 @@ def _guess(source: Source) -> Format:
     if is_module and not found:
         return Format.HANDLER
     what = " and ".join(found) if found else "no .pt2, .pt, .safetensors or handler.py"
-    raise LoadError(
-        f"{source.directory} holds {what}: set SHOAL_MODEL_FORMAT, or `format` in model.toml"
-    )
+    raise LoadError(f"{source.directory} holds {what}: set SHOAL_MODEL_FORMAT, or `format` in model.toml")
 
 
 def _holds(source: Source, suffixes: tuple[str, ...]) -> bool:
@@ -147,6 +145,4 @@ def _signature(loaded: Loaded, settings: Settings, device: torch.device) -> Sign
     if loaded.min_rows > 1:
         kept = {size for size in sizes if size >= loaded.min_rows}
         sizes = tuple(sorted(kept | {min(loaded.min_rows, limit)}))
-    return make_signature(
-        tuple(loaded.inputs), tuple(loaded.outputs), max_batch_size=limit, allowed_batch_sizes=sizes
-    )
+    return make_signature(tuple(loaded.inputs), tuple(loaded.outputs), max_batch_size=limit, allowed_batch_sizes=sizes)

@@ -122,16 +122,10 @@ class Pipeline:
         self._placement = placement
         self._lanes = lanes
         self._on_lost = on_lost
-        self._per_row = stages.preprocess is not None or all(
-            spec.datatype == "BYTES" for spec in signature.inputs
-        )
-        self._batch_dims = (
-            {} if stages.preprocess else {spec.name: spec.batch_dim for spec in signature.inputs}
-        )
+        self._per_row = stages.preprocess is not None or all(spec.datatype == "BYTES" for spec in signature.inputs)
+        self._batch_dims = {} if stages.preprocess else {spec.name: spec.batch_dim for spec in signature.inputs}
 
-    async def run(
-        self, inputs: Mapping[str, Array], rows: int, *, deadline_s: float | None = None
-    ) -> BatchResult:
+    async def run(self, inputs: Mapping[str, Array], rows: int, *, deadline_s: float | None = None) -> BatchResult:
         """Run one batch.
 
         Args:
@@ -148,9 +142,7 @@ class Pipeline:
         prepared = await self._prepare(inputs, rows, timings)
         if not prepared.rows:
             return BatchResult({}, prepared.errors, timings, 0)
-        result = await self._lanes.executor.call(
-            lambda: self._forward(prepared, timings, deadline_s)
-        )
+        result = await self._lanes.executor.call(lambda: self._forward(prepared, timings, deadline_s))
         outputs, errors = await self._finish(prepared, result, timings)
         spent = timings.preprocess_us + timings.forward_us + timings.postprocess_us
         timings.queue_us = max(0, _micros(start) - spent)
@@ -194,9 +186,7 @@ class Pipeline:
         timings.preprocess_us = _micros(start)
         return prepared
 
-    def _place_rows(
-        self, values: list[Any], kept: list[int], errors: list[RowError], timings: Timings
-    ) -> _Prepared:
+    def _place_rows(self, values: list[Any], kept: list[int], errors: list[RowError], timings: Timings) -> _Prepared:
         start = time.monotonic()
         rules = self._stages.preprocess_padding
         odd = misfits(values, rules)
@@ -249,10 +239,7 @@ class Pipeline:
         return self._fetch_outputs(named)
 
     def _fetch_outputs(self, named: dict[str, Any]) -> dict[str, Array]:
-        tensors = {
-            spec.name: cast_tensor(torch.as_tensor(named[spec.name]), spec)
-            for spec in self.signature.outputs
-        }
+        tensors = {spec.name: cast_tensor(torch.as_tensor(named[spec.name]), spec) for spec in self.signature.outputs}
         fetched = self._placement.fetch(list(tensors.values()))
         return {name: host_array(t) for name, t in zip(tensors, fetched, strict=True)}
 
@@ -268,15 +255,11 @@ class Pipeline:
         timings.postprocess_us = _micros(start)
         return outputs, prepared.errors + errors
 
-    def _finish_rows(
-        self, prepared: _Prepared, result: Any
-    ) -> tuple[dict[str, Array], list[RowError]]:
+    def _finish_rows(self, prepared: _Prepared, result: Any) -> tuple[dict[str, Array], list[RowError]]:
         kept = len(prepared.rows)
         check_result_rows(result, prepared.given, self.signature)
         values = split_rows(result, kept, self.signature)
-        finished = [
-            self._finish_row(row, value) for row, value in zip(prepared.rows, values, strict=True)
-        ]
+        finished = [self._finish_row(row, value) for row, value in zip(prepared.rows, values, strict=True)]
         good = [row for row in finished if not isinstance(row, RowError)]
         return stack_rows(good, self.signature), [r for r in finished if isinstance(r, RowError)]
 

@@ -40,9 +40,7 @@ class Progress:
     def __enter__(self) -> Progress:
         if sys.stderr.isatty():
             bytes_ = self._unit == "B"
-            self._bar = tqdm(
-                total=self._total, desc=self._verb, unit=self._unit, unit_scale=bytes_, leave=False
-            )
+            self._bar = tqdm(total=self._total, desc=self._verb, unit=self._unit, unit_scale=bytes_, leave=False)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -100,9 +100,7 @@ class App:
             answer = _failure(error)
         except Exception:
             logger.exception("a request failed inside the runtime path=%s", scope["path"])
-            answer = _Answer(
-                500, encode_error("the runtime failed; its log says how", "FORWARD_FAILED")
-            )
+            answer = _Answer(500, encode_error("the runtime failed; its log says how", "FORWARD_FAILED"))
         await _send(send, answer)
 
     async def _infer(self, scope: Scope, receive: Receive) -> _Answer:
@@ -197,9 +195,7 @@ def _whole_number(headers: Mapping[bytes, bytes], name: bytes) -> int | None:
     return int(text)
 
 
-async def _read_body(
-    headers: Mapping[bytes, bytes], receive: Receive, json_bytes: int, limit_bytes: int
-) -> memoryview:
+async def _read_body(headers: Mapping[bytes, bytes], receive: Receive, json_bytes: int, limit_bytes: int) -> memoryview:
     """Read the body; tensors behind `json_bytes` of JSON start aligned, to be used in place."""
     if headers.get(b"content-encoding", b"identity") != b"identity":
         raise BadRequest("compressed bodies are not taken")

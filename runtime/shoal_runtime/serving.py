@@ -47,16 +47,12 @@ class Runtime:
         self._settings = settings
         self.readiness = Readiness()
         self._executor = Executor()
-        self._watchdog = Watchdog(
-            self._executor, self.readiness, limit_s=settings.forward_timeout_s
-        )
+        self._watchdog = Watchdog(self._executor, self.readiness, limit_s=settings.forward_timeout_s)
         self._pool = ThreadPoolExecutor(settings.preprocess_threads, "preprocess")
         self._app = App(self.readiness, max_body_bytes=settings.max_body_bytes)
         self._stopping = asyncio.Event()
         self._empty = asyncio.Event()
-        self._connections = Connections(
-            self._app, open_socket(settings.listen), on_empty=self._empty.set
-        )
+        self._connections = Connections(self._app, open_socket(settings.listen), on_empty=self._empty.set)
         self._started: Started | None = None
         self.clean = True
         """Whether every thread ended; if not, the process must end without them."""

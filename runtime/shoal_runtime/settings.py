@@ -112,9 +112,7 @@ def _cache_dir() -> Path:
     return base / "shoal"
 
 
-def _setting(
-    variable: str, parse: Callable[[str], Any], allowed: str, *, default: Any = None, text: str
-) -> Any:
+def _setting(variable: str, parse: Callable[[str], Any], allowed: str, *, default: Any = None, text: str) -> Any:
     required = default is _REQUIRED
     metadata = {
         "variable": variable,
@@ -138,7 +136,7 @@ _NAME = NAME.pattern
 _HANDLER = r"[^\s:]+:[A-Za-z_]\w*"
 
 
-# ruff: noqa: RUF009 (each default is a dataclasses.field)
+
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,9 +318,7 @@ def help_text() -> str:
         meta = each.metadata
         lines.append(f"  {meta['variable']}")
         lines.append(f"      {meta['text']}")
-        lines.append(
-            f"      {meta['allowed']}{_default_text(each.default, required=meta['required'])}"
-        )
+        lines.append(f"      {meta['allowed']}{_default_text(each.default, required=meta['required'])}")
     return "\n".join(lines)
 
 

@@ -84,9 +84,7 @@ def warm(model: Model, placement: Placement, readiness: Readiness) -> None:
     """
     batches = plan_warmup(model.stages, model.signature, model.handler)
     if not batches:
-        logger.info(
-            "warm-up skipped reason=inputs cannot be made up, and there is no warmup_items()"
-        )
+        logger.info("warm-up skipped reason=inputs cannot be made up, and there is no warmup_items()")
         return
     with Progress(readiness, "warming up", total=len(batches), unit="batch") as progress:
         for batch in batches:
@@ -112,17 +110,11 @@ def _warm_one(model: Model, placement: Placement, batch: WarmupBatch) -> None:
                 f"warm-up with {batch.rows} rows failed: {type(error).__name__}: {error};"
                 " if zeros are no valid input, offer warmup_items()"
             ) from error
-        logger.warning(
-            "warm-up with made-up shapes failed rows=%d error=%s", batch.rows, type(error).__name__
-        )
+        logger.warning("warm-up with made-up shapes failed rows=%d error=%s", batch.rows, type(error).__name__)
 
 
-def serve_model(
-    started: Started, version: str, lanes: Lanes, on_lost: Callable[[str], None]
-) -> ServedModel:
+def serve_model(started: Started, version: str, lanes: Lanes, on_lost: Callable[[str], None]) -> ServedModel:
     """Return the started model as the server serves it."""
     model = started.model
-    pipeline = Pipeline(
-        model.stages, model.signature, started.placement, lanes=lanes, on_lost=on_lost
-    )
+    pipeline = Pipeline(model.stages, model.signature, started.placement, lanes=lanes, on_lost=on_lost)
     return ServedModel(model.name, version, model.platform, pipeline)

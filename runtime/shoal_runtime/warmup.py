@@ -50,11 +50,7 @@ def plan_warmup(stages: Stages, signature: Signature, handler: Any) -> list[Warm
     numeric = all(spec.datatype != "BYTES" for spec in signature.inputs)
     if stages.preprocess is not None or not numeric:
         return []
-    return [
-        _zeros(signature, size, lengths)
-        for size in reversed(sizes)
-        for lengths in _lengths(signature.inputs)
-    ]
+    return [_zeros(signature, size, lengths) for size in reversed(sizes) for lengths in _lengths(signature.inputs)]
 
 
 def _from_items(stages: Stages, items: Callable[[], Sequence[Any]], rows: int) -> WarmupBatch:
@@ -72,11 +68,7 @@ def _lengths(inputs: Sequence[TensorSpec]) -> Iterator[Mapping[tuple[str, int], 
     padded = {(s.name, s.pad_axis): s.pad_buckets for s in inputs if s.pad_axis is not None}
     count = max((len(buckets) for buckets in padded.values()), default=0)
     for index in reversed(range(max(count, 1))):
-        yield {
-            axis: buckets[min(index, len(buckets) - 1)]
-            for axis, buckets in padded.items()
-            if buckets
-        }
+        yield {axis: buckets[min(index, len(buckets) - 1)] for axis, buckets in padded.items() if buckets}
 
 
 def _zeros(signature: Signature, rows: int, lengths: Mapping[tuple[str, int], int]) -> WarmupBatch:

@@ -3,10 +3,10 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from shoal_runtime.batches.collate import collate
 
 from examples.embed.model.handler import Embed
 from shoal_runtime import Context, ItemError
+from shoal_runtime.batches.collate import collate
 
 TEXTS = [
     "A cat sleeps on the sofa.",

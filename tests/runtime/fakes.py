@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     from shoal_runtime.loading import Model
 
 
-def signature_of(
-    model: Any, *, max_batch_size: int = 8, allowed_batch_sizes: Sequence[int] = ()
-) -> Signature:
+def signature_of(model: Any, *, max_batch_size: int = 8, allowed_batch_sizes: Sequence[int] = ()) -> Signature:
     """Return the signature of a handler with class attributes."""
     return make_signature(
         model.inputs,

@@ -60,9 +60,7 @@ def site() -> Iterator[Site]:
     made.close()
 
 
-def fetcher(
-    cache: Path, *, checksum: str | None = None, readiness: Readiness | None = None
-) -> Fetcher:
+def fetcher(cache: Path, *, checksum: str | None = None, readiness: Readiness | None = None) -> Fetcher:
     return Fetcher(cache, readiness or Readiness(), checksum=checksum, pause_s=lambda attempt: 0.0)
 
 

@@ -39,9 +39,7 @@ def model_dir(tmp_path: Path) -> Path:
     return made
 
 
-def test_a_directory_with_a_handler_needs_nothing_else(
-    model_dir: Path, load: Callable[..., Model]
-) -> None:
+def test_a_directory_with_a_handler_needs_nothing_else(model_dir: Path, load: Callable[..., Model]) -> None:
     model = load(model_dir, dtype="float16", max_batch_size=4)
 
     assert model.name == "scale"
@@ -64,28 +62,20 @@ def test_the_environment_wins_over_model_toml(model_dir: Path, load: Callable[..
         assert bench.run({"x": np.ones(1, dtype=np.float32)}).outputs["y"].tolist() == [3]
 
 
-def test_a_signature_in_model_toml_wins_over_the_class(
-    model_dir: Path, load: Callable[..., Model]
-) -> None:
-    (model_dir / "model.toml").write_text(
-        '[[outputs]]\nname = "y"\ndatatype = "FP64"\nshape = [-1]\n'
-    )
+def test_a_signature_in_model_toml_wins_over_the_class(model_dir: Path, load: Callable[..., Model]) -> None:
+    (model_dir / "model.toml").write_text('[[outputs]]\nname = "y"\ndatatype = "FP64"\nshape = [-1]\n')
 
     assert load(model_dir).signature.outputs[0].datatype == "FP64"
 
 
-def test_a_handler_without_a_signature_is_told_what_to_do(
-    model_dir: Path, load: Callable[..., Model]
-) -> None:
+def test_a_handler_without_a_signature_is_told_what_to_do(model_dir: Path, load: Callable[..., Model]) -> None:
     (model_dir / "handler.py").write_text("class A:\n    def forward(self, batch): return batch\n")
 
     with pytest.raises(LoadError, match=r"set `inputs` on the handler class or in model\.toml"):
         load(model_dir)
 
 
-def test_a_handler_that_fails_to_load_keeps_its_cause(
-    model_dir: Path, load: Callable[..., Model]
-) -> None:
+def test_a_handler_that_fails_to_load_keeps_its_cause(model_dir: Path, load: Callable[..., Model]) -> None:
     (model_dir / "handler.py").write_text(HANDLER.replace("self.factor =", "1 / 0 #"))
 
     with pytest.raises(HandlerFailed, match="Scale failed to load: ZeroDivisionError") as caught:
@@ -94,9 +84,7 @@ def test_a_handler_that_fails_to_load_keeps_its_cause(
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
-def test_a_module_class_without_weights_is_a_handler(
-    model_dir: Path, load: Callable[..., Model]
-) -> None:
+def test_a_module_class_without_weights_is_a_handler(model_dir: Path, load: Callable[..., Model]) -> None:
     (model_dir / "handler.py").write_text(
         "import torch\n" + HANDLER.replace("class Scale:", "class Scale(torch.nn.Module):")
     )
@@ -104,9 +92,7 @@ def test_a_module_class_without_weights_is_a_handler(
     assert load(model_dir).platform == "shoal_handler"
 
 
-def test_an_empty_directory_is_told_what_it_lacks(
-    tmp_path: Path, load: Callable[..., Model]
-) -> None:
+def test_an_empty_directory_is_told_what_it_lacks(tmp_path: Path, load: Callable[..., Model]) -> None:
     with pytest.raises(LoadError, match=r"holds no \.pt2, \.pt, \.safetensors or handler\.py"):
         load(tmp_path)
 
@@ -134,9 +120,7 @@ def test_a_named_file_must_be_there(tmp_path: Path, load: Callable[..., Model]) 
         load(tmp_path)
 
 
-def test_a_directory_s_name_may_be_no_model_name(
-    tmp_path: Path, load: Callable[..., Model]
-) -> None:
+def test_a_directory_s_name_may_be_no_model_name(tmp_path: Path, load: Callable[..., Model]) -> None:
     made = tmp_path / "my model"
     made.mkdir()
     (made / "handler.py").write_text(HANDLER)
@@ -154,16 +138,13 @@ def test_forward_may_be_compiled(model_dir: Path, load: Callable[..., Model]) ->
     assert callable(model.stages.forward)
 
 
-def test_a_handler_cannot_unpickle_by_the_back_door(
-    model_dir: Path, load: Callable[..., Model]
-) -> None:
+def test_a_handler_cannot_unpickle_by_the_back_door(model_dir: Path, load: Callable[..., Model]) -> None:
     torch.save({"not": model_dir}, model_dir / "weights.pth")
     (model_dir / "handler.py").write_text(
         "import torch\n"
         + HANDLER.replace(
             "        self.factor =",
-            "        torch.load(context.model_dir / 'weights.pth', weights_only=False)\n"
-            "        self.factor =",
+            "        torch.load(context.model_dir / 'weights.pth', weights_only=False)\n        self.factor =",
         )
     )
 

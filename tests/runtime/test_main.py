@@ -204,11 +204,7 @@ def test_a_stuck_forward_ends_the_process(start: Callable[..., Process]) -> None
     connection.close()
     waiting.close()
     assert code == 4
-    assert (
-        said.strip()
-        .splitlines()[-1]
-        .startswith("shoal_runtime: device lost: forward runs for longer than 0.2 s")
-    )
+    assert said.strip().splitlines()[-1].startswith("shoal_runtime: device lost: forward runs for longer than 0.2 s")
 
 
 @pytest.mark.integration
@@ -218,18 +214,12 @@ def test_a_model_that_is_not_there_ends_the_process_in_a_line(
     code, said = start(SHOAL_MODEL_URI="/no/such/model").finish()
 
     assert code == 3
-    assert (
-        said.strip()
-        .splitlines()[-1]
-        .endswith("the model cannot be loaded: there is no model at /no/such/model")
-    )
+    assert said.strip().splitlines()[-1].endswith("the model cannot be loaded: there is no model at /no/such/model")
     assert "Traceback" not in said
 
 
 @pytest.mark.integration
-def test_a_handler_that_raises_shows_its_own_traceback_first(
-    start: Callable[..., Process], tmp_path: Path
-) -> None:
+def test_a_handler_that_raises_shows_its_own_traceback_first(start: Callable[..., Process], tmp_path: Path) -> None:
     (tmp_path / "adder" / "handler.py").write_text("def broken():\n    1 / 0\nbroken()\n")
 
     code, said = start().finish()
@@ -237,11 +227,7 @@ def test_a_handler_that_raises_shows_its_own_traceback_first(
     assert code == 3
     assert 'handler.py", line 2, in broken' in said
     assert "importlib" not in said
-    assert (
-        said.strip()
-        .splitlines()[-1]
-        .endswith("importing handler.py failed: ZeroDivisionError: division by zero")
-    )
+    assert said.strip().splitlines()[-1].endswith("importing handler.py failed: ZeroDivisionError: division by zero")
 
 
 @pytest.mark.integration

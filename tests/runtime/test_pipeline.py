@@ -92,9 +92,7 @@ def test_batches_are_padded_to_an_allowed_size_and_cut_back() -> None:
 
 def test_a_row_that_fails_leaves_the_others_alone() -> None:
     with Bench(Length()) as bench:
-        result = bench.run(
-            {"t": texts(b"1", b"bad", b"2", b"unlucky", b"7", b"\xff", b"odd", b"4")}
-        )
+        result = bench.run({"t": texts(b"1", b"bad", b"2", b"unlucky", b"7", b"\xff", b"odd", b"4")})
 
     assert result.outputs["n"].tolist() == [10, 20, 40]
     assert [(e.row, e.status, e.message) for e in result.errors] == [
@@ -223,16 +221,12 @@ def result_of(value: Any) -> Any:
         pytest.param(None, ForwardFailed, "returned NoneType for output y", id="nothing"),
         pytest.param({}, ForwardFailed, "returned nothing for output y", id="no output"),
         pytest.param({"y": 5}, ForwardFailed, "returned int for output y", id="number"),
-        pytest.param(
-            RuntimeError("oh"), ForwardFailed, "forward raised RuntimeError: oh", id="raise"
-        ),
+        pytest.param(RuntimeError("oh"), ForwardFailed, "forward raised RuntimeError: oh", id="raise"),
         pytest.param(MemoryError(), OutOfMemory, "ran out of memory", id="memory"),
         pytest.param(torch.OutOfMemoryError("CUDA"), OutOfMemory, "ran out", id="device memory"),
     ],
 )
-def test_a_forward_that_breaks_its_word_fails_the_batch(
-    value: Any, error: type[Exception], message: str
-) -> None:
+def test_a_forward_that_breaks_its_word_fails_the_batch(value: Any, error: type[Exception], message: str) -> None:
     with Bench(result_of(value)) as bench, pytest.raises(error, match=message):
         bench.run({"x": X})
 

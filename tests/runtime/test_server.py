@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 
 INFER = "/v2/models/adder/infer"
 X = np.array([[1, 2], [3, 4]], dtype=np.float32)
-JSON_BODY = orjson.dumps(
-    {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}]}
-)
+JSON_BODY = orjson.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}]})
 
 
 class Picky(Adder):
@@ -118,9 +116,7 @@ def test_a_json_batch_is_answered_in_json(served: Served) -> None:
 def test_a_binary_batch_is_answered_in_binary(served: Served, piece: int) -> None:
     body, headers = infer_body("x", X, "FP32")
 
-    status, names, answer = served.load().ask(
-        INFER, method="POST", body=list(chunks(body, piece)), headers=headers
-    )
+    status, names, answer = served.load().ask(INFER, method="POST", body=list(chunks(body, piece)), headers=headers)
 
     length = int(names["inference-header-content-length"])
     assert status == 200
@@ -128,9 +124,7 @@ def test_a_binary_batch_is_answered_in_binary(served: Served, piece: int) -> Non
     assert np.frombuffer(answer[length:], np.float32).tolist() == (X + 1).reshape(-1).tolist()
 
 
-def test_failed_rows_are_named_and_the_others_answered(
-    served: Served, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_failed_rows_are_named_and_the_others_answered(served: Served, caplog: pytest.LogCaptureFixture) -> None:
     rows = [{"rows": 1, "x-request-id": "a"}, {"rows": 2, "x-request-id": "b"}]
     document = {
         "inputs": [{"name": "x", "datatype": "FP32", "shape": [3, 2], "data": [1, 1, 2, 2, -3, 3]}],
@@ -180,9 +174,7 @@ def test_a_body_over_the_limit_is_refused(served: Served, body: list[bytes]) -> 
 
 
 def test_a_body_that_announces_too_much_is_not_read(served: Served) -> None:
-    status, _, _ = served.load().ask(
-        INFER, method="POST", body=[], headers={"Content-Length": "1000000"}
-    )
+    status, _, _ = served.load().ask(INFER, method="POST", body=[], headers={"Content-Length": "1000000"})
 
     assert status == 413
 
@@ -203,9 +195,7 @@ def test_headers_that_make_no_sense_are_refused(served: Served, headers: dict[st
 
 
 def test_a_batch_nobody_waits_for_is_not_executed(served: Served) -> None:
-    status, _, answer = served.load().ask(
-        INFER, method="POST", body=[JSON_BODY], headers={"x-request-timeout-ms": "0"}
-    )
+    status, _, answer = served.load().ask(INFER, method="POST", body=[JSON_BODY], headers={"x-request-timeout-ms": "0"})
 
     assert (status, answer["code"]) == (504, "TIMEOUT")
 

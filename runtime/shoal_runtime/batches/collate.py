@@ -71,9 +71,7 @@ def _stack_dicts(rows: Sequence[dict[str, Any]], rules: Sequence[PaddingRule]) -
     masks: dict[str, Tensor] = {}
     for name in rows[0]:
         values = [row[name] for row in rows]
-        if not all(
-            isinstance(v, torch.Tensor | np.ndarray | np.generic | int | float) for v in values
-        ):
+        if not all(isinstance(v, torch.Tensor | np.ndarray | np.generic | int | float) for v in values):
             batch[name] = values
             continue
         rule = by_name.get(name)
@@ -83,9 +81,7 @@ def _stack_dicts(rows: Sequence[dict[str, Any]], rules: Sequence[PaddingRule]) -
     return {**masks, **batch}
 
 
-def _stack(
-    name: str, tensors: Sequence[Tensor], rule: PaddingRule | None
-) -> tuple[Tensor, Tensor | None]:
+def _stack(name: str, tensors: Sequence[Tensor], rule: PaddingRule | None) -> tuple[Tensor, Tensor | None]:
     if rule is not None and rule.pad_axis is not None:
         return pad_and_stack(tensors, rule)
     shapes = {tuple(tensor.shape) for tensor in tensors}

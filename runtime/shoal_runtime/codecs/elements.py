@@ -29,9 +29,7 @@ def unpack_elements(raw: memoryview) -> list[bytes]:
         (length,) = _LENGTH.unpack_from(raw, position)
         position += _LENGTH.size
         if position + length > end:
-            raise ValueError(
-                f"element {len(elements)} claims {length} bytes, {end - position} are left"
-            )
+            raise ValueError(f"element {len(elements)} claims {length} bytes, {end - position} are left")
         elements.append(bytes(raw[position : position + length]))
         position += length
     return elements

@@ -68,9 +68,7 @@ def _flattened(data: list[Any], shape: tuple[int, ...]) -> list[Any]:
     level = [data]
     for size in shape:
         if not all(isinstance(part, list) and len(part) == size for part in level):
-            raise ValueError(
-                f"has nested lists in `data` that do not match its shape {list(shape)}"
-            )
+            raise ValueError(f"has nested lists in `data` that do not match its shape {list(shape)}")
         level = [element for part in level for element in part]
     return level
 

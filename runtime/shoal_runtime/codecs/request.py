@@ -79,9 +79,7 @@ def decode_request(body: memoryview, json_bytes: int, signature: Signature) -> I
 
 def _document(body: memoryview, json_bytes: int) -> dict[str, Any]:
     if not 0 <= json_bytes <= len(body):
-        raise BadRequest(
-            f"Inference-Header-Content-Length says {json_bytes}; the body has {len(body)} bytes"
-        )
+        raise BadRequest(f"Inference-Header-Content-Length says {json_bytes}; the body has {len(body)} bytes")
     try:
         document = orjson.loads(body[:json_bytes])
     except orjson.JSONDecodeError as error:
@@ -130,9 +128,7 @@ def _declared(entry: Any, signature: Signature) -> TensorSpec:
     return spec
 
 
-def _tensor(
-    entry: dict[str, Any], spec: TensorSpec, raw: memoryview, position: int
-) -> tuple[Array, int]:
+def _tensor(entry: dict[str, Any], spec: TensorSpec, raw: memoryview, position: int) -> tuple[Array, int]:
     shape = _shape(entry.get("shape"), spec)
     size = _mapping(entry.get("parameters"), "parameters").get("binary_data_size")
     try:
@@ -164,9 +160,7 @@ def _array_from_bytes(raw: memoryview, datatype: str, shape: tuple[int, ...]) ->
     dtype = NUMPY_DTYPES[datatype]
     if len(raw) != count * dtype.itemsize:
         needed = count * dtype.itemsize
-        raise ValueError(
-            f"holds {len(raw)} bytes; {datatype} of shape {list(shape)} needs {needed}"
-        )
+        raise ValueError(f"holds {len(raw)} bytes; {datatype} of shape {list(shape)} needs {needed}")
     if datatype == "BOOL":
         return _booleans(raw).reshape(shape)
     # A tensor behind one of odd length may lie unaligned, which torch's kernels do not expect.
@@ -192,24 +186,18 @@ def _shape(value: Any, spec: TensorSpec) -> tuple[int, ...]:
 
 
 def _rows(inputs: Mapping[str, Array], signature: Signature) -> int:
-    counts = {
-        s.name: inputs[s.name].shape[s.batch_dim] for s in signature.inputs if s.name in inputs
-    }
+    counts = {s.name: inputs[s.name].shape[s.batch_dim] for s in signature.inputs if s.name in inputs}
     if len(set(counts.values())) != 1:
         raise BadRequest(f"the inputs hold different numbers of rows: {counts}")
     rows = next(iter(counts.values()))
     if rows == 0:
         raise BadRequest("the inputs hold no rows")
     if rows > signature.max_batch_size:
-        raise TooManyRows(
-            f"{rows} rows; the model takes up to {signature.max_batch_size} at a time"
-        )
+        raise TooManyRows(f"{rows} rows; the model takes up to {signature.max_batch_size} at a time")
     return int(rows)
 
 
-def _outputs(
-    document: dict[str, Any], parameters: Mapping[str, Any], signature: Signature
-) -> list[WantedOutput]:
+def _outputs(document: dict[str, Any], parameters: Mapping[str, Any], signature: Signature) -> list[WantedOutput]:
     binary = parameters.get("binary_data_output", False) is True
     entries = document.get("outputs")
     if not entries:
@@ -229,7 +217,5 @@ def _outputs(
 
 def _wanted(spec: TensorSpec, *, binary: bool) -> WantedOutput:
     if spec.datatype == "BF16" and not binary:
-        raise BadRequest(
-            f"output {spec.name} is BF16, which JSON cannot hold: ask for it with binary_data"
-        )
+        raise BadRequest(f"output {spec.name} is BF16, which JSON cannot hold: ask for it with binary_data")
     return WantedOutput(spec, binary)

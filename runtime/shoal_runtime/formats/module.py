@@ -58,23 +58,17 @@ def name_outputs(result: Any, outputs: Sequence[TensorSpec]) -> dict[str, torch.
         return result
     values = list(result) if isinstance(result, tuple | list) else [result]
     if len(values) != len(outputs):
-        raise ForwardFailed(
-            f"the module returned {len(values)} tensors; the signature says {len(outputs)}"
-        )
+        raise ForwardFailed(f"the module returned {len(values)} tensors; the signature says {len(outputs)}")
     return {spec.name: value for spec, value in zip(outputs, values, strict=True)}
 
 
 def require_tensors(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], what: str) -> None:
     """Raise LoadError when the signature is missing or names `BYTES`, unknown to modules."""
     if not inputs or not outputs:
-        raise LoadError(
-            f"{what} does not tell its signature: add [[inputs]] and [[outputs]] to model.toml"
-        )
+        raise LoadError(f"{what} does not tell its signature: add [[inputs]] and [[outputs]] to model.toml")
     for spec in (*inputs, *outputs):
         if spec.datatype == "BYTES":
-            raise LoadError(
-                f"tensor {spec.name} is BYTES, which {what} cannot take: write a handler"
-            )
+            raise LoadError(f"tensor {spec.name} is BYTES, which {what} cannot take: write a handler")
 
 
 def prepare_module(module: torch.nn.Module, device: torch.device, dtype: torch.dtype | None) -> Any:

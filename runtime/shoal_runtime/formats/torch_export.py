@@ -49,10 +49,7 @@ class ExportHandler:
         args, kwargs = pytree.tree_unflatten(flat, self._in_spec)
         values = pytree.tree_leaves(self._module(*args, **kwargs))
         if len(values) != len(self.outputs):
-            raise ForwardFailed(
-                f"the program returned {len(values)} tensors;"
-                f" the signature says {len(self.outputs)}"
-            )
+            raise ForwardFailed(f"the program returned {len(values)} tensors; the signature says {len(self.outputs)}")
         return {spec.name: value for spec, value in zip(self.outputs, values, strict=True)}
 
 
@@ -70,10 +67,7 @@ def load(source: Source) -> Loaded:
     """
     path = find_file(source, SUFFIXES)
     if source.context.dtype is not None:
-        raise LoadError(
-            "a torch.export program keeps the dtype it was exported in:"
-            " leave SHOAL_RUNTIME_DTYPE at auto"
-        )
+        raise LoadError("a torch.export program keeps the dtype it was exported in: leave SHOAL_RUNTIME_DTYPE at auto")
     program = _read(path)
     inputs = source.inputs or _inputs(program)
     outputs = source.outputs or _outputs(program)
@@ -109,9 +103,7 @@ def _read(path: Path) -> torch.export.ExportedProgram:
 
 def _inputs(program: torch.export.ExportedProgram) -> tuple[TensorSpec, ...]:
     values = {node.name: node.meta.get("val") for node in program.graph.nodes}
-    return tuple(
-        _spec(str(name), values.get(str(name))) for name in program.graph_signature.user_inputs
-    )
+    return tuple(_spec(str(name), values.get(str(name))) for name in program.graph_signature.user_inputs)
 
 
 def _outputs(program: torch.export.ExportedProgram) -> tuple[TensorSpec, ...]:
@@ -131,13 +123,9 @@ def _output_names(program: torch.export.ExportedProgram, count: int) -> list[str
 
 def _spec(name: str, value: Any) -> TensorSpec:
     if not isinstance(value, torch.Tensor):
-        raise LoadError(
-            f"{name} of the exported program is no tensor: wrap the model before exporting"
-        )
+        raise LoadError(f"{name} of the exported program is no tensor: wrap the model before exporting")
     if value.dtype not in DATATYPE_OF or value.dim() == 0:
-        raise LoadError(
-            f"{name} of the exported program is {value.dtype} of {value.dim()} dimensions"
-        )
+        raise LoadError(f"{name} of the exported program is {value.dtype} of {value.dim()} dimensions")
     shape = [size if isinstance(size, int) else ANY for size in value.shape]
     return TensorSpec(name, DATATYPE_OF[value.dtype], shape)
 

@@ -76,9 +76,7 @@ def _load_pickle(path: Path, source: Source) -> torch.nn.Module:
     try:
         value: Any = torch.load(path, map_location="cpu", weights_only=False)
     except Exception as error:
-        raise LoadError(
-            f"{path.name} cannot be unpickled: {type(error).__name__}: {error}"
-        ) from None
+        raise LoadError(f"{path.name} cannot be unpickled: {type(error).__name__}: {error}") from None
     if isinstance(value, torch.nn.Module):
         return value
     if not isinstance(value, dict):

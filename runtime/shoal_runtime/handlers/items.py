@@ -30,11 +30,7 @@ def row_item(inputs: Mapping[str, Array], row: int, signature: Signature) -> Any
     if len(signature.inputs) == 1:
         spec = signature.inputs[0]
         return _value(inputs[spec.name], row, spec)
-    return {
-        spec.name: _value(inputs[spec.name], row, spec)
-        for spec in signature.inputs
-        if spec.name in inputs
-    }
+    return {spec.name: _value(inputs[spec.name], row, spec) for spec in signature.inputs if spec.name in inputs}
 
 
 def tensor_batch(inputs: Mapping[str, Array], signature: Signature) -> dict[str, Any]:

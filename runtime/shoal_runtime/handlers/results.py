@@ -36,18 +36,14 @@ def named_outputs(result: Any, signature: Signature) -> dict[str, Tensor | Array
     if not isinstance(result, dict):
         if len(signature.outputs) != 1:
             names = ", ".join(spec.name for spec in signature.outputs)
-            raise ForwardFailed(
-                f"forward returned {type(result).__name__}; outputs {names} need a dict"
-            )
+            raise ForwardFailed(f"forward returned {type(result).__name__}; outputs {names} need a dict")
         result = {signature.outputs[0].name: result}
     outputs = {}
     for spec in signature.outputs:
         value = result.get(spec.name)
         if not isinstance(value, torch.Tensor | np.ndarray):
             what = type(value).__name__ if spec.name in result else "nothing"
-            raise ForwardFailed(
-                f"forward returned {what} for output {spec.name}; it needs a tensor"
-            )
+            raise ForwardFailed(f"forward returned {what} for output {spec.name}; it needs a tensor")
         outputs[spec.name] = value
     return outputs
 
@@ -64,9 +60,7 @@ def cast_tensor(tensor: Tensor, spec: TensorSpec) -> Tensor:
     if tensor.dtype == wanted:
         return tensor
     if not torch.can_cast(tensor.dtype, wanted):
-        raise ForwardFailed(
-            f"output {spec.name} is {tensor.dtype}; the signature says {spec.datatype}"
-        )
+        raise ForwardFailed(f"output {spec.name} is {tensor.dtype}; the signature says {spec.datatype}")
     return tensor.to(wanted)
 
 
@@ -79,9 +73,7 @@ def fetch_all(result: Any, fetch: Callable[[list[Tensor]], list[Tensor]]) -> Any
     """
     leaves, structure = pytree.tree_flatten(result)
     fetched = iter(fetch([leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]))
-    host = [
-        readable_array(next(fetched)) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves
-    ]
+    host = [readable_array(next(fetched)) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
     return pytree.tree_unflatten(host, structure)
 
 
@@ -100,9 +92,7 @@ def readable_array(tensor: Tensor) -> Array:
     return np.asarray(tensor.detach().numpy())
 
 
-def take_rows(
-    outputs: Mapping[str, Array], signature: Signature, *, given: int, kept: int
-) -> dict[str, Array]:
+def take_rows(outputs: Mapping[str, Array], signature: Signature, *, given: int, kept: int) -> dict[str, Array]:
     """Cut whole-batch outputs back to the rows that are real.
 
     Args:
@@ -168,10 +158,7 @@ def split_rows(result: Any, rows: int, signature: Signature) -> list[Any]:
     """
     if isinstance(result, dict):
         dims = {spec.name: spec.batch_dim for spec in signature.outputs}
-        return [
-            {name: _row(value, row, dims.get(name, 0)) for name, value in result.items()}
-            for row in range(rows)
-        ]
+        return [{name: _row(value, row, dims.get(name, 0)) for name, value in result.items()} for row in range(rows)]
     return [result[row] for row in range(rows)]
 
 
@@ -181,22 +168,14 @@ def _row(value: Any, row: int, batch_dim: int) -> Any:
 
 def _check_rank(array: Array, spec: TensorSpec) -> None:
     if array.ndim != len(spec.shape):
-        raise ForwardFailed(
-            f"output {spec.name} has shape {list(array.shape)};"
-            f" the signature says {list(spec.shape)}"
-        )
+        raise ForwardFailed(f"output {spec.name} has shape {list(array.shape)}; the signature says {list(spec.shape)}")
 
 
 def _check_shape(array: Array, spec: TensorSpec) -> None:
     if not fits(array.shape, spec.shape):
-        raise ForwardFailed(
-            f"output {spec.name} has shape {list(array.shape)};"
-            f" the signature says {list(spec.shape)}"
-        )
+        raise ForwardFailed(f"output {spec.name} has shape {list(array.shape)}; the signature says {list(spec.shape)}")
 
 
 def fits(shape: Sequence[int], declared: Sequence[int]) -> bool:
     """Return whether a shape is one of those declared."""
-    return len(shape) == len(declared) and all(
-        want in (ANY, got) for want, got in zip(declared, shape, strict=True)
-    )
+    return len(shape) == len(declared) and all(want in (ANY, got) for want, got in zip(declared, shape, strict=True))

@@ -74,9 +74,7 @@ def _free_rows(spec: TensorSpec) -> TensorSpec:
 def _check_names(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
     if not inputs or not outputs:
         what = "inputs" if not inputs else "outputs"
-        raise LoadError(
-            f"the model declares no {what}: set `{what}` on the handler class or in model.toml"
-        )
+        raise LoadError(f"the model declares no {what}: set `{what}` on the handler class or in model.toml")
     names = {spec.name for spec in inputs}
     for kind, specs in (("input", inputs), ("output", outputs)):
         if repeated := _repeated(spec.name for spec in specs):

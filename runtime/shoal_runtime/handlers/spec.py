@@ -122,9 +122,7 @@ class TensorSpec:
 
 def _check_dimensions(spec: TensorSpec) -> None:
     good = all(isinstance(d, int) and (d == ANY or d >= 1) for d in spec.shape)
-    _require(
-        good, f"tensor {spec.name}: shape {list(spec.shape)} may hold numbers from 1 up, and -1"
-    )
+    _require(good, f"tensor {spec.name}: shape {list(spec.shape)} may hold numbers from 1 up, and -1")
     rank = len(spec.shape)
     _require(
         0 <= spec.batch_dim < rank,
@@ -145,9 +143,7 @@ def _check_dimensions(spec: TensorSpec) -> None:
 def _check_padding(rule: TensorSpec | PaddingRule) -> None:
     buckets = list(rule.pad_buckets)
     good = all(isinstance(b, int) and b >= 1 for b in buckets) and buckets == sorted(set(buckets))
-    _require(
-        good, f"tensor {rule.name}: pad_buckets {buckets} must be increasing lengths from 1 up"
-    )
+    _require(good, f"tensor {rule.name}: pad_buckets {buckets} must be increasing lengths from 1 up")
     needs_axis = bool(buckets) or rule.pad_mask is not None
     _require(
         rule.pad_axis is not None or not needs_axis,

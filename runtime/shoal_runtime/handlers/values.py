@@ -55,8 +55,7 @@ def row_array(value: Any, spec: TensorSpec) -> Array:
     array = _bytes_array(value, spec) if spec.datatype == "BYTES" else _numeric_array(value, spec)
     if not fits(array.shape, spec.row_shape):
         raise ValueError(
-            f"a row of output {spec.name} has shape {list(array.shape)};"
-            f" the signature says {list(spec.row_shape)}"
+            f"a row of output {spec.name} has shape {list(array.shape)}; the signature says {list(spec.row_shape)}"
         )
     return array
 

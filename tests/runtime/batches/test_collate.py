@@ -76,9 +76,7 @@ def test_padding_keeps_every_row(rows: list[list[int]]) -> None:
 def test_the_odd_row_is_named_and_the_others_are_not() -> None:
     rows = [torch.ones(2), torch.ones(3), torch.ones(2)]
 
-    assert misfits(rows) == {
-        1: "preprocess gave float32[3], the other rows of the batch float32[2]"
-    }
+    assert misfits(rows) == {1: "preprocess gave float32[3], the other rows of the batch float32[2]"}
 
 
 def test_rows_that_a_rule_pads_are_not_odd() -> None:

@@ -20,9 +20,7 @@ NUMERIC = [name for name in NUMPY_DTYPES if name not in ("BYTES", "BF16")]
 def test_numbers_survive_json_exactly(datatype: str, data: st.DataObject) -> None:
     dtype = NUMPY_DTYPES[datatype]
     elements = hnp.from_dtype(dtype, allow_nan=False, allow_infinity=False)
-    array = data.draw(
-        hnp.arrays(dtype, hnp.array_shapes(max_dims=3, max_side=4), elements=elements)
-    )
+    array = data.draw(hnp.arrays(dtype, hnp.array_shapes(max_dims=3, max_side=4), elements=elements))
 
     text = orjson.dumps(array_to_json(array), option=orjson.OPT_SERIALIZE_NUMPY)
     back = array_from_json(orjson.loads(text), datatype, array.shape)
@@ -68,9 +66,7 @@ def test_nested_lists_are_taken_when_they_have_the_shape() -> None:
         pytest.param(["a"], "BYTES", (2,), "1 elements", id="few bytes"),
     ],
 )
-def test_loose_json_is_refused(
-    data: Any, datatype: str, shape: tuple[int, ...], message: str
-) -> None:
+def test_loose_json_is_refused(data: Any, datatype: str, shape: tuple[int, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         array_from_json(data, datatype, shape)
 
@@ -82,9 +78,7 @@ def test_integers_beyond_two_to_the_63_survive_beside_small_ones() -> None:
 def test_nan_and_infinities_become_null() -> None:
     array = np.array([1, np.nan, np.inf], dtype=np.float32)
 
-    assert (
-        orjson.dumps(array_to_json(array), option=orjson.OPT_SERIALIZE_NUMPY) == b"[1.0,null,null]"
-    )
+    assert orjson.dumps(array_to_json(array), option=orjson.OPT_SERIALIZE_NUMPY) == b"[1.0,null,null]"
 
 
 def test_bytes_that_are_no_text_cannot_be_told_in_json() -> None:

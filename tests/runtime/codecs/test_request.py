@@ -63,9 +63,7 @@ def test_an_unaligned_tensor_is_copied_to_an_aligned_place() -> None:
     mask = {"name": "mask", "datatype": "BOOL", "shape": [1, 3]}
     first = {**mask, "parameters": {"binary_data_size": 3}}
 
-    request = decode(
-        {"inputs": [first, binary(8)], "outputs": [Y]}, b"\1\0\1" + struct.pack("<2f", 1, 2)
-    )
+    request = decode({"inputs": [first, binary(8)], "outputs": [Y]}, b"\1\0\1" + struct.pack("<2f", 1, 2))
 
     assert request.inputs["x"].flags.aligned
     assert request.inputs["x"].tolist() == [[1, 2]]

@@ -64,15 +64,11 @@ def test_errors_have_a_sentence_and_a_code() -> None:
 
 
 def test_metadata_parameters_hold_scalars_only() -> None:
-    ids = TensorSpec(
-        "ids", "INT64", [-1, -1], pad_axis=1, pad_buckets=[8, 16], pad_mask="mask", pad_value=3
-    )
+    ids = TensorSpec("ids", "INT64", [-1, -1], pad_axis=1, pad_buckets=[8, 16], pad_mask="mask", pad_value=3)
     mask = TensorSpec("mask", "INT64", [-1, -1], optional=True)
     text = TensorSpec("text", "BYTES", [-1, -1], content_type="text/plain")
     out = TensorSpec("out", "FP32", [-1, -1], unpad_axis=1, unpad_input="ids")
-    signature = make_signature(
-        [ids, mask, text], [out], max_batch_size=4, allowed_batch_sizes=(2, 4)
-    )
+    signature = make_signature([ids, mask, text], [out], max_batch_size=4, allowed_batch_sizes=(2, 4))
 
     document = model_metadata("m", "1", "p", signature)
 

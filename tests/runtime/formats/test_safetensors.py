@@ -113,9 +113,7 @@ def test_other_weights_are_refused(
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff" * 100])
-def test_a_broken_file_is_refused(
-    model_dir: Path, load: Callable[..., Model], content: bytes
-) -> None:
+def test_a_broken_file_is_refused(model_dir: Path, load: Callable[..., Model], content: bytes) -> None:
     (model_dir / "m.safetensors").write_bytes(content)
 
     with pytest.raises(LoadError, match="no readable safetensors file"):

@@ -34,9 +34,7 @@ class One(torch.nn.Module):
         return x.bfloat16()
 
 
-def export(
-    path: Path, module: torch.nn.Module, *args: Any, dynamic: Any = None, **kwargs: Any
-) -> Path:
+def export(path: Path, module: torch.nn.Module, *args: Any, dynamic: Any = None, **kwargs: Any) -> Path:
     program = torch.export.export(module, args, kwargs, dynamic_shapes=dynamic)
     torch.export.save(program, path)
     return path
@@ -80,9 +78,7 @@ def test_a_program_runs_on_any_number_of_rows(two: Path, load: Callable[..., Mod
             assert result.outputs["sum"].tolist() == [4] * rows
 
 
-def test_a_program_for_a_fixed_number_of_rows_is_padded_to_it(
-    tmp_path: Path, load: Callable[..., Model]
-) -> None:
+def test_a_program_for_a_fixed_number_of_rows_is_padded_to_it(tmp_path: Path, load: Callable[..., Model]) -> None:
     model = load(export(tmp_path / "one.pt2", One(), torch.ones(4, 2)))
 
     assert model.signature.allowed_batch_sizes == (4,)
@@ -107,9 +103,7 @@ def test_model_toml_may_rename_the_tensors(two: Path, load: Callable[..., Model]
 
 
 def test_model_toml_must_list_as_many_tensors(two: Path, load: Callable[..., Model]) -> None:
-    (two.parent / "model.toml").write_text(
-        '[[inputs]]\nname = "a"\ndatatype = "FP32"\nshape = [-1, 4]\n'
-    )
+    (two.parent / "model.toml").write_text('[[inputs]]\nname = "a"\ndatatype = "FP32"\nshape = [-1, 4]\n')
 
     with pytest.raises(LoadError, match="lists 1 inputs; the program has 2"):
         load(two.parent)
@@ -121,9 +115,7 @@ def test_a_program_keeps_its_dtype(two: Path, load: Callable[..., Model]) -> Non
 
 
 @pytest.mark.parametrize("content", [b"", b"no zip", b"PK\3\4" + bytes(100)])
-def test_a_broken_program_is_refused_in_a_line(
-    tmp_path: Path, load: Callable[..., Model], content: bytes
-) -> None:
+def test_a_broken_program_is_refused_in_a_line(tmp_path: Path, load: Callable[..., Model], content: bytes) -> None:
     (tmp_path / "m.pt2").write_bytes(content)
 
     with pytest.raises(LoadError, match=r"m\.pt2 is no readable torch\.export program"):

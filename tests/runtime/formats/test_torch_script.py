@@ -56,9 +56,7 @@ def script(path: Path) -> None:
         torch.jit.save(torch.jit.script(torch.nn.Sequential(Linear())), path)
 
 
-def test_an_archive_runs_without_being_unpickled(
-    model_dir: Path, load: Callable[..., Model]
-) -> None:
+def test_an_archive_runs_without_being_unpickled(model_dir: Path, load: Callable[..., Model]) -> None:
     script(model_dir / "model.pt")
 
     model = load(model_dir)
@@ -94,9 +92,7 @@ class Bomb:
 
 
 @pytest.mark.parametrize("how", ["torch", "legacy", "pickle"])
-def test_a_pickle_is_refused_and_not_run(
-    model_dir: Path, load: Callable[..., Model], how: str
-) -> None:
+def test_a_pickle_is_refused_and_not_run(model_dir: Path, load: Callable[..., Model], how: str) -> None:
     bomb, path = Bomb(model_dir / "exploded"), model_dir / "model.pt"
     if how == "pickle":
         path.write_bytes(pickle.dumps(bomb))
@@ -109,9 +105,7 @@ def test_a_pickle_is_refused_and_not_run(
     assert not bomb.path.exists()
 
 
-def test_a_pickled_module_is_loaded_for_those_who_opt_in(
-    model_dir: Path, load: Callable[..., Model]
-) -> None:
+def test_a_pickled_module_is_loaded_for_those_who_opt_in(model_dir: Path, load: Callable[..., Model]) -> None:
     module = torch.nn.Linear(2, 1, bias=False)
     torch.nn.init.ones_(module.weight)
     torch.save(module, model_dir / "model.pt")

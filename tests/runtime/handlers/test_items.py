@@ -26,9 +26,7 @@ def signature(*inputs: TensorSpec) -> Signature:
         pytest.param("application/json", b'{"a": [1]}', {"a": [1]}, id="json"),
     ],
 )
-def test_a_bytes_item_is_read_by_its_content_type(
-    content_type: str | None, element: bytes, expected: object
-) -> None:
+def test_a_bytes_item_is_read_by_its_content_type(content_type: str | None, element: bytes, expected: object) -> None:
     made = signature(TensorSpec("t", "BYTES", [-1], content_type=content_type))
 
     assert row_item({"t": texts(element)}, 0, made) == expected
@@ -91,9 +89,7 @@ def test_a_mask_left_out_marks_every_position_as_real() -> None:
 
 
 def test_text_beside_tensors_stays_a_list() -> None:
-    made = signature(
-        TensorSpec("t", "BYTES", [-1], content_type="text/plain"), TensorSpec("x", "FP32", [-1])
-    )
+    made = signature(TensorSpec("t", "BYTES", [-1], content_type="text/plain"), TensorSpec("x", "FP32", [-1]))
     inputs = {"t": texts(b"a"), "x": np.zeros(1, dtype=np.float32)}
 
     assert tensor_batch(inputs, made)["t"] == ["a"]

@@ -69,9 +69,7 @@ Y = TensorSpec("y", "FP32", [-1])
             "unpad_input names 'q'",
             id="unpad",
         ),
-        pytest.param(
-            [TensorSpec("x", "FP32", [4, 4])], [TensorSpec("y", "FP32", [2])], "disagree", id="rows"
-        ),
+        pytest.param([TensorSpec("x", "FP32", [4, 4])], [TensorSpec("y", "FP32", [2])], "disagree", id="rows"),
     ],
 )
 def test_a_signature_that_contradicts_itself_is_refused(

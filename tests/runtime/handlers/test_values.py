@@ -31,9 +31,7 @@ X = TensorSpec("x", "FP32", [-1])
         pytest.param(np.array(["a", "bc"]), "BYTES", [-1, 2], [b"a", b"bc"], id="text array"),
     ],
 )
-def test_values_are_cast_to_the_declared_datatype(
-    value: Any, datatype: str, shape: list[int], expected: Any
-) -> None:
+def test_values_are_cast_to_the_declared_datatype(value: Any, datatype: str, shape: list[int], expected: Any) -> None:
     assert row_array(value, TensorSpec("y", datatype, shape)).tolist() == expected
 
 
@@ -51,9 +49,7 @@ def test_values_are_cast_to_the_declared_datatype(
         pytest.param(None, "FP32", [-1], "got object", id="nothing"),
     ],
 )
-def test_values_that_do_not_fit_are_refused(
-    value: Any, datatype: str, shape: list[int], message: str
-) -> None:
+def test_values_that_do_not_fit_are_refused(value: Any, datatype: str, shape: list[int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         row_array(value, TensorSpec("y", datatype, shape))
 
