@@ -14,9 +14,7 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import torch
-
-from shoal_runtime.batches.collate import collate, misfits
+from shoal_runtime.batches.collate import as_tensor, collate, misfits
 from shoal_runtime.batches.rows import count_rows, pad_rows
 from shoal_runtime.batches.sizes import next_size
 from shoal_runtime.errors import BatchError, DeviceLost, ForwardFailed, OutOfMemory, TimedOut
@@ -250,7 +248,7 @@ class Pipeline:
 
     def _fetch_outputs(self, named: dict[str, Any]) -> dict[str, Array]:
         tensors = {
-            spec.name: cast_tensor(torch.as_tensor(named[spec.name]), spec)
+            spec.name: cast_tensor(as_tensor(named[spec.name]), spec)
             for spec in self.signature.outputs
         }
         fetched = self._placement.fetch(list(tensors.values()))
