@@ -18,7 +18,13 @@ from shoal_runtime.batches.collate import as_tensor, collate, misfits
 from shoal_runtime.batches.rows import count_rows, pad_rows
 from shoal_runtime.batches.sizes import next_size
 from shoal_runtime.errors import BatchError, DeviceLost, ForwardFailed, OutOfMemory, TimedOut
-from shoal_runtime.handlers.calling import RowError, describe, postprocess_row, preprocess_rows
+from shoal_runtime.handlers.calling import (
+    HANDLER_FAULTS,
+    RowError,
+    describe,
+    postprocess_row,
+    preprocess_rows,
+)
 from shoal_runtime.handlers.items import tensor_batch
 from shoal_runtime.handlers.results import (
     cast_tensor,
@@ -226,12 +232,12 @@ class Pipeline:
                 return self._fetch(result)
         except BatchError:
             raise
-        except Exception as error:
+        except HANDLER_FAULTS as error:
             raise self._classified(error) from error
         finally:
             timings.forward_us = _micros(start)
 
-    def _classified(self, error: Exception) -> BatchError:
+    def _classified(self, error: BaseException) -> BatchError:
         if self._placement.is_lost(error):
             reason = f"the device failed: {describe(error)}"
             self._on_lost(reason)
