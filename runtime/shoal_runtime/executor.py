@@ -92,7 +92,7 @@ class Executor:
                 self.busy_since = time.monotonic()
             try:
                 result, error = call.function(), None
-            except BaseException as caught:
+            except Exception as caught:
                 result, error = None, caught
             self.busy_since = None
             _answer(call, result, error)
@@ -100,7 +100,7 @@ class Executor:
             del call, result, error
 
 
-def _answer(call: _Call, result: Any, error: BaseException | None) -> None:
+def _answer(call: _Call, result: Any, error: Exception | None) -> None:
     try:
         call.loop.call_soon_threadsafe(_resolve, call.future, result, error)
     except RuntimeError:
@@ -108,7 +108,7 @@ def _answer(call: _Call, result: Any, error: BaseException | None) -> None:
         return
 
 
-def _resolve(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+def _resolve(future: asyncio.Future[Any], result: Any, error: Exception | None) -> None:
     if future.done():
         return
     if error is None:

@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from shoal_runtime.errors import LoadError
+from shoal_runtime.handlers.calling import HANDLER_FAULTS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,7 +55,7 @@ def _module(where: str, directory: Path) -> ModuleType:
         if error.name is not None and (where == error.name or where.startswith(f"{error.name}.")):
             raise LoadError(f"handler module {where} is neither installed nor in {directory}") from None
         raise HandlerFailed(f"importing {where} failed: {error}") from error
-    except Exception as error:
+    except HANDLER_FAULTS as error:
         raise HandlerFailed(f"importing {where} failed: {type(error).__name__}: {error}") from error
 
 

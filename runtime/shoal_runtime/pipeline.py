@@ -14,13 +14,17 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import torch
-
-from shoal_runtime.batches.collate import collate, misfits
+from shoal_runtime.batches.collate import as_tensor, collate, misfits
 from shoal_runtime.batches.rows import count_rows, pad_rows
 from shoal_runtime.batches.sizes import next_size
 from shoal_runtime.errors import BatchError, DeviceLost, ForwardFailed, OutOfMemory, TimedOut
-from shoal_runtime.handlers.calling import RowError, describe, postprocess_row, preprocess_rows
+from shoal_runtime.handlers.calling import (
+    HANDLER_FAULTS,
+    RowError,
+    describe,
+    postprocess_row,
+    preprocess_rows,
+)
 from shoal_runtime.handlers.items import tensor_batch
 from shoal_runtime.handlers.results import (
     cast_tensor,
@@ -218,12 +222,12 @@ class Pipeline:
                 return self._fetch(result)
         except BatchError:
             raise
-        except Exception as error:
+        except HANDLER_FAULTS as error:
             raise self._classified(error) from error
         finally:
             timings.forward_us = _micros(start)
 
-    def _classified(self, error: Exception) -> BatchError:
+    def _classified(self, error: BaseException) -> BatchError:
         if self._placement.is_lost(error):
             reason = f"the device failed: {describe(error)}"
             self._on_lost(reason)
@@ -239,7 +243,10 @@ class Pipeline:
         return self._fetch_outputs(named)
 
     def _fetch_outputs(self, named: dict[str, Any]) -> dict[str, Array]:
-        tensors = {spec.name: cast_tensor(torch.as_tensor(named[spec.name]), spec) for spec in self.signature.outputs}
+        tensors = {
+            spec.name: cast_tensor(as_tensor(named[spec.name]), spec)
+            for spec in self.signature.outputs
+        }
         fetched = self._placement.fetch(list(tensors.values()))
         return {name: host_array(t) for name, t in zip(tensors, fetched, strict=True)}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from tqdm import tqdm
 
@@ -25,22 +25,38 @@ class Progress:
         verb: "downloading", "warming up".
         total: how much there is to do; None when nobody knows.
         unit: "B" for bytes, shown as a percentage; anything else is counted.
+        stream: where a bar goes if it is a terminal; stderr when None.
     """
 
-    def __init__(self, readiness: Readiness, verb: str, *, total: int | None, unit: str) -> None:
+    def __init__(
+        self,
+        readiness: Readiness,
+        verb: str,
+        *,
+        total: int | None,
+        unit: str,
+        stream: TextIO | None = None,
+    ) -> None:
         self._readiness = readiness
         self._verb = verb
         self._total = total
         self._unit = unit
+        self._stream = stream or sys.stderr
         self._done = 0
         self._last_line_s = time.monotonic()
         self._bar: tqdm[Any] | None = None
         readiness.progress(self.text())
 
     def __enter__(self) -> Progress:
-        if sys.stderr.isatty():
-            bytes_ = self._unit == "B"
-            self._bar = tqdm(total=self._total, desc=self._verb, unit=self._unit, unit_scale=bytes_, leave=False)
+        if self._stream.isatty():
+            self._bar = tqdm(
+                total=self._total,
+                desc=self._verb,
+                unit=self._unit,
+                unit_scale=self._unit == "B",
+                file=self._stream,
+                leave=False,
+            )
         return self
 
     def __exit__(self, *_: object) -> None:

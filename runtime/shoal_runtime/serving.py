@@ -93,6 +93,10 @@ class Runtime:
         except LoadError as error:
             _tell(error)
             return False
+        except Exception as error:
+            logger.exception("loading failed inside the runtime")
+            _tell(LoadError(f"{type(error).__name__}: {error}"))
+            return False
         self._app.serve(served)
         self._watchdog.start()
         self.readiness.ready()

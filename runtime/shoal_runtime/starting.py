@@ -13,6 +13,7 @@ import torch
 from shoal_runtime.cuda import CudaPlacement
 from shoal_runtime.errors import LoadError
 from shoal_runtime.fetching import Fetcher
+from shoal_runtime.handlers.calling import HANDLER_FAULTS
 from shoal_runtime.importing import HandlerFailed
 from shoal_runtime.loading import Model, load_model
 from shoal_runtime.pipeline import Lanes, Pipeline
@@ -24,6 +25,7 @@ from shoal_runtime.warmup import WarmupBatch, plan_warmup
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from shoal_runtime.fetching import ModelFiles
     from shoal_runtime.readiness import Readiness
     from shoal_runtime.settings import Settings
 
@@ -51,7 +53,7 @@ def start_model(settings: Settings, readiness: Readiness) -> Started:
     fetcher = Fetcher(settings.cache_dir, readiness, checksum=settings.model_checksum)
     files = fetcher.fetch(settings.model_uri)
     readiness.progress("loading")
-    model = load_model(files, settings, device)
+    model = _load(files, settings, device)
     placement = make_placement(device, model)
     warm(model, placement, readiness)
     # What is there now stays: the collector need not look at it while batches run.
@@ -66,6 +68,15 @@ def start_model(settings: Settings, readiness: Readiness) -> Started:
         time.monotonic() - start_s,
     )
     return Started(model, placement)
+
+
+def _load(files: ModelFiles, settings: Settings, device: torch.device) -> Model:
+    try:
+        return load_model(files, settings, device)
+    except (MemoryError, RuntimeError) as error:
+        if is_out_of_memory(error):
+            raise LoadError(f"the model does not fit into the memory of {device}") from None
+        raise
 
 
 def make_placement(device: torch.device, model: Model) -> Placement:
@@ -97,7 +108,7 @@ def _warm_one(model: Model, placement: Placement, batch: WarmupBatch) -> None:
         staged = placement.stage(batch.make())
         with placement.active():
             placement.warm(model.stages.forward, staged)
-    except Exception as error:
+    except HANDLER_FAULTS as error:
         if placement.is_lost(error):
             raise LoadError(f"the device failed in warm-up: {error}") from error
         if is_out_of_memory(error):

@@ -190,6 +190,23 @@ def test_a_downloaded_archive_is_unpacked(tmp_path: Path, site: Site) -> None:
     assert (files.directory / "handler.py").read_bytes() == b"a"
 
 
+def test_two_processes_may_fetch_the_same_model(tmp_path: Path, site: Site) -> None:
+    site.answers = [(200, CONTENT, None)] * 2
+    fetched: list[Path] = []
+
+    def fetch() -> None:
+        fetched.append(fetcher(tmp_path).fetch(f"{site.url}/cat.pt2").directory)
+
+    threads = [threading.Thread(target=fetch) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert fetched == [tmp_path / DIGEST] * 2
+    assert left_behind(tmp_path) == []
+
+
 def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path, site: Site) -> None:
     (tmp_path / "file").write_bytes(b"")
     site.answers = [(200, CONTENT, None)]

@@ -117,6 +117,21 @@ def test_what_decoders_raise_is_the_caller_s_fault(error: Exception) -> None:
     assert result.outputs == {}
 
 
+def test_a_handler_that_calls_exit_ends_nothing() -> None:
+    class Quitter(Length):
+        def preprocess(self, item: str) -> torch.Tensor:
+            if item == "quit":
+                raise SystemExit(1)
+            return super().preprocess(item)
+
+    with Bench(Quitter()) as bench:
+        result = bench.run({"t": texts(b"1", b"quit")})
+    assert [(e.row, e.status) for e in result.errors] == [(1, 500)]
+
+    with Bench(result_of(SystemExit(1))) as bench, pytest.raises(ForwardFailed, match="SystemExit"):
+        bench.run({"x": X})
+
+
 def test_a_batch_of_bad_rows_never_reaches_the_device() -> None:
     class Unreachable(Length):
         def forward(self, batch: torch.Tensor) -> torch.Tensor:
@@ -203,7 +218,7 @@ def test_outputs_are_cast_to_their_datatypes() -> None:
 def result_of(value: Any) -> Any:
     class Fixed(Adder):
         def forward(self, batch: Mapping[str, Any]) -> Any:
-            if isinstance(value, Exception):
+            if isinstance(value, BaseException):
                 raise value
             return value
 

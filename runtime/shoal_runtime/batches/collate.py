@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from shoal_runtime.handlers.spec import PaddingRule
+    from shoal_runtime.handlers.spec import Rule
 
 VALUE: Final = "value"
 """The name under which rows that are no dicts are looked up in the rules."""
 
 
-def collate(rows: Sequence[Any], rules: Sequence[PaddingRule] = ()) -> Any:
+def collate(rows: Sequence[Any], rules: Sequence[Rule] = ()) -> Any:
     """Make one batch of preprocessed rows.
 
     Args:
@@ -42,7 +42,7 @@ def collate(rows: Sequence[Any], rules: Sequence[PaddingRule] = ()) -> Any:
     return list(rows)
 
 
-def misfits(rows: Sequence[Any], rules: Sequence[PaddingRule] = ()) -> dict[int, str]:
+def misfits(rows: Sequence[Any], rules: Sequence[Rule] = ()) -> dict[int, str]:
     """Return the rows that do not fit the most common kind of row, each with the reason.
 
     One odd row must fail alone: rows are compared by their form, with the axes of `rules` left out.
@@ -65,7 +65,7 @@ def as_tensor(value: Any) -> Tensor:
     return torch.as_tensor(value)
 
 
-def _stack_dicts(rows: Sequence[dict[str, Any]], rules: Sequence[PaddingRule]) -> dict[str, Any]:
+def _stack_dicts(rows: Sequence[dict[str, Any]], rules: Sequence[Rule]) -> dict[str, Any]:
     by_name = {rule.name: rule for rule in rules}
     batch: dict[str, Any] = {}
     masks: dict[str, Tensor] = {}
@@ -81,7 +81,7 @@ def _stack_dicts(rows: Sequence[dict[str, Any]], rules: Sequence[PaddingRule]) -
     return {**masks, **batch}
 
 
-def _stack(name: str, tensors: Sequence[Tensor], rule: PaddingRule | None) -> tuple[Tensor, Tensor | None]:
+def _stack(name: str, tensors: Sequence[Tensor], rule: Rule | None) -> tuple[Tensor, Tensor | None]:
     if rule is not None and rule.pad_axis is not None:
         return pad_and_stack(tensors, rule)
     shapes = {tuple(tensor.shape) for tensor in tensors}
@@ -90,15 +90,15 @@ def _stack(name: str, tensors: Sequence[Tensor], rule: PaddingRule | None) -> tu
     return torch.stack(list(tensors)), None
 
 
-def _form(row: Any, rules: Sequence[PaddingRule]) -> str:
+def _form(row: Any, rules: Sequence[Rule]) -> str:
     if isinstance(row, dict):
-        by_name: Mapping[str, PaddingRule] = {rule.name: rule for rule in rules}
+        by_name: Mapping[str, Rule] = {rule.name: rule for rule in rules}
         parts = [f"{key}: {_shape(value, by_name.get(key))}" for key, value in sorted(row.items())]
         return "{" + ", ".join(parts) + "}"
     return _shape(row, rules[0] if rules else None)
 
 
-def _shape(value: Any, rule: PaddingRule | None) -> str:
+def _shape(value: Any, rule: Rule | None) -> str:
     if not isinstance(value, torch.Tensor | np.ndarray):
         return "a value"
     dims: list[int | str] = list(value.shape)

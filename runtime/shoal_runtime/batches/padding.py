@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from shoal_runtime.handlers.spec import PaddingRule
+    from shoal_runtime.handlers.spec import Rule
 
 
 def padded_length(lengths: Sequence[int], buckets: Sequence[int]) -> int:
@@ -32,7 +32,7 @@ def padded_length(lengths: Sequence[int], buckets: Sequence[int]) -> int:
     return next_size(longest, buckets)
 
 
-def pad_and_stack(rows: Sequence[Tensor], rule: PaddingRule) -> tuple[Tensor, Tensor]:
+def pad_and_stack(rows: Sequence[Tensor], rule: Rule) -> tuple[Tensor, Tensor]:
     """Stack rows that differ along one axis.
 
     Args:

@@ -164,7 +164,8 @@ def _array_from_bytes(raw: memoryview, datatype: str, shape: tuple[int, ...]) ->
     if datatype == "BOOL":
         return _booleans(raw).reshape(shape)
     # A tensor behind one of odd length may lie unaligned, which torch's kernels do not expect.
-    return np.require(np.frombuffer(raw, dtype=dtype).reshape(shape), requirements="A")
+    array = np.frombuffer(raw, dtype=dtype).reshape(shape)
+    return array if array.flags.aligned else array.copy()
 
 
 def _booleans(raw: memoryview) -> Array:

@@ -6,6 +6,7 @@ import pickle
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.formats.source import Loaded, Source
+from shoal_runtime.handlers.calling import HANDLER_FAULTS
 from shoal_runtime.importing import HandlerFailed
 
 
@@ -31,7 +32,7 @@ def load(source: Source) -> Loaded:
             f"{name} failed to load a pickle, which can run any code: set"
             " SHOAL_MODEL_ALLOW_PICKLE=true (model.allowPickle) if you trust it"
         ) from error
-    except Exception as error:
+    except HANDLER_FAULTS as error:
         raise HandlerFailed(f"{name} failed to load: {type(error).__name__}: {error}") from error
     if not callable(getattr(handler, "forward", None)):
         raise LoadError(f"{name} has no forward method")

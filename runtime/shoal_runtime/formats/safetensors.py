@@ -11,6 +11,7 @@ from safetensors.torch import load_model
 from shoal_runtime.errors import LoadError
 from shoal_runtime.formats.module import ModuleHandler, prepare_module, require_tensors
 from shoal_runtime.formats.source import Loaded, Source, files_with
+from shoal_runtime.handlers.calling import HANDLER_FAULTS
 from shoal_runtime.importing import HandlerFailed
 
 
@@ -41,7 +42,7 @@ def make_module(source: Source) -> torch.nn.Module:
     assert source.handler is not None
     try:
         module: torch.nn.Module = source.handler(**source.context.parameters)
-    except Exception as error:
+    except HANDLER_FAULTS as error:
         name = source.handler.__name__
         raise HandlerFailed(f"{name} failed to load: {type(error).__name__}: {error}") from error
     return module

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from shoal_runtime.errors import LoadError
+from shoal_runtime.handlers.spec import Rule
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from shoal_runtime.handlers.spec import PaddingRule
 
 
 class Handler(Protocol):
@@ -32,14 +33,25 @@ class Stages:
     forward: Callable[[Any], Any]
     preprocess: Callable[[Any], Any] | None = None
     postprocess: Callable[[Any], Any] | None = None
-    preprocess_padding: Sequence[PaddingRule] = ()
+    preprocess_padding: Sequence[Rule] = ()
 
 
 def stages_of(handler: Handler) -> Stages:
-    """Return the handler's stages."""
+    """Return the handler's stages.
+
+    Raises:
+        LoadError: `preprocess_padding` holds something other than padding rules.
+    """
+    rules = tuple(getattr(handler, "preprocess_padding", ()))
+    for rule in rules:
+        if not isinstance(rule, Rule):
+            raise LoadError(
+                f"preprocess_padding holds a {type(rule).__name__}; it takes"
+                ' PaddingRule("name", pad_axis=1, ...)'
+            )
     return Stages(
         forward=handler.forward,
         preprocess=getattr(handler, "preprocess", None),
         postprocess=getattr(handler, "postprocess", None),
-        preprocess_padding=tuple(getattr(handler, "preprocess_padding", ())),
+        preprocess_padding=rules,
     )

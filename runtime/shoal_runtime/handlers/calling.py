@@ -18,6 +18,10 @@ BAD_ITEM = (ValueError, TypeError, KeyError, OSError)
 """What `preprocess` raises for a bad item (PIL's UnidentifiedImageError is an OSError)."""
 
 
+HANDLER_FAULTS = (Exception, SystemExit)
+"""What a handler's code may raise; a library that calls sys.exit() must not end the server."""
+
+
 @dataclass(frozen=True, slots=True)
 class RowError:
     """One row failed.
@@ -58,7 +62,7 @@ def _preprocess_row(
         return item_error(row, error)
     except BAD_ITEM as error:
         return RowError(row, 400, describe(error))
-    except Exception as error:
+    except HANDLER_FAULTS as error:
         return RowError(row, 500, describe(error), error)
 
 
@@ -78,7 +82,7 @@ def postprocess_row(row: int, value: Any, postprocess: Callable[[Any], Any] | No
         return postprocess(value)
     except ItemError as error:
         return item_error(row, error)
-    except Exception as error:
+    except HANDLER_FAULTS as error:
         return RowError(row, 500, describe(error), error)
 
 

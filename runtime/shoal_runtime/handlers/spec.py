@@ -120,6 +120,10 @@ class TensorSpec:
         return tuple(self.shape[: self.batch_dim]) + tuple(self.shape[self.batch_dim + 1 :])
 
 
+Rule = PaddingRule | TensorSpec
+"""What says how a tensor is padded."""
+
+
 def _check_dimensions(spec: TensorSpec) -> None:
     good = all(isinstance(d, int) and (d == ANY or d >= 1) for d in spec.shape)
     _require(good, f"tensor {spec.name}: shape {list(spec.shape)} may hold numbers from 1 up, and -1")
@@ -140,7 +144,7 @@ def _check_dimensions(spec: TensorSpec) -> None:
     )
 
 
-def _check_padding(rule: TensorSpec | PaddingRule) -> None:
+def _check_padding(rule: Rule) -> None:
     buckets = list(rule.pad_buckets)
     good = all(isinstance(b, int) and b >= 1 for b in buckets) and buckets == sorted(set(buckets))
     _require(good, f"tensor {rule.name}: pad_buckets {buckets} must be increasing lengths from 1 up")
