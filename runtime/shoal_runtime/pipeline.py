@@ -243,10 +243,7 @@ class Pipeline:
         return self._fetch_outputs(named)
 
     def _fetch_outputs(self, named: dict[str, Any]) -> dict[str, Array]:
-        tensors = {
-            spec.name: cast_tensor(as_tensor(named[spec.name]), spec)
-            for spec in self.signature.outputs
-        }
+        tensors = {spec.name: cast_tensor(as_tensor(named[spec.name]), spec) for spec in self.signature.outputs}
         fetched = self._placement.fetch(list(tensors.values()))
         return {name: host_array(t) for name, t in zip(tensors, fetched, strict=True)}
 

@@ -136,9 +136,6 @@ _NAME = NAME.pattern
 _HANDLER = r"[^\s:]+:[A-Za-z_]\w*"
 
 
-
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """Everything the environment says; see docs/contracts.md, section 3."""

@@ -89,9 +89,7 @@ def test_what_is_missing_is_named(tmp_path: Path, text: str, message: str) -> No
         import_handler(text, tmp_path)
 
 
-@pytest.mark.parametrize(
-    "text", ["1 / 0", "import no_such_module_of_test", "def broken(:", "raise SystemExit(0)"]
-)
+@pytest.mark.parametrize("text", ["1 / 0", "import no_such_module_of_test", "def broken(:", "raise SystemExit(0)"])
 def test_a_handler_that_cannot_be_imported_keeps_its_cause(tmp_path: Path, text: str) -> None:
     write(tmp_path, "handler.py", text)
 

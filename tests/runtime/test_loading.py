@@ -84,9 +84,7 @@ def test_a_handler_that_fails_to_load_keeps_its_cause(model_dir: Path, load: Cal
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
-def test_padding_rules_are_checked_when_the_model_loads(
-    model_dir: Path, load: Callable[..., Model]
-) -> None:
+def test_padding_rules_are_checked_when_the_model_loads(model_dir: Path, load: Callable[..., Model]) -> None:
     text = HANDLER.replace("    def load", "    preprocess_padding = [{'name': 'x'}]\n    def load")
     (model_dir / "handler.py").write_text(text)
 
@@ -94,9 +92,7 @@ def test_padding_rules_are_checked_when_the_model_loads(
         load(model_dir)
 
 
-def test_a_module_class_without_weights_is_a_handler(
-    model_dir: Path, load: Callable[..., Model]
-) -> None:
+def test_a_module_class_without_weights_is_a_handler(model_dir: Path, load: Callable[..., Model]) -> None:
     (model_dir / "handler.py").write_text(
         "import torch\n" + HANDLER.replace("class Scale:", "class Scale(torch.nn.Module):")
     )

@@ -46,8 +46,7 @@ def stages_of(handler: Handler) -> Stages:
     for rule in rules:
         if not isinstance(rule, Rule):
             raise LoadError(
-                f"preprocess_padding holds a {type(rule).__name__}; it takes"
-                ' PaddingRule("name", pad_axis=1, ...)'
+                f'preprocess_padding holds a {type(rule).__name__}; it takes PaddingRule("name", pad_axis=1, ...)'
             )
     return Stages(
         forward=handler.forward,
