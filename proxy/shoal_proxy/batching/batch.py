@@ -52,6 +52,8 @@ class Result:
 
     outputs: Mapping[str, Array]
     errors: Sequence[RowError] = ()
+    forward_s: float | None = None
+    """What the runtime says its forward took."""
 
 
 def make_batch(slices: Sequence[Slice]) -> Batch:

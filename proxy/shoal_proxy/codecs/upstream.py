@@ -87,7 +87,9 @@ def decode_answer(body: bytes | bytearray, header_length: bytes | None, signatur
             array, size = _output(tensor, tail[offset:] if tail is not None else None, signature)
             offset += size
             outputs[tensor["name"]] = array
-        return Result(outputs, _row_errors(document.get("parameters") or {}))
+        parameters = document.get("parameters") or {}
+        forward_us = parameters.get("forward_us")
+        return Result(outputs, _row_errors(parameters), None if forward_us is None else forward_us / 1e6)
     except (InvalidRequest, KeyError, TypeError, ValueError, AttributeError) as error:
         raise ModelFailed(f"the runtime's answer breaks the protocol: {type(error).__name__}: {error}") from error
 
