@@ -116,7 +116,7 @@ class Inference:
         return Pending(
             inputs=decoded.inputs,
             rows=decoded.rows,
-            size_bytes=sum(map(byte_size, decoded.inputs.values())),
+            size_bytes=sum([byte_size(array) for array in decoded.inputs.values()]),
             arrived_s=now_s,
             deadline_s=now_s + self._timeout_s(decoded, call),
             deliver=_nowhere,
@@ -137,12 +137,10 @@ class Inference:
     def _timeout_s(self, decoded: Decoded, call: Call) -> float:
         """Return the tightest of the header's, the protocol's and the queue's own time-out."""
         given = call.headers.get(b"x-request-timeout-ms")
-        timeouts = [self._settings.queue_timeout_ms if given is None and decoded.timeout_ms is None else 3_600_000.0]
-        if decoded.timeout_ms is not None:
-            timeouts.append(decoded.timeout_ms)
+        timeout_ms = decoded.timeout_ms
         if given is not None:
-            timeouts.append(_positive_ms(given))
-        return min(timeouts) / 1000
+            timeout_ms = min(_positive_ms(given), timeout_ms or 3_600_000.0)
+        return (timeout_ms or self._settings.queue_timeout_ms) / 1000
 
     def _finish(self, route: Route, decoded: Decoded, outcome: Outcome, signature: ModelSignature) -> Reply:
         if isinstance(outcome, Answer):

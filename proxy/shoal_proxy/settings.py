@@ -52,23 +52,10 @@ def _name(text: str) -> str:
 
 
 # What a connection or a body says about itself, and what the proxy tells the runtime on its own account.
-_OWN_HEADERS = frozenset(
-    [
-        "connection",
-        "content-encoding",
-        "content-length",
-        "content-type",
-        "expect",
-        "host",
-        "inference-header-content-length",
-        "keep-alive",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-        "x-request-timeout-ms",
-    ]
-)
+_OWN_HEADERS = frozenset({
+    "connection", "content-encoding", "content-length", "content-type", "expect", "host", "keep-alive", "te", "trailer",
+    "transfer-encoding", "upgrade", "inference-header-content-length", "x-request-timeout-ms",
+})  # fmt: skip
 
 
 def _header_names(text: str) -> tuple[bytes, ...]:

@@ -123,7 +123,7 @@ def _padding(merged: Array, slices: Sequence[Slice], spec: InputSpec) -> int:
     width = merged.shape[spec.pad_axis]
     per_position = merged.size // (merged.shape[0] * width)
     padding = sum(width - length for length in _row_lengths(slices, spec.name))
-    return padding * per_position
+    return int(padding * per_position)
 
 
 def _missing_masks(names: Sequence[str], signature: ModelSignature) -> list[InputSpec]:

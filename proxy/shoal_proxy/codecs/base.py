@@ -30,6 +30,11 @@ class Call:
     body: bytes | bytearray
 
     @property
+    def says_json(self) -> bool:
+        """Tell quickly whether this is the common case; `media_type` says it exactly."""
+        return self.headers.get(b"content-type") == JSON
+
+    @property
     def media_type(self) -> str:
         """Return the content type without its parameters, in lower case; empty when there is none."""
         return self.headers.get(b"content-type", NO_BYTES).partition(b";")[0].strip().lower().decode("latin-1")

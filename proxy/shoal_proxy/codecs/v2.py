@@ -21,7 +21,6 @@ from shoal_proxy.codecs.base import (
     shown,
 )
 from shoal_proxy.codecs.tensors import (
-    canonical_shape,
     from_binary,
     from_json,
     text,
@@ -29,6 +28,7 @@ from shoal_proxy.codecs.tensors import (
     to_canonical,
     to_wire,
     widen_bf16,
+    wire_shape_of,
 )
 from shoal_proxy.errors import InvalidRequest, ModelFailed, ProxyError
 from shoal_proxy.model.datatypes import DATATYPES, DTYPES, Array
@@ -59,7 +59,7 @@ class V2:
     def decode(self, call: Call, signature: ModelSignature) -> Decoded:
         """Return the request's tensors; a raw body (an image, a text) is one row."""
         header_length = call.headers.get(HEADER_LENGTH)
-        if header_length is None and raw.is_raw(call.media_type):
+        if header_length is None and not call.says_json and raw.is_raw(call.media_type):
             return raw.decode(call, signature, PLAIN)
         document, tail = split_body(call.body, header_length)
         if type(document) is not dict or type(document.get("inputs")) is not list:
@@ -162,8 +162,7 @@ def _input_named(tensor: Any, signature: ModelSignature) -> InputSpec:
 
 def _decode_tensor(tensor: dict[str, Any], spec: InputSpec, rest: memoryview | None) -> tuple[Array, int]:
     """Return the canonical array and how many binary bytes it took."""
-    shape = tensor.get("shape")
-    canonical_shape(spec, shape)
+    shape = wire_shape_of(spec, tensor.get("shape"))
     parameters = tensor.get("parameters")
     if parameters is not None and type(parameters) is not dict:
         raise InvalidRequest(f"input {spec.name!r}: parameters must be an object")
@@ -172,8 +171,8 @@ def _decode_tensor(tensor: dict[str, Any], spec: InputSpec, rest: memoryview | N
         raise InvalidRequest(f"input {spec.name!r} must have either data or a binary_data_size")
     if size is None:
         array = from_json(spec, tensor["data"])
-        if array.shape != tuple(shape or ()):
-            array = _reshaped(spec, array, shape or [])
+        if array.shape != tuple(shape):
+            array = _reshaped(spec, array, shape)
         return to_canonical(spec, array), 0
     if rest is None:
         raise InvalidRequest("binary data needs the header Inference-Header-Content-Length")
@@ -181,7 +180,7 @@ def _decode_tensor(tensor: dict[str, Any], spec: InputSpec, rest: memoryview | N
         raise InvalidRequest(
             f"input {spec.name!r}: binary_data_size is {shown(size)}, but {len(rest)} bytes are left in the body"
         )
-    return to_canonical(spec, from_binary(spec, rest[:size], shape or [])), size
+    return to_canonical(spec, from_binary(spec, rest[:size], shape)), size
 
 
 def _reshaped(spec: InputSpec, array: Array, shape: list[int]) -> Array:
@@ -197,7 +196,7 @@ def _reshaped(spec: InputSpec, array: Array, shape: list[int]) -> Array:
 
 def check_complete(inputs: Mapping[str, Array], signature: ModelSignature) -> None:
     """Refuse a request that lacks an input, or whose inputs differ in rows."""
-    for name, spec in signature.inputs.items():
+    for name, spec in signature.inputs.items() if len(inputs) < len(signature.inputs) else ():
         if name not in inputs and not spec.optional:
             raise InvalidRequest(f"input {name!r} is missing")
     if not inputs:

@@ -31,6 +31,8 @@ class InputSpec:
     pad_value: float = 0
     pad_buckets: tuple[int, ...] = ()
     pad_mask: str | None = None
+    one_row: list[int] | None = None
+    """The wire shape of a single row, where rows have one shape only: what most requests say."""
 
     @property
     def holds_json(self) -> bool:
@@ -226,6 +228,9 @@ def _input_spec(tensor: Mapping[str, Any], batches: bool) -> InputSpec:  # noqa:
         pad_value=_pad_value(tensor),
         pad_buckets=_pad_buckets(tensor),
         pad_mask=rules.get("pad_mask"),
+        one_row=[1, *shape[1:]]
+        if batches and not batch_dim and shape[0] == -1 and min(shape[1:], default=1) > 0
+        else None,
     )
 
 
