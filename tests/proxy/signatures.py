@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import orjson
-from tests.fakes import tensor
 
 from shoal_proxy.batching.padding import shape_key
 from shoal_proxy.batching.pending import PLAIN_KEY, BatchKey, Outcome, Pending
 from shoal_proxy.codecs.base import Call, Reply
 from shoal_proxy.model.datatypes import Array, byte_size
 from shoal_proxy.model.signature import ModelSignature, parse_metadata
+from tests.fakes import tensor
 
 FLOATS = tensor("x", "FP32", [-1, 4])
 DOUBLED = tensor("y", "FP32", [-1, 4])

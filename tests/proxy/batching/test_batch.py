@@ -6,14 +6,14 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from tests.fakes import tensor
-from tests.proxy.signatures import request, signature
 
 from shoal_proxy.batching.batch import Batch, Result, make_batch, merge, split
 from shoal_proxy.batching.pending import Answer, Outcome, Pending
 from shoal_proxy.batching.queue import Queue, QueueLimits
 from shoal_proxy.errors import ModelFailed, RowError, RowsFailed
 from shoal_proxy.model.datatypes import Array
+from tests.fakes import tensor
+from tests.proxy.signatures import request, signature
 
 MODEL = signature([tensor("x", "INT64", [-1, 2])], [tensor("y", "INT64", [-1, 2]), tensor("z", "INT64", [-1])])
 

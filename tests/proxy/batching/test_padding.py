@@ -6,8 +6,6 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from tests.fakes import tensor
-from tests.proxy.signatures import padded_request, signature
 
 from shoal_proxy.batching.batch import Batch, Merged, Result, make_batch, merge, split
 from shoal_proxy.batching.padding import bucket_for, check_lengths, pad_group, shape_key
@@ -15,6 +13,8 @@ from shoal_proxy.batching.pending import Answer, Outcome, Pending, Slice
 from shoal_proxy.errors import InvalidRequest, ModelFailed
 from shoal_proxy.model.datatypes import Array, bytes_array
 from shoal_proxy.model.signature import ModelSignature
+from tests.fakes import tensor
+from tests.proxy.signatures import padded_request, signature
 
 Rows = list[list[int]]
 
@@ -156,7 +156,7 @@ ragged = st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=6), min_size=
 
 @given(st.lists(ragged, min_size=1, max_size=4), st.sampled_from(["", "8"]), st.booleans())
 @settings(deadline=None)
-def test_padding_and_cutting_give_each_caller_its_own_values(requests: list[Rows], buckets: str, mask: bool) -> None:  # noqa: FBT001
+def test_padding_and_cutting_give_each_caller_its_own_values(requests: list[Rows], buckets: str, mask: bool) -> None:
     model = token_model(mask=mask, buckets=buckets)
     pendings = [ids(rows, model) for rows in requests]
     delivered: list[list[Outcome]] = [[] for _ in requests]

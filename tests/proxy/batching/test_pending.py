@@ -5,11 +5,11 @@ import weakref
 
 import numpy as np
 import pytest
-from tests.proxy.signatures import request
 
 from shoal_proxy.batching.batch import join_parts
 from shoal_proxy.batching.pending import Answer, Outcome
 from shoal_proxy.errors import ModelFailed, RowError, RowsFailed
+from tests.proxy.signatures import request
 
 
 class Body:

@@ -3,12 +3,12 @@ from __future__ import annotations
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
-from tests.proxy.signatures import request
 
 from shoal_proxy.batching.batch import make_batch
 from shoal_proxy.batching.pending import BatchKey
 from shoal_proxy.batching.policy import BatchLimits, Close, Wait, decide
 from shoal_proxy.batching.queue import Queue, QueueLimits
+from tests.proxy.signatures import request
 
 A, B = BatchKey(parameters=b"a"), BatchKey(parameters=b"b")
 SOLO = BatchKey(solo=7)

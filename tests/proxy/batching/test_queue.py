@@ -6,10 +6,10 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from tests.proxy.signatures import request
 
 from shoal_proxy.batching.pending import BatchKey, Pending
 from shoal_proxy.batching.queue import Deadlines, Queue, QueueLimits
+from tests.proxy.signatures import request
 
 KEYS = [BatchKey(parameters=name) for name in (b"a", b"b", b"c")]
 
