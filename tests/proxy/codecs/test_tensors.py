@@ -8,8 +8,6 @@ import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis.extra import numpy as hnp
-from tests.fakes import tensor
-from tests.proxy.signatures import call, document, signature
 
 from shoal_proxy.codecs.base import Call, Reply
 from shoal_proxy.codecs.tensors import from_binary, from_json, text, to_binary, to_canonical, to_wire, widen_bf16
@@ -17,6 +15,8 @@ from shoal_proxy.codecs.v2 import V2
 from shoal_proxy.errors import InvalidRequest
 from shoal_proxy.model.datatypes import DATATYPES, DTYPES, Array, byte_size, bytes_array
 from shoal_proxy.model.signature import InputSpec, ModelSignature
+from tests.fakes import tensor
+from tests.proxy.signatures import call, document, signature
 
 JSON_TYPES = sorted(set(DTYPES) - {"BF16"})
 shapes = hnp.array_shapes(min_dims=1, max_dims=3, max_side=4)
@@ -56,7 +56,12 @@ def binary_call(array: Array, datatype: str, batch_dim: int = 0, **parameters: A
     """Return the V2 request for a canonical array."""
     wire = np.ascontiguousarray(np.moveaxis(array, 0, batch_dim))
     data = bytes(to_binary(wire))
-    entry = {"name": "x", "datatype": datatype, "shape": list(wire.shape), "parameters": {"binary_data_size": len(data)}}
+    entry = {
+        "name": "x",
+        "datatype": datatype,
+        "shape": list(wire.shape),
+        "parameters": {"binary_data_size": len(data)},
+    }
     header = orjson.dumps({"inputs": [entry], "parameters": parameters})
     return call(header + data, inference_header_content_length=str(len(header)))
 

@@ -4,8 +4,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.fakes import tensor
-from tests.proxy.signatures import call, document, signature
 
 from shoal_proxy.codecs.base import Decoded
 from shoal_proxy.codecs.torchserve import TorchServe
@@ -20,6 +18,8 @@ from shoal_proxy.errors import (
     UnsupportedMediaType,
 )
 from shoal_proxy.model.signature import ModelSignature
+from tests.fakes import tensor
+from tests.proxy.signatures import call, document, signature
 
 ROWS = signature([tensor("x", "FP32", [-1, 2])], [tensor("y", "FP32", [-1, 2])])
 IMAGES = signature([tensor("image", "BYTES", [-1], content_type="image/jpeg,image/png")])

@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.fakes import tensor
-from tests.proxy.signatures import call, document, signature
 
 from shoal_proxy.codecs.base import Decoded
 from shoal_proxy.codecs.v1 import V1
 from shoal_proxy.errors import ProxyError, UnsupportedMediaType
 from shoal_proxy.model.datatypes import Array, bytes_array
 from shoal_proxy.model.signature import ModelSignature
+from tests.fakes import tensor
+from tests.proxy.signatures import call, document, signature
 
 ROWS = signature([tensor("x", "FP32", [-1, 2])], [tensor("y", "FP32", [-1, 2])])
 TWO = signature([tensor("a", "INT64", [-1, 2]), tensor("b", "BYTES", [-1])], [tensor("y", "FP32", [-1])])

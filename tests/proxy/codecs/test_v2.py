@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 import orjson
 import pytest
-from tests.fakes import tensor
-from tests.proxy.signatures import call, document, signature
 
 from shoal_proxy.codecs.base import Call, Decoded
 from shoal_proxy.codecs.v2 import V2
 from shoal_proxy.errors import InvalidRequest, ModelFailed, ProxyError, RowError, RowsFailed, UnsupportedMediaType
 from shoal_proxy.model.datatypes import bytes_array
+from tests.fakes import tensor
+from tests.proxy.signatures import call, document, signature
 
 MODEL = signature()
 TWO = signature([tensor("a", "INT64", [-1, 2]), tensor("b", "BYTES", [-1])], [tensor("y", "FP32", [-1])])
@@ -287,9 +287,7 @@ class TestAnswers:
     def test_an_output_that_differs_from_its_declaration_says_what_it_is(self) -> None:
         reply = V2().encode(decode(x(), self.model), {"y": bytes_array([b"0.9:1:cat"], (1,))}, {}, self.model)
 
-        assert document(reply)["outputs"] == [
-            {"name": "y", "datatype": "BYTES", "shape": [1], "data": ["0.9:1:cat"]}
-        ]
+        assert document(reply)["outputs"] == [{"name": "y", "datatype": "BYTES", "shape": [1], "data": ["0.9:1:cat"]}]
 
     def test_half_precision_and_bfloat16_come_as_numbers(self) -> None:
         model = signature(outputs=[tensor("h", "FP16", [-1]), tensor("b", "BF16", [-1])])
