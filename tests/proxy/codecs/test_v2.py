@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import orjson
@@ -81,7 +81,7 @@ def refused(body: Any, model: Any = MODEL, **headers: str) -> str:
         pytest.param({**x(), "outputs": {}}, '"outputs" must be a list', id="outputs an object"),
         pytest.param({**x(), "outputs": [None]}, "must be an object with a name, not None", id="an output null"),
         pytest.param({**x(), "outputs": ["y"]}, "must be an object with a name, not 'y'", id="an output a text"),
-        pytest.param({**x(), "outputs": [{"name": "z"}]}, "no output named 'z'; the model gives 'y'", id="no such output"),
+        pytest.param({**x(), "outputs": [{"name": "z"}]}, "no output named 'z'; the model gives 'y'", id="no output z"),
         pytest.param({**x(), "outputs": [{"name": "y"}] * 2}, "'y' is asked for twice", id="an output twice"),
         pytest.param({**x(), "outputs": [{"name": "y", "parameters": "a"}]}, "must be an object", id="its parameters"),
         pytest.param(
@@ -230,7 +230,7 @@ def test_a_plain_request_asks_for_nothing_special() -> None:
 
 class TestAnswers:
     model = signature(outputs=[tensor("y", "FP32", [-1, 2]), tensor("t", "BYTES", [-1])])
-    outputs = {"y": np.array([[1, np.nan]], np.float32), "t": bytes_array([b"hi"], (1,))}
+    outputs: ClassVar = {"y": np.array([[1, np.nan]], np.float32), "t": bytes_array([b"hi"], (1,))}
 
     def answer(self, **asked: Any) -> tuple[dict[str, Any], bytes]:
         decoded = decode({**x(), **asked}, self.model)
