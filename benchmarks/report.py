@@ -94,9 +94,7 @@ def number(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def document(
-    rows: Sequence[Row], targets: Sequence[Target], surroundings: Mapping[str, Any]
-) -> dict[str, Any]:
+def document(rows: Sequence[Row], targets: Sequence[Target], surroundings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the results file: surroundings, cases, and whether each target was met."""
     return {
         **surroundings,

@@ -127,19 +127,14 @@ def echo_rows(plan: Plan) -> list[Row]:
             "64 connections": Load(url, json_body(), 64, 1),
             "600 KB": Load(url, tensor_body()[0], 4, 1),
         }
-        return [
-            make_row(f"bare uvicorn echo, {name}", repeat(plan, load, cpu_of(pid)))
-            for name, load in loads.items()
-        ]
+        return [make_row(f"bare uvicorn echo, {name}", repeat(plan, load, cpu_of(pid))) for name, load in loads.items()]
 
 
 def import_rows(plan: Plan) -> list[Row]:
     """Measure how long a proxy takes to be imported, and how many modules that loads."""
     repetitions = []
     for _ in range(plan.repetitions):
-        result = subprocess.run(
-            [sys.executable, "-c", IMPORT], capture_output=True, text=True, check=True, timeout=60
-        )
+        result = subprocess.run([sys.executable, "-c", IMPORT], capture_output=True, text=True, check=True, timeout=60)
         seconds, modules = result.stdout.split()
         repetitions.append({"import_ms": float(seconds) * 1e3, "modules": float(modules)})
     return [make_row("proxy import", repetitions)]
@@ -203,9 +198,7 @@ def json_load(server: Server, model: str, connections: int) -> Load:
 def json_body() -> bytes:
     """Return one row of 16 numbers as a V2 request."""
     row = [number / 16 for number in range(16)]
-    return orjson.dumps(
-        {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 16], "data": row}]}
-    )
+    return orjson.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 16], "data": row}]})
 
 
 def tensor_load(server: Server) -> Load:

@@ -98,9 +98,7 @@ def parse(output: str) -> Measurement:
         raise WrkError(f"wrk printed no measurement: {output.strip()[-500:]}")
     measured: dict[str, int] = json.loads(lines[-1])
     if measured["failures"] or not measured["requests"]:
-        raise WrkError(
-            f"{measured['failures']} requests failed, {measured['requests']} were answered"
-        )
+        raise WrkError(f"{measured['failures']} requests failed, {measured['requests']} were answered")
     return Measurement(
         requests=measured["requests"],
         requests_per_s=measured["requests"] / (measured["duration_us"] / 1e6),
@@ -135,17 +133,11 @@ def unpack_packages(folder: Path) -> None:
             for package in Path(downloads).glob("*.deb"):
                 call("dpkg", "-x", str(package), str(folder), folder=downloads)
         except (OSError, subprocess.SubprocessError) as error:
-            raise WrkError(
-                f"no wrk on PATH, and its package cannot be fetched: {HOW_TO_INSTALL}; {error}"
-            ) from error
+            raise WrkError(f"no wrk on PATH, and its package cannot be fetched: {HOW_TO_INSTALL}; {error}") from error
 
 
 def call(*command: str, folder: str) -> None:
     """Run a command in a folder; its complaint becomes part of the error."""
-    result = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=60, check=False
-    )
+    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
     if result.returncode != 0:
-        raise subprocess.SubprocessError(
-            f"{command[0]} {command[-1]}: {result.stderr.strip()[-300:]}"
-        )
+        raise subprocess.SubprocessError(f"{command[0]} {command[-1]}: {result.stderr.strip()[-300:]}")

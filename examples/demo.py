@@ -36,8 +36,10 @@ class DemoError(Exception):
 
 def main() -> int:
     """Run the demo; return its exit status."""
-    # What `kill` sends ends like Ctrl-C: through the with blocks, which stop the server.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # What `kill` sends ends like Ctrl-C: through the with blocks, which stop the server. Both are set here,
+    # because a shell's background job inherits SIGINT ignored.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     try:
         run()
     except (ServerError, DemoError) as error:
@@ -102,9 +104,7 @@ async def ask(server: Server, files: Sequence[tuple[str, bytes]]) -> list[Answer
             answers[index] = await classify(client, name, file)
             progress.update()
 
-    async with httpx.AsyncClient(
-        base_url=server.url, limits=limits, timeout=TIMEOUT_S, trust_env=False
-    ) as client:
+    async with httpx.AsyncClient(base_url=server.url, limits=limits, timeout=TIMEOUT_S, trust_env=False) as client:
         with progress:
             await together(caller(client) for _ in range(CALLERS))
     return [answers[index] for index in range(len(files))]
@@ -124,9 +124,7 @@ async def classify(client: httpx.AsyncClient, picture: str, file: bytes) -> Answ
     """Send one JPEG as it is, and return its best label."""
     started_s = time.perf_counter()
     try:
-        response = await client.post(
-            "/v1/models/cat:predict", content=file, headers={"content-type": "image/jpeg"}
-        )
+        response = await client.post("/v1/models/cat:predict", content=file, headers={"content-type": "image/jpeg"})
     except httpx.TransportError as error:
         raise DemoError(f"no answer for the picture {picture}: {error!r}") from error
     latency_s = time.perf_counter() - started_s

@@ -101,9 +101,7 @@ def stop_with_parent() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
-def wait_until_ready(
-    server: Server, process: subprocess.Popen[bytes], log: BinaryIO, timeout_s: float
-) -> None:
+def wait_until_ready(server: Server, process: subprocess.Popen[bytes], log: BinaryIO, timeout_s: float) -> None:
     """Return when the proxy says it is ready."""
     deadline_s = time.monotonic() + timeout_s
     while not is_ready(server):

@@ -250,6 +250,7 @@ class Dispatcher:
 
 def _trace_headers(batch: Batch) -> list[tuple[bytes, bytes]]:
     """A batch of one request carries its trace headers as HTTP knows them; a shared one cannot."""
-    if len(batch.slices) > 1:
+    trace = batch.slices[0].pending.trace
+    if len(batch.slices) > 1 or not trace:
         return []
-    return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in batch.slices[0].pending.trace.items()]
+    return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in trace.items()]

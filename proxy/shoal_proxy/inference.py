@@ -22,11 +22,7 @@ from shoal_proxy.model.datatypes import byte_size
 from shoal_proxy.model.signature import ModelSignature
 from shoal_proxy.settings import Settings
 
-_TRACED = (
-    (b"x-request-id", "x-request-id"),
-    (b"traceparent", "traceparent"),
-    (b"tracestate", "tracestate"),
-)
+_TRACED = {b"x-request-id": "x-request-id", b"traceparent": "traceparent", b"tracestate": "tracestate"}
 _serial = count(1)
 
 
@@ -169,8 +165,10 @@ def _fill_lengths(decoded: Decoded, signature: ModelSignature) -> None:
             decoded.lengths[name] = [array.shape[axis]] * decoded.rows
 
 
-def _trace(headers: Mapping[bytes, bytes]) -> dict[str, str]:
-    return {text: headers[name].decode("latin-1") for name, text in _TRACED if name in headers}
+def _trace(headers: Mapping[bytes, bytes]) -> Mapping[str, str] | None:
+    if headers.keys().isdisjoint(_TRACED):
+        return None
+    return {text: headers[name].decode("latin-1") for name, text in _TRACED.items() if name in headers}
 
 
 def _positive_ms(value: bytes) -> float:

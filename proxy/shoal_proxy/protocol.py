@@ -205,7 +205,7 @@ class InferProtocol(HttpToolsProtocol):
         if route is None or self.parser.get_method() not in _METHODS:
             self._headers_for_asgi()
             return
-        keep_alive = self.parser.should_keep_alive() and self.parser.get_http_version() != "1.0"
+        keep_alive = self.parser.should_keep_alive()
         previous = self.cycle
         self.cycle = cycle = InferCycle(self, route, dict(self.headers), keep_alive=keep_alive)
         self._unanswered.append(cycle)

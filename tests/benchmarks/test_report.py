@@ -61,9 +61,7 @@ def test_the_mean_batch_counts_only_what_came_between() -> None:
     assert mean_batch_rows(after, after) == 0
 
 
-@pytest.mark.parametrize(
-    ("value", "text"), [(0.01234, "0.0123"), (5.251, "5.25"), (99.96, "100"), (6153.8, "6154")]
-)
+@pytest.mark.parametrize(("value", "text"), [(0.01234, "0.0123"), (5.251, "5.25"), (99.96, "100"), (6153.8, "6154")])
 def test_numbers_keep_three_digits(value: float, text: str) -> None:
     assert number(value) == text
 

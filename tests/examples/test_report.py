@@ -40,9 +40,7 @@ def test_the_longest_bar_is_full_and_one_batch_is_still_seen() -> None:
 
 
 def test_the_table_has_a_line_per_picture_in_the_order_sent() -> None:
-    table = label_table(
-        [answer("cat", probability=0.391), answer("cup", "espresso"), answer("cat")]
-    )
+    table = label_table([answer("cat", probability=0.391), answer("cup", "espresso"), answer("cat")])
 
     assert [line.split() for line in table[1:]] == [
         ["cat", "2", "tabby", "39%"],
@@ -50,8 +48,6 @@ def test_the_table_has_a_line_per_picture_in_the_order_sent() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("share", "expected"), [(0.0, 1), (0.5, 50), (0.99, 99), (0.991, 100), (1.0, 100)]
-)
+@pytest.mark.parametrize(("share", "expected"), [(0.0, 1), (0.5, 50), (0.99, 99), (0.991, 100), (1.0, 100)])
 def test_percentiles_are_values_that_were_measured(share: float, expected: float) -> None:
     assert percentile(list(range(100, 0, -1)), share) == expected

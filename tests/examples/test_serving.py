@@ -27,18 +27,13 @@ def post_all(url: str, requests: Iterable[dict[str, Any]]) -> list[httpx.Respons
         return list(callers.map(lambda request: client.post(**request), requests))
 
 
-def test_a_broken_picture_fails_alone(
-    encoded: Callable[..., bytes], cat_picture: Image.Image
-) -> None:
+def test_a_broken_picture_fails_alone(encoded: Callable[..., bytes], cat_picture: Image.Image) -> None:
     good, broken = encoded(cat_picture), encoded(cat_picture)[:2000]
     path, headers = "/v1/models/cat:predict", {"content-type": "image/jpeg"}
     with serving(EXAMPLES / "cat") as server:
         answers = post_all(
             server.url,
-            [
-                {"url": path, "headers": headers, "content": broken if n % 4 == 1 else good}
-                for n in range(CALLERS)
-            ],
+            [{"url": path, "headers": headers, "content": broken if n % 4 == 1 else good} for n in range(CALLERS)],
         )
 
     assert [answer.status_code for answer in answers] == [200, 400, 200, 200] * 4
@@ -69,9 +64,7 @@ def test_texts_of_all_lengths_share_batches_and_an_empty_one_fails_alone() -> No
 def test_rows_of_numbers_come_back_as_rows(name: str) -> None:
     rows = [[float(column + row) for column in range(16)] for row in range(3)]
     with serving(EXAMPLES / name) as server:
-        [answer] = post_all(
-            server.url, [{"url": f"/v1/models/{name}:predict", "json": {"instances": rows}}]
-        )
+        [answer] = post_all(server.url, [{"url": f"/v1/models/{name}:predict", "json": {"instances": rows}}])
 
     predictions = np.array(answer.json()["predictions"])
     assert predictions.shape == (3, 16)
@@ -83,10 +76,7 @@ def test_a_row_may_be_as_wide_as_the_parameter_says() -> None:
     with serving(EXAMPLES / "adder", fields={"model.parameters.columns": "3"}) as server:
         good, wrong = post_all(
             server.url,
-            [
-                {"url": "/v1/models/adder:predict", "json": {"instances": [row]}}
-                for row in ([1, 2, 3], [1, 2])
-            ],
+            [{"url": "/v1/models/adder:predict", "json": {"instances": [row]}} for row in ([1, 2, 3], [1, 2])],
         )
 
     assert good.json() == {"predictions": [[2, 3, 4]]}

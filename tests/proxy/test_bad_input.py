@@ -24,7 +24,7 @@ X = {"name": "x", "datatype": "FP32", "shape": [1, 4]}
                      "is FP32, not 'INT8'", id="v2-datatype"),
         pytest.param(V2_PATH, b'{"inputs":[{"name":"x","datatype":"FP32","shape":[1,5],"data":[1,2,3,4,5]}]}', 400,
                      "the model takes [-1, 4]", id="v2-shape"),
-        pytest.param(V2_PATH, b'{"inputs":[{"name":"x","datatype":"FP32","shape":[2,4],"data":[[1,2,3,4],[1,2]]}]}', 400,
+        pytest.param(V2_PATH, b'{"inputs":[{"name":"x","datatype":"FP32","shape":[2,4],"data":[[1,2],[1]]}]}', 400,
                      "ragged", id="v2-ragged"),
         pytest.param(V1_PATH, b'{"instances":[[1,2,3,4],[1,2]]}', 400, "ragged", id="v1-ragged"),
         pytest.param(V1_PATH, b'{"rows":[]}', 400, "either", id="v1-neither"),

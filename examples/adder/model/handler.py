@@ -47,9 +47,7 @@ def seconds(parameters: Mapping[str, Any], key: str) -> float:
     value = parameters.get(key, 0)
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not 0 <= value <= MAX_MICROSECONDS:
-        raise ValueError(
-            f"{key} must be a number of microseconds from 0 to {MAX_MICROSECONDS}, not {value!r}"
-        )
+        raise ValueError(f"{key} must be a number of microseconds from 0 to {MAX_MICROSECONDS}, not {value!r}")
     return float(value) / 1e6
 
 

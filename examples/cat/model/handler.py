@@ -45,9 +45,7 @@ class Cat:
         labels = (context.model_dir / "labels.txt").read_text(encoding="utf-8")
         self._labels = labels.splitlines()
         self._dtype = context.dtype or torch.float32
-        self._network = load_network().to(
-            context.device, self._dtype, memory_format=torch.channels_last
-        )
+        self._network = load_network().to(context.device, self._dtype, memory_format=torch.channels_last)
 
     def preprocess(self, image: bytes) -> NDArray[np.uint8]:
         """Return the middle of the picture as [224, 224, 3] bytes, red, green, blue."""
@@ -97,9 +95,7 @@ def require_size(image: Image.Image) -> None:
     """Refuse a picture before its pixels are unpacked."""
     width, height = image.size
     if width * height > MAX_PIXELS:
-        raise ItemError(
-            f"the picture has {width} x {height} pixels, more than {MAX_PIXELS}: scale it down"
-        )
+        raise ItemError(f"the picture has {width} x {height} pixels, more than {MAX_PIXELS}: scale it down")
 
 
 def opaque(image: Image.Image) -> Image.Image:

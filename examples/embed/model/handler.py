@@ -28,9 +28,7 @@ class Embed:
     inputs = (TensorSpec("text", "BYTES", [-1], content_type="text/plain"),)
     outputs = (TensorSpec("embedding", "FP32", [-1, WIDTH]),)
     preprocess_padding = (
-        PaddingRule(
-            "input_ids", pad_axis=1, pad_buckets=(16, 32, 64, 128, 256), pad_mask="attention_mask"
-        ),
+        PaddingRule("input_ids", pad_axis=1, pad_buckets=(16, 32, 64, 128, 256), pad_mask="attention_mask"),
     )
 
     def load(self, context: Context) -> None:
@@ -68,9 +66,7 @@ def load_tokenizer(path: Path) -> Tokenizer:
 def load_network(path: Path, dtype: torch.dtype) -> nn.Module:
     """Return the encoder, ready to infer."""
     # from_pretrained leaves it in evaluation mode.
-    network: nn.Module = BertModel.from_pretrained(
-        path, dtype=dtype, local_files_only=True, use_safetensors=True
-    )
+    network: nn.Module = BertModel.from_pretrained(path, dtype=dtype, local_files_only=True, use_safetensors=True)
     network.requires_grad_(requires_grad=False)
     return network
 

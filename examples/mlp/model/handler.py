@@ -20,9 +20,7 @@ class Mlp:
         """Draw the weights from a seed of their own, and leave the global generator alone."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(SEED)
-            layers = nn.Sequential(
-                nn.Linear(FEATURES, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, FEATURES)
-            )
+            layers = nn.Sequential(nn.Linear(FEATURES, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, FEATURES))
         self._dtype = context.dtype or torch.float32
         self._layers = layers.eval().to(context.device, self._dtype)
 

@@ -56,7 +56,7 @@ class Pending:
     deliver: Callable[[Outcome], None]
     key: BatchKey = PLAIN_KEY
     lengths: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    trace: Mapping[str, str] = field(default_factory=dict)
+    trace: Mapping[str, str] | None = None
     taken: int = 0
     """Rows that have left the queue in some batch."""
     finished: int = 0

@@ -73,6 +73,11 @@ def wire_shape(spec: InputSpec | OutputSpec, shape: Sequence[int]) -> list[int]:
     return sizes
 
 
+def wire_axis(spec: InputSpec | OutputSpec, axis: int) -> int:
+    """Return a canonical axis, not the batch dimension, as the wire counts it."""
+    return axis - 1 if axis <= spec.batch_dim else axis
+
+
 def to_canonical(spec: InputSpec | OutputSpec, array: Array) -> Array:
     """Return a view of a wire array with its batch dimension in front."""
     return np.moveaxis(array, spec.batch_dim, 0) if spec.batch_dim else array

@@ -79,7 +79,7 @@ def _parameters(batch: Batch, *, binary: bool) -> dict[str, Any]:
     if binary:
         parameters["binary_data_output"] = True
     if any(part.pending.trace for part in batch.slices):
-        requests = [{"rows": part.rows, **part.pending.trace} for part in batch.slices]
+        requests = [{"rows": part.rows, **(part.pending.trace or {})} for part in batch.slices]
         parameters["requests"] = orjson.dumps(requests).decode()
     return parameters
 

@@ -67,6 +67,7 @@ class ModelSignature:
     outputs: Mapping[str, OutputSpec]
     batches: bool = True
     max_batch_size: int | None = None
+    allowed_batch_sizes: tuple[int, ...] = ()
     pads: bool = False
     """Whether any input has a padding rule."""
     fixed: bool = False
@@ -93,6 +94,7 @@ def parse_metadata(metadata: Mapping[str, Any]) -> ModelSignature:
             outputs=output_specs,
             batches=batches,
             max_batch_size=_max_batch_size(_parameters(metadata).get("max_batch_size")),
+            allowed_batch_sizes=tuple(map(int, _words(_parameters(metadata).get("allowed_batch_sizes")))),
             pads=any(spec.pad_axis is not None for spec in input_specs.values()),
             fixed=batches and all(_is_fixed(spec) for spec in input_specs.values()),
         )
