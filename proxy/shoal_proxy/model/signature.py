@@ -169,6 +169,8 @@ def _canonical_axis(tensor: Mapping[str, Any], key: str, batches: bool, batch_di
 def _with_masks(specs: dict[str, InputSpec]) -> dict[str, InputSpec]:
     """A mask is padded with its inputs, by zeros, and may be left out, without having to say so itself."""
     for spec in list(specs.values()):
+        if spec.pad_axis is None and (spec.pad_mask or spec.pad_buckets):
+            raise ValueError(f"input {spec.name!r} has pad_mask or pad_buckets, which need pad_axis")
         mask = specs.get(spec.pad_mask or "")
         if spec.pad_mask and mask is None:
             raise ValueError(f"input {spec.name!r} names {spec.pad_mask!r} as its mask, which is no input")
