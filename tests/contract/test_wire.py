@@ -47,6 +47,10 @@ def pending(x: Array, outcomes: list[Outcome], **more: Any) -> Pending:
     return Pending({"x": x}, len(x), x.nbytes, 0.0, 1.0, outcomes.append, **more)
 
 
+def whole(one: Pending) -> Slice:
+    return Slice(one, 0, one.rows, one.inputs)
+
+
 @st.composite
 def callers(draw: st.DrawFn, datatype: str) -> list[Array]:
     def one(rows: int) -> Array:
@@ -68,7 +72,7 @@ def test_rows_go_there_and_back_bit_by_bit(datatype: str, batch_dim: int) -> Non
     @given(xs=callers(datatype))
     def check(xs: list[Array]) -> None:
         outcomes: list[list[Outcome]] = [[] for _ in xs]
-        slices = [Slice(pending(x, outcome), 0, len(x)) for x, outcome in zip(xs, outcomes, strict=True)]
+        slices = [whole(pending(x, outcome)) for x, outcome in zip(xs, outcomes, strict=True)]
         batch = make_batch(slices)
         header, tail = encode_batch(batch, merge(batch, ours).inputs, ours, binary=True)
         request = decode_request(memoryview(header + b"".join(map(bytes, tail))), len(header), theirs)
@@ -98,7 +102,7 @@ def test_failed_rows_are_absent_from_the_outputs_and_named_beside(failed: Sequen
     ours = proxy_signature(theirs)
     x = np.arange(12, dtype="<f4").reshape(4, 3)
     outcomes: list[list[Outcome]] = [[], []]
-    batch = make_batch([Slice(pending(x[:2], outcomes[0]), 0, 2), Slice(pending(x[2:], outcomes[1]), 0, 2)])
+    batch = make_batch([whole(pending(x[:2], outcomes[0])), whole(pending(x[2:], outcomes[1]))])
     header, tail = encode_batch(batch, {"x": x}, ours, binary=True)
     request = decode_request(memoryview(header + b"".join(map(bytes, tail))), len(header), theirs)
     good = [row for row in range(4) if row not in failed]
@@ -143,8 +147,8 @@ def test_the_callers_requests_reach_the_runtime_in_row_order() -> None:
     x = np.zeros((3, 3), "<f4")
     batch = make_batch(
         [
-            Slice(pending(x[:2], [], trace={"x-request-id": "a"}), 0, 2),
-            Slice(pending(x[2:], []), 0, 1),
+            whole(pending(x[:2], [], trace={"x-request-id": "a"})),
+            whole(pending(x[2:], [])),
         ]
     )
     header, tail = encode_batch(batch, {"x": x}, ours, binary=True)

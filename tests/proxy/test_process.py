@@ -47,7 +47,7 @@ def test_a_signal_ends_it_with_exit_status_0(tmp_path: Path, number: signal.Sign
 @pytest.mark.parametrize(
     ("variables", "words"),
     [
-        ({"SHOAL_BATCHING_MAX_BATCH_SIZE": "0"}, "SHOAL_BATCHING_MAX_BATCH_SIZE must be 1 to 65536, not 0"),
+        ({"SHOAL_BATCHING_MAX_BATCH_SIZE": "0"}, "SHOAL_BATCHING_MAX_BATCH_SIZE must be 1 to 65536, not '0'"),
         ({"SHOAL_PROXY_LISTEN": "nowhere"}, "SHOAL_PROXY_LISTEN must be HOST:PORT or unix:PATH, not 'nowhere'"),
         ({"SHOAL_QUEUE_MAX_ROWS": "5"}, "SHOAL_QUEUE_MAX_ROWS must be at least SHOAL_BATCHING_MAX_BATCH_SIZE (32)"),
     ],

@@ -1,11 +1,11 @@
-"""What the proxy learns of the runtime's time, and when the next batch should leave so that the device never waits for it.
+"""What the proxy learns of the runtime's time, and when the next batch should leave so that the device never waits.
 
     forward(rows) = alpha + beta * rows      fitted to the runtime's own ``forward_us``, recent batches counting most
     overhead      = round trip - forward     the host's work around an unqueued batch: encode, wire, preprocess, split
 
-A batch that leaves ``overhead / 2`` before the running one's forward ends arrives just as the device falls free. Earlier, it
-would miss rows that were still to come; later, the device would wait. A foreign runtime tells no ``forward_us``; then
-nothing is learned and nothing leaves ahead but full batches.
+A batch that leaves ``overhead / 2`` before the running one's forward ends arrives just as the device falls free.
+Earlier, it would miss rows that were still to come; later, the device would wait. A foreign runtime tells no
+``forward_us``; then nothing is learned and nothing leaves ahead but full batches.
 """
 
 from __future__ import annotations

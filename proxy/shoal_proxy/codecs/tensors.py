@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from shoal_proxy.codecs.base import shown
 from shoal_proxy.errors import InvalidRequest
 from shoal_proxy.model.datatypes import DTYPES, Array, bytes_array
 from shoal_proxy.model.signature import InputSpec, OutputSpec
@@ -29,22 +30,25 @@ _CODES = {
     "BOOL": "?", "INT8": "b", "UINT8": "B", "INT16": "h", "UINT16": "H", "INT32": "i", "UINT32": "I",
     "INT64": "q", "UINT64": "Q", "FP16": "e", "FP32": "f", "FP64": "d",
 }  # fmt: skip
+_MAX_DIMENSIONS = 32  # numpy 1.26's; JSON may nest a thousand deep
 _LENGTH = struct.Struct("<I")
 
 
-def check_wire_shape(spec: InputSpec, shape: Any) -> None:
-    """Refuse a wire ``shape`` that the model does not take.
+def wire_shape_of(spec: InputSpec, shape: Any) -> list[int]:
+    """Return what a caller says is the wire shape of ``spec``, checked.
 
     Raises:
         InvalidRequest: it is no list of sizes, has no rows, or differs from the signature.
     """
-    if shape == spec.one_row:
-        return
+    if spec.one_row is not None and shape == spec.one_row:
+        return spec.one_row  # not the caller's, which may be [True, 4.0] and equal all the same
     if type(shape) is not list or not all(type(size) is int and size >= 0 for size in shape):
-        raise InvalidRequest(f"input {spec.name!r}: shape must be a list of sizes, not {shape!r}")
-    if spec.batch_dim and len(shape) > spec.batch_dim:
-        shape = [shape[spec.batch_dim], *shape[: spec.batch_dim], *shape[spec.batch_dim + 1 :]]
-    check_shape(spec, tuple(shape))
+        raise InvalidRequest(f"input {spec.name!r}: shape must be a list of sizes, not {shown(shape)}")
+    sizes = list(shape)
+    if len(sizes) > spec.batch_dim:
+        sizes.insert(0, sizes.pop(spec.batch_dim))
+    check_shape(spec, tuple(sizes))
+    return shape
 
 
 def check_shape(spec: InputSpec, shape: tuple[int, ...]) -> None:
@@ -52,11 +56,13 @@ def check_shape(spec: InputSpec, shape: tuple[int, ...]) -> None:
     fits = len(shape) == len(spec.shape)
     if not fits or any(want not in (-1, size) for want, size in zip(spec.shape, shape, strict=True)):
         raise InvalidRequest(
-            f"input {spec.name!r} has shape {wire_shape(spec, shape)};"
+            f"input {spec.name!r} has shape {shown(wire_shape(spec, shape))};"
             f" the model takes {wire_shape(spec, spec.shape)} (-1: any size)"
         )
-    if shape and shape[0] == 0:
-        raise InvalidRequest(f"input {spec.name!r} has no rows")
+    if 0 in shape:
+        # Rows of nothing cost a caller no byte: [10**12, 0] would be a queue's worth of work for a hundred bytes.
+        what = "no rows" if shape[0] == 0 else "no elements"
+        raise InvalidRequest(f"input {spec.name!r} has {what}: its shape is {wire_shape(spec, shape)}")
 
 
 def wire_shape(spec: InputSpec | OutputSpec, shape: Sequence[int]) -> list[int]:
@@ -84,8 +90,8 @@ def to_wire(spec: InputSpec | OutputSpec, array: Array) -> Array:
     )
 
 
-def from_json(spec: InputSpec, data: Any) -> Array:
-    """Return JSON ``data`` (a scalar or nested lists) as an array of the input's datatype and its own shape.
+def from_json(spec: InputSpec | OutputSpec, data: Any) -> Array:
+    """Return JSON ``data`` (a scalar or nested lists) as an array of the tensor's datatype and its own shape.
 
     Raises:
         InvalidRequest: ragged rows, values of another type, or values the datatype cannot hold.
@@ -98,33 +104,37 @@ def from_json(spec: InputSpec, data: Any) -> Array:
         kinds = set(map(type, flat))
     allowed, words = _ALLOWED[spec.datatype]
     if not kinds <= allowed:
-        raise InvalidRequest(f"input {spec.name!r} is {spec.datatype} and takes {words} only")
+        raise InvalidRequest(f"{_called(spec)} is {spec.datatype} and takes {words} only")
     if spec.datatype == "BYTES":
         return bytes_array([text.encode() for text in flat], shape)
     return _pack(spec, flat).reshape(shape)
 
 
-def _pack(spec: InputSpec, flat: list[Any]) -> Array:
+def _pack(spec: InputSpec | OutputSpec, flat: list[Any]) -> Array:
     """``struct`` packs numbers quickly and, unlike numpy, refuses what does not fit."""
     code = _CODES.get(spec.datatype)
     if code is None:
-        raise InvalidRequest(f"input {spec.name!r} is BF16, which JSON cannot carry: send it as binary data")
+        raise InvalidRequest(f"{_called(spec)} is BF16, which JSON cannot carry: send it as binary data")
     try:
         return np.frombuffer(struct.pack(f"<{len(flat)}{code}", *flat), DTYPES[spec.datatype])
     except (struct.error, OverflowError):
-        raise InvalidRequest(f"input {spec.name!r} holds values outside the range of {spec.datatype}") from None
+        raise InvalidRequest(f"{_called(spec)} holds values outside the range of {spec.datatype}") from None
 
 
-def _flatten(spec: InputSpec, level: list[Any]) -> tuple[list[Any], tuple[int, ...]]:
+def _flatten(spec: InputSpec | OutputSpec, level: list[Any]) -> tuple[list[Any], tuple[int, ...]]:
     """Return nested lists as one, with their shape."""
     shape = [len(level)]
-    while level and type(level[0]) is list:
+    while level and type(level[0]) is list and len(shape) < _MAX_DIMENSIONS:
         width = len(level[0])
-        if any(type(row) is not list or len(row) != width for row in level):
-            raise InvalidRequest(f"input {spec.name!r} has ragged rows: lists at one level differ in length")
+        if set(map(type, level)) != {list} or set(map(len, level)) != {width}:
+            raise InvalidRequest(f"{_called(spec)} has ragged rows: lists at one level differ in length")
         level = list(chain.from_iterable(level))
         shape.append(width)
     return level, tuple(shape)
+
+
+def _called(spec: InputSpec | OutputSpec) -> str:
+    return f"{'input' if isinstance(spec, InputSpec) else 'output'} {spec.name!r}"
 
 
 def from_binary(spec: InputSpec | OutputSpec, data: memoryview, shape: Sequence[int]) -> Array:
