@@ -135,7 +135,9 @@ def _from_json(spec: OutputSpec, data: Any) -> Array:
 def _forward_s(parameters: Mapping[str, Any]) -> float | None:
     """Return how long forward took, where the runtime tells it in a way that makes sense."""
     forward_us = parameters.get("forward_us")
-    return forward_us / 1e6 if type(forward_us) in (int, float) and 0 <= forward_us < 1e12 else None
+    if not isinstance(forward_us, int | float) or not 0 <= forward_us < 1e12:
+        return None
+    return forward_us / 1e6
 
 
 def _row_errors(parameters: Mapping[str, Any]) -> list[RowError]:
