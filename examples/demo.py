@@ -7,6 +7,7 @@ what it started, also on Ctrl-C.
 import asyncio
 import signal
 import sys
+import threading
 import time
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from io import BytesIO
@@ -29,6 +30,8 @@ PICTURES = ("cat", "chelsea", "coffee", "camera", "rocket", "astronaut")
 CATS = {"tabby", "tiger cat", "Egyptian cat"}
 INTERRUPTED = 130
 
+_interrupted = threading.Event()
+
 
 class DemoError(Exception):
     """Something that should have worked did not."""
@@ -39,9 +42,10 @@ def main() -> int:
     # What `kill` sends ends like Ctrl-C: through the with blocks, which stop the server. Both are set here,
     # because a shell's background job inherits SIGINT ignored.
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.default_int_handler)
+        signal.signal(number, _interrupt)
     try:
         run()
+        _check_interrupted()
     except (ServerError, DemoError) as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1
@@ -51,6 +55,17 @@ def main() -> int:
     return 0
 
 
+def _interrupt(number: int, frame: object) -> None:  # noqa: ARG001
+    """Raise as Ctrl-C does, and remember it: an exception that lands in a destructor is swallowed."""
+    _interrupted.set()
+    raise KeyboardInterrupt
+
+
+def _check_interrupted() -> None:
+    if _interrupted.is_set():
+        raise KeyboardInterrupt
+
+
 def run() -> None:
     """Serve, ask, report."""
     print("Starting `shoal serve examples/cat` ...", flush=True)
@@ -58,6 +73,7 @@ def run() -> None:
     with serving(MODEL) as server:
         print(f"Ready after {time.monotonic() - started_s:.1f} s at {server.url}", flush=True)
         files = list(picture_files(REQUESTS))
+        _check_interrupted()
         started_s = time.monotonic()
         answers = asyncio.run(ask(server, files))
         elapsed_s = time.monotonic() - started_s

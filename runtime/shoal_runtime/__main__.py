@@ -1,4 +1,7 @@
-"""`python -m shoal_runtime`: serve one model; settings come from the environment."""
+"""`python -m shoal_runtime`: serve one model; settings come from the environment.
+
+`python -m shoal_runtime fetch` only brings the model into the cache, for an init container.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +11,21 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from shoal_runtime.errors import SettingsError
+from shoal_runtime.errors import LoadError, SettingsError
 from shoal_runtime.settings import Settings, help_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 EXIT_USAGE = 2
+EXIT_LOAD = 3
 SWITCH_INTERVAL_S = 0.0005
 
 
 def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     """Run the runtime and return its exit code."""
-    if arguments:
+    command = {(): serve, ("fetch",): fetch}.get(tuple(arguments))
+    if command is None:
         asked = arguments in (["--help"], ["-h"])
         (sys.stdout if asked else sys.stderr).write(help_text() + "\n")
         return 0 if asked else EXIT_USAGE
@@ -28,7 +33,7 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     # A preprocess busy in Python would keep the device's thread waiting for 5 ms, the default.
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
-        return serve(Settings.from_env(environ))
+        return command(Settings.from_env(environ))
     except SettingsError as error:
         logging.getLogger("shoal_runtime").error("%s", error)
         return EXIT_USAGE
@@ -51,6 +56,21 @@ def serve(settings: Settings) -> int:
         logging.shutdown()
         os._exit(code)
     return code
+
+
+def fetch(settings: Settings) -> int:
+    """Bring the model's files into the cache; return the exit code."""
+    from shoal_runtime.fetching import Fetcher  # noqa: PLC0415
+    from shoal_runtime.readiness import Readiness  # noqa: PLC0415
+
+    logger = logging.getLogger("shoal_runtime")
+    try:
+        files = Fetcher(settings.cache_dir, Readiness(), checksum=settings.model_checksum).fetch(settings.model_uri)
+    except LoadError as error:
+        logger.error("%s", error)
+        return EXIT_LOAD
+    logger.info("model is here directory=%s", files.directory)
+    return 0
 
 
 def configure_logging() -> None:

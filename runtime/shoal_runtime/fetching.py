@@ -22,11 +22,12 @@ from urllib.parse import unquote, urlsplit
 import httpx
 
 from shoal_runtime.errors import LoadError
+from shoal_runtime.origins import Origin, origin_of, recall, remember
 from shoal_runtime.progress import Progress
 from shoal_runtime.unpacking import archive_stem, unpack
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from shoal_runtime.readiness import Readiness
 
@@ -118,31 +119,45 @@ class Fetcher:
         if self._digest is not None and (kept := self._kept(self._digest, name)):
             logger.info("model is in the cache directory=%s", kept.directory)
             return kept
+        origin = recall(self._cache_dir, uri)
+        old = self._kept(origin.digest, name) if origin is not None and self._digest in (None, origin.digest) else None
+        conditions = origin.conditions() if origin is not None and old is not None else {}
         for attempt in range(ATTEMPTS):
             try:
-                return self._download(uri, name)
+                return self._download(uri, name, conditions) or _unchanged(old)
             except _Retry as reason:
-                if attempt + 1 == ATTEMPTS:
+                if attempt + 1 < ATTEMPTS:
+                    logger.warning("download failed, trying again reason=%s", reason)
+                    time.sleep(self._pause_s(attempt))
+                elif old is not None:
+                    logger.warning("download failed, using the last one directory=%s reason=%s", old.directory, reason)
+                    return old
+                else:
                     raise LoadError(f"{shown(uri)} cannot be downloaded: {reason}") from None
-                logger.warning("download failed, trying again reason=%s", reason)
-                time.sleep(self._pause_s(attempt))
         raise AssertionError
 
-    def _download(self, uri: str, name: str) -> ModelFiles:
+    def _download(self, uri: str, name: str, conditions: Mapping[str, str]) -> ModelFiles | None:
+        """Return the new files, or None when the server says that they have not changed."""
         with self._temporary() as folder:
             path = folder / "download"
-            digest = self._receive(uri, path)
-            self._check(digest, shown(uri))
-            return self._keep(path, digest, name)
+            origin = self._receive(uri, path, conditions)
+            if origin is None:
+                return None
+            self._check(origin.digest, shown(uri))
+            files = self._keep(path, origin.digest, name)
+            remember(self._cache_dir, uri, origin)
+            return files
 
-    def _receive(self, uri: str, path: Path) -> str:
+    def _receive(self, uri: str, path: Path, conditions: Mapping[str, str]) -> Origin | None:
         try:
             with (
                 httpx.Client(follow_redirects=True, timeout=TIMEOUT) as client,
-                client.stream("GET", uri) as response,
+                client.stream("GET", uri, headers=dict(conditions)) as response,
             ):
+                if conditions and response.status_code == 304:
+                    return None
                 _check_status(response, uri)
-                return self._write(response, path)
+                return origin_of(self._write(response, path), response.headers)
         except httpx.TransportError as error:
             raise _Retry(f"{type(error).__name__}: {error}") from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -231,6 +246,12 @@ def sweep(cache_dir: Path) -> None:
     for path in cache_dir.glob(f"{PARTIAL_PREFIX}*"):
         if now_s - path.stat().st_mtime > STALE_AFTER_S:
             shutil.rmtree(path, ignore_errors=True)
+
+
+def _unchanged(old: ModelFiles | None) -> ModelFiles:
+    assert old is not None, "a server that was asked no condition cannot have answered 304"
+    logger.info("model has not changed directory=%s", old.directory)
+    return old
 
 
 def _check_status(response: httpx.Response, uri: str) -> None:

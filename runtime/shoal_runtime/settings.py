@@ -310,7 +310,14 @@ def _checked(settings: Settings) -> Settings:
 
 def help_text() -> str:
     """Return what `--help` prints: every variable, its range, its default and what it is for."""
-    lines = ["usage: python -m shoal_runtime", "", "Settings come from the environment:", ""]
+    lines = [
+        "usage: python -m shoal_runtime [fetch]",
+        "",
+        "fetch: only bring the model into the cache",
+        "",
+        "Settings come from the environment:",
+        "",
+    ]
     for each in fields(Settings):
         meta = each.metadata
         lines.append(f"  {meta['variable']}")

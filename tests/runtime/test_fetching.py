@@ -27,13 +27,18 @@ class Site:
     def __init__(self) -> None:
         self.answers: list[tuple[int, bytes, int | None]] = []
         self.asked: list[str] = []
+        self.conditions: list[str | None] = []
+        self.etag: str | None = None
         site = self
 
         class Answer(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 site.asked.append(self.path)
+                site.conditions.append(self.headers.get("if-none-match"))
                 status, body, length = site.answers.pop(0) if site.answers else (404, b"", None)
                 self.send_response(status)
+                if site.etag is not None:
+                    self.send_header("etag", site.etag)
                 self.send_header("content-length", str(len(body) if length is None else length))
                 self.end_headers()
                 self.wfile.write(body)
@@ -230,3 +235,47 @@ def test_what_killed_processes_left_is_swept_after_a_day(tmp_path: Path) -> None
     sweep(tmp_path)
 
     assert left_behind(tmp_path) == [new]
+
+
+def test_a_download_is_asked_for_again_only_if_it_has_changed(tmp_path: Path, site: Site) -> None:
+    site.etag = '"one"'
+    site.answers = [(200, CONTENT, None), (304, b"", None)]
+    first = fetcher(tmp_path).fetch(f"{site.url}/model.pt2")
+    second = fetcher(tmp_path).fetch(f"{site.url}/model.pt2")
+    assert second == first
+    assert site.conditions == [None, '"one"']
+
+
+def test_a_changed_file_takes_the_place_of_the_old_one(tmp_path: Path, site: Site) -> None:
+    site.etag = '"one"'
+    site.answers = [(200, CONTENT, None), (200, b"new", None), (304, b"", None)]
+    fetcher(tmp_path).fetch(f"{site.url}/model.pt2")
+    second = fetcher(tmp_path).fetch(f"{site.url}/model.pt2")
+    third = fetcher(tmp_path).fetch(f"{site.url}/model.pt2")
+    assert (second.directory / "model.pt2").read_bytes() == b"new"
+    assert third == second
+
+
+def test_when_the_server_is_away_the_last_download_serves(tmp_path: Path, site: Site) -> None:
+    site.answers = [(200, CONTENT, None), (503, b"", None), (503, b"", None), (503, b"", None)]
+    first = fetcher(tmp_path).fetch(f"{site.url}/model.pt2")
+    assert fetcher(tmp_path).fetch(f"{site.url}/model.pt2") == first
+
+
+def test_a_cache_that_has_lost_the_file_asks_without_a_condition(tmp_path: Path, site: Site) -> None:
+    site.etag = '"one"'
+    site.answers = [(200, CONTENT, None), (200, CONTENT, None)]
+    first = fetcher(tmp_path).fetch(f"{site.url}/model.pt2")
+    (first.directory / "model.pt2").unlink()
+    first.directory.rmdir()
+    assert fetcher(tmp_path).fetch(f"{site.url}/model.pt2") == first
+    assert site.conditions == [None, None]
+
+
+def test_what_was_noted_badly_is_as_good_as_nothing(tmp_path: Path, site: Site) -> None:
+    site.answers = [(200, CONTENT, None), (200, CONTENT, None)]
+    fetcher(tmp_path).fetch(f"{site.url}/model.pt2")
+    for note in (tmp_path / "origins").iterdir():
+        note.write_bytes(b"[1, 2")
+    fetcher(tmp_path).fetch(f"{site.url}/model.pt2")
+    assert site.conditions == [None, None]
