@@ -55,7 +55,7 @@ def main() -> int:
     return 0
 
 
-def _interrupt(number: int, frame: object) -> None:  # noqa: ARG001
+def _interrupt(number: int, frame: object) -> None:
     """Raise as Ctrl-C does, and remember it: an exception that lands in a destructor is swallowed."""
     _interrupted.set()
     raise KeyboardInterrupt
