@@ -1,0 +1,100 @@
+"""The running operator: kopf's watches, the workers, the autoscaler and the Lease, wired."""
+
+import asyncio
+import datetime
+import time
+
+import kopf
+
+from shoal_operator.cluster import Cluster
+from shoal_operator.connection import connect
+from shoal_operator.handlers import Inbox, make_registry, make_settings
+from shoal_operator.leadership import Leadership
+from shoal_operator.load.fleet import Fleet
+from shoal_operator.planning.lease import Election
+from shoal_operator.planning.observation import Key
+from shoal_operator.planning.workqueue import Outcome, WorkQueue
+from shoal_operator.reconciler import Reconciler
+from shoal_operator.scaling import Autoscaler
+from shoal_operator.scraper import Scraper
+from shoal_operator.settings import Settings
+from shoal_operator.workers import Workers
+
+_SILENCE_S = 90.0
+"""The Lease changes every two seconds, so a watch that is silent for this long has stalled."""
+_STUCK_S = 180.0
+"""No look at a service takes this long: each of its requests ends within 20 seconds."""
+
+
+class Operation:
+    """One operator process."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._fleet = Fleet()
+        self._queue = WorkQueue(settings.resync_s)
+        election = Election(settings.identity)
+        self._leadership = Leadership(election, settings.namespace, time.monotonic, _utc_now)
+        self._cluster = Cluster(connect, self._leadership.may_write)
+        self._scraper = Scraper()
+        self._workers = Workers(self._queue, self._look, time.monotonic)
+        self._autoscaler = Autoscaler(self._fleet, self._scraper, self._workers.mark, time.monotonic)
+        self._reconciler = Reconciler(self._cluster, settings.defaults, self._autoscaler.state, _utc_now)
+        self._heard_lease_s: float | None = None
+
+    async def run(self) -> None:
+        """Run until a signal ends kopf, or a part fails."""
+        watches = asyncio.create_task(self._watch(), name="watches")
+        lead = asyncio.create_task(self._leadership.lead(self._cluster, self._start_work), name="leadership")
+        try:
+            done, _ = await asyncio.wait({watches, lead}, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            lead.cancel()
+            watches.cancel()
+            await asyncio.gather(lead, watches, return_exceptions=True)
+            await self._scraper.close()
+            await self._cluster.close()
+
+    def _start_work(self) -> asyncio.Task[None]:
+        return asyncio.create_task(self._work(), name="work")
+
+    async def _work(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._workers.run(self._settings.workers))
+            tasks.create_task(self._autoscaler.run(self._cluster, self._settings.scrape_interval_s))
+
+    async def _look(self, key: Key) -> Outcome:
+        return await self._reconciler.reconcile(key)
+
+    async def _watch(self) -> None:
+        namespaces = self._settings.watch_namespaces
+        inbox = Inbox(self._fleet, self._workers.mark, self._hear_lease)
+        listen = self._settings.health_listen
+        await kopf.operator(
+            registry=make_registry(inbox, connect, self._check_health),
+            settings=make_settings(namespaced=bool(namespaces)),
+            standalone=True,
+            clusterwide=not namespaces,
+            namespaces=namespaces,
+            liveness_endpoint=f"http://{listen}/healthz" if listen else None,
+        )
+
+    def _hear_lease(self) -> None:
+        self._heard_lease_s = time.monotonic()
+
+    def _check_health(self) -> str | None:
+        now_s = time.monotonic()
+        heard_s, began_s = self._heard_lease_s, self._queue.oldest_running_s()
+        # Without the right to write we may be cut off from the API server, which a restart of this
+        # process does not cure.
+        if heard_s is not None and now_s - heard_s > _SILENCE_S and self._leadership.may_write():
+            return f"no watch event for {now_s - heard_s:.0f} s though the Lease is renewed"
+        if began_s is not None and now_s - began_s > _STUCK_S:
+            return f"a look at a service has not ended for {now_s - began_s:.0f} s"
+        return None
+
+
+def _utc_now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
