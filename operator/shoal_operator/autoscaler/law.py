@@ -98,7 +98,7 @@ def decide(law: Law, load: Load | None, replicas: int, state: State, now_s: floa
     want = _want(law, load, replicas)
     wants = (*(item for item in wants if item[1] > want), (now_s, want))
     decided = law.within(max(count for _, count in wants))
-    blind_since_s = None if load else (state.blind_since_s or now_s)
+    blind_since_s = _blind_since_s(load, state, now_s)
     return Decision(decided, _why(blind_since_s, now_s)), State(decided, wants, blind_since_s)
 
 
@@ -107,6 +107,12 @@ def _want(law: Law, load: Load | None, replicas: int) -> int:
         return law.within(replicas)
     want = law.within(-(-load.rows // law.target_rows))
     return want if load.complete else max(want, law.within(replicas))
+
+
+def _blind_since_s(load: Load | None, state: State, now_s: float) -> float | None:
+    if load is not None:
+        return None
+    return now_s if state.blind_since_s is None else state.blind_since_s
 
 
 def _why(blind_since_s: float | None, now_s: float) -> Why:

@@ -1,5 +1,6 @@
 """A proxy's ``/metrics`` -> the rows it holds."""
 
+import math
 from collections.abc import Iterable
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -17,7 +18,7 @@ def rows_held(text: str) -> int | None:
         values = dict(_samples(lines))
     except ValueError:
         return None
-    if set(values) != set(_ROWS):
+    if set(values) != set(_ROWS) or not all(math.isfinite(value) for value in values.values()):
         return None
     return round(sum(values.values()))
 

@@ -34,8 +34,8 @@ def make_proxy(target: Target) -> Json:
         "name": PROXY,
         "image": proxy.image or target.defaults.proxy_image,
         "ports": [
-            {"name": "http", "containerPort": HTTP_PORT},
-            {"name": "admin", "containerPort": ADMIN_PORT},
+            {"name": "http", "containerPort": HTTP_PORT, "protocol": "TCP"},
+            {"name": "admin", "containerPort": ADMIN_PORT, "protocol": "TCP"},
         ],
         "env": [*_proxy_fixed(target), *spec_variables(target.spec, PROXY)],
         "resources": proxy.resources or _PROXY_REQUESTS,

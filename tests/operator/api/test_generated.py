@@ -1,0 +1,36 @@
+"""What is generated from the model is what lies in the repository, and what the contracts say."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal_operator.api.fields import fields_of
+from shoal_operator.api.model import InferenceServiceSpec
+from shoal_operator.generate import generated_files
+
+ROOT = Path(__file__).parents[3]
+ROW = re.compile(r"^\| `(SHOAL_\w+)` \|.*\| `([\w.]+)` \|$", re.MULTILINE)
+
+
+@pytest.mark.parametrize("path", sorted(generated_files()))
+def test_the_stored_file_is_the_generated_one(path: str) -> None:
+    assert (ROOT / path).read_text() == generated_files()[path], "run `make crds`"
+
+
+def test_variables_and_fields_are_the_table_of_the_contracts() -> None:
+    table = dict(ROW.findall((ROOT / "docs/contracts.md").read_text()))
+    assert table.pop("SHOAL_MODEL_NAME") == "metadata.name"
+
+    ours = dict(_variables(InferenceServiceSpec, ""))
+
+    assert {name: ours.get(name) for name in table} == table
+
+
+def _variables(cls: Any, path: str) -> Any:
+    for view in fields_of(cls):
+        if view.schema.env:
+            yield view.schema.env, f"{path}{view.name}"
+        elif hasattr(view.type, "__dataclass_fields__"):
+            yield from _variables(view.type, f"{path}{view.name}.")
