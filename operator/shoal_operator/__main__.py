@@ -23,8 +23,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         level=logging.DEBUG if options.verbose else logging.INFO,
         format="%(asctime)s %(levelname)s %(name)s %(message)s",
     )
-    # kopf tells of each of our own handlers; what matters is said by the reconciler.
-    logging.getLogger("kopf.objects").setLevel(logging.WARNING)
+    # kopf tells of each handler and each probe; what matters is said by the reconciler.
+    for name in ("kopf.objects", "kopf.activities", "aiohttp.access"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     try:
         asyncio.run(_run(_with_identity(Settings.from_env(os.environ))))
     except OperatorError as error:

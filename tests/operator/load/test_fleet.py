@@ -1,5 +1,7 @@
 """The fleet: who scales, which pods are ready, and what an old event may not undo."""
 
+from typing import Any
+
 from shoal_operator.api.fields import Json
 from shoal_operator.autoscaler.law import Law
 from shoal_operator.load.fleet import Fleet, scaled_from
@@ -34,7 +36,8 @@ def test_the_target_is_two_full_batches_unless_it_is_given() -> None:
 
 
 def test_a_service_without_scaling_or_with_a_broken_one_does_not_scale() -> None:
-    for scaling in (None, {}, {"maxReplicas": "8"}, {"minReplicas": 3, "maxReplicas": 2}, []):
+    broken: list[Any] = [None, {}, {"maxReplicas": "8"}, {"minReplicas": 3, "maxReplicas": 2}, []]
+    for scaling in broken:
         assert scaled_from(service(with_fields(MINIMAL, scaling=scaling))) is None
 
 

@@ -35,7 +35,7 @@ def stored(spec: Json) -> dict[Kind, Json]:
 def test_an_empty_cluster_gets_every_object_and_then_nothing(spec: Json) -> None:
     plan = make_plan(target(spec), {})
 
-    assert [action.kind for action in plan.actions] == [k for k in desired_objects(target(spec))]
+    assert [action.kind for action in plan.actions] == list(desired_objects(target(spec)))
     assert all(isinstance(action, Apply) and action.uid is None for action in plan.actions)
     assert make_plan(target(spec), stored(spec)).actions == ()
 
