@@ -19,10 +19,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     if options.kubeconfig:
         os.environ["KUBECONFIG"] = options.kubeconfig
-    logging.basicConfig(
-        level=logging.DEBUG if options.verbose else logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s %(message)s",
-    )
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    if options.verbose:
+        logging.getLogger("shoal_operator").setLevel(logging.DEBUG)
     # kopf tells of each handler and each probe; what matters is said by the reconciler.
     for name in ("kopf.objects", "kopf.activities", "aiohttp.access"):
         logging.getLogger(name).setLevel(logging.WARNING)
@@ -56,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
         " variables, SHOAL_OPERATOR_*; see docs/operations.md.",
     )
     parser.add_argument("--kubeconfig", metavar="FILE", help="run outside a cluster")
-    parser.add_argument("--verbose", action="store_true", help="log requests and events")
+    parser.add_argument("--verbose", action="store_true", help="log every write")
     return parser
 
 

@@ -6,6 +6,7 @@ client's import alone would take a third of the memory that the operator may use
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -19,6 +20,8 @@ from shoal_operator.errors import ApiError, NotLeadingError
 from shoal_operator.manifests.desired import CHILD_KINDS, Kind
 from shoal_operator.manifests.labels import selector_text
 from shoal_operator.planning.observation import Key, Observation
+
+logger = logging.getLogger(__name__)
 
 FIELD_MANAGER = "shoal-operator"
 _APPLY = "application/apply-patch+yaml"
