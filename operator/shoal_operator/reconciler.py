@@ -84,7 +84,9 @@ class Reconciler:
         observation = await self._cluster.observe(key, resource)
         evidence = await self._act(key, observation)
         await self._report(key, evidence)
-        return Outcome.FAILED if evidence.failures or evidence.conflicts else Outcome.DONE
+        outcome = Outcome.FAILED if evidence.failures or evidence.conflicts else Outcome.DONE
+        logger.debug("service=%s look=%s", key, outcome)
+        return outcome
 
     async def _act(self, key: Key, observation: Observation) -> Evidence:
         scaling = self._scaling_state(key)
