@@ -29,6 +29,11 @@ class ApiError(OperatorError):
         self.status = status
         self.message = message
 
+    @property
+    def passing(self) -> bool:
+        """Whether the same request may succeed later: a race, an overload, an outage."""
+        return self.status in (0, 409, 429) or self.status >= 500
+
 
 class NotLeadingError(OperatorError):
     """This operator does not hold the Lease."""

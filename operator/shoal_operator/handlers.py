@@ -5,7 +5,8 @@ decide anything: what an event says is forgotten at once, but for the few number
 keeps.
 """
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,14 @@ from shoal_operator.planning.observation import Key
 _SETTLE_S = 0.05
 _SERVER_TIMEOUT_S = 300
 _MARGIN_S = 15
+
+
+class Patience(Iterable[float]):
+    """How long kopf waits between tries of a request: an outage of any length is sat out."""
+
+    def __iter__(self) -> Iterator[float]:
+        """Yield 1, 2, 4 and 8 seconds, and 10 for ever."""
+        return itertools.chain((1.0, 2.0, 4.0, 8.0), itertools.repeat(10.0))
 
 
 @dataclass(slots=True)
@@ -103,6 +112,7 @@ def make_settings(*, namespaced: bool) -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False  # a reconcile posts its own Events, on transitions only
     settings.scanning.disabled = namespaced
+    settings.networking.error_backoffs = Patience()
     settings.process.ultimate_exiting_timeout = 20
     settings.watching.server_timeout = _SERVER_TIMEOUT_S
     settings.watching.client_timeout = _SERVER_TIMEOUT_S + _MARGIN_S

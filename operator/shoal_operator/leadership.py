@@ -53,6 +53,11 @@ class Leadership:
         self._key = Key(namespace, LEASE_NAME)
         self._clock = clock
         self._utc_now = utc_now
+        self._heard_s = float("-inf")
+
+    def in_touch(self) -> bool:
+        """Whether the API server has answered lately."""
+        return self._clock() - self._heard_s < LEASE_DURATION_S
 
     def may_write(self) -> bool:
         """Whether this operator holds the Lease beyond doubt."""
@@ -89,6 +94,7 @@ class Leadership:
         try:
             async with asyncio.timeout(RENEW_DEADLINE_S / 2):
                 stored = await cluster.read_lease(self._key)
+                self._heard_s = self._clock()
                 self._election.observe(_record(stored), asked_s)
                 record = self._election.next_record(self._clock(), _micro_time(self._utc_now()))
                 if record is not None:

@@ -11,6 +11,7 @@ from shoal_operator.connection import connect
 from shoal_operator.handlers import Inbox, make_registry, make_settings
 from shoal_operator.leadership import Leadership
 from shoal_operator.load.fleet import Fleet
+from shoal_operator.planning.health import diagnose
 from shoal_operator.planning.lease import Election
 from shoal_operator.planning.observation import Key
 from shoal_operator.planning.workqueue import Outcome, WorkQueue
@@ -19,11 +20,6 @@ from shoal_operator.scaling import Autoscaler
 from shoal_operator.scraper import Scraper
 from shoal_operator.settings import Settings
 from shoal_operator.workers import Workers
-
-_SILENCE_S = 90.0
-"""The Lease changes every two seconds, so a watch that is silent for this long has stalled."""
-_STUCK_S = 180.0
-"""No look at a service takes this long: each of its requests ends within 20 seconds."""
 
 
 class Operation:
@@ -85,15 +81,12 @@ class Operation:
         self._heard_lease_s = time.monotonic()
 
     def _check_health(self) -> str | None:
-        now_s = time.monotonic()
-        heard_s, began_s = self._heard_lease_s, self._queue.oldest_running_s()
-        # Without the right to write we may be cut off from the API server, which a restart of this
-        # process does not cure.
-        if heard_s is not None and now_s - heard_s > _SILENCE_S and self._leadership.may_write():
-            return f"no watch event for {now_s - heard_s:.0f} s though the Lease is renewed"
-        if began_s is not None and now_s - began_s > _STUCK_S:
-            return f"a look at a service has not ended for {now_s - began_s:.0f} s"
-        return None
+        return diagnose(
+            time.monotonic(),
+            heard_s=self._heard_lease_s,
+            in_touch=self._leadership.in_touch(),
+            began_s=self._queue.oldest_running_s(),
+        )
 
 
 def _utc_now() -> datetime.datetime:

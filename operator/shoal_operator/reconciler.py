@@ -76,7 +76,7 @@ class Reconciler:
         """Look at a service once.
 
         Raises:
-            ApiError: the cluster could not be read, or the status not be written.
+            ApiError: the cluster could not be read or written now, or the status not be written.
         """
         resource = await self._cluster.read_service(key)
         if resource is None or dig(resource, "metadata", "deletionTimestamp"):
@@ -114,13 +114,19 @@ class Reconciler:
         )
 
     async def _execute(self, key: Key, plan: Plan, observation: Observation) -> tuple[Observation, list[Failure]]:
-        """Do what is planned; a refused write stops none of the others."""
+        """Do what is planned; a refused write stops none of the others.
+
+        Raises:
+            ApiError: the API server cannot answer now, or another was faster: look again later.
+        """
         children = dict(observation.children)
         failures = []
         for action in plan.actions:
             try:
                 await self._perform(key, action, children)
             except ApiError as error:
+                if error.passing:
+                    raise
                 logger.warning("service=%s kind=%s error=%s", key, action.kind.kind, error)
                 failures.append(Failure(action.kind, error.status, error.message))
         return replace(observation, children=children), failures

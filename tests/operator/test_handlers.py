@@ -1,6 +1,7 @@
 """Events: each only marks its service, and tells the fleet its few numbers."""
 
 import asyncio
+import itertools
 
 import kopf
 import pytest
@@ -81,6 +82,14 @@ def test_children_and_pods_are_filtered_by_the_server() -> None:
 
     assert len(settings.watching.label_selectors) == 1 + len(CHILD_KINDS)
     assert settings.posting.enabled is False
+
+
+def test_an_outage_of_any_length_is_sat_out() -> None:
+    settings = make_settings(namespaced=False)
+    waits = list(itertools.islice(settings.networking.error_backoffs, 1000))  # type: ignore[arg-type]
+
+    assert waits[:5] == [1, 2, 4, 8, 10]
+    assert waits[-1] == 10
 
 
 @pytest.mark.parametrize("namespaced", [True, False])

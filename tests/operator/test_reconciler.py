@@ -121,6 +121,15 @@ def test_a_refused_write_stops_none_of_the_others_and_is_tried_again() -> None:
     assert (ready(cluster)["reason"], ready(cluster)["message"]) == ("ApplyFailed", "Service: no quota")
 
 
+@pytest.mark.parametrize("status", [0, 409, 429, 500, 503])
+def test_an_outage_or_a_race_is_no_condition_but_a_reason_to_look_again(status: int) -> None:
+    cluster = cluster_with(MINIMAL, refuse=lambda verb, what: ApiError(status, "later") if what == "Service" else None)
+
+    with pytest.raises(ApiError, match="later"):
+        look(cluster)
+    assert "status" not in cluster.services[CAT]
+
+
 def test_an_event_that_cannot_be_posted_is_no_failure() -> None:
     cluster = cluster_with(
         MINIMAL, refuse=lambda verb, _: ApiError(403, "events are forbidden") if verb == "event" else None
