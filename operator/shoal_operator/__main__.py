@@ -52,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="shoal-operator",
         description="Turn InferenceServices into served models. Settings are environment"
-        " variables, SHOAL_OPERATOR_*; see docs/operations.md.",
+        " variables, SHOAL_OPERATOR_*; see operator/README.md.",
     )
     parser.add_argument("--kubeconfig", metavar="FILE", help="run outside a cluster")
     parser.add_argument("--verbose", action="store_true", help="log every write")

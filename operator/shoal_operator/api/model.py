@@ -203,7 +203,7 @@ class RuntimeSpec:
     )
 
     image: str | None = spec_field(
-        "Image of the runtime; default: the operator's `--runtime-image`.",
+        "Image of the runtime; default: the operator's `SHOAL_OPERATOR_RUNTIME_IMAGE`.",
         default=None,
         max_length=1024,
     )
@@ -294,7 +294,7 @@ class ProxySpec:
     """The container that queues and batches."""
 
     image: str | None = spec_field(
-        "Image of the proxy; default: the operator's `--proxy-image`.",
+        "Image of the proxy; default: the operator's `SHOAL_OPERATOR_PROXY_IMAGE`.",
         default=None,
         max_length=1024,
     )
