@@ -19,7 +19,7 @@ from shoal_operator.api.fields import Json
 from shoal_operator.errors import ApiError, NotLeadingError
 from shoal_operator.manifests.desired import CHILD_KINDS, Kind
 from shoal_operator.manifests.labels import selector_text
-from shoal_operator.planning.observation import Key, Observation
+from shoal_operator.planning.observation import Key, Observation, dig
 
 logger = logging.getLogger(__name__)
 
@@ -38,11 +38,15 @@ class Cluster:
     Args:
         connect: returns the address and the credentials; called again when they expire.
         may_write: asked before every write except the Lease's; False refuses it.
+        wrote: called with each object as it was stored.
     """
 
-    def __init__(self, connect: Connect, may_write: Callable[[], bool]) -> None:
+    def __init__(
+        self, connect: Connect, may_write: Callable[[], bool], wrote: Callable[[Json], None] = lambda _: None
+    ) -> None:
         self._connect = connect
         self._may_write = may_write
+        self._wrote = wrote
         self._session: aiohttp.ClientSession | None = None
         self._server = ""
 
@@ -81,7 +85,9 @@ class Cluster:
         key = Key(metadata["namespace"], metadata["name"])
         query = {"force": "true" if uid else "false", "fieldValidation": "Strict"}
         body = {**body, "metadata": metadata}
-        return await self._write("PATCH", child_path(kind, key), body, query=query, kind=_APPLY)
+        stored = await self._write("PATCH", child_path(kind, key), body, query=query, kind=_APPLY)
+        self._wrote(stored)
+        return stored
 
     async def delete(self, kind: Kind, key: Key, uid: str) -> None:
         """Delete an object, if it is still this one."""
@@ -107,7 +113,10 @@ class Cluster:
             "status": status,
         }
         path = object_path(API_VERSION, PLURAL, metadata["namespace"], metadata["name"], "status")
-        await self._write("PATCH", path, body, query={"force": "true"}, kind=_APPLY)
+        stored = await self._write("PATCH", path, body, query={"force": "true"}, kind=_APPLY)
+        # A spec that was changed meanwhile is news, though our status came after it.
+        if dig(stored, "metadata", "generation") == metadata.get("generation"):
+            self._wrote(stored)
 
     async def scale(self, key: Key, replicas: int) -> None:
         """Write a service's ``spec.replicas`` through its scale subresource."""

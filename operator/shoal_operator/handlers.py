@@ -7,7 +7,7 @@ keeps.
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import kopf
@@ -17,6 +17,7 @@ from shoal_operator.leadership import LEASE_NAME
 from shoal_operator.load.fleet import Fleet
 from shoal_operator.manifests.desired import CHILD_KINDS
 from shoal_operator.manifests.labels import SERVICE_LABEL, WATCH_SELECTOR
+from shoal_operator.planning.echo import Echoes
 from shoal_operator.planning.observation import Key
 
 # Events of one rollout come in bursts; one look a moment later sees them all.
@@ -39,12 +40,14 @@ class Inbox:
 
     Args:
         mark: makes a service due after a delay (s).
+        echoes: tells our own writes from news.
         heard_lease: called at each event of the Lease, which is renewed every two seconds.
     """
 
     fleet: Fleet
     mark: Callable[[Key, float], None]
     heard_lease: Callable[[], None]
+    echoes: Echoes = field(default_factory=Echoes)
 
     async def see_service(self, event: Any, **_: Any) -> None:
         """Take an event of an ``InferenceService``."""
@@ -54,12 +57,12 @@ class Inbox:
             self.fleet.drop_service(key)
         else:
             self.fleet.see_service(key, resource)
-        self.mark(key, 0.0)
+        self._mark(key, event, 0.0)
 
     async def see_child(self, event: Any, **_: Any) -> None:
         """Take an event of a child."""
         if key := _owner_key(event["object"]):
-            self.mark(key, _SETTLE_S)
+            self._mark(key, event, _SETTLE_S)
 
     async def see_pod(self, event: Any, **_: Any) -> None:
         """Take an event of a pod."""
@@ -69,11 +72,18 @@ class Inbox:
                 self.fleet.drop_pod(key, pod["metadata"]["name"])
             else:
                 self.fleet.see_pod(key, pod)
-            self.mark(key, _SETTLE_S)
+            self._mark(key, event, _SETTLE_S)
 
     async def see_lease(self, **_: Any) -> None:
         """Take a sign of life of the watches."""
         self.heard_lease()
+
+    def _mark(self, key: Key, event: Any, delay_s: float) -> None:
+        if event["type"] == "DELETED":
+            self.echoes.forget(event["object"])
+        elif event["type"] is not None and self.echoes.is_echo(event["object"]):
+            return
+        self.mark(key, delay_s)
 
 
 def make_registry(

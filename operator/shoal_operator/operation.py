@@ -11,6 +11,7 @@ from shoal_operator.connection import connect
 from shoal_operator.handlers import Inbox, make_registry, make_settings
 from shoal_operator.leadership import Leadership
 from shoal_operator.load.fleet import Fleet
+from shoal_operator.planning.echo import Echoes
 from shoal_operator.planning.health import diagnose
 from shoal_operator.planning.lease import Election
 from shoal_operator.planning.observation import Key
@@ -31,7 +32,8 @@ class Operation:
         self._queue = WorkQueue(settings.resync_s)
         election = Election(settings.identity)
         self._leadership = Leadership(election, settings.namespace, time.monotonic, _utc_now)
-        self._cluster = Cluster(connect, self._leadership.may_write)
+        self._echoes = Echoes()
+        self._cluster = Cluster(connect, self._leadership.may_write, self._echoes.expect)
         self._scraper = Scraper()
         self._workers = Workers(self._queue, self._look, time.monotonic)
         self._autoscaler = Autoscaler(self._fleet, self._scraper, self._workers.mark, time.monotonic)
@@ -66,7 +68,7 @@ class Operation:
 
     async def _watch(self) -> None:
         namespaces = self._settings.watch_namespaces
-        inbox = Inbox(self._fleet, self._workers.mark, self._hear_lease)
+        inbox = Inbox(self._fleet, self._workers.mark, self._hear_lease, self._echoes)
         listen = self._settings.health_listen
         await kopf.operator(
             registry=make_registry(inbox, connect, self._check_health),

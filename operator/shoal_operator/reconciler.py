@@ -16,15 +16,10 @@ from shoal_operator.api.parsing import SpecError, parse_spec
 from shoal_operator.errors import ApiError
 from shoal_operator.manifests.desired import Kind
 from shoal_operator.manifests.target import Defaults, Target
+from shoal_operator.planning.evidence import Evidence, ScalingState
 from shoal_operator.planning.observation import Failure, Key, Observation, dig
 from shoal_operator.planning.plan import Apply, Delete, Plan, make_plan
-from shoal_operator.planning.status import (
-    Announcement,
-    Evidence,
-    ScalingState,
-    make_status,
-    transitions,
-)
+from shoal_operator.planning.status import Announcement, make_status, transitions
 from shoal_operator.planning.workqueue import Outcome
 
 logger = logging.getLogger(__name__)

@@ -8,8 +8,8 @@ from typing import Protocol
 from shoal_operator.autoscaler.law import Decision, Load, State, Why, decide
 from shoal_operator.errors import ApiError, NotLeadingError
 from shoal_operator.load.fleet import Fleet, Scaled
+from shoal_operator.planning.evidence import ScalingState
 from shoal_operator.planning.observation import Key
-from shoal_operator.planning.status import ScalingState
 
 logger = logging.getLogger(__name__)
 

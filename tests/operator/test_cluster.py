@@ -89,6 +89,23 @@ def test_the_status_is_applied_to_its_subresource_for_this_very_service() -> Non
     assert "spec" not in asked.body
 
 
+@pytest.mark.parametrize(("generation", "echoes"), [(1, 1), (2, 0)])
+def test_a_spec_that_changed_while_the_status_was_written_is_news(generation: int, echoes: int) -> None:
+    written: list[Json] = []
+
+    async def main() -> None:
+        stored = service(generation=generation)
+        async with serving(lambda _: (200, stored)) as (port, _):
+            info = kopf.ConnectionInfo(server=f"http://127.0.0.1:{port}")
+            cluster = Cluster(lambda: info, lambda: True, written.append)
+            await cluster.apply_status(service(generation=1), {})
+            await cluster.close()
+
+    asyncio.run(main())
+
+    assert len(written) == echoes
+
+
 def test_the_scale_is_a_merge_patch_of_the_replicas() -> None:
     _, (asked,) = calls(lambda cluster: cluster.scale(CAT, 3), ok)
 

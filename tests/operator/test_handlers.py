@@ -49,6 +49,19 @@ def test_a_child_marks_the_service_of_its_label() -> None:
     assert listener.marks == [CAT]
 
 
+def test_the_echo_of_our_own_write_is_no_news_and_a_list_always_is() -> None:
+    listener = Listener()
+    child = desired_objects(target())[SERVICE]
+    child["metadata"] |= {"uid": "u", "resourceVersion": "5"}
+    listener.inbox.echoes.expect(child)
+    asyncio.run(listener.inbox.see_child(event(child)))
+    assert listener.marks == []
+    asyncio.run(listener.inbox.see_child(event(child, None)))
+    asyncio.run(listener.inbox.see_child(event(child, "DELETED")))
+
+    assert listener.marks == [CAT, CAT]
+
+
 def test_pods_come_and_go() -> None:
     listener = Listener()
     ready = pod()

@@ -5,8 +5,8 @@ import asyncio
 from shoal_operator.api.fields import Json
 from shoal_operator.errors import ApiError
 from shoal_operator.load.fleet import Fleet
+from shoal_operator.planning.evidence import ScalingState
 from shoal_operator.planning.observation import Key
-from shoal_operator.planning.status import ScalingState
 from shoal_operator.scaling import Autoscaler
 from tests.operator.fakes import FakeCluster, FakeLoad, clock, run
 from tests.operator.samples import MINIMAL, service, with_fields

@@ -5,8 +5,8 @@ from typing import Any
 
 from shoal_operator.api.fields import Json
 from shoal_operator.manifests.desired import DEPLOYMENT, Kind, desired_objects
+from shoal_operator.planning.evidence import Evidence
 from shoal_operator.planning.observation import Observation
-from shoal_operator.planning.status import Evidence
 from tests.operator.samples import UID, service, target
 
 

@@ -3,7 +3,7 @@
 import dataclasses
 
 from shoal_operator.api.fields import Json, fields_of
-from shoal_operator.api.model import ModelVolume
+from shoal_operator.api.model_spec import ModelVolume
 from shoal_operator.manifests.containers import make_model, make_proxy, make_runtime, stop_time_s
 from shoal_operator.manifests.labels import (
     TEMPLATE_HASH_ANNOTATION,

@@ -1,7 +1,7 @@
 """The routes from outside the cluster, and the URL that callers use."""
 
 from shoal_operator.api.fields import Json, fields_of
-from shoal_operator.api.model import HttpRouteSpec, IngressSpec, ParentRef
+from shoal_operator.api.route_spec import HttpRouteSpec, IngressSpec, ParentRef
 from shoal_operator.manifests.labels import make_object
 from shoal_operator.manifests.service import SERVICE_PORT
 from shoal_operator.manifests.target import Target

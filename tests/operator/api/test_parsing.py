@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal_operator.api.fields import Json
-from shoal_operator.api.model import Device, ModelFormat
+from shoal_operator.api.model_spec import ModelFormat
 from shoal_operator.api.parsing import SpecError, parse_spec
+from shoal_operator.api.runtime_spec import Device
 from tests.operator.samples import EVERYTHING, MINIMAL, service, with_fields
 
 
