@@ -70,7 +70,7 @@ def _default(view: FieldView) -> str:
     if view.required:
         return "required"
     value = plain(view.default)
-    if value is None or value == {}:
+    if value is None or isinstance(value, dict):
         return ""
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 

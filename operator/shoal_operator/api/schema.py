@@ -33,9 +33,14 @@ def field_schema(view: FieldView) -> Json:
 
 
 def plain(value: Any) -> Any:
-    """Return a default as JSON; a nested spec is ``{}``, since its own defaults follow."""
+    """Return a default as JSON, or None when there is none.
+
+    A nested spec is written out whole: an API server checks a default against the CEL rules as it
+    stands, before it fills in the defaults inside it.
+    """
     if dataclasses.is_dataclass(value):
-        return {}
+        pairs = ((view.name, plain(view.default)) for view in fields_of(type(value)))
+        return {name: inner for name, inner in pairs if inner is not None}
     if value == () or value is dataclasses.MISSING:
         return None
     return str(value) if isinstance(value, StrEnum) else value

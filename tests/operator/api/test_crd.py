@@ -137,6 +137,17 @@ def test_defaults_of_the_schema_are_those_of_the_model() -> None:
     assert parse_spec(service(filled)) == parse_spec(service(MINIMAL))
 
 
+def test_every_default_satisfies_the_rules_as_it_stands() -> None:
+    def walk(schema: Json) -> int:
+        count = 0
+        if "default" in schema:
+            assert broken_rules(schema, schema["default"]) == []
+            count += 1
+        return count + sum(walk(part) for part in schema.get("properties", {}).values())
+
+    assert walk(root_schema()) > 20
+
+
 def test_the_schema_holds_no_floats_and_bounds_every_list() -> None:
     def walk(schema: Any) -> None:
         if isinstance(schema, list):
