@@ -84,7 +84,7 @@ async def measured(cluster: Cluster, options: argparse.Namespace, folder: str) -
     watched = Watched()
     watch = asyncio.create_task(watch_deployments(watched))
     command = (sys.executable, "-c", OPERATOR)
-    async with process(*command, log=f"{folder}/first.log") as first:
+    async with process(*command, "--verbose", log=f"{folder}/first.log") as first:
         started_s = time.monotonic()
         await create(cluster, 0, options.services)
         await converged(watched, options.services)
@@ -97,6 +97,7 @@ async def measured(cluster: Cluster, options: argparse.Namespace, folder: str) -
     async with process(*command, "--verbose", log=f"{folder}/second.log"):
         await asyncio.sleep(options.second_pass_s)
     watch.cancel()
+    figures["writes of the first operator"] = count_lines(f"{folder}/first.log", " write=")
     figures["looks of a second pass"] = count_lines(f"{folder}/second.log", " look=done")
     figures["writes of a second pass"] = count_lines(f"{folder}/second.log", " write=")
     return figures
