@@ -1,8 +1,11 @@
 """The running operator: kopf's watches, the workers, the autoscaler and the Lease, wired."""
 
 import asyncio
+import contextlib
 import datetime
+import signal
 import time
+from collections.abc import Callable
 
 import kopf
 
@@ -38,22 +41,32 @@ class Operation:
         self._workers = Workers(self._queue, self._look, time.monotonic)
         self._autoscaler = Autoscaler(self._fleet, self._scraper, self._workers.mark, time.monotonic)
         self._reconciler = Reconciler(self._cluster, settings.defaults, self._autoscaler.state, _utc_now)
+        self._watching = asyncio.Event()
         self._heard_lease_s: float | None = None
 
     async def run(self) -> None:
         """Run until a signal ends kopf, or a part fails."""
         watches = asyncio.create_task(self._watch(), name="watches")
         lead = asyncio.create_task(self._leadership.lead(self._cluster, self._start_work), name="leadership")
+        signals = asyncio.create_task(self._take_signals(lead.cancel), name="signals")
         try:
             done, _ = await asyncio.wait({watches, lead}, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
-                task.result()
+                with contextlib.suppress(asyncio.CancelledError):
+                    task.result()
         finally:
+            signals.cancel()
             lead.cancel()
             watches.cancel()
             await asyncio.gather(lead, watches, return_exceptions=True)
             await self._scraper.close()
             await self._cluster.close()
+
+    async def _take_signals(self, stop: Callable[[], object]) -> None:
+        """Stop at the first signal: writing first, and the watches, which take seconds, last."""
+        await self._watching.wait()  # kopf has set its own handlers by then
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop)
 
     def _start_work(self) -> asyncio.Task[None]:
         return asyncio.create_task(self._work(), name="work")
@@ -73,6 +86,7 @@ class Operation:
         await kopf.operator(
             registry=make_registry(inbox, connect, self._check_health),
             settings=make_settings(namespaced=bool(namespaces)),
+            ready_flag=self._watching,
             standalone=True,
             clusterwide=not namespaces,
             namespaces=namespaces,
