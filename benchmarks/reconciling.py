@@ -27,6 +27,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import aiohttp
+
 from shoal_operator.api import API_VERSION, KIND, PLURAL
 from shoal_operator.api.crd import custom_resource_definition
 from shoal_operator.cluster import Cluster, object_path
@@ -151,15 +153,15 @@ async def converged(watched: Watched, count: int) -> None:
 
 async def watch_deployments(watched: Watched) -> None:
     """Note every event of a Deployment, as a client with a watch sees it."""
-    cluster = Cluster(connect, lambda: True)
-    session = cluster._opened()  # the one place that streams; the operator leaves that to kopf
-    url = cluster._server + DEPLOYMENTS
-    try:
-        async with session.get(url, params={"watch": "true"}, timeout=None) as answer:
-            async for line in answer.content:
-                watched.note(json.loads(line)["object"])
-    finally:
-        await cluster.close()
+    info = connect()
+    connector = aiohttp.TCPConnector(ssl=info.as_ssl_context())
+    forever = aiohttp.ClientTimeout(total=None)
+    async with (
+        aiohttp.ClientSession(connector=connector, headers=info.as_http_headers(), timeout=forever) as session,
+        session.get(info.server + DEPLOYMENTS, params={"watch": "true"}) as answer,
+    ):
+        async for line in answer.content:
+            watched.note(json.loads(line)["object"])
 
 
 @asynccontextmanager
