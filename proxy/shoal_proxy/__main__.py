@@ -1,0 +1,39 @@
+"""``python -m shoal_proxy``: run the proxy with settings from the environment."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+
+import uvloop
+
+from shoal_proxy.server import serve
+from shoal_proxy.settings import Settings, SettingsError
+
+
+def main() -> int:
+    """Run until told to stop; return the exit status."""
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+    )
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    try:
+        settings = Settings.from_env(os.environ)
+    except SettingsError as error:
+        print(f"shoal-proxy: {error}", file=sys.stderr)  # noqa: T201 (the last line is what a person reads)
+        return 2
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(serve(settings))
+    except OSError as error:
+        print(f"shoal-proxy: {error.strerror or error}", file=sys.stderr)  # noqa: T201
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,193 @@
+"""The inference port's other routes: health, metadata, and errors in the protocol of the path that was asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from shoal_proxy.codecs.base import Codec
+from shoal_proxy.codecs.tensors import wire_axis, wire_shape
+from shoal_proxy.codecs.torchserve import TorchServe
+from shoal_proxy.codecs.v2 import V2
+from shoal_proxy.dispatcher import Dispatcher
+from shoal_proxy.errors import NotFound, ProxyError
+from shoal_proxy.lifecycle.drain import unready_reason
+from shoal_proxy.model.signature import InputSpec, ModelSignature, OutputSpec
+from shoal_proxy.settings import Settings
+from shoal_proxy.upstream import RuntimeLink
+
+
+class Pages:
+    """The handlers; one instance per proxy."""
+
+    def __init__(self, settings: Settings, link: RuntimeLink, dispatcher: Dispatcher, version: str) -> None:
+        self._settings = settings
+        self._link = link
+        self._dispatcher = dispatcher
+        self._version = version
+
+    def routes(self) -> Sequence[Route]:
+        """Return every route of the port but the infer ones."""
+        model, version = "/v2/models/{model}", "/v2/models/{model}/versions/{version}"
+        return [
+            Route("/", self.alive),
+            Route("/ping", self.ping),
+            Route("/v1/models", self.v1_models),
+            Route("/v1/models/{model}:predict", self.unknown_infer, methods=["POST"]),
+            Route("/v1/models/{model}", self.v1_model),
+            Route("/v2", self.server),
+            Route("/v2/health/live", self.live),
+            Route("/v2/health/ready", self.ready),
+            *(Route(path, self.metadata) for path in (model, version)),
+            *(Route(f"{path}/ready", self.model_ready) for path in (model, version)),
+            *(Route(f"{path}/infer", self.unknown_infer, methods=["POST"]) for path in (model, version)),
+            *(
+                Route(path, self.unknown_infer, methods=["POST", "PUT"])
+                for path in ("/predictions/{model}", "/predictions/{model}/{version}")
+            ),
+        ]
+
+    def reason(self) -> str:
+        """Return why this replica is not ready, or nothing when it is."""
+        return unready_reason(self._dispatcher.phase, self._link.reason)
+
+    async def alive(self, request: Request) -> Response:
+        """Answer V1's liveness."""
+        return JSONResponse({"status": "alive"})
+
+    async def ping(self, request: Request) -> Response:
+        """Answer TorchServe's health check."""
+        reason = self.reason()
+        return JSONResponse({"status": "Unhealthy" if reason else "Healthy"}, 503 if reason else 200)
+
+    async def live(self, request: Request) -> Response:
+        """Answer V2's liveness."""
+        return JSONResponse({"live": True})
+
+    async def ready(self, request: Request) -> Response:
+        """Answer V2's readiness."""
+        reason = self.reason()
+        return JSONResponse(
+            {"ready": False, "reason": reason} if reason else {"ready": True},
+            503 if reason else 200,
+        )
+
+    async def model_ready(self, request: Request) -> Response:
+        """Answer V2's readiness of one model."""
+        self._check_model(request)
+        reason = self.reason()
+        document = {"name": self._settings.model_name, "ready": not reason}
+        return JSONResponse({**document, "reason": reason} if reason else document, 503 if reason else 200)
+
+    async def server(self, request: Request) -> Response:
+        """Answer V2's server metadata."""
+        return JSONResponse({"name": "shoal", "version": self._version, "extensions": ["binary_tensor_data"]})
+
+    async def metadata(self, request: Request) -> Response:
+        """Answer V2's model metadata."""
+        self._check_model(request)
+        return JSONResponse(describe(self._dispatcher.signature(), self._settings))
+
+    async def v1_models(self, request: Request) -> Response:
+        """List the one model."""
+        return JSONResponse({"models": [self._settings.model_name]})
+
+    async def v1_model(self, request: Request) -> Response:
+        """Answer V1's readiness of one model."""
+        self._check_model(request)
+        reason = self.reason()
+        return JSONResponse({"name": self._settings.model_name, "ready": not reason}, 503 if reason else 200)
+
+    async def unknown_infer(self, request: Request) -> Response:
+        """Say what is wrong with an infer path that is not this model's."""
+        self._check_model(request)
+        raise NotFound(f"no such path: {request.url.path}")
+
+    def _check_model(self, request: Request) -> None:
+        model, version = (
+            request.path_params["model"],
+            request.path_params.get("version", self._settings.model_version),
+        )
+        if model != self._settings.model_name:
+            raise NotFound(f"no model named {model!r} here; this server has {self._settings.model_name!r}")
+        if version != self._settings.model_version:
+            raise NotFound(f"model {model!r} has no version {version!r} here, only {self._settings.model_version!r}")
+
+
+def describe(signature: ModelSignature, settings: Settings) -> dict[str, Any]:
+    """Return V2 model metadata as callers see it."""
+    return {
+        "name": settings.model_name,
+        "versions": [settings.model_version],
+        "platform": signature.platform,
+        "inputs": [_tensor(spec, _input_parameters(spec)) for spec in signature.inputs.values()],
+        "outputs": [_tensor(spec, _output_parameters(spec)) for spec in signature.outputs.values()],
+        "parameters": _given(
+            max_batch_size=settings.max_batch_size if signature.batches else 1,
+            allowed_batch_sizes=",".join(map(str, signature.allowed_batch_sizes)),
+        ),
+    }
+
+
+def _tensor(spec: InputSpec | OutputSpec, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    tensor = {"name": spec.name, "datatype": spec.datatype, "shape": wire_shape(spec, spec.shape)}
+    return {**tensor, "parameters": parameters} if parameters else tensor
+
+
+def _input_parameters(spec: InputSpec) -> dict[str, Any]:
+    return _given(
+        batch_dim=spec.batch_dim,
+        content_type=",".join(spec.content_types),
+        optional=spec.optional,
+        pad_axis=None if spec.pad_axis is None else wire_axis(spec, spec.pad_axis),
+        pad_value=spec.pad_value,
+        pad_buckets=",".join(map(str, spec.pad_buckets)),
+        pad_mask=spec.pad_mask,
+    )
+
+
+def _output_parameters(spec: OutputSpec) -> dict[str, Any]:
+    return _given(
+        batch_dim=spec.batch_dim,
+        content_type=spec.content_type if spec.datatype == "BYTES" else "",
+        unpad_axis=None if spec.unpad_axis is None else wire_axis(spec, spec.unpad_axis),
+        unpad_input=spec.unpad_input,
+    )
+
+
+def _given(**parameters: Any) -> dict[str, Any]:
+    """Leave out what says nothing: the defaults."""
+    return {key: value for key, value in parameters.items() if value}
+
+
+def _codec_for(path: str) -> Codec:
+    """Errors outside the infer routes take the shape of the path's protocol; V1's and V2's are the same."""
+    return TorchServe() if path.startswith(("/predictions", "/ping")) else V2()
+
+
+async def _proxy_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ProxyError)
+    reply = _codec_for(request.url.path).error(error)
+    headers = {} if error.retry_after_s is None else {"retry-after": str(error.retry_after_s)}
+    return Response(b"".join(map(bytes, reply.body)), reply.status, headers, "application/json")
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    shown = NotFound(f"no such path: {request.url.path}") if error.status_code == 404 else ProxyError(error.detail)
+    shown.status = error.status_code
+    response = await _proxy_error(request, shown)
+    response.headers.update(error.headers or {})
+    return response
+
+
+def make_app(pages: Pages) -> Starlette:
+    """Return the ASGI application of the inference port."""
+    handlers = {ProxyError: _proxy_error, HTTPException: _http_error}
+    return Starlette(routes=list(pages.routes()), exception_handlers=handlers)

@@ -1,0 +1,161 @@
+"""Merge waiting rows into one batch, and split the answer back into each caller's own rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from shoal_proxy.batching.padding import check_unpad, pad_inputs, unpad_rows
+from shoal_proxy.batching.pending import BatchKey, Pending, Slice
+from shoal_proxy.errors import ModelFailed, RowError
+from shoal_proxy.model.datatypes import Array
+from shoal_proxy.model.signature import ModelSignature
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The rows of ``slices``, in order, that travel together."""
+
+    slices: tuple[Slice, ...]
+    rows: int
+
+    @property
+    def key(self) -> BatchKey:
+        """Return the key that all of them share."""
+        return self.slices[0].pending.key
+
+    @property
+    def live(self) -> bool:
+        """Tell whether any caller still waits for it."""
+        return any(not part.pending.resolved for part in self.slices)
+
+    @property
+    def deadline_s(self) -> float:
+        """Return when the last of its callers stops waiting."""
+        return max(part.pending.deadline_s for part in self.slices)
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """A batch's inputs, batch dimension first, with how many of their elements are padding."""
+
+    inputs: Mapping[str, Array]
+    elements: int
+    padded_elements: int
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A runtime's answer to one batch: the rows that succeeded, in order, and the rows that failed."""
+
+    outputs: Mapping[str, Array]
+    errors: Sequence[RowError] = ()
+    forward_s: float | None = None
+    """What the runtime says its forward took."""
+
+
+def make_batch(slices: Sequence[Slice]) -> Batch:
+    """Return the batch of ``slices``."""
+    return Batch(tuple(slices), sum(part.rows for part in slices))
+
+
+def merge(batch: Batch, signature: ModelSignature) -> Merged:
+    """Concatenate the batch's rows, padding where the model has a rule."""
+    if signature.pads:
+        inputs, padded = pad_inputs(batch.slices, signature)
+    else:
+        inputs, padded = _concatenate(batch.slices), 0
+    return Merged(inputs, sum(array.size for array in inputs.values()), padded)
+
+
+def _concatenate(slices: Sequence[Slice]) -> Mapping[str, Array]:
+    first = slices[0]
+    if len(slices) == 1 and first.rows == first.pending.rows:
+        return first.inputs
+    return {
+        name: np.concatenate([part.inputs[name][part.start : part.stop] for part in slices]) for name in first.inputs
+    }
+
+
+def split(batch: Batch, result: Result, signature: ModelSignature) -> None:
+    """Give each caller exactly its own rows, and resolve those that are complete.
+
+    Raises:
+        ModelFailed: the runtime answered with another number of rows than it was sent; nobody got anything.
+    """
+    check_rows(batch, result, signature)
+    failed = {error.row: error for error in result.errors}
+    position = answered = 0
+    for part in batch.slices:
+        own = [failed[row] for row in range(position, position + part.rows) if row in failed] if failed else []
+        good = part.rows - len(own)
+        _hand_over(part, result.outputs, (answered, answered + good), signature)
+        part.pending.fail_rows(
+            [RowError(error.row - position + part.start, error.status, error.message) for error in own]
+        )
+        position += part.rows
+        answered += good
+        part.pending.finish(part.rows, join_parts)
+
+
+def _hand_over(part: Slice, outputs: Mapping[str, Array], rows: tuple[int, int], signature: ModelSignature) -> None:
+    """Give a caller who still waits and lost no row its slice of each output."""
+    pending = part.pending
+    if pending.resolved or pending.errors or rows[1] - rows[0] != part.rows:
+        return
+    if not signature.batches:
+        pending.parts.append((part.start, outputs))
+        return
+    own = {name: array[rows[0] : rows[1]] for name, array in outputs.items()}
+    pending.parts.append((part.start, unpad_rows(own, part, signature) if signature.pads else own))
+
+
+def check_rows(batch: Batch, result: Result, signature: ModelSignature) -> None:
+    """Refuse an answer that cannot be split without guessing."""
+    failed = [error.row for error in result.errors]
+    if len(set(failed)) != len(failed) or not all(0 <= row < batch.rows for row in failed):
+        raise ModelFailed(
+            f"the runtime reported errors for rows {failed} of a batch of {batch.rows}: twice, or out of range"
+        )
+    expected = batch.rows - len(failed)
+    if not result.outputs and expected:
+        raise ModelFailed("the runtime answered without outputs")
+    if signature.batches:
+        _check_outputs(batch, result, expected)
+    if signature.pads:
+        check_unpad(result.outputs, signature)
+
+
+def _check_outputs(batch: Batch, result: Result, expected: int) -> None:
+    for name, array in result.outputs.items():
+        if array.ndim == 0 or array.shape[0] != expected:
+            rows = array.shape[0] if array.ndim else "no"
+            raise ModelFailed(
+                f"the runtime returned {rows} rows of {name!r} for a batch of {batch.rows}"
+                f" with {len(result.errors)} failed: its answer cannot be split"
+            )
+
+
+def join_parts(parts: list[tuple[int, Mapping[str, Array]]]) -> Mapping[str, Array]:
+    """Put the pieces of a split request together again.
+
+    Raises:
+        ModelFailed: the pieces differ in trailing shape, because the model's output depends on its batch.
+    """
+    if len(parts) == 1:
+        return parts[0][1]
+    ordered = [outputs for _, outputs in sorted(parts, key=lambda part: part[0])]
+    try:
+        return {name: np.concatenate([outputs[name] for outputs in ordered]) for name in ordered[0]}
+    except (ValueError, KeyError) as error:
+        raise ModelFailed(
+            f"the rows of this request ran in {len(parts)} batches whose outputs do not fit together: {error};"
+            " send at most maxBatchSize rows a request, or declare unpad_axis for the output"
+        ) from error
+
+
+def waiting_callers(batch: Batch) -> list[Pending]:
+    """Return the callers of ``batch`` that still wait."""
+    return [part.pending for part in batch.slices if not part.pending.resolved]

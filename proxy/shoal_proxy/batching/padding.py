@@ -1,0 +1,162 @@
+"""Padding of variable-length rows: which bucket a request belongs to, and filling and cutting arrays.
+
+Inputs that name the same mask form one pad group and share their lengths; an input without a mask is its own group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from shoal_proxy.batching.pending import Slice
+from shoal_proxy.errors import InvalidRequest, ModelFailed
+from shoal_proxy.model.datatypes import DTYPES, Array
+from shoal_proxy.model.signature import InputSpec, ModelSignature
+
+
+def pad_group(spec: InputSpec) -> str:
+    """Return the name of the pad group that ``spec`` belongs to."""
+    return spec.pad_mask or spec.name
+
+
+def fill_value(spec: InputSpec) -> float | bytes:
+    """Return what one padded element holds."""
+    return b"" if spec.datatype == "BYTES" else spec.pad_value
+
+
+def bucket_for(length: int, spec: InputSpec) -> int:
+    """Return the bucket a row of ``length`` goes to, -1 when the model has no buckets.
+
+    Raises:
+        InvalidRequest: the row is longer than the last bucket.
+    """
+    if not spec.pad_buckets:
+        return -1
+    for bucket in spec.pad_buckets:
+        if length <= bucket:
+            return bucket
+    raise InvalidRequest(
+        f"input {spec.name!r} has length {length} along axis {spec.pad_axis};"
+        f" the longest allowed is {spec.pad_buckets[-1]}"
+    )
+
+
+def check_lengths(lengths: Mapping[str, Sequence[int]], signature: ModelSignature) -> None:
+    """Refuse inputs of one pad group whose rows differ in length."""
+    seen: dict[str, tuple[str, Sequence[int]]] = {}
+    for name, own in lengths.items():
+        group = pad_group(signature.inputs[name])
+        other, others = seen.setdefault(group, (name, own))
+        if list(others) != list(own):
+            raise InvalidRequest(
+                f"inputs {other!r} and {name!r} must have the same lengths, but have {list(others)} and {list(own)}"
+            )
+
+
+def shape_key(inputs: Mapping[str, Array], signature: ModelSignature) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """Return names and trailing shapes, padded axes replaced by their bucket: equal keys may share a batch."""
+    return tuple((name, _key_shape(array, signature.inputs[name])) for name, array in sorted(inputs.items()))
+
+
+def _key_shape(array: Array, spec: InputSpec) -> tuple[int, ...]:
+    shape = list(array.shape)
+    if spec.pad_axis is not None:
+        shape[spec.pad_axis] = bucket_for(shape[spec.pad_axis], spec)
+    return tuple(shape[1:])
+
+
+def pad_inputs(slices: Sequence[Slice], signature: ModelSignature) -> tuple[Mapping[str, Array], int]:
+    """Return the slices' rows as one array per input, masks made where missing, and how many elements are padding."""
+    names = list(slices[0].inputs)
+    targets = _targets(slices, names, signature)
+    merged: dict[str, Array] = {}
+    padded_elements = 0
+    for name in names:
+        spec = signature.inputs[name]
+        parts = [part.inputs[name][part.start : part.stop] for part in slices]
+        merged[name] = (
+            _fill(parts, spec, targets[pad_group(spec)]) if spec.pad_axis is not None else np.concatenate(parts)
+        )
+        padded_elements += _padding(merged[name], slices, spec)
+    for mask in _missing_masks(names, signature):
+        merged[mask.name], padding = _make_mask(slices, mask, targets[mask.name], signature)
+        padded_elements += padding
+    return merged, padded_elements
+
+
+def _targets(slices: Sequence[Slice], names: Iterable[str], signature: ModelSignature) -> Mapping[str, int]:
+    """Return, per pad group, the length that every row is padded to."""
+    targets: dict[str, int] = {}
+    for name in names:
+        spec = signature.inputs[name]
+        if spec.pad_axis is not None:
+            longest = max(part.inputs[name].shape[spec.pad_axis] for part in slices)
+            target = bucket_for(longest, spec) if spec.pad_buckets else longest
+            targets[pad_group(spec)] = max(target, targets.get(pad_group(spec), 0))
+    return targets
+
+
+def _fill(parts: Sequence[Array], spec: InputSpec, target: int) -> Array:
+    axis = spec.pad_axis or 0
+    shape = list(parts[0].shape)
+    shape[0] = sum(part.shape[0] for part in parts)
+    shape[axis] = target
+    merged = np.full(shape, fill_value(spec), dtype=DTYPES[spec.datatype])
+    row = 0
+    for part in parts:
+        index = [slice(None)] * merged.ndim
+        index[0] = slice(row, row + part.shape[0])
+        index[axis] = slice(0, part.shape[axis])
+        merged[tuple(index)] = part
+        row += part.shape[0]
+    return merged
+
+
+def _row_lengths(slices: Sequence[Slice], name: str) -> list[int]:
+    return [length for part in slices for length in part.pending.lengths[name][part.start : part.stop]]
+
+
+def _padding(merged: Array, slices: Sequence[Slice], spec: InputSpec) -> int:
+    if spec.pad_axis is None or not merged.shape[spec.pad_axis]:
+        return 0
+    width = merged.shape[spec.pad_axis]
+    per_position = merged.size // (merged.shape[0] * width)
+    padding = sum(width - length for length in _row_lengths(slices, spec.name))
+    return int(padding * per_position)
+
+
+def _missing_masks(names: Sequence[str], signature: ModelSignature) -> list[InputSpec]:
+    wanted = {signature.inputs[name].pad_mask for name in names} - set(names)
+    return [signature.inputs[mask] for mask in sorted(mask for mask in wanted if mask)]
+
+
+def _make_mask(slices: Sequence[Slice], mask: InputSpec, target: int, signature: ModelSignature) -> tuple[Array, int]:
+    """Return 1 for the real positions of each row and 0 for its padding, rows x target, and how many are padding."""
+    source = next(name for name in slices[0].inputs if signature.inputs[name].pad_mask == mask.name)
+    lengths = np.array(_row_lengths(slices, source))
+    made = (np.arange(target) < lengths[:, None]).astype(DTYPES[mask.datatype])
+    return made, int(made.size - lengths.sum())
+
+
+def check_unpad(outputs: Mapping[str, Array], signature: ModelSignature) -> None:
+    """Refuse outputs without the axis that is to be cut."""
+    for name, array in outputs.items():
+        spec = signature.outputs.get(name)
+        if spec is not None and spec.unpad_axis is not None and array.ndim <= spec.unpad_axis:
+            raise ModelFailed(f"the runtime returned {name!r} with {array.ndim} dimensions, too few for its unpad_axis")
+
+
+def unpad_rows(outputs: Mapping[str, Array], part: Slice, signature: ModelSignature) -> Mapping[str, Array]:
+    """Cut each output that follows an input's length back to the longest of the request's own rows."""
+    return {name: _cut(array, part, name, signature) for name, array in outputs.items()}
+
+
+def _cut(array: Array, part: Slice, name: str, signature: ModelSignature) -> Array:
+    spec = signature.outputs.get(name)
+    lengths = part.pending.lengths.get(spec.unpad_input or "") if spec else None
+    if spec is None or spec.unpad_axis is None or not lengths:
+        return array
+    index = [slice(None)] * array.ndim
+    index[spec.unpad_axis] = slice(0, max(lengths))
+    return array[tuple(index)]

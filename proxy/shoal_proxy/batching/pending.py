@@ -1,0 +1,124 @@
+"""A caller's request on its way through the queue, and the key that says whom it may share a batch with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from shoal_proxy.errors import ProxyError, RowError, RowsFailed
+from shoal_proxy.model.datatypes import Array
+
+
+class BatchKey(NamedTuple):
+    """Requests with equal keys may share a batch.
+
+    ``shapes``: per input its name and trailing shape, padded axes replaced by their bucket (or -1 without buckets).
+    ``parameters``, ``tensors``: what the caller asked the model to do differently, as JSON text.
+    ``headers``: the forwarded headers, which the runtime gets once per batch.
+    ``solo``: a serial number for requests that must travel alone, else 0.
+    """
+
+    shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    parameters: bytes = b""
+    tensors: bytes = b""
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    solo: int = 0
+
+
+PLAIN_KEY = BatchKey()
+"""The key of every ordinary request to a model whose shapes are fixed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A request's own rows, in its own order, and what its batches cost (the last one's, where it had several)."""
+
+    outputs: Mapping[str, Array]
+    lengths: Mapping[str, Sequence[int]]
+
+
+Outcome = Answer | ProxyError
+
+
+@dataclass(slots=True, eq=False)
+class Pending:
+    """One request, from admission until its outcome is delivered, exactly once.
+
+    ``inputs`` are canonical arrays of ``rows`` rows; ``lengths`` holds each row's own length per padded input.
+    """
+
+    inputs: Mapping[str, Array]
+    rows: int
+    size_bytes: int
+    arrived_s: float
+    deadline_s: float
+    deliver: Callable[[Outcome], None]
+    key: BatchKey = PLAIN_KEY
+    lengths: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    trace: Mapping[str, str] | None = None
+    taken: int = 0
+    """Rows that have left the queue in some batch."""
+    finished: int = 0
+    resolved: bool = False
+    parts: list[tuple[int, Mapping[str, Array]]] = field(default_factory=list)
+    errors: list[RowError] = field(default_factory=list)
+
+    def resolve(self, outcome: Outcome) -> None:
+        """Deliver ``outcome`` unless one was delivered already, and let go of everything else."""
+        if not self.resolved:
+            deliver = self.deliver
+            self.abandon()
+            deliver(outcome)
+
+    def abandon(self) -> None:
+        """Give up without an answer: the caller has gone."""
+        self.resolved = True
+        # `Deadlines` may hold this for a while yet; the caller's body and answer must not stay with it.
+        self.inputs = {}
+        self.parts = []
+        self.deliver = _nobody
+
+    def fail_rows(self, errors: Sequence[RowError]) -> None:
+        """Remember rows that failed on their own."""
+        self.errors.extend(errors)
+
+    def finish(
+        self,
+        rows: int,
+        join: Callable[[list[tuple[int, Mapping[str, Array]]]], Mapping[str, Array]],
+    ) -> None:
+        """Count ``rows`` more as executed; after the last one, deliver the joined answer or the rows' errors."""
+        self.finished += rows
+        if self.resolved or self.finished < self.rows:
+            return
+        if self.errors:
+            self.resolve(RowsFailed(sorted(self.errors, key=lambda error: error.row)))
+            return
+        try:
+            self.resolve(Answer(join(self.parts), self.lengths))
+        except ProxyError as error:
+            self.resolve(error)
+
+
+def _nobody(_: Outcome) -> None:
+    """Stand in for a caller that has its outcome."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Rows ``start`` to ``stop`` of one request, as one batch takes them.
+
+    ``inputs`` are the request's own, all rows of them: a caller who leaves between the closing of its batch and the
+    merge must not take the rows of the others' batch away.
+    """
+
+    pending: Pending
+    start: int
+    stop: int
+    inputs: Mapping[str, Array]
+
+    @property
+    def rows(self) -> int:
+        """Return how many rows these are."""
+        return self.stop - self.start

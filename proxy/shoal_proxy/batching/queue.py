@@ -1,0 +1,136 @@
+"""The bounded queue: requests grouped by whom they may share a batch with, first come first served within a group.
+
+A request's rows leave in order; a request larger than the room left in a batch is split and its rest stays at the head,
+so a batch is always as full as the queue allows. Cancelled and expired requests leave at once.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from shoal_proxy.batching.pending import BatchKey, Pending, Slice
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLimits:
+    """Bounds of what may wait: rows, and bytes of decoded inputs."""
+
+    max_rows: int
+    max_bytes: int
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """The waiting requests of one batch key, oldest first."""
+
+    key: BatchKey
+    waiting: OrderedDict[Pending, None] = field(default_factory=OrderedDict)
+    rows: int = 0
+
+    @property
+    def oldest_s(self) -> float:
+        """Return the arrival of the request at the head."""
+        return next(iter(self.waiting)).arrived_s
+
+
+class Queue:
+    """What waits, in rows, requests and bytes. Not thread-safe; one event loop owns it."""
+
+    def __init__(self, limits: QueueLimits) -> None:
+        self.limits = limits
+        self.groups: dict[BatchKey, Group] = {}
+        self.rows = 0
+        self.requests = 0
+        self.size_bytes = 0
+
+    def full_reason(self, rows: int, size_bytes: int) -> str:
+        """Return why ``rows`` more of ``size_bytes`` do not fit, or nothing.
+
+        A request larger than the whole bound is let in when nothing waits: refusing it for ever would help nobody.
+        """
+        if self.rows and self.rows + rows > self.limits.max_rows:
+            return "queue_rows"
+        if self.size_bytes and self.size_bytes + size_bytes > self.limits.max_bytes:
+            return "queue_bytes"
+        return ""
+
+    def add(self, pending: Pending) -> None:
+        """Put ``pending`` at the end of its group; the caller has checked `full_reason`."""
+        group = self.groups.get(pending.key)
+        if group is None:
+            group = self.groups[pending.key] = Group(pending.key)
+        group.waiting[pending] = None
+        group.rows += pending.rows
+        self.rows += pending.rows
+        self.requests += 1
+        self.size_bytes += pending.size_bytes
+
+    def remove(self, pending: Pending) -> bool:
+        """Take ``pending`` out, whatever rows of it still wait; return whether it was waiting."""
+        group = self.groups.get(pending.key)
+        if group is None or pending not in group.waiting:
+            return False
+        self._forget(group, pending, pending.rows - pending.taken)
+        return True
+
+    def take(self, group: Group, max_rows: int) -> list[Slice]:
+        """Take up to ``max_rows`` rows from the head of ``group``."""
+        slices: list[Slice] = []
+        room = max_rows
+        while room and group.waiting:
+            pending = next(iter(group.waiting))
+            start = pending.taken
+            count = min(room, pending.rows - start)
+            pending.taken = start + count
+            room -= count
+            slices.append(Slice(pending, start, pending.taken, pending.inputs))
+            if pending.taken == pending.rows:
+                self._forget(group, pending, count)
+            else:
+                group.rows -= count
+                self.rows -= count
+        return slices
+
+    def _forget(self, group: Group, pending: Pending, rows: int) -> None:
+        del group.waiting[pending]
+        group.rows -= rows
+        self.rows -= rows
+        self.requests -= 1
+        self.size_bytes -= pending.size_bytes
+        if not group.waiting:
+            del self.groups[group.key]
+
+
+class Deadlines:
+    """The deadlines of all unresolved requests, waiting or running, soonest first."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Pending]] = []
+        self._serial = 0
+        self._compact_at = 256
+
+    def add(self, pending: Pending) -> None:
+        """Watch ``pending`` until it is resolved."""
+        self._serial += 1
+        heapq.heappush(self._heap, (pending.deadline_s, self._serial, pending))
+        # Most requests are answered long before their deadline; drop those, or a busy minute would pile up in here.
+        if len(self._heap) > self._compact_at:
+            self._heap = [entry for entry in self._heap if not entry[2].resolved]
+            heapq.heapify(self._heap)
+            self._compact_at = 256 + 2 * len(self._heap)
+
+    def next_s(self) -> float | None:
+        """Return the soonest deadline of an unresolved request."""
+        heap = self._heap
+        while heap and heap[0][2].resolved:
+            heapq.heappop(heap)
+        return heap[0][0] if heap else None
+
+    def expired(self, now_s: float) -> list[Pending]:
+        """Return, and stop watching, the unresolved requests whose deadline has come."""
+        due: list[Pending] = []
+        while (soonest := self.next_s()) is not None and soonest <= now_s:
+            due.append(heapq.heappop(self._heap)[2])
+        return due

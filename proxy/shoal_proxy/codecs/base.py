@@ -1,0 +1,123 @@
+"""What all codecs share: the call, what is decoded from it, and the reply."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from reprlib import Repr
+from typing import Any, Protocol
+
+import orjson
+
+from shoal_proxy.errors import InvalidRequest, ProxyError
+from shoal_proxy.model.datatypes import Array
+from shoal_proxy.model.signature import ModelSignature
+
+JSON = b"application/json"
+OCTETS = b"application/octet-stream"
+NO_BYTES = b""
+
+_SHOWN = Repr()
+_SHOWN.maxstring = _SHOWN.maxother = 200
+_SHOWN.maxlist = _SHOWN.maxdict = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One HTTP request to an infer route: lower-case header names, the whole body."""
+
+    headers: Mapping[bytes, bytes]
+    body: bytes | bytearray
+
+    @property
+    def says_json(self) -> bool:
+        """Tell quickly whether this is the common case; `media_type` says it exactly."""
+        return self.headers.get(b"content-type") == JSON
+
+    @property
+    def media_type(self) -> str:
+        """Return the content type without its parameters, in lower case; empty when there is none."""
+        return self.headers.get(b"content-type", NO_BYTES).partition(b";")[0].strip().lower().decode("latin-1")
+
+
+@dataclass(slots=True)
+class Decoded:
+    """What a caller asks: canonical inputs, and how it wants the answer.
+
+    ``style`` belongs to the codec that made it. ``parameters`` and ``tensors`` are JSON text to forward, empty when
+    there is nothing; ``timeout_ms`` is the protocol's own deadline.
+    """
+
+    inputs: dict[str, Array]
+    rows: int
+    style: Any = None
+    lengths: dict[str, Sequence[int]] = field(default_factory=dict)
+    parameters: bytes = NO_BYTES
+    tensors: bytes = NO_BYTES
+    timeout_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One HTTP answer, its body in pieces that need not be joined."""
+
+    status: int
+    body: Sequence[bytes | memoryview]
+    content_type: bytes = JSON
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+class Codec(Protocol):
+    """One caller's protocol."""
+
+    name: str
+
+    def decode(self, call: Call, signature: ModelSignature) -> Decoded:
+        """Return what ``call`` asks; raises a `ProxyError` that names what is wrong with it."""
+
+    def encode(
+        self,
+        decoded: Decoded,
+        outputs: Mapping[str, Array],
+        lengths: Mapping[str, Sequence[int]],
+        signature: ModelSignature,
+    ) -> Reply:
+        """Return the answer to what was ``decoded``."""
+
+    def error(self, error: ProxyError) -> Reply:
+        """Return ``error`` in the protocol's shape."""
+
+
+def parse_json(body: bytes | bytearray | memoryview) -> Any:
+    """Return the JSON value of ``body``; NaN and infinities are no JSON."""
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise InvalidRequest(f"malformed JSON: {error}") from None
+
+
+def json_text(value: Any, option: int = 0) -> bytes:
+    """Return ``value``, which came as JSON, as JSON text to be sent on."""
+    try:
+        return orjson.dumps(value, option=option)
+    except orjson.JSONEncodeError as error:
+        raise InvalidRequest(f"JSON nested too deeply to be sent on: {error}") from None
+
+
+def shown(value: Any) -> str:
+    """Return a caller's ``value`` for a message: cut short, and not deeper than Python's stack."""
+    return _SHOWN.repr(value)
+
+
+def error_document(error: ProxyError) -> dict[str, Any]:
+    """Return the error as V1 and V2 callers know it, with the failed rows where there are some."""
+    document: dict[str, Any] = {"error": error.message}
+    rows = getattr(error, "errors", None)
+    if rows:
+        document["errors"] = [{"row": row.row, "status": row.status, "message": row.message} for row in rows]
+    return document
+
+
+def json_reply(status: int, document: Any) -> Reply:
+    """Return ``document`` as a JSON reply; NaN and infinities become null, which is all that JSON has for them."""
+    return Reply(status, (orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY),))

@@ -1,0 +1,77 @@
+"""Raw bodies: an image, a text or octets as one row of the model's ``BYTES`` input."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shoal_proxy.codecs.base import Call, Decoded
+from shoal_proxy.errors import InvalidRequest, UnsupportedMediaType
+from shoal_proxy.model.datatypes import bytes_array
+from shoal_proxy.model.signature import InputSpec, ModelSignature
+
+# curl -d says x-www-form-urlencoded whatever the data is; treating it as JSON is what people mean.
+_JSON_TYPES = frozenset({"", "application/json", "application/x-www-form-urlencoded"})
+
+
+def is_raw(media_type: str) -> bool:
+    """Tell whether a body of this type is a row itself rather than JSON."""
+    return media_type not in _JSON_TYPES and not media_type.endswith("+json")
+
+
+def decode(call: Call, signature: ModelSignature, style: Any) -> Decoded:
+    """Return the body as a request of one row."""
+    return one_row(bytes(call.body), call.media_type, signature, style)
+
+
+def one_row(body: bytes, media_type: str, signature: ModelSignature, style: Any) -> Decoded:
+    """Return ``body`` as one row of the input that takes ``media_type``.
+
+    Raises:
+        UnsupportedMediaType: the model takes no such body.
+        InvalidRequest: the body is empty, or says it is text and is not UTF-8.
+    """
+    spec = _input_for(media_type, signature)
+    if not body:
+        raise InvalidRequest(f"the body is empty; it should be one {media_type or 'octet'} row of input {spec.name!r}")
+    if media_type.startswith("text/"):
+        try:
+            body.decode()
+        except UnicodeDecodeError as error:
+            raise InvalidRequest(f"the body is not UTF-8 text: {error.reason} at byte {error.start}") from None
+    return Decoded({spec.name: bytes_array([body], (1,) * len(spec.shape))}, 1, style)
+
+
+def _input_for(media_type: str, signature: ModelSignature) -> InputSpec:
+    spec = bytes_input(signature)
+    if spec is None:
+        raise UnsupportedMediaType(
+            f"{media_type or 'a raw body'} is not taken: this model has no single BYTES input; send JSON or V2 tensors"
+        )
+    if spec.content_types and not any(accepts(pattern, media_type) for pattern in spec.content_types):
+        raise UnsupportedMediaType(f"{media_type} is not taken: send {' or '.join(spec.content_types)}")
+    return spec
+
+
+def bytes_input(signature: ModelSignature) -> InputSpec | None:
+    """Return the one input that a raw body can be a row of, if the model has it."""
+    required = [spec for spec in signature.inputs.values() if not spec.optional]
+    if len(required) != 1 or required[0].datatype != "BYTES":
+        return None
+    sizes = required[0].shape[1:] if signature.batches else required[0].shape
+    return required[0] if all(size in (-1, 1) for size in sizes) else None
+
+
+def unnamed_type(signature: ModelSignature) -> str:
+    """Return what a body without a media type is: octets or text where the model takes them, else JSON."""
+    spec = bytes_input(signature)
+    if spec is None or spec.holds_json:
+        return "application/json"
+    taken = spec.content_types
+    return "text/plain" if taken and all(kind.startswith("text/") for kind in taken) else "application/octet-stream"
+
+
+def accepts(pattern: str, media_type: str) -> bool:
+    """Tell whether a declared content type takes ``media_type``; octets are whatever the model takes."""
+    if media_type == "application/octet-stream" and not pattern.startswith(("text/", "application/json")):
+        return True
+    return pattern in ("*/*", media_type) or (pattern.endswith("/*") and media_type.startswith(pattern[:-1]))

@@ -1,0 +1,195 @@
+"""Tensors between the wire and canonical arrays, every value checked: JSON data, binary data, shapes.
+
+numpy converts generously ("1" to 1.0, 300 to 44 as UINT8); a model's caller deserves an error instead.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from itertools import chain
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from shoal_proxy.codecs.base import shown
+from shoal_proxy.errors import InvalidRequest
+from shoal_proxy.model.datatypes import DTYPES, Array, bytes_array
+from shoal_proxy.model.signature import InputSpec, OutputSpec
+
+_NUMBERS = (frozenset({float, int}), "numbers")
+_INTEGERS = (frozenset({int}), "integers")
+_ALLOWED: dict[str, tuple[frozenset[type], str]] = {
+    **dict.fromkeys(("FP16", "FP32", "FP64", "BF16"), _NUMBERS),
+    **dict.fromkeys((f"{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)), _INTEGERS),
+    "BOOL": (frozenset({bool}), "booleans"),
+    "BYTES": (frozenset({str}), "strings"),
+}
+_CODES = {
+    "BOOL": "?", "INT8": "b", "UINT8": "B", "INT16": "h", "UINT16": "H", "INT32": "i", "UINT32": "I",
+    "INT64": "q", "UINT64": "Q", "FP16": "e", "FP32": "f", "FP64": "d",
+}  # fmt: skip
+_MAX_DIMENSIONS = 32  # numpy 1.26's; JSON may nest a thousand deep
+_LENGTH = struct.Struct("<I")
+
+
+def wire_shape_of(spec: InputSpec, shape: Any) -> list[int]:
+    """Return what a caller says is the wire shape of ``spec``, checked.
+
+    Raises:
+        InvalidRequest: it is no list of sizes, has no rows, or differs from the signature.
+    """
+    if spec.one_row is not None and shape == spec.one_row:
+        return spec.one_row  # not the caller's, which may be [True, 4.0] and equal all the same
+    if type(shape) is not list or not all(type(size) is int and size >= 0 for size in shape):
+        raise InvalidRequest(f"input {spec.name!r}: shape must be a list of sizes, not {shown(shape)}")
+    sizes = list(shape)
+    if len(sizes) > spec.batch_dim:
+        sizes.insert(0, sizes.pop(spec.batch_dim))
+    check_shape(spec, tuple(sizes))
+    return shape
+
+
+def check_shape(spec: InputSpec, shape: tuple[int, ...]) -> None:
+    """Refuse a canonical ``shape`` that the model does not take."""
+    fits = len(shape) == len(spec.shape)
+    if not fits or any(want not in (-1, size) for want, size in zip(spec.shape, shape, strict=True)):
+        raise InvalidRequest(
+            f"input {spec.name!r} has shape {shown(wire_shape(spec, shape))};"
+            f" the model takes {wire_shape(spec, spec.shape)} (-1: any size)"
+        )
+    if 0 in shape:
+        # Rows of nothing cost a caller no byte: [10**12, 0] would be a queue's worth of work for a hundred bytes.
+        what = "no rows" if shape[0] == 0 else "no elements"
+        raise InvalidRequest(f"input {spec.name!r} has {what}: its shape is {wire_shape(spec, shape)}")
+
+
+def wire_shape(spec: InputSpec | OutputSpec, shape: Sequence[int]) -> list[int]:
+    """Return a canonical ``shape`` as the wire has it."""
+    sizes = list(shape)
+    if spec.batch_dim and len(sizes) > spec.batch_dim:
+        sizes.insert(spec.batch_dim, sizes.pop(0))
+    return sizes
+
+
+def wire_axis(spec: InputSpec | OutputSpec, axis: int) -> int:
+    """Return a canonical axis, not the batch dimension, as the wire counts it."""
+    return axis - 1 if axis <= spec.batch_dim else axis
+
+
+def to_canonical(spec: InputSpec | OutputSpec, array: Array) -> Array:
+    """Return a view of a wire array with its batch dimension in front."""
+    return np.moveaxis(array, spec.batch_dim, 0) if spec.batch_dim else array
+
+
+def to_wire(spec: InputSpec | OutputSpec, array: Array) -> Array:
+    """Return a canonical array as the wire has it, contiguous."""
+    return (
+        np.ascontiguousarray(np.moveaxis(array, 0, spec.batch_dim)) if spec.batch_dim else np.ascontiguousarray(array)
+    )
+
+
+def from_json(spec: InputSpec | OutputSpec, data: Any) -> Array:
+    """Return JSON ``data`` (a scalar or nested lists) as an array of the tensor's datatype and its own shape.
+
+    Raises:
+        InvalidRequest: ragged rows, values of another type, or values the datatype cannot hold.
+    """
+    flat: list[Any] = data if type(data) is list else [data]
+    shape: tuple[int, ...] = (len(flat),) if flat is data else ()
+    kinds = set(map(type, flat))
+    if list in kinds:
+        flat, shape = _flatten(spec, flat)
+        kinds = set(map(type, flat))
+    allowed, words = _ALLOWED[spec.datatype]
+    if not kinds <= allowed:
+        raise InvalidRequest(f"{_called(spec)} is {spec.datatype} and takes {words} only")
+    if spec.datatype == "BYTES":
+        return bytes_array([text.encode() for text in flat], shape)
+    return _pack(spec, flat).reshape(shape)
+
+
+def _pack(spec: InputSpec | OutputSpec, flat: list[Any]) -> Array:
+    """``struct`` packs numbers quickly and, unlike numpy, refuses what does not fit."""
+    code = _CODES.get(spec.datatype)
+    if code is None:
+        raise InvalidRequest(f"{_called(spec)} is BF16, which JSON cannot carry: send it as binary data")
+    try:
+        return np.frombuffer(struct.pack(f"<{len(flat)}{code}", *flat), DTYPES[spec.datatype])
+    except (struct.error, OverflowError):
+        raise InvalidRequest(f"{_called(spec)} holds values outside the range of {spec.datatype}") from None
+
+
+def _flatten(spec: InputSpec | OutputSpec, level: list[Any]) -> tuple[list[Any], tuple[int, ...]]:
+    """Return nested lists as one, with their shape."""
+    shape = [len(level)]
+    while level and type(level[0]) is list and len(shape) < _MAX_DIMENSIONS:
+        width = len(level[0])
+        if set(map(type, level)) != {list} or set(map(len, level)) != {width}:
+            raise InvalidRequest(f"{_called(spec)} has ragged rows: lists at one level differ in length")
+        level = list(chain.from_iterable(level))
+        shape.append(width)
+    return level, tuple(shape)
+
+
+def _called(spec: InputSpec | OutputSpec) -> str:
+    return f"{'input' if isinstance(spec, InputSpec) else 'output'} {spec.name!r}"
+
+
+def from_binary(spec: InputSpec | OutputSpec, data: memoryview, shape: Sequence[int]) -> Array:
+    """Return ``data``, little-endian and row-major, as an array of wire ``shape``, without copying where possible.
+
+    Raises:
+        InvalidRequest: its length does not fit the shape.
+    """
+    if spec.datatype == "BYTES":
+        return bytes_array(_elements(spec.name, data, prod(shape)), tuple(shape))
+    dtype = DTYPES[spec.datatype]
+    expected = prod(shape) * dtype.itemsize
+    if len(data) != expected:
+        raise InvalidRequest(
+            f"tensor {spec.name!r}: {spec.datatype} of shape {list(shape)} is {expected} bytes, not {len(data)}"
+        )
+    if dtype.kind == "b":
+        flags: Array = np.frombuffer(data, np.uint8).reshape(shape) != 0
+        return flags
+    return np.frombuffer(data, dtype).reshape(shape)
+
+
+def _elements(name: str, data: memoryview, count: int) -> list[bytes]:
+    elements: list[bytes] = []
+    offset = 0
+    while offset < len(data):
+        if offset + 4 > len(data):
+            raise InvalidRequest(f"tensor {name!r}: BYTES data ends inside an element's length")
+        (length,) = _LENGTH.unpack_from(data, offset)
+        offset += 4 + length
+        if offset > len(data):
+            raise InvalidRequest(f"tensor {name!r}: a BYTES element says {length} bytes, but the data ends before")
+        elements.append(bytes(data[offset - length : offset]))
+    if len(elements) != count:
+        raise InvalidRequest(f"tensor {name!r}: shape wants {count} BYTES elements, the data holds {len(elements)}")
+    return elements
+
+
+def to_binary(array: Array) -> bytes | memoryview:
+    """Return a wire array's bytes: a view where memory allows it."""
+    if array.dtype.hasobject:
+        return b"".join(piece for element in array.ravel().tolist() for piece in (_LENGTH.pack(len(element)), element))
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def widen_bf16(array: Array) -> Array:
+    """Return raw bfloat16 bits as float32 values, for JSON."""
+    return (array.astype(np.uint32) << 16).view(np.float32)
+
+
+def text(element: bytes) -> Any:
+    """Return a ``BYTES`` element as JSON shows it: its UTF-8 text, or base64 as V1 writes it."""
+    try:
+        return element.decode()
+    except UnicodeDecodeError:
+        from base64 import b64encode  # noqa: PLC0415 (rare: binary data in a JSON answer)
+
+        return {"b64": b64encode(element).decode()}

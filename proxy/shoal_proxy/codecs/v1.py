@@ -1,0 +1,233 @@
+"""KServe's V1 protocol: ``instances`` (rows) and ``inputs`` (columns) as plain JSON."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from binascii import Error as Base64Error
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+import orjson
+
+from shoal_proxy.batching.padding import bucket_for, fill_value
+from shoal_proxy.codecs import raw
+from shoal_proxy.codecs.base import Call, Decoded, Reply, error_document, json_reply, json_text, parse_json, shown
+from shoal_proxy.codecs.tensors import check_shape, from_json, text, widen_bf16
+from shoal_proxy.codecs.v2 import check_complete
+from shoal_proxy.errors import InvalidRequest, ProxyError
+from shoal_proxy.model.datatypes import DTYPES, Array, bytes_array
+from shoal_proxy.model.signature import InputSpec, ModelSignature
+
+
+class Form(StrEnum):
+    """Which form the caller used, and so the name of its answer."""
+
+    ROWS = "predictions"
+    COLUMNS = "outputs"
+
+
+class V1:
+    """Decode and encode ``POST /v1/models/{m}:predict``."""
+
+    name = "v1"
+
+    def decode(self, call: Call, signature: ModelSignature) -> Decoded:
+        """Return the request's rows; a raw body (an image, a text) is one row."""
+        if raw.is_raw(call.media_type):
+            return raw.decode(call, signature, Form.ROWS)
+        document = parse_json(call.body)
+        if type(document) is not dict or ("instances" in document) == ("inputs" in document):
+            raise InvalidRequest('a V1 request is an object with either "instances" (rows) or "inputs" (columns)')
+        if "instances" in document:
+            return decode_rows(document["instances"], signature)
+        return _decode_columns(document["inputs"], signature)
+
+    def encode(
+        self,
+        decoded: Decoded,
+        outputs: Mapping[str, Array],
+        lengths: Mapping[str, Sequence[int]],
+        signature: ModelSignature,
+    ) -> Reply:
+        """Return ``predictions`` row by row, or ``outputs`` by name, as the caller asked."""
+        if decoded.style is Form.ROWS:
+            return json_reply(200, {Form.ROWS.value: rows_of(outputs, lengths, signature)})
+        columns = {name: _column(name, array, signature) for name, array in outputs.items()}
+        return json_reply(200, {Form.COLUMNS.value: columns if len(columns) != 1 else next(iter(columns.values()))})
+
+    def error(self, error: ProxyError) -> Reply:
+        """Return ``{"error": ...}``."""
+        return json_reply(error.status, error_document(error))
+
+
+def decode_rows(instances: Any, signature: ModelSignature) -> Decoded:
+    """Return ``instances``, one JSON value each, as canonical inputs."""
+    if type(instances) is not list or not instances:
+        raise InvalidRequest('"instances" must be a list of at least one row')
+    columns = _columns_of(instances, signature)
+    lengths: dict[str, Sequence[int]] = {}
+    if not signature.batches and len(instances) > 1:
+        raise InvalidRequest(f"this model does not batch: send one instance a request, not {len(instances)}")
+    inputs = {name: _stack(_row_spec(name, signature), values, lengths) for name, values in columns.items()}
+    check_complete(inputs, signature)
+    if not signature.batches:
+        inputs = {name: array.reshape(array.shape[1:]) for name, array in inputs.items()}
+    for name, array in inputs.items():
+        check_shape(signature.inputs[name], array.shape)
+    return Decoded(inputs, len(instances), Form.ROWS, lengths)
+
+
+def _row_spec(name: str, signature: ModelSignature) -> InputSpec:
+    """Return the input with rows in front, which a model that does not batch lacks."""
+    spec = signature.inputs[name]
+    return spec if signature.batches else replace(spec, shape=(-1, *spec.shape))
+
+
+def _columns_of(instances: list[Any], signature: ModelSignature) -> dict[str, list[Any]]:
+    """Return each input's values, row by row."""
+    required = [spec for spec in signature.inputs.values() if not spec.optional]
+    if len(required) == 1 and not _are_named(instances, required[0]):
+        return {required[0].name: instances}
+    names = instances[0].keys() if type(instances[0]) is dict else ()
+    for number, instance in enumerate(instances):
+        if type(instance) is not dict:
+            raise InvalidRequest(f"instance {number} must be an object with {', '.join(map(repr, signature.inputs))}")
+        if instance.keys() != names:
+            raise InvalidRequest(
+                f"instance {number} has the inputs {shown(list(instance))}, but instance 0 has {shown(list(names))}"
+            )
+    for name in names:
+        _named(name, signature)
+    return {name: [instance[name] for instance in instances] for name in names}
+
+
+def _named(name: str, signature: ModelSignature) -> InputSpec:
+    spec = signature.inputs.get(name)
+    if spec is None:
+        raise InvalidRequest(f"no input named {shown(name)}; the model takes {', '.join(map(repr, signature.inputs))}")
+    return spec
+
+
+def _are_named(instances: list[Any], only: InputSpec) -> bool:
+    """Tell whether the rows of a one-input model are objects that name it, rather than bare values.
+
+    An object is a value itself for an input of JSON, and ``{"b64": ...}`` is one for any BYTES input.
+    """
+    first = instances[0]
+    if type(first) is not dict or (only.datatype == "BYTES" and first.keys() == {"b64"}):
+        return False
+    return only.name in first or not only.holds_json
+
+
+def _stack(spec: InputSpec, values: list[Any], lengths: dict[str, Sequence[int]]) -> Array:
+    """Return rows of one input as a canonical array, padded among themselves where the model has a rule."""
+    if spec.pad_axis is None:
+        return _elements(spec, values) if spec.datatype == "BYTES" else from_json(spec, values)
+    rows = [from_json(spec, value) for value in values]
+    axis = spec.pad_axis - 1
+    if any(row.ndim != len(spec.shape) - 1 for row in rows):
+        raise InvalidRequest(f"input {spec.name!r}: each row has {len(spec.shape) - 1} dimensions")
+    own = [row.shape[axis] for row in rows]
+    lengths[spec.name] = own
+    bucket_for(max(own), spec)
+    return _pad_rows(spec, rows, axis, max(own))
+
+
+def _pad_rows(spec: InputSpec, rows: list[Array], axis: int, target: int) -> Array:
+    shape = list(rows[0].shape)
+    shape[axis] = target
+    stacked = np.full((len(rows), *shape), fill_value(spec), dtype=DTYPES[spec.datatype])
+    for number, row in enumerate(rows):
+        index = [slice(None)] * row.ndim
+        index[axis] = slice(0, row.shape[axis])
+        if stacked[number][tuple(index)].shape != row.shape:
+            raise InvalidRequest(
+                f"input {spec.name!r}: row {number} has shape {list(row.shape)}, row 0 {list(rows[0].shape)}"
+            )
+        stacked[number][tuple(index)] = row
+    return stacked
+
+
+def _elements(spec: InputSpec, values: list[Any]) -> Array:
+    """Return rows of a BYTES input: strings, ``{"b64": ...}``, or any JSON value for an input of JSON."""
+    if spec.holds_json:
+        return bytes_array([json_text(value) for value in values], (len(values),) + (1,) * (len(spec.shape) - 1))
+    if any(type(value) is dict for value in values):
+        data = [_from_base64(spec, value) for value in values]
+        return bytes_array(data, (len(values),) + (1,) * (len(spec.shape) - 1))
+    array = from_json(spec, values)
+    ones = len(spec.shape) - array.ndim
+    return array.reshape(array.shape + (1,) * ones) if ones > 0 else array
+
+
+def _from_base64(spec: InputSpec, value: Any) -> bytes:
+    if type(value) is str:
+        return value.encode()
+    encoded = value.get("b64") if type(value) is dict and len(value) == 1 else None
+    try:
+        return b64decode(encoded or "", validate=True) if type(encoded) is str else _refuse_element(spec)
+    except (Base64Error, ValueError) as error:
+        raise InvalidRequest(f"input {spec.name!r}: b64 is not base64: {error}") from None
+
+
+def _refuse_element(spec: InputSpec) -> bytes:
+    raise InvalidRequest(f'input {spec.name!r} takes strings or {{"b64": "..."}} only')
+
+
+def _decode_columns(columns: Any, signature: ModelSignature) -> Decoded:
+    required = [name for name, spec in signature.inputs.items() if not spec.optional]
+    if type(columns) is not dict:
+        if len(required) != 1:
+            raise InvalidRequest(f'"inputs" must be an object with {", ".join(map(repr, signature.inputs))}')
+        columns = {required[0]: columns}
+    if not signature.batches:
+        return replace(decode_rows([columns], signature), style=Form.COLUMNS)
+    inputs: dict[str, Array] = {}
+    lengths: dict[str, Sequence[int]] = {}
+    for name, data in columns.items():
+        spec = _named(name, signature)
+        if type(data) is not list or not data:
+            raise InvalidRequest(f"input {name!r} must be a list of at least one row")
+        inputs[name] = _stack(spec, data, lengths)
+        check_shape(spec, inputs[name].shape)
+    check_complete(inputs, signature)
+    return Decoded(inputs, next(iter(inputs.values())).shape[0], Form.COLUMNS, lengths)
+
+
+def rows_of(outputs: Mapping[str, Array], lengths: Mapping[str, Sequence[int]], signature: ModelSignature) -> list[Any]:
+    """Return one JSON value per row: the output itself, or an object of them where there are several."""
+    if not signature.batches:
+        outputs = {name: array[None] for name, array in outputs.items()}
+    columns = {name: _values(name, array, lengths, signature) for name, array in outputs.items()}
+    if len(columns) == 1:
+        return next(iter(columns.values()))
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
+def _values(name: str, array: Array, lengths: Mapping[str, Sequence[int]], signature: ModelSignature) -> list[Any]:
+    """Return the rows of one output as JSON values, each cut to its own length."""
+    spec = signature.outputs.get(name)
+    own = lengths.get(spec.unpad_input or "") if spec and spec.unpad_axis is not None else None
+    if own is None or spec is None or spec.unpad_axis is None:
+        return list(_column(name, array, signature))
+    before = (slice(None),) * (spec.unpad_axis - 1)
+    rows = (row[(*before, slice(0, length))] for row, length in zip(array, own, strict=True))
+    return [_column(name, row, signature) for row in rows]
+
+
+def _column(name: str, array: Array, signature: ModelSignature) -> Any:
+    """Return a whole output so that orjson can write it: contiguous numbers, or (nested lists of) texts."""
+    spec = signature.outputs.get(name)
+    if array.dtype.hasobject:
+        json_values = spec is not None and spec.content_type == "application/json"
+        return _map_nested(array.tolist(), orjson.Fragment if json_values else text)
+    if spec is not None and spec.datatype == "BF16":
+        array = widen_bf16(array)
+    return np.ascontiguousarray(array)
+
+
+def _map_nested(value: Any, function: Any) -> Any:
+    return [_map_nested(item, function) for item in value] if type(value) is list else function(value)

@@ -1,0 +1,295 @@
+"""The Open Inference Protocol, V2: JSON and the binary tensor extension, in both directions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from shoal_proxy.codecs import raw
+from shoal_proxy.codecs.base import (
+    OCTETS,
+    Call,
+    Decoded,
+    Reply,
+    error_document,
+    json_reply,
+    json_text,
+    parse_json,
+    shown,
+)
+from shoal_proxy.codecs.tensors import (
+    from_binary,
+    from_json,
+    text,
+    to_binary,
+    to_canonical,
+    to_wire,
+    widen_bf16,
+    wire_shape_of,
+)
+from shoal_proxy.errors import InvalidRequest, ModelFailed, ProxyError
+from shoal_proxy.model.datatypes import DATATYPES, DTYPES, Array
+from shoal_proxy.model.signature import InputSpec, ModelSignature, OutputSpec
+
+HEADER_LENGTH = b"inference-header-content-length"
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How a V2 caller wants its answer: which outputs, which of them binary, and its own id."""
+
+    id: str | None = None
+    outputs: Mapping[str, bool | None] | None = None
+    binary: bool = False
+    json_only: bool = True
+    """No output asked for binary: the common case, known without looking at each."""
+
+
+PLAIN = Style()
+
+
+class V2:
+    """Decode and encode ``POST /v2/models/{m}/infer``."""
+
+    name = "v2"
+
+    def decode(self, call: Call, signature: ModelSignature) -> Decoded:
+        """Return the request's tensors; a raw body (an image, a text) is one row."""
+        header_length = call.headers.get(HEADER_LENGTH)
+        if header_length is None and not call.says_json and raw.is_raw(call.media_type):
+            return raw.decode(call, signature, PLAIN)
+        document, tail = split_body(call.body, header_length)
+        if type(document) is not dict or type(document.get("inputs")) is not list:
+            raise InvalidRequest('a V2 request is an object with a list "inputs"')
+        asked: dict[str, Any] = {}
+        inputs = _decode_inputs(document["inputs"], tail, signature, asked)
+        parameters = document.get("parameters")
+        binary, timeout_ms, forwarded = _take_parameters(parameters) if parameters is not None else (False, None, b"")
+        style = _style(document, signature, asked, binary=binary)
+        rows = next(iter(inputs.values())).shape[0] if signature.batches else 1
+        return Decoded(
+            inputs,
+            rows,
+            style,
+            parameters=forwarded,
+            tensors=json_text(asked, orjson.OPT_SORT_KEYS) if asked else b"",
+            timeout_ms=timeout_ms,
+        )
+
+    def encode(
+        self,
+        decoded: Decoded,
+        outputs: Mapping[str, Array],
+        lengths: Mapping[str, Sequence[int]],
+        signature: ModelSignature,
+    ) -> Reply:
+        """Return the outputs the caller asked for, JSON or binary each."""
+        style: Style = decoded.style
+        tail: list[bytes | memoryview] = []
+        tensors = [
+            _tensor(_spec(name, array, signature), array, tail, binary=binary)
+            for name, array, binary in _chosen(style, outputs)
+        ]
+        document: dict[str, Any] = {
+            "model_name": signature.name,
+            "model_version": (signature.versions or ("1",))[-1],
+        }
+        if style.id is not None:
+            document["id"] = style.id
+        document["outputs"] = tensors
+        if not tail:
+            return json_reply(200, document)
+        header = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
+        return Reply(200, (header, *tail), OCTETS, ((HEADER_LENGTH, b"%d" % len(header)),))
+
+    def error(self, error: ProxyError) -> Reply:
+        """Return ``{"error": ...}``."""
+        return json_reply(error.status, error_document(error))
+
+
+def split_body(body: bytes | bytearray, header_length: bytes | None) -> tuple[Any, memoryview | None]:
+    """Return the JSON part of a body and the binary rest, None when the body is all JSON."""
+    if header_length is None:
+        return parse_json(body), None
+    # int() alone would take "+5", " 5" and "1_000", and choke on digits by the thousand.
+    length = int(header_length) if header_length.isdigit() and len(header_length) < 20 else -1
+    if not 0 <= length <= len(body):
+        raise InvalidRequest(
+            f"Inference-Header-Content-Length is {shown(header_length.decode('latin-1'))};"
+            f" it must be the length of the JSON part, 0 to {len(body)} (the whole body)"
+        )
+    view = memoryview(body)
+    return parse_json(view[:length]), view[length:]
+
+
+def _decode_inputs(
+    tensors: list[Any], tail: memoryview | None, signature: ModelSignature, asked: dict[str, Any]
+) -> dict[str, Array]:
+    inputs: dict[str, Array] = {}
+    offset = 0
+    for tensor in tensors:
+        spec = _input_named(tensor, signature)
+        if spec.name in inputs:
+            raise InvalidRequest(f"input {spec.name!r} is given twice")
+        array, size = _decode_tensor(tensor, spec, tail[offset:] if tail is not None else None)
+        offset += size
+        inputs[spec.name] = array
+        extra = {key: value for key, value in (tensor.get("parameters") or {}).items() if key != "binary_data_size"}
+        if extra:
+            asked.setdefault("inputs", {})[spec.name] = extra
+    if tail is not None and offset != len(tail):
+        raise InvalidRequest(
+            f"the binary_data_size of all inputs adds up to {offset}, but {len(tail)} bytes follow the JSON"
+        )
+    check_complete(inputs, signature)
+    return inputs
+
+
+def _input_named(tensor: Any, signature: ModelSignature) -> InputSpec:
+    if type(tensor) is not dict:
+        raise InvalidRequest(f"each of the inputs must be an object with name, datatype and shape, not {shown(tensor)}")
+    name = tensor.get("name")
+    spec = signature.inputs.get(name) if type(name) is str else None
+    if spec is None:
+        raise InvalidRequest(f"no input named {shown(name)}; the model takes {', '.join(map(repr, signature.inputs))}")
+    if tensor.get("datatype") != spec.datatype:
+        raise InvalidRequest(f"input {spec.name!r} is {spec.datatype}, not {shown(tensor.get('datatype'))}")
+    return spec
+
+
+def _decode_tensor(tensor: dict[str, Any], spec: InputSpec, rest: memoryview | None) -> tuple[Array, int]:
+    """Return the canonical array and how many binary bytes it took."""
+    shape = wire_shape_of(spec, tensor.get("shape"))
+    parameters = tensor.get("parameters")
+    if parameters is not None and type(parameters) is not dict:
+        raise InvalidRequest(f"input {spec.name!r}: parameters must be an object")
+    size = (parameters or {}).get("binary_data_size")
+    if (size is None) == ("data" not in tensor):
+        raise InvalidRequest(f"input {spec.name!r} must have either data or a binary_data_size")
+    if size is None:
+        array = from_json(spec, tensor["data"])
+        if array.shape != tuple(shape):
+            array = _reshaped(spec, array, shape)
+        return to_canonical(spec, array), 0
+    if rest is None:
+        raise InvalidRequest("binary data needs the header Inference-Header-Content-Length")
+    if type(size) is not int or not 0 <= size <= len(rest):
+        raise InvalidRequest(
+            f"input {spec.name!r}: binary_data_size is {shown(size)}, but {len(rest)} bytes are left in the body"
+        )
+    return to_canonical(spec, from_binary(spec, rest[:size], shape)), size
+
+
+def _reshaped(spec: InputSpec, array: Array, shape: list[int]) -> Array:
+    """Give flat data its shape; nested data must have it already."""
+    size = 1
+    for length in shape:
+        size *= length
+    if array.ndim != 1 or array.size != size:
+        given = f"{array.size} values" if array.ndim == 1 else f"data of shape {list(array.shape)}"
+        raise InvalidRequest(f"input {spec.name!r} has {given}, but its shape {shown(shape)} holds {size}")
+    return array.reshape(shape)
+
+
+def check_complete(inputs: Mapping[str, Array], signature: ModelSignature) -> None:
+    """Refuse a request that lacks an input, or whose inputs differ in rows."""
+    for name, spec in signature.inputs.items() if len(inputs) < len(signature.inputs) else ():
+        if name not in inputs and not spec.optional:
+            raise InvalidRequest(f"input {name!r} is missing")
+    if not inputs:
+        raise InvalidRequest("the request has no input")
+    if len(inputs) > 1 and signature.batches:
+        rows = {name: array.shape[0] for name, array in inputs.items()}
+        if len(set(rows.values())) > 1:
+            raise InvalidRequest(f"inputs differ in their number of rows: {rows}")
+
+
+def _take_parameters(parameters: Any) -> tuple[bool, float | None, bytes]:
+    """Return what is meant for us, binary output and a time-out, and the rest as JSON text for the model."""
+    if type(parameters) is not dict:
+        raise InvalidRequest("parameters must be an object")
+    if "requests" in parameters:
+        raise InvalidRequest("parameters.requests is the proxy's own word to the runtime; choose another name")
+    rest = dict(parameters)
+    binary = rest.pop("binary_data_output", None)
+    timeout_us = rest.pop("timeout", None)
+    if timeout_us is not None and (type(timeout_us) not in (int, float) or timeout_us <= 0):
+        raise InvalidRequest(f"parameters.timeout must be a positive number of microseconds, not {shown(timeout_us)}")
+    forwarded = json_text(rest, orjson.OPT_SORT_KEYS) if rest else b""
+    return bool(_flag("binary_data_output", binary)), None if timeout_us is None else timeout_us / 1000, forwarded
+
+
+def _flag(key: str, value: Any) -> bool | None:
+    if value is not None and type(value) is not bool:
+        raise InvalidRequest(f"{key} must be true or false, not {shown(value)}")
+    return value
+
+
+def _style(document: dict[str, Any], signature: ModelSignature, asked: dict[str, Any], *, binary: bool) -> Style:
+    id_, wanted = document.get("id"), document.get("outputs")
+    if id_ is None and wanted is None and not binary:
+        return PLAIN
+    if id_ is not None and type(id_) is not str:
+        raise InvalidRequest(f"id must be a string, not {shown(id_)}")
+    if wanted is not None and type(wanted) is not list:
+        raise InvalidRequest('"outputs" must be a list')
+    if not wanted:
+        return Style(id_, None, binary, json_only=not binary)
+    outputs: dict[str, bool | None] = {}
+    for output in wanted:
+        name, extra = _output_asked(output, signature)
+        if name in outputs:
+            raise InvalidRequest(f"output {name!r} is asked for twice")
+        outputs[name] = _flag("binary_data", extra.pop("binary_data", None))
+        if extra:
+            asked.setdefault("outputs", {})[name] = extra
+    return Style(id_, outputs, binary, json_only=False)
+
+
+def _output_asked(output: Any, signature: ModelSignature) -> tuple[str, dict[str, Any]]:
+    """Return the name of an output that a caller asks for, and its parameters."""
+    if type(output) is not dict:
+        raise InvalidRequest(f"each of the outputs must be an object with a name, not {shown(output)}")
+    name, parameters = output.get("name"), output.get("parameters")
+    if type(name) is not str or name not in signature.outputs:
+        raise InvalidRequest(
+            f"no output named {shown(name)}; the model gives {', '.join(map(repr, signature.outputs))}"
+        )
+    if parameters is not None and type(parameters) is not dict:
+        raise InvalidRequest(f"output {name!r}: parameters must be an object")
+    return name, dict(parameters or {})
+
+
+def _chosen(style: Style, outputs: Mapping[str, Array]) -> list[tuple[str, Array, bool]]:
+    """Return the outputs to send, in the caller's order, and whether each goes as binary."""
+    if style.outputs is None:
+        return [(name, array, style.binary) for name, array in outputs.items()]
+    missing = style.outputs.keys() - outputs.keys()
+    if missing:
+        raise ModelFailed(f"the runtime's answer lacks the outputs {sorted(missing)}")
+    return [(name, outputs[name], style.binary if binary is None else binary) for name, binary in style.outputs.items()]
+
+
+def _spec(name: str, array: Array, signature: ModelSignature) -> OutputSpec:
+    """Return the output's declaration, or what the array is where the two differ (a classification, say)."""
+    declared = signature.outputs.get(name)
+    if declared is not None and DTYPES[declared.datatype] == array.dtype:
+        return declared
+    return OutputSpec(name, DATATYPES[array.dtype], (-1,))
+
+
+def _tensor(spec: OutputSpec, array: Array, tail: list[bytes | memoryview], *, binary: bool) -> dict[str, Any]:
+    wire = to_wire(spec, array)
+    tensor: dict[str, Any] = {"name": spec.name, "datatype": spec.datatype, "shape": wire.shape}
+    if binary:
+        data = to_binary(wire)
+        tail.append(data)
+        tensor["parameters"] = {"binary_data_size": len(data)}
+    elif spec.datatype == "BYTES":
+        tensor["data"] = [text(element) for element in wire.ravel().tolist()]
+    else:
+        tensor["data"] = (widen_bf16(wire) if spec.datatype == "BF16" else wire).reshape(-1)
+    return tensor

@@ -1,0 +1,126 @@
+"""Errors of the proxy.
+
+    ProxyError                  status   reason (the label of shoal_proxy_rejections_total)
+      InvalidRequest            400      invalid
+      NotFound                  404      invalid
+      RequestTimeout            408      invalid
+      BodyTooLarge              413      body_too_large
+      UnsupportedMediaType      415      invalid
+      RowsFailed                the first failing row's
+      ModelFailed               500      -
+      Overloaded                503      queue_rows, queue_bytes
+      Draining                  503      draining
+      RuntimeAway               503      runtime_away
+      DeadlineExceeded          504      deadline
+
+Each carries the status of its HTTP answer; the codecs give it the shape of the caller's protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class ProxyError(Exception):
+    """Base of everything that becomes an error answer."""
+
+    status = 500
+    reason = ""
+    retry_after_s: int | None = None
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class InvalidRequest(ProxyError):
+    """The body breaks the protocol or the model's signature."""
+
+    status = 400
+    reason = "invalid"
+
+
+class NotFound(ProxyError):
+    """No such model or version here."""
+
+    status = 404
+    reason = "invalid"
+
+
+class RequestTimeout(ProxyError):
+    """The request did not arrive whole in time."""
+
+    status = 408
+    reason = "invalid"
+
+
+class BodyTooLarge(ProxyError):
+    """The body is over the limit; reading has stopped."""
+
+    status = 413
+    reason = "body_too_large"
+
+
+class UnsupportedMediaType(ProxyError):
+    """The model takes no body of this media type."""
+
+    status = 415
+    reason = "invalid"
+
+
+@dataclass(frozen=True, slots=True)
+class RowError:
+    """What went wrong with one row; ``row`` counts from 0 in the request."""
+
+    row: int
+    status: int
+    message: str
+
+
+class RowsFailed(ProxyError):
+    """Some rows of a request failed on their own; the others of the batch did not."""
+
+    def __init__(self, errors: Sequence[RowError]) -> None:
+        first = errors[0]
+        super().__init__(f"row {first.row}: {first.message}")
+        self.status = first.status
+        self.errors = tuple(errors)
+
+
+class ModelFailed(ProxyError):
+    """The model raised, or the runtime broke its contract."""
+
+
+class Overloaded(ProxyError):
+    """The queue is full; ``reason`` says by which count."""
+
+    status = 503
+
+    def __init__(self, message: str, *, reason: str, retry_after_s: int) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.retry_after_s = retry_after_s
+
+
+class Draining(ProxyError):
+    """This replica is about to stop."""
+
+    status = 503
+    reason = "draining"
+    retry_after_s = 1
+
+
+class RuntimeAway(ProxyError):
+    """The model runtime is not connected or not ready."""
+
+    status = 503
+    reason = "runtime_away"
+    retry_after_s = 1
+
+
+class DeadlineExceeded(ProxyError):
+    """The caller's deadline passed before the answer came."""
+
+    status = 504
+    reason = "deadline"

@@ -1,0 +1,182 @@
+"""From a call to a queued request, and from its outcome to a reply: the one path that every infer route takes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import count
+from math import isfinite
+
+from shoal_proxy.batching.padding import check_lengths, shape_key
+from shoal_proxy.batching.pending import PLAIN_KEY, Answer, BatchKey, Outcome, Pending
+from shoal_proxy.codecs.base import Call, Codec, Decoded, Reply
+from shoal_proxy.codecs.torchserve import TorchServe
+from shoal_proxy.codecs.v1 import V1
+from shoal_proxy.codecs.v2 import V2
+from shoal_proxy.dispatcher import Dispatcher
+from shoal_proxy.errors import InvalidRequest, ModelFailed, Overloaded, ProxyError
+from shoal_proxy.lifecycle.drain import KEEPS_CONNECTIONS
+from shoal_proxy.metrics import Metrics
+from shoal_proxy.model.datatypes import byte_size
+from shoal_proxy.model.signature import ModelSignature
+from shoal_proxy.settings import Settings
+
+_TRACED = {b"x-request-id": "x-request-id", b"traceparent": "traceparent", b"tracestate": "tracestate"}
+_serial = count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One infer path: which codec speaks there."""
+
+    codec: Codec
+
+
+def infer_routes(model_name: str, version: str) -> Mapping[bytes, Route]:
+    """Return the infer paths of the one model served here."""
+    v2, v1, torchserve = Route(V2()), Route(V1()), Route(TorchServe())
+    name = model_name.encode("ascii")
+    return {
+        b"/v2/models/%s/infer" % name: v2,
+        b"/v2/models/%s/versions/%s/infer" % (name, version.encode("ascii")): v2,
+        b"/v1/models/%s:predict" % name: v1,
+        b"/predictions/%s" % name: torchserve,
+        b"/predictions/%s/%s" % (name, version.encode("ascii")): torchserve,
+    }
+
+
+class Inference:
+    """Decodes calls, submits them, and encodes what comes back."""
+
+    def __init__(self, settings: Settings, dispatcher: Dispatcher, metrics: Metrics) -> None:
+        self._settings = settings
+        self._dispatcher = dispatcher
+        self._metrics = metrics
+        self._reading_bytes = 0
+        self.routes = infer_routes(settings.model_name, settings.model_version)
+
+    @property
+    def keeps_connections(self) -> bool:
+        """Tell whether answers may leave their connection open."""
+        return self._dispatcher.phase in KEEPS_CONNECTIONS
+
+    def start(self, route: Route, call: Call, reply: Callable[[Reply], None]) -> Pending | None:
+        """Queue ``call``; ``reply`` is called once, at once when it is refused (then None is returned)."""
+        self._metrics.request_bytes += len(call.body)
+        try:
+            signature = self._dispatcher.signature()
+            decoded = route.codec.decode(call, signature)
+            pending = self._pending(decoded, call, signature)
+            pending.deliver = lambda outcome: reply(self._finish(route, decoded, outcome, signature))
+            self._dispatcher.submit(pending)
+        except ProxyError as error:
+            reply(self.refuse(route, error))
+            return None
+        return pending
+
+    def cancel(self, pending: Pending) -> None:
+        """Forget a request whose caller has gone."""
+        self._dispatcher.cancel(pending)
+
+    def refuse(self, route: Route, error: ProxyError) -> Reply:
+        """Return ``error`` as the route's protocol has it, and count it."""
+        if error.reason:
+            self._metrics.rejections[error.reason] += 1
+        reply = route.codec.error(error)
+        if error.retry_after_s is not None:
+            header = (b"retry-after", b"%d" % error.retry_after_s)
+            reply = Reply(reply.status, reply.body, reply.content_type, (*reply.headers, header))
+        return self._counted(route, reply)
+
+    def hold_body(self, size_bytes: int) -> None:
+        """Account for body bytes being read.
+
+        Raises:
+            Overloaded: bodies and queue together hold too much.
+        """
+        held = self._reading_bytes + self._dispatcher.queue.size_bytes
+        if held and held + size_bytes > self._settings.queue_max_bytes:
+            raise Overloaded(f"too many bytes are held ({held})", reason="queue_bytes", retry_after_s=1)
+        self._reading_bytes += size_bytes
+
+    def release_body(self, size_bytes: int) -> None:
+        """Give back what `hold_body` took."""
+        self._reading_bytes -= size_bytes
+
+    def _pending(self, decoded: Decoded, call: Call, signature: ModelSignature) -> Pending:
+        if signature.pads:
+            _fill_lengths(decoded, signature)
+            check_lengths(decoded.lengths, signature)
+        now_s = time.monotonic()
+        return Pending(
+            inputs=decoded.inputs,
+            rows=decoded.rows,
+            size_bytes=sum([byte_size(array) for array in decoded.inputs.values()]),
+            arrived_s=now_s,
+            deadline_s=now_s + self._timeout_s(decoded, call),
+            deliver=_nowhere,
+            key=self._key(decoded, call, signature),
+            lengths=decoded.lengths,
+            trace=_trace(call.headers),
+        )
+
+    def _key(self, decoded: Decoded, call: Call, signature: ModelSignature) -> BatchKey:
+        wanted = self._settings.forward_headers
+        headers = tuple((name, call.headers[name]) for name in wanted if name in call.headers) if wanted else ()
+        if signature.fixed and not (decoded.parameters or decoded.tensors or headers):
+            return PLAIN_KEY
+        solo = 0 if signature.batches else next(_serial)
+        shapes = shape_key(decoded.inputs, signature) if signature.batches else ()
+        return BatchKey(shapes, decoded.parameters, decoded.tensors, headers, solo)
+
+    def _timeout_s(self, decoded: Decoded, call: Call) -> float:
+        """Return the tightest of the header's, the protocol's and the queue's own time-out."""
+        given = call.headers.get(b"x-request-timeout-ms")
+        timeout_ms = decoded.timeout_ms
+        if given is not None:
+            timeout_ms = min(_positive_ms(given), timeout_ms or 3_600_000.0)
+        return (timeout_ms or self._settings.queue_timeout_ms) / 1000
+
+    def _finish(self, route: Route, decoded: Decoded, outcome: Outcome, signature: ModelSignature) -> Reply:
+        if isinstance(outcome, Answer):
+            try:
+                reply = route.codec.encode(decoded, outcome.outputs, outcome.lengths, signature)
+                return self._counted(route, reply)
+            except Exception as error:
+                outcome = ModelFailed(f"the model's answer cannot be written: {type(error).__name__}: {error}")
+        return self.refuse(route, outcome)
+
+    def _counted(self, route: Route, reply: Reply) -> Reply:
+        self._metrics.requests[route.codec.name, reply.status] += 1
+        self._metrics.response_bytes += sum(map(len, reply.body))
+        return reply
+
+
+def _nowhere(outcome: Outcome) -> None:
+    """Stand in until the request's own delivery is known."""
+
+
+def _fill_lengths(decoded: Decoded, signature: ModelSignature) -> None:
+    """A rectangular tensor's rows all have its own length."""
+    for name, array in decoded.inputs.items():
+        axis = signature.inputs[name].pad_axis
+        if axis is not None and name not in decoded.lengths:
+            decoded.lengths[name] = [array.shape[axis]] * decoded.rows
+
+
+def _trace(headers: Mapping[bytes, bytes]) -> Mapping[str, str] | None:
+    if headers.keys().isdisjoint(_TRACED):
+        return None
+    return {text: headers[name].decode("latin-1") for name, text in _TRACED.items() if name in headers}
+
+
+def _positive_ms(value: bytes) -> float:
+    try:
+        timeout_ms = float(value)
+    except ValueError:
+        timeout_ms = 0.0
+    if not isfinite(timeout_ms) or timeout_ms <= 0:
+        text = value.decode("latin-1")
+        raise InvalidRequest(f"x-request-timeout-ms must be a positive number of milliseconds, not {text!r}")
+    return timeout_ms

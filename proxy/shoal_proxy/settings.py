@@ -1,0 +1,174 @@
+"""The proxy's settings, read once from the environment. The table of names is docs/contracts.md, section 3."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Self
+
+KIB, MIB = 1024, 1024**2
+TIB = 1024**4
+
+
+class SettingsError(ValueError):
+    """A setting is out of range; the message gives key, allowed range and actual value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where to listen or connect: a unix socket's ``path``, or ``host`` and ``port``."""
+
+    host: str = ""
+    port: int = 0
+    path: str = ""
+
+    def __str__(self) -> str:
+        if self.path:
+            return f"unix:{self.path}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def _address(text: str) -> Address:
+    if text.startswith("unix:") and len(text) > 5:
+        return Address(path=text[5:])
+    match = re.fullmatch(r"(?:http://)?(?:\[([0-9A-Fa-f:.%]+)\]|([A-Za-z0-9._-]*)):([0-9]{1,5})/?", text)
+    if not match or int(match[3]) > 65535:
+        raise ValueError
+    return Address(match[1] or match[2] or "0.0.0.0", int(match[3]))
+
+
+def _tcp_address(text: str) -> Address:
+    address = _address(text)
+    if address.path:
+        raise ValueError
+    return address
+
+
+def _name(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,253}", text):
+        raise ValueError
+    return text
+
+
+# What a connection or a body says about itself, and what the proxy tells the runtime on its own account.
+_OWN_HEADERS = frozenset({
+    "connection", "content-encoding", "content-length", "content-type", "expect", "host", "keep-alive", "te", "trailer",
+    "transfer-encoding", "upgrade", "inference-header-content-length", "x-request-timeout-ms",
+})  # fmt: skip
+
+
+def _header_names(text: str) -> tuple[bytes, ...]:
+    names = {name.strip().lower() for name in text.split(",") if name.strip()}
+    if names & _OWN_HEADERS or not all(re.fullmatch(r"[a-z0-9!#$%&'*+.^_`|~-]+", name) for name in names):
+        raise ValueError
+    return tuple(sorted(name.encode("ascii") for name in names))
+
+
+def _setting(
+    env: str,
+    default: Any,
+    parse: Callable[[str], Any],
+    allowed: str,
+    *,
+    within: tuple[float, float] | None = None,
+) -> Any:
+    metadata = {"env": env, "parse": parse, "allowed": allowed, "within": within}
+    return field(default=default, metadata=metadata)
+
+
+def _number(env: str, default: float, low: float, high: float) -> Any:
+    parse = int if isinstance(default, int) else float
+    return _setting(env, default, parse, f"{low} to {high}", within=(low, high))
+
+
+_ADDRESS = "HOST:PORT or unix:PATH"
+_ABOVE_ZERO = 5e-324  # the smallest positive float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything that can be set."""
+
+    model_name: str = _setting("SHOAL_MODEL_NAME", "model", _name, "letters, digits, '.', '_' and '-'")
+    """The model's name in callers' paths, and at the runtime."""
+    model_version: str = _setting("SHOAL_MODEL_VERSION", "1", _name, "letters, digits, '.', '_' and '-'")
+    """The one version that callers may name."""
+    listen: Address = _setting("SHOAL_PROXY_LISTEN", Address("127.0.0.1", 8080), _address, _ADDRESS)
+    """Where callers connect; port 0 picks a free one."""
+    admin_listen: Address = _setting("SHOAL_PROXY_ADMIN_LISTEN", Address("127.0.0.1", 9090), _tcp_address, "HOST:PORT")
+    """Health, metrics and drain."""
+    runtime: Address = _setting(
+        "SHOAL_PROXY_RUNTIME",
+        Address(path="/run/shoal/runtime.sock"),
+        _address,
+        "unix:PATH or http://HOST:PORT",
+    )
+    """The V2 server that runs the model, ours or a foreign one."""
+    max_batch_size: int = _number("SHOAL_BATCHING_MAX_BATCH_SIZE", 32, 1, 65536)
+    """Rows per batch; never exceeded. The runtime's own limit holds too."""
+    max_delay_ms: float = _number("SHOAL_BATCHING_MAX_DELAY_MS", 0.0, 0, 60_000)
+    """How long a batch may wait for more rows while the runtime is idle; 0: never wait."""
+    in_flight: int = _number("SHOAL_BATCHING_IN_FLIGHT", 1, 1, 64)
+    """Batches that the runtime executes at a time; one more full batch is sent ahead."""
+    queue_max_rows: int = _number("SHOAL_QUEUE_MAX_ROWS", 1024, 1, 2**31)
+    """Rows that may wait; at least one batch."""
+    queue_max_bytes: int = _number("SHOAL_QUEUE_MAX_BYTES", 256 * MIB, KIB, TIB)
+    """Bytes of request bodies and inputs that may be held."""
+    queue_timeout_ms: float = _number("SHOAL_QUEUE_TIMEOUT_MS", 60_000.0, 1, 3_600_000)
+    """Deadline of a request that names none."""
+    max_body_bytes: int = _number("SHOAL_PROXY_MAX_BODY_BYTES", 64 * MIB, KIB, TIB)
+    """Longest request body; longer ones are answered 413 without being read."""
+    body_timeout_s: float = _setting(
+        "SHOAL_PROXY_BODY_TIMEOUT_S", 60.0, float, "more than 0 to 3600", within=(_ABOVE_ZERO, 3600)
+    )
+    """A request must arrive whole within this."""
+    drain_delay_s: float = _number("SHOAL_PROXY_DRAIN_DELAY_S", 0.0, 0, 600)
+    """How long to keep accepting after becoming unready, so that routers see it first."""
+    drain_timeout_s: float = _number("SHOAL_PROXY_DRAIN_TIMEOUT_S", 60.0, 0, 3600)
+    """How long to wait for queue and batches once accepting has stopped."""
+    forward_headers: tuple[bytes, ...] = _setting(
+        "SHOAL_PROXY_FORWARD_HEADERS", (), _header_names, "comma-separated header names"
+    )
+    """Headers the runtime gets; requests that differ in one never share a batch."""
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str]) -> Self:
+        """Return the settings that ``environ`` gives; an empty variable means the default.
+
+        Raises:
+            SettingsError: a value is malformed or out of range.
+        """
+        values = {
+            item.name: _read(item.metadata, environ[item.metadata["env"]])
+            for item in fields(cls)
+            if environ.get(item.metadata["env"])
+        }
+        # The default bound follows a larger batch, so that setting one number is enough.
+        values.setdefault("queue_max_rows", max(1024, 4 * values.get("max_batch_size", 32)))
+        settings = cls(**values)
+        settings.validate()
+        return settings
+
+    def validate(self) -> None:
+        """Raise `SettingsError` where two settings contradict each other."""
+        if self.queue_max_rows < self.max_batch_size:
+            raise SettingsError(
+                f"SHOAL_QUEUE_MAX_ROWS must be at least SHOAL_BATCHING_MAX_BATCH_SIZE ({self.max_batch_size}),"
+                f" not {self.queue_max_rows}"
+            )
+        if self.max_delay_ms >= self.queue_timeout_ms:
+            raise SettingsError(
+                f"SHOAL_BATCHING_MAX_DELAY_MS must be less than SHOAL_QUEUE_TIMEOUT_MS ({self.queue_timeout_ms:g}),"
+                f" not {self.max_delay_ms:g}: requests would expire before their batch closes"
+            )
+
+
+def _read(rule: Mapping[str, Any], text: str) -> Any:
+    try:
+        value = rule["parse"](text)
+    except (ValueError, UnicodeError):
+        raise SettingsError(f"{rule['env']} must be {rule['allowed']}, not {text!r}") from None
+    if rule["within"] and not rule["within"][0] <= value <= rule["within"][1]:
+        raise SettingsError(f"{rule['env']} must be {rule['allowed']}, not {text!r}")
+    return value

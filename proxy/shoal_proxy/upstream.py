@@ -1,0 +1,199 @@
+"""The client of the runtime: a few kept connections, health, metadata, and batches.
+
+Any V2 server will do. What the runtime does wrong becomes one of `shoal_proxy.errors` here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+from urllib.parse import quote
+
+import orjson
+
+from shoal_proxy.connection import Connection, Response
+from shoal_proxy.errors import ProxyError, RuntimeAway
+from shoal_proxy.model.signature import ModelSignature, SignatureError, parse_metadata
+from shoal_proxy.settings import Address
+
+IDLE_LIMIT_S = 4.0
+"""Foreign servers close idle connections after 5 s or more; ours go before, so that no batch meets a closing one."""
+
+
+class Upstream:
+    """Connections to one runtime. ``on_lost`` is called whenever one of them breaks or is closed by the runtime."""
+
+    def __init__(self, address: Address, model_name: str, *, on_lost: Callable[[], None]) -> None:
+        self._address = address
+        self._on_lost = on_lost
+        self._connections: set[Connection] = set()
+        self._idle: list[Connection] = []
+        self._closed = False
+        host = "localhost" if address.path else str(address)
+        self._host = host.encode("ascii")
+        self._model_path = f"/v2/models/{quote(model_name, safe='')}".encode("ascii")
+
+    async def infer(
+        self,
+        header: bytes,
+        tensors: Sequence[bytes | memoryview],
+        extra: Sequence[tuple[bytes, bytes]],
+    ) -> Response:
+        """Send one batch, JSON ``header`` and binary ``tensors``, and return the answer as it came."""
+        lines = [
+            b"POST %s/infer HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\n"
+            % (self._model_path, self._host, len(header) + sum(map(len, tensors)))
+        ]
+        if tensors:
+            lines.append(
+                b"Content-Type: application/octet-stream\r\nInference-Header-Content-Length: %d\r\n" % len(header)
+            )
+        else:
+            lines.append(b"Content-Type: application/json\r\n")
+        lines.extend(b"%s: %s\r\n" % item for item in extra)
+        lines.append(b"\r\n")
+        return await self._exchange(b"".join(lines), (header, *tensors))
+
+    async def ready_reason(self) -> str:
+        """Return why the model cannot serve now, or nothing when it can."""
+        response = await self._get(b"/v2/health/ready")
+        if response.status == 200:
+            return ""
+        try:
+            return str(orjson.loads(response.body)["reason"])
+        except (ValueError, KeyError, TypeError):
+            return f"the runtime answers {response.status} to /v2/health/ready"
+
+    async def signature(self) -> ModelSignature:
+        """Return the model's signature.
+
+        Raises:
+            SignatureError: the runtime has no such model, or its metadata makes no sense.
+        """
+        response = await self._get(self._model_path)
+        if response.status != 200:
+            raise SignatureError(f"the runtime answers {response.status} to {self._model_path.decode()}")
+        return parse_metadata(_document(response))
+
+    async def speaks_binary(self) -> bool:
+        """Tell whether the runtime has the binary tensor extension."""
+        document = _document(await self._get(b"/v2"))
+        return any("binary_tensor_data" in str(extension) for extension in document.get("extensions") or ())
+
+    def close(self) -> None:
+        """Close every connection: for our runtime, permission to exit."""
+        self._closed = True
+        for connection in list(self._connections):
+            connection.close()
+
+    async def _get(self, path: bytes) -> Response:
+        return await self._exchange(b"GET %s HTTP/1.1\r\nHost: %s\r\n\r\n" % (path, self._host), ())
+
+    async def _exchange(self, head: bytes, parts: Sequence[bytes | memoryview]) -> Response:
+        connection = self._take_idle() or await self._connect()
+        response = await connection.exchange(head, parts)
+        if connection.usable and not self._closed:
+            connection.idle_since_s = time.monotonic()
+            self._idle.append(connection)
+        return response
+
+    def _take_idle(self) -> Connection | None:
+        """Return the connection used last, so that one stays fresh and the others age and go."""
+        now_s = time.monotonic()
+        while self._idle and now_s - self._idle[0].idle_since_s > IDLE_LIMIT_S:
+            self._idle.pop(0).close()
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.usable:
+                return connection
+        return None
+
+    async def _connect(self) -> Connection:
+        loop = asyncio.get_running_loop()
+
+        def make() -> Connection:
+            return Connection(self._lost)
+
+        try:
+            if self._address.path:
+                _, connection = await loop.create_unix_connection(make, self._address.path)
+            else:
+                _, connection = await loop.create_connection(make, self._address.host, self._address.port)
+        except (FileNotFoundError, ConnectionRefusedError):
+            raise RuntimeAway(f"no runtime listens at {self._address}") from None
+        except OSError as error:
+            raise RuntimeAway(f"cannot reach the runtime at {self._address}: {error.strerror or error}") from None
+        self._connections.add(connection)
+        return connection
+
+    def _lost(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        if connection in self._idle:
+            self._idle.remove(connection)
+        if not self._closed and not self._connections:
+            self._on_lost()
+
+
+def _document(response: Response) -> dict[str, Any]:
+    try:
+        document = orjson.loads(response.body)
+    except ValueError:
+        document = None
+    if not isinstance(document, dict):
+        raise SignatureError("the runtime's metadata is no JSON object")
+    return document
+
+
+class RuntimeLink:
+    """Whether the runtime can serve now, and the signature of what it serves; kept up to date by `watch`."""
+
+    def __init__(self, address: Address, model_name: str) -> None:
+        self.upstream = Upstream(address, model_name, on_lost=self._lost)
+        self.signature: ModelSignature | None = None
+        self.binary = True
+        self.reason = f"no connection to the runtime at {address} yet"
+        self.on_change: Callable[[], None] = lambda: None
+        self._wake = asyncio.Event()
+
+    @property
+    def ready(self) -> bool:
+        """Tell whether batches may be sent."""
+        return not self.reason
+
+    async def watch(self, interval_s: float = 1.0, away_interval_s: float = 0.1) -> None:
+        """Ask for the runtime's health until cancelled: every ``interval_s``, more often while it is away."""
+        while True:
+            self._wake.clear()
+            await self._look()
+            with_timeout = asyncio.wait_for(self._wake.wait(), interval_s if self.ready else away_interval_s)
+            try:
+                await with_timeout
+                await asyncio.sleep(away_interval_s)
+            except TimeoutError:
+                pass
+
+    async def _look(self) -> None:
+        try:
+            async with asyncio.timeout(10):
+                reason = await self.upstream.ready_reason()
+                if not reason and not self.ready:
+                    self.signature = await self.upstream.signature()
+                    self.binary = await self.upstream.speaks_binary()
+        except (ProxyError, SignatureError) as error:
+            reason = str(error)
+        except TimeoutError:
+            reason = "the runtime does not answer its health check"
+        self._become(reason)
+
+    def _lost(self) -> None:
+        """The last connection is gone: nothing can be sent until the next look says otherwise."""
+        self._become("the runtime closed its connections")
+        self._wake.set()
+
+    def _become(self, reason: str) -> None:
+        changed = bool(reason) != bool(self.reason)
+        self.reason = reason
+        if changed:
+            self.on_change()

@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from tests.fakes import RunningProxy, running_proxy
+
+
+@pytest.fixture
+def running() -> Iterator[RunningProxy]:
+    """Run a proxy in front of a model that doubles rows of four floats."""
+    with running_proxy() as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def client(running: RunningProxy) -> Iterator[httpx.Client]:
+    """Call it."""
+    with httpx.Client(base_url=running.url, timeout=20) as caller:
+        yield caller

@@ -1,0 +1,70 @@
+"""Leaving without losing a request."""
+
+from __future__ import annotations
+
+import threading
+
+import httpx
+import pytest
+
+from shoal_proxy.lifecycle.drain import Phase
+from tests.calls import V2_PATH, RawConnection, answer_to, callers, row, v2_body
+from tests.fakes import RunningProxy, running_proxy
+from tests.proxy.test_connections import request, value_of
+
+
+def test_queued_and_running_requests_are_answered_before_it_stops(running: RunningProxy) -> None:
+    running.hold()
+    with callers(running.url) as group:
+        first = group.ask(0)
+        running.until(lambda: len(running.runtime.seen) == 1)
+        rest = [group.ask(number) for number in range(1, 9)]
+        running.until_waiting(8)
+        drained = threading.Thread(target=httpx.post, args=(running.admin_url + "/drain",), kwargs={"timeout": 20})
+        drained.start()
+        running.until(lambda: running.proxy.dispatcher.phase is Phase.DRAINING)
+        assert httpx.get(running.admin_url + "/readyz").status_code == 503
+        running.release()
+        drained.join(20)
+
+        for answer in [first, *rest]:
+            assert answer.result().headers["connection"] == "close"
+            assert answer_to(answer.result())
+    assert running.runtime.connections == 0
+
+
+def test_while_leaving_requests_are_served_and_connections_sent_away() -> None:
+    with running_proxy(drain_delay_s=30.0) as running, RawConnection(running.address) as kept:
+        kept.send(request(1))
+        assert "connection" not in kept.response()[1]
+        running.call(running.proxy.stop)
+        running.until(lambda: running.proxy.dispatcher.phase is Phase.LEAVING)
+        ready = httpx.get(running.url + "/v2/health/ready")
+        assert (ready.status_code, ready.json()["reason"]) == (503, "proxy is leaving")
+        kept.send(request(2))
+        _, headers, body = kept.response()
+        assert value_of(body) == 2
+        assert headers["connection"] == "close"
+        assert kept.closed()
+        assert answer_to(httpx.post(running.url + V2_PATH, json=v2_body([row(3)])))
+        running.call(running.proxy.stop)  # a second signal ends the delay
+
+
+def test_a_runtime_that_never_answers_does_not_hold_the_drain_for_ever() -> None:
+    with running_proxy(drain_timeout_s=0.2) as running:
+        running.hold()
+        with callers(running.url) as group:
+            first, second = group.ask(0), group.ask(1)
+            running.until(lambda: running.proxy.dispatcher.queue.requests == 1)
+            running.call(running.proxy.stop)
+            for answer in (first, second):
+                assert answer.result().status_code == 503
+                assert "had to stop" in answer.result().json()["error"]
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_drain_may_be_asked_more_than_once(running: RunningProxy, times: int) -> None:
+    with callers(running.admin_url) as group:
+        answers = [group.post("/drain") for _ in range(times)]
+        statuses = {answer.result().status_code for answer in answers if answer.exception() is None}
+    assert 200 in statuses
