@@ -1,0 +1,76 @@
+{{- define "shoal.name" -}}
+{{- if contains .Chart.Name .Release.Name }}{{ .Release.Name | trunc 50 | trimSuffix "-" }}{{ else }}{{ printf "%s-%s" .Release.Name .Chart.Name | trunc 50 | trimSuffix "-" }}{{ end }}
+{{- end }}
+
+{{- define "shoal.operator" -}}
+{{ include "shoal.name" . }}-operator
+{{- end }}
+
+{{- define "shoal.serviceAccount" -}}
+{{- if .Values.serviceAccount.create }}{{ .Values.serviceAccount.name | default (include "shoal.operator" .) }}{{ else }}{{ required "serviceAccount.name is required when serviceAccount.create is false" .Values.serviceAccount.name }}{{ end }}
+{{- end }}
+
+{{- define "shoal.selectorLabels" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: operator
+{{- end }}
+
+{{- define "shoal.labels" -}}
+{{ include "shoal.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{- /* Call with (dict "image" .Values.images.proxy "root" .) */ -}}
+{{- define "shoal.image" -}}
+{{- if .image.digest }}{{ .image.repository }}@{{ .image.digest }}{{ else }}{{ .image.repository }}:{{ .image.tag | default .root.Chart.AppVersion }}{{ end }}
+{{- end }}
+
+{{- /* What the operator does in a namespace that it serves, and nothing else. */ -}}
+{{- define "shoal.rules" -}}
+- apiGroups: [serving.shoal.dev]
+  resources: [inferenceservices]
+  verbs: [get, list, watch]
+- apiGroups: [serving.shoal.dev]
+  resources: [inferenceservices/status, inferenceservices/scale]
+  verbs: [patch]
+# Where OwnerReferencesPermissionEnforcement is on, an owner reference that blocks needs this.
+- apiGroups: [serving.shoal.dev]
+  resources: [inferenceservices/finalizers]
+  verbs: [update]
+- apiGroups: [apps]
+  resources: [deployments]
+  verbs: [get, list, watch, create, patch]
+- apiGroups: [""]
+  resources: [services]
+  verbs: [get, list, watch, create, patch]
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [get, list, watch, create, patch]
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [get, list, watch, create, patch]
+# Kinds that a change of the spec can make superfluous.
+- apiGroups: [""]
+  resources: [serviceaccounts]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [networking.k8s.io]
+  resources: [ingresses]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [gateway.networking.k8s.io]
+  resources: [httproutes]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [list, watch]
+- apiGroups: [""]
+  resources: [events]
+  verbs: [create]
+# The Lease's renewals are the heartbeat of the watches.
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  resourceNames: [shoal-operator]
+  verbs: [list, watch]
+{{- end }}

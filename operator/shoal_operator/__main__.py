@@ -1,0 +1,63 @@
+"""Run the operator: ``shoal-operator``, or ``python -m shoal_operator``."""
+
+import argparse
+import asyncio
+import logging
+import os
+import socket
+import sys
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+
+from shoal_operator.errors import OperatorError
+from shoal_operator.settings import Settings
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run until SIGTERM or SIGINT; return the exit status."""
+    options = _parser().parse_args(argv)
+    if options.kubeconfig:
+        os.environ["KUBECONFIG"] = options.kubeconfig
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    if options.verbose:
+        logging.getLogger("shoal_operator").setLevel(logging.DEBUG)
+    # kopf tells of each handler and each probe; what matters is said by the reconciler.
+    for name in ("kopf.objects", "kopf.activities", "aiohttp.access"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    try:
+        asyncio.run(_run(_with_identity(Settings.from_env(os.environ))))
+    except OperatorError as error:
+        sys.stderr.write(f"shoal-operator: {error}\n")
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+async def _run(settings: Settings) -> None:
+    # Imported late: `--help` and a wrong setting answer before kopf and aiohttp are loaded.
+    from shoal_operator.operation import Operation  # noqa: PLC0415
+
+    await Operation(settings).run()
+
+
+def _with_identity(settings: Settings) -> Settings:
+    if settings.identity:
+        return settings
+    return replace(settings, identity=f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="shoal-operator",
+        description="Turn InferenceServices into served models. Settings are environment"
+        " variables, SHOAL_OPERATOR_*; see operator/README.md.",
+    )
+    parser.add_argument("--kubeconfig", metavar="FILE", help="run outside a cluster")
+    parser.add_argument("--verbose", action="store_true", help="log every write")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

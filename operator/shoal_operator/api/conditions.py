@@ -1,0 +1,126 @@
+"""Conditions: what is true of a service now, why, and what to do about it."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from shoal_operator.api.fields import Json
+
+
+class ConditionType(StrEnum):
+    """One question about a service."""
+
+    READY = "Ready"
+    """The summary: everything below is as the spec asks."""
+    AVAILABLE = "Available"
+    """At least one pod answers requests."""
+    PROGRESSING = "Progressing"
+    """Pods of the newest spec are there, or on their way."""
+    MODEL_LOADED = "ModelLoaded"
+    """The model of the newest spec is loaded and warm in a pod."""
+    ROUTE_READY = "RouteReady"
+    """Callers from outside the cluster reach the service."""
+    SCALING_ACTIVE = "ScalingActive"
+    """Replicas follow the queue."""
+
+
+class Status(StrEnum):
+    """A condition's answer."""
+
+    TRUE = "True"
+    FALSE = "False"
+    UNKNOWN = "Unknown"
+
+
+class Reason(StrEnum):
+    """Why, in one word; monitoring may rely on these."""
+
+    # All is well.
+    READY = "Ready"
+    AVAILABLE = "Available"
+    COMPLETE = "Complete"
+    MODEL_LOADED = "ModelLoaded"
+    ROUTE_ACCEPTED = "RouteAccepted"
+    CLUSTER_INTERNAL = "ClusterInternal"
+    FOLLOWING_LOAD = "FollowingLoad"
+    SCALING_OFF = "ScalingOff"
+    SCALED_TO_ZERO = "ScaledToZero"
+    # On the way.
+    ROLLING_OUT = "RollingOut"
+    MODEL_LOADING = "ModelLoading"
+    ROUTE_PENDING = "RoutePending"
+    PODS_NOT_READY = "PodsNotReady"
+    SCALING_UP = "ScalingUp"
+    NO_LOAD_DATA = "NoLoadData"
+    WAITING_FOR_CLEANUP = "WaitingForCleanup"
+    # Somebody must act.
+    INVALID_SPEC = "InvalidSpec"
+    NAME_TAKEN = "NameTaken"
+    APPLY_FAILED = "ApplyFailed"
+    INSUFFICIENT_GPU = "InsufficientGPU"
+    UNSCHEDULABLE = "Unschedulable"
+    PODS_REFUSED = "PodsRefused"
+    IMAGE_PULL_FAILED = "ImagePullFailed"
+    CONTAINER_CONFIG_INVALID = "ContainerConfigInvalid"
+    MODEL_DOWNLOAD_FAILED = "ModelDownloadFailed"
+    RUNTIME_CRASHED = "RuntimeCrashed"
+    PROXY_CRASHED = "ProxyCrashed"
+    PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
+    ROUTE_REFUSED = "RouteRefused"
+    GATEWAY_API_MISSING = "GatewayApiMissing"
+
+
+FAILURES = frozenset(
+    {
+        Reason.INVALID_SPEC,
+        Reason.NAME_TAKEN,
+        Reason.APPLY_FAILED,
+        Reason.INSUFFICIENT_GPU,
+        Reason.UNSCHEDULABLE,
+        Reason.PODS_REFUSED,
+        Reason.IMAGE_PULL_FAILED,
+        Reason.CONTAINER_CONFIG_INVALID,
+        Reason.MODEL_DOWNLOAD_FAILED,
+        Reason.RUNTIME_CRASHED,
+        Reason.PROXY_CRASHED,
+        Reason.PROGRESS_DEADLINE_EXCEEDED,
+        Reason.ROUTE_REFUSED,
+        Reason.GATEWAY_API_MISSING,
+    }
+)
+"""Reasons that wait for a person; their events are warnings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One answer; ``message`` is a sentence for a person."""
+
+    type: ConditionType
+    status: Status
+    reason: Reason
+    message: str
+
+
+def stamped(condition: Condition, previous: list[Json], generation: int, now: str) -> Json:
+    """Return the condition as JSON; its transition time stays while its status stays.
+
+    Args:
+        condition: the answer.
+        previous: the conditions now stored.
+        generation: the spec's generation that the answer is about.
+        now: RFC 3339 time in UTC.
+    """
+    old = find(previous, condition.type)
+    same = old is not None and old.get("status") == condition.status
+    return {
+        "type": str(condition.type),
+        "status": str(condition.status),
+        "reason": str(condition.reason),
+        "message": condition.message,
+        "observedGeneration": generation,
+        "lastTransitionTime": old["lastTransitionTime"] if same and old else now,
+    }
+
+
+def find(conditions: list[Json], kind: ConditionType) -> Json | None:
+    """Return the stored condition of this type, or None."""
+    return next((item for item in conditions if item.get("type") == kind), None)

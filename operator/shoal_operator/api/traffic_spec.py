@@ -1,0 +1,161 @@
+"""How requests wait, become batches, and get more pods."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from shoal_operator.api.fields import Rule, spec_field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchingSpec:
+    """How requests become batches."""
+
+    RULES: ClassVar = (
+        Rule(
+            "!has(self.allowedBatchSizes) || (self.maxBatchSize in self.allowedBatchSizes"
+            " && self.allowedBatchSizes.all(size, size <= self.maxBatchSize))",
+            "the largest of allowedBatchSizes must be maxBatchSize",
+            ".allowedBatchSizes",
+        ),
+    )
+
+    max_batch_size: int = spec_field(
+        "Rows in one batch at most.",
+        default=32,
+        minimum=1,
+        maximum=65536,
+        env="SHOAL_BATCHING_MAX_BATCH_SIZE",
+        containers=("proxy", "runtime"),
+    )
+    allowed_batch_sizes: tuple[int, ...] | None = spec_field(
+        "Batch sizes that the runtime warms and pads up to; the largest is `maxBatchSize`. Default:"
+        " any size on a CPU, powers of two on CUDA.",
+        default=None,
+        minimum=1,
+        maximum=65536,
+        max_items=64,
+        is_set=True,
+        env="SHOAL_BATCHING_ALLOWED_BATCH_SIZES",
+        containers=("runtime",),
+    )
+    max_delay_milliseconds: int = spec_field(
+        "How long a batch may wait for more rows while the runtime is idle.",
+        default=0,
+        minimum=0,
+        maximum=60000,
+        env="SHOAL_BATCHING_MAX_DELAY_MS",
+        containers=("proxy",),
+    )
+    in_flight: int = spec_field(
+        "Batches the runtime executes at a time; one more full batch is sent ahead.",
+        default=1,
+        minimum=1,
+        maximum=64,
+        env="SHOAL_BATCHING_IN_FLIGHT",
+        containers=("proxy",),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueSpec:
+    """How much work may wait in one pod; more is answered with 503 and `Retry-After`."""
+
+    max_items: int = spec_field(
+        "Rows that may wait.",
+        default=1024,
+        minimum=1,
+        maximum=1_000_000,
+        env="SHOAL_QUEUE_MAX_ROWS",
+        containers=("proxy",),
+    )
+    max_bytes: int = spec_field(
+        "Bytes that may wait.",
+        default=256 * 2**20,
+        minimum=1024,
+        maximum=2**40,
+        env="SHOAL_QUEUE_MAX_BYTES",
+        containers=("proxy",),
+    )
+    timeout_milliseconds: int = spec_field(
+        "Deadline of a request that names none.",
+        default=60000,
+        minimum=1,
+        maximum=3_600_000,
+        env="SHOAL_QUEUE_TIMEOUT_MS",
+        containers=("proxy",),
+    )
+    max_body_bytes: int = spec_field(
+        "Largest request body.",
+        default=64 * 2**20,
+        minimum=1024,
+        maximum=2**40,
+        env="SHOAL_PROXY_MAX_BODY_BYTES",
+        containers=("proxy",),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingSpec:
+    """Replicas that follow the queue. Leave it out to set `replicas` by hand or by an HPA."""
+
+    RULES: ClassVar = (
+        Rule(
+            "self.minReplicas <= self.maxReplicas",
+            "minReplicas must not be larger than maxReplicas",
+            ".minReplicas",
+        ),
+    )
+
+    min_replicas: int = spec_field("Never fewer pods than this.", default=1, minimum=1, maximum=10000)
+    max_replicas: int = spec_field("Never more pods than this.", minimum=1, maximum=10000)
+    target_queue_depth: int | None = spec_field(
+        "Rows waiting and running that one pod should have; default: two full batches.",
+        default=None,
+        minimum=1,
+        maximum=1_000_000,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutSpec:
+    """How pods are replaced when the spec changes."""
+
+    RULES: ClassVar = (
+        Rule(
+            "self.maxSurge > 0 || self.maxUnavailable > 0",
+            "maxSurge and maxUnavailable cannot both be 0: no pod could ever be replaced",
+            ".maxSurge",
+        ),
+    )
+
+    max_surge: int = spec_field(
+        "Pods above the wanted number during a rollout. With 1 a spare GPU is needed; with 0 and"
+        " `maxUnavailable` 1 a pod leaves before its successor comes.",
+        default=1,
+        minimum=0,
+        maximum=1000,
+    )
+    max_unavailable: int = spec_field("Pods that may be missing during a rollout.", default=0, minimum=0, maximum=1000)
+    progress_deadline_seconds: int = spec_field(
+        "A rollout without progress for this long is reported as failed. Longer than pulling the"
+        " image and loading the model.",
+        default=600,
+        minimum=10,
+        maximum=86400,
+    )
+    drain_delay_seconds: int = spec_field(
+        "A pod that stops keeps accepting requests this long, until every load balancer knows.",
+        default=5,
+        minimum=0,
+        maximum=600,
+        env="SHOAL_PROXY_DRAIN_DELAY_S",
+        containers=("proxy",),
+    )
+    drain_timeout_seconds: int = spec_field(
+        "Time for a stopping pod to finish what it accepted.",
+        default=60,
+        minimum=0,
+        maximum=3600,
+        env="SHOAL_PROXY_DRAIN_TIMEOUT_S",
+        containers=("proxy",),
+    )

@@ -1,0 +1,39 @@
+"""Errors of the shell.
+
+``OperatorError``
+    ``SettingsError``: a setting is missing or out of range.
+    ``ApiError``: the API server refused a request, or could not be reached (``status`` 0).
+    ``NotLeadingError``: another operator may be writing, so nothing was sent.
+
+A spec that cannot work is ``shoal_operator.api.parsing.SpecError``: it becomes a condition.
+"""
+
+
+class OperatorError(Exception):
+    """Base of the operator's errors."""
+
+
+class SettingsError(OperatorError):
+    """A setting is missing or out of range; the message names it, its range and its value."""
+
+
+class ApiError(OperatorError):
+    """The API server's answer was not a success.
+
+    Args:
+        status: the HTTP status, or 0 when there was no answer.
+    """
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(f"{status}: {message}" if status else message)
+        self.status = status
+        self.message = message
+
+    @property
+    def passing(self) -> bool:
+        """Whether the same request may succeed later: a race, an overload, an outage."""
+        return self.status in (0, 409, 429) or self.status >= 500
+
+
+class NotLeadingError(OperatorError):
+    """This operator does not hold the Lease."""

@@ -1,0 +1,146 @@
+"""kopf's watches: every event only marks its service as due.
+
+Low-level handlers only. They need no finalizer, leave no annotation on any object, and do not
+decide anything: what an event says is forgotten at once, but for the few numbers that ``Fleet``
+keeps.
+"""
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import kopf
+
+from shoal_operator.api import GROUP, PLURAL, VERSION
+from shoal_operator.leadership import LEASE_NAME
+from shoal_operator.load.fleet import Fleet
+from shoal_operator.manifests.desired import CHILD_KINDS
+from shoal_operator.manifests.labels import SERVICE_LABEL, WATCH_SELECTOR
+from shoal_operator.planning.echo import Echoes
+from shoal_operator.planning.observation import Key
+
+# Events of one rollout come in bursts; one look a moment later sees them all.
+_SETTLE_S = 0.05
+_SERVER_TIMEOUT_S = 300
+_MARGIN_S = 15
+
+
+class Patience(Iterable[float]):
+    """How long kopf waits between tries of a request: an outage of any length is sat out."""
+
+    def __iter__(self) -> Iterator[float]:
+        """Yield 1, 2, 4 and 8 seconds, and 10 for ever."""
+        return itertools.chain((1.0, 2.0, 4.0, 8.0), itertools.repeat(10.0))
+
+
+@dataclass(slots=True)
+class Inbox:
+    """Where events go.
+
+    Args:
+        mark: makes a service due after a delay (s).
+        echoes: tells our own writes from news.
+        heard_lease: called at each event of the Lease, which is renewed every two seconds.
+    """
+
+    fleet: Fleet
+    mark: Callable[[Key, float], None]
+    heard_lease: Callable[[], None]
+    echoes: Echoes = field(default_factory=Echoes)
+
+    async def see_service(self, event: Any, **_: Any) -> None:
+        """Take an event of an ``InferenceService``."""
+        resource = event["object"]
+        key = Key(resource["metadata"]["namespace"], resource["metadata"]["name"])
+        if event["type"] == "DELETED":
+            self.fleet.drop_service(key)
+        else:
+            self.fleet.see_service(key, resource)
+        self._mark(key, event, 0.0)
+
+    async def see_child(self, event: Any, **_: Any) -> None:
+        """Take an event of a child."""
+        if key := _owner_key(event["object"]):
+            self._mark(key, event, _SETTLE_S)
+
+    async def see_pod(self, event: Any, **_: Any) -> None:
+        """Take an event of a pod."""
+        pod = event["object"]
+        if key := _owner_key(pod):
+            if event["type"] == "DELETED":
+                self.fleet.drop_pod(key, pod["metadata"]["name"])
+            else:
+                self.fleet.see_pod(key, pod)
+            self._mark(key, event, _SETTLE_S)
+
+    async def see_lease(self, **_: Any) -> None:
+        """Take a sign of life of the watches."""
+        self.heard_lease()
+
+    def _mark(self, key: Key, event: Any, delay_s: float) -> None:
+        if event["type"] == "DELETED":
+            self.echoes.forget(event["object"])
+        elif event["type"] is not None and self.echoes.is_echo(event["object"]):
+            return
+        self.mark(key, delay_s)
+
+
+def make_registry(
+    inbox: Inbox, login: Callable[[], kopf.ConnectionInfo], check_health: Callable[[], str | None]
+) -> kopf.OperatorRegistry:
+    """Return kopf's registry.
+
+    Args:
+        inbox: where events go.
+        login: returns the address and the credentials.
+        check_health: returns what is wrong, or None.
+    """
+    registry = kopf.OperatorRegistry()
+
+    @kopf.on.login(registry=registry)
+    async def _login(**_: Any) -> kopf.ConnectionInfo:
+        return login()
+
+    @kopf.on.probe(registry=registry, id="watches", errors=kopf.ErrorsMode.PERMANENT)
+    async def _probe(**_: Any) -> str:
+        if wrong := check_health():
+            raise kopf.PermanentError(wrong)
+        return "ok"
+
+    kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)(inbox.see_service)
+    kopf.on.event("v1", "pods", registry=registry)(inbox.see_pod)
+    kopf.on.event("coordination.k8s.io", "v1", "leases", registry=registry)(inbox.see_lease)
+    for kind in CHILD_KINDS:
+        group, _, version = kind.api_version.rpartition("/")
+        kopf.on.event(group, version, kind.plural, registry=registry)(inbox.see_child)
+    return registry
+
+
+def make_settings(*, namespaced: bool) -> kopf.OperatorSettings:
+    """Return kopf's settings: watches that are filtered by the server and that cannot stall."""
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False  # a reconcile posts its own Events, on transitions only
+    settings.scanning.disabled = namespaced
+    settings.networking.error_backoffs = Patience()
+    settings.process.ultimate_exiting_timeout = 20
+    settings.watching.server_timeout = _SERVER_TIMEOUT_S
+    settings.watching.client_timeout = _SERVER_TIMEOUT_S + _MARGIN_S
+    settings.watching.connect_timeout = _MARGIN_S
+    settings.watching.chunk_size = 500
+    settings.queueing.idle_timeout = 0.5
+    for group, plural in (("", "pods"), *((_group(k.api_version), k.plural) for k in CHILD_KINDS)):
+        settings.watching.label_selectors[group, plural] = WATCH_SELECTOR
+    lease = f"metadata.name={LEASE_NAME}"
+    settings.watching.field_selectors["coordination.k8s.io", "leases"] = lease
+    return settings
+
+
+def _group(api_version: str) -> str:
+    return api_version.rpartition("/")[0]
+
+
+def _owner_key(body: Any) -> Key | None:
+    metadata = body["metadata"]
+    name = metadata.get("labels", {}).get(SERVICE_LABEL)
+    return Key(metadata["namespace"], name) if name else None

@@ -1,0 +1,157 @@
+"""The Lease that decides which of several operators writes."""
+
+import asyncio
+import contextlib
+import datetime
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from shoal_operator.api.fields import Json
+from shoal_operator.errors import ApiError
+from shoal_operator.manifests.labels import MANAGED_BY, MANAGED_BY_LABEL
+from shoal_operator.planning.lease import (
+    LEASE_DURATION_S,
+    RENEW_DEADLINE_S,
+    RETRY_PERIOD_S,
+    Election,
+    LeaseRecord,
+)
+from shoal_operator.planning.observation import Key, dig
+
+logger = logging.getLogger(__name__)
+
+LEASE_NAME = "shoal-operator"
+
+
+class LeaseCluster(Protocol):
+    """Where the Lease lies."""
+
+    async def read_lease(self, key: Key) -> Json | None:
+        """Return the Lease, or None."""
+
+    async def write_lease(self, key: Key, body: Json) -> Json:
+        """Create or replace the Lease."""
+
+
+class Leadership:
+    """Holds the Lease while it can.
+
+    Args:
+        clock: monotonic seconds.
+        utc_now: the wall clock, for the times that people read.
+    """
+
+    def __init__(
+        self,
+        election: Election,
+        namespace: str,
+        clock: Callable[[], float],
+        utc_now: Callable[[], datetime.datetime],
+    ) -> None:
+        self._election = election
+        self._key = Key(namespace, LEASE_NAME)
+        self._clock = clock
+        self._utc_now = utc_now
+        self._heard_s = float("-inf")
+
+    def in_touch(self) -> bool:
+        """Whether the API server has answered lately."""
+        return self._clock() - self._heard_s < LEASE_DURATION_S
+
+    def may_write(self) -> bool:
+        """Whether this operator holds the Lease beyond doubt."""
+        return self._election.may_write(self._clock())
+
+    async def lead(self, cluster: LeaseCluster, work: Callable[[], asyncio.Task[None]]) -> None:
+        """Keep the Lease, and ``work`` running while it is held, until cancelled.
+
+        On the way out the work is stopped first and then the Lease let go, so that a standby can
+        follow at once.
+        """
+        task: asyncio.Task[None] | None = None
+        try:
+            while True:
+                await self._renew(cluster)
+                if self.may_write() and task is None:
+                    logger.info("leading=true identity=%s", self._election.identity)
+                    task = work()
+                elif not self.may_write() and task is not None:
+                    logger.warning("leading=false identity=%s", self._election.identity)
+                    await _stop(task)
+                    task = None
+                if task is not None and task.done():
+                    task.result()  # work never ends by itself: this raises what ended it
+                await asyncio.sleep(RETRY_PERIOD_S)
+        finally:
+            if task is not None:
+                await _stop(task)
+            await self._release(cluster)
+
+    async def _renew(self, cluster: LeaseCluster) -> None:
+        """Try once to take or renew the Lease."""
+        asked_s = self._clock()
+        try:
+            async with asyncio.timeout(RENEW_DEADLINE_S / 2):
+                stored = await cluster.read_lease(self._key)
+                self._heard_s = self._clock()
+                self._election.observe(_record(stored), asked_s)
+                record = self._election.next_record(self._clock(), _micro_time(self._utc_now()))
+                if record is not None:
+                    await cluster.write_lease(self._key, self._body(record, stored))
+                    self._election.renewed(record, asked_s)
+        except (ApiError, TimeoutError) as error:
+            logger.warning("lease=%s error=%s", self._key, error)
+
+    async def _release(self, cluster: LeaseCluster) -> None:
+        if not self.may_write():
+            return
+        self._election.lost()
+        with contextlib.suppress(ApiError, TimeoutError):
+            async with asyncio.timeout(RETRY_PERIOD_S):
+                stored = await cluster.read_lease(self._key)
+                record = _record(stored)
+                if record is not None and record.holder == self._election.identity:
+                    free = LeaseRecord("", record.acquired, record.renewed, record.transitions)
+                    await cluster.write_lease(self._key, self._body(free, stored))
+
+    def _body(self, record: LeaseRecord, stored: Json | None) -> Json:
+        metadata: Json = {"name": self._key.name, "namespace": self._key.namespace}
+        metadata["labels"] = {MANAGED_BY_LABEL: MANAGED_BY}
+        if stored is not None:
+            # Another's renewal in between makes this version stale, and the write a conflict.
+            metadata["resourceVersion"] = stored["metadata"]["resourceVersion"]
+        return {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": metadata,
+            "spec": {
+                "holderIdentity": record.holder,
+                "leaseDurationSeconds": int(LEASE_DURATION_S),
+                "acquireTime": record.acquired,
+                "renewTime": record.renewed,
+                "leaseTransitions": record.transitions,
+            },
+        }
+
+
+def _record(stored: Json | None) -> LeaseRecord | None:
+    if stored is None:
+        return None
+    spec = dig(stored, "spec", default={})
+    return LeaseRecord(
+        holder=spec.get("holderIdentity") or "",
+        acquired=spec.get("acquireTime") or "",
+        renewed=spec.get("renewTime") or "",
+        transitions=spec.get("leaseTransitions") or 0,
+    )
+
+
+def _micro_time(now: datetime.datetime) -> str:
+    return now.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+async def _stop(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task

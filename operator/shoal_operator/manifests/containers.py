@@ -1,0 +1,200 @@
+"""The pod's containers: ``proxy``, ``runtime``, and the init container ``model``.
+
+The runtime has no port: it listens on a socket in a folder that only this pod's containers share.
+So the proxy's probes speak for the pod. A runtime that loses its device or hangs in a batch exits by
+itself (docs/contracts.md section 2), which is why it needs no liveness probe; a foreign runtime does
+not promise that, so it is asked on its port.
+"""
+
+from collections.abc import Iterable
+
+from shoal_operator.api.fields import Json
+from shoal_operator.manifests.environment import (
+    ADMIN_PORT,
+    CACHE_DIR,
+    HTTP_PORT,
+    SOCKET,
+    SOCKET_DIR,
+    spec_variables,
+    variable,
+)
+from shoal_operator.manifests.target import Target
+
+MODEL, PROXY, RUNTIME = "model", "proxy", "runtime"
+_PROXY_REQUESTS = {"requests": {"cpu": "100m", "memory": "256Mi"}}
+_FETCH_REQUESTS = {"requests": {"cpu": "100m", "memory": "128Mi"}}
+_SHUTDOWN_MARGIN_S = 5
+_LONGEST_SHUTDOWN_S = 3600
+
+
+def make_proxy(target: Target) -> Json:
+    """Return the container that queues and batches."""
+    proxy = target.spec.proxy
+    return {
+        "name": PROXY,
+        "image": proxy.image or target.defaults.proxy_image,
+        "ports": [
+            {"name": "http", "containerPort": HTTP_PORT, "protocol": "TCP"},
+            {"name": "admin", "containerPort": ADMIN_PORT, "protocol": "TCP"},
+        ],
+        "env": [*_proxy_fixed(target), *spec_variables(target.spec, PROXY)],
+        "resources": proxy.resources or _PROXY_REQUESTS,
+        "readinessProbe": _probe("/readyz", period_s=2, failures=1),
+        "livenessProbe": _probe("/healthz", period_s=10, failures=3),
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": _restricted(read_only=True),
+        "volumeMounts": [*_socket_mount(target), _mount("tmp", "/tmp")],
+    }
+
+
+def make_runtime(target: Target) -> Json:
+    """Return the container that runs the model."""
+    return _foreign_runtime(target) if target.foreign else _own_runtime(target)
+
+
+def make_model(target: Target) -> Json:
+    """Return the init container that fetches the model into the cache the runtime reads."""
+    return {
+        "name": MODEL,
+        "image": _runtime_image(target),
+        "command": ["python", "-m", "shoal_runtime", "fetch"],
+        "env": _merged(_cache_variables(), spec_variables(target.spec, MODEL), target.spec.runtime.env),
+        "resources": _FETCH_REQUESTS,
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": _restricted(read_only=True),
+        "volumeMounts": [_mount("cache", CACHE_DIR), _mount("tmp", "/tmp")],
+    }
+
+
+def stop_time_s(target: Target) -> int:
+    """Return how long a pod may take to stop: delay, drain, and a margin (seconds)."""
+    rollout = target.spec.rollout
+    return rollout.drain_delay_seconds + rollout.drain_timeout_seconds + 2 * _SHUTDOWN_MARGIN_S
+
+
+def _own_runtime(target: Target) -> Json:
+    return {
+        "name": RUNTIME,
+        "image": _runtime_image(target),
+        "env": _merged(_runtime_fixed(target), spec_variables(target.spec, RUNTIME), target.spec.runtime.env),
+        "resources": target.spec.runtime.resources or {},
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": _restricted(read_only=True),
+        "volumeMounts": [
+            *_socket_mount(target),
+            _mount("shm", "/dev/shm"),
+            _mount("tmp", "/tmp"),
+            _mount("cache", CACHE_DIR),
+            *_model_mount(target),
+        ],
+    }
+
+
+def _foreign_runtime(target: Target) -> Json:
+    runtime = target.spec.runtime
+    entry = {"command": runtime.command, "args": runtime.args}
+    live = {"path": "/v2/health/live", "port": runtime.port}
+    budget = max(1, target.spec.rollout.progress_deadline_seconds // 5)
+    return {
+        "name": RUNTIME,
+        "image": runtime.image,
+        **{key: list(value) for key, value in entry.items() if value is not None},
+        "env": [*runtime.env],
+        "resources": runtime.resources or {},
+        "startupProbe": {"httpGet": live, "periodSeconds": 5, "failureThreshold": budget},
+        "livenessProbe": {
+            "httpGet": live,
+            "periodSeconds": 10,
+            "timeoutSeconds": 5,
+            "failureThreshold": 6,
+        },
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        # A server that we did not write may want to write beside itself.
+        "securityContext": _restricted(read_only=False),
+        "volumeMounts": [
+            _mount("shm", "/dev/shm"),
+            _mount("tmp", "/tmp"),
+            *_model_mount(target),
+        ],
+    }
+
+
+def _proxy_fixed(target: Target) -> list[Json]:
+    host = target.defaults.listen_host
+    port = target.spec.runtime.port
+    runtime = f"http://127.0.0.1:{port}" if port else SOCKET
+    return [
+        *_pod_ip(host),
+        variable("SHOAL_MODEL_NAME", target.name),
+        variable("SHOAL_PROXY_LISTEN", f"{host}:{HTTP_PORT}"),
+        variable("SHOAL_PROXY_ADMIN_LISTEN", f"{host}:{ADMIN_PORT}"),
+        variable("SHOAL_PROXY_RUNTIME", runtime),
+    ]
+
+
+def _pod_ip(host: str) -> list[Json]:
+    if "$(POD_IP)" not in host:
+        return []
+    source = {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}
+    return [{"name": "POD_IP", "valueFrom": source}]
+
+
+def _runtime_fixed(target: Target) -> list[Json]:
+    shutdown_s = min(stop_time_s(target) - _SHUTDOWN_MARGIN_S, _LONGEST_SHUTDOWN_S)
+    return [
+        variable("SHOAL_MODEL_NAME", target.name),
+        variable("SHOAL_RUNTIME_LISTEN", SOCKET),
+        variable("SHOAL_RUNTIME_SHUTDOWN_TIMEOUT_S", str(shutdown_s)),
+        *_cache_variables(),
+    ]
+
+
+def _merged(*groups: Iterable[Json]) -> list[Json]:
+    """Join groups of variables; a later group's value replaces an earlier one's."""
+    by_name = {entry["name"]: entry for group in groups for entry in group}
+    return list(by_name.values())
+
+
+def _cache_variables() -> list[Json]:
+    # The root file system is read-only: libraries get a home and a cache that they may write to.
+    return [
+        variable("HOME", "/tmp"),
+        variable("XDG_CACHE_HOME", CACHE_DIR),
+        variable("SHOAL_MODEL_CACHE_DIR", f"{CACHE_DIR}/models"),
+    ]
+
+
+def _runtime_image(target: Target) -> str:
+    return target.spec.runtime.image or target.defaults.runtime_image
+
+
+def _socket_mount(target: Target) -> list[Json]:
+    return [] if target.foreign else [_mount("run", SOCKET_DIR)]
+
+
+def _model_mount(target: Target) -> list[Json]:
+    volume = target.spec.model.volume
+    if volume is None:
+        return []
+    return [{"name": "model", "mountPath": volume.mount_path, "readOnly": True}]
+
+
+def _mount(name: str, path: str) -> Json:
+    return {"name": name, "mountPath": path}
+
+
+def _probe(path: str, *, period_s: int, failures: int) -> Json:
+    return {
+        "httpGet": {"path": path, "port": "admin"},
+        "periodSeconds": period_s,
+        "timeoutSeconds": 2 if period_s < 5 else 5,
+        "failureThreshold": failures,
+    }
+
+
+def _restricted(*, read_only: bool) -> Json:
+    return {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": read_only,
+        "capabilities": {"drop": ["ALL"]},
+    }

@@ -1,0 +1,143 @@
+"""The Deployment and its pod template."""
+
+import dataclasses
+
+from shoal_operator.api.fields import Json, fields_of
+from shoal_operator.api.model_spec import ModelVolume
+from shoal_operator.manifests.containers import make_model, make_proxy, make_runtime, stop_time_s
+from shoal_operator.manifests.labels import (
+    TEMPLATE_HASH_ANNOTATION,
+    digest,
+    make_object,
+    object_labels,
+    selector_labels,
+)
+from shoal_operator.manifests.target import Target
+
+_GROUP_ID = 65532
+
+
+def make_deployment(target: Target) -> Json:
+    """Return the Deployment of a service's pods."""
+    rollout = target.spec.rollout
+    spec: Json = {
+        "replicas": target.replicas,
+        "revisionHistoryLimit": 2,
+        "progressDeadlineSeconds": rollout.progress_deadline_seconds,
+        "selector": {"matchLabels": selector_labels(target.name)},
+        "strategy": {
+            "type": "RollingUpdate",
+            "rollingUpdate": {
+                "maxSurge": rollout.max_surge,
+                "maxUnavailable": rollout.max_unavailable,
+            },
+        },
+        "template": _template(target),
+    }
+    return make_object(target, "Deployment", "apps/v1", spec=spec)
+
+
+def service_account_name(target: Target) -> str:
+    """Return the account that the pods run as."""
+    return target.spec.pod.service_account_name or target.name
+
+
+def _template(target: Target) -> Json:
+    """Return the pods' template; its hash tells new pods from old ones."""
+    pod = target.spec.pod
+    labels = {**(pod.labels or {}), **object_labels(target.name)}
+    annotations: Json = dict(pod.annotations or {})
+    template: Json = {
+        "metadata": {"labels": labels, "annotations": annotations},
+        "spec": _pod_spec(target),
+    }
+    annotations[TEMPLATE_HASH_ANNOTATION] = digest(template)
+    return template
+
+
+def _pod_spec(target: Target) -> Json:
+    init = {"initContainers": [make_model(target)]} if target.downloads else {}
+    return {
+        **init,
+        "containers": [make_proxy(target), make_runtime(target)],
+        "volumes": _volumes(target),
+        "serviceAccountName": service_account_name(target),
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": _security_context(target),
+        "terminationGracePeriodSeconds": stop_time_s(target),
+        "topologySpreadConstraints": _spread(target),
+        **_tolerations(target),
+        **_passed_through(target),
+    }
+
+
+def _passed_through(target: Target) -> Json:
+    pod = target.spec.pod
+    given: Json = {
+        "nodeSelector": pod.node_selector,
+        "affinity": pod.affinity,
+        "priorityClassName": pod.priority_class_name,
+        "runtimeClassName": pod.runtime_class_name,
+        "imagePullSecrets": list(pod.image_pull_secrets),
+        "resourceClaims": list(target.spec.runtime.resource_claims),
+    }
+    return {key: value for key, value in given.items() if value}
+
+
+def _security_context(target: Target) -> Json:
+    return {
+        "runAsNonRoot": True,
+        # The containers may run as different users: the group owns the folders that they share.
+        "fsGroup": _GROUP_ID,
+        "seccompProfile": {"type": "RuntimeDefault"},
+        **(target.spec.pod.security_context or {}),
+    }
+
+
+def _tolerations(target: Target) -> Json:
+    """Tolerate the taint that GPU nodes usually carry: the resource's own name."""
+    limits = (target.spec.runtime.resources or {}).get("limits", {})
+    own = [{"key": name, "operator": "Exists", "effect": "NoSchedule"} for name in sorted(limits) if "/" in name]
+    tolerations = [*own, *target.spec.pod.tolerations]
+    return {"tolerations": tolerations} if tolerations else {}
+
+
+def _spread(target: Target) -> list[Json]:
+    given = target.spec.pod.topology_spread_constraints
+    if given is not None:
+        return list(given)
+    return [
+        {
+            "maxSkew": 1,
+            "topologyKey": key,
+            "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": {"matchLabels": selector_labels(target.name)},
+            "matchLabelKeys": ["pod-template-hash"],
+        }
+        for key in ("topology.kubernetes.io/zone", "kubernetes.io/hostname")
+    ]
+
+
+def _volumes(target: Target) -> list[Json]:
+    memory = {"medium": "Memory"}
+    shared = {"name": "run", "emptyDir": {**memory, "sizeLimit": "16Mi"}}
+    cache: Json = {"name": "cache", "emptyDir": {}}
+    own = [] if target.foreign else [shared, cache]
+    volume = target.spec.model.volume
+    model = [{"name": "model", **_model_source(volume)}] if volume else []
+    return [*own, {"name": "shm", "emptyDir": memory}, {"name": "tmp", "emptyDir": {}}, *model]
+
+
+def _model_source(volume: ModelVolume) -> Json:
+    for view in fields_of(ModelVolume):
+        source = getattr(volume, view.attribute)
+        if dataclasses.is_dataclass(source):
+            read_only = {"readOnly": True} if view.name == "persistentVolumeClaim" else {}
+            return {view.name: {**_plain(source), **read_only}}
+    raise ValueError("a model volume without a source")  # the schema's rule refuses it
+
+
+def _plain(source: object) -> Json:
+    pairs = ((view.name, getattr(source, view.attribute)) for view in fields_of(type(source)))
+    return {name: value for name, value in pairs if value is not None}

@@ -1,0 +1,56 @@
+"""All objects of a service, in the order in which they are applied."""
+
+from dataclasses import dataclass
+
+from shoal_operator.api.fields import Json
+from shoal_operator.manifests.deployment import make_deployment
+from shoal_operator.manifests.policies import make_disruption_budget, make_network_policy
+from shoal_operator.manifests.route import make_http_route, make_ingress
+from shoal_operator.manifests.service import make_service, make_service_account
+from shoal_operator.manifests.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of child: how the API names it."""
+
+    kind: str
+    api_version: str
+    plural: str
+
+
+SERVICE_ACCOUNT = Kind("ServiceAccount", "v1", "serviceaccounts")
+NETWORK_POLICY = Kind("NetworkPolicy", "networking.k8s.io/v1", "networkpolicies")
+SERVICE = Kind("Service", "v1", "services")
+DISRUPTION_BUDGET = Kind("PodDisruptionBudget", "policy/v1", "poddisruptionbudgets")
+DEPLOYMENT = Kind("Deployment", "apps/v1", "deployments")
+INGRESS = Kind("Ingress", "networking.k8s.io/v1", "ingresses")
+HTTP_ROUTE = Kind("HTTPRoute", "gateway.networking.k8s.io/v1", "httproutes")
+
+CHILD_KINDS = (
+    SERVICE_ACCOUNT,
+    NETWORK_POLICY,
+    SERVICE,
+    DISRUPTION_BUDGET,
+    DEPLOYMENT,
+    INGRESS,
+    HTTP_ROUTE,
+)
+
+
+def desired_objects(target: Target) -> dict[Kind, Json]:
+    """Return what should exist. A kind that is missing should not exist."""
+    objects = {
+        NETWORK_POLICY: make_network_policy(target),
+        SERVICE: make_service(target),
+        DISRUPTION_BUDGET: make_disruption_budget(target),
+        DEPLOYMENT: make_deployment(target),
+    }
+    if target.spec.pod.service_account_name is None:
+        objects = {SERVICE_ACCOUNT: make_service_account(target), **objects}
+    route = target.spec.route
+    if route and route.ingress:
+        objects[INGRESS] = make_ingress(target, route.ingress)
+    if route and route.http_route:
+        objects[HTTP_ROUTE] = make_http_route(target, route.http_route)
+    return objects

@@ -1,0 +1,67 @@
+"""Labels, and the metadata that every object shares."""
+
+import hashlib
+import json
+from typing import Any
+
+from shoal_operator.api import GROUP
+from shoal_operator.api.fields import Json
+from shoal_operator.manifests.target import Target
+
+MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
+MANAGED_BY = "shoal-operator"
+SERVICE_LABEL = f"{GROUP}/inferenceservice"
+HASH_ANNOTATION = f"{GROUP}/applied-hash"
+TEMPLATE_HASH_ANNOTATION = f"{GROUP}/template-hash"
+WATCH_SELECTOR = f"{MANAGED_BY_LABEL}={MANAGED_BY}"
+
+
+def selector_labels(name: str) -> Json:
+    """Return the labels that pick a service's pods; they can never change."""
+    return {SERVICE_LABEL: name}
+
+
+def selector_text(name: str) -> str:
+    """Return the same as a selector string, for ``status.selector`` and lists."""
+    return f"{SERVICE_LABEL}={name}"
+
+
+def object_labels(name: str) -> Json:
+    """Return the labels of every object of a service."""
+    return {
+        "app.kubernetes.io/name": "shoal",
+        "app.kubernetes.io/instance": name,
+        MANAGED_BY_LABEL: MANAGED_BY,
+        **selector_labels(name),
+    }
+
+
+def make_object(
+    target: Target,
+    kind: str,
+    api_version: str,
+    *,
+    annotations: Json | None = None,
+    **content: Any,
+) -> Json:
+    """Return a whole object: type, metadata, content, and the hash of all three."""
+    body: Json = {
+        "apiVersion": api_version,
+        "kind": kind,
+        "metadata": {
+            "name": target.name,
+            "namespace": target.namespace,
+            "labels": object_labels(target.name),
+            "annotations": {**(annotations or {})},
+            "ownerReferences": [target.owner_reference],
+        },
+        **content,
+    }
+    body["metadata"]["annotations"][HASH_ANNOTATION] = digest(body)
+    return body
+
+
+def digest(body: Json) -> str:
+    """Return a short hash of an object's canonical JSON."""
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,48 @@
+"""The routes from outside the cluster, and the URL that callers use."""
+
+from shoal_operator.api.fields import Json, fields_of
+from shoal_operator.api.route_spec import HttpRouteSpec, IngressSpec, ParentRef
+from shoal_operator.manifests.labels import make_object
+from shoal_operator.manifests.service import SERVICE_PORT
+from shoal_operator.manifests.target import Target
+
+
+def make_ingress(target: Target, ingress: IngressSpec) -> Json:
+    """Return the Ingress of a service."""
+    backend = {"service": {"name": target.name, "port": {"name": "http"}}}
+    path = {"path": ingress.path, "pathType": "Prefix", "backend": backend}
+    spec: Json = {"rules": [{"host": ingress.host, "http": {"paths": [path]}}]}
+    if ingress.class_name:
+        spec["ingressClassName"] = ingress.class_name
+    if ingress.tls_secret_name:
+        spec["tls"] = [{"hosts": [ingress.host], "secretName": ingress.tls_secret_name}]
+    annotations = ingress.annotations
+    return make_object(target, "Ingress", "networking.k8s.io/v1", annotations=annotations, spec=spec)
+
+
+def make_http_route(target: Target, route: HttpRouteSpec) -> Json:
+    """Return the Gateway API route of a service."""
+    rule = {
+        "matches": [{"path": {"type": "PathPrefix", "value": route.path}}],
+        "backendRefs": [{"name": target.name, "port": SERVICE_PORT}],
+    }
+    spec: Json = {"parentRefs": [_parent(ref) for ref in route.parent_refs], "rules": [rule]}
+    if route.hostnames:
+        spec["hostnames"] = list(route.hostnames)
+    return make_object(target, "HTTPRoute", "gateway.networking.k8s.io/v1", spec=spec)
+
+
+def service_url(target: Target) -> str:
+    """Return what callers put before ``/v2/...``: the route's host, or the internal address."""
+    route = target.spec.route
+    if route and route.ingress:
+        scheme = "https" if route.ingress.tls_secret_name else "http"
+        return f"{scheme}://{route.ingress.host}"
+    if route and route.http_route and route.http_route.hostnames:
+        return f"http://{route.http_route.hostnames[0]}"
+    return f"http://{target.name}.{target.namespace}.svc"
+
+
+def _parent(ref: ParentRef) -> Json:
+    pairs = ((view.name, getattr(ref, view.attribute)) for view in fields_of(ParentRef))
+    return {name: value for name, value in pairs if value is not None}

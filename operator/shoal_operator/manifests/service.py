@@ -1,0 +1,23 @@
+"""The Service and the ServiceAccount."""
+
+from shoal_operator.api.fields import Json
+from shoal_operator.manifests.labels import make_object, selector_labels
+from shoal_operator.manifests.target import Target
+
+SERVICE_PORT = 80
+
+
+def make_service(target: Target) -> Json:
+    """Return the Service in front of the proxies."""
+    port = {"name": "http", "port": SERVICE_PORT, "targetPort": "http", "appProtocol": "http"}
+    spec: Json = {
+        "type": "ClusterIP",
+        "selector": selector_labels(target.name),
+        "ports": [{**port, "protocol": "TCP"}],
+    }
+    return make_object(target, "Service", "v1", spec=spec)
+
+
+def make_service_account(target: Target) -> Json:
+    """Return an account without permissions and without a token."""
+    return make_object(target, "ServiceAccount", "v1", automountServiceAccountToken=False)

@@ -1,0 +1,109 @@
+"""The running operator: kopf's watches, the workers, the autoscaler and the Lease, wired."""
+
+import asyncio
+import contextlib
+import datetime
+import signal
+import time
+from collections.abc import Callable
+
+import kopf
+
+from shoal_operator.cluster import Cluster
+from shoal_operator.connection import connect
+from shoal_operator.handlers import Inbox, make_registry, make_settings
+from shoal_operator.leadership import Leadership
+from shoal_operator.load.fleet import Fleet
+from shoal_operator.planning.echo import Echoes
+from shoal_operator.planning.health import diagnose
+from shoal_operator.planning.lease import Election
+from shoal_operator.planning.observation import Key
+from shoal_operator.planning.workqueue import Outcome, WorkQueue
+from shoal_operator.reconciler import Reconciler
+from shoal_operator.scaling import Autoscaler
+from shoal_operator.scraper import Scraper
+from shoal_operator.settings import Settings
+from shoal_operator.workers import Workers
+
+
+class Operation:
+    """One operator process."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._fleet = Fleet()
+        self._queue = WorkQueue(settings.resync_s)
+        election = Election(settings.identity)
+        self._leadership = Leadership(election, settings.namespace, time.monotonic, _utc_now)
+        self._echoes = Echoes()
+        self._cluster = Cluster(connect, self._leadership.may_write, self._echoes.expect)
+        self._scraper = Scraper()
+        self._workers = Workers(self._queue, self._look, time.monotonic)
+        self._autoscaler = Autoscaler(self._fleet, self._scraper, self._workers.mark, time.monotonic)
+        self._reconciler = Reconciler(self._cluster, settings.defaults, self._autoscaler.state, _utc_now)
+        self._watching = asyncio.Event()
+        self._heard_lease_s: float | None = None
+
+    async def run(self) -> None:
+        """Run until a signal ends kopf, or a part fails."""
+        watches = asyncio.create_task(self._watch(), name="watches")
+        lead = asyncio.create_task(self._leadership.lead(self._cluster, self._start_work), name="leadership")
+        signals = asyncio.create_task(self._take_signals(lead.cancel), name="signals")
+        try:
+            done, _ = await asyncio.wait({watches, lead}, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                with contextlib.suppress(asyncio.CancelledError):
+                    task.result()
+        finally:
+            signals.cancel()
+            lead.cancel()
+            watches.cancel()
+            await asyncio.gather(lead, watches, return_exceptions=True)
+            await self._scraper.close()
+            await self._cluster.close()
+
+    async def _take_signals(self, stop: Callable[[], object]) -> None:
+        """Stop at the first signal: writing first, and the watches, which take seconds, last."""
+        await self._watching.wait()  # kopf has set its own handlers by then
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop)
+
+    def _start_work(self) -> asyncio.Task[None]:
+        return asyncio.create_task(self._work(), name="work")
+
+    async def _work(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._workers.run(self._settings.workers))
+            tasks.create_task(self._autoscaler.run(self._cluster, self._settings.scrape_interval_s))
+
+    async def _look(self, key: Key) -> Outcome:
+        return await self._reconciler.reconcile(key)
+
+    async def _watch(self) -> None:
+        namespaces = self._settings.watch_namespaces
+        inbox = Inbox(self._fleet, self._workers.mark, self._hear_lease, self._echoes)
+        listen = self._settings.health_listen
+        await kopf.operator(
+            registry=make_registry(inbox, connect, self._check_health),
+            settings=make_settings(namespaced=bool(namespaces)),
+            ready_flag=self._watching,
+            standalone=True,
+            clusterwide=not namespaces,
+            namespaces=namespaces,
+            liveness_endpoint=f"http://{listen}/healthz" if listen else None,
+        )
+
+    def _hear_lease(self) -> None:
+        self._heard_lease_s = time.monotonic()
+
+    def _check_health(self) -> str | None:
+        return diagnose(
+            time.monotonic(),
+            heard_s=self._heard_lease_s,
+            in_touch=self._leadership.in_touch(),
+            began_s=self._queue.oldest_running_s(),
+        )
+
+
+def _utc_now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)

@@ -1,0 +1,201 @@
+"""The checks that conditions are made of: each answers, or leaves the answer to the next."""
+
+from collections.abc import Callable
+
+from shoal_operator.api.conditions import Reason, Status
+from shoal_operator.api.fields import Json
+from shoal_operator.manifests.desired import HTTP_ROUTE, INGRESS
+from shoal_operator.planning.evidence import Evidence
+from shoal_operator.planning.observation import Failure, dig
+from shoal_operator.planning.pods import is_ready
+
+Verdict = tuple[Status, Reason, str]
+Check = Callable[[Evidence], Verdict | None]
+
+
+def spec_invalid(evidence: Evidence) -> Verdict | None:
+    """The spec cannot work; what runs now is left as it is."""
+    if evidence.target is None:
+        return Status.FALSE, Reason.INVALID_SPEC, evidence.spec_error
+    refused = [f for f in evidence.failures if f.code in (400, 422)]
+    if refused:
+        return Status.FALSE, Reason.INVALID_SPEC, _failure_text(refused[0])
+    return None
+
+
+def name_taken(evidence: Evidence) -> Verdict | None:
+    """An object of somebody else stands in the way."""
+    for conflict in evidence.conflicts:
+        what = f"{conflict.kind.kind} {conflict.name}"
+        if conflict.stale:
+            text = f"waiting until the {what} of a deleted service of this name is gone"
+            return Status.FALSE, Reason.WAITING_FOR_CLEANUP, text
+        text = (
+            f"{what} exists and does not belong to this InferenceService; it is left alone."
+            " Delete it, or give the InferenceService another name"
+        )
+        return Status.FALSE, Reason.NAME_TAKEN, text
+    return None
+
+
+def apply_failed(evidence: Evidence) -> Verdict | None:
+    """The API server refused a write for a reason that is not the spec's."""
+    others = [f for f in evidence.failures if f.kind not in (HTTP_ROUTE, INGRESS)]
+    if others:
+        return Status.FALSE, Reason.APPLY_FAILED, _failure_text(others[0])
+    return None
+
+
+def pods_refused(evidence: Evidence) -> Verdict | None:
+    """Pods cannot even be created: a quota, a policy, a missing account."""
+    if (failed := _deployment_condition(evidence, "ReplicaFailure")).get("status") == "True":
+        text = f"pods cannot be created: {failed.get('message', '')}"
+        return Status.FALSE, Reason.PODS_REFUSED, text
+    return None
+
+
+def pods_in_trouble(evidence: Evidence) -> Verdict | None:
+    """A new pod cannot start, load or stay."""
+    if problem := evidence.problem:
+        return Status.FALSE, problem.reason, problem.message
+    return None
+
+
+def deadline_exceeded(evidence: Evidence) -> Verdict | None:
+    """The Deployment gave up waiting."""
+    progressing = _deployment_condition(evidence, "Progressing")
+    if progressing.get("reason") == "ProgressDeadlineExceeded":
+        text = (
+            "the rollout made no progress within rollout.progressDeadlineSeconds; if loading the"
+            " model takes longer, raise it, else see the pods' logs"
+        )
+        return Status.FALSE, Reason.PROGRESS_DEADLINE_EXCEEDED, text
+    return None
+
+
+def rolling_out(evidence: Evidence) -> Verdict | None:
+    """Old pods are being replaced, or the first ones made."""
+    if not evidence.rolled_out or evidence.count("replicas") == 0 < evidence.wanted:
+        return Status.TRUE, Reason.ROLLING_OUT, "pods of the newest spec are being started"
+    return None
+
+
+def scaling_up(evidence: Evidence) -> Verdict | None:
+    """More pods are on their way."""
+    if evidence.count("availableReplicas") < evidence.wanted:
+        return Status.TRUE, Reason.SCALING_UP, "some pods are not ready yet"
+    return None
+
+
+def complete(_: Evidence) -> Verdict:
+    """All pods are of the newest spec and ready."""
+    return Status.TRUE, Reason.COMPLETE, "all pods are of the newest spec"
+
+
+def scaled_to_zero(evidence: Evidence) -> Verdict | None:
+    """Nothing should run."""
+    if evidence.target is not None and evidence.deployment and evidence.wanted == 0:
+        text = "replicas is 0; kubectl scale --replicas=1 starts the service"
+        return Status.FALSE, Reason.SCALED_TO_ZERO, text
+    return None
+
+
+def answers(evidence: Evidence) -> Verdict | None:
+    """A pod answers."""
+    if evidence.count("availableReplicas") > 0:
+        return Status.TRUE, Reason.AVAILABLE, "at least one pod answers requests"
+    return None
+
+
+def pods_not_ready(_: Evidence) -> Verdict:
+    """No pod answers yet."""
+    return Status.FALSE, Reason.PODS_NOT_READY, "no pod is ready yet"
+
+
+def silent(evidence: Evidence) -> Verdict | None:
+    """No pod answers, now that one should."""
+    return None if answers(evidence) else pods_not_ready(evidence)
+
+
+def model_loaded(evidence: Evidence) -> Verdict | None:
+    """A pod of the newest spec is ready, so its model is loaded and warm."""
+    if any(is_ready(pod) for pod in evidence.new_pods):
+        return Status.TRUE, Reason.MODEL_LOADED, "the model is loaded and warm"
+    return None
+
+
+def model_loading(_: Evidence) -> Verdict:
+    """The model is being fetched or loaded."""
+    return Status.FALSE, Reason.MODEL_LOADING, "no pod of the newest spec is ready yet"
+
+
+def route_refused(evidence: Evidence) -> Verdict | None:
+    """The route could not be written."""
+    for failure in evidence.failures:
+        if failure.kind == HTTP_ROUTE and failure.code == 404:
+            text = "route.httpRoute needs the Gateway API: install its CRDs, or use route.ingress"
+            return Status.FALSE, Reason.GATEWAY_API_MISSING, text
+        if failure.kind in (HTTP_ROUTE, INGRESS):
+            return Status.FALSE, Reason.ROUTE_REFUSED, _failure_text(failure)
+    return None
+
+
+def http_route_refused(evidence: Evidence) -> Verdict | None:
+    """A Gateway said no."""
+    for parent in _route_parents(evidence):
+        for condition in parent.get("conditions", []):
+            if condition.get("status") == "False":
+                text = f"a Gateway refuses the route: {condition.get('message', '')}"
+                return Status.FALSE, Reason.ROUTE_REFUSED, text
+    return None
+
+
+def route_pending(evidence: Evidence) -> Verdict | None:
+    """The controller of the route has not answered; some never do."""
+    children = evidence.observation.children
+    ingress = children.get(INGRESS)
+    silent = ingress and not dig(ingress, "status", "loadBalancer", "ingress")
+    if silent or (HTTP_ROUTE in children and not _route_parents(evidence)):
+        text = "the route exists; its controller has not reported an address or an answer yet"
+        return Status.UNKNOWN, Reason.ROUTE_PENDING, text
+    return None
+
+
+def route_ready(evidence: Evidence) -> Verdict:
+    """The route is accepted, or none is asked for."""
+    if evidence.target is not None and evidence.target.spec.route is None:
+        text = "no route is asked for: the service is reached inside the cluster"
+        return Status.TRUE, Reason.CLUSTER_INTERNAL, text
+    return Status.TRUE, Reason.ROUTE_ACCEPTED, "the route is accepted"
+
+
+def not_rolled_out(evidence: Evidence) -> Verdict | None:
+    """Old pods still serve; the newest spec does not yet."""
+    verdict = rolling_out(evidence)
+    return verdict and (Status.FALSE, *verdict[1:])
+
+
+def trouble_before_rollout(evidence: Evidence) -> Verdict | None:
+    """A trouble counts while the newest spec is not served; afterwards it only slows scaling."""
+    served = evidence.rolled_out and evidence.count("availableReplicas") > 0
+    return None if served else pods_in_trouble(evidence)
+
+
+def ready(_: Evidence) -> Verdict:
+    """The newest spec is served."""
+    return Status.TRUE, Reason.READY, "the newest spec is served"
+
+
+def _deployment_condition(evidence: Evidence, kind: str) -> Json:
+    conditions: list[Json] = dig(evidence.deployment, "status", "conditions", default=[])
+    return next((item for item in conditions if item.get("type") == kind), {})
+
+
+def _route_parents(evidence: Evidence) -> list[Json]:
+    route = evidence.observation.children.get(HTTP_ROUTE)
+    parents: list[Json] = dig(route, "status", "parents", default=[])
+    return parents
+
+
+def _failure_text(failure: Failure) -> str:
+    return f"{failure.kind.kind}: {failure.message}"

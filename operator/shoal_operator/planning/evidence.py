@@ -1,0 +1,72 @@
+"""Everything that a service's conditions are judged by."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from shoal_operator.api.fields import Json
+from shoal_operator.manifests.desired import DEPLOYMENT
+from shoal_operator.manifests.target import Target
+from shoal_operator.planning.observation import Failure, Observation, dig, is_owned
+from shoal_operator.planning.plan import Conflict
+from shoal_operator.planning.pods import Problem, find_problem, is_leaving, template_hash
+
+
+class ScalingState(StrEnum):
+    """What the autoscaler last did for a service."""
+
+    FOLLOWING = "following"
+    NO_DATA = "no data"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """Everything that the conditions are judged by.
+
+    Args:
+        target: None when the spec cannot be read; ``spec_error`` then says why.
+        scaling: None when the autoscaler has not looked yet.
+    """
+
+    observation: Observation
+    target: Target | None
+    spec_error: str = ""
+    conflicts: tuple[Conflict, ...] = ()
+    failures: tuple[Failure, ...] = ()
+    scaling: ScalingState | None = None
+
+    @property
+    def deployment(self) -> Json:
+        """Our Deployment, or an empty object."""
+        live = self.observation.children.get(DEPLOYMENT)
+        uid = self.observation.resource["metadata"]["uid"]
+        return live if live is not None and is_owned(live, uid) else {}
+
+    @property
+    def new_pods(self) -> list[Json]:
+        """Pods of the newest template that are not leaving."""
+        newest = template_hash(dig(self.deployment, "spec", "template", default={}))
+        pods = self.observation.pods
+        return [pod for pod in pods if template_hash(pod) == newest and not is_leaving(pod)]
+
+    @property
+    def problem(self) -> Problem | None:
+        """What keeps the newest pods from serving."""
+        return find_problem(self.new_pods)
+
+    def count(self, field: str) -> int:
+        """Return a number of the Deployment's status."""
+        number: int = dig(self.deployment, "status", field, default=0)
+        return number
+
+    @property
+    def wanted(self) -> int:
+        """The pods that should run."""
+        number: int = dig(self.deployment, "spec", "replicas", default=0)
+        return number
+
+    @property
+    def rolled_out(self) -> bool:
+        """Whether every pod that exists is of the newest template."""
+        generation = dig(self.deployment, "metadata", "generation", default=0)
+        seen = bool(self.deployment) and self.count("observedGeneration") >= generation
+        return seen and self.count("updatedReplicas") == self.count("replicas")

@@ -1,0 +1,22 @@
+"""Whether a restart of this process would help."""
+
+SILENCE_S = 90.0
+"""The Lease changes every two seconds, so a watch that is silent for this long has stalled."""
+STUCK_S = 180.0
+"""No look at a service takes this long: each of its requests ends within 20 seconds."""
+
+
+def diagnose(now_s: float, *, heard_s: float | None, in_touch: bool, began_s: float | None) -> str | None:
+    """Return what is wrong with this process, or None.
+
+    Args:
+        now_s: monotonic time (s).
+        heard_s: when a watch last brought the Lease; None before the first time.
+        in_touch: whether the API server answers. An outage is not cured by a restart.
+        began_s: when the longest look that is still running began; None when none is.
+    """
+    if heard_s is not None and now_s - heard_s > SILENCE_S and in_touch:
+        return f"no watch event for {now_s - heard_s:.0f} s though the API server answers"
+    if began_s is not None and now_s - began_s > STUCK_S:
+        return f"a look at a service has not ended for {now_s - began_s:.0f} s"
+    return None

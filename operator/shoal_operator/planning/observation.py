@@ -1,0 +1,69 @@
+"""What the cluster says about one service, as values."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from shoal_operator.api.fields import Json
+from shoal_operator.manifests.desired import Kind
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Key:
+    """Which service."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One look at the cluster.
+
+    Args:
+        resource: the ``InferenceService`` itself.
+        children: the object of each kind that has the service's name, owned by it or not.
+        pods: the pods with the service's label.
+    """
+
+    resource: Json
+    children: Mapping[Kind, Json]
+    pods: tuple[Json, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A write that the API server refused.
+
+    Args:
+        code: HTTP status; 0 when the server could not be reached.
+        message: the server's own words.
+    """
+
+    kind: Kind
+    code: int
+    message: str
+
+
+def dig(value: Any, *path: str, default: Any = None) -> Any:
+    """Return a nested value, or the default where a key is missing or null."""
+    for key in path:
+        if not isinstance(value, Mapping) or value.get(key) is None:
+            return default
+        value = value[key]
+    return value
+
+
+def is_owned(child: Json, uid: str) -> bool:
+    """Whether this service is the object's controller."""
+    owner = controller_of(child)
+    return owner is not None and owner.get("uid") == uid
+
+
+def controller_of(child: Json) -> Json | None:
+    """Return the owner reference of the object's controller, if it has one."""
+    references = dig(child, "metadata", "ownerReferences", default=[])
+    return next((ref for ref in references if ref.get("controller")), None)

@@ -1,0 +1,85 @@
+"""What to write: desired objects against observed ones."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from shoal_operator.api import KIND
+from shoal_operator.api.fields import Json
+from shoal_operator.manifests.desired import CHILD_KINDS, Kind, desired_objects
+from shoal_operator.manifests.target import Target
+from shoal_operator.planning.drift import holds
+from shoal_operator.planning.observation import controller_of, dig, is_owned
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """Write an object by server-side apply.
+
+    Args:
+        uid: the object must still be this one; None when it must not exist yet.
+    """
+
+    kind: Kind
+    body: Json
+    uid: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete an object of ours, if it is still this one."""
+
+    kind: Kind
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """An object that has our name and is not ours; it is never touched.
+
+    Args:
+        stale: it belongs to a deleted service of the same name, and will go by itself.
+    """
+
+    kind: Kind
+    name: str
+    stale: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The writes that bring the cluster to what the spec asks, and what stands in the way."""
+
+    actions: tuple[Apply | Delete, ...]
+    conflicts: tuple[Conflict, ...]
+
+
+def make_plan(target: Target, children: Mapping[Kind, Json]) -> Plan:
+    """Return what to write; for a cluster that is as it should be, nothing."""
+    desired = desired_objects(target)
+    actions: list[Apply | Delete] = []
+    conflicts = []
+    for kind in CHILD_KINDS:
+        live = children.get(kind)
+        if live is not None and not is_owned(live, target.uid):
+            conflicts += [_conflict(kind, live)] if kind in desired else []
+        elif action := _action(kind, desired.get(kind), live):
+            actions.append(action)
+    return Plan(tuple(actions), tuple(conflicts))
+
+
+def _action(kind: Kind, desired: Json | None, live: Json | None) -> Apply | Delete | None:
+    uid = dig(live, "metadata", "uid")
+    if desired is None:
+        deleting = dig(live, "metadata", "deletionTimestamp")
+        return Delete(kind, live["metadata"]["name"], uid) if live and not deleting else None
+    if live is not None and holds(desired, live):
+        return None
+    return Apply(kind, desired, uid)
+
+
+def _conflict(kind: Kind, live: Json) -> Conflict:
+    owner = controller_of(live)
+    name = live["metadata"]["name"]
+    stale = owner is not None and (owner.get("kind"), owner.get("name")) == (KIND, name)
+    return Conflict(kind, name, stale)

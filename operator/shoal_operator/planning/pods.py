@@ -1,0 +1,187 @@
+"""What is wrong with a service's pods, in words a user can act on.
+
+Each check looks at one pod and returns a ``Problem`` or nothing; ``CHECKS`` is the order of
+importance. A pod that is ready has no problem, whatever happened to it before.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from shoal_operator.api.conditions import Reason
+from shoal_operator.api.fields import Json
+from shoal_operator.manifests.containers import MODEL, PROXY, RUNTIME
+from shoal_operator.manifests.labels import TEMPLATE_HASH_ANNOTATION
+from shoal_operator.planning.observation import dig
+
+_IMAGE_REASONS = frozenset(
+    {
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "InvalidImageName",
+        "ErrImageNeverPull",
+        "ImageInspectError",
+        "RegistryUnavailable",
+    }
+)
+_CONFIG_REASONS = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
+_LOAD_FAILED_EXIT = 3
+_DEVICE_LOST_EXIT = 4
+_LONGEST_MESSAGE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a pod does not serve."""
+
+    reason: Reason
+    message: str
+
+
+def is_ready(pod: Json) -> bool:
+    """Whether the pod answers requests."""
+    conditions = dig(pod, "status", "conditions", default=[])
+    return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
+
+
+def is_leaving(pod: Json) -> bool:
+    """Whether the pod is being deleted, or has ended."""
+    ended = dig(pod, "status", "phase") in ("Failed", "Succeeded")
+    return ended or dig(pod, "metadata", "deletionTimestamp") is not None
+
+
+def template_hash(holder: Json) -> str | None:
+    """Return the hash of the template that a pod, or a pod template, was made from."""
+    hash_text: str | None = dig(holder, "metadata", "annotations", TEMPLATE_HASH_ANNOTATION)
+    return hash_text
+
+
+def find_problem(pods: Iterable[Json]) -> Problem | None:
+    """Return the most important problem of the pods that should serve and do not."""
+    waiting = [pod for pod in pods if not is_leaving(pod) and not is_ready(pod)]
+    found = (check(pod) for check in CHECKS for pod in waiting)
+    return next((problem for problem in found if problem), None)
+
+
+def image_problem(pod: Json) -> Problem | None:
+    """An image that cannot be pulled."""
+    for status in _statuses(pod):
+        waiting = dig(status, "state", "waiting", default={})
+        if waiting.get("reason") in _IMAGE_REASONS:
+            image = status.get("image", "")
+            detail = waiting.get("message") or waiting["reason"]
+            text = f"the image {image} of container {status['name']} cannot be pulled: {detail}"
+            return Problem(Reason.IMAGE_PULL_FAILED, _sentence(text))
+    return None
+
+
+def config_problem(pod: Json) -> Problem | None:
+    """A container that cannot be created: a missing Secret, a wrong command, a wrong user."""
+    for status in _statuses(pod):
+        waiting = dig(status, "state", "waiting", default={})
+        if waiting.get("reason") in _CONFIG_REASONS:
+            detail = waiting.get("message") or waiting["reason"]
+            text = f"container {status['name']} cannot be created: {detail}"
+            return Problem(Reason.CONTAINER_CONFIG_INVALID, _sentence(text))
+    return None
+
+
+def download_problem(pod: Json) -> Problem | None:
+    """A model that cannot be fetched."""
+    ended = _crash(_status_of(pod, MODEL))
+    if ended is None:
+        return None
+    text = f"the model cannot be fetched: {_last_words(ended)}"
+    return Problem(Reason.MODEL_DOWNLOAD_FAILED, _sentence(text))
+
+
+def runtime_problem(pod: Json) -> Problem | None:
+    """A runtime that ended by itself."""
+    ended = _crash(_status_of(pod, RUNTIME))
+    if ended is None:
+        return None
+    return Problem(Reason.RUNTIME_CRASHED, _sentence(_ended_text("runtime", ended)))
+
+
+def proxy_problem(pod: Json) -> Problem | None:
+    """A proxy that ended by itself."""
+    ended = _crash(_status_of(pod, PROXY))
+    if ended is None:
+        return None
+    return Problem(Reason.PROXY_CRASHED, _sentence(_ended_text("proxy", ended)))
+
+
+def scheduling_problem(pod: Json) -> Problem | None:
+    """A pod that no node has room for."""
+    conditions = dig(pod, "status", "conditions", default=[])
+    scheduled: Json = next((c for c in conditions if c.get("type") == "PodScheduled"), {})
+    if scheduled.get("status") != "False" or scheduled.get("reason") != "Unschedulable":
+        return None
+    message = scheduled.get("message", "")
+    missing = [name for name in _device_resources(pod) if f"Insufficient {name}" in message]
+    if missing:
+        names = " and ".join(missing)
+        advice = (
+            f"no node has a free {names}: {message} Add a node, ask for less, or set"
+            " rollout.maxSurge 0 and maxUnavailable 1 when the old pod holds it."
+        )
+        return Problem(Reason.INSUFFICIENT_GPU, _sentence(advice))
+    return Problem(Reason.UNSCHEDULABLE, _sentence(f"no node can take it: {message}"))
+
+
+Check = Callable[[Json], Problem | None]
+CHECKS: tuple[Check, ...] = (
+    image_problem,
+    config_problem,
+    download_problem,
+    runtime_problem,
+    proxy_problem,
+    scheduling_problem,
+)
+
+
+def _statuses(pod: Json) -> list[Json]:
+    init: list[Json] = dig(pod, "status", "initContainerStatuses", default=[])
+    main: list[Json] = dig(pod, "status", "containerStatuses", default=[])
+    return [*init, *main]
+
+
+def _status_of(pod: Json, container: str) -> Json:
+    return next((status for status in _statuses(pod) if status.get("name") == container), {})
+
+
+def _crash(status: Json) -> Json | None:
+    """Return how the container last ended, when that was a failure."""
+    for state in ("state", "lastState"):
+        ended: Json | None = dig(status, state, "terminated")
+        if ended is not None:
+            return ended if ended.get("exitCode") != 0 else None
+    return None
+
+
+def _ended_text(container: str, ended: Json) -> str:
+    code = int(ended.get("exitCode") or 0)
+    if ended.get("reason") == "OOMKilled":
+        raise_it = f"raise {container}.resources.limits.memory, or lower batching.maxBatchSize"
+        return f"the {container} was killed because it used too much memory: {raise_it}"
+    what = {
+        _LOAD_FAILED_EXIT: "could not load the model",
+        _DEVICE_LOST_EXIT: "lost its device, or a batch outlived runtime.forwardTimeoutSeconds",
+    }.get(code, "crashed") if container == RUNTIME else "crashed"  # fmt: skip
+    return f"the {container} {what} (exit code {code}): {_last_words(ended)}"
+
+
+def _last_words(ended: Json) -> str:
+    words = str(ended.get("message") or ended.get("reason") or "it left no message").strip()
+    return words[-_LONGEST_MESSAGE:]
+
+
+def _device_resources(pod: Json) -> list[str]:
+    containers = dig(pod, "spec", "containers", default=[])
+    limits = (dig(container, "resources", "limits", default={}) for container in containers)
+    return sorted({name for limit in limits for name in limit if "/" in name})
+
+
+def _sentence(text: str) -> str:
+    """Return the text in one line; it names no pod, whose random name would change the status."""
+    return re.sub(r"\s+", " ", text).strip()

@@ -1,0 +1,135 @@
+"""What is observed -> conditions, status and events.
+
+Each condition is a list of checks, tried in order; the first that answers wins, so the order of
+decisions can be read here (after cert-manager's policies).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shoal_operator.api.conditions import (
+    FAILURES,
+    Condition,
+    ConditionType,
+    Reason,
+    Status,
+    find,
+    stamped,
+)
+from shoal_operator.api.fields import Json
+from shoal_operator.manifests.labels import selector_text
+from shoal_operator.manifests.route import service_url
+from shoal_operator.planning import checks
+from shoal_operator.planning.checks import Check, Verdict
+from shoal_operator.planning.evidence import Evidence, ScalingState
+from shoal_operator.planning.observation import dig
+
+_BLOCKED: tuple[Check, ...] = (checks.spec_invalid, checks.name_taken, checks.apply_failed)
+POLICIES: dict[ConditionType, tuple[Check, ...]] = {
+    ConditionType.READY: (
+        *_BLOCKED,
+        checks.scaled_to_zero,
+        checks.pods_refused,
+        checks.trouble_before_rollout,
+        checks.route_refused,
+        checks.http_route_refused,
+        checks.not_rolled_out,
+        checks.silent,
+        checks.ready,
+    ),
+    ConditionType.AVAILABLE: (checks.answers, checks.scaled_to_zero, checks.pods_in_trouble, checks.pods_not_ready),
+    ConditionType.PROGRESSING: (
+        *_BLOCKED,
+        checks.pods_refused,
+        checks.pods_in_trouble,
+        checks.deadline_exceeded,
+        checks.rolling_out,
+        checks.scaling_up,
+        checks.complete,
+    ),
+    ConditionType.MODEL_LOADED: (
+        checks.model_loaded,
+        checks.scaled_to_zero,
+        checks.pods_in_trouble,
+        checks.model_loading,
+    ),
+    ConditionType.ROUTE_READY: (
+        checks.route_refused,
+        checks.http_route_refused,
+        checks.route_pending,
+        checks.route_ready,
+    ),
+}
+
+
+def judge(evidence: Evidence) -> list[Condition]:
+    """Return every condition that applies."""
+    conditions = [Condition(kind, *_first(policy, evidence)) for kind, policy in POLICIES.items()]
+    scaling = _scaling_condition(evidence)
+    return [*conditions, scaling] if scaling else conditions
+
+
+def make_status(evidence: Evidence, now: str) -> Json:
+    """Return the whole status.
+
+    Args:
+        evidence: what is observed, and what became of our writes.
+        now: RFC 3339 time in UTC, for the conditions that change.
+    """
+    resource = evidence.observation.resource
+    stored = dig(resource, "status", default={})
+    generation = resource["metadata"].get("generation", 0)
+    previous: list[Json] = stored.get("conditions", [])
+    url = service_url(evidence.target) if evidence.target else stored.get("url", "")
+    return {
+        "observedGeneration": generation,
+        "replicas": evidence.count("replicas"),
+        "readyReplicas": evidence.count("readyReplicas"),
+        "selector": selector_text(resource["metadata"]["name"]),
+        "url": url,
+        "conditions": [stamped(item, previous, generation, now) for item in judge(evidence)],
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """What an Event says."""
+
+    warning: bool
+    reason: str
+    message: str
+
+
+def transitions(before: Sequence[Json], after: Sequence[Json]) -> list[Announcement]:
+    """Return what to announce: Ready's changes, and every failure that is new."""
+    said: dict[tuple[str, str], Announcement] = {}
+    for condition in after:
+        old = find(list(before), ConditionType(condition["type"])) or {}
+        same = (old.get("status"), old.get("reason")) == (condition["status"], condition["reason"])
+        warning = condition["reason"] in FAILURES
+        if same or not (warning or condition["type"] == ConditionType.READY):
+            continue
+        key = (condition["reason"], condition["message"])
+        said[key] = Announcement(warning, *key)
+    return list(said.values())
+
+
+def _first(policy: Sequence[Check], evidence: Evidence) -> Verdict:
+    verdicts = (check(evidence) for check in policy)
+    return next(verdict for verdict in verdicts if verdict is not None)
+
+
+def _scaling_condition(evidence: Evidence) -> Condition | None:
+    kind = ConditionType.SCALING_ACTIVE
+    if evidence.target is None or evidence.target.spec.scaling is None:
+        return None
+    if evidence.scaling is ScalingState.FOLLOWING:
+        text = "replicas follow the rows that wait and run"
+        return Condition(kind, Status.TRUE, Reason.FOLLOWING_LOAD, text)
+    if evidence.scaling is ScalingState.NO_DATA:
+        text = "no proxy's /metrics can be read: replicas stay as they are"
+        return Condition(kind, Status.FALSE, Reason.NO_LOAD_DATA, text)
+    stored = find(dig(evidence.observation.resource, "status", "conditions", default=[]), kind)
+    if stored is None:
+        return None
+    return Condition(kind, Status(stored["status"]), Reason(stored["reason"]), stored["message"])

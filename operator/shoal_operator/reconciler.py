@@ -1,0 +1,180 @@
+"""One look at one service: observe, plan, apply, report.
+
+Idempotent, and the same whatever woke it up. A look at a cluster that is as it should be writes
+nothing.
+"""
+
+import datetime
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Protocol
+
+from shoal_operator.api import API_VERSION, KIND
+from shoal_operator.api.fields import Json
+from shoal_operator.api.parsing import SpecError, parse_spec
+from shoal_operator.errors import ApiError
+from shoal_operator.manifests.desired import Kind
+from shoal_operator.manifests.target import Defaults, Target
+from shoal_operator.planning.evidence import Evidence, ScalingState
+from shoal_operator.planning.observation import Failure, Key, Observation, dig
+from shoal_operator.planning.plan import Apply, Delete, Plan, make_plan
+from shoal_operator.planning.status import Announcement, make_status, transitions
+from shoal_operator.planning.workqueue import Outcome
+
+logger = logging.getLogger(__name__)
+
+
+class ServiceCluster(Protocol):
+    """What a look needs of the cluster."""
+
+    async def read_service(self, key: Key) -> Json | None:
+        """Return the service, or None."""
+
+    async def observe(self, key: Key, resource: Json) -> Observation:
+        """Read its children and pods."""
+
+    async def apply(self, kind: Kind, body: Json, uid: str | None) -> Json:
+        """Write a child and return it as stored."""
+
+    async def delete(self, kind: Kind, key: Key, uid: str) -> None:
+        """Delete a child."""
+
+    async def apply_status(self, resource: Json, status: Json) -> None:
+        """Write the service's status."""
+
+    async def announce(self, event: Json) -> None:
+        """Post an Event."""
+
+
+class Reconciler:
+    """Brings services to what their specs ask.
+
+    Args:
+        scaling_state: what the autoscaler last did for a service.
+        utc_now: the wall clock, for the times in a status.
+    """
+
+    def __init__(
+        self,
+        cluster: ServiceCluster,
+        defaults: Defaults,
+        scaling_state: Callable[[Key], ScalingState | None],
+        utc_now: Callable[[], datetime.datetime],
+    ) -> None:
+        self._cluster = cluster
+        self._defaults = defaults
+        self._scaling_state = scaling_state
+        self._utc_now = utc_now
+
+    async def reconcile(self, key: Key) -> Outcome:
+        """Look at a service once.
+
+        Raises:
+            ApiError: the cluster could not be read or written now, or the status not be written.
+        """
+        resource = await self._cluster.read_service(key)
+        if resource is None or dig(resource, "metadata", "deletionTimestamp"):
+            return Outcome.GONE
+        observation = await self._cluster.observe(key, resource)
+        evidence = await self._act(key, observation)
+        await self._report(key, evidence)
+        outcome = Outcome.FAILED if evidence.failures or evidence.conflicts else Outcome.DONE
+        logger.debug("service=%s look=%s", key, outcome)
+        return outcome
+
+    async def _act(self, key: Key, observation: Observation) -> Evidence:
+        scaling = self._scaling_state(key)
+        try:
+            target = self._target(key, observation.resource)
+        except SpecError as error:
+            return Evidence(observation=observation, target=None, spec_error=str(error), scaling=scaling)
+        plan = make_plan(target, observation.children)
+        observation, failures = await self._execute(key, plan, observation)
+        return Evidence(
+            observation=observation,
+            target=target,
+            conflicts=plan.conflicts,
+            failures=tuple(failures),
+            scaling=scaling,
+        )
+
+    def _target(self, key: Key, resource: Json) -> Target:
+        return Target(
+            name=key.name,
+            namespace=key.namespace,
+            uid=resource["metadata"]["uid"],
+            spec=parse_spec(resource),
+            defaults=self._defaults,
+        )
+
+    async def _execute(self, key: Key, plan: Plan, observation: Observation) -> tuple[Observation, list[Failure]]:
+        """Do what is planned; a refused write stops none of the others.
+
+        Raises:
+            ApiError: the API server cannot answer now, or another was faster: look again later.
+        """
+        children = dict(observation.children)
+        failures = []
+        for action in plan.actions:
+            try:
+                await self._perform(key, action, children)
+            except ApiError as error:
+                if error.passing:
+                    raise
+                logger.warning("service=%s kind=%s error=%s", key, action.kind.kind, error)
+                failures.append(Failure(action.kind, error.status, error.message))
+        return replace(observation, children=children), failures
+
+    async def _perform(self, key: Key, action: Apply | Delete, children: dict[Kind, Json]) -> None:
+        if isinstance(action, Delete):
+            await self._cluster.delete(action.kind, key, action.uid)
+            del children[action.kind]
+        else:
+            children[action.kind] = await self._cluster.apply(action.kind, action.body, action.uid)
+        logger.info("service=%s %s=%s", key, type(action).__name__.lower(), action.kind.kind)
+
+    async def _report(self, key: Key, evidence: Evidence) -> None:
+        resource = evidence.observation.resource
+        now = self._utc_now()
+        stored = dig(resource, "status", default={})
+        status = make_status(evidence, now.strftime("%Y-%m-%dT%H:%M:%SZ"))
+        if status == stored:
+            return
+        await self._cluster.apply_status(resource, status)
+        for news in transitions(stored.get("conditions", []), status["conditions"]):
+            await self._announce(key, resource, news, now)
+
+    async def _announce(self, key: Key, resource: Json, news: Announcement, now: datetime.datetime) -> None:
+        logger.info("service=%s reason=%s message=%s", key, news.reason, news.message)
+        try:
+            await self._cluster.announce(make_event(resource, news, now))
+        except ApiError as error:
+            # The status says the same; an Event is a courtesy.
+            logger.warning("service=%s event=%s error=%s", key, news.reason, error)
+
+
+def make_event(resource: Json, news: Announcement, now: datetime.datetime) -> Json:
+    """Return the Event that tells of a transition."""
+    metadata = resource["metadata"]
+    seconds = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"generateName": f"{metadata['name']}.", "namespace": metadata["namespace"]},
+        "involvedObject": {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "name": metadata["name"],
+            "namespace": metadata["namespace"],
+            "uid": metadata["uid"],
+            "resourceVersion": metadata.get("resourceVersion", ""),
+        },
+        "type": "Warning" if news.warning else "Normal",
+        "reason": news.reason,
+        "message": news.message[:1024],
+        "source": {"component": "shoal-operator"},
+        "firstTimestamp": seconds,
+        "lastTimestamp": seconds,
+        "count": 1,
+    }

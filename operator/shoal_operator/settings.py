@@ -1,0 +1,79 @@
+"""The operator's own settings, from the environment."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from shoal_operator.errors import SettingsError
+from shoal_operator.manifests.target import Defaults
+
+_PREFIX = "SHOAL_OPERATOR_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything that the environment decides.
+
+    Args:
+        identity: this process among several operators; must be unique (the pod's name).
+        namespace: where the Lease lies.
+        watch_namespaces: serve only these; empty means the whole cluster.
+        health_listen: ``HOST:PORT`` of ``/healthz``; empty means none.
+        resync_s: look at every service again after this long, though nothing was heard (s).
+        scrape_interval_s: how often proxies are asked for their load (s).
+        workers: services that are looked at at the same time.
+    """
+
+    defaults: Defaults
+    identity: str
+    namespace: str
+    watch_namespaces: tuple[str, ...]
+    health_listen: str
+    resync_s: float
+    scrape_interval_s: float
+    workers: int
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str]) -> "Settings":
+        """Read the settings.
+
+        Raises:
+            SettingsError: one is out of range.
+        """
+        reader = _Reader(environ)
+        return cls(
+            defaults=Defaults(
+                proxy_image=reader.text("PROXY_IMAGE", "shoal/proxy:0.1.0"),
+                runtime_image=reader.text("RUNTIME_IMAGE", "shoal/runtime:0.1.0"),
+                listen_host=reader.text("LISTEN_HOST", "0.0.0.0"),
+                admin_namespaces=reader.names("ADMIN_NAMESPACES"),
+            ),
+            identity=reader.text("IDENTITY", ""),
+            namespace=reader.text("NAMESPACE", "default"),
+            watch_namespaces=reader.names("WATCH_NAMESPACES"),
+            health_listen=reader.text("HEALTH_LISTEN", ""),
+            resync_s=reader.number("RESYNC_S", 600, 1, 86400),
+            scrape_interval_s=reader.number("SCRAPE_INTERVAL_S", 2, 0.1, 60),
+            workers=int(reader.number("WORKERS", 8, 1, 256)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    environ: Mapping[str, str]
+
+    def text(self, name: str, default: str) -> str:
+        return self.environ.get(_PREFIX + name, "").strip() or default
+
+    def names(self, name: str) -> tuple[str, ...]:
+        parts = (part.strip() for part in self.text(name, "").split(","))
+        return tuple(part for part in parts if part)
+
+    def number(self, name: str, default: float, low: float, high: float) -> float:
+        text = self.text(name, str(default))
+        try:
+            value = float(text)
+        except ValueError:
+            value = float("nan")
+        if not low <= value <= high:
+            raise SettingsError(f"{_PREFIX}{name} must be {low} to {high}, not {text!r}")
+        return value

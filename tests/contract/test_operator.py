@@ -1,0 +1,54 @@
+"""The operator's side: the pods' environment, read by the processes; the proxy's metrics, read by the operator."""
+
+import asyncio
+
+import pytest
+
+from shoal_operator.api.fields import Json
+from shoal_operator.load.exposition import rows_held
+from shoal_operator.manifests.containers import make_model, make_proxy, make_runtime
+from shoal_proxy.server import Proxy
+from shoal_proxy.settings import Settings as ProxySettings
+from shoal_runtime.settings import Settings as RuntimeSettings
+from tests.operator.samples import DOWNLOADED, EVERYTHING, FOREIGN, MINIMAL, target
+
+
+def environment(container: Json) -> dict[str, str]:
+    """Return the variables as the kubelet gives them."""
+    values = {entry["name"]: entry.get("value", "10.0.0.1") for entry in container["env"]}
+    return {name: value.replace("$(POD_IP)", "10.0.0.1") for name, value in values.items()}
+
+
+@pytest.mark.parametrize("spec", [MINIMAL, EVERYTHING, DOWNLOADED, FOREIGN])
+def test_a_proxy_starts_with_what_the_operator_renders(spec: Json) -> None:
+    settings = ProxySettings.from_env(environment(make_proxy(target(spec))))
+
+    assert settings.listen.port == 8080
+    assert settings.admin_listen.port == 9090
+
+
+@pytest.mark.parametrize("spec", [MINIMAL, EVERYTHING, DOWNLOADED])
+def test_a_runtime_starts_with_what_the_operator_renders(spec: Json) -> None:
+    settings = RuntimeSettings.from_env(environment(make_runtime(target(spec))))
+
+    assert settings.model_uri == spec["model"]["uri"]
+
+
+def test_the_init_container_is_given_all_that_a_runtime_requires() -> None:
+    settings = RuntimeSettings.from_env(environment(make_model(target(DOWNLOADED))))
+
+    assert str(settings.cache_dir) == "/var/cache/shoal/models"
+    assert settings.model_checksum == DOWNLOADED["model"]["checksum"]
+
+
+def test_the_operator_finds_the_rows_in_the_proxys_own_metrics() -> None:
+    async def exposition() -> str:
+        loopback = dict.fromkeys(("SHOAL_PROXY_LISTEN", "SHOAL_PROXY_ADMIN_LISTEN"), "127.0.0.1:0")
+        proxy = Proxy(ProxySettings.from_env(loopback))
+        try:
+            return proxy.metrics.text().decode()
+        finally:
+            proxy.socket.close()
+            proxy.admin_socket.close()
+
+    assert rows_held(asyncio.run(exposition())) == 0

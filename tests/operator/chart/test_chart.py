@@ -1,0 +1,148 @@
+"""The chart, through the real Helm SDK: linted, rendered, and refused where the values are wrong."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+from helm_python import Chart, HelmError, lint
+
+from shoal_operator.api.crd import custom_resource_definition
+from shoal_operator.api.fields import Json
+from shoal_operator.manifests.desired import CHILD_KINDS
+from shoal_operator.settings import Settings
+
+PATH = Path(__file__).parents[3] / "charts/shoal"
+NAMESPACED = {"watchNamespaces": ["team-a", "team-b"]}
+FULL = {
+    "replicas": 2,
+    "metricsNamespaces": ["monitoring"],
+    "podListenHost": "$(POD_IP)",
+    "verbose": True,
+    "priorityClassName": "high",
+    "nodeSelector": {"kubernetes.io/os": "linux"},
+    "tolerations": [{"key": "a", "operator": "Exists"}],
+    "affinity": {"nodeAffinity": {}},
+    "podAnnotations": {"a": "b"},
+    "serviceAccount": {"name": "own", "annotations": {"a": "b"}},
+    "images": {"operator": {"digest": "sha256:" + "0" * 64}, "pullSecrets": [{"name": "registry"}]},
+}
+
+
+@pytest.fixture(scope="module")
+def chart() -> Iterator[Chart]:
+    with Chart.load(PATH) as loaded:
+        yield loaded
+
+
+def rendered(chart: Chart, **values: Any) -> list[Json]:
+    files = chart.render(values=values, name="shoal", namespace="shoal-system")
+    texts = [text for path, text in files.items() if not path.endswith("NOTES.txt")]
+    return [body for text in texts for body in yaml.safe_load_all(text) if body]
+
+
+def by_kind(objects: list[Json], kind: str) -> list[Json]:
+    return [body for body in objects if body["kind"] == kind]
+
+
+def environment(objects: list[Json]) -> dict[str, str]:
+    (deployment,) = by_kind(objects, "Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    return {entry["name"]: entry.get("value", "") for entry in container["env"]}
+
+
+@pytest.mark.parametrize("values", [{}, FULL, NAMESPACED], ids=["default", "full", "namespaced"])
+def test_what_is_rendered_passes_the_strict_schemas_of_kubernetes(chart: Chart, values: Json) -> None:
+    for body in rendered(chart, **values):
+        kubernetes_validate.validate(body, "1.37", strict=True)
+
+
+def test_the_chart_passes_helms_own_linter() -> None:
+    information = 1
+    messages = lint(PATH)["messages"]
+
+    assert [message for message in messages if message["severity"] > information] == []
+
+
+def test_the_definition_is_the_generated_one_and_is_kept(chart: Chart) -> None:
+    (crd,) = by_kind(rendered(chart), "CustomResourceDefinition")
+
+    assert crd["spec"] == custom_resource_definition()["spec"]
+    assert crd["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+
+
+@pytest.mark.parametrize(("keep", "install", "count"), [(False, True, 1), (True, False, 0)])
+def test_definitions_can_be_left_out_or_go_with_the_release(
+    chart: Chart, keep: bool, install: bool, count: int
+) -> None:
+    crds = by_kind(rendered(chart, crds={"keep": keep, "install": install}), "CustomResourceDefinition")
+
+    assert len(crds) == count
+    assert all(not crd["metadata"].get("annotations") for crd in crds)
+
+
+def allowed(rules: list[Json], group: str, resource: str) -> set[str]:
+    return {
+        verb for rule in rules if group in rule["apiGroups"] and resource in rule["resources"] for verb in rule["verbs"]
+    }
+
+
+def test_the_operator_may_do_what_it_does_and_no_more(chart: Chart) -> None:
+    (role,) = by_kind(rendered(chart), "ClusterRole")
+    rules = role["rules"]
+
+    for kind in CHILD_KINDS:
+        group = kind.api_version.rpartition("/")[0]
+        assert {"get", "list", "watch", "create", "patch"} <= allowed(rules, group, kind.plural)
+    assert allowed(rules, "serving.shoal.dev", "inferenceservices") == {"get", "list", "watch"}
+    assert allowed(rules, "serving.shoal.dev", "inferenceservices/status") == {"patch"}
+    assert allowed(rules, "", "secrets") == set()
+    assert allowed(rules, "", "pods") == {"list", "watch"}
+    assert allowed(rules, "apps", "deployments") == {"get", "list", "watch", "create", "patch"}
+    assert not any("*" in value for rule in rules for value in (*rule["verbs"], *rule["resources"]))
+
+
+def test_an_operator_of_some_namespaces_has_no_right_in_the_others(chart: Chart) -> None:
+    objects = rendered(chart, **NAMESPACED)
+
+    assert by_kind(objects, "ClusterRole") == []
+    assert by_kind(objects, "ClusterRoleBinding") == []
+    namespaces = {role["metadata"]["namespace"] for role in by_kind(objects, "Role")}
+    assert namespaces == {"shoal-system", "team-a", "team-b"}
+    assert environment(objects)["SHOAL_OPERATOR_WATCH_NAMESPACES"] == "team-a,team-b"
+
+
+def test_the_operator_understands_the_environment_that_it_is_given(chart: Chart) -> None:
+    settings = Settings.from_env(environment(rendered(chart, **FULL)))
+
+    assert settings.defaults.proxy_image == "shoal/proxy:0.1.0"
+    assert settings.defaults.admin_namespaces == ("shoal-system", "monitoring")
+    # The kubelet turns $$( into $(, so that the operator's own address is not put in.
+    assert settings.defaults.listen_host == "$$(POD_IP)"
+
+
+def test_an_image_is_named_by_its_digest_when_there_is_one(chart: Chart) -> None:
+    (deployment,) = by_kind(rendered(chart, **FULL), "Deployment")
+
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == "shoal/operator@sha256:" + "0" * 64
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"replica": 2}, "replica"),
+        ({"replicas": "2"}, "replicas"),
+        ({"replicas": 50}, "replicas"),
+        ({"images": {"operator": {"digest": "latest"}}}, "digest"),
+        ({"images": {"pullPolicy": "Sometimes"}}, "pullPolicy"),
+        ({"watchNamespaces": ["Team A"]}, "watchNamespaces"),
+        ({"crds": {"installed": False}}, "installed"),
+        ({"serviceAccount": {"create": False}}, "serviceAccount.name is required"),
+    ],
+)
+def test_wrong_values_are_refused_and_named(chart: Chart, values: Json, words: str) -> None:
+    with pytest.raises(HelmError, match=words):
+        rendered(chart, **values)

@@ -1,0 +1,143 @@
+"""A cluster in memory, at the seams of the reconciler and of the Lease; and a clock that is told."""
+
+import asyncio
+import copy
+import itertools
+import selectors
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+from shoal_operator.api.fields import Json
+from shoal_operator.autoscaler.law import Load
+from shoal_operator.errors import ApiError
+from shoal_operator.manifests.desired import CHILD_KINDS, Kind
+from shoal_operator.planning.observation import Key, Observation
+
+T = TypeVar("T")
+
+
+class FakeCluster:
+    """Stores objects as an API server does, counts writes, and fails where it is told to.
+
+    Args:
+        refuse: looks at each write (verb, what) before it is done; what it returns is raised.
+    """
+
+    def __init__(self, refuse: Callable[[str, str], Exception | None] | None = None) -> None:
+        self.services: dict[Key, Json] = {}
+        self.children: dict[tuple[Key, Kind], Json] = {}
+        self.pods: dict[Key, list[Json]] = {}
+        self.events: list[Json] = []
+        self.writes: list[tuple[str, str]] = []
+        self.scales: list[tuple[Key, int]] = []
+        self.lease: Json | None = None
+        self._refuse = refuse or (lambda verb, what: None)
+        self._counter = itertools.count(1)
+
+    async def read_service(self, key: Key) -> Json | None:
+        return copy.deepcopy(self.services.get(key))
+
+    async def observe(self, key: Key, resource: Json) -> Observation:
+        found = {kind: self.children[key, kind] for kind in CHILD_KINDS if (key, kind) in self.children}
+        return Observation(resource, copy.deepcopy(found), tuple(copy.deepcopy(self.pods.get(key, []))))
+
+    async def apply(self, kind: Kind, body: Json, uid: str | None) -> Json:
+        key = Key(body["metadata"]["namespace"], body["metadata"]["name"])
+        self._write("apply", kind.kind)
+        live = self.children.get((key, kind))
+        if (live["metadata"]["uid"] if live else None) != uid:
+            raise ApiError(409, "the object is another one")
+        stored = merged(live or {}, body)
+        stored["metadata"] |= {"uid": uid or f"uid-{next(self._counter)}", "generation": 1}
+        self.children[key, kind] = stored
+        return copy.deepcopy(stored)
+
+    async def delete(self, kind: Kind, key: Key, uid: str) -> None:
+        self._write("delete", kind.kind)
+        if self.children[key, kind]["metadata"]["uid"] == uid:
+            del self.children[key, kind]
+
+    async def apply_status(self, resource: Json, status: Json) -> None:
+        self._write("status", resource["metadata"]["name"])
+        key = Key(resource["metadata"]["namespace"], resource["metadata"]["name"])
+        self.services[key]["status"] = copy.deepcopy(status)
+
+    async def announce(self, event: Json) -> None:
+        self._write("event", event["reason"])
+        self.events.append(event)
+
+    async def scale(self, key: Key, replicas: int) -> None:
+        self._write("scale", str(key))
+        self.scales.append((key, replicas))
+
+    async def read_lease(self, key: Key) -> Json | None:
+        self._write("read", str(key))
+        return copy.deepcopy(self.lease)
+
+    async def write_lease(self, key: Key, body: Json) -> Json:
+        self._write("lease", str(key))
+        stored = self.lease["metadata"]["resourceVersion"] if self.lease else None
+        if body["metadata"].get("resourceVersion") != stored:
+            raise ApiError(409, "the Lease has changed")
+        self.lease = copy.deepcopy(body)
+        self.lease["metadata"]["resourceVersion"] = str(next(self._counter))
+        return copy.deepcopy(self.lease)
+
+    def _write(self, verb: str, what: str) -> None:
+        if error := self._refuse(verb, what):
+            raise error
+        self.writes.append((verb, what))
+
+
+def merged(live: Any, ours: Any) -> Any:
+    """Apply our fields over stored ones; lists of named elements are merged by name."""
+    if isinstance(live, dict) and isinstance(ours, dict):
+        return {**live, **{key: merged(live.get(key), value) for key, value in ours.items()}}
+    return copy.deepcopy(ours)
+
+
+class FakeLoad:
+    """Pods that hold what they are told to hold."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, int | None] = {}
+
+    async def read_load(self, addresses: Sequence[str]) -> Load | None:
+        rows = [self.rows.get(address) for address in addresses]
+        known = [count for count in rows if count is not None]
+        return Load(sum(known), complete=len(known) == len(rows)) if known else None
+
+
+class _NoWaiting(selectors.SelectSelector):
+    """A selector that, instead of waiting, moves the loop's clock."""
+
+    loop: "VirtualTimeLoop"
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        if timeout is not None and timeout > 0:
+            self.loop.now_s += timeout
+        return super().select(0)
+
+
+class VirtualTimeLoop(asyncio.SelectorEventLoop):
+    """An event loop whose clock jumps to the next timer: hours pass in milliseconds."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+        selector = _NoWaiting()
+        selector.loop = self
+        super().__init__(selector)
+
+    def time(self) -> float:
+        return self.now_s
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run on virtual time."""
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        return runner.run(main)
+
+
+def clock() -> float:
+    """Return the running loop's own time."""
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,85 @@
+"""The fleet: who scales, which pods are ready, and what an old event may not undo."""
+
+from typing import Any
+
+from shoal_operator.api.fields import Json
+from shoal_operator.autoscaler.law import Law
+from shoal_operator.load.fleet import Fleet, scaled_from
+from shoal_operator.planning.observation import Key
+from tests.operator.samples import EVERYTHING, MINIMAL, service, with_fields
+
+CAT = Key("default", "cat")
+
+
+def pod(name: str, ip: str | None = "10.0.0.1", *, ready: bool = True, **metadata: str) -> Json:
+    conditions = [{"type": "Ready", "status": "True" if ready else "False"}]
+    return {"metadata": {"name": name, **metadata}, "status": {"podIP": ip, "conditions": conditions}}
+
+
+def replicas(fleet: Fleet) -> list[int]:
+    return [scaled.replicas for _, scaled, _ in fleet.scaled()]
+
+
+def test_scaling_comes_from_the_spec() -> None:
+    scaled = scaled_from(service(EVERYTHING))
+
+    assert scaled is not None
+    assert scaled.law == Law(2, 8, 24)
+    assert scaled.replicas == 3
+
+
+def test_the_target_is_two_full_batches_unless_it_is_given() -> None:
+    scaled = scaled_from(service(with_fields(MINIMAL, scaling={"maxReplicas": 2}, batching={"maxBatchSize": 8})))
+
+    assert scaled is not None
+    assert scaled.law.target_rows == 16
+
+
+def test_a_service_without_scaling_or_with_a_broken_one_does_not_scale() -> None:
+    broken: list[Any] = [None, {}, {"maxReplicas": "8"}, {"minReplicas": 3, "maxReplicas": 2}, []]
+    for scaling in broken:
+        assert scaled_from(service(with_fields(MINIMAL, scaling=scaling))) is None
+
+
+def test_an_event_that_is_older_than_our_own_write_is_ignored() -> None:
+    fleet = Fleet()
+    fleet.see_service(CAT, service(EVERYTHING, generation=4))
+    _, scaled, _ = next(fleet.scaled())
+    fleet.wrote_replicas(CAT, scaled, 7)
+
+    fleet.see_service(CAT, service(EVERYTHING, generation=4))
+    assert replicas(fleet) == [7]
+    fleet.see_service(CAT, service(with_fields(EVERYTHING, replicas=5), generation=5))
+    assert replicas(fleet) == [5]
+
+
+def test_a_new_service_of_the_same_name_starts_anew() -> None:
+    fleet = Fleet()
+    fleet.see_service(CAT, service(EVERYTHING, generation=9))
+    fleet.see_service(CAT, service(with_fields(EVERYTHING, replicas=2), generation=1, uid="other"))
+
+    assert replicas(fleet) == [2]
+
+
+def test_only_ready_pods_that_stay_are_asked() -> None:
+    fleet = Fleet()
+    fleet.see_service(CAT, service(EVERYTHING))
+    fleet.see_pod(CAT, pod("a"))
+    fleet.see_pod(CAT, pod("b", "10.0.0.2", ready=False))
+    fleet.see_pod(CAT, pod("c", "10.0.0.3", deletionTimestamp="2026-01-01T00:00:00Z"))
+    fleet.see_pod(CAT, pod("d", None))
+
+    assert [addresses for _, _, addresses in fleet.scaled()] == [["10.0.0.1"]]
+    fleet.see_pod(CAT, pod("a", ready=False))
+    assert [addresses for _, _, addresses in fleet.scaled()] == [[]]
+
+
+def test_a_service_that_stops_scaling_or_is_deleted_is_forgotten() -> None:
+    fleet = Fleet()
+    fleet.see_service(CAT, service(EVERYTHING))
+    fleet.see_service(CAT, service(MINIMAL, generation=2))
+    assert replicas(fleet) == []
+    fleet.see_service(CAT, service(EVERYTHING, generation=3))
+    fleet.drop_service(CAT)
+    fleet.drop_pod(CAT, "unknown")
+    assert replicas(fleet) == []

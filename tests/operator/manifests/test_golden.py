@@ -1,0 +1,80 @@
+"""Every object of four services, against files that a person has read.
+
+``SHOAL_WRITE_GOLDEN=1 python -m pytest tests/operator/manifests`` writes them anew.
+"""
+
+import dataclasses
+import os
+from pathlib import Path
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from shoal_operator.api.fields import Json
+from shoal_operator.manifests.desired import HTTP_ROUTE, desired_objects
+from tests.operator.samples import DEFAULTS, DOWNLOADED, EVERYTHING, FOREIGN, MINIMAL, target
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+LOCAL = dataclasses.replace(DEFAULTS, listen_host="$(POD_IP)", admin_namespaces=("shoal-system",))
+CASES = {
+    "minimal": target(MINIMAL),
+    "everything": target(EVERYTHING),
+    "downloaded": target(DOWNLOADED, defaults=LOCAL),
+    "foreign": target(FOREIGN),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_objects_are_the_golden_ones(name: str) -> None:
+    objects = list(desired_objects(CASES[name]).values())
+    path = GOLDEN / f"{name}.yaml"
+    if os.environ.get("SHOAL_WRITE_GOLDEN"):
+        path.write_text(yaml.safe_dump_all(objects, sort_keys=False, width=100))
+
+    assert objects == list(yaml.safe_load_all(path.read_text()))
+
+
+@pytest.mark.parametrize("version", ["1.33", "1.37"])
+@pytest.mark.parametrize("name", CASES)
+def test_objects_pass_the_strict_schemas_of_kubernetes(name: str, version: str) -> None:
+    for kind, body in desired_objects(CASES[name]).items():
+        assert (body["kind"], body["apiVersion"]) == (kind.kind, kind.api_version)
+        if kind != HTTP_ROUTE:  # a custom resource: its schema is the Gateway API's own
+            kubernetes_validate.validate(body, version, strict=True)
+
+
+def pod_spec(name: str) -> Json:
+    objects = {body["kind"]: body for body in desired_objects(CASES[name]).values()}
+    spec: Json = objects["Deployment"]["spec"]["template"]["spec"]
+    return spec
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_pods_pass_the_restricted_security_level(name: str) -> None:
+    spec = pod_spec(name)
+
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    for container in [*spec["containers"], *spec.get("initContainers", [])]:
+        assert container["securityContext"]["allowPrivilegeEscalation"] is False
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    allowed = {"emptyDir", "persistentVolumeClaim", "image"}
+    assert all(allowed & set(volume) for volume in spec["volumes"])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_mount_has_its_volume_and_every_variable_is_given_once(name: str) -> None:
+    spec = pod_spec(name)
+    volumes = {volume["name"] for volume in spec["volumes"]}
+
+    for container in [*spec["containers"], *spec.get("initContainers", [])]:
+        assert {mount["name"] for mount in container["volumeMounts"]} <= volumes
+        names = [variable["name"] for variable in container.get("env", [])]
+        assert len(names) == len(set(names))
+
+
+def test_a_variable_that_refers_to_the_pods_address_comes_after_it() -> None:
+    names = [variable["name"] for variable in pod_spec("downloaded")["containers"][0]["env"]]
+
+    assert names.index("POD_IP") < names.index("SHOAL_PROXY_LISTEN")

@@ -1,0 +1,147 @@
+"""The pod: what each container is told, and how it stops."""
+
+import pytest
+
+from shoal_operator.api.fields import Json
+from shoal_operator.manifests.containers import make_model, make_proxy, make_runtime, stop_time_s
+from shoal_operator.manifests.deployment import make_deployment
+from shoal_operator.manifests.labels import HASH_ANNOTATION, TEMPLATE_HASH_ANNOTATION
+from shoal_operator.manifests.policies import make_network_policy
+from shoal_operator.manifests.route import service_url
+from tests.operator.samples import (
+    DOWNLOADED,
+    EVERYTHING,
+    FOREIGN,
+    MINIMAL,
+    target,
+    with_fields,
+)
+
+
+def env(container: Json) -> dict[str, str]:
+    return {variable["name"]: variable.get("value", "") for variable in container["env"]}
+
+
+def test_settings_reach_the_containers_they_are_for() -> None:
+    proxy, runtime = env(make_proxy(target(EVERYTHING))), env(make_runtime(target(EVERYTHING)))
+
+    assert proxy["SHOAL_BATCHING_MAX_BATCH_SIZE"] == runtime["SHOAL_BATCHING_MAX_BATCH_SIZE"] == "16"
+    assert proxy["SHOAL_QUEUE_MAX_ROWS"] == "64"
+    assert proxy["SHOAL_PROXY_FORWARD_HEADERS"] == "authorization,x-tenant"
+    assert "SHOAL_QUEUE_MAX_ROWS" not in runtime
+    assert runtime["SHOAL_RUNTIME_DEVICE"] == "cuda"
+    assert runtime["SHOAL_RUNTIME_DTYPE"] == "bfloat16"
+    assert runtime["SHOAL_RUNTIME_COMPILE"] == "true"
+    assert runtime["SHOAL_BATCHING_ALLOWED_BATCH_SIZES"] == "1,4,16"
+    assert runtime["SHOAL_MODEL_PARAMETERS"] == '{"labels":["cat","dog"],"top":5}'
+
+
+def test_both_ends_of_the_socket_agree() -> None:
+    proxy, runtime = env(make_proxy(target())), env(make_runtime(target()))
+
+    assert proxy["SHOAL_PROXY_RUNTIME"] == runtime["SHOAL_RUNTIME_LISTEN"]
+
+
+def test_a_users_variable_replaces_ours() -> None:
+    assert env(make_runtime(target(EVERYTHING)))["HOME"] == "/home/cat"
+
+
+def test_a_downloaded_model_is_fetched_by_an_init_container_into_the_cache_that_the_runtime_reads() -> None:
+    model, runtime = make_model(target(DOWNLOADED)), make_runtime(target(DOWNLOADED))
+
+    for name in ("SHOAL_MODEL_URI", "SHOAL_MODEL_CHECKSUM", "SHOAL_MODEL_CACHE_DIR"):
+        assert env(model)[name] == env(runtime)[name]
+    assert model["volumeMounts"][0] in runtime["volumeMounts"]
+
+
+def test_a_model_file_needs_no_init_container() -> None:
+    pod = make_deployment(target(MINIMAL))["spec"]["template"]["spec"]
+
+    assert "initContainers" not in pod
+
+
+def test_a_foreign_runtime_is_asked_over_tcp_and_gets_nothing_of_ours() -> None:
+    proxy, runtime = make_proxy(target(FOREIGN)), make_runtime(target(FOREIGN))
+
+    assert env(proxy)["SHOAL_PROXY_RUNTIME"] == "http://127.0.0.1:8000"
+    assert runtime["env"] == []
+    assert runtime["args"] == ["--model-repository=/models"]
+    assert runtime["livenessProbe"]["httpGet"]["port"] == 8000
+
+
+def test_the_pod_may_take_as_long_to_stop_as_its_containers() -> None:
+    stopping = target(EVERYTHING)
+    runtime_s = int(env(make_runtime(stopping))["SHOAL_RUNTIME_SHUTDOWN_TIMEOUT_S"])
+    grace_s = make_deployment(stopping)["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+
+    assert 10 + 90 < runtime_s < grace_s == stop_time_s(stopping)
+
+
+def test_the_longest_drain_stays_within_the_runtimes_range() -> None:
+    slow = target(with_fields(MINIMAL, rollout={"drainDelaySeconds": 600, "drainTimeoutSeconds": 3600}))
+
+    assert env(make_runtime(slow))["SHOAL_RUNTIME_SHUTDOWN_TIMEOUT_S"] == "3600"
+
+
+def test_a_gpu_tolerates_the_taint_of_its_own_name() -> None:
+    pod = make_deployment(target(DOWNLOADED))["spec"]["template"]["spec"]
+
+    assert pod["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
+
+
+@pytest.mark.parametrize(
+    ("replicas", "wanted"),
+    [(0, 2), (1, 2), (5, 5), (9, 8)],
+)
+def test_replicas_stay_within_the_bounds_of_scaling(replicas: int, wanted: int) -> None:
+    scaled = target(with_fields(EVERYTHING, replicas=replicas))
+
+    assert make_deployment(scaled)["spec"]["replicas"] == wanted
+
+
+def test_a_service_without_scaling_may_be_parked() -> None:
+    assert make_deployment(target(with_fields(MINIMAL, replicas=0)))["spec"]["replicas"] == 0
+
+
+def test_more_replicas_leave_the_template_as_it_is() -> None:
+    one = make_deployment(target(MINIMAL))
+    two = make_deployment(target(with_fields(MINIMAL, replicas=2)))
+
+    assert one["spec"]["template"] == two["spec"]["template"]
+    assert one["metadata"]["annotations"][HASH_ANNOTATION] != two["metadata"]["annotations"][HASH_ANNOTATION]
+
+
+def test_a_new_setting_makes_a_new_template() -> None:
+    def template_hash(spec: Json) -> str:
+        template = make_deployment(target(spec))["spec"]["template"]
+        return str(template["metadata"]["annotations"][TEMPLATE_HASH_ANNOTATION])
+
+    assert template_hash(MINIMAL) != template_hash(with_fields(MINIMAL, batching__maxBatchSize=8))
+
+
+def test_users_labels_never_replace_those_that_select_the_pods() -> None:
+    spec = with_fields(MINIMAL, pod={"labels": {"serving.shoal.dev/inferenceservice": "dog", "team": "x"}})
+    template = make_deployment(target(spec))["spec"]["template"]
+
+    assert template["metadata"]["labels"]["serving.shoal.dev/inferenceservice"] == "cat"
+    assert template["metadata"]["labels"]["team"] == "x"
+
+
+def test_the_admin_port_is_open_to_all_when_the_operator_is_outside() -> None:
+    rule = make_network_policy(target())["spec"]["ingress"][1]
+
+    assert rule == {"ports": [{"protocol": "TCP", "port": 9090}]}
+
+
+@pytest.mark.parametrize(
+    ("route", "url"),
+    [
+        (None, "http://cat.default.svc"),
+        ({"ingress": {"host": "a.example.com"}}, "http://a.example.com"),
+        ({"ingress": {"host": "a.example.com", "tlsSecretName": "a"}}, "https://a.example.com"),
+        ({"httpRoute": {"parentRefs": [{"name": "g"}], "hostnames": ["b.example.com"]}}, "http://b.example.com"),
+        ({"httpRoute": {"parentRefs": [{"name": "g"}]}}, "http://cat.default.svc"),
+    ],
+)
+def test_the_url_is_where_callers_send_requests(route: Json | None, url: str) -> None:
+    assert service_url(target(with_fields(MINIMAL, route=route))) == url

@@ -1,0 +1,19 @@
+import pytest
+
+from shoal_operator.planning.health import diagnose
+
+
+@pytest.mark.parametrize(
+    ("heard_s", "in_touch", "began_s", "wrong"),
+    [
+        (None, True, None, None),
+        (910.0, True, 900.0, None),
+        (909.0, True, None, "no watch event for 91 s though the API server answers"),
+        (909.0, False, None, None),
+        (999.0, True, 819.0, "a look at a service has not ended for 181 s"),
+    ],
+)
+def test_a_restart_is_asked_for_when_it_would_help(
+    heard_s: float | None, in_touch: bool, began_s: float | None, wrong: str | None
+) -> None:
+    assert diagnose(1000.0, heard_s=heard_s, in_touch=in_touch, began_s=began_s) == wrong

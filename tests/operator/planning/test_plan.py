@@ -1,0 +1,133 @@
+"""Plans: what is missing is made, what is wrong is put right, what is foreign is left alone."""
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal_operator.api.fields import Json
+from shoal_operator.manifests.desired import (
+    DEPLOYMENT,
+    INGRESS,
+    SERVICE,
+    SERVICE_ACCOUNT,
+    Kind,
+    desired_objects,
+)
+from shoal_operator.planning.plan import Apply, Conflict, Delete, make_plan
+from tests.operator.samples import EVERYTHING, MINIMAL, target, with_fields
+
+ROUTED = with_fields(MINIMAL, route={"ingress": {"host": "cat.example.com"}})
+
+
+def stored(spec: Json) -> dict[Kind, Json]:
+    """Return the children as a server would hold them."""
+    children = copy.deepcopy(desired_objects(target(spec)))
+    for index, body in enumerate(children.values()):
+        body["metadata"] |= {"uid": f"uid-{index}", "resourceVersion": "7"}
+        body["status"] = {}
+    return children
+
+
+@pytest.mark.parametrize("spec", [MINIMAL, EVERYTHING, ROUTED], ids=["minimal", "everything", "routed"])
+def test_an_empty_cluster_gets_every_object_and_then_nothing(spec: Json) -> None:
+    plan = make_plan(target(spec), {})
+
+    assert [action.kind for action in plan.actions] == list(desired_objects(target(spec)))
+    assert all(isinstance(action, Apply) and action.uid is None for action in plan.actions)
+    assert make_plan(target(spec), stored(spec)).actions == ()
+
+
+def test_a_deleted_child_comes_back() -> None:
+    children = stored(MINIMAL)
+    del children[SERVICE]
+
+    assert [action.kind for action in make_plan(target(MINIMAL), children).actions] == [SERVICE]
+
+
+def test_a_changed_child_is_put_right_and_only_if_it_is_still_the_same_object() -> None:
+    children = stored(MINIMAL)
+    children[SERVICE]["spec"]["ports"][0]["port"] = 81
+    (action,) = make_plan(target(MINIMAL), children).actions
+
+    assert isinstance(action, Apply)
+    assert action.uid == children[SERVICE]["metadata"]["uid"]
+
+
+def test_a_new_spec_touches_only_what_it_changes() -> None:
+    plan = make_plan(target(with_fields(MINIMAL, batching__maxBatchSize=8)), stored(MINIMAL))
+
+    assert [action.kind for action in plan.actions] == [DEPLOYMENT]
+
+
+def test_a_route_that_is_no_longer_asked_for_is_deleted_once() -> None:
+    children = stored(ROUTED)
+    uid = children[INGRESS]["metadata"]["uid"]
+
+    assert make_plan(target(MINIMAL), children).actions == (Delete(INGRESS, "cat", uid),)
+    children[INGRESS]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert make_plan(target(MINIMAL), children).actions == ()
+
+
+def test_our_account_goes_when_a_user_names_one() -> None:
+    plan = make_plan(target(with_fields(MINIMAL, pod={"serviceAccountName": "mine"})), stored(MINIMAL))
+
+    assert {(type(action), action.kind) for action in plan.actions} == {
+        (Delete, SERVICE_ACCOUNT),
+        (Apply, DEPLOYMENT),
+    }
+
+
+@pytest.mark.parametrize(
+    ("owners", "stale"),
+    [
+        ([], False),
+        ([{"kind": "Deployment", "name": "cat", "uid": "x", "controller": True}], False),
+        ([{"kind": "InferenceService", "name": "cat", "uid": "old", "controller": True}], True),
+    ],
+)
+def test_an_object_that_is_not_ours_is_reported_and_never_touched(owners: list[Json], stale: bool) -> None:
+    children = stored(MINIMAL)
+    children[SERVICE]["metadata"]["ownerReferences"] = owners
+    children[SERVICE]["spec"] = {}
+    plan = make_plan(target(MINIMAL), children)
+
+    assert plan.actions == ()
+    assert plan.conflicts == (Conflict(SERVICE, "cat", stale=stale),)
+
+
+def test_a_foreign_object_of_a_kind_that_we_do_not_want_is_no_conflict() -> None:
+    ingress: Json = {"metadata": {"name": "cat", "uid": "x"}}
+
+    plan = make_plan(target(MINIMAL), {**stored(MINIMAL), INGRESS: ingress})
+
+    assert (plan.actions, plan.conflicts) == ((), ())
+
+
+@given(st.data())
+def test_from_any_mangled_child_the_plan_leads_back_and_then_is_empty(data: st.DataObject) -> None:
+    children = stored(EVERYTHING)
+    kind = data.draw(st.sampled_from(sorted(children, key=lambda kind: kind.kind)))
+    _mangle(children[kind], data)
+
+    plan = make_plan(target(EVERYTHING), children)
+    for action in plan.actions:
+        assert isinstance(action, Apply)
+        children[action.kind] = {**action.body, "metadata": {**action.body["metadata"], "uid": "new"}}
+
+    assert make_plan(target(EVERYTHING), children).actions == ()
+
+
+def _mangle(body: Any, data: st.DataObject) -> None:
+    """Change or remove one field somewhere below the object's content."""
+    holder = body
+    key = data.draw(st.sampled_from(sorted(set(holder) - {"metadata", "apiVersion", "kind", "status"}) or ["kind"]))
+    while isinstance(holder[key], dict) and holder[key] and data.draw(st.booleans()):
+        holder = holder[key]
+        key = data.draw(st.sampled_from(sorted(holder)))
+    if data.draw(st.booleans()):
+        del holder[key]
+    else:
+        holder[key] = data.draw(st.sampled_from(["other", 7, None]))

@@ -1,0 +1,122 @@
+"""Problems of pods, in words a user can act on."""
+
+import pytest
+
+from shoal_operator.api.conditions import Reason
+from shoal_operator.api.fields import Json
+from shoal_operator.planning.pods import find_problem
+from tests.operator.samples import DOWNLOADED
+from tests.operator.worlds import pod, running, unschedulable, waiting
+
+
+def failing(**status: object) -> Json:
+    return pod(DOWNLOADED, ready=False, **status)
+
+
+@pytest.mark.parametrize(
+    ("broken", "reason", "words"),
+    [
+        (
+            failing(containerStatuses=[waiting("runtime", "ImagePullBackOff", "no such tag")]),
+            Reason.IMAGE_PULL_FAILED,
+            ["runtime:1", "cannot be pulled", "no such tag"],
+        ),
+        (
+            failing(containerStatuses=[waiting("proxy", "CreateContainerConfigError", 'secret "x" not found')]),
+            Reason.CONTAINER_CONFIG_INVALID,
+            ["container proxy cannot be created", 'secret "x" not found'],
+        ),
+        (
+            failing(
+                initContainerStatuses=[waiting("model", "CrashLoopBackOff", exitCode=1, message="404 Not Found\nurl")]
+            ),
+            Reason.MODEL_DOWNLOAD_FAILED,
+            ["the model cannot be fetched: 404 Not Found url"],
+        ),
+        (
+            failing(containerStatuses=[waiting("runtime", "CrashLoopBackOff", exitCode=3, message="no such file")]),
+            Reason.RUNTIME_CRASHED,
+            ["could not load the model (exit code 3): no such file"],
+        ),
+        (
+            failing(containerStatuses=[running("runtime", exitCode=4, message="CUDA error")]),
+            Reason.RUNTIME_CRASHED,
+            ["lost its device", "runtime.forwardTimeoutSeconds", "CUDA error"],
+        ),
+        (
+            failing(containerStatuses=[waiting("runtime", "CrashLoopBackOff", exitCode=137, reason="OOMKilled")]),
+            Reason.RUNTIME_CRASHED,
+            ["too much memory", "runtime.resources.limits.memory"],
+        ),
+        (
+            failing(containerStatuses=[waiting("proxy", "CrashLoopBackOff", exitCode=1)]),
+            Reason.PROXY_CRASHED,
+            ["proxy crashed (exit code 1)", "left no message"],
+        ),
+        (
+            failing(conditions=unschedulable("0/3 nodes are available: 3 Insufficient nvidia.com/gpu.")),
+            Reason.INSUFFICIENT_GPU,
+            ["no node has a free nvidia.com/gpu", "0/3 nodes", "rollout.maxSurge 0"],
+        ),
+        (
+            failing(conditions=unschedulable("0/3 nodes are available: 3 Insufficient cpu.")),
+            Reason.UNSCHEDULABLE,
+            ["no node can take it", "Insufficient cpu"],
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, Reason) else "",
+)
+def test_a_pod_that_does_not_serve_says_why(broken: Json, reason: Reason, words: list[str]) -> None:
+    problem = find_problem([broken])
+
+    assert problem is not None
+    assert problem.reason is reason
+    for word in words:
+        assert word in problem.message
+
+
+def test_a_ready_pod_has_no_problem_whatever_happened_before() -> None:
+    recovered = pod(containerStatuses=[running("runtime", exitCode=4, message="CUDA error")])
+
+    assert find_problem([recovered]) is None
+
+
+def test_a_pod_that_leaves_is_nobodys_problem() -> None:
+    leaving = failing(containerStatuses=[running("runtime", exitCode=137)])
+    leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+
+    assert find_problem([leaving]) is None
+
+
+def test_a_clean_end_of_the_init_container_is_no_problem() -> None:
+    loading = failing(initContainerStatuses=[{"name": "model", "state": {"terminated": {"exitCode": 0}}}])
+
+    assert find_problem([loading]) is None
+
+
+def test_a_crash_is_told_before_a_missing_node() -> None:
+    crashed = failing(containerStatuses=[waiting("runtime", "CrashLoopBackOff", exitCode=1)])
+    pending = failing(conditions=unschedulable("3 Insufficient nvidia.com/gpu"))
+
+    problem = find_problem([pending, crashed])
+
+    assert problem is not None
+    assert problem.reason is Reason.RUNTIME_CRASHED
+
+
+def test_a_message_names_no_pod_so_that_a_restart_writes_no_status() -> None:
+    problem = find_problem([failing(containerStatuses=[waiting("proxy", "CrashLoopBackOff", exitCode=1)])])
+
+    assert problem is not None
+    assert "cat-1" not in problem.message
+
+
+def test_a_very_long_last_message_is_cut_at_its_front() -> None:
+    long = "x" * 5000 + " the end"
+    problem = find_problem(
+        [failing(containerStatuses=[waiting("runtime", "CrashLoopBackOff", exitCode=1, message=long)])]
+    )
+
+    assert problem is not None
+    assert problem.message.endswith("the end")
+    assert len(problem.message) < 1200

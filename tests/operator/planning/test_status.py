@@ -1,0 +1,240 @@
+"""Status: what is true, why, and when it is announced."""
+
+from typing import Any
+
+import pytest
+
+from shoal_operator.api.conditions import ConditionType, Reason, Status
+from shoal_operator.api.fields import Json
+from shoal_operator.manifests.desired import DEPLOYMENT, HTTP_ROUTE, INGRESS, SERVICE
+from shoal_operator.planning.evidence import Evidence, ScalingState
+from shoal_operator.planning.observation import Failure, Observation
+from shoal_operator.planning.plan import Conflict
+from shoal_operator.planning.status import judge, make_status, transitions
+from tests.operator.samples import DOWNLOADED, EVERYTHING, MINIMAL, service, target, with_fields
+from tests.operator.worlds import children, evidence, healthy, pod, unschedulable, waiting
+
+NOW = "2026-01-01T00:00:00Z"
+CRASHED = pod(
+    ready=False,
+    containerStatuses=[waiting("runtime", "CrashLoopBackOff", exitCode=3, message="bad file")],
+)
+
+
+def conditions(seen: Evidence) -> dict[ConditionType, tuple[Status, Reason]]:
+    return {item.type: (item.status, item.reason) for item in judge(seen)}
+
+
+def test_a_service_whose_pods_are_ready_is_ready() -> None:
+    assert conditions(evidence(None, pod(), deployment=healthy())) == {
+        ConditionType.READY: (Status.TRUE, Reason.READY),
+        ConditionType.AVAILABLE: (Status.TRUE, Reason.AVAILABLE),
+        ConditionType.PROGRESSING: (Status.TRUE, Reason.COMPLETE),
+        ConditionType.MODEL_LOADED: (Status.TRUE, Reason.MODEL_LOADED),
+        ConditionType.ROUTE_READY: (Status.TRUE, Reason.CLUSTER_INTERNAL),
+    }
+
+
+def test_a_new_service_is_rolling_out_and_loading() -> None:
+    starting = {"replicas": 1, "updatedReplicas": 1}
+    seen = conditions(evidence(None, pod(ready=False), deployment=starting))
+
+    assert seen[ConditionType.READY] == (Status.FALSE, Reason.PODS_NOT_READY)
+    assert seen[ConditionType.AVAILABLE] == (Status.FALSE, Reason.PODS_NOT_READY)
+    assert seen[ConditionType.PROGRESSING] == (Status.TRUE, Reason.SCALING_UP)
+    assert seen[ConditionType.MODEL_LOADED] == (Status.FALSE, Reason.MODEL_LOADING)
+
+
+def test_a_crash_on_load_is_told_everywhere_with_its_last_message() -> None:
+    starting = {"replicas": 1, "updatedReplicas": 1}
+    seen = evidence(None, CRASHED, deployment=starting)
+
+    for kind in (ConditionType.READY, ConditionType.PROGRESSING, ConditionType.MODEL_LOADED):
+        assert conditions(seen)[kind] == (Status.FALSE, Reason.RUNTIME_CRASHED)
+    assert all("bad file" in item.message for item in judge(seen) if item.reason is Reason.RUNTIME_CRASHED)
+
+
+def test_during_a_rollout_the_service_is_available_and_not_ready() -> None:
+    old = pod(with_fields(MINIMAL, model={"uri": "file:///models/old"}))
+    rolling = {"replicas": 2, "updatedReplicas": 1, "availableReplicas": 1, "readyReplicas": 1}
+    seen = conditions(evidence(None, old, pod(ready=False), deployment=rolling))
+
+    assert seen[ConditionType.AVAILABLE] == (Status.TRUE, Reason.AVAILABLE)
+    assert seen[ConditionType.READY] == (Status.FALSE, Reason.ROLLING_OUT)
+    assert seen[ConditionType.MODEL_LOADED] == (Status.FALSE, Reason.MODEL_LOADING)
+
+
+def test_a_rollout_that_crashes_leaves_the_old_pods_available() -> None:
+    old = pod(with_fields(MINIMAL, model={"uri": "file:///models/old"}))
+    rolling = {"replicas": 2, "updatedReplicas": 1, "availableReplicas": 1, "readyReplicas": 1}
+    seen = conditions(evidence(None, old, CRASHED, deployment=rolling))
+
+    assert seen[ConditionType.AVAILABLE] == (Status.TRUE, Reason.AVAILABLE)
+    assert seen[ConditionType.READY] == (Status.FALSE, Reason.RUNTIME_CRASHED)
+
+
+def test_a_new_spec_that_the_deployment_has_not_seen_is_rolling_out() -> None:
+    seen = evidence(None, pod(), deployment={**healthy(), "observedGeneration": 0})
+
+    assert conditions(seen)[ConditionType.READY] == (Status.FALSE, Reason.ROLLING_OUT)
+
+
+def test_more_pods_than_the_cluster_holds_slow_scaling_and_leave_the_service_ready() -> None:
+    spec = with_fields(DOWNLOADED, replicas=2)
+    pending = pod(spec, ready=False, conditions=unschedulable("1 Insufficient nvidia.com/gpu"))
+    counts = {"replicas": 2, "updatedReplicas": 2, "readyReplicas": 1, "availableReplicas": 1}
+    seen = conditions(evidence(spec, pod(spec), pending, deployment=counts))
+
+    assert seen[ConditionType.READY] == (Status.TRUE, Reason.READY)
+    assert seen[ConditionType.PROGRESSING] == (Status.FALSE, Reason.INSUFFICIENT_GPU)
+
+
+@pytest.mark.parametrize(
+    ("condition", "reason"),
+    [
+        ({"type": "ReplicaFailure", "status": "True", "message": "quota"}, Reason.PODS_REFUSED),
+        (
+            {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"},
+            Reason.PROGRESS_DEADLINE_EXCEEDED,
+        ),
+    ],
+)
+def test_what_the_deployment_reports_is_passed_on(condition: Json, reason: Reason) -> None:
+    seen = evidence(None, deployment={"conditions": [condition]})
+
+    assert conditions(seen)[ConditionType.PROGRESSING] == (Status.FALSE, reason)
+
+
+def test_a_parked_service_says_how_to_start_it() -> None:
+    seen = judge(evidence(with_fields(MINIMAL, replicas=0), deployment={"replicas": 0}))
+    ready = next(item for item in seen if item.type is ConditionType.READY)
+
+    assert (ready.status, ready.reason) == (Status.FALSE, Reason.SCALED_TO_ZERO)
+    assert "kubectl scale --replicas=1" in ready.message
+
+
+def test_a_spec_that_cannot_be_read_leaves_what_runs_as_it_is() -> None:
+    resource = service({}) | {"status": {"url": "http://old"}}
+    observation = Observation(resource, children(None, **healthy()), (pod(),))
+    seen = Evidence(observation=observation, target=None, spec_error="spec.model is required")
+
+    status = make_status(seen, NOW)
+
+    assert conditions(seen)[ConditionType.READY] == (Status.FALSE, Reason.INVALID_SPEC)
+    assert conditions(seen)[ConditionType.AVAILABLE] == (Status.TRUE, Reason.AVAILABLE)
+    assert (status["url"], status["readyReplicas"]) == ("http://old", 1)
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [(422, Reason.INVALID_SPEC), (400, Reason.INVALID_SPEC), (403, Reason.APPLY_FAILED), (0, Reason.APPLY_FAILED)],
+)
+def test_a_refused_write_is_told_in_the_servers_words(code: int, reason: Reason) -> None:
+    seen = evidence(None, failures=(Failure(DEPLOYMENT, code, "unknown field affinitie"),))
+    ready = next(item for item in judge(seen) if item.type is ConditionType.READY)
+
+    assert ready.reason is reason
+    assert ready.message == "Deployment: unknown field affinitie"
+
+
+@pytest.mark.parametrize(
+    ("stale", "reason"),
+    [(False, Reason.NAME_TAKEN), (True, Reason.WAITING_FOR_CLEANUP)],
+)
+def test_an_object_in_the_way_is_named(stale: bool, reason: Reason) -> None:
+    seen = evidence(None, conflicts=(Conflict(SERVICE, "cat", stale=stale),))
+    ready = next(item for item in judge(seen) if item.type is ConditionType.READY)
+
+    assert ready.reason is reason
+    assert "Service cat" in ready.message
+
+
+INGRESS_SPEC = with_fields(MINIMAL, route={"ingress": {"host": "a.example.com"}})
+GATEWAY_SPEC = with_fields(MINIMAL, route={"httpRoute": {"parentRefs": [{"name": "g"}]}})
+ACCEPTED = {"parents": [{"conditions": [{"type": "Accepted", "status": "True"}]}]}
+REFUSED = {"parents": [{"conditions": [{"type": "Accepted", "status": "False", "message": "no listener"}]}]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "kind", "status", "expected"),
+    [
+        (INGRESS_SPEC, INGRESS, {}, (Status.UNKNOWN, Reason.ROUTE_PENDING)),
+        (
+            INGRESS_SPEC,
+            INGRESS,
+            {"loadBalancer": {"ingress": [{"ip": "1.2.3.4"}]}},
+            (Status.TRUE, Reason.ROUTE_ACCEPTED),
+        ),
+        (GATEWAY_SPEC, HTTP_ROUTE, {}, (Status.UNKNOWN, Reason.ROUTE_PENDING)),
+        (GATEWAY_SPEC, HTTP_ROUTE, ACCEPTED, (Status.TRUE, Reason.ROUTE_ACCEPTED)),
+        (GATEWAY_SPEC, HTTP_ROUTE, REFUSED, (Status.FALSE, Reason.ROUTE_REFUSED)),
+    ],
+)
+def test_a_route_is_what_its_controller_says(spec: Json, kind: Any, status: Json, expected: Any) -> None:
+    seen = evidence(spec, pod(spec), deployment=healthy())
+    seen.observation.children[kind]["status"] = status
+
+    assert conditions(seen)[ConditionType.ROUTE_READY] == expected
+    refused = expected[0] is Status.FALSE
+    assert conditions(seen)[ConditionType.READY][0] is (Status.FALSE if refused else Status.TRUE)
+
+
+def test_a_missing_gateway_api_says_what_to_install() -> None:
+    seen = evidence(GATEWAY_SPEC, pod(GATEWAY_SPEC), deployment=healthy(), failures=(Failure(HTTP_ROUTE, 404, "?"),))
+
+    assert conditions(seen)[ConditionType.ROUTE_READY] == (Status.FALSE, Reason.GATEWAY_API_MISSING)
+    assert conditions(seen)[ConditionType.READY] == (Status.FALSE, Reason.GATEWAY_API_MISSING)
+    assert conditions(seen)[ConditionType.PROGRESSING] == (Status.TRUE, Reason.COMPLETE)
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        (ScalingState.FOLLOWING, (Status.TRUE, Reason.FOLLOWING_LOAD)),
+        (ScalingState.NO_DATA, (Status.FALSE, Reason.NO_LOAD_DATA)),
+    ],
+)
+def test_scaling_is_told_and_does_not_make_a_service_unready(state: ScalingState, expected: Any) -> None:
+    spec = with_fields(MINIMAL, scaling={"maxReplicas": 4})
+    seen = conditions(evidence(spec, pod(spec), deployment=healthy(), scaling=state))
+
+    assert seen[ConditionType.SCALING_ACTIVE] == expected
+    assert seen[ConditionType.READY] == (Status.TRUE, Reason.READY)
+
+
+def test_a_restarted_operator_keeps_what_was_said_of_scaling() -> None:
+    spec = with_fields(MINIMAL, scaling={"maxReplicas": 4})
+    before = make_status(evidence(spec, pod(spec), deployment=healthy(), scaling=ScalingState.FOLLOWING), NOW)
+    after = make_status(evidence(spec, pod(spec), deployment=healthy(), stored=before), "2026-02-02T00:00:00Z")
+
+    assert after == before
+
+
+def test_an_unchanged_world_makes_the_same_status_at_any_time() -> None:
+    first = make_status(evidence(EVERYTHING, deployment=healthy(3)), NOW)
+    second = make_status(evidence(EVERYTHING, deployment=healthy(3), stored=first), "2026-02-02T00:00:00Z")
+
+    assert second == first
+    assert first["observedGeneration"] == 1
+    assert first["selector"] == "serving.shoal.dev/inferenceservice=cat"
+
+
+def test_somebody_elses_deployment_says_nothing_about_us() -> None:
+    foreign = children(None, **healthy())
+    foreign[DEPLOYMENT]["metadata"]["ownerReferences"] = []
+    observation = Observation(service(), foreign, ())
+    status = make_status(Evidence(observation=observation, target=target()), NOW)
+
+    assert status["replicas"] == 0
+
+
+def test_failures_and_changes_of_ready_are_announced_once() -> None:
+    starting = {"replicas": 1, "updatedReplicas": 1}
+    loading = make_status(evidence(None, pod(ready=False), deployment=starting), NOW)["conditions"]
+    crashed = make_status(evidence(None, CRASHED, deployment=starting), NOW)["conditions"]
+    fine = make_status(evidence(None, pod(), deployment=healthy()), NOW)["conditions"]
+
+    assert [(news.warning, news.reason) for news in transitions([], loading)] == [(False, "PodsNotReady")]
+    assert [(news.warning, news.reason) for news in transitions(loading, crashed)] == [(True, "RuntimeCrashed")]
+    assert transitions(crashed, crashed) == []
+    assert [(news.warning, news.reason) for news in transitions(crashed, fine)] == [(False, "Ready")]

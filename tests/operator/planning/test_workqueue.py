@@ -1,0 +1,130 @@
+"""The queue: one look for many marks, one worker for a key, patience with failures."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal_operator.planning.observation import Key
+from shoal_operator.planning.workqueue import Outcome, WorkQueue
+
+CAT, DOG = Key("default", "cat"), Key("default", "dog")
+
+
+def test_many_marks_are_one_look() -> None:
+    queue = WorkQueue(resync_s=600)
+    for now_s in (3.0, 1.0, 2.0):
+        queue.mark(CAT, now_s)
+
+    assert queue.take(1.0) == CAT
+    assert queue.take(100.0) is None
+
+
+def test_nothing_is_taken_before_it_is_due() -> None:
+    queue = WorkQueue(resync_s=600)
+    queue.mark(CAT, 5.0)
+
+    assert queue.take(4.9) is None
+    assert queue.next_due_s() == 5.0
+    assert queue.take(5.0) == CAT
+
+
+def test_a_mark_during_the_look_leads_to_another_and_never_to_two_at_a_time() -> None:
+    queue = WorkQueue(resync_s=600)
+    queue.mark(CAT, 0.0)
+    assert queue.take(0.0) == CAT
+    queue.mark(CAT, 1.0)
+
+    assert queue.take(1.0) is None
+    queue.finish(CAT, Outcome.DONE, 2.0, jitter=0.0)
+    assert queue.take(2.0) == CAT
+
+
+def test_failures_are_tried_again_ever_later_until_a_success() -> None:
+    queue = WorkQueue(resync_s=600)
+    now_s, delays = 0.0, []
+    queue.mark(CAT, now_s)
+    for _ in range(8):
+        assert queue.take(now_s) == CAT
+        queue.finish(CAT, Outcome.FAILED, now_s, jitter=0.0)
+        due_s = queue.next_due_s()
+        assert due_s is not None
+        delays.append(due_s - now_s)
+        now_s = due_s
+
+    assert delays == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert queue.take(now_s) == CAT
+    queue.finish(CAT, Outcome.DONE, now_s, jitter=0.0)
+    assert queue.next_due_s() == now_s + 600
+
+
+def test_a_change_does_not_wait_for_the_next_try() -> None:
+    queue = WorkQueue(resync_s=600)
+    queue.mark(CAT, 0.0)
+    queue.take(0.0)
+    queue.finish(CAT, Outcome.FAILED, 0.0, jitter=0.0)
+    queue.mark(CAT, 0.1)
+
+    assert queue.take(0.1) == CAT
+
+
+def test_a_service_that_is_gone_is_forgotten() -> None:
+    queue = WorkQueue(resync_s=600)
+    queue.mark(CAT, 0.0)
+    queue.take(0.0)
+    queue.finish(CAT, Outcome.GONE, 0.0, jitter=0.0)
+
+    assert queue.next_due_s() is None
+    assert len(queue) == 0
+
+
+def test_the_oldest_look_is_known() -> None:
+    queue = WorkQueue(resync_s=600)
+    for key, now_s in ((CAT, 1.0), (DOG, 2.0)):
+        queue.mark(key, now_s)
+        queue.take(now_s)
+
+    assert queue.oldest_running_s() == 1.0
+    queue.finish(CAT, Outcome.DONE, 3.0, jitter=0.5)
+    assert queue.oldest_running_s() == 2.0
+
+
+@pytest.mark.parametrize("jitter", [0.0, 0.5, 0.999])
+def test_jitter_only_shortens_and_never_below_a_second(jitter: float) -> None:
+    queue = WorkQueue(resync_s=600)
+    queue.mark(CAT, 0.0)
+    queue.take(0.0)
+    queue.finish(CAT, Outcome.FAILED, 0.0, jitter=jitter)
+
+    assert queue.next_due_s() == 1.0
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("mark"), st.sampled_from([CAT, DOG]), st.floats(0, 5)),
+        st.tuples(st.just("take"), st.none(), st.floats(0, 1)),
+        st.tuples(st.just("finish"), st.sampled_from(list(Outcome)), st.floats(0, 1)),
+    ),
+    max_size=40,
+)
+
+
+@given(STEPS)
+def test_no_mark_is_lost_and_no_key_is_taken_twice(steps: list[tuple[str, object, float]]) -> None:
+    queue, now_s, taken, waiting = WorkQueue(resync_s=600), 0.0, [], set()
+    for step, what, amount in steps:
+        now_s += amount if step != "mark" else 0
+        if step == "mark" and isinstance(what, Key):
+            queue.mark(what, now_s + amount)
+            waiting.add(what)
+        elif step == "take" and (key := queue.take(now_s)):
+            assert key not in taken
+            taken.append(key)
+            waiting.discard(key)
+        elif step == "finish" and taken and isinstance(what, Outcome):
+            queue.finish(taken.pop(), what, now_s, jitter=0.0)
+    for key in taken:
+        queue.finish(key, Outcome.GONE, now_s, jitter=0.0)
+    left = set()
+    while key := queue.take(now_s + 10_000):
+        left.add(key)
+    assert waiting <= left

@@ -1,0 +1,139 @@
+"""Objects that the operator's tests start from."""
+
+import copy
+from typing import Any
+
+from shoal_operator.api import API_VERSION, KIND
+from shoal_operator.api.fields import Json
+from shoal_operator.api.parsing import parse_spec
+from shoal_operator.manifests.target import Defaults, Target
+
+UID = "11111111-2222-3333-4444-555555555555"
+DEFAULTS = Defaults(proxy_image="shoal/proxy:test", runtime_image="shoal/runtime:test")
+MINIMAL: Json = {"model": {"uri": "file:///models/cat"}}
+EVERYTHING: Json = {
+    "model": {
+        "uri": "file:///data/cat",
+        "version": "7",
+        "checksum": "sha256:" + "0" * 64,
+        "format": "Handler",
+        "handler": "cat.model:Cat",
+        "parameters": {"top": 5, "labels": ["cat", "dog"]},
+        "allowPickle": True,
+        "volume": {"mountPath": "/data", "persistentVolumeClaim": {"claimName": "models"}},
+    },
+    "runtime": {
+        "image": "example/runtime@sha256:" + "1" * 64,
+        "device": "CUDA",
+        "dtype": "BFloat16",
+        "compile": True,
+        "threads": 4,
+        "preprocessThreads": 3,
+        "forwardTimeoutSeconds": 30,
+        "forwardHeaders": ["x-tenant", "authorization"],
+        "resources": {
+            "limits": {"nvidia.com/gpu": 1, "memory": "8Gi"},
+            "claims": [{"name": "gpu"}],
+        },
+        "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}],
+        "env": [{"name": "HF_HOME", "value": "/tmp/hf"}, {"name": "HOME", "value": "/home/cat"}],
+    },
+    "proxy": {"image": "example/proxy:1", "resources": {"requests": {"cpu": "0.5"}}},
+    "batching": {
+        "maxBatchSize": 16,
+        "allowedBatchSizes": [16, 1, 4],
+        "maxDelayMilliseconds": 5,
+        "inFlight": 2,
+    },
+    "queue": {
+        "maxItems": 64,
+        "maxBytes": 1048576,
+        "timeoutMilliseconds": 5000,
+        "maxBodyBytes": 65536,
+    },
+    "replicas": 3,
+    "scaling": {"minReplicas": 2, "maxReplicas": 8, "targetQueueDepth": 24},
+    "rollout": {
+        "maxSurge": 0,
+        "maxUnavailable": 1,
+        "progressDeadlineSeconds": 1200,
+        "drainDelaySeconds": 10,
+        "drainTimeoutSeconds": 90,
+    },
+    "route": {
+        "ingress": {
+            "host": "cat.example.com",
+            "className": "traefik",
+            "tlsSecretName": "cat-tls",
+            "annotations": {"example.com/body-size": "64m"},
+        },
+        "httpRoute": {
+            "parentRefs": [{"name": "public", "namespace": "gateways", "sectionName": "https"}],
+            "hostnames": ["cat.example.com"],
+            "path": "/v2/models/cat",
+        },
+    },
+    "pod": {
+        "labels": {"team": "vision"},
+        "annotations": {"example.com/profile": "on"},
+        "nodeSelector": {"gpu": "a100"},
+        "tolerations": [{"key": "spot", "operator": "Exists"}],
+        "affinity": {"nodeAffinity": {}},
+        "topologySpreadConstraints": [],
+        "priorityClassName": "high",
+        "runtimeClassName": "nvidia",
+        "serviceAccountName": "cat-account",
+        "imagePullSecrets": [{"name": "registry"}],
+        "securityContext": {"runAsUser": 1000},
+    },
+}
+DOWNLOADED: Json = {
+    "model": {"uri": "https://models.example.com/cat.pt2", "checksum": "sha256:" + "a" * 64},
+    "runtime": {"resources": {"limits": {"nvidia.com/gpu": 1}}},
+}
+FOREIGN: Json = {
+    "model": {"volume": {"mountPath": "/models", "image": {"reference": "example/models:1"}}},
+    "runtime": {
+        "image": "example/triton:1",
+        "port": 8000,
+        "command": ["tritonserver"],
+        "args": ["--model-repository=/models"],
+    },
+}
+
+
+def service(spec: Json | None = None, *, name: str = "cat", **metadata: Any) -> Json:
+    """Return an ``InferenceService`` as a user writes it, with what the server adds."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {
+            "name": name,
+            "namespace": "default",
+            "uid": UID,
+            "generation": 1,
+            "resourceVersion": "1",
+            **metadata,
+        },
+        "spec": copy.deepcopy(MINIMAL if spec is None else spec),
+    }
+
+
+def target(spec: Json | None = None, *, defaults: Defaults = DEFAULTS, name: str = "cat") -> Target:
+    """Return the typed target of a spec."""
+    return Target(name=name, namespace="default", uid=UID, spec=parse_spec(service(spec)), defaults=defaults)
+
+
+def with_fields(spec: Json, **changes: Any) -> Json:
+    """Return a copy with nested fields replaced: ``batching__maxBatchSize=4``; None removes."""
+    copied = copy.deepcopy(spec)
+    for path, value in changes.items():
+        *parents, last = path.split("__")
+        holder = copied
+        for parent in parents:
+            holder = holder.setdefault(parent, {})
+        if value is None:
+            holder.pop(last, None)
+        else:
+            holder[last] = value
+    return copied

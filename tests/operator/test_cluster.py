@@ -1,0 +1,191 @@
+"""The requests that reach the API server, byte for byte where it matters."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import kopf
+import pytest
+
+from shoal_operator.api.fields import Json
+from shoal_operator.cluster import Cluster, object_path
+from shoal_operator.errors import ApiError, NotLeadingError
+from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE, desired_objects
+from shoal_operator.planning.observation import Key
+from tests.operator.samples import service, target
+from tests.operator.servers import Answer, Asked, serving
+
+CAT = Key("default", "cat")
+
+
+def calls(
+    use: Callable[[Cluster], Awaitable[object]], answer: Answer, *, may_write: bool = True
+) -> tuple[object, list[Asked]]:
+    """Run ``use`` against a server; return its result and what the server was asked."""
+
+    async def main() -> tuple[object, list[Asked]]:
+        tokens = iter(["first", "second", "third"])
+        async with serving(answer) as (port, asked):
+            server = f"http://127.0.0.1:{port}"
+            cluster = Cluster(lambda: kopf.ConnectionInfo(server=server, token=next(tokens)), lambda: may_write)
+            try:
+                return await use(cluster), asked
+            finally:
+                await cluster.close()
+
+    return asyncio.run(main())
+
+
+def ok(asked: Asked) -> tuple[int, Json]:
+    return 200, {"items": []}
+
+
+def test_a_new_object_is_applied_without_force_and_an_old_one_by_its_uid() -> None:
+    body = desired_objects(target())[DEPLOYMENT]
+
+    async def use(cluster: Cluster) -> None:
+        await cluster.apply(DEPLOYMENT, body, None)
+        await cluster.apply(DEPLOYMENT, body, "uid-1")
+
+    _, (first, second) = calls(use, ok)
+
+    assert (first.method, first.path) == ("PATCH", "/apis/apps/v1/namespaces/default/deployments/cat")
+    assert first.kind == "application/apply-patch+yaml"
+    assert first.query == {"fieldManager": "shoal-operator", "force": "false", "fieldValidation": "Strict"}
+    assert first.body == body
+    assert second.query["force"] == "true"
+    assert second.body["metadata"]["uid"] == "uid-1"
+
+
+def test_a_look_reads_every_kind_and_the_pods() -> None:
+    def answer(asked: Asked) -> tuple[int, Json]:
+        if asked.path.endswith("/pods"):
+            return 200, {"items": [{"metadata": {"name": "p"}}]}
+        if asked.path.endswith("/services/cat"):
+            return 200, {"kind": "Service"}
+        return 404, {"message": "not found"}
+
+    observation, asked = calls(lambda cluster: cluster.observe(CAT, service()), answer)
+
+    assert observation.children == {SERVICE: {"kind": "Service"}}  # type: ignore[attr-defined]
+    assert len(observation.pods) == 1  # type: ignore[attr-defined]
+    assert len(asked) == 8
+    pods = next(a for a in asked if a.path == "/api/v1/namespaces/default/pods")
+    assert pods.query == {"labelSelector": "serving.shoal.dev/inferenceservice=cat"}
+
+
+def test_a_deletion_names_the_object_it_means_and_forgives_one_that_is_gone() -> None:
+    _, (asked,) = calls(lambda cluster: cluster.delete(SERVICE, CAT, "uid-1"), lambda _: (409, {"message": "other"}))
+
+    assert (asked.method, asked.path) == ("DELETE", "/api/v1/namespaces/default/services/cat")
+    assert asked.body["preconditions"] == {"uid": "uid-1"}
+
+
+def test_the_status_is_applied_to_its_subresource_for_this_very_service() -> None:
+    _, (asked,) = calls(lambda cluster: cluster.apply_status(service(), {"replicas": 1}), ok)
+
+    assert asked.path == "/apis/serving.shoal.dev/v1alpha1/namespaces/default/inferenceservices/cat/status"
+    assert asked.body["metadata"]["uid"] == service()["metadata"]["uid"]
+    assert asked.body["status"] == {"replicas": 1}
+    assert "spec" not in asked.body
+
+
+@pytest.mark.parametrize(("generation", "echoes"), [(1, 1), (2, 0)])
+def test_a_spec_that_changed_while_the_status_was_written_is_news(generation: int, echoes: int) -> None:
+    written: list[Json] = []
+
+    async def main() -> None:
+        stored = service(generation=generation)
+        async with serving(lambda _: (200, stored)) as (port, _):
+            info = kopf.ConnectionInfo(server=f"http://127.0.0.1:{port}")
+            cluster = Cluster(lambda: info, lambda: True, written.append)
+            await cluster.apply_status(service(generation=1), {})
+            await cluster.close()
+
+    asyncio.run(main())
+
+    assert len(written) == echoes
+
+
+def test_the_scale_is_a_merge_patch_of_the_replicas() -> None:
+    _, (asked,) = calls(lambda cluster: cluster.scale(CAT, 3), ok)
+
+    assert asked.path.endswith("/inferenceservices/cat/scale")
+    assert (asked.kind, asked.body) == ("application/merge-patch+json", {"spec": {"replicas": 3}})
+
+
+def test_the_lease_is_created_and_later_replaced() -> None:
+    lease = Key("default", "shoal-operator")
+
+    async def use(cluster: Cluster) -> None:
+        await cluster.write_lease(lease, {"metadata": {}})
+        await cluster.write_lease(lease, {"metadata": {"resourceVersion": "3"}})
+
+    _, (create, replace) = calls(use, ok, may_write=False)
+
+    assert (create.method, create.path) == ("POST", "/apis/coordination.k8s.io/v1/namespaces/default/leases")
+    assert (replace.method, replace.path) == ("PUT", create.path + "/shoal-operator")
+
+
+def test_what_is_missing_is_none() -> None:
+    assert calls(lambda cluster: cluster.read_service(CAT), lambda _: (404, {}))[0] is None
+
+
+def test_an_operator_that_does_not_lead_sends_no_write() -> None:
+    asked: list[Asked] = []
+
+    async def use(cluster: Cluster) -> None:
+        with pytest.raises(NotLeadingError):
+            await cluster.apply_status(service(), {})
+        with pytest.raises(NotLeadingError):
+            await cluster.announce({"metadata": {"namespace": "default"}})
+
+    _, asked = calls(use, ok, may_write=False)
+
+    assert asked == []
+
+
+def test_an_expired_token_is_read_anew_once() -> None:
+    def answer(asked: Asked) -> tuple[int, Json]:
+        return (200, {"kind": "x"}) if asked.token == "Bearer second" else (401, {"message": "expired"})
+
+    result, asked = calls(lambda cluster: cluster.read_service(CAT), answer)
+
+    assert result == {"kind": "x"}
+    assert [note.token for note in asked] == ["Bearer first", "Bearer second"]
+
+
+def test_a_token_that_stays_wrong_is_an_error() -> None:
+    with pytest.raises(ApiError, match="401: expired"):
+        calls(lambda cluster: cluster.read_service(CAT), lambda _: (401, {"message": "expired"}))
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "words"),
+    [
+        (422, {"message": "spec.replicas: Invalid value"}, "422: spec.replicas: Invalid value"),
+        (502, "<html>bad gateway</html>", "502: <html>bad gateway</html>"),
+        (500, "", "500: Internal Server Error"),
+        (200, "[1]", "200: "),
+    ],
+)
+def test_an_answer_that_is_no_success_says_what_the_server_said(status: int, body: object, words: str) -> None:
+    with pytest.raises(ApiError, match=words):
+        calls(lambda cluster: cluster.scale(CAT, 1), lambda _: (status, body))
+
+
+def test_a_server_that_is_away_is_an_error_without_a_status() -> None:
+    async def main() -> None:
+        cluster = Cluster(lambda: kopf.ConnectionInfo(server="http://127.0.0.1:1"), lambda: True)
+        try:
+            with pytest.raises(ApiError, match="cannot be reached") as caught:
+                await cluster.read_service(CAT)
+            assert caught.value.status == 0
+        finally:
+            await cluster.close()
+
+    asyncio.run(main())
+
+
+def test_paths_are_those_of_the_api() -> None:
+    assert object_path("v1", "pods", "a", "b") == "/api/v1/namespaces/a/pods/b"
+    assert object_path("apps/v1", "deployments", "a") == "/apis/apps/v1/namespaces/a/deployments"

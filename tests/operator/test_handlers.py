@@ -1,0 +1,110 @@
+"""Events: each only marks its service, and tells the fleet its few numbers."""
+
+import asyncio
+import itertools
+
+import kopf
+import pytest
+
+from shoal_operator.api.fields import Json
+from shoal_operator.handlers import Inbox, make_registry, make_settings
+from shoal_operator.load.fleet import Fleet
+from shoal_operator.manifests.desired import CHILD_KINDS, SERVICE, desired_objects
+from shoal_operator.planning.observation import Key
+from tests.operator.samples import EVERYTHING, service, target
+from tests.operator.worlds import pod
+
+CAT = Key("default", "cat")
+
+
+class Listener:
+    def __init__(self) -> None:
+        self.fleet, self.marks, self.heard = Fleet(), list[Key](), 0
+        self.inbox = Inbox(self.fleet, lambda key, _: self.marks.append(key), self.hear)
+
+    def hear(self) -> None:
+        self.heard += 1
+
+
+def event(body: Json, kind: str | None = "MODIFIED") -> Json:
+    return {"type": kind, "object": body}
+
+
+def test_a_service_is_marked_at_every_event_and_kept_while_it_scales() -> None:
+    listener = Listener()
+    for kind in (None, "ADDED", "MODIFIED"):
+        asyncio.run(listener.inbox.see_service(event(service(EVERYTHING), kind)))
+    assert len(list(listener.fleet.scaled())) == 1
+    asyncio.run(listener.inbox.see_service(event(service(EVERYTHING), "DELETED")))
+
+    assert list(listener.fleet.scaled()) == []
+    assert listener.marks == [CAT] * 4
+
+
+def test_a_child_marks_the_service_of_its_label() -> None:
+    listener = Listener()
+    asyncio.run(listener.inbox.see_child(event(desired_objects(target())[SERVICE], "DELETED")))
+    asyncio.run(listener.inbox.see_child(event({"metadata": {"name": "x", "namespace": "default"}})))
+
+    assert listener.marks == [CAT]
+
+
+def test_the_echo_of_our_own_write_is_no_news_and_a_list_always_is() -> None:
+    listener = Listener()
+    child = desired_objects(target())[SERVICE]
+    child["metadata"] |= {"uid": "u", "resourceVersion": "5"}
+    listener.inbox.echoes.expect(child)
+    asyncio.run(listener.inbox.see_child(event(child)))
+    assert listener.marks == []
+    asyncio.run(listener.inbox.see_child(event(child, None)))
+    asyncio.run(listener.inbox.see_child(event(child, "DELETED")))
+
+    assert listener.marks == [CAT, CAT]
+
+
+def test_pods_come_and_go() -> None:
+    listener = Listener()
+    ready = pod()
+    ready["metadata"]["namespace"] = "default"
+    listener.fleet.see_service(CAT, service(EVERYTHING))
+    asyncio.run(listener.inbox.see_pod(event(ready)))
+    assert [addresses for _, _, addresses in listener.fleet.scaled()] == [["10.0.0.1"]]
+    asyncio.run(listener.inbox.see_pod(event(ready, "DELETED")))
+
+    assert [addresses for _, _, addresses in listener.fleet.scaled()] == [[]]
+    assert listener.marks == [CAT, CAT]
+
+
+def test_the_lease_is_a_sign_of_life() -> None:
+    listener = Listener()
+    asyncio.run(listener.inbox.see_lease(event=None))
+
+    assert listener.heard == 1
+
+
+def test_only_low_level_handlers_are_registered_so_no_object_gets_a_finalizer_or_an_annotation() -> None:
+    registry = make_registry(Listener().inbox, lambda: kopf.ConnectionInfo(server="http://127.0.0.1"), lambda: None)
+
+    assert len(registry._watching.get_all_handlers()) == 3 + len(CHILD_KINDS)
+    assert registry._changing.get_all_handlers() == []
+    assert registry._spawning.get_all_handlers() == []
+
+
+def test_children_and_pods_are_filtered_by_the_server() -> None:
+    settings = make_settings(namespaced=False)
+
+    assert len(settings.watching.label_selectors) == 1 + len(CHILD_KINDS)
+    assert settings.posting.enabled is False
+
+
+def test_an_outage_of_any_length_is_sat_out() -> None:
+    settings = make_settings(namespaced=False)
+    waits = list(itertools.islice(settings.networking.error_backoffs, 1000))  # type: ignore[arg-type]
+
+    assert waits[:5] == [1, 2, 4, 8, 10]
+    assert waits[-1] == 10
+
+
+@pytest.mark.parametrize("namespaced", [True, False])
+def test_an_operator_of_some_namespaces_reads_nothing_of_the_cluster(namespaced: bool) -> None:
+    assert make_settings(namespaced=namespaced).scanning.disabled is namespaced

@@ -1,0 +1,239 @@
+"""The whole operator as a process, with the chart's permissions, against the embedded API server."""
+
+import asyncio
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from helm_python import Chart
+
+from shoal_operator.api import API_VERSION, PLURAL
+from shoal_operator.api.fields import Json
+from shoal_operator.cluster import Cluster, object_path
+from shoal_operator.connection import connect
+from shoal_operator.errors import ApiError, SettingsError
+from tests.operator.samples import MINIMAL, with_fields
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(
+        importlib.util.find_spec("shoal_local") is None, reason="local/ (the embedded API server) is not here"
+    ),
+]
+ROOT = Path(__file__).parents[2]
+SYSTEM = "shoal-system"
+PATIENCE_S = 30.0
+
+
+class Api:
+    """The API server as a person with all rights sees it."""
+
+    def request(self, method: str, path: str, body: Json | None = None, **kwargs: str) -> Json:
+        async def main() -> Json:
+            cluster = Cluster(connect, lambda: True)
+            try:
+                return await cluster.request(method, path, body, **kwargs)  # type: ignore[arg-type]
+            finally:
+                await cluster.close()
+
+        return asyncio.run(main())
+
+    def get(self, path: str) -> Json | None:
+        try:
+            return self.request("GET", path)
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    def patch(self, path: str, body: Json) -> Json:
+        return self.request("PATCH", path, body, kind="application/merge-patch+json")
+
+    def create(self, name: str, spec: Json = MINIMAL) -> None:
+        body = {"apiVersion": API_VERSION, "kind": "InferenceService", "metadata": {"name": name}, "spec": spec}
+        self.request("POST", service_path(), body)
+
+
+def service_path(*name: str) -> str:
+    return object_path(API_VERSION, PLURAL, "default", *name)
+
+
+def child(plural: str, name: str) -> str:
+    return object_path("apps/v1" if plural == "deployments" else "v1", plural, "default", name)
+
+
+def eventually(check: Callable[[], Any]) -> Any:
+    """Return what ``check`` returns as soon as that is true."""
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not (found := check()):
+        assert time.monotonic() < deadline_s, "it did not happen in time"
+        time.sleep(0.05)
+    return found
+
+
+@contextmanager
+def process(log: Path, *command: str, **environ: str) -> Iterator["subprocess.Popen[bytes]"]:
+    env = {**os.environ, "PYTHONPATH": ":".join(sys.path), **environ}
+    with (
+        log.open("wb") as out,
+        subprocess.Popen([sys.executable, *command], stdout=out, stderr=out, env=env) as running,
+    ):
+        try:
+            yield running
+        finally:
+            running.terminate()
+            try:
+                running.wait(20)
+            except subprocess.TimeoutExpired:
+                running.kill()
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    """Run an API server with the chart's objects in it."""
+    folder = tmp_path_factory.mktemp("api")
+    kubeconfig = folder / "kubeconfig"
+    arguments = ("-m", "shoal_local.apiserver", "--listen", "127.0.0.1:0", "--kubeconfig", str(kubeconfig))
+    before = os.environ.get("KUBECONFIG")
+    os.environ["KUBECONFIG"] = str(kubeconfig)
+    with process(folder / "log", *arguments):
+        served = Api()
+        eventually(lambda: answers(served))
+        for body in chart_objects():
+            served.request("POST", collection(body), body)
+        yield served
+    os.environ.pop("KUBECONFIG") if before is None else os.environ.update(KUBECONFIG=before)
+
+
+def answers(api: Api) -> bool:
+    try:
+        return bool(api.request("GET", "/version"))
+    except (ApiError, SettingsError):
+        return False
+
+
+def chart_objects() -> list[Json]:
+    """Return the namespace and everything of the chart but the operator itself."""
+    with Chart.load(ROOT / "charts/shoal") as chart:
+        files = chart.render(values={}, name="shoal", namespace=SYSTEM)
+    texts = [text for path, text in files.items() if not path.endswith("NOTES.txt")]
+    rendered = [body for text in texts for body in yaml.safe_load_all(text) if body]
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}
+    return [namespace, *(body for body in rendered if body["kind"] != "Deployment")]
+
+
+def collection(body: Json) -> str:
+    plural = body["kind"].lower() + "s"
+    root = f"/apis/{body['apiVersion']}" if "/" in body["apiVersion"] else f"/api/{body['apiVersion']}"
+    namespace = body["metadata"].get("namespace")
+    return f"{root}/namespaces/{namespace}/{plural}" if namespace else f"{root}/{plural}"
+
+
+@contextmanager
+def operator(api: Api, log: Path, identity: str = "one") -> Iterator["subprocess.Popen[bytes]"]:
+    """Run an operator as the chart's service account."""
+    account = object_path("v1", "serviceaccounts", SYSTEM, "shoal-operator", "token")
+    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
+    token = api.request("POST", account, review)["status"]["token"]
+    config = yaml.safe_load(Path(os.environ["KUBECONFIG"]).read_text())
+    config["users"] = [{"name": config["users"][0]["name"], "user": {"token": token}}]
+    kubeconfig = log.with_suffix(".kubeconfig")
+    kubeconfig.write_text(yaml.safe_dump(config))
+    settings = {"SHOAL_OPERATOR_NAMESPACE": SYSTEM, "SHOAL_OPERATOR_IDENTITY": identity}
+    arguments = ("-m", "shoal_operator", "--verbose", "--kubeconfig", str(kubeconfig))
+    with process(log, *arguments, **settings) as running:
+        yield running
+
+
+def batch_size(api: Api, name: str) -> str | None:
+    deployment = api.get(child("deployments", name))
+    if deployment is None:
+        return None
+    env = deployment["spec"]["template"]["spec"]["containers"][0]["env"]
+    return next(str(e["value"]) for e in env if e["name"] == "SHOAL_BATCHING_MAX_BATCH_SIZE")
+
+
+def ready(api: Api, name: str) -> Json:
+    service = api.get(service_path(name)) or {}
+    conditions = service.get("status", {}).get("conditions", [])
+    return next((item for item in conditions if item["type"] == "Ready"), {})
+
+
+def test_a_service_gets_its_objects_and_keeps_them(api: Api, tmp_path: Path) -> None:
+    with operator(api, tmp_path / "log"):
+        api.create("cat")
+        eventually(lambda: ready(api, "cat").get("reason") == "RollingOut")
+        assert api.get(child("services", "cat"))
+
+        api.request("DELETE", child("services", "cat"))
+        eventually(lambda: api.get(child("services", "cat")))
+        api.patch(child("deployments", "cat"), {"spec": {"replicas": 5}})
+        eventually(lambda: (api.get(child("deployments", "cat")) or {})["spec"]["replicas"] == 1)
+        api.patch(service_path("cat"), {"spec": {"batching": {"maxBatchSize": 8}}})
+        eventually(lambda: batch_size(api, "cat") == "8")
+        api.patch(service_path("cat", "scale"), {"spec": {"replicas": 3}})
+        eventually(lambda: (api.get(child("deployments", "cat")) or {})["spec"]["replicas"] == 3)
+
+
+def test_what_changed_while_no_operator_ran_is_put_right_and_then_nothing_is_written(api: Api, tmp_path: Path) -> None:
+    with operator(api, tmp_path / "first.log") as first:
+        api.create("dog")
+        eventually(lambda: ready(api, "dog").get("reason") == "RollingOut")
+        first.send_signal(signal.SIGKILL)
+    api.patch(service_path("dog"), {"spec": {"batching": {"maxBatchSize": 4}}})
+
+    with operator(api, tmp_path / "second.log"):
+        eventually(lambda: batch_size(api, "dog") == "4")
+        eventually(lambda: ready(api, "dog")["observedGeneration"] == 2)
+    with operator(api, tmp_path / "third.log"):
+        eventually(lambda: "service=default/dog look=done" in (tmp_path / "third.log").read_text())
+    writes = [line for line in (tmp_path / "third.log").read_text().splitlines() if " write=" in line]
+    assert writes == []
+
+
+def test_a_spec_that_only_the_deployment_refuses_is_told_in_a_condition(api: Api, tmp_path: Path) -> None:
+    with operator(api, tmp_path / "log"):
+        api.create("typo", with_fields(MINIMAL, pod={"affinity": {"nodeAffinitie": {}}}))
+        condition = eventually(lambda: ready(api, "typo"))
+
+    assert condition["reason"] == "InvalidSpec"
+    assert "nodeAffinitie" in condition["message"]
+
+
+def test_a_service_that_is_somebody_elses_is_left_alone(api: Api, tmp_path: Path) -> None:
+    foreign = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "bird"}, "spec": {"ports": [{"port": 81}]}}
+    api.request("POST", object_path("v1", "services", "default"), foreign)
+    with operator(api, tmp_path / "log"):
+        api.create("bird")
+        eventually(lambda: ready(api, "bird").get("reason") == "NameTaken")
+        eventually(lambda: api.get(child("deployments", "bird")))
+
+    service = api.get(child("services", "bird"))
+    assert service is not None
+    assert service["spec"]["ports"][0]["port"] == 81
+    assert "ownerReferences" not in service["metadata"]
+
+
+def test_a_standby_writes_nothing_and_follows_at_once_after_a_clean_stop(api: Api, tmp_path: Path) -> None:
+    standby_log = tmp_path / "standby.log"
+    with operator(api, tmp_path / "leader.log", "leader") as leader:
+        eventually(lambda: "leading=true" in (tmp_path / "leader.log").read_text())
+        with operator(api, standby_log, "standby"):
+            api.create("cow")
+            eventually(lambda: ready(api, "cow"))
+            assert " write=" not in standby_log.read_text()
+            leader.terminate()
+            started_s = time.monotonic()
+            eventually(lambda: "leading=true" in standby_log.read_text())
+            assert time.monotonic() - started_s < 10
+            api.patch(service_path("cow"), {"spec": {"batching": {"maxBatchSize": 2}}})
+            eventually(lambda: batch_size(api, "cow") == "2")

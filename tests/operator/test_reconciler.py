@@ -1,0 +1,183 @@
+"""One look at one service: idempotent, level-triggered, and honest about what it could not do."""
+
+import asyncio
+import copy
+import datetime
+from typing import Any
+
+import pytest
+
+from shoal_operator.api.fields import Json
+from shoal_operator.errors import ApiError
+from shoal_operator.manifests.desired import DEPLOYMENT, INGRESS, SERVICE
+from shoal_operator.planning.observation import Key
+from shoal_operator.planning.workqueue import Outcome
+from shoal_operator.reconciler import Reconciler
+from tests.operator.fakes import FakeCluster
+from tests.operator.samples import DEFAULTS, EVERYTHING, MINIMAL, service, with_fields
+from tests.operator.worlds import healthy, pod
+
+CAT = Key("default", "cat")
+ROUTED = with_fields(MINIMAL, route={"ingress": {"host": "cat.example.com"}})
+
+
+def now() -> datetime.datetime:
+    return datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+
+
+def look(cluster: FakeCluster) -> Outcome:
+    return asyncio.run(Reconciler(cluster, DEFAULTS, lambda key: None, now).reconcile(CAT))
+
+
+def cluster_with(spec: Json, **kwargs: Any) -> FakeCluster:
+    cluster = FakeCluster(**kwargs)
+    cluster.services[CAT] = service(spec)
+    return cluster
+
+
+def ready(cluster: FakeCluster) -> Json:
+    conditions = cluster.services[CAT]["status"]["conditions"]
+    return next(item for item in conditions if item["type"] == "Ready")
+
+
+@pytest.mark.parametrize("spec", [MINIMAL, EVERYTHING, ROUTED], ids=["minimal", "everything", "routed"])
+def test_the_second_look_at_an_unchanged_world_writes_nothing(spec: Json) -> None:
+    cluster = cluster_with(spec)
+    assert look(cluster) is Outcome.DONE
+    cluster.writes.clear()
+
+    assert look(cluster) is Outcome.DONE
+    assert cluster.writes == []
+
+
+def test_a_service_that_is_gone_or_leaving_is_left_to_the_cluster() -> None:
+    cluster = FakeCluster()
+    assert look(cluster) is Outcome.GONE
+    cluster.services[CAT] = service(deletionTimestamp="2026-01-01T00:00:00Z")
+
+    assert look(cluster) is Outcome.GONE
+    assert cluster.writes == []
+
+
+def test_a_deleted_child_comes_back_and_a_foreign_change_is_put_right() -> None:
+    cluster = cluster_with(MINIMAL)
+    look(cluster)
+    wanted = copy.deepcopy(cluster.children)
+    cluster.writes.clear()
+    del cluster.children[CAT, SERVICE]
+    cluster.children[CAT, DEPLOYMENT]["spec"]["replicas"] = 7
+
+    look(cluster)
+
+    assert sorted(cluster.writes) == [("apply", "Deployment"), ("apply", "Service")]
+    assert cluster.children[CAT, DEPLOYMENT]["spec"] == wanted[CAT, DEPLOYMENT]["spec"]
+    assert cluster.children[CAT, SERVICE]["spec"] == wanted[CAT, SERVICE]["spec"]
+
+
+def test_an_object_that_is_not_ours_is_never_touched() -> None:
+    cluster = cluster_with(MINIMAL)
+    foreign = {"metadata": {"name": "cat", "namespace": "default", "uid": "theirs"}, "spec": {"a": 1}}
+    cluster.children[CAT, SERVICE] = copy.deepcopy(foreign)
+
+    assert look(cluster) is Outcome.FAILED
+    assert cluster.children[CAT, SERVICE] == foreign
+    assert ready(cluster)["reason"] == "NameTaken"
+    assert ("apply", "Deployment") in cluster.writes
+
+
+def test_a_service_becomes_ready_with_its_pods_and_says_so_once() -> None:
+    cluster = cluster_with(MINIMAL)
+    look(cluster)
+    cluster.children[CAT, DEPLOYMENT]["status"] = {"observedGeneration": 1, **healthy()}
+    cluster.pods[CAT] = [pod()]
+    look(cluster)
+    look(cluster)
+
+    assert ready(cluster)["status"] == "True"
+    assert [event["reason"] for event in cluster.events] == ["RollingOut", "Ready"]
+    assert cluster.events[1]["involvedObject"]["uid"] == service()["metadata"]["uid"]
+
+
+def test_a_spec_that_cannot_be_read_changes_nothing_and_is_not_tried_again() -> None:
+    cluster = cluster_with(MINIMAL)
+    look(cluster)
+    before = copy.deepcopy(cluster.children)
+    cluster.services[CAT]["spec"] = {"model": {"uri": "ftp://cat"}}
+
+    assert look(cluster) is Outcome.DONE
+    assert cluster.children == before
+    assert ready(cluster)["reason"] == "InvalidSpec"
+    assert cluster.events[-1]["type"] == "Warning"
+
+
+def test_a_refused_write_stops_none_of_the_others_and_is_tried_again() -> None:
+    def refuse(verb: str, what: str) -> Exception | None:
+        return ApiError(403, "no quota") if (verb, what) == ("apply", "Service") else None
+
+    cluster = cluster_with(MINIMAL, refuse=refuse)
+
+    assert look(cluster) is Outcome.FAILED
+    assert (CAT, DEPLOYMENT) in cluster.children
+    assert (ready(cluster)["reason"], ready(cluster)["message"]) == ("ApplyFailed", "Service: no quota")
+
+
+@pytest.mark.parametrize("status", [0, 409, 429, 500, 503])
+def test_an_outage_or_a_race_is_no_condition_but_a_reason_to_look_again(status: int) -> None:
+    cluster = cluster_with(MINIMAL, refuse=lambda verb, what: ApiError(status, "later") if what == "Service" else None)
+
+    with pytest.raises(ApiError, match="later"):
+        look(cluster)
+    assert "status" not in cluster.services[CAT]
+
+
+def test_an_event_that_cannot_be_posted_is_no_failure() -> None:
+    cluster = cluster_with(
+        MINIMAL, refuse=lambda verb, _: ApiError(403, "events are forbidden") if verb == "event" else None
+    )
+
+    assert look(cluster) is Outcome.DONE
+
+
+def test_a_route_that_is_taken_out_of_the_spec_is_deleted() -> None:
+    cluster = cluster_with(ROUTED)
+    look(cluster)
+    assert (CAT, INGRESS) in cluster.children
+    cluster.services[CAT]["spec"] = copy.deepcopy(MINIMAL)
+
+    look(cluster)
+
+    assert (CAT, INGRESS) not in cluster.children
+
+
+class Killed(BaseException):
+    """The process dies."""
+
+
+def test_killed_at_any_write_the_next_operator_reaches_the_same_world() -> None:
+    whole = cluster_with(ROUTED)
+    look(whole)
+    assert len(whole.writes) >= 7
+
+    for step in range(len(whole.writes)):
+        left = [step]
+
+        def kill(verb: str, what: str, left: list[int] = left) -> Exception | None:
+            left[0] -= 1
+            if left[0] == -1:
+                raise Killed
+            return None
+
+        cluster = cluster_with(ROUTED, refuse=kill)
+        with pytest.raises(Killed):
+            look(cluster)
+        look(cluster)
+        assert worlds(cluster) == worlds(whole)
+
+
+def worlds(cluster: FakeCluster) -> Any:
+    """Return everything that is stored, without the numbers that a server deals out."""
+    children = {
+        str(kind): {**body, "metadata": {k: v for k, v in body["metadata"].items() if k != "uid"}}
+        for (_, kind), body in cluster.children.items()
+    }
+    return children, cluster.services

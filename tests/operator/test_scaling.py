@@ -1,0 +1,95 @@
+"""The autoscaler's loop: it writes what the law decides, and tells when it is blind."""
+
+import asyncio
+
+from shoal_operator.api.fields import Json
+from shoal_operator.errors import ApiError
+from shoal_operator.load.fleet import Fleet
+from shoal_operator.planning.evidence import ScalingState
+from shoal_operator.planning.observation import Key
+from shoal_operator.scaling import Autoscaler
+from tests.operator.fakes import FakeCluster, FakeLoad, clock, run
+from tests.operator.samples import MINIMAL, service, with_fields
+from tests.operator.worlds import pod
+
+CAT = Key("default", "cat")
+SPEC = with_fields(MINIMAL, scaling={"maxReplicas": 8, "targetQueueDepth": 10})
+
+
+class World:
+    """A service with one ready pod."""
+
+    def __init__(self, cluster: FakeCluster | None = None, spec: Json = SPEC) -> None:
+        self.cluster = cluster or FakeCluster()
+        self.fleet, self.load, self.changed = Fleet(), FakeLoad(), list[Key]()
+        self.fleet.see_service(CAT, service(spec))
+        self.fleet.see_pod(CAT, pod())
+        self.autoscaler = Autoscaler(self.fleet, self.load, self.changed.append, clock)
+
+    async def tick(self, rows: int | None) -> None:
+        self.load.rows["10.0.0.1"] = rows
+        await self.autoscaler.tick(self.cluster)
+
+
+def test_load_raises_the_replicas_once() -> None:
+    async def main() -> None:
+        world = World()
+        await world.tick(35)
+        await world.tick(35)
+        assert world.cluster.scales == [(CAT, 4)]
+        assert world.autoscaler.state(CAT) is ScalingState.FOLLOWING
+        assert world.changed == [CAT]
+
+    run(main())
+
+
+def test_replicas_come_down_after_five_quiet_minutes() -> None:
+    async def main() -> None:
+        world = World()
+        await world.tick(35)
+        task = asyncio.ensure_future(world.autoscaler.run(world.cluster, 2.0))
+        world.load.rows["10.0.0.1"] = 0
+        await asyncio.sleep(290)
+        assert world.cluster.scales == [(CAT, 4)]
+        await asyncio.sleep(20)
+        assert world.cluster.scales == [(CAT, 4), (CAT, 1)]
+        task.cancel()
+
+    run(main())
+
+
+def test_a_write_that_fails_is_tried_again_at_the_next_tick() -> None:
+    async def main() -> None:
+        errors = [ApiError(500, "no")]
+        world = World(FakeCluster(refuse=lambda verb, what: errors.pop() if errors else None))
+        await world.tick(35)
+        assert world.cluster.scales == []
+        await world.tick(35)
+        assert world.cluster.scales == [(CAT, 4)]
+
+    run(main())
+
+
+def test_blindness_is_told_after_a_while_and_holds_the_replicas() -> None:
+    async def main() -> None:
+        world = World()
+        await world.tick(35)
+        for _ in range(20):
+            await asyncio.sleep(2)
+            await world.tick(None)
+        assert world.autoscaler.state(CAT) is ScalingState.NO_DATA
+        assert world.cluster.scales == [(CAT, 4)]
+        assert world.changed == [CAT, CAT]
+
+    run(main())
+
+
+def test_a_service_that_no_longer_scales_is_forgotten() -> None:
+    async def main() -> None:
+        world = World()
+        await world.tick(5)
+        world.fleet.drop_service(CAT)
+        await world.tick(5)
+        assert world.autoscaler.state(CAT) is None
+
+    run(main())

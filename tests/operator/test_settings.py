@@ -1,0 +1,82 @@
+"""Settings, and what a wrong one says."""
+
+import subprocess
+import sys
+
+import pytest
+
+from shoal_operator.errors import SettingsError
+from shoal_operator.settings import Settings
+
+
+def test_an_empty_environment_gives_the_defaults() -> None:
+    settings = Settings.from_env({})
+
+    assert settings.namespace == "default"
+    assert settings.watch_namespaces == ()
+    assert settings.scrape_interval_s == 2
+    assert settings.defaults.listen_host == "0.0.0.0"
+
+
+def test_every_setting_is_read() -> None:
+    settings = Settings.from_env(
+        {
+            "SHOAL_OPERATOR_PROXY_IMAGE": "p",
+            "SHOAL_OPERATOR_RUNTIME_IMAGE": "r",
+            "SHOAL_OPERATOR_LISTEN_HOST": "$(POD_IP)",
+            "SHOAL_OPERATOR_ADMIN_NAMESPACES": "shoal, monitoring",
+            "SHOAL_OPERATOR_IDENTITY": "me",
+            "SHOAL_OPERATOR_NAMESPACE": "shoal",
+            "SHOAL_OPERATOR_WATCH_NAMESPACES": "a,b,",
+            "SHOAL_OPERATOR_HEALTH_LISTEN": "127.0.0.1:1",
+            "SHOAL_OPERATOR_RESYNC_S": "30",
+            "SHOAL_OPERATOR_SCRAPE_INTERVAL_S": "0.5",
+            "SHOAL_OPERATOR_WORKERS": "3",
+        }
+    )
+
+    assert settings.defaults.admin_namespaces == ("shoal", "monitoring")
+    assert settings.watch_namespaces == ("a", "b")
+    assert (settings.resync_s, settings.scrape_interval_s, settings.workers) == (30, 0.5, 3)
+
+
+@pytest.mark.parametrize("value", ["0", "1e9", "often", "nan"])
+def test_a_setting_out_of_range_names_key_range_and_value(value: str) -> None:
+    with pytest.raises(SettingsError, match="SHOAL_OPERATOR_RESYNC_S must be 1 to 86400, not"):
+        Settings.from_env({"SHOAL_OPERATOR_RESYNC_S": value})
+
+
+def module(*arguments: str, **environ: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "shoal_operator", *arguments]
+    path = {"PYTHONPATH": ":".join(sys.path)}
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env={**path, **environ}, check=False)
+
+
+@pytest.mark.integration
+def test_a_wrong_setting_ends_the_process_with_a_sentence() -> None:
+    result = module(SHOAL_OPERATOR_WORKERS="0")
+
+    assert result.returncode == 2
+    assert result.stderr == "shoal-operator: SHOAL_OPERATOR_WORKERS must be 1 to 256, not '0'\n"
+
+
+@pytest.mark.integration
+def test_a_kubeconfig_that_is_missing_ends_the_process_with_a_sentence() -> None:
+    result = module("--kubeconfig", "/nowhere/config")
+
+    assert result.returncode == 2
+    assert "the kubeconfig cannot be used" in result.stderr
+
+
+@pytest.mark.integration
+def test_the_operator_needs_neither_a_tensor_library_nor_a_kubernetes_client() -> None:
+    # kopf itself would load `kubernetes` where it is installed; the operator's image has none.
+    code = (
+        "import sys; sys.modules['kubernetes'] = None; import shoal_operator.operation;"
+        "print(sorted({'torch', 'numpy', 'httpx'} & set(sys.modules)))"
+    )
+    path = {"PYTHONPATH": ":".join(sys.path)}
+    command = [sys.executable, "-c", code]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, env=path, check=True)
+
+    assert result.stdout == "[]\n"

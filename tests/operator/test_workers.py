@@ -1,0 +1,101 @@
+"""The workers: what is due is looked at, whatever one look does."""
+
+import asyncio
+import contextlib
+
+from shoal_operator.errors import ApiError, NotLeadingError
+from shoal_operator.planning.observation import Key
+from shoal_operator.planning.workqueue import Outcome, WorkQueue
+from shoal_operator.workers import Workers
+from tests.operator.fakes import clock, run
+
+CAT, DOG = Key("default", "cat"), Key("default", "dog")
+
+
+async def working(look: object, seconds: float, *keys: Key, count: int = 2) -> WorkQueue:
+    queue = WorkQueue(resync_s=600)
+    workers = Workers(queue, look, clock)  # type: ignore[arg-type]  # each test brings its own
+    for key in keys:
+        workers.mark(key)
+    task = asyncio.ensure_future(workers.run(count))
+    await asyncio.sleep(seconds)
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    return queue
+
+
+def test_a_success_is_looked_at_again_after_the_resync_period() -> None:
+    seen: list[float] = []
+
+    async def look(key: Key) -> Outcome:
+        seen.append(clock())
+        return Outcome.DONE
+
+    run(working(look, 1300, CAT))
+
+    assert len(seen) == 3
+    assert 480 <= seen[1] - seen[0] <= 600
+
+
+def test_one_services_surprise_does_not_stop_the_others() -> None:
+    seen: list[Key] = []
+
+    async def look(key: Key) -> Outcome:
+        seen.append(key)
+        if key == CAT:
+            raise RuntimeError("a surprise")
+        return Outcome.DONE
+
+    run(working(look, 0.5, CAT, DOG, count=1))
+
+    assert seen == [CAT, DOG]
+
+
+def test_errors_of_the_api_are_tried_again_with_patience() -> None:
+    seen: list[float] = []
+
+    async def look(key: Key) -> Outcome:
+        seen.append(clock())
+        raise ApiError(503, "later") if len(seen) % 2 else NotLeadingError("no")
+
+    run(working(look, 40, CAT))
+
+    assert 5 <= len(seen) <= 7
+
+
+def test_a_service_is_never_looked_at_twice_at_a_time() -> None:
+    running: set[Key] = set()
+
+    async def main() -> None:
+        queue = WorkQueue(resync_s=600)
+
+        async def look(key: Key) -> Outcome:
+            assert key not in running
+            running.add(key)
+            await asyncio.sleep(0.1)
+            running.discard(key)
+            return Outcome.DONE
+
+        workers = Workers(queue, look, clock)
+        task = asyncio.ensure_future(workers.run(4))
+        for _ in range(50):
+            workers.mark(CAT)
+            workers.mark(DOG)
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    run(main())
+
+
+def test_what_a_cancelled_worker_held_is_due_again() -> None:
+    async def look(key: Key) -> Outcome:
+        await asyncio.Event().wait()
+        return Outcome.DONE
+
+    queue = run(working(look, 1, CAT))
+
+    assert queue.next_due_s() is not None
+    assert queue.oldest_running_s() is None
