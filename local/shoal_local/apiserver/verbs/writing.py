@@ -1,0 +1,181 @@
+"""create, update and patch: one way into the store for every change of an object."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jsonpatch
+
+from shoal_local.apiserver.errors import (
+    ApiError,
+    already_exists,
+    bad_request,
+    conflict,
+    forbidden,
+    invalid,
+    not_found,
+    unsupported_media_type,
+)
+from shoal_local.apiserver.kinds.resource import Object, Resource
+from shoal_local.apiserver.lifecycle import metadata
+from shoal_local.apiserver.lifecycle.admission import admit
+from shoal_local.apiserver.patching.merge import merge_patch
+from shoal_local.apiserver.patching.strategic import strategic_merge
+from shoal_local.apiserver.schemas.node import Node
+from shoal_local.apiserver.verbs.call import Call, Reply
+from shoal_local.apiserver.verbs.decoding import checked, decode, decode_object, strict_fields
+from shoal_local.apiserver.verbs.world import World, presented
+
+JSON_PATCH = "application/json-patch+json"
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
+NAMESPACES = "/namespaces"
+
+
+def create(world: World, call: Call) -> Reply:
+    """Store a new object."""
+    resource = world.resource(call.target)
+    obj = decode_object(call, resource)
+    warnings = strict_fields(obj, call, world.schema(resource))
+    return Reply(presented(resource, store_new(world, call, resource, obj)), 201, warnings)
+
+
+def store_new(world: World, call: Call, resource: Resource, obj: Object) -> Object:
+    """Fill in, check and store a new object."""
+    obj = {
+        **obj,
+        "metadata": metadata.for_create(obj, resource, uid=world.new_uid(), now=call.timestamp),
+    }
+    name = (obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
+    if world.store.get(resource.key, name):
+        raise already_exists(resource.plural, resource.group, name[1])
+    check_namespace(world, resource, name)
+    if "status" in resource.subresources:
+        obj.pop("status", None)
+    return world.write(call, resource, admit(world, call, resource, obj))
+
+
+def check_namespace(world: World, resource: Resource, name: tuple[str, str]) -> None:
+    """Refuse to create in a namespace that does not exist or is going away."""
+    if not resource.namespaced:
+        return
+    namespace = world.store.get(NAMESPACES, ("", name[0]))
+    if namespace is None:
+        raise not_found("namespaces", "", name[0])
+    if namespace["metadata"].get("deletionTimestamp"):
+        why = f"unable to create new content in namespace {name[0]} because it is being terminated"
+        raise forbidden(resource.plural, resource.group, name[1], why)
+
+
+def update(world: World, call: Call) -> Reply:
+    """Replace an object, or its status, if the caller saw its last version."""
+    resource = world.resource(call.target)
+    live = world.existing(resource, call.target)
+    new = decode_object(call, resource)
+    warnings = strict_fields(new, call, world.schema(resource))
+    return Reply(
+        presented(resource, store_update(world, call, resource, live, new)), warnings=warnings
+    )
+
+
+def store_update(world: World, call: Call, resource: Resource, live: Object, new: Object) -> Object:
+    """Check and store the next version of an object; the same version again is no write.
+
+    Raises:
+        ApiError: 409, ``new`` rests on an older version; 422, it breaks a rule.
+    """
+    check_version(resource, live, new)
+    if causes := metadata.immutable_causes(new, live):
+        raise invalid(resource.kind, resource.group, live["metadata"]["name"], causes)
+    new = _only_its_part(resource, call.target.subresource, live, new)
+    new["metadata"] = metadata.for_update(new, live, counted=False)
+    new = admit(world, call, resource, new, live)
+    new["metadata"] = metadata.for_update(new, live, counted=resource.generation)
+    if new == live:
+        return live
+    if may_go(new):
+        return world.remove(call, resource, new)
+    return world.write(call, resource, new)
+
+
+def check_version(resource: Resource, live: Object, new: Object) -> None:
+    """Refuse a write that rests on an older version, or was meant for another object of the same name."""
+    old, meta = live["metadata"], new["metadata"]
+    version = meta.get("resourceVersion")
+    if version and version != old["resourceVersion"]:
+        raise conflict(resource.plural, resource.group, old["name"])
+    if meta.get("uid") and meta["uid"] != old["uid"]:
+        why = f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {old['uid']}"
+        raise conflict(resource.plural, resource.group, old["name"], why)
+
+
+def may_go(obj: Object) -> bool:
+    """Say whether a deleted object is free to leave the store now."""
+    meta = obj["metadata"]
+    waits = (
+        meta.get("finalizers")
+        or meta.get("deletionGracePeriodSeconds")
+        or (obj.get("spec") or {}).get("finalizers")
+    )
+    return bool(meta.get("deletionTimestamp")) and not waits
+
+
+def _only_its_part(resource: Resource, subresource: str, live: Object, new: Object) -> Object:
+    """Keep what this endpoint may change: all but the status, or nothing but the status."""
+    if "status" not in resource.subresources:
+        return dict(new)
+    source, base = (new, live) if subresource == "status" else (live, new)
+    part = {key: value for key, value in base.items() if key != "status"}
+    return part | ({"status": source["status"]} if "status" in source else {})
+
+
+def patch(world: World, call: Call) -> Reply:
+    """Change an object by one of the patch types."""
+    resource = world.resource(call.target)
+    live = world.existing(resource, call.target)
+    new = checked(patched(world, call, resource, presented(resource, live)), call, resource)
+    warnings = strict_fields(new, call, world.schema(resource))
+    return Reply(
+        presented(resource, store_update(world, call, resource, live, new)), warnings=warnings
+    )
+
+
+def patched(world: World, call: Call, resource: Resource, live: Object) -> Object:
+    """Return the object with the call's patch laid over it.
+
+    Raises:
+        ApiError: 415, the kind has no such patch type; 400 or 422, the patch cannot be read or does not fit.
+    """
+    kind = call.content_type.split(";")[0].strip()
+    if kind == STRATEGIC_MERGE_PATCH and resource.custom:
+        raise unsupported_media_type((JSON_PATCH, MERGE_PATCH, APPLY_PATCH))
+    patchers: dict[str, Callable[[Any, Any, Node], Any]] = {
+        JSON_PATCH: lambda target, body, node: _json_patch(target, body),
+        MERGE_PATCH: lambda target, body, node: merge_patch(target, body),
+        STRATEGIC_MERGE_PATCH: strategic_merge,
+    }
+    if kind not in patchers:
+        raise unsupported_media_type((JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, APPLY_PATCH))
+    found = patchers[kind](live, decode(call), world.schema(resource))
+    if not isinstance(found, dict):
+        raise bad_request("the patch does not leave an object")
+    return found
+
+
+def _json_patch(target: Object, operations: Any) -> Any:
+    try:
+        return jsonpatch.apply_patch(target, operations)
+    except jsonpatch.JsonPatchTestFailed as error:
+        raise ApiError(
+            422,
+            "Invalid",
+            f"the server rejected our request due to an error in our request: {error}",
+        ) from None
+    except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException) as error:
+        raise ApiError(
+            422,
+            "Invalid",
+            f"the server rejected our request due to an error in our request: {error}",
+        ) from None
+    except (TypeError, ValueError, AttributeError) as error:
+        raise bad_request(f"error decoding patch: {error}") from None
