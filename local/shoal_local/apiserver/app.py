@@ -15,9 +15,10 @@ from shoal_local.apiserver.kinds.resource import Object
 from shoal_local.apiserver.printing.negotiation import Form, form_wanted, in_form
 from shoal_local.apiserver.verbs.call import Call, Reply, User, parse_path, verb_of
 from shoal_local.apiserver.verbs.deleting import delete, delete_collection
+from shoal_local.apiserver.verbs.patching import patch
 from shoal_local.apiserver.verbs.reading import get, list_objects
 from shoal_local.apiserver.verbs.world import World
-from shoal_local.apiserver.verbs.writing import create, patch, update
+from shoal_local.apiserver.verbs.writing import create, update
 from shoal_local.apiserver.watching import Bell, watch_lines
 
 VERBS: Mapping[str, Callable[[World, Call], Reply]] = {

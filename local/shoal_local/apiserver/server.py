@@ -18,8 +18,8 @@ import yaml
 from shoal_local.apiserver.app import ApiServer
 from shoal_local.apiserver.certificates import Certificates, make_certificates
 from shoal_local.apiserver.definitions import load_definitions
-from shoal_local.apiserver.verbs.bootstrapping import bootstrap
 from shoal_local.apiserver.storage.store import Store
+from shoal_local.apiserver.verbs.bootstrapping import bootstrap
 from shoal_local.apiserver.verbs.world import World
 from shoal_local.apiserver.watching import Bell
 

@@ -71,7 +71,7 @@ class Node:
     @property
     def associative(self) -> bool:
         """Say whether this is a list whose elements are known by their keys."""
-        return self.tag("list-type") == "map"
+        return bool(self.tag("list-type") == "map")
 
     @property
     def map_keys(self) -> tuple[str, ...]:

@@ -4,7 +4,6 @@ from datetime import datetime
 
 import orjson
 
-from shoal_local.apiserver.kinds.resource import Object
 from shoal_local.apiserver.lifecycle.bootstrap import first_objects
 from shoal_local.apiserver.storage.store import name_of
 from shoal_local.apiserver.verbs.call import Call, Target, User

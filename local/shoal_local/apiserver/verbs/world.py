@@ -7,11 +7,13 @@ from typing import Any
 from shoal_local.apiserver.errors import no_such_path, not_found
 from shoal_local.apiserver.kinds.registry import CRDS, Registry
 from shoal_local.apiserver.kinds.resource import Object, Resource
+from shoal_local.apiserver.schemas.custom import CustomSchema
 from shoal_local.apiserver.schemas.node import Node, root_of
 from shoal_local.apiserver.storage.store import Store
 from shoal_local.apiserver.verbs.call import Call, NewUid, Target
 
 SERVICES = "/services"
+Kind = tuple[str, str, str]
 
 
 @dataclass(slots=True)
@@ -24,7 +26,9 @@ class World:
     new_uid: NewUid
     signing_key: bytes = b""
     """Key of the service account tokens."""
-    _registry: Registry | None = field(default=None)
+    _registry: Registry | None = None
+    _roots: dict[Kind, Node] = field(default_factory=dict)
+    _custom: dict[Kind, CustomSchema] = field(default_factory=dict)
 
     @property
     def registry(self) -> Registry:
@@ -46,7 +50,18 @@ class World:
 
     def schema(self, resource: Resource) -> Node:
         """Return the schema of the kind's objects."""
-        return root_of(resource.definition, resource.schema, self.definitions)
+        kind = (resource.group, resource.version, resource.plural)
+        if kind not in self._roots:
+            root = root_of(resource.definition, resource.schema, self.definitions)
+            self._roots[kind] = root
+        return self._roots[kind]
+
+    def custom_schema(self, resource: Resource) -> CustomSchema:
+        """Return the compiled schema of a custom kind."""
+        kind = (resource.group, resource.version, resource.plural)
+        if kind not in self._custom:
+            self._custom[kind] = CustomSchema.of(self.schema(resource))
+        return self._custom[kind]
 
     def existing(self, resource: Resource, target: Target) -> Object:
         """Return the object that a path points at.
@@ -78,6 +93,8 @@ class World:
     def _changed(self, resource: Resource) -> None:
         if resource.key == CRDS:
             self._registry = None
+            self._roots.clear()
+            self._custom.clear()
 
 
 def presented(resource: Resource, obj: Object) -> Object:

@@ -1,34 +1,20 @@
-"""create, update and patch: one way into the store for every change of an object."""
-
-from collections.abc import Callable
-from typing import Any
-
-import jsonpatch
+"""create and update: one way into the store for every change of an object."""
 
 from shoal_local.apiserver.errors import (
-    ApiError,
     already_exists,
-    bad_request,
     conflict,
     forbidden,
     invalid,
     not_found,
-    unsupported_media_type,
 )
 from shoal_local.apiserver.kinds.resource import Object, Resource
 from shoal_local.apiserver.lifecycle import metadata
-from shoal_local.apiserver.lifecycle.admission import admit
-from shoal_local.apiserver.patching.merge import merge_patch
-from shoal_local.apiserver.patching.strategic import strategic_merge
-from shoal_local.apiserver.schemas.node import Node
+from shoal_local.apiserver.patching.managers import Managers
+from shoal_local.apiserver.verbs.admission import admit
 from shoal_local.apiserver.verbs.call import Call, Reply
-from shoal_local.apiserver.verbs.decoding import checked, decode, decode_object, strict_fields
+from shoal_local.apiserver.verbs.decoding import decode_object, strict_fields
 from shoal_local.apiserver.verbs.world import World, presented
 
-JSON_PATCH = "application/json-patch+json"
-MERGE_PATCH = "application/merge-patch+json"
-STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
-APPLY_PATCH = "application/apply-patch+yaml"
 NAMESPACES = "/namespaces"
 
 
@@ -40,7 +26,9 @@ def create(world: World, call: Call) -> Reply:
     return Reply(presented(resource, store_new(world, call, resource, obj)), 201, warnings)
 
 
-def store_new(world: World, call: Call, resource: Resource, obj: Object) -> Object:
+def store_new(
+    world: World, call: Call, resource: Resource, obj: Object, managers: Managers | None = None
+) -> Object:
     """Fill in, check and store a new object."""
     obj = {
         **obj,
@@ -52,7 +40,7 @@ def store_new(world: World, call: Call, resource: Resource, obj: Object) -> Obje
     check_namespace(world, resource, name)
     if "status" in resource.subresources:
         obj.pop("status", None)
-    return world.write(call, resource, admit(world, call, resource, obj))
+    return world.write(call, resource, admit(world, call, resource, obj, None, managers))
 
 
 def check_namespace(world: World, resource: Resource, name: tuple[str, str]) -> None:
@@ -78,7 +66,14 @@ def update(world: World, call: Call) -> Reply:
     )
 
 
-def store_update(world: World, call: Call, resource: Resource, live: Object, new: Object) -> Object:
+def store_update(
+    world: World,
+    call: Call,
+    resource: Resource,
+    live: Object,
+    new: Object,
+    managers: Managers | None = None,
+) -> Object:
     """Check and store the next version of an object; the same version again is no write.
 
     Raises:
@@ -88,8 +83,9 @@ def store_update(world: World, call: Call, resource: Resource, live: Object, new
     if causes := metadata.immutable_causes(new, live):
         raise invalid(resource.kind, resource.group, live["metadata"]["name"], causes)
     new = _only_its_part(resource, call.target.subresource, live, new)
+    new |= {"kind": live["kind"], "apiVersion": live["apiVersion"]}
     new["metadata"] = metadata.for_update(new, live, counted=False)
-    new = admit(world, call, resource, new, live)
+    new = admit(world, call, resource, new, live, managers)
     new["metadata"] = metadata.for_update(new, live, counted=resource.generation)
     if new == live:
         return live
@@ -127,55 +123,3 @@ def _only_its_part(resource: Resource, subresource: str, live: Object, new: Obje
     source, base = (new, live) if subresource == "status" else (live, new)
     part = {key: value for key, value in base.items() if key != "status"}
     return part | ({"status": source["status"]} if "status" in source else {})
-
-
-def patch(world: World, call: Call) -> Reply:
-    """Change an object by one of the patch types."""
-    resource = world.resource(call.target)
-    live = world.existing(resource, call.target)
-    new = checked(patched(world, call, resource, presented(resource, live)), call, resource)
-    warnings = strict_fields(new, call, world.schema(resource))
-    return Reply(
-        presented(resource, store_update(world, call, resource, live, new)), warnings=warnings
-    )
-
-
-def patched(world: World, call: Call, resource: Resource, live: Object) -> Object:
-    """Return the object with the call's patch laid over it.
-
-    Raises:
-        ApiError: 415, the kind has no such patch type; 400 or 422, the patch cannot be read or does not fit.
-    """
-    kind = call.content_type.split(";")[0].strip()
-    if kind == STRATEGIC_MERGE_PATCH and resource.custom:
-        raise unsupported_media_type((JSON_PATCH, MERGE_PATCH, APPLY_PATCH))
-    patchers: dict[str, Callable[[Any, Any, Node], Any]] = {
-        JSON_PATCH: lambda target, body, node: _json_patch(target, body),
-        MERGE_PATCH: lambda target, body, node: merge_patch(target, body),
-        STRATEGIC_MERGE_PATCH: strategic_merge,
-    }
-    if kind not in patchers:
-        raise unsupported_media_type((JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, APPLY_PATCH))
-    found = patchers[kind](live, decode(call), world.schema(resource))
-    if not isinstance(found, dict):
-        raise bad_request("the patch does not leave an object")
-    return found
-
-
-def _json_patch(target: Object, operations: Any) -> Any:
-    try:
-        return jsonpatch.apply_patch(target, operations)
-    except jsonpatch.JsonPatchTestFailed as error:
-        raise ApiError(
-            422,
-            "Invalid",
-            f"the server rejected our request due to an error in our request: {error}",
-        ) from None
-    except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException) as error:
-        raise ApiError(
-            422,
-            "Invalid",
-            f"the server rejected our request due to an error in our request: {error}",
-        ) from None
-    except (TypeError, ValueError, AttributeError) as error:
-        raise bad_request(f"error decoding patch: {error}") from None
