@@ -79,7 +79,8 @@ class Running:
 def make_server(host: str = "127.0.0.1", port: int = 0) -> Running:
     """Bind the address and return a server for it that has the first objects."""
     credentials = new_credentials(host)
-    world = World(Store(), load_definitions(), lambda: str(uuid.uuid4()), credentials.signing_key)
+    world = World(Store(), load_definitions(), lambda: str(uuid.uuid4()))
+    world.signing_key, world.admin_token = credentials.signing_key, credentials.admin_token
     bootstrap(world, datetime.now(UTC))
     api = ApiServer(world, Bell())
     world.store.listener = lambda change: api.bell.ring()

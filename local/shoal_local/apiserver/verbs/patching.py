@@ -34,10 +34,15 @@ MANAGER_REQUIRED = Cause(
 )
 
 
+def is_apply(call: Call) -> bool:
+    """Say whether this is a server-side apply, which may create."""
+    return call.verb == "patch" and call.content_type.split(";")[0].strip() in APPLY_PATCHES
+
+
 def patch(world: World, call: Call) -> Reply:
     """Change an object by one of the patch types."""
     resource = world.resource(call.target)
-    if call.content_type.split(";")[0] in APPLY_PATCHES:
+    if is_apply(call):
         return _apply(world, call, resource)
     live = world.existing(resource, call.target)
     new = checked(patched(world, call, resource, presented(resource, live)), call, resource)

@@ -26,6 +26,8 @@ class World:
     new_uid: NewUid
     signing_key: bytes = b""
     """Key of the service account tokens."""
+    admin_token: str = ""
+    """Bearer token of the administrator; nobody is when it is empty."""
     _registry: Registry | None = None
     _roots: dict[Kind, Node] = field(default_factory=dict)
     _custom: dict[Kind, CustomSchema] = field(default_factory=dict)
