@@ -1,5 +1,8 @@
 """The HTTP side: bytes in, a call to the pure verbs, bytes out. Watches and logs stream from here."""
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,8 +15,10 @@ from starlette.routing import Route
 from shoal_local.apiserver.access.rbac import Action
 from shoal_local.apiserver.discovery.pages import page
 from shoal_local.apiserver.errors import ApiError
+from shoal_local.apiserver.housekeeping import Housekeeping
 from shoal_local.apiserver.kubelet_logs import log_response
 from shoal_local.apiserver.printing.negotiation import form_wanted, in_form
+from shoal_local.apiserver.storage.store import Change
 from shoal_local.apiserver.verbs import access
 from shoal_local.apiserver.verbs.call import Call, User, parse_path, verb_of
 from shoal_local.apiserver.verbs.dispatch import answer, check_call
@@ -31,12 +36,26 @@ class ApiServer:
     def __init__(self, world: World, bell: Bell, bookmark_interval_s: float = 60.0) -> None:
         self.world = world
         self.bell = bell
+        self.housekeeping = Housekeeping(world)
         self.bookmark_interval_s = bookmark_interval_s
 
     def app(self) -> Starlette:
         """Return the ASGI application."""
         routes = [Route("/{path:path}", self.answer, methods=METHODS)]
-        return Starlette(routes=routes, exception_handlers={ApiError: told})
+        return Starlette(
+            routes=routes, exception_handlers={ApiError: told}, lifespan=self._lifespan
+        )
+
+    @asynccontextmanager
+    async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        keeper = asyncio.create_task(self.housekeeping.run(), name="housekeeping")
+        yield
+        keeper.cancel()
+
+    def notice(self, change: Change) -> None:
+        """Tell watchers and the garbage collector of a change."""
+        self.bell.ring()
+        self.housekeeping.notice(change)
 
     async def answer(self, request: Request) -> Response:
         """Answer one request."""

@@ -81,9 +81,10 @@ def make_server(host: str = "127.0.0.1", port: int = 0) -> Running:
     credentials = new_credentials(host)
     world = World(Store(), load_definitions(), lambda: str(uuid.uuid4()))
     world.signing_key, world.admin_token = credentials.signing_key, credentials.admin_token
+    world.authority = credentials.certificates.authority
     bootstrap(world, datetime.now(UTC))
     api = ApiServer(world, Bell())
-    world.store.listener = lambda change: api.bell.ring()
+    world.store.listener = api.notice
     listening = socket.create_server((host, port))
     url = f"https://{host}:{listening.getsockname()[1]}"
     server = _StoppingServer(_config(api, credentials.certificates), api.bell)
@@ -114,7 +115,7 @@ def _config(api: ApiServer, certificates: Certificates) -> uvicorn.Config:
             ssl_certfile=certificate,
             ssl_keyfile=key,
             log_level="warning",
-            lifespan="off",
+            lifespan="on",
             timeout_graceful_shutdown=2,
         )
         config.load()

@@ -28,6 +28,8 @@ class World:
     """Key of the service account tokens."""
     admin_token: str = ""
     """Bearer token of the administrator; nobody is when it is empty."""
+    authority: str = ""
+    """Certificate of the authority that vouches for this server, PEM."""
     _registry: Registry | None = None
     _roots: dict[Kind, Node] = field(default_factory=dict)
     _custom: dict[Kind, CustomSchema] = field(default_factory=dict)

@@ -13,9 +13,12 @@ from shoal_local.apiserver.patching.managers import Managers
 from shoal_local.apiserver.verbs.admission import admit
 from shoal_local.apiserver.verbs.call import Call, Reply
 from shoal_local.apiserver.verbs.decoding import decode_object, strict_fields
+from shoal_local.apiserver.verbs.furnishing import furnish
 from shoal_local.apiserver.verbs.world import World, presented
 
 NAMESPACES = "/namespaces"
+PODS = "/pods"
+ACCOUNTS = "/serviceaccounts"
 
 
 def create(world: World, call: Call) -> Reply:
@@ -38,9 +41,14 @@ def store_new(
     if world.store.get(resource.key, name):
         raise already_exists(resource.plural, resource.group, name[1])
     check_namespace(world, resource, name)
+    if resource.key == PODS:
+        check_account(world, obj)
     if "status" in resource.subresources:
         obj.pop("status", None)
-    return world.write(call, resource, admit(world, call, resource, obj, None, managers))
+    stored = world.write(call, resource, admit(world, call, resource, obj, None, managers))
+    if resource.key == NAMESPACES and not call.dry_run:
+        furnish(world, call, name[1])
+    return stored
 
 
 def check_namespace(world: World, resource: Resource, name: tuple[str, str]) -> None:
@@ -53,6 +61,16 @@ def check_namespace(world: World, resource: Resource, name: tuple[str, str]) -> 
     if namespace["metadata"].get("deletionTimestamp"):
         why = f"unable to create new content in namespace {name[0]} because it is being terminated"
         raise forbidden(resource.plural, resource.group, name[1], why)
+
+
+def check_account(world: World, pod: Object) -> None:
+    """Refuse a pod whose service account does not exist."""
+    spec, meta = pod.get("spec") or {}, pod["metadata"]
+    account = spec.get("serviceAccountName") or "default"
+    space = meta.get("namespace", "")
+    if world.store.get(ACCOUNTS, (space, account)) is None:
+        why = f'error looking up service account {space}/{account}: serviceaccount "{account}" not found'
+        raise forbidden("pods", "", meta["name"], why)
 
 
 def update(world: World, call: Call) -> Reply:
