@@ -4,7 +4,6 @@ import asyncio
 import logging
 from datetime import UTC, datetime
 
-from shoal_local.apiserver.errors import ApiError
 from shoal_local.apiserver.storage.store import Change, Verb
 from shoal_local.apiserver.verbs.collecting import Pass
 from shoal_local.apiserver.verbs.world import World
@@ -46,5 +45,6 @@ class Housekeeping:
             self._needed.clear()
             try:
                 Pass(self._world, datetime.now(UTC)).run()
-            except ApiError:
+            except Exception:
+                # One object that nobody foresaw must not end the collection of all others.
                 LOG.exception("a pass of the garbage collector failed; it is tried again")

@@ -4,9 +4,9 @@ from datetime import datetime
 from typing import Any
 
 from shoal_local.apiserver.kinds.resource import Column, Object, Resource
-from shoal_local.apiserver.printing.builtin import NAME, Printer
 from shoal_local.apiserver.printing.durations import age
 from shoal_local.apiserver.printing.json_path import find_all
+from shoal_local.apiserver.printing.printer import NAME, Printer
 
 _AGE = Column("Age", ".metadata.creationTimestamp", "date")
 

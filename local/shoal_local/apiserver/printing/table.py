@@ -5,8 +5,9 @@ from datetime import datetime
 from typing import Any
 
 from shoal_local.apiserver.kinds.resource import Object, Resource
-from shoal_local.apiserver.printing.builtin import PRINTERS, Printer
+from shoal_local.apiserver.printing.builtin import PRINTERS
 from shoal_local.apiserver.printing.custom import custom_printer
+from shoal_local.apiserver.printing.printer import Printer
 
 _HEADER = ("name", "type", "format", "description", "priority")
 

@@ -67,9 +67,7 @@ def _by_schema(
     world: World, resource: Resource, obj: Object, live: Object | None
 ) -> tuple[Object, list[Cause]]:
     if resource.custom:
-        schema = world.custom_schema(resource)
-        obj = schema.admitted(obj)
-        return obj, schema.causes(obj, live)
+        return _by_custom_schema(world, resource, obj, live)
     obj = clean(world, resource, obj)
     causes = list(required_causes(obj, world.schema(resource)))
     if causes:
@@ -81,6 +79,15 @@ def _by_schema(
     if resource.key == CRDS:
         return established(obj), definition_causes(obj)
     return obj, rule_causes(resource.key, obj, live)
+
+
+def _by_custom_schema(
+    world: World, resource: Resource, obj: Object, live: Object | None
+) -> tuple[Object, list[Cause]]:
+    schema, meta = world.custom_schema(resource), world.schema(resource).child("metadata")
+    obj = schema.admitted({**obj, "metadata": decoded(obj["metadata"], meta)})
+    causes = list(required_causes(obj["metadata"], meta, "metadata"))
+    return obj, causes or schema.causes(obj, live)
 
 
 def clean(world: World, resource: Resource, obj: Object) -> Object:
