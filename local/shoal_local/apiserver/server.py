@@ -1,74 +1,44 @@
-"""Starts and stops a server: certificates, the first objects, the kubeconfig, the listening socket."""
+"""Starts and stops a server: its state, its socket, its certificate."""
 
-import base64
-import secrets
 import socket
 import tempfile
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 import uvicorn
-import yaml
 
 from shoal_local.apiserver.app import ApiServer
-from shoal_local.apiserver.certificates import Certificates, make_certificates
+from shoal_local.apiserver.credentials import Credentials, kubeconfig, new_credentials
 from shoal_local.apiserver.definitions import load_definitions
-from shoal_local.apiserver.storage.store import Store
+from shoal_local.apiserver.journal import Journal, restore
+from shoal_local.apiserver.storage.store import Change, Store
 from shoal_local.apiserver.verbs.bootstrapping import bootstrap
 from shoal_local.apiserver.verbs.world import World
 from shoal_local.apiserver.watching import Bell
 
 
 @dataclass(frozen=True, slots=True)
-class Credentials:
-    """What clients need to know, and what must outlive a restart."""
-
-    certificates: Certificates
-    admin_token: str
-    signing_key: bytes
-
-
-def new_credentials(host: str) -> Credentials:
-    """Make certificates for loopback and for ``host``, and fresh secrets."""
-    addresses = tuple(dict.fromkeys(("127.0.0.1", "::1", host)))
-    certificates = make_certificates(tuple(a for a in addresses if a != "localhost"))
-    return Credentials(certificates, secrets.token_urlsafe(32), secrets.token_bytes(32))
-
-
-def kubeconfig(url: str, credentials: Credentials) -> str:
-    """Return a kubeconfig for the administrator."""
-    name = "shoal-local"
-    authority = base64.b64encode(credentials.certificates.authority.encode()).decode()
-    document = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [
-            {"name": name, "cluster": {"server": url, "certificate-authority-data": authority}}
-        ],
-        "users": [{"name": name, "user": {"token": credentials.admin_token}}],
-        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
-        "current-context": name,
-    }
-    return yaml.safe_dump(document, sort_keys=False)
-
-
-@dataclass(slots=True)
 class Running:
-    """A server that has a socket: serve it, or run it in a thread."""
+    """A server that has its socket: serve it here, or run it in a thread."""
 
     url: str
-    kubeconfig: str
+    credentials: Credentials
     api: ApiServer
     uvicorn: uvicorn.Server
     socket: socket.socket
 
+    @property
+    def kubeconfig(self) -> str:
+        """Return the administrator's kubeconfig."""
+        return kubeconfig(self.url, self.credentials.authority, self.credentials.admin_token)
+
     def serve(self) -> None:
-        """Answer requests until a signal comes, or ``stop``."""
+        """Answer requests until SIGINT, SIGTERM or ``stop``."""
         self.uvicorn.run(sockets=[self.socket])
 
     def stop(self) -> None:
@@ -76,19 +46,57 @@ class Running:
         self.uvicorn.should_exit = True
 
 
-def make_server(host: str = "127.0.0.1", port: int = 0) -> Running:
-    """Bind the address and return a server for it that has the first objects."""
-    credentials = new_credentials(host)
-    world = World(Store(), load_definitions(), lambda: str(uuid.uuid4()))
-    world.signing_key, world.admin_token = credentials.signing_key, credentials.admin_token
-    world.authority = credentials.certificates.authority
-    bootstrap(world, datetime.now(UTC))
-    api = ApiServer(world, Bell())
-    world.store.listener = api.notice
+def make_server(
+    host: str = "127.0.0.1",
+    port: int = 0,
+    *,
+    snapshot: Path | None = None,
+    bookmark_interval_s: float = 60.0,
+) -> Running:
+    """Return a server that listens already and has the first objects.
+
+    Args:
+        host: IP address to listen on.
+        port: 0 takes a free one.
+        snapshot: file that keeps the state; read when it exists. None keeps it in memory only.
+
+    Raises:
+        BrokenJournal: ``snapshot`` is no file of this server.
+        OSError: the address cannot be bound.
+    """
+    store = Store()
+    known = snapshot is not None and snapshot.exists()
+    credentials = restore(snapshot, store) if snapshot and known else new_credentials(host)
+    world = _world(store, credentials)
     listening = socket.create_server((host, port))
+    api = ApiServer(world, Bell(), bookmark_interval_s)
+    store.listener = _listener(api, Journal(snapshot, credentials, store) if snapshot else None)
+    bootstrap(world, datetime.now(UTC))
     url = f"https://{host}:{listening.getsockname()[1]}"
-    server = _StoppingServer(_config(api, credentials.certificates), api.bell)
-    return Running(url, kubeconfig(url, credentials), api, server, listening)
+    server = _StoppingServer(_config(api, credentials), api.bell)
+    return Running(url, credentials, api, server, listening)
+
+
+def _world(store: Store, credentials: Credentials) -> World:
+    return World(
+        store,
+        load_definitions(),
+        lambda: str(uuid.uuid4()),
+        signing_key=credentials.signing_key.encode(),
+        admin_token=credentials.admin_token,
+        authority=credentials.authority,
+    )
+
+
+def _listener(api: ApiServer, journal: Journal | None) -> Callable[[Change], None]:
+    if journal is None:
+        return api.notice
+
+    def written_then_told(change: Change) -> None:
+        journal.note(change)
+        api.notice(change)
+
+    return written_then_told
 
 
 class _StoppingServer(uvicorn.Server):
@@ -103,13 +111,13 @@ class _StoppingServer(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def _config(api: ApiServer, certificates: Certificates) -> uvicorn.Config:
+def _config(api: ApiServer, credentials: Credentials) -> uvicorn.Config:
     with tempfile.TemporaryDirectory() as folder:
-        # ssl reads certificates from files only; they are gone once it has.
+        # The ssl module reads certificates from files only; they are gone once it has.
         certificate, key = Path(folder, "certificate.pem"), Path(folder, "key.pem")
-        certificate.write_text(certificates.certificate)
+        certificate.write_text(credentials.certificate)
         key.touch(mode=0o600)
-        key.write_text(certificates.key)
+        key.write_text(credentials.key)
         config = uvicorn.Config(
             api.app(),
             ssl_certfile=certificate,
@@ -123,9 +131,11 @@ def _config(api: ApiServer, certificates: Certificates) -> uvicorn.Config:
 
 
 @contextmanager
-def running_server(host: str = "127.0.0.1", port: int = 0) -> Iterator[Running]:
-    """Run a server in a thread, for as long as the block lasts."""
-    running = make_server(host, port)
+def running_server(
+    *, snapshot: Path | None = None, bookmark_interval_s: float = 60.0
+) -> Iterator[Running]:
+    """Run a server on a free port of loopback, in a thread, for as long as the block lasts."""
+    running = make_server(snapshot=snapshot, bookmark_interval_s=bookmark_interval_s)
     thread = threading.Thread(target=running.serve, name="apiserver", daemon=True)
     thread.start()
     try:
