@@ -122,6 +122,9 @@ def open_watch(world: World, call: Call, form: Form) -> tuple[Watch, list[Object
         return watch, [*watch.initial(), watch.bookmark(INITIAL_EVENTS_END)]
     if watch.revision == 0 and "sendInitialEvents" not in call.query:
         return watch, watch.initial()
+    if watch.revision > world.store.revision:
+        # The client knows a future that this server lost with its memory: it must list again.
+        raise TooOld
     watch.revision = watch.revision or world.store.revision
     return watch, []
 

@@ -110,7 +110,8 @@ def _merged_items(live: list[Any], config: list[Any], node: Node | None) -> Iter
 
 def without(value: Any, paths: FieldSet, node: Node | None) -> Any:
     """Return the value without the given paths; what becomes empty by that goes too. Nothing is edited."""
-    for path in paths:
+    # The whole before its parts: an element without its key could no longer be found.
+    for path in sorted(paths, key=len):
         value = _removed(value, path, node)
     return value
 
