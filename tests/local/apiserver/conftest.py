@@ -1,14 +1,18 @@
 import itertools
-from collections.abc import Mapping
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shoal_local.apiserver.definitions import load_definitions
+from shoal_local.apiserver.server import Running, running_server
 from shoal_local.apiserver.storage.store import Store
 from shoal_local.apiserver.verbs.bootstrapping import bootstrap
 from shoal_local.apiserver.verbs.world import World
 from tests.local.apiserver.cluster import START, Cluster, Object, widget_definition
+from tests.local.apiserver.kubectl import Kubectl
 
 
 @pytest.fixture(scope="session")
@@ -61,3 +65,25 @@ def pod() -> Object:
 @pytest.fixture
 def crd() -> Object:
     return widget_definition()
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Running]:
+    """A real server on a free port; tests keep apart by namespaces."""
+    with running_server() as running:
+        yield running
+
+
+@pytest.fixture
+def kubectl(server: Running, tmp_path: Path) -> Kubectl:
+    """An unmodified kubectl, in a namespace of its own."""
+    config = tmp_path / "kubeconfig"
+    config.write_text(server.kubeconfig)
+    found = Kubectl(config, tmp_path / "cache", f"test-{uuid.uuid4().hex[:8]}")
+    found(
+        "create",
+        "-f",
+        "-",
+        stdin=f"{{apiVersion: v1, kind: Namespace, metadata: {{name: {found.namespace}}}}}",
+    )
+    return found

@@ -26,7 +26,7 @@ LIVE = named(("a", "1"), ("b", "2"))
     ("patch", "merged"),
     [
         pytest.param(named(("b", "3")), named(("a", "1"), ("b", "3")), id="by key"),
-        pytest.param(named(("c", "3")), named(("a", "1"), ("b", "2"), ("c", "3")), id="new key"),
+        pytest.param(named(("c", "3")), named(("c", "3"), ("a", "1"), ("b", "2")), id="new key"),
         pytest.param(
             {"containers": [{"name": "a", "$patch": "delete"}]}, named(("b", "2")), id="delete item"
         ),
@@ -39,6 +39,14 @@ LIVE = named(("a", "1"), ("b", "2"))
             {"$setElementOrder/containers": [{"name": "b"}, {"name": "a"}]},
             named(("b", "2"), ("a", "1")),
             id="order",
+        ),
+        pytest.param(
+            {
+                "$setElementOrder/containers": [{"name": "a"}, {"name": "c"}],
+                "containers": [{"name": "c", "image": "3"}],
+            },
+            named(("a", "1"), ("c", "3"), ("b", "2")),
+            id="new key in its place",
         ),
         pytest.param({"containers": None}, {}, id="null removes"),
         pytest.param({"$patch": "replace", "nodeName": "n"}, {"nodeName": "n"}, id="replace map"),
