@@ -20,6 +20,15 @@ def _in(group: str, kind: str, plural: str, **more: Any) -> Resource:
 _APPS = {"categories": ("all",), "subresources": ("scale", "status"), "generation": True}
 _INVOLVED = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
 _EVENT_FIELDS = (*(f"involvedObject.{f}" for f in _INVOLVED), "reason", "type", "source")
+_EVENT_NAMES = (
+    ("involvedObject", "regarding"),
+    ("message", "note"),
+    ("count", "deprecatedCount"),
+    ("firstTimestamp", "deprecatedFirstTimestamp"),
+    ("lastTimestamp", "deprecatedLastTimestamp"),
+    ("source", "deprecatedSource"),
+    ("reportingComponent", "reportingController"),
+)
 _POD_FIELDS = (
     "spec.nodeName",
     "spec.restartPolicy",
@@ -131,7 +140,8 @@ BUILTIN: tuple[Resource, ...] = (
         "events",
         short_names=("ev",),
         stored_as=EVENTS,
-        selectable=("reason", "type", "regarding.name", "regarding.namespace", "regarding.kind"),
+        renamed=_EVENT_NAMES,
+        selectable=("reason", "type", *(f"regarding.{field}" for field in _INVOLVED)),
     ),
     _in(
         "networking.k8s.io",

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from shoal_local.apiserver.errors import bad_request, expired
-from shoal_local.apiserver.kinds.resource import Object, Resource
+from shoal_local.apiserver.kinds.resource import Object, Resource, shown
 from shoal_local.apiserver.storage.selectors import field_selector, label_selector
 from shoal_local.apiserver.storage.store import TooOld, name_of
 from shoal_local.apiserver.verbs.call import Call, Reply
@@ -38,7 +38,8 @@ def selection(call: Call, resource: Resource) -> Predicate:
         labels = label_selector(text)
         tests.append(lambda obj: labels(obj["metadata"].get("labels") or {}))
     if text := call.query.get("fieldSelector"):
-        tests.append(field_selector(text, resource.selectable))
+        fields = field_selector(text, resource.selectable)
+        tests.append(lambda obj: fields(shown(resource, obj)))
     if name := call.target.name:
         tests.append(lambda obj: bool(obj["metadata"]["name"] == name))
     return lambda obj: all(test(obj) for test in tests)
