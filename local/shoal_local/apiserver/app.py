@@ -1,4 +1,7 @@
-"""The HTTP side: bytes in, a call to the pure verbs, bytes out. Watches and logs stream from here."""
+"""The HTTP side: bytes in, a call to the pure verbs, bytes out.
+
+Watches and logs stream from here.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -90,7 +90,7 @@ CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 def widget_definition(spec: Object | None = None) -> Object:
-    """Return the definition of a kind with status, scale, defaults, a keyed list, a set and a rule."""
+    """Return the definition of a kind with a default, a keyed list, a set, a rule, and a scale."""
     text, number = {"type": "string"}, {"type": "integer"}
     part = {
         "type": "object",

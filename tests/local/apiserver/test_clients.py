@@ -1,4 +1,4 @@
-"""The official Python client and kopf against a real server, and its logs against a fake kubelet."""
+"""The official Python client and kopf against a real server; logs come from a fake kubelet."""
 
 import asyncio
 import subprocess
@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import kopf
+import kubernetes.client
+import kubernetes.config
+import kubernetes.dynamic
+import kubernetes.watch
 import pytest
 import yaml
-from kubernetes import client, config, dynamic, watch
 
 from shoal_local.apiserver.credentials import kubeconfig
 from shoal_local.apiserver.server import Running, running_server
@@ -20,6 +23,11 @@ from tests.local.apiserver.cluster import Object, widget, widget_definition
 from tests.local.apiserver.kubectl import Kubectl
 
 pytestmark = pytest.mark.integration
+# Its hints ask for model objects where it takes plain ones too.
+client: Any = kubernetes.client
+config: Any = kubernetes.config
+dynamic: Any = kubernetes.dynamic
+watch: Any = kubernetes.watch
 
 
 def api_client(text: str) -> Any:
@@ -174,7 +182,7 @@ def test_logs_come_from_the_kubelet_as_they_grow(api: Any, kubectl: Kubectl, pod
 def test_kopf_sees_every_change_of_a_custom_kind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Kopf logs in by the kubeconfig, scans the kinds, lists, watches with bookmarks, and patches."""
+    """Kopf logs in by the kubeconfig, scans the kinds, lists, watches and patches."""
     seen: list[tuple[str | None, int]] = []
 
     async def operate(server: Running) -> None:

@@ -120,7 +120,7 @@ def test_custom_objects_get_defaults_columns_and_short_names(kubectl: Kubectl) -
         ),
         (
             {"size": "x"},
-            'spec.size: Invalid value: "string": spec.size in body must be of type integer: "string"',
+            'Invalid value: "string": spec.size in body must be of type integer: "string"',
         ),
         ({"size": None}, "spec.size: Required value"),
         ({"min": 2, "max": 1}, 'spec: Invalid value: "object": min must not exceed max'),

@@ -1,4 +1,7 @@
-"""The built-in kinds, as one table. What is not here is not served; a definition can add it as a custom kind."""
+"""The built-in kinds, as one table.
+
+What is not here is not served; a definition can add it as a custom kind.
+"""
 
 from typing import Any
 
@@ -13,7 +16,7 @@ def _core(kind: str, plural: str, **more: Any) -> Resource:
 
 
 def _in(group: str, kind: str, plural: str, **more: Any) -> Resource:
-    definition = f"io.k8s.api.{group.split('.')[0]}.v1.{kind}"
+    definition = f"io.k8s.api.{group.partition('.')[0]}.v1.{kind}"
     return Resource(group, "v1", kind, plural, **{"definition": definition, **more})
 
 

@@ -1,7 +1,8 @@
 """Strategic merge patch: a merge patch that knows which lists are sets or are keyed.
 
-Directives: ``$patch: replace|delete|merge``, ``$deleteFromPrimitiveList/<field>``, ``$setElementOrder/<field>``,
-``$retainKeys``. Keys and strategies are those of the OpenAPI definitions.
+Directives: ``$patch: replace|delete|merge``, ``$deleteFromPrimitiveList/<field>``,
+``$setElementOrder/<field>``, ``$retainKeys``. Keys and strategies are those of the OpenAPI
+definitions.
 """
 
 from typing import Any
@@ -94,7 +95,9 @@ def _by_directives(
 
 
 def _ordered(items: list[Any], order: list[Any], before: list[Any], merge_key: str) -> list[Any]:
-    """Put the patch's elements in its order; the others keep theirs, and come first only if they did before.
+    """Put the patch's elements in its order.
+
+    The others keep theirs, and come first only if they did before.
 
     So an element that is new stands in front of those that the patch does not name.
     """

@@ -1,4 +1,7 @@
-"""One view of both kinds of schema: OpenAPI definitions with references, and structural schemas of custom kinds."""
+"""One view of both kinds of schema.
+
+OpenAPI definitions with references, and structural schemas of custom kinds.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +13,10 @@ _REF = "#/$defs/"
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A place in a schema. Walk down with ``child`` (a field or a map's value) and ``item`` (a list's element)."""
+    """A place in a schema.
+
+    Walk down with ``child`` (a field or a map's value) and ``item`` (a list's element).
+    """
 
     schema: Mapping[str, Any]
     definitions: Mapping[str, Mapping[str, Any]] = field(repr=False)
@@ -26,7 +32,10 @@ class Node:
         return self.definitions[self.reference] if self.reference else self.schema
 
     def tag(self, name: str) -> Any:
-        """Return ``x-kubernetes-<name>`` of this place; one beside a reference wins over one behind it."""
+        """Return ``x-kubernetes-<name>`` of this place.
+
+        One beside a reference wins over one behind it.
+        """
         key = f"x-kubernetes-{name}"
         return self.schema.get(key, self.resolved.get(key))
 
@@ -56,7 +65,10 @@ class Node:
         )
 
     def child(self, name: str) -> "Node | None":
-        """Return the schema of a field or of a map's value; None when the schema does not know it."""
+        """Return the schema of a field or of a map's value.
+
+        None when the schema does not know it.
+        """
         if name in self.fields:
             return Node(self.fields[name], self.definitions)
         values = self.resolved.get("additionalProperties")
@@ -84,7 +96,7 @@ def root_of(
     schema: Mapping[str, Any] | None,
     definitions: Mapping[str, Mapping[str, Any]],
 ) -> Node:
-    """Return the schema of a whole object: of a built-in kind by its definition, or of a custom kind."""
+    """Return the schema of a whole object, of a built-in kind or of a custom one."""
     if definition:
         return Node(definitions[definition], definitions)
     schema = schema or {"type": "object", "x-kubernetes-preserve-unknown-fields": True}

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from shoal_local.apiserver.access.rbac import GROUP, MASTERS, Action, Roles, decide, refusal
-from shoal_local.apiserver.access.tokens import BadToken, read_token
+from shoal_local.apiserver.access.tokens import BadTokenError, read_token
 from shoal_local.apiserver.errors import bad_request, unauthorized
 from shoal_local.apiserver.kinds.resource import Object
 from shoal_local.apiserver.verbs.call import Call, Reply, User, dig
@@ -44,7 +44,7 @@ def account_user(world: World, token: str, now: datetime) -> User | None:
     """Return the service account of a token, if the token is good and the account still exists."""
     try:
         account = read_token(token, world.signing_key, int(now.timestamp()))
-    except (BadToken, ValueError, KeyError, TypeError):
+    except (BadTokenError, ValueError, KeyError, TypeError):
         return None
     stored = world.store.get(ACCOUNTS, (account.namespace, account.name))
     if stored is None or stored["metadata"]["uid"] != account.uid:

@@ -1,4 +1,7 @@
-"""What every object passes on its way into the store: clean, fill in defaults, check, note who owns what."""
+"""What every object passes on its way into the store.
+
+Clean, fill in defaults, check, note who owns what.
+"""
 
 import copy
 
@@ -34,9 +37,8 @@ def admit(
 ) -> Object:
     """Return the object as it may be stored.
 
-    Args:
-        live: the version before; None when the object is new.
-        managers: owners of the fields when an apply has settled them; else the caller owns what changes.
+    ``live`` is the version before, None when the object is new. ``managers`` own the fields when
+    an apply has settled that; else the caller owns what changes.
 
     Raises:
         ApiError: 400 or 422, it breaks the schema or a rule of its kind.

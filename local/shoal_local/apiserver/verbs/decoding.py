@@ -32,7 +32,10 @@ def decode(call: Call) -> Any:
 
 
 def decode_object(call: Call, resource: Resource) -> Object:
-    """Parse a body that must be an object of this kind, and check that it is the one that the path names."""
+    """Parse a body that must be an object of this kind.
+
+    And check that it is the one that the path names.
+    """
     obj = decode(call)
     if not isinstance(obj, dict):
         raise bad_request(f"json: cannot unmarshal into Go value of type {resource.kind}")
@@ -78,7 +81,9 @@ def _meta_in_place(meta: Object, call: Call, resource: Resource) -> Object:
 
 
 def strict_fields(obj: Object, call: Call, node: Node) -> tuple[str, ...]:
-    """Return warnings about fields that the schema does not know, or refuse them, as the caller asked.
+    """Return warnings about fields that the schema does not know.
+
+    Or refuse them, as the caller asked.
 
     Raises:
         ApiError: 400 with ``fieldValidation=Strict`` and an unknown field.

@@ -72,7 +72,8 @@ def _options(call: Call) -> dict[str, Any]:
             options.setdefault(name, call.query[name])
     if options.get("propagationPolicy", "Background") not in _POLICIES:
         raise bad_request(
-            f"invalid propagationPolicy {options['propagationPolicy']!r}, must be one of {_POLICIES}"
+            f"invalid propagationPolicy {options['propagationPolicy']!r}, must be one "
+            f"of {_POLICIES}"
         )
     return options
 
@@ -115,7 +116,10 @@ def _finalizers(meta: Object, options: dict[str, Any]) -> list[str]:
 
 
 def _marked(meta: Object, call: Call, resource: Resource, grace_s: int) -> Object:
-    """Return metadata that says when the object goes; a second deletion can only bring that nearer."""
+    """Return metadata that says when the object goes.
+
+    A second deletion can only bring that nearer.
+    """
     shorter = grace_s < meta.get("deletionGracePeriodSeconds", grace_s + 1)
     if meta.get("deletionTimestamp") and not shorter:
         return meta

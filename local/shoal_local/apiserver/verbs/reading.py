@@ -9,16 +9,19 @@ import orjson
 from shoal_local.apiserver.errors import bad_request, expired
 from shoal_local.apiserver.kinds.resource import Object, Resource, shown
 from shoal_local.apiserver.storage.selectors import field_selector, label_selector
-from shoal_local.apiserver.storage.store import TooOld, name_of
+from shoal_local.apiserver.storage.store import TooOldError, name_of
 from shoal_local.apiserver.verbs.call import Call, Reply
 from shoal_local.apiserver.verbs.world import World, presented
 
 Predicate = Callable[[Object], bool]
 TOO_OLD = "The resourceVersion for the provided list is too old."
 CONTINUE_TOO_OLD = (
-    "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
-    "the continue parameter, or use the continue token in this response to retrieve the remainder of the results. "
-    "Continuing with the provided token results in an inconsistent list - objects that were created, modified, or "
+    "The provided continue parameter is too old to display a consistent list result. "
+    "You can start a new list without "
+    "the continue parameter, or use the continue token in this response to retrieve "
+    "the remainder of the results. "
+    "Continuing with the provided token results in an inconsistent list - objects "
+    "that were created, modified, or "
     "deleted between the time the first chunk was returned and now may show up in the list."
 )
 
@@ -57,7 +60,7 @@ def list_objects(world: World, call: Call) -> Reply:
     revision, after = _position(world, call)
     try:
         at = world.store.list_at(resource.key, call.target.namespace, revision)
-    except TooOld:
+    except TooOldError:
         raise expired(CONTINUE_TOO_OLD if after else TOO_OLD) from None
     wanted = selection(call, resource)
     items = [obj for obj in at if name_of(obj) > after and wanted(obj)]

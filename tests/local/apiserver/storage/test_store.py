@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_local.apiserver.storage.store import Change, Store, TooOld, Verb, name_of
+from shoal_local.apiserver.storage.store import Change, Store, TooOldError, Verb, name_of
 
 KEY = "/configmaps"
 
@@ -84,9 +84,9 @@ def test_changes_that_were_forgotten_are_told_as_too_old() -> None:
     for number in range(10):
         store.write(KEY, obj("a", number))
 
-    with pytest.raises(TooOld):
+    with pytest.raises(TooOldError):
         store.since(KEY, 2)
-    with pytest.raises(TooOld):
+    with pytest.raises(TooOldError):
         store.list_at(KEY, "", 2)
     assert [c.revision for c in store.since(KEY, store.revision - 3)] == [9, 10, 11]
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal_local.apiserver.errors import ApiError
-from shoal_local.apiserver.patching.applying import apply, merge, without
+from shoal_local.apiserver.patching.applying import Applier, apply, merge, without
 from shoal_local.apiserver.patching.comparing import compare
 from shoal_local.apiserver.patching.field_sets import field_set
 from shoal_local.apiserver.patching.managers import Manager, Managers
@@ -271,15 +271,9 @@ def test_forced_applies_leave_what_the_last_of_each_manager_named(
     managers: Managers = {}
     model: dict[str, dict[str, str]] = {}
     for who, data in moves:
-        applied = apply(
-            live,
-            {"apiVersion": "v1", "data": data},
-            managers,
-            Manager(who, "Apply"),
-            node=node,
-            force=True,
-            now="",
-        )
+        config = {"apiVersion": "v1", "data": data}
+        applier = Applier(Manager(who, "Apply"), now="", force=True)
+        applied = apply(live, config, managers, applier, node)
         live, managers = applied.object, applied.managers
         others = {m: {k: v for k, v in d.items() if data.get(k, v) == v} for m, d in model.items()}
         model = {**others, who: data}

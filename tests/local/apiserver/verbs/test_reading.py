@@ -1,10 +1,12 @@
+from typing import Any
+
 import pytest
 
 from shoal_local.apiserver.errors import ApiError
 from tests.local.apiserver.cluster import CONFIG_MAPS, Cluster, config_map
 
 
-def names(cluster: Cluster, **query: object) -> list[str]:
+def names(cluster: Cluster, **query: Any) -> list[str]:
     items = cluster.ask("GET", CONFIG_MAPS, **query).body["items"]
     return [item["metadata"]["name"] for item in items if item["metadata"]["name"][0] == "m"]
 
