@@ -16,6 +16,7 @@ from shoal_local.apiserver.patching.applying import Applier, apply
 from shoal_local.apiserver.patching.managers import Manager, read_managers
 from shoal_local.apiserver.patching.merge import merge_patch
 from shoal_local.apiserver.patching.strategic import strategic_merge
+from shoal_local.apiserver.schemas.node import Node
 from shoal_local.apiserver.verbs.admission import clean
 from shoal_local.apiserver.verbs.call import Call, Reply
 from shoal_local.apiserver.verbs.decoding import checked, decode, strict_fields
