@@ -138,7 +138,7 @@ async def watch_lines(
 ) -> AsyncIterator[bytes]:
     """Yield events as JSON lines until ``timeoutSeconds`` are over or the server stops."""
     clock = asyncio.get_running_loop().time
-    end = clock() + float(call.query.get("timeoutSeconds") or 3600)
+    end = clock() + (call.number("timeoutSeconds") or 3600)
     next_bookmark = clock() + bookmark_interval_s
     try:
         watch, events = open_watch(world, call, form)

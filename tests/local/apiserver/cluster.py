@@ -1,13 +1,18 @@
 """A cluster without a socket or a clock, and objects to put into it."""
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any
 
 import orjson
 
+from shoal_local.apiserver.definitions import load_definitions
+from shoal_local.apiserver.storage.store import Store
 from shoal_local.apiserver.verbs.access import ADMIN
+from shoal_local.apiserver.verbs.bootstrapping import bootstrap
 from shoal_local.apiserver.verbs.call import Call, Reply, User, parse_path, verb_of
 from shoal_local.apiserver.verbs.collecting import Pass
 from shoal_local.apiserver.verbs.dispatch import answer, check_call
@@ -80,6 +85,24 @@ class Cluster:
     def later(self, seconds: float) -> None:
         """Move the clock."""
         self.now += timedelta(seconds=seconds)
+
+
+DEFINITIONS = cache(load_definitions)
+
+
+def new_cluster() -> Cluster:
+    """Return a cluster with its first objects; uids are numbers, so that runs are alike."""
+    numbers = itertools.count(1)
+    world = World(
+        Store(),
+        DEFINITIONS(),
+        lambda: f"{next(numbers):05d}000-0000-4000-8000-000000000000",
+        signing_key=b"key",
+        admin_token="admin",
+        authority="CERTIFICATE",
+    )
+    bootstrap(world, START)
+    return Cluster(world)
 
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"

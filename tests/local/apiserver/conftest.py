@@ -1,4 +1,3 @@
-import itertools
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -6,33 +5,25 @@ from typing import Any
 
 import pytest
 
-from shoal_local.apiserver.definitions import load_definitions
 from shoal_local.apiserver.server import Running, running_server
-from shoal_local.apiserver.storage.store import Store
-from shoal_local.apiserver.verbs.bootstrapping import bootstrap
-from shoal_local.apiserver.verbs.world import World
-from tests.local.apiserver.cluster import START, Cluster, Object, widget_definition
+from tests.local.apiserver.cluster import (
+    DEFINITIONS,
+    Cluster,
+    Object,
+    new_cluster,
+    widget_definition,
+)
 from tests.local.apiserver.kubectl import Kubectl
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def definitions() -> Mapping[str, Mapping[str, Any]]:
-    return load_definitions()
+    return DEFINITIONS()
 
 
 @pytest.fixture
-def cluster(definitions: Mapping[str, Mapping[str, Any]]) -> Cluster:
-    numbers = itertools.count(1)
-    world = World(
-        Store(),
-        definitions,
-        lambda: f"{next(numbers):08d}-0000-4000-8000-000000000000",
-        signing_key=b"key",
-        admin_token="admin",
-        authority="CERTIFICATE",
-    )
-    bootstrap(world, START)
-    return Cluster(world)
+def cluster() -> Cluster:
+    return new_cluster()
 
 
 @pytest.fixture

@@ -3,8 +3,6 @@
 Clean, fill in defaults, check, note who owns what.
 """
 
-import copy
-
 from shoal_local.apiserver.errors import ApiError, Cause, bad_request, invalid
 from shoal_local.apiserver.kinds.registry import CRDS
 from shoal_local.apiserver.kinds.resource import Object, Resource
@@ -20,8 +18,10 @@ from shoal_local.apiserver.patching.managers import (
     written,
 )
 from shoal_local.apiserver.schemas.decoding import decoded, required_causes
+from shoal_local.apiserver.schemas.node import Node
 from shoal_local.apiserver.verbs.addresses import with_cluster_ip
 from shoal_local.apiserver.verbs.call import Call
+from shoal_local.apiserver.verbs.decoding import decode
 from shoal_local.apiserver.verbs.world import SERVICES, World
 
 RESET: list[Object] = [{}]
@@ -74,7 +74,6 @@ def _by_schema(
     causes = list(required_causes(obj, world.schema(resource)))
     if causes:
         return obj, causes
-    obj = copy.deepcopy(obj)
     apply_defaults(resource.key, obj)
     if resource.key == SERVICES:
         obj = with_cluster_ip(world, obj, live)
@@ -90,6 +89,17 @@ def _by_custom_schema(
     obj = schema.admitted({**obj, "metadata": decoded(obj["metadata"], meta)})
     causes = list(required_causes(obj["metadata"], meta, "metadata"))
     return obj, causes or schema.causes(obj, live)
+
+
+def read_as(world: World, call: Call, definition: str) -> Object:
+    """Return the call's body as an object of a definition (``core.v1.Binding``); {} without one.
+
+    Raises:
+        ApiError: 400, it is none.
+    """
+    node = Node({"$ref": f"#/$defs/io.k8s.{definition}"}, world.definitions)
+    found = decoded(decode(call) if call.body else {}, node)
+    return found or {}
 
 
 def clean(world: World, resource: Resource, obj: Object) -> Object:

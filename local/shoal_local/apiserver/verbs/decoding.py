@@ -25,10 +25,18 @@ def decode(call: Call) -> Any:
         if kind.endswith("json") or not kind:
             return orjson.loads(call.body)
         if kind.endswith("yaml"):
-            return yaml.safe_load(call.body)
+            return _from_yaml(call.body)
     except (orjson.JSONDecodeError, yaml.YAMLError) as error:
         raise bad_request(f"the object provided is unrecognized: {error}") from None
     raise unsupported_media_type(READABLE)
+
+
+def _from_yaml(body: bytes) -> Any:
+    """Parse YAML; most of what is sent as such is JSON, and that is much quicker to read."""
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return yaml.safe_load(body)
 
 
 def decode_object(call: Call, resource: Resource) -> Object:

@@ -19,7 +19,7 @@ from shoal_local.apiserver.patching.strategic import strategic_merge
 from shoal_local.apiserver.schemas.node import Node
 from shoal_local.apiserver.verbs.admission import clean
 from shoal_local.apiserver.verbs.call import Call, Reply
-from shoal_local.apiserver.verbs.decoding import checked, decode, strict_fields
+from shoal_local.apiserver.verbs.decoding import checked, decode, decode_object, strict_fields
 from shoal_local.apiserver.verbs.world import World, presented
 from shoal_local.apiserver.verbs.writing import check_version, store_new, store_update
 
@@ -73,7 +73,7 @@ def _configuration(world: World, call: Call, resource: Resource) -> Object:
     """Return what is applied: the body, without the parts that this endpoint does not write."""
     if not call.query.get("fieldManager"):
         raise invalid("PatchOptions", "meta.k8s.io", "", [MANAGER_REQUIRED])
-    config = checked(decode(call), call, resource)
+    config = decode_object(call, resource)
     if config["metadata"].get("managedFields"):
         raise bad_request("metadata.managedFields must be nil")
     named = config["metadata"].setdefault("name", call.target.name)

@@ -64,7 +64,7 @@ def list_objects(world: World, call: Call) -> Reply:
         raise expired(CONTINUE_TOO_OLD if after else TOO_OLD) from None
     wanted = selection(call, resource)
     items = [obj for obj in at if name_of(obj) > after and wanted(obj)]
-    chunk, meta = _chunk(items, revision, int(call.query.get("limit") or 0))
+    chunk, meta = _chunk(items, revision, int(call.number("limit") or 0))
     listed = [presented(resource, obj) for obj in chunk]
     return Reply(
         {
