@@ -221,3 +221,8 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, at
     raise ValueError("a number in the protobuf body has more than 64 bits")
+
+
+def field_names() -> dict[str, set[str]]:
+    """Return the listed field names by the end of their definition's name."""
+    return {k: {name.lstrip("&") for name in v.split()} - {"-"} for k, v in _ORDERS.items()}
