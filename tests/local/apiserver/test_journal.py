@@ -95,4 +95,4 @@ def test_a_killed_server_comes_back_as_it_was(tmp_path: Path) -> None:
         assert kubectl("get", "cm", "a", "-o", "yaml", "--show-managed-fields") == before
     finally:
         second.send_signal(signal.SIGTERM)
-        assert second.wait(10) == 0
+        assert second.wait(10) == -signal.SIGTERM

@@ -2,11 +2,13 @@
 
 import json
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from shoal_local.apiserver.credentials import kubeconfig
 from shoal_local.apiserver.server import Running
 from tests.local.apiserver.cluster import Object, widget, widget_definition
 from tests.local.apiserver.kubectl import Kubectl
@@ -305,3 +307,28 @@ def test_a_watch_tells_changes_as_they_come(kubectl: Kubectl) -> None:
         kubectl("apply", "-f", "-", stdin=text(widget(size=4)))
         assert watching.stdout.readline() == "4\n"
         watching.terminate()
+
+
+def test_typed_commands_speak_protobuf(kubectl: Kubectl, tmp_path: Path, server: Running) -> None:
+    space = kubectl.namespace
+    kubectl("create", "serviceaccount", "bot")
+    kubectl("create", "configmap", "c", "--from-literal=a=b")
+    kubectl("create", "role", "r", "--verb=get,list", "--resource=pods,pods/log")
+    kubectl("create", "rolebinding", "b", "--role=r", f"--serviceaccount={space}:bot")
+    who = f"--as=system:serviceaccount:{space}:bot"
+
+    assert kubectl("get", "cm", "c", "-o", "jsonpath={.data.a}") == "b"
+    assert kubectl("auth", "can-i", "list", "pods", who) == "yes\n"
+    assert kubectl.ask("auth", "can-i", "list", "secrets", who).out == "no\n"
+    assert "pods/log" in kubectl("auth", "can-i", "--list", who)
+
+    token = kubectl("create", "token", "bot", "--duration=1h").strip()
+    config = tmp_path / "bot"
+    config.write_text(kubeconfig(server.url, server.credentials.authority, token))
+    bot = Kubectl(config, tmp_path / "bot-cache", space)
+    assert f"system:serviceaccount:{space}:bot" in bot("auth", "whoami")
+    assert "No resources found" in bot.ask("get", "pods").err
+    complaint = bot.refused("get", "secrets")
+    assert f'cannot list resource "secrets" in API group "" in the namespace "{space}"' in complaint
+    config.write_text(kubeconfig(server.url, server.credentials.authority, "forged"))
+    assert "You must be logged in to the server" in bot.refused("get", "pods")
