@@ -2,10 +2,10 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-export PYTHONPATH := client:proxy:runtime:.
+export PYTHONPATH := client:local:operator:proxy:runtime:.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: demo test check format lint types contracts guard bench-serve pins clean
+.PHONY: demo test check format lint types contracts guard crds bench-operator bench-serve pins clean
 
 demo: $(VENV)/.installed ## Serve a real image classifier, send it 200 pictures, print the figures
 	$(BIN)/python -m examples.demo
@@ -34,6 +34,12 @@ guard:
 format: $(VENV)/.installed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+crds: $(VENV)/.installed ## Write the CRD and its reference again from operator/shoal_operator/api
+	$(BIN)/python -m shoal_operator.generate
+
+bench-operator: $(VENV)/.installed ## Time from a changed spec to its patched child, idle writes, memory
+	$(BIN)/python -m benchmarks.reconciling
 
 bench-serve: $(VENV)/.installed ## Requests per second and latency beside the model's own ceiling
 	$(BIN)/python -m benchmarks.serve

@@ -1,0 +1,146 @@
+"""The HTTP side: bytes in, a call to the pure verbs, bytes out.
+
+Watches and logs stream from here.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from shoal_local.apiserver.access.rbac import Action
+from shoal_local.apiserver.discovery.pages import page
+from shoal_local.apiserver.errors import ApiError, internal
+from shoal_local.apiserver.housekeeping import Housekeeping
+from shoal_local.apiserver.kubelet_logs import log_response
+from shoal_local.apiserver.printing.negotiation import form_wanted, in_form
+from shoal_local.apiserver.storage.store import Change
+from shoal_local.apiserver.verbs import access
+from shoal_local.apiserver.verbs.call import Call, User, parse_path, verb_of
+from shoal_local.apiserver.verbs.dispatch import answer, check_call
+from shoal_local.apiserver.verbs.logs import log_url
+from shoal_local.apiserver.verbs.reading import selection
+from shoal_local.apiserver.verbs.scaling import SCALE
+from shoal_local.apiserver.verbs.world import World
+from shoal_local.apiserver.watching import Bell, watch_lines
+
+METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
+
+
+class ApiServer:
+    """Answers requests for one world."""
+
+    def __init__(self, world: World, bell: Bell, bookmark_interval_s: float = 60.0) -> None:
+        self.world = world
+        self.bell = bell
+        self.housekeeping = Housekeeping(world)
+        self.bookmark_interval_s = bookmark_interval_s
+
+    def app(self) -> Starlette:
+        """Return the ASGI application."""
+        routes = [Route("/{path:path}", self.answer, methods=METHODS)]
+        return Starlette(
+            routes=routes,
+            exception_handlers={ApiError: told, Exception: broken},
+            lifespan=self._lifespan,
+        )
+
+    @asynccontextmanager
+    async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        keeper = asyncio.create_task(self.housekeeping.run(), name="housekeeping")
+        yield
+        keeper.cancel()
+
+    def notice(self, change: Change) -> None:
+        """Tell watchers and the garbage collector of a change."""
+        self.bell.ring()
+        self.housekeeping.notice(change)
+
+    async def answer(self, request: Request) -> Response:
+        """Answer one request."""
+        user = self._user(request)
+        path = request.url.path
+        registry, accept = self.world.registry, request.headers.get("accept", "")
+        if found := page(registry, self.world.definitions, path, accept):
+            access.check(self.world, user, Action(request.method.lower(), path=path))
+            return _response(found.body, media_type=found.media_type)
+        call = await _call(request, user)
+        check_call(self.world, call)
+        if call.verb == "watch":
+            return self._watch(call, accept)
+        if call.target.subresource == "log":
+            return await log_response(log_url(self.world, call))
+        return self._plain(call, accept)
+
+    def _user(self, request: Request) -> User:
+        headers, now = request.headers, datetime.now(UTC)
+        user = access.authenticate(self.world, headers.get("authorization", ""), now)
+        name, groups = headers.get("impersonate-user", ""), headers.getlist("impersonate-group")
+        return access.impersonated(self.world, user, name, groups)
+
+    def _plain(self, call: Call, accept: str) -> Response:
+        form = form_wanted(accept)
+        reply = answer(self.world, call)
+        resource = self.world.registry.find(*_kind(call))
+        if reply.body.get("kind") == "Scale":
+            resource = SCALE
+        body = in_form(form, resource, reply.body, now=call.now, query=call.query)
+        return _response(body, reply.code, warnings=reply.warnings)
+
+    def _watch(self, call: Call, accept: str) -> Response:
+        form = form_wanted(accept)
+        # What is wrong with the options must be told before the answer starts.
+        selection(call, self.world.resource(call.target))
+        call.number("timeoutSeconds")
+        lines = watch_lines(self.world, self.bell, call, form, self.bookmark_interval_s)
+        return StreamingResponse(lines, media_type="application/json")
+
+
+def _kind(call: Call) -> tuple[str, str, str]:
+    return call.target.group, call.target.version, call.target.plural
+
+
+async def _call(request: Request, user: User) -> Call:
+    target, query = parse_path(request.url.path), dict(request.query_params)
+    return Call(
+        verb=verb_of(request.method, target, query),
+        target=target,
+        user=user,
+        now=datetime.now(UTC),
+        query=query,
+        body=await request.body(),
+        content_type=request.headers.get("content-type", "application/json"),
+        agent=request.headers.get("user-agent", ""),
+    )
+
+
+def _response(
+    body: Any,
+    code: int = 200,
+    *,
+    warnings: tuple[str, ...] = (),
+    media_type: str = "application/json",
+) -> Response:
+    content = body if isinstance(body, str) else orjson.dumps(body)
+    response = Response(content, code, media_type=media_type)
+    for warning in warnings:
+        response.headers.append("warning", f'299 - "{warning}"'.replace("\n", " "))
+    return response
+
+
+async def told(request: Request, error: Exception) -> Response:
+    """Answer a failure with its Status."""
+    assert isinstance(error, ApiError)
+    return _response(error.as_status(), error.code)
+
+
+async def broken(request: Request, error: Exception) -> Response:
+    """Answer what nobody foresaw; the server's log has the traceback."""
+    return _response(internal(repr(error)).as_status(), 500)

@@ -1,0 +1,1 @@
+"""Documents that tell clients what this server serves: discovery and OpenAPI. Pure."""

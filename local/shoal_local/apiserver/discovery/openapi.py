@@ -1,0 +1,154 @@
+"""OpenAPI v3 and v2 documents of what is served.
+
+Enough for `kubectl apply`, `explain` and `--validate`.
+
+A document of one group version lists its paths, whose operations name their kind and the options
+that kubectl looks for (``fieldValidation``, ``dryRun``), and every definition that its kinds
+reach.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import orjson
+
+from shoal_local.apiserver.kinds.registry import Registry
+from shoal_local.apiserver.kinds.resource import Resource
+from shoal_local.apiserver.schemas.node import root_of
+
+Definitions = Mapping[str, Mapping[str, Any]]
+Document = dict[str, Any]
+_DEFS, _COMPONENTS = "#/$defs/", "#/components/schemas/"
+_METHODS = {
+    "get": ("get", "{name}"),
+    "update": ("put", "{name}"),
+    "patch": ("patch", "{name}"),
+    "delete": ("delete", "{name}"),
+    "list": ("get", ""),
+    "create": ("post", ""),
+    "deletecollection": ("delete", ""),
+}
+_WRITES = ("create", "update", "patch")
+
+
+def index(registry: Registry) -> Document:
+    """Return the answer to ``/openapi/v3``: where each group version's document is, with its hash.
+
+    Clients keep a document as long as its hash stays. It is taken over what documents are made
+    of, which is cheaper than making them all.
+    """
+    paths = {}
+    for group, versions in registry.groups.items():
+        for version in versions:
+            path = f"apis/{group}/{version}" if group else f"api/{version}"
+            made_of = [(schema_name(r), r.schema) for r in registry.in_version(group, version)]
+            digest = hashlib.sha512(orjson.dumps(made_of)).hexdigest().upper()
+            paths[path] = {"serverRelativeURL": f"/openapi/v3/{path}?hash={digest}"}
+    return {"paths": paths}
+
+
+def document(registry: Registry, definitions: Definitions, group: str, version: str) -> Document:
+    """Return the OpenAPI v3 document of one group version."""
+    resources = registry.in_version(group, version)
+    schemas = _schemas(resources, definitions)
+    return {
+        "openapi": "3.0.0",
+        "info": {"title": "Kubernetes", "version": "v1.37.0"},
+        "paths": {path: item for r in resources for path, item in _paths(r).items()},
+        "components": {"schemas": _rewritten(schemas, _COMPONENTS)},
+    }
+
+
+def schema_name(resource: Resource) -> str:
+    """Return the name of a kind's definition.
+
+    Custom kinds turn their group around as the real server does.
+    """
+    backwards = ".".join(reversed(resource.group.split(".")))
+    return resource.definition or f"{backwards}.{resource.version}.{resource.kind}"
+
+
+def _schemas(resources: Iterable[Resource], definitions: Definitions) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for resource in resources:
+        gvk = {"group": resource.group, "kind": resource.kind, "version": resource.version}
+        root = root_of(resource.definition, resource.schema, definitions).resolved
+        found[schema_name(resource)] = {**root, "x-kubernetes-group-version-kind": [gvk]}
+    waiting = list(found.values())
+    while waiting:
+        for name in _references(waiting.pop()):
+            if name not in found:
+                found[name] = definitions[name]
+                waiting.append(definitions[name])
+    return found
+
+
+def _references(schema: Any) -> Iterable[str]:
+    if isinstance(schema, Mapping):
+        reference = schema.get("$ref")
+        if isinstance(reference, str):
+            yield reference.removeprefix(_DEFS)
+        for value in schema.values():
+            yield from _references(value)
+    elif isinstance(schema, list):
+        for value in schema:
+            yield from _references(value)
+
+
+def _rewritten(schema: Any, prefix: str) -> Any:
+    """Return the schema in OpenAPI's dialect.
+
+    It knows one type only where JSON Schema has ``[type, null]``; references go below ``prefix``.
+    """
+    if isinstance(schema, list):
+        return [_rewritten(value, prefix) for value in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    found = {key: _rewritten(value, prefix) for key, value in schema.items()}
+    if isinstance(found.get("type"), list):
+        found["type"] = next(kind for kind in found["type"] if kind != "null")
+    if isinstance(found.get("$ref"), str):
+        reference = {"$ref": found.pop("$ref").replace(_DEFS, prefix)}
+        return {**found, "allOf": [reference]} if found else reference
+    return found
+
+
+def _paths(resource: Resource) -> Document:
+    prefix = f"/apis/{resource.group}" if resource.group else "/api"
+    scope = "/namespaces/{namespace}" if resource.namespaced else ""
+    base = f"{prefix}/{resource.version}{scope}/{resource.plural}"
+    paths: Document = {}
+    for verb, (method, name) in _METHODS.items():
+        if verb in resource.verbs:
+            path = f"{base}/{name}" if name else base
+            paths.setdefault(path, {})[method] = _operation(resource, verb)
+    return paths
+
+
+def _operation(resource: Resource, verb: str) -> Document:
+    gvk = {"group": resource.group, "kind": resource.kind, "version": resource.version}
+    options = ("dryRun", "fieldManager", "fieldValidation") if verb in _WRITES else ()
+    reference = {"$ref": _COMPONENTS + schema_name(resource)}
+    names = resource.group.title().replace(".", ""), resource.version.title()
+    content = {"application/json": {"schema": reference}}
+    return {
+        "operationId": "".join((verb, *names, resource.kind)),
+        "parameters": [
+            {"in": "query", "name": name, "schema": {"type": "string"}} for name in options
+        ],
+        "responses": {"200": {"description": "OK", "content": content}},
+        "x-kubernetes-action": verb,
+        "x-kubernetes-group-version-kind": gvk,
+    }
+
+
+def version_2(registry: Registry, definitions: Definitions) -> Document:
+    """Return the answer to ``/openapi/v2`` in JSON: all definitions, no paths."""
+    schemas = _schemas(registry.resources.values(), definitions)
+    return {
+        "swagger": "2.0",
+        "info": {"title": "Kubernetes", "version": "v1.37.0"},
+        "paths": {},
+        "definitions": _rewritten(schemas, "#/definitions/"),
+    }

@@ -1,0 +1,113 @@
+"""One kind in one version: names, scope, verbs, subresources, columns."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Object = dict[str, Any]
+
+ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+SUBRESOURCE_VERBS: Mapping[str, tuple[str, ...]] = {
+    "status": ("get", "patch", "update"),
+    "scale": ("get", "patch", "update"),
+    "log": ("get",),
+    "binding": ("create",),
+    "eviction": ("create",),
+    "token": ("create",),
+    "finalize": ("update",),
+}
+SUBRESOURCE_KINDS: Mapping[str, tuple[str, str, str]] = {
+    "scale": ("autoscaling", "v1", "Scale"),
+    "binding": ("", "v1", "Binding"),
+    "eviction": ("policy", "v1", "Eviction"),
+    "token": ("authentication.k8s.io", "v1", "TokenRequest"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A printer column of a custom kind: where its cell is, and what it means."""
+
+    name: str
+    json_path: str
+    type: str = "string"
+    format: str = ""
+    priority: int = 0
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ScalePaths:
+    """Where the scale subresource finds its numbers, as dotted paths (``.spec.replicas``)."""
+
+    spec: str = ".spec.replicas"
+    status: str = ".status.replicas"
+    selector: str = ".status.selector"
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A kind as one API version serves it."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    namespaced: bool = True
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    subresources: tuple[str, ...] = ()
+    verbs: tuple[str, ...] = ALL_VERBS
+    generation: bool = False
+    """Whether metadata.generation counts changes of anything but metadata and status."""
+    definition: str = ""
+    """Name of the OpenAPI definition of a built-in kind; empty for a custom kind."""
+    schema: Mapping[str, Any] | None = None
+    """Structural schema of a custom kind."""
+    columns: tuple[Column, ...] = ()
+    scale: ScalePaths = field(default_factory=ScalePaths)
+    stored_as: str = ""
+    """Key of the storage when it is not this group's own: both Event kinds share one."""
+    renamed: tuple[tuple[str, str], ...] = ()
+    """Fields that this version calls otherwise than the store does: (stored, shown)."""
+    selectable: tuple[str, ...] = ()
+    """Dotted fields that a field selector may name beside metadata.name and metadata.namespace."""
+    singular_name: str = ""
+    list_kind_name: str = ""
+
+    @property
+    def api_version(self) -> str:
+        """Return ``apps/v1``, or ``v1`` in the core group."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def key(self) -> str:
+        """Return the storage key, the same in every version of the kind."""
+        return self.stored_as or f"{self.group}/{self.plural}"
+
+    @property
+    def singular(self) -> str:
+        """Return the name of one, in lower case."""
+        return self.singular_name or self.kind.lower()
+
+    @property
+    def list_kind(self) -> str:
+        """Return the kind of a list of these."""
+        return self.list_kind_name or f"{self.kind}List"
+
+    @property
+    def custom(self) -> bool:
+        """Say whether a CustomResourceDefinition made this kind."""
+        return not self.definition
+
+
+def shown(resource: Resource, obj: Object) -> Object:
+    """Return a stored object with the field names of this version."""
+    names = dict(resource.renamed)
+    return {names.get(key, key): value for key, value in obj.items()} if names else obj
+
+
+def stored(resource: Resource, obj: Object) -> Object:
+    """Return an object with the field names of the store."""
+    names = {new: old for old, new in resource.renamed}
+    return {names.get(key, key): value for key, value in obj.items()} if names else obj

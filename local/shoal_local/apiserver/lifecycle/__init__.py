@@ -1,0 +1,1 @@
+"""What happens to an object between request and store: defaults, metadata rules, deletion. Pure."""

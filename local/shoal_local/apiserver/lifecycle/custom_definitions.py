@@ -1,0 +1,127 @@
+"""CustomResourceDefinitions: what is wrong with one, and its status once it is accepted."""
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+from shoal_local.apiserver.errors import Cause
+from shoal_local.apiserver.printing.json_path import find_all
+from shoal_local.apiserver.schemas.cel_rules import parse
+from shoal_local.apiserver.schemas.values import compile_schema, shown, value_causes
+
+Object = dict[str, Any]
+CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
+_ANY_TYPE = ("x-kubernetes-int-or-string", "x-kubernetes-preserve-unknown-fields")
+
+
+def definition_causes(crd: Object) -> list[Cause]:
+    """Return what is wrong with a definition."""
+    return [*_name_causes(crd), *_version_causes(crd["spec"])]
+
+
+def _name_causes(crd: Object) -> Iterator[Cause]:
+    spec, name = crd["spec"], crd["metadata"]["name"]
+    if name != f"{spec['names']['plural']}.{spec['group']}":
+        told = f'Invalid value: "{name}": must be spec.names.plural+"."+spec.group'
+        yield Cause("metadata.name", told)
+    if spec["scope"] not in ("Namespaced", "Cluster"):
+        told = f'Unsupported value: "{spec["scope"]}": supported values: "Cluster", "Namespaced"'
+        yield Cause("spec.scope", told, "FieldValueNotSupported")
+
+
+def _version_causes(spec: Object) -> Iterator[Cause]:
+    versions = spec["versions"]
+    if [v.get("storage") for v in versions].count(True) != 1:
+        told = (
+            f"Invalid value: {shown(versions)}: must have exactly one version marked as "
+            "storage version"
+        )
+        yield Cause("spec.versions", told)
+    for index, version in enumerate(versions):
+        path = f"spec.versions[{index}]"
+        schema = (version.get("schema") or {}).get("openAPIV3Schema")
+        if schema is None:
+            told = "Required value: schemas are required"
+            yield Cause(f"{path}.schema.openAPIV3Schema", told, "FieldValueRequired")
+        else:
+            yield from _schema_causes(schema, f"{path}.schema.openAPIV3Schema")
+        yield from _column_causes(version, path)
+
+
+def _column_causes(version: Object, path: str) -> Iterator[Cause]:
+    for index, column in enumerate(version.get("additionalPrinterColumns", [])):
+        try:
+            find_all({}, column["jsonPath"])
+        except ValueError as error:
+            at = f"{path}.additionalPrinterColumns[{index}].jsonPath"
+            yield Cause(at, f"Invalid value: {shown(column['jsonPath'])}: {error}")
+
+
+def _schema_causes(schema: Object, path: str) -> Iterator[Cause]:
+    """Yield what is wrong with a schema.
+
+    It is not structural, refuses its own default, or has a rule that cannot be parsed.
+    """
+    if not schema.get("type") and not any(schema.get(mark) for mark in _ANY_TYPE):
+        told = "Required value: must not be empty for specified object fields"
+        yield Cause(f"{path}.type", told, "FieldValueRequired")
+    if schema.get("properties") and schema.get("additionalProperties"):
+        told = "Forbidden: additionalProperties and properties are mutual exclusive"
+        yield Cause(f"{path}.additionalProperties", told, "FieldValueForbidden")
+    if "default" in schema:
+        yield from _default_causes(schema, f"{path}.default")
+    yield from _rule_causes(schema, path)
+    for name, inner in (schema.get("properties") or {}).items():
+        yield from _schema_causes(inner, f"{path}.properties[{name}]")
+    for part in ("items", "additionalProperties"):
+        if isinstance(schema.get(part), dict):
+            yield from _schema_causes(schema[part], f"{path}.{part}")
+
+
+def _default_causes(schema: Object, path: str) -> Iterator[Cause]:
+    for cause in value_causes(compile_schema(schema), schema["default"]):
+        yield Cause(f"{path}.{cause.field}".rstrip("."), cause.message, cause.reason)
+
+
+def _rule_causes(schema: Object, path: str) -> Iterator[Cause]:
+    for index, rule in enumerate(schema.get("x-kubernetes-validations") or []):
+        for part in ("rule", "messageExpression"):
+            try:
+                parse(rule.get(part) or "true")
+            except ValueError as error:
+                at = f"{path}.x-kubernetes-validations[{index}].{part}"
+                yield Cause(at, f"Invalid value: {shown(rule[part])}: {error}")
+
+
+def established(crd: Object) -> Object:
+    """Return the definition with its finalizer and the status of one that is served."""
+    crd = copy.deepcopy(crd)
+    meta = crd["metadata"]
+    if not meta.get("deletionTimestamp") and CLEANUP not in meta.get("finalizers", []):
+        meta["finalizers"] = [*meta.get("finalizers", []), CLEANUP]
+    stored = [v["name"] for v in crd["spec"]["versions"] if v.get("storage")]
+    status = crd.get("status") or {}
+    former = status.get("storedVersions") or []
+    crd["status"] = {
+        "acceptedNames": crd["spec"]["names"],
+        "conditions": status.get("conditions") or _conditions(meta["creationTimestamp"]),
+        "storedVersions": [*former, *(name for name in stored if name not in former)],
+    }
+    return crd
+
+
+def _conditions(now: str) -> list[Object]:
+    told = (
+        ("NamesAccepted", "NoConflicts", "no conflicts found"),
+        ("Established", "InitialNamesAccepted", "the initial names have been accepted"),
+    )
+    return [
+        {
+            "type": kind,
+            "status": "True",
+            "reason": reason,
+            "message": message,
+            "lastTransitionTime": now,
+        }
+        for kind, reason, message in told
+    ]

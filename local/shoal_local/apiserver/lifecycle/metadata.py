@@ -1,0 +1,132 @@
+"""What the server itself writes into metadata, and what a client may change there."""
+
+import re
+from typing import Any
+
+from shoal_local.apiserver.errors import Cause, invalid
+from shoal_local.apiserver.kinds.resource import Object, Resource
+
+_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
+_SUBDOMAIN_RULE = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric "
+    "characters, '-' or '.', and must start "
+    "and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
+    rf"'{_SUBDOMAIN}')"
+)
+_LABEL_RULE = (
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters "
+    "or '-', and must start and end "
+    rf"with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for "
+    rf"validation is '{_LABEL}')"
+)
+_DNS_1035 = r"[a-z]([-a-z0-9]*[a-z0-9])?"
+_DNS_1035_RULE = (
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', "
+    "start with an alphabetic character, "
+    "and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex "
+    "used for validation is "
+    f"'{_DNS_1035}')"
+)
+_SERVER_OWNED = (
+    "uid",
+    "creationTimestamp",
+    "generation",
+    "selfLink",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+)
+_FREE_NAMES = "rbac.authorization.k8s.io"
+
+
+def name_causes(resource: Resource, name: str) -> list[Cause]:
+    """Return what is wrong with a name."""
+    pattern, rule, longest = _name_rule(resource)
+    told = []
+    if not re.fullmatch(pattern, name):
+        told.append(Cause("metadata.name", f'Invalid value: "{name}": {rule}'))
+    if len(name) > longest:
+        told.append(
+            Cause(
+                "metadata.name",
+                f'Invalid value: "{name}": must be no more than {longest} characters',
+            )
+        )
+    return told
+
+
+def _name_rule(resource: Resource) -> tuple[str, str, int]:
+    if resource.group == _FREE_NAMES:
+        return r"(?!\.{1,2}$)[^/%]+", "may not contain '/' or '%'", 253
+    if resource.key == "/services":
+        return _DNS_1035, _DNS_1035_RULE, 63
+    if resource.key == "/namespaces":
+        return _LABEL, _LABEL_RULE, 63
+    return _SUBDOMAIN, _SUBDOMAIN_RULE, 253
+
+
+def for_create(obj: Object, resource: Resource, *, uid: str, now: str) -> Object:
+    """Return a new object's metadata, with a name made from ``generateName`` when it has none.
+
+    Raises:
+        ApiError: 422, there is no name or it cannot be one.
+    """
+    meta = {key: value for key, value in obj["metadata"].items() if key not in _SERVER_OWNED}
+    if not meta.get("name") and meta.get("generateName"):
+        meta["name"] = meta["generateName"] + uid.replace("-", "")[:5]
+    if not meta.get("name"):
+        raise invalid(resource.kind, resource.group, "", [NAME_REQUIRED])
+    if causes := name_causes(resource, meta["name"]):
+        raise invalid(resource.kind, resource.group, meta["name"], causes)
+    meta |= {"uid": uid, "creationTimestamp": now}
+    meta.pop("resourceVersion", None)
+    return meta | ({"generation": 1} if resource.generation else {})
+
+
+NAME_REQUIRED = Cause(
+    "metadata.name", "Required value: name or generateName is required", "FieldValueRequired"
+)
+
+
+def for_update(new: Object, live: Object, *, counted: bool) -> Object:
+    """Return an updated object's metadata: what the server owns stays.
+
+    A change that counts raises the generation.
+    """
+    old = live["metadata"]
+    meta = {key: value for key, value in new["metadata"].items() if key not in _SERVER_OWNED}
+    meta |= {key: old[key] for key in _SERVER_OWNED if key in old}
+    meta |= {"name": old["name"], "resourceVersion": old["resourceVersion"]}
+    if counted and _counted_part(new) != _counted_part(live):
+        meta["generation"] = old.get("generation", 0) + 1
+    return meta
+
+
+def _counted_part(obj: Object) -> dict[str, Any]:
+    outside = ("metadata", "status", "kind", "apiVersion")
+    return {key: value for key, value in obj.items() if key not in outside}
+
+
+def immutable_causes(new: Object, live: Object) -> list[Cause]:
+    """Return what an update may not change."""
+    causes = []
+    for field in ("name", "namespace", "uid"):
+        old, value = live["metadata"].get(field), new["metadata"].get(field)
+        if value is not None and value != old:
+            causes.append(
+                Cause(f"metadata.{field}", f'Invalid value: "{value}": field is immutable')
+            )
+    if live["metadata"].get("deletionTimestamp"):
+        causes += _new_finalizers(new, live)
+    return causes
+
+
+def _new_finalizers(new: Object, live: Object) -> list[Cause]:
+    old = live["metadata"].get("finalizers") or []
+    added = [name for name in new["metadata"].get("finalizers") or [] if name not in old]
+    told = ", ".join(f'"{name}"' for name in added)
+    message = (
+        "Forbidden: no new finalizers can be added if the object is being deleted, found "
+        f"new finalizers [{told}]"
+    )
+    return [Cause("metadata.finalizers", message, "FieldValueForbidden")] if added else []

@@ -1,0 +1,145 @@
+"""Rules of the built-in kinds that their OpenAPI definitions do not tell."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from shoal_local.apiserver.errors import Cause
+from shoal_local.apiserver.schemas.values import shown
+from shoal_local.apiserver.storage.selectors import matches_label_selector
+
+Object = dict[str, Any]
+Check = Callable[[Object, Object | None], Iterator[Cause]]
+_POD_MUTABLE = (
+    "activeDeadlineSeconds",
+    "tolerations",
+    "nodeName",
+    "schedulingGates",
+    "terminationGracePeriodSeconds",
+)
+
+
+def rule_causes(key: str, obj: Object, live: Object | None) -> list[Cause]:
+    """Return what is wrong with an object of a built-in kind; ``live`` is its former version."""
+    return list(CHECKS[key](obj, live)) if key in CHECKS else []
+
+
+def _immutable(field: str, obj: Object, live: Object | None) -> Iterator[Cause]:
+    new, old = _at(obj, field), _at(live, field)
+    if live is not None and new != old:
+        yield Cause(field, f"Invalid value: {shown(new)}: field is immutable")
+
+
+def _at(obj: Any, path: str) -> Any:
+    for step in path.split("."):
+        obj = obj.get(step) if isinstance(obj, dict) else None
+    return obj
+
+
+def _workload(obj: Object, live: Object | None) -> Iterator[Cause]:
+    spec = obj["spec"]
+    template = spec.get("template", {})
+    labels = template.get("metadata", {}).get("labels", {})
+    if spec.get("replicas", 0) < 0:
+        told = f"Invalid value: {spec['replicas']}: must be greater than or equal to 0"
+        yield Cause("spec.replicas", told)
+    if not matches_label_selector(spec.get("selector"), labels):
+        told = f"Invalid value: {shown(labels)}: `selector` does not match template `labels`"
+        yield Cause("spec.template.metadata.labels", told)
+    if template.get("spec", {}).get("restartPolicy", "Always") != "Always":
+        value = shown(template["spec"]["restartPolicy"])
+        told = f'Unsupported value: {value}: supported values: "Always"'
+        yield Cause("spec.template.spec.restartPolicy", told, "FieldValueNotSupported")
+    yield from _pod_spec(template.get("spec", {}), "spec.template.spec")
+    yield from _immutable("spec.selector", obj, live)
+
+
+def _deployment(obj: Object, live: Object | None) -> Iterator[Cause]:
+    yield from _workload(obj, live)
+    bounds = obj["spec"].get("strategy", {}).get("rollingUpdate", {})
+    if bounds and all(bounds.get(name) in (0, "0%") for name in ("maxSurge", "maxUnavailable")):
+        told = (
+            f"Invalid value: {shown(bounds['maxUnavailable'])}: may not be 0 when `maxSurge` is 0"
+        )
+        yield Cause("spec.strategy.rollingUpdate.maxUnavailable", told)
+
+
+def _pod_spec(spec: Object, path: str) -> Iterator[Cause]:
+    if not spec.get("containers"):
+        yield Cause(f"{path}.containers", "Required value", "FieldValueRequired")
+    seen: set[str] = set()
+    for part in ("initContainers", "containers"):
+        for index, container in enumerate(spec.get(part, [])):
+            yield from _container(container, f"{path}.{part}[{index}]", seen)
+            yield from _mounts(container, spec, f"{path}.{part}[{index}]")
+
+
+def _container(container: Object, path: str, seen: set[str]) -> Iterator[Cause]:
+    name = container.get("name", "")
+    if name in seen:
+        yield Cause(f"{path}.name", f'Duplicate value: "{name}"', "FieldValueDuplicate")
+    seen.add(name)
+    if not container.get("image"):
+        yield Cause(f"{path}.image", "Required value", "FieldValueRequired")
+
+
+def _mounts(container: Object, spec: Object, path: str) -> Iterator[Cause]:
+    volumes = {volume["name"] for volume in spec.get("volumes", [])}
+    for index, mount in enumerate(container.get("volumeMounts", [])):
+        if mount.get("name") not in volumes:
+            at = f"{path}.volumeMounts[{index}].name"
+            yield Cause(at, f'Not found: "{mount.get("name")}"', "FieldValueNotFound")
+
+
+def _pod(obj: Object, live: Object | None) -> Iterator[Cause]:
+    yield from _pod_spec(obj["spec"], "spec")
+    if live is not None and _frozen(obj["spec"]) != _frozen(live["spec"]):
+        told = (
+            "Forbidden: pod updates may not change fields other than `spec.containers[*].image`,"
+            "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` "
+            "(only additions to existing tolerations),`spec.terminationGracePeriodSeconds` "
+            "(allow it to be set to 1 if it was previously negative)"
+        )
+        yield Cause("spec", told, "FieldValueForbidden")
+
+
+def _frozen(spec: Object) -> Object:
+    def without_image(container: Object) -> Object:
+        return {key: value for key, value in container.items() if key != "image"}
+
+    kept = {key: value for key, value in spec.items() if key not in _POD_MUTABLE}
+    parts = {
+        part: [without_image(c) for c in spec.get(part, [])]
+        for part in ("containers", "initContainers")
+    }
+    return {**kept, **parts}
+
+
+def _service(obj: Object, live: Object | None) -> Iterator[Cause]:
+    spec = obj["spec"]
+    ports = spec.get("ports", [])
+    if not ports and spec["type"] != "ExternalName" and spec.get("clusterIP") != "None":
+        yield Cause("spec.ports", "Required value", "FieldValueRequired")
+    for index, port in enumerate(ports):
+        if len(ports) > 1 and not port.get("name"):
+            yield Cause(f"spec.ports[{index}].name", "Required value", "FieldValueRequired")
+        if not 1 <= port["port"] <= 65535:
+            told = f"Invalid value: {port['port']}: must be between 1 and 65535, inclusive"
+            yield Cause(f"spec.ports[{index}].port", told)
+    if live and live["spec"].get("clusterIP"):
+        yield from _immutable("spec.clusterIP", obj, live)
+
+
+def _binding(obj: Object, live: Object | None) -> Iterator[Cause]:
+    if live is not None and obj["roleRef"] != live["roleRef"]:
+        told = f"Invalid value: {shown(obj['roleRef'])}: cannot change roleRef"
+        yield Cause("roleRef", told)
+
+
+CHECKS: Mapping[str, Check] = {
+    "/pods": _pod,
+    "/services": _service,
+    "apps/deployments": _deployment,
+    "apps/replicasets": _workload,
+    "rbac.authorization.k8s.io/clusterrolebindings": _binding,
+    "rbac.authorization.k8s.io/rolebindings": _binding,
+}

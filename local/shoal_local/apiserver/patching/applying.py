@@ -1,0 +1,167 @@
+"""Server-side apply: lay a configuration over an object, field by field, and settle who owns what.
+
+1. The configuration's fields become the applier's, and no others.
+2. A field that it changes and that someone else owns is a conflict, unless the apply is forced:
+   then it changes hands.
+3. A field that the applier owned, names no longer and that nobody else owns, is removed.
+
+Source: sigs.k8s.io/structured-merge-diff, merge/update.go.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from shoal_local.apiserver.errors import ApiError, Cause, apply_conflict
+from shoal_local.apiserver.patching.comparing import compare
+from shoal_local.apiserver.patching.field_sets import (
+    FieldSet,
+    Path,
+    child_node,
+    field_set,
+    is_atomic,
+    list_step,
+    path_text,
+    step_into,
+)
+from shoal_local.apiserver.patching.managers import Manager, Managers, Owned, owned_part
+from shoal_local.apiserver.schemas.node import Node
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Applier:
+    """Who applies, when, and whether fields are taken from their owners."""
+
+    manager: Manager
+    now: str
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """The object after an apply, and its managers."""
+
+    object: Object
+    managers: dict[Manager, Owned]
+
+
+def apply(
+    live: Object,
+    config: Object,
+    managers: Managers,
+    applier: Applier,
+    node: Node,
+) -> Applied:
+    """Lay ``config`` over ``live``.
+
+    ``live`` is the present object, ``{}`` when there is none.
+
+    Raises:
+        ApiError: 409, somebody else owns a field that would change.
+    """
+    wanted = owned_part(field_set(config, node))
+    merged = merge(live, config, node)
+    changed = compare(live, merged, node).changed
+    others = {manager: owned for manager, owned in managers.items() if manager != applier.manager}
+    conflicts = {m: owned.fields & changed & wanted for m, owned in others.items()}
+    if not applier.force and any(conflicts.values()):
+        raise conflict_error({(m, others[m]): fields for m, fields in conflicts.items() if fields})
+    others = {m: replace(o, fields=o.fields - conflicts[m]) for m, o in others.items()}
+    nothing = Owned(frozenset(), config["apiVersion"], applier.now)
+    former = managers.get(applier.manager, nothing)
+    kept = wanted.union(*(owned.fields for owned in others.values()))
+    merged = without(merged, _abandoned(former.fields - wanted, kept), node)
+    same = former.fields == wanted and former is not nothing
+    own = former if same else replace(nothing, fields=wanted)
+    return Applied(merged, {m: o for m, o in {**others, applier.manager: own}.items() if o.fields})
+
+
+def _abandoned(candidates: FieldSet, kept: FieldSet) -> FieldSet:
+    """Return the paths that nobody owns any more, neither themselves nor a part of them."""
+    held = {path[:length] for path in kept for length in range(1, len(path) + 1)}
+    return candidates - held
+
+
+def merge(live: Any, config: Any, node: Node | None) -> Any:
+    """Return ``live`` with the configuration's fields set. Neither is edited."""
+    if isinstance(config, dict) and isinstance(live, dict) and not is_atomic(config, node):
+        merged = dict(live)
+        for key, value in config.items():
+            merged[key] = merge(live.get(key), value, node.child(key) if node else None)
+        return merged
+    if isinstance(config, list) and isinstance(live, list) and not is_atomic(config, node):
+        return list(_merged_items(live, config, node))
+    return config
+
+
+def _merged_items(live: list[Any], config: list[Any], node: Node | None) -> Iterator[Any]:
+    """Yield the elements in the configuration's order.
+
+    Those that only ``live`` has keep their place between.
+    """
+    item_node = node.item if node else None
+    old = {list_step(item, node): item for item in live}
+    waiting = {list_step(item, node): item for item in config}
+    named = set(waiting)
+    for step, item in old.items():
+        if step not in named:
+            yield item
+            continue
+        while step in waiting:
+            first = next(iter(waiting))
+            yield merge(old.get(first), waiting.pop(first), item_node)
+    for step, item in waiting.items():
+        yield merge(old.get(step), item, item_node)
+
+
+def without(value: Any, paths: FieldSet, node: Node | None) -> Any:
+    """Return the value without the given paths; what becomes empty by that goes too.
+
+    Nothing is edited.
+    """
+    # The whole before its parts: an element without its key could no longer be found.
+    for path in sorted(paths, key=len):
+        value = _removed(value, path, node)
+    return value
+
+
+def _removed(value: Any, path: Path, node: Node | None) -> Any:
+    step, rest = path[0], path[1:]
+    try:
+        inner = step_into(value, step, node)
+    except KeyError:
+        return value
+    left = _removed(inner, rest, child_node(node, step)) if rest else None
+    keep = bool(rest) and (left not in ({}, []) or inner in ({}, []))
+    if isinstance(value, dict):
+        name = step[2:]
+        return {k: (left if k == name else v) for k, v in value.items() if k != name or keep}
+    items = [(left if list_step(v, node) == step else v, list_step(v, node) != step) for v in value]
+    return [item for item, other in items if other or keep]
+
+
+def conflict_error(conflicts: dict[tuple[Manager, Owned], FieldSet]) -> ApiError:
+    """Return the 409 that names each owner and its fields."""
+    causes, lines = [], []
+    for (manager, owned), fields in conflicts.items():
+        who, paths = _who(manager, owned), sorted(path_text(path) for path in fields)
+        causes += [Cause(path, f"conflict with {who}", "FieldManagerConflict") for path in paths]
+        listed = "".join(f"\n- {path}" for path in paths)
+        lines.append(
+            f"conflict with {who}: {paths[0]}"
+            if len(paths) == 1
+            else f"conflicts with {who}:{listed}"
+        )
+    count = "1 conflict" if len(causes) == 1 else f"{len(causes)} conflicts"
+    return apply_conflict(f"Apply failed with {count}: " + "\n".join(lines), causes)
+
+
+def _who(manager: Manager, owned: Owned) -> str:
+    who = f'"{manager.name}"'
+    if manager.subresource:
+        who += f' with subresource "{manager.subresource}"'
+    if manager.operation == "Update":
+        who += f" using {owned.api_version}" + (f" at {owned.time}" if owned.time else "")
+    return who

@@ -1,0 +1,135 @@
+"""Sets of field paths, and the ``fieldsV1`` form in which objects carry them.
+
+A path is a tuple of steps: ``f:spec`` (a field or a map's key), ``k:{"name":"a"}`` (an element of
+a keyed list), ``v:"x"`` (an element of a set). Atomic lists and maps, and lists without a
+declared type, are owned as a whole.
+
+Source: sigs.k8s.io/structured-merge-diff, typed/tofieldset.go and fieldpath.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import orjson
+
+from shoal_local.apiserver.schemas.node import Node
+
+Path = tuple[str, ...]
+FieldSet = frozenset[Path]
+
+
+def field_set(value: Any, node: Node | None) -> FieldSet:
+    """Return the paths that a configuration sets."""
+    return frozenset(path for path in _walk(value, node, ()) if path)
+
+
+def _walk(value: Any, node: Node | None, path: Path) -> Iterator[Path]:
+    if isinstance(value, dict) and value and not is_atomic(value, node):
+        for key, inner in value.items():
+            yield from _walk_field(key, inner, node, path)
+    elif isinstance(value, list) and not is_atomic(value, node):
+        for item in value:
+            step = list_step(item, node)
+            yield (*path, step)
+            if step.startswith("k:"):
+                yield from _walk(item, node.item if node else None, (*path, step))
+    else:
+        yield path
+
+
+def _walk_field(key: str, inner: Any, node: Node | None, path: Path) -> Iterator[Path]:
+    child = (*path, f"f:{key}")
+    if node is None or key not in node.fields:
+        yield child
+    yield from _walk(inner, node.child(key) if node else None, child)
+
+
+def is_atomic(value: Any, node: Node | None) -> bool:
+    """Say whether a list or map is owned as a whole."""
+    if isinstance(value, list):
+        return node is None or node.tag("list-type") not in ("map", "set")
+    return node is not None and node.tag("map-type") == "atomic"
+
+
+def list_step(item: Any, node: Node | None) -> str:
+    """Return the step to an element of a keyed list or of a set."""
+    if node is not None and node.associative and isinstance(item, dict):
+        keys = {key: item.get(key, _default(node, key)) for key in sorted(node.map_keys)}
+        return "k:" + _text({key: value for key, value in keys.items() if value is not None})
+    return "v:" + _text(item)
+
+
+def _default(node: Node, key: str) -> Any:
+    # A port's protocol is part of its key and is TCP when it is left out.
+    field = node.item.child(key) if node.item else None
+    return field.schema.get("default", "TCP" if key == "protocol" else None) if field else None
+
+
+def _text(value: Any) -> str:
+    return orjson.dumps(value).decode()
+
+
+def step_into(value: Any, step: str, node: Node | None) -> Any:
+    """Return what a step leads to; KeyError when it leads nowhere."""
+    if step.startswith("f:") and isinstance(value, dict):
+        return value[step[2:]]
+    if isinstance(value, list):
+        for item in value:
+            if list_step(item, node) == step:
+                return item
+    raise KeyError(step)
+
+
+def child_node(node: Node | None, step: str) -> Node | None:
+    """Return the schema that a step leads to."""
+    if node is None:
+        return None
+    return node.child(step[2:]) if step.startswith("f:") else node.item
+
+
+def to_fields_v1(paths: Iterable[Path]) -> dict[str, Any]:
+    """Return the nested form; ``.`` marks a place that is owned itself and has owned parts."""
+    tree: dict[str, Any] = {}
+    for path in sorted(paths):
+        at = tree
+        for step in path:
+            at = at.setdefault(step, {})
+        at["."] = {}
+    return _without_lone_dots(tree)
+
+
+def _without_lone_dots(tree: dict[str, Any]) -> dict[str, Any]:
+    return {
+        step: {} if set(inner) == {"."} else _without_lone_dots(inner)
+        for step, inner in tree.items()
+    }
+
+
+def from_fields_v1(tree: dict[str, Any]) -> FieldSet:
+    """Read the nested form."""
+    return frozenset(_paths(tree, ()))
+
+
+def _paths(tree: dict[str, Any], path: Path) -> Iterator[Path]:
+    for step, inner in tree.items():
+        if step == ".":
+            yield path
+        elif inner:
+            yield from _paths(inner, (*path, step))
+        else:
+            yield (*path, step)
+
+
+def path_text(path: Path) -> str:
+    """Return ``.spec.containers[name="a"].image``."""
+    return "".join(_step_text(step) for step in path)
+
+
+def _step_text(step: str) -> str:
+    kind, text = step[0], step[2:]
+    if kind == "f":
+        return f".{text}"
+    if kind == "v":
+        return f"[={text}]"
+    keys: dict[str, Any] = orjson.loads(text)
+    return "[" + ",".join(f"{key}={_text(value)}" for key, value in keys.items()) + "]"

@@ -1,0 +1,127 @@
+"""``metadata.managedFields``: who owns which field of an object.
+
+A manager is a name, how it writes (Apply or Update) and the subresource through which it does.
+Plain writes take the fields that they change; an apply owns what its configuration names, and no
+more.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from shoal_local.apiserver.patching.comparing import Difference
+from shoal_local.apiserver.patching.field_sets import FieldSet, Path, from_fields_v1, to_fields_v1
+
+Object = dict[str, Any]
+_SERVER_OWNED = (
+    "name",
+    "namespace",
+    "creationTimestamp",
+    "selfLink",
+    "uid",
+    "generation",
+    "managedFields",
+    "resourceVersion",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "generateName",
+)
+_UNOWNED: frozenset[Path] = frozenset(
+    {
+        ("f:apiVersion",),
+        ("f:kind",),
+        ("f:metadata",),
+        *(("f:metadata", f"f:{name}") for name in _SERVER_OWNED),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Manager:
+    """Who owns fields."""
+
+    name: str
+    operation: str
+    subresource: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """What a manager owns, in which version of the kind, since when."""
+
+    fields: FieldSet
+    api_version: str
+    time: str
+
+
+Managers = Mapping[Manager, Owned]
+
+
+def read_managers(obj: Object | None) -> dict[Manager, Owned]:
+    """Return the managers of an object."""
+    entries = (obj or {}).get("metadata", {}).get("managedFields") or []
+    return {
+        Manager(e["manager"], e["operation"], e.get("subresource", "")): Owned(
+            from_fields_v1(e.get("fieldsV1") or {}), e["apiVersion"], e.get("time", "")
+        )
+        for e in entries
+        if e.get("manager")
+    }
+
+
+def written(managers: Managers) -> list[Object]:
+    """Return ``managedFields``; managers that own nothing are left out."""
+    order = sorted(
+        managers.items(), key=lambda pair: (pair[0].operation, pair[1].time, pair[0].name)
+    )
+    return [_entry(manager, owned) for manager, owned in order if owned.fields]
+
+
+def _entry(manager: Manager, owned: Owned) -> Object:
+    entry = {
+        "manager": manager.name,
+        "operation": manager.operation,
+        "apiVersion": owned.api_version,
+        "time": owned.time,
+        "fieldsType": "FieldsV1",
+        "fieldsV1": to_fields_v1(owned.fields),
+    }
+    return entry | ({"subresource": manager.subresource} if manager.subresource else {})
+
+
+def owned_part(fields: FieldSet) -> FieldSet:
+    """Return the fields that managers can own: not those that the server writes itself."""
+    return frozenset(path for path in fields if not _is_unowned(path))
+
+
+def _is_unowned(path: Path) -> bool:
+    return path in _UNOWNED or path[:2] in _UNOWNED
+
+
+def after_update(
+    managers: Managers, difference: Difference, writer: Manager, *, api_version: str, now: str
+) -> dict[Manager, Owned]:
+    """Return the managers after a plain write: the writer takes what it changed from everyone."""
+    changed, removed = owned_part(difference.changed), owned_part(difference.removed)
+    if not changed and not removed:
+        return dict(managers)
+    after = {
+        m: replace(owned, fields=_left(owned.fields, changed, removed))
+        for m, owned in managers.items()
+    }
+    before = managers.get(writer, Owned(frozenset(), api_version, now)).fields
+    kept = frozenset(path for path in before if not _covered(path, removed))
+    if changed:
+        after[writer] = Owned(kept | changed, api_version, now)
+    elif writer in after:
+        after[writer] = replace(after[writer], fields=kept)
+    return {manager: owned for manager, owned in after.items() if owned.fields}
+
+
+def _left(fields: FieldSet, changed: FieldSet, removed: FieldSet) -> FieldSet:
+    return frozenset(path for path in fields - changed if not _covered(path, removed))
+
+
+def _covered(path: Path, by: FieldSet) -> bool:
+    """Say whether the path or something above it is in the set."""
+    return bool(by) and any(path[:length] in by for length in range(1, len(path) + 1))

@@ -1,0 +1,1 @@
+"""Tables as `kubectl get` shows them, printed by the server. Pure: the time is an argument."""

@@ -1,0 +1,138 @@
+"""How a pod is printed: the one word that says what is going on with it.
+
+Source: kubernetes/kubernetes pkg/printers/internalversion/printers.go (printPod).
+"""
+
+from datetime import datetime
+from typing import Any
+
+from shoal_local.apiserver.printing.durations import age
+from shoal_local.apiserver.printing.printer import NONE, Printer, age_of, printer
+
+Object = dict[str, Any]
+
+
+def _always(container: Object) -> bool:
+    return container.get("restartPolicy") == "Always"
+
+
+def pod_reason(pod: Object) -> str:
+    """Return what stands under STATUS."""
+    status = pod.get("status", {})
+    reason = status.get("reason") or status.get("phase", "Unknown")
+    waiting = _init_reason(pod)
+    reason = waiting or _container_reason(pod, reason)
+    if pod["metadata"].get("deletionTimestamp"):
+        return "Unknown" if status.get("reason") == "NodeLost" else "Terminating"
+    return reason
+
+
+def _init_reason(pod: Object) -> str:
+    """Return ``Init:...`` while some init container is not done."""
+    containers = pod["spec"].get("initContainers", [])
+    sidecars = {c["name"] for c in containers if _always(c)}
+    for done, status in enumerate(pod.get("status", {}).get("initContainerStatuses", [])):
+        if _init_done(status, sidecars):
+            continue
+        state = status.get("state", {})
+        if ended := state.get("terminated"):
+            return "Init:" + _ended(ended)
+        told = state.get("waiting", {}).get("reason", "")
+        return (
+            f"Init:{told}"
+            if told not in ("", "PodInitializing")
+            else f"Init:{done}/{len(containers)}"
+        )
+    return ""
+
+
+def _init_done(status: Object, sidecars: set[str]) -> bool:
+    ended = status.get("state", {}).get("terminated")
+    if ended is not None and ended.get("exitCode") == 0:
+        return True
+    return status["name"] in sidecars and bool(status.get("started"))
+
+
+def _ended(terminated: Object) -> str:
+    if terminated.get("reason"):
+        return str(terminated["reason"])
+    if terminated.get("signal"):
+        return f"Signal:{terminated['signal']}"
+    return f"ExitCode:{terminated.get('exitCode', 0)}"
+
+
+def _container_reason(pod: Object, reason: str) -> str:
+    running = False
+    statuses = pod.get("status", {}).get("containerStatuses", [])
+    for status in reversed(statuses):
+        state = status.get("state", {})
+        if told := state.get("waiting", {}).get("reason"):
+            reason = told
+        elif "terminated" in state:
+            reason = _ended(state["terminated"])
+        elif status.get("ready") and "running" in state:
+            running = True
+    if reason == "Completed" and running:
+        return "Running" if _is_ready(pod) else "NotReady"
+    return reason
+
+
+def _is_ready(pod: Object) -> bool:
+    conditions = pod.get("status", {}).get("conditions", [])
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+def _counted(pod: Object) -> list[Object]:
+    """Return the statuses of the containers that stay.
+
+    Sidecars count, other init containers do not.
+    """
+    status = pod.get("status", {})
+    sidecars = {c["name"] for c in pod["spec"].get("initContainers", []) if _always(c)}
+    first = [s for s in status.get("initContainerStatuses", []) if s["name"] in sidecars]
+    return [*first, *status.get("containerStatuses", [])]
+
+
+def _ready(pod: Object) -> str:
+    total = len(pod["spec"]["containers"]) + sum(
+        _always(c) for c in pod["spec"].get("initContainers", [])
+    )
+    return f"{sum(bool(s.get('ready')) for s in _counted(pod))}/{total}"
+
+
+def _restarts(pod: Object, now: datetime) -> str:
+    status = pod.get("status", {})
+    starting = bool(_init_reason(pod))
+    counted = status.get("initContainerStatuses", []) if starting else _counted(pod)
+    count = sum(s.get("restartCount", 0) for s in counted)
+    ends = [
+        e for s in counted if (e := s.get("lastState", {}).get("terminated", {}).get("finishedAt"))
+    ]
+    return f"{count} ({age(max(ends), now)} ago)" if count and ends else str(count)
+
+
+def _gates(pod: Object) -> str:
+    gates = [gate["conditionType"] for gate in pod["spec"].get("readinessGates", [])]
+    if not gates:
+        return NONE
+    true = {c["type"] for c in pod.get("status", {}).get("conditions", []) if c["status"] == "True"}
+    return f"{sum(gate in true for gate in gates)}/{len(gates)}"
+
+
+def _cells(pod: Object, now: datetime) -> list[Any]:
+    status = pod.get("status", {})
+    own = [_ready(pod), pod_reason(pod), _restarts(pod, now), age_of(pod, now)]
+    wide = [
+        status.get("podIP") or NONE,
+        pod["spec"].get("nodeName") or NONE,
+        status.get("nominatedNodeName") or NONE,
+        _gates(pod),
+    ]
+    return own + wide
+
+
+POD: Printer = printer(
+    ("Ready", "Status", "Restarts", "Age"),
+    _cells,
+    ("IP", "Node", "Nominated Node", "Readiness Gates"),
+)

@@ -1,0 +1,215 @@
+"""`x-kubernetes-validations`: rules in the Common Expression Language.
+
+A rule sees the value as ``self`` and, when it names it, the former value as ``oldSelf``; such a
+rule holds on updates only. Keyed lists find the former value by key, so an element may move.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import cel
+
+from shoal_local.apiserver.errors import Cause
+from shoal_local.apiserver.schemas.cel_functions import FUNCTIONS
+from shoal_local.apiserver.schemas.node import Node
+from shoal_local.apiserver.schemas.values import path_text
+
+_RESERVED = re.compile(
+    "true|false|null|in|as|break|const|continue|else|for|function|if|import|let|loop|package|"
+    "namespace|return|var|void|while"
+)
+_OLD = re.compile(r"\boldSelf\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One compiled rule."""
+
+    text: str
+    program: Any
+    message: str
+    message_program: Any
+    reason: str
+    field_path: str
+
+    @property
+    def transition(self) -> bool:
+        """Say whether the rule compares with the former value."""
+        return _OLD.search(self.text) is not None
+
+
+Rules = dict[int, tuple[Rule, ...]]
+"""Rules by the identity of the schema dictionary that holds them."""
+
+
+def compile_rules(schema: Any) -> Rules:
+    """Compile the rules of a schema and all that is in it.
+
+    Raises:
+        ValueError: a rule cannot be parsed; the message names it.
+    """
+    found: Rules = {}
+    if isinstance(schema, Mapping):
+        rules = schema.get("x-kubernetes-validations")
+        if isinstance(rules, list):
+            found[id(schema)] = tuple(_compile(rule) for rule in rules)
+        for inner in schema.values():
+            found |= compile_rules(inner)
+    elif isinstance(schema, list):
+        for inner in schema:
+            found |= compile_rules(inner)
+    return found
+
+
+def _compile(rule: Mapping[str, Any]) -> Rule:
+    text = rule["rule"]
+    expression = rule.get("messageExpression")
+    return Rule(
+        text=text,
+        program=parse(text),
+        message=rule.get("message", "").strip() or f"failed rule: {text.strip()}",
+        message_program=parse(expression) if expression else None,
+        reason=rule.get("reason", "FieldValueInvalid"),
+        field_path=rule.get("fieldPath", ""),
+    )
+
+
+def parse(text: str) -> Any:
+    """Compile an expression.
+
+    Raises:
+        ValueError: it cannot be parsed.
+    """
+    try:
+        return cel.compile(text)
+    except (ValueError, RuntimeError) as error:
+        raise ValueError(f"compilation failed: {error}") from None
+
+
+def rule_causes(
+    rules: Rules, node: Node | None, value: Any, old: Any, steps: list[Any]
+) -> Iterator[Cause]:
+    """Yield the rules that a value, or what is in it, breaks.
+
+    ``old``: the former value at this place; None when there is none.
+    """
+    if node is None or value is None or not rules:
+        return
+    for rule in rules.get(id(node.schema), ()):
+        # What was there before and is the same is not judged again, or a stricter rule would
+        # block old objects.
+        if old is not None if rule.transition else value != old:
+            yield from _judged(rule, node, value, old, steps)
+    if isinstance(value, dict):
+        former = old if isinstance(old, dict) else {}
+        for key, inner in value.items():
+            yield from rule_causes(rules, node.child(key), inner, former.get(key), [*steps, key])
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from rule_causes(
+                rules, node.item, inner, _former(node, inner, old), [*steps, index]
+            )
+
+
+def _former(node: Node, item: Any, old: Any) -> Any:
+    if not node.associative or not isinstance(old, list):
+        return None
+    wanted = [item.get(key) for key in node.map_keys]
+    return next((o for o in old if [o.get(key) for key in node.map_keys] == wanted), None)
+
+
+def _judged(rule: Rule, node: Node, value: Any, old: Any, steps: list[Any]) -> Iterator[Cause]:
+    variables = {"self": as_cel(value, node)} | (
+        {"oldSelf": as_cel(old, node)} if rule.transition else {}
+    )
+    path = path_text(steps) or "<nil>"
+    path += rule.field_path
+    try:
+        if _evaluate(rule.program, variables) is True:
+            return
+    except (KeyError, RuntimeError, TypeError, ValueError) as error:
+        told = f"{error} evaluating rule: {rule.message}"
+        yield Cause(path, f'Invalid value: "{node.type}": {told}', "FieldValueInvalid")
+        return
+    yield Cause(path, _complaint(rule, node, _message(rule, variables)), rule.reason)
+
+
+def _complaint(rule: Rule, node: Node, message: str) -> str:
+    match rule.reason:
+        case "FieldValueForbidden":
+            return f"Forbidden: {message}"
+        case "FieldValueRequired":
+            return f"Required value: {message}"
+        case "FieldValueDuplicate":
+            return f'Duplicate value: "{node.type}"'
+        case _:
+            return f'Invalid value: "{node.type}": {message}'
+
+
+def _message(rule: Rule, variables: dict[str, Any]) -> str:
+    """Return the computed message; the fixed one when that fails or is no single line."""
+    if rule.message_program is None:
+        return rule.message
+    try:
+        made = _evaluate(rule.message_program, variables)
+    except (KeyError, RuntimeError, TypeError, ValueError):
+        return rule.message
+    return made if isinstance(made, str) and made.strip() and "\n" not in made else rule.message
+
+
+def _evaluate(program: Any, variables: dict[str, Any]) -> Any:
+    context = cel.Context(variables)
+    for name, function in FUNCTIONS.items():
+        context.add_function(name, function)
+    return program.execute(context)
+
+
+def as_cel(value: Any, node: Node | None) -> Any:
+    """Return a JSON value as rules see it: field names escaped, times and durations parsed."""
+    if node is None:
+        return value
+    if isinstance(value, dict):
+        named = node.fields
+        return {
+            escaped(key) if key in named else key: as_cel(inner, node.child(key))
+            for key, inner in value.items()
+        }
+    if isinstance(value, list):
+        return [as_cel(inner, node.item) for inner in value]
+    return _scalar(value, node)
+
+
+def _scalar(value: Any, node: Node) -> Any:
+    if isinstance(value, str) and node.schema.get("format") in ("date-time", "duration"):
+        return _by_format(value, node.schema["format"])
+    if isinstance(value, int) and not isinstance(value, bool) and node.type == "number":
+        return float(value)
+    return value
+
+
+_UNIT_S = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def _by_format(value: str, form: str) -> Any:
+    if form == "date-time":
+        return datetime.fromisoformat(value.replace("Z", "+00:00"))
+    parts = re.findall(r"([\d.]+)(ns|us|µs|ms|s|m|h)", value)
+    seconds = sum(float(number) * _UNIT_S[unit] for number, unit in parts)
+    return timedelta(seconds=-seconds if value.startswith("-") else seconds)
+
+
+def escaped(name: str) -> str:
+    """Return a field name as expressions write it."""
+    if _RESERVED.fullmatch(name):
+        return f"__{name}__"
+    for old, new in (
+        ("__", "__underscores__"),
+        (".", "__dot__"),
+        ("-", "__dash__"),
+        ("/", "__slash__"),
+    ):
+        name = name.replace(old, new)
+    return name

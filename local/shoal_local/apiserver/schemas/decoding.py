@@ -1,0 +1,100 @@
+"""Built-in kinds: JSON to what the real server's Go types would hold.
+
+Nulls vanish, quantities take their canonical form, a value of the wrong type is refused as Go's
+decoder does.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from shoal_local.apiserver.errors import Cause, bad_request
+from shoal_local.apiserver.schemas.node import Node
+from shoal_local.apiserver.schemas.quantities import canonical_quantity
+
+QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
+_JSON_TYPES: Mapping[str, type | tuple[type, ...]] = {
+    "string": str,
+    "boolean": bool,
+    "integer": int,
+    "number": (int, float),
+    "array": list,
+    "object": dict,
+}
+_GO_TYPES = {"integer": "int32", "boolean": "bool", "number": "float64"}
+
+
+def decoded(value: Any, node: Node | None, kind: str = "", path: str = "") -> Any:
+    """Return the value as the server holds it.
+
+    ``kind``: name of the Go type that the last named definition on the way stands for.
+    ``path``: dotted fields from the root.
+
+    Raises:
+        ApiError: 400, a value has the wrong type.
+    """
+    if node is None:
+        return value
+    kind = node.reference.rpartition(".")[2] or kind
+    if node.reference == QUANTITY:
+        return _quantity(value)
+    _check_type(value, node, kind, path)
+    if isinstance(value, dict):
+        return {
+            key: decoded(inner, node.child(key), kind, f"{path}.{key}" if path else key)
+            for key, inner in value.items()
+            if inner is not None
+        }
+    if isinstance(value, list):
+        return [decoded(inner, node.item, kind, path) for inner in value]
+    return value
+
+
+def _quantity(value: Any) -> str:
+    try:
+        return canonical_quantity(value)
+    except ValueError as error:
+        raise bad_request(str(error)) from None
+
+
+def _check_type(value: Any, node: Node, kind: str, path: str) -> None:
+    wanted = node.type if node.resolved.get("type") else ""
+    if not wanted or value is None:
+        return
+    fits = isinstance(value, _JSON_TYPES[wanted]) and not (
+        isinstance(value, bool) and wanted != "boolean"
+    )
+    if not fits:
+        names = {str: "string", bool: "bool", int: "number", float: "number", list: "array"}
+        told = names.get(type(value), "object")
+        raise bad_request(
+            f"json: cannot unmarshal {told} into Go struct field {kind}.{path} of "
+            f"type {_go_type(node, wanted, kind)}"
+        )
+
+
+def _go_type(node: Node, wanted: str, kind: str) -> str:
+    if wanted == "integer":
+        return str(node.resolved.get("format", "int32"))
+    if wanted == "array":
+        return "[]" + (node.item.type if node.item else "")
+    return _GO_TYPES.get(wanted, f"v1.{kind}" if wanted == "object" else wanted)
+
+
+def required_causes(value: Any, node: Node | None, path: str = "") -> Iterator[Cause]:
+    """Yield the fields that are missing.
+
+    The status is the controllers' own affair and is not looked at.
+    """
+    if node is None or path == "status":
+        return
+    if isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from required_causes(inner, node.item, f"{path}[{index}]")
+    elif isinstance(value, dict):
+        for name in node.resolved.get("required") or ():
+            if name not in value:
+                yield Cause(
+                    f"{path}.{name}" if path else name, "Required value", "FieldValueRequired"
+                )
+        for key, inner in value.items():
+            yield from required_causes(inner, node.child(key), f"{path}.{key}" if path else key)

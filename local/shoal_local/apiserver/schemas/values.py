@@ -1,0 +1,196 @@
+"""Structural schemas: whether a value fits, told in the words of the real server."""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from jsonschema import Draft4Validator, FormatChecker
+from jsonschema.exceptions import ValidationError
+
+from shoal_local.apiserver.errors import Cause
+from shoal_local.apiserver.schemas.node import Node
+
+_DATE_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
+_DURATION = re.compile(r"[+-]?(\d+(\.\d*)?(ns|us|µs|ms|s|m|h))+|0")
+
+
+def _is_date_time(value: object) -> bool:
+    if not isinstance(value, str):
+        return True
+    fits = _DATE_TIME.fullmatch(value) is not None
+    return fits and bool(datetime.fromisoformat(value.upper().replace("Z", "+00:00")))
+
+
+def _is_duration(value: object) -> bool:
+    return not isinstance(value, str) or _DURATION.fullmatch(value) is not None
+
+
+def _is_int32(value: object) -> bool:
+    return not isinstance(value, int) or -(2**31) <= value < 2**31
+
+
+def _is_int64(value: object) -> bool:
+    return not isinstance(value, int) or -(2**63) <= value < 2**63
+
+
+FORMATS = FormatChecker(formats=())
+for _name, _check in (
+    ("date-time", _is_date_time),
+    ("duration", _is_duration),
+    ("int32", _is_int32),
+    ("int64", _is_int64),
+):
+    FORMATS.checks(_name, raises=ValueError)(_check)
+
+
+def compile_schema(schema: Mapping[str, Any]) -> Draft4Validator:
+    """Return a validator of the structural schema."""
+    return Draft4Validator(_plain(schema), format_checker=FORMATS)
+
+
+def _plain(schema: Any) -> Any:
+    """Return the schema in plain JSON Schema, draft 4.
+
+    Nullable and int-or-string become lists of types.
+    """
+    if isinstance(schema, list):
+        return [_plain(value) for value in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    found = {key: _plain_value(key, value) for key, value in schema.items() if key != "default"}
+    if schema.get("x-kubernetes-int-or-string"):
+        found["type"] = ["integer", "string"]
+    if schema.get("nullable") and "type" in found:
+        types = found["type"]
+        found["type"] = [*(types if isinstance(types, list) else [types]), "null"]
+    return found
+
+
+def _plain_value(key: str, value: Any) -> Any:
+    if key == "properties":
+        return {name: _plain(inner) for name, inner in value.items()}
+    return value if key in ("enum", "required", "pattern", "description") else _plain(value)
+
+
+def value_causes(validator: Draft4Validator, value: Any) -> list[Cause]:
+    """Return what is wrong with a value, in the order of its fields."""
+    return [cause for error in validator.iter_errors(value) for cause in _causes(error)]
+
+
+def path_text(steps: list[Any]) -> str:
+    """Return ``spec.parts[0].name``."""
+    text = ""
+    for step in steps:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else str(step)
+    return text
+
+
+def shown(value: Any) -> str:
+    """Return a value as it stands in a message."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def _type_name(value: Any) -> str:
+    names = {
+        bool: "boolean",
+        int: "integer",
+        float: "number",
+        str: "string",
+        list: "array",
+        dict: "object",
+    }
+    return names.get(type(value), "null")
+
+
+def _bound(word: str, strict: str) -> Callable[[ValidationError], str]:
+    def told(error: ValidationError) -> str:
+        exclusive = error.schema.get(strict)
+        return f"should be {word} than {'' if exclusive else 'or equal to '}{error.validator_value}"
+
+    return told
+
+
+_TOLD: Mapping[str, Callable[[ValidationError], str]] = {
+    "minimum": _bound("greater", "exclusiveMinimum"),
+    "maximum": _bound("less", "exclusiveMaximum"),
+    "multipleOf": lambda e: f"should be a multiple of {e.validator_value}",
+    "minLength": lambda e: f"should be at least {e.validator_value} chars long",
+    "pattern": lambda e: f"should match '{e.validator_value}'",
+    "minItems": lambda e: f"should have at least {e.validator_value} items",
+    "uniqueItems": lambda e: "shouldn't contain duplicates",
+    "minProperties": lambda e: f"should have at least {e.validator_value} properties",
+    "format": lambda e: f"must be of type {e.validator_value}: {shown(e.instance)}",
+    "anyOf": lambda e: "must validate at least one schema (anyOf)",
+    "oneOf": lambda e: "must validate one and only one schema (oneOf). " + _found(e),
+    "not": lambda e: "must not validate the schema (not)",
+}
+
+
+def _found(error: ValidationError) -> str:
+    return "Found none valid" if error.context else "Found 2 valid alternatives"
+
+
+def _causes(error: ValidationError) -> Iterator[Cause]:
+    path = path_text(list(error.absolute_path))
+    rule, limit, value = str(error.validator), error.validator_value, error.instance
+    if rule == "required":
+        yield _required(error, path)
+    elif rule == "enum":
+        supported = ", ".join(shown(choice) for choice in limit)
+        told = f"Unsupported value: {shown(value)}: supported values: {supported}"
+        yield Cause(path, told, "FieldValueNotSupported")
+    elif rule == "type":
+        kind, wanted = _type_name(value), limit if isinstance(limit, str) else ",".join(limit)
+        told = f'Invalid value: "{kind}": {path} in body must be of type {wanted}: "{kind}"'
+        yield Cause(path, told, "FieldValueTypeInvalid")
+    elif rule in ("maxLength", "maxItems", "maxProperties"):
+        yield _too_much(rule, limit, value, path)
+    else:
+        told = _TOLD[rule](error) if rule in _TOLD else error.message
+        yield Cause(path, f"Invalid value: {shown(value)}: {path} in body {told}")
+
+
+def _required(error: ValidationError, path: str) -> Cause:
+    # The library reports one error for each missing name, and says which only in its message.
+    name = next(n for n in error.validator_value if error.message.startswith(f"{n!r} is"))
+    return Cause(f"{path}.{name}" if path else name, "Required value", "FieldValueRequired")
+
+
+def _too_much(rule: str, limit: int, value: Any, path: str) -> Cause:
+    if rule == "maxLength":
+        return Cause(path, f"Too long: may not be more than {limit} bytes", "FieldValueTooLong")
+    return Cause(
+        path, f"Too many: {len(value)}: must have at most {limit} items", "FieldValueTooMany"
+    )
+
+
+def duplicate_causes(value: Any, node: Node | None, steps: list[Any]) -> Iterator[Cause]:
+    """Yield the elements that stand twice in a list that is a set or is keyed."""
+    if node is None:
+        return
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from duplicate_causes(inner, node.child(key), [*steps, key])
+    if isinstance(value, list):
+        yield from _twice(value, node, steps)
+        for index, inner in enumerate(value):
+            yield from duplicate_causes(inner, node.item, [*steps, index])
+
+
+def _twice(value: list[Any], node: Node, steps: list[Any]) -> Iterator[Cause]:
+    if node.tag("list-type") not in ("set", "map"):
+        return
+    seen = set()
+    for index, item in enumerate(value):
+        key = (
+            {k: item.get(k) for k in node.map_keys}
+            if node.associative and isinstance(item, dict)
+            else item
+        )
+        if shown(key) in seen:
+            yield Cause(
+                path_text([*steps, index]), f"Duplicate value: {shown(key)}", "FieldValueDuplicate"
+            )
+        seen.add(shown(key))

@@ -1,0 +1,145 @@
+"""Starts and stops a server: its state, its socket, its certificate."""
+
+import socket
+import tempfile
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import uvicorn
+
+from shoal_local.apiserver.app import ApiServer
+from shoal_local.apiserver.credentials import Credentials, kubeconfig, new_credentials
+from shoal_local.apiserver.definitions import load_definitions
+from shoal_local.apiserver.journal import Journal, restore
+from shoal_local.apiserver.storage.store import Change, Store
+from shoal_local.apiserver.verbs.bootstrapping import bootstrap
+from shoal_local.apiserver.verbs.world import World
+from shoal_local.apiserver.watching import Bell
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A server that has its socket: serve it here, or run it in a thread."""
+
+    url: str
+    credentials: Credentials
+    api: ApiServer
+    uvicorn: uvicorn.Server
+    socket: socket.socket
+
+    @property
+    def kubeconfig(self) -> str:
+        """Return the administrator's kubeconfig."""
+        return kubeconfig(self.url, self.credentials.authority, self.credentials.admin_token)
+
+    def serve(self) -> None:
+        """Answer requests until SIGINT, SIGTERM or ``stop``."""
+        self.uvicorn.run(sockets=[self.socket])
+
+    def stop(self) -> None:
+        """Ask the server to end, also from another thread."""
+        self.uvicorn.should_exit = True
+
+
+def make_server(
+    host: str = "127.0.0.1",
+    port: int = 0,
+    *,
+    snapshot: Path | None = None,
+    bookmark_interval_s: float = 60.0,
+) -> Running:
+    """Return a server that listens already and has the first objects.
+
+    ``host``: IP address to listen on.
+    ``port``: 0 takes a free one.
+    ``snapshot``: file that keeps the state; read when it exists. None keeps it in memory only.
+
+    Raises:
+        BrokenJournalError: ``snapshot`` is no file of this server.
+        OSError: the address cannot be bound.
+    """
+    store = Store()
+    known = snapshot is not None and snapshot.exists()
+    credentials = restore(snapshot, store) if snapshot and known else new_credentials(host)
+    world = _world(store, credentials)
+    listening = socket.create_server((host, port))
+    api = ApiServer(world, Bell(), bookmark_interval_s)
+    store.listener = _listener(api, Journal(snapshot, credentials, store) if snapshot else None)
+    bootstrap(world, datetime.now(UTC))
+    url = f"https://{host}:{listening.getsockname()[1]}"
+    server = _StoppingServer(_config(api, credentials), api.bell)
+    return Running(url, credentials, api, server, listening)
+
+
+def _world(store: Store, credentials: Credentials) -> World:
+    return World(
+        store,
+        load_definitions(),
+        lambda: str(uuid.uuid4()),
+        signing_key=credentials.signing_key.encode(),
+        admin_token=credentials.admin_token,
+        authority=credentials.authority,
+    )
+
+
+def _listener(api: ApiServer, journal: Journal | None) -> Callable[[Change], None]:
+    if journal is None:
+        return api.notice
+
+    def written_then_told(change: Change) -> None:
+        journal.note(change)
+        api.notice(change)
+
+    return written_then_told
+
+
+class _StoppingServer(uvicorn.Server):
+    """Ends the watches when it stops: they would keep it waiting."""
+
+    def __init__(self, config: uvicorn.Config, bell: Bell) -> None:
+        super().__init__(config)
+        self._bell = bell
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._bell.close()
+        await super().shutdown(sockets)
+
+
+def _config(api: ApiServer, credentials: Credentials) -> uvicorn.Config:
+    with tempfile.TemporaryDirectory() as folder:
+        # The ssl module reads certificates from files only; they are gone once it has.
+        certificate, key = Path(folder, "certificate.pem"), Path(folder, "key.pem")
+        certificate.write_text(credentials.certificate)
+        key.touch(mode=0o600)
+        key.write_text(credentials.key)
+        config = uvicorn.Config(
+            api.app(),
+            ssl_certfile=certificate,
+            ssl_keyfile=key,
+            log_level="warning",
+            lifespan="on",
+            timeout_graceful_shutdown=2,
+        )
+        config.load()
+    return config
+
+
+@contextmanager
+def running_server(
+    *, snapshot: Path | None = None, bookmark_interval_s: float = 60.0
+) -> Iterator[Running]:
+    """Run a server on a free port of loopback, in a thread, for as long as the block lasts."""
+    running = make_server(snapshot=snapshot, bookmark_interval_s=bookmark_interval_s)
+    thread = threading.Thread(target=running.serve, name="apiserver", daemon=True)
+    thread.start()
+    try:
+        yield running
+    finally:
+        running.stop()
+        thread.join(timeout=10)
+        running.socket.close()

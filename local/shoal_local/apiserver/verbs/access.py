@@ -1,0 +1,185 @@
+"""Who makes a call, whether they may, and the reviews that answer the same questions to clients."""
+
+import hmac
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from shoal_local.apiserver.access.rbac import GROUP, MASTERS, Action, Roles, decide, refusal
+from shoal_local.apiserver.access.tokens import BadTokenError, read_token
+from shoal_local.apiserver.errors import bad_request, unauthorized
+from shoal_local.apiserver.kinds.resource import Object
+from shoal_local.apiserver.verbs.admission import clean
+from shoal_local.apiserver.verbs.call import Call, Reply, User, dig
+from shoal_local.apiserver.verbs.decoding import decode_object
+from shoal_local.apiserver.verbs.world import World
+
+ADMIN = User("kubernetes-admin", (MASTERS, "system:authenticated"))
+ANONYMOUS = User("system:anonymous", ("system:unauthenticated",))
+AUTHENTICATED = "system:authenticated"
+ACCOUNT = "system:serviceaccount:"
+ACCOUNTS = "/serviceaccounts"
+
+
+def authenticate(world: World, authorization: str, now: datetime) -> User:
+    """Return who sends this Authorization header.
+
+    Raises:
+        ApiError: 401, the token is unknown, broken or too old, or its account is gone.
+    """
+    if not authorization:
+        return ANONYMOUS
+    scheme, _, token = authorization.partition(" ")
+    if scheme.lower() != "bearer":
+        raise unauthorized()
+    if world.admin_token and hmac.compare_digest(token.encode(), world.admin_token.encode()):
+        return ADMIN
+    user = account_user(world, token, now)
+    if user is None:
+        raise unauthorized()
+    return user
+
+
+def account_user(world: World, token: str, now: datetime) -> User | None:
+    """Return the service account of a token, if the token is good and the account still exists."""
+    try:
+        account = read_token(token, world.signing_key, int(now.timestamp()))
+    except (BadTokenError, ValueError, KeyError, TypeError):
+        return None
+    stored = world.store.get(ACCOUNTS, (account.namespace, account.name))
+    if stored is None or stored["metadata"]["uid"] != account.uid:
+        return None
+    return service_account(account.namespace, account.name, account.uid)
+
+
+def service_account(namespace: str, name: str, uid: str = "") -> User:
+    """Return the user that a service account is."""
+    groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", AUTHENTICATED)
+    return User(f"{ACCOUNT}{namespace}:{name}", groups, uid)
+
+
+def impersonated(world: World, user: User, name: str, groups: Sequence[str]) -> User:
+    """Return the user that the caller asks to be taken for.
+
+    Raises:
+        ApiError: 403, they may not.
+    """
+    if not name:
+        return user
+    parts = name.removeprefix(ACCOUNT).split(":")
+    if name.startswith(ACCOUNT) and len(parts) == 2:
+        check(world, user, Action("impersonate", "", "serviceaccounts", parts[0], parts[1]))
+        other = service_account(*parts)
+    else:
+        check(world, user, Action("impersonate", "", "users", name=name))
+        other = User(name, (AUTHENTICATED,))
+    for group in groups:
+        check(world, user, Action("impersonate", "", "groups", name=group))
+    return replace(other, groups=(*groups, AUTHENTICATED)) if groups else other
+
+
+def roles_of(world: World) -> Roles:
+    """Return the RBAC objects in the store."""
+    store = world.store
+    return Roles(
+        lambda plural: store.objects_of(f"{GROUP}/{plural}"),
+        lambda plural, namespace, name: store.get(f"{GROUP}/{plural}", (namespace, name)),
+    )
+
+
+def check(world: World, user: User, action: Action) -> None:
+    """Refuse what the user may not do.
+
+    Raises:
+        ApiError: 403.
+    """
+    if not decide(user, action, roles_of(world)).allowed:
+        raise refusal(user, action)
+
+
+def action_of(call: Call, verb: str = "") -> Action:
+    """Return what a call asks for, in the terms of RBAC."""
+    target = call.target
+    resource = f"{target.plural}/{target.subresource}" if target.subresource else target.plural
+    # A namespace is itself in the namespace of its name, so that a Role there can speak of it.
+    namespace = target.namespace or (target.name if target.plural == "namespaces" else "")
+    return Action(verb or call.verb, target.group, resource, namespace, _name(call))
+
+
+def _name(call: Call) -> str:
+    """Return the one name that is asked for; a list or watch may give it as its field selector."""
+    selector = call.query.get("fieldSelector", "")
+    named = selector.removeprefix("metadata.name=")
+    return call.target.name or (named if named != selector and "," not in named else "")
+
+
+def review_access(world: World, call: Call) -> Reply:
+    """Answer SelfSubjectAccessReview, SubjectAccessReview and LocalSubjectAccessReview."""
+    review = _review(world, call)
+    spec = review.get("spec") or {}
+    own = call.target.plural == "selfsubjectaccessreviews"
+    user = call.user if own else User(spec.get("user", ""), tuple(spec.get("groups") or ()))
+    decision = decide(user, _reviewed(spec), roles_of(world))
+    status: Object = {"allowed": decision.allowed}
+    if decision.reason:
+        status["reason"] = decision.reason
+    return Reply({**review, "status": status}, 201)
+
+
+def _review(world: World, call: Call) -> Object:
+    resource = world.resource(call.target)
+    return clean(world, resource, decode_object(call, resource))
+
+
+def _reviewed(spec: Mapping[str, Any]) -> Action:
+    if asked := spec.get("resourceAttributes"):
+        plural, subresource = asked.get("resource", ""), asked.get("subresource")
+        resource = f"{plural}/{subresource}" if subresource else plural
+        namespace, name = asked.get("namespace", ""), asked.get("name", "")
+        return Action(asked.get("verb", ""), asked.get("group", ""), resource, namespace, name)
+    if asked := spec.get("nonResourceAttributes"):
+        return Action(asked.get("verb", ""), path=asked.get("path", ""))
+    raise bad_request(
+        "exactly one of nonResourceAttributes or resourceAttributes must be specified"
+    )
+
+
+def review_rules(world: World, call: Call) -> Reply:
+    """Answer SelfSubjectRulesReview: all rules that hold for the caller in a namespace."""
+    review = _review(world, call)
+    namespace = dig(review, "spec", "namespace") or ""
+    bound = list(roles_of(world).bound_to(call.user, namespace))
+    rules = [rule for found in bound for rule in found.rules]
+    if MASTERS in call.user.groups:
+        rules += [
+            {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},
+            {"verbs": ["*"], "nonResourceURLs": ["*"]},
+        ]
+    status = {
+        "resourceRules": [rule for rule in rules if rule.get("resources")],
+        "nonResourceRules": [rule for rule in rules if rule.get("nonResourceURLs")],
+        "incomplete": False,
+    }
+    return Reply({**review, "status": status}, 201)
+
+
+def review_self(world: World, call: Call) -> Reply:
+    """Answer SelfSubjectReview (`kubectl auth whoami`)."""
+    review = _review(world, call)
+    return Reply({**review, "status": {"userInfo": _user_info(call.user)}}, 201)
+
+
+def review_token(world: World, call: Call) -> Reply:
+    """Answer TokenReview."""
+    review = _review(world, call)
+    user = account_user(world, dig(review, "spec", "token") or "", call.now)
+    status: Object = {"authenticated": user is not None}
+    if user:
+        status["user"] = _user_info(user)
+    return Reply({**review, "status": status}, 201)
+
+
+def _user_info(user: User) -> Object:
+    info = {"username": user.name, "groups": list(user.groups)}
+    return info | ({"uid": user.uid} if user.uid else {})

@@ -1,0 +1,142 @@
+"""A request, read: which object, which verb, which options, by whom and when."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from shoal_local.apiserver.errors import bad_request, no_such_path
+from shoal_local.apiserver.kinds.resource import Object
+
+_TRUE = ("true", "True", "1")
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Who is asking."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+    uid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a path points at. ``name`` is empty for a collection."""
+
+    group: str
+    version: str
+    plural: str
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request to one resource."""
+
+    verb: str
+    target: Target
+    user: User
+    now: datetime
+    """Time of the request, in UTC."""
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    content_type: str = "application/json"
+    agent: str = ""
+    """The User-Agent header: it names the field manager when the request does not."""
+
+    def flag(self, name: str) -> bool:
+        """Return a boolean option of the query."""
+        return self.query.get(name, "") in _TRUE
+
+    def number(self, name: str) -> float | None:
+        """Return a number of the query, None when it is not there.
+
+        Raises:
+            ApiError: 400, it is none, or below zero.
+        """
+        text = self.query.get(name)
+        if not text:
+            return None
+        if not re.fullmatch(r"\d+(\.\d+)?", text):
+            raise bad_request(f"{name}: Invalid value: {text!r}: must be a number, not below 0")
+        return float(text)
+
+    @property
+    def dry_run(self) -> bool:
+        """Say whether the answer is wanted and the change is not."""
+        return "All" in self.query.get("dryRun", "")
+
+    @property
+    def manager(self) -> str:
+        """Return the name under which this request's fields are owned."""
+        return self.query.get("fieldManager") or self.agent.split("/")[0][:128] or "unknown"
+
+    @property
+    def timestamp(self) -> str:
+        """Return the time of the request as the API writes it."""
+        return timestamp(self.now)
+
+
+def timestamp(moment: datetime) -> str:
+    """Return ``2026-11-21T03:09:04Z``."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer: HTTP code, body, and warnings that kubectl shows."""
+
+    body: Object
+    code: int = 200
+    warnings: tuple[str, ...] = ()
+
+
+NewUid = Callable[[], str]
+
+
+def parse_path(path: str) -> Target:
+    """Read ``/api/v1/...`` and ``/apis/<group>/<version>/...``.
+
+    Raises:
+        ApiError: 404, the path is none of the two.
+    """
+    parts = [part for part in path.split("/") if part]
+    if parts[:1] == ["api"] and len(parts) >= 3:
+        return _below("", parts[1], parts[2:])
+    if parts[:1] == ["apis"] and len(parts) >= 4:
+        return _below(parts[1], parts[2], parts[3:])
+    raise no_such_path()
+
+
+def _below(group: str, version: str, rest: list[str]) -> Target:
+    namespace = ""
+    if rest[0] == "namespaces" and len(rest) >= 3 and rest[2] not in ("status", "finalize"):
+        namespace, rest = rest[1], rest[2:]
+    if len(rest) > 3:
+        raise no_such_path()
+    plural, name, subresource = (*rest, "", "")[:3]
+    return Target(group, version, plural, namespace, name, subresource)
+
+
+def verb_of(method: str, target: Target, query: Mapping[str, str]) -> str:
+    """Return the verb as RBAC knows it."""
+    if method in ("GET", "HEAD"):
+        if target.name:
+            return "get"
+        return "watch" if query.get("watch", "") in _TRUE else "list"
+    if method == "DELETE":
+        return "delete" if target.name else "deletecollection"
+    return {"POST": "create", "PUT": "update", "PATCH": "patch"}.get(method, method.lower())
+
+
+def dig(obj: Any, *path: str) -> Any:
+    """Return what is at the path of keys, or None as soon as one is missing."""
+    for step in path:
+        if not isinstance(obj, dict):
+            return None
+        obj = obj.get(step)
+    return obj

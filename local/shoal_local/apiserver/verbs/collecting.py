@@ -1,0 +1,207 @@
+"""Garbage collection: one pass over everything, which leaves nothing to do for the next one.
+
+Dependents go after their owners, contents with their namespace, custom objects with their
+definition. A pass looks at the state and not at what happened, so it may be run at any time and
+as often as one likes.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from shoal_local.apiserver.kinds.builtin import EVENTS
+from shoal_local.apiserver.kinds.registry import CRDS
+from shoal_local.apiserver.kinds.resource import Object, Resource
+from shoal_local.apiserver.lifecycle.custom_definitions import CLEANUP
+from shoal_local.apiserver.lifecycle.ownership import Fate, Owner, judge, references_of
+from shoal_local.apiserver.storage.store import name_of
+from shoal_local.apiserver.verbs.call import Call, User
+from shoal_local.apiserver.verbs.deleting import FOREGROUND, ORPHAN, delete_object, target_of
+from shoal_local.apiserver.verbs.furnishing import furnish
+from shoal_local.apiserver.verbs.pods import store_finalizers
+from shoal_local.apiserver.verbs.world import World
+from shoal_local.apiserver.verbs.writing import NAMESPACES, may_go
+
+COLLECTOR = User("system:serviceaccount:kube-system:generic-garbage-collector", ("system:masters",))
+EVENT_LIFETIME = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """An object and its kind."""
+
+    resource: Resource
+    object: Object
+
+    @property
+    def uid(self) -> str:
+        """Return the object's uid."""
+        return str(self.object["metadata"]["uid"])
+
+    @property
+    def going(self) -> bool:
+        """Say whether the object is being deleted."""
+        return bool(self.object["metadata"].get("deletionTimestamp"))
+
+    def holds(self, finalizer: str) -> bool:
+        """Say whether the object is being deleted and waits for this finalizer."""
+        return self.going and finalizer in (self.object["metadata"].get("finalizers") or [])
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One pass."""
+
+    world: World
+    now: datetime
+
+    def run(self) -> None:
+        """Do what there is to do."""
+        items = {item.uid: item for item in _items(self.world)}
+        dependents: dict[str, list[Item]] = {}
+        for item in items.values():
+            for reference in references_of(item.object):
+                dependents.setdefault(reference["uid"], []).append(item)
+        for item in items.values():
+            self._settle_owner(item, dependents.get(item.uid, []))
+        for item in [i for i in items.values() if references_of(i.object) and not i.going]:
+            self._settle_dependent(item, items, dependents)
+        self._settle_containers()
+        self._forget_old_events()
+
+    def _settle_owner(self, item: Item, dependents: list[Item]) -> None:
+        if item.holds(ORPHAN):
+            for dependent in dependents:
+                left = [r for r in references_of(dependent.object) if r["uid"] != item.uid]
+                self._write_references(dependent, left)
+            self._drop_finalizer(item, ORPHAN)
+        elif item.holds(FOREGROUND) and not any(_blocks(d, item.uid) for d in dependents):
+            self._drop_finalizer(item, FOREGROUND)
+
+    def _settle_dependent(
+        self, item: Item, items: dict[str, Item], dependents: dict[str, list[Item]]
+    ) -> None:
+        def state_of(reference: Object) -> Owner:
+            return self._owner_state(item, reference, items.get(reference["uid"]))
+
+        verdict = judge(references_of(item.object), state_of)
+        if verdict.fate is Fate.DISOWN:
+            self._write_references(item, list(verdict.references))
+        elif verdict.fate is not Fate.STAY:
+            first = verdict.fate is Fate.DELETE_FOREGROUND and item.uid in dependents
+            self._delete(item, {"propagationPolicy": "Foreground"} if first else {})
+
+    def _owner_state(self, item: Item, reference: Object, owner: Item | None) -> Owner:
+        if self.world.registry.by_kind(reference["apiVersion"], reference["kind"]) is None:
+            return Owner.SOLID
+        if owner is None or not _may_own(owner, item):
+            return Owner.GONE
+        return Owner.WAITING if owner.holds(FOREGROUND) else Owner.SOLID
+
+    def _settle_containers(self) -> None:
+        for crd in self.world.store.objects_of(CRDS):
+            if Item(self._resource(CRDS), crd).holds(CLEANUP):
+                self._empty_definition(crd)
+        for namespace in self.world.store.objects_of(NAMESPACES):
+            if namespace["metadata"].get("deletionTimestamp"):
+                self._empty_namespace(namespace)
+            else:
+                furnish(self.world, self._call(), namespace["metadata"]["name"])
+
+    def _empty_definition(self, crd: Object) -> None:
+        key = f"{crd['spec']['group']}/{crd['spec']['names']['plural']}"
+        resource = self.world.registry.stored.get(key)
+        for obj in self.world.store.objects_of(key) if resource else []:
+            self._delete_once(Item(resource, obj)) if resource else None
+        if not self.world.store.objects_of(key):
+            self._drop_finalizer(Item(self._resource(CRDS), crd), CLEANUP)
+
+    def _empty_namespace(self, namespace: Object) -> None:
+        name = namespace["metadata"]["name"]
+        for item in _items(self.world, name):
+            self._delete_once(item)
+        left = list(_items(self.world, name))
+        finalizers = (namespace.get("spec") or {}).get("finalizers") or []
+        if left or not finalizers:
+            return
+        resource = self._resource(NAMESPACES)
+        others = [f for f in finalizers if f != "kubernetes"]
+        store_finalizers(self.world, self._call(), resource, namespace, others)
+
+    def _forget_old_events(self) -> None:
+        oldest = (self.now - EVENT_LIFETIME).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        resource = self._resource(EVENTS)
+        for event in self.world.store.objects_of(EVENTS):
+            last = event.get("lastTimestamp") or event["metadata"]["creationTimestamp"]
+            if last < oldest:
+                self.world.remove(self._call(), resource, event)
+
+    def _delete_once(self, item: Item) -> None:
+        if not item.going:
+            self._delete(item, {})
+
+    def _delete(self, item: Item, options: dict[str, str]) -> None:
+        live = self._live(item)
+        if live is not None:
+            delete_object(self.world, self._call(item), item.resource, live, options)
+
+    def _drop_finalizer(self, item: Item, finalizer: str) -> None:
+        live = self._live(item)
+        if live is None:
+            return
+        left = [f for f in live["metadata"].get("finalizers") or [] if f != finalizer]
+        self._write_metadata(item, {**live["metadata"], "finalizers": left})
+
+    def _write_references(self, item: Item, references: list[Object]) -> None:
+        live = self._live(item)
+        if live is not None:
+            self._write_metadata(item, {**live["metadata"], "ownerReferences": references})
+
+    def _write_metadata(self, item: Item, meta: Object) -> None:
+        live = self._live(item)
+        meta = {k: v for k, v in meta.items() if v or k not in ("finalizers", "ownerReferences")}
+        new = {**(live or {}), "metadata": meta}
+        if may_go(new):
+            self.world.remove(self._call(item), item.resource, new)
+        else:
+            self.world.write(self._call(item), item.resource, new)
+
+    def _live(self, item: Item) -> Object | None:
+        """Return the object as it is by now: this pass itself may have changed or removed it."""
+        return self.world.store.get(item.resource.key, name_of(item.object))
+
+    def _resource(self, key: str) -> Resource:
+        return self.world.registry.stored[key]
+
+    def _call(self, item: Item | None = None) -> Call:
+        target = target_of(item.resource, item.object) if item else NO_TARGET
+        return Call("delete", target, COLLECTOR, self.now, agent="kube-controller-manager")
+
+
+NO_TARGET = target_of(
+    Resource("", "v1", "Namespace", "namespaces", namespaced=False), {"metadata": {"name": ""}}
+)
+
+
+def _items(world: World, namespace: str = "") -> Iterator[Item]:
+    """Yield every object of every kind, or of every kind in one namespace."""
+    for key, resource in world.registry.stored.items():
+        if resource.namespaced or not namespace:
+            for obj in world.store.objects_of(key, namespace):
+                yield Item(resource, obj)
+
+
+def _blocks(dependent: Item, uid: str) -> bool:
+    return any(
+        reference["uid"] == uid and reference.get("blockOwnerDeletion")
+        for reference in references_of(dependent.object)
+    )
+
+
+def _may_own(owner: Item, item: Item) -> bool:
+    """An owner is cluster-wide or in the dependent's namespace.
+
+    A reference across namespaces owns nothing.
+    """
+    space = owner.object["metadata"].get("namespace")
+    return not space or space == item.object["metadata"].get("namespace")

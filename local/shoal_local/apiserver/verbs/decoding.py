@@ -1,0 +1,131 @@
+"""Bytes of a request to an object, refused in the words of the real server."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+import yaml
+
+from shoal_local.apiserver.errors import bad_request, unsupported_media_type
+from shoal_local.apiserver.kinds.resource import Object, Resource
+from shoal_local.apiserver.schemas.node import Node
+from shoal_local.apiserver.verbs.call import Call
+
+READABLE = ("application/json", "application/yaml")
+
+
+def decode(call: Call) -> Any:
+    """Parse a JSON or YAML body.
+
+    Raises:
+        ApiError: 400 or 415, it is neither.
+    """
+    kind = call.content_type.split(";")[0].strip()
+    try:
+        if kind.endswith("json") or not kind:
+            return orjson.loads(call.body)
+        if kind.endswith("yaml"):
+            return _from_yaml(call.body)
+    except (orjson.JSONDecodeError, yaml.YAMLError) as error:
+        raise bad_request(f"the object provided is unrecognized: {error}") from None
+    raise unsupported_media_type(READABLE)
+
+
+def _from_yaml(body: bytes) -> Any:
+    """Parse YAML; most of what is sent as such is JSON, and that is much quicker to read."""
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return yaml.safe_load(body)
+
+
+def decode_object(call: Call, resource: Resource) -> Object:
+    """Parse a body that must be an object of this kind.
+
+    And check that it is the one that the path names.
+    """
+    obj = decode(call)
+    if not isinstance(obj, dict):
+        raise bad_request(f"json: cannot unmarshal into Go value of type {resource.kind}")
+    return checked(obj, call, resource)
+
+
+def checked(obj: Object, call: Call, resource: Resource) -> Object:
+    """Return the object with kind, apiVersion and namespace filled in from the path.
+
+    Raises:
+        ApiError: 400, one of them contradicts the path.
+    """
+    obj = {"kind": resource.kind, "apiVersion": resource.api_version, **obj}
+    if obj["apiVersion"] != resource.api_version:
+        raise bad_request(
+            f"the API version in the data ({obj['apiVersion']}) does not match the expected API "
+            f"version ({resource.api_version})"
+        )
+    if obj["kind"] != resource.kind:
+        raise bad_request(
+            f"{obj['kind']} in version {resource.version!r} cannot be handled as a {resource.kind}"
+        )
+    meta = obj.get("metadata")
+    if meta is not None and not isinstance(meta, dict):
+        raise bad_request(
+            "json: cannot unmarshal into Go struct field .metadata of type v1.ObjectMeta"
+        )
+    obj["metadata"] = _meta_in_place(
+        {k: v for k, v in (meta or {}).items() if v is not None}, call, resource
+    )
+    return obj
+
+
+def _meta_in_place(meta: Object, call: Call, resource: Resource) -> Object:
+    if not resource.namespaced:
+        return {key: value for key, value in meta.items() if key != "namespace"}
+    namespace = meta.setdefault("namespace", call.target.namespace)
+    if namespace != call.target.namespace:
+        raise bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+    return meta
+
+
+def strict_fields(obj: Object, call: Call, node: Node) -> tuple[str, ...]:
+    """Return warnings about fields that the schema does not know.
+
+    Or refuse them, as the caller asked.
+
+    Raises:
+        ApiError: 400 with ``fieldValidation=Strict`` and an unknown field.
+    """
+    mode = call.query.get("fieldValidation", "Warn")
+    unknown = (
+        []
+        if mode == "Ignore"
+        else [f'unknown field "{path}"' for path in unknown_fields(obj, node)]
+    )
+    if unknown and mode == "Strict":
+        kind, version = obj["kind"], obj["apiVersion"].rpartition("/")[2]
+        told = "strict decoding error: " + ", ".join(unknown)
+        if (
+            node.definitions
+            and node.reference == ""
+            and "x-kubernetes-group-version-kind" in node.schema
+        ):
+            told = f'{kind} in version "{version}" cannot be handled as a {kind}: {told}'
+        raise bad_request(told)
+    return tuple(unknown)
+
+
+def unknown_fields(value: Any, node: Node | None, path: str = "") -> Iterator[str]:
+    """Yield the paths of fields that the schema does not know."""
+    if node is None or value is None:
+        return
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from unknown_fields(item, node.item, f"{path}[{index}]")
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            child = node.child(key)
+            if child is not None:
+                yield from unknown_fields(inner, child, f"{path}.{key}" if path else key)
+            elif not node.open:
+                yield f"{path}.{key}" if path else key

@@ -1,0 +1,149 @@
+"""delete and deletecollection: now, after a grace period, or once the finalizers are gone."""
+
+from datetime import timedelta
+from typing import Any
+
+from shoal_local.apiserver.errors import bad_request, conflict
+from shoal_local.apiserver.kinds.resource import Object, Resource
+from shoal_local.apiserver.storage.store import name_of
+from shoal_local.apiserver.verbs.admission import read_as
+from shoal_local.apiserver.verbs.call import Call, Reply, Target, timestamp
+from shoal_local.apiserver.verbs.reading import list_objects, selection
+from shoal_local.apiserver.verbs.world import World, presented
+from shoal_local.apiserver.verbs.writing import namespace_finalizers
+
+FOREGROUND = "foregroundDeletion"
+ORPHAN = "orphan"
+_FINALIZER = {"Foreground": FOREGROUND, "Orphan": ORPHAN}
+_POLICIES = ("Background", *_FINALIZER)
+_SHOWN_WHEN_GONE = ("/pods", "/services", "/serviceaccounts", "/persistentvolumeclaims")
+
+
+def delete(world: World, call: Call) -> Reply:
+    """Delete one object."""
+    resource = world.resource(call.target)
+    live = world.existing(resource, call.target)
+    options = _options(world, call)
+    _check_preconditions(resource, live, options)
+    last = delete_object(world, call, resource, live, options)
+    gone = world.store.get(resource.key, name_of(live)) is None
+    if gone and resource.key not in _SHOWN_WHEN_GONE:
+        return Reply(_success(resource, live))
+    return Reply(presented(resource, last))
+
+
+def _success(resource: Resource, obj: Object) -> Object:
+    meta = obj["metadata"]
+    about = {
+        "name": meta["name"],
+        "group": resource.group,
+        "kind": resource.plural,
+        "uid": meta["uid"],
+    }
+    details = {key: value for key, value in about.items() if value}
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Success",
+        "details": details,
+    }
+
+
+def delete_collection(world: World, call: Call) -> Reply:
+    """Delete every object that the selectors choose; return them as a list."""
+    resource = world.resource(call.target)
+    wanted, options = selection(call, resource), _options(world, call)
+    reply = list_objects(world, call)
+    for live in world.store.objects_of(resource.key, call.target.namespace):
+        if wanted(live):
+            delete_object(world, call, resource, live, options)
+    return reply
+
+
+def _options(world: World, call: Call) -> dict[str, Any]:
+    """Return DeleteOptions from the body, or from the query.
+
+    Raises:
+        ApiError: 400, the propagation policy is unknown.
+    """
+    options = read_as(world, call, "apimachinery.pkg.apis.meta.v1.DeleteOptions")
+    if policy := call.query.get("propagationPolicy"):
+        options.setdefault("propagationPolicy", policy)
+    if (grace_s := call.number("gracePeriodSeconds")) is not None:
+        options.setdefault("gracePeriodSeconds", int(grace_s))
+    if options.get("propagationPolicy", "Background") not in _POLICIES:
+        raise bad_request(
+            f"invalid propagationPolicy {options['propagationPolicy']!r}, must be one "
+            f"of {_POLICIES}"
+        )
+    return options
+
+
+def _check_preconditions(resource: Resource, live: Object, options: dict[str, Any]) -> None:
+    wanted, meta = options.get("preconditions") or {}, live["metadata"]
+    for field, told in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
+        if wanted.get(field) and wanted[field] != meta[field]:
+            why = (
+                f"Precondition failed: {told} in precondition: {wanted[field]}, "
+                f"{told} in object meta: {meta[field]}"
+            )
+            raise conflict(resource.plural, resource.group, meta["name"], why)
+
+
+def delete_object(
+    world: World, call: Call, resource: Resource, live: Object, options: dict[str, Any]
+) -> Object:
+    """Mark the object as deleted, and take it away if nothing holds it."""
+    meta = dict(live["metadata"])
+    meta["finalizers"] = _finalizers(meta, options)
+    grace_s = _grace_s(resource, live, options)
+    held = meta["finalizers"] or grace_s or namespace_finalizers(live)
+    if not meta["finalizers"]:
+        del meta["finalizers"]
+    if not held:
+        return world.remove(call, resource, {**live, "metadata": meta})
+    new = {**live, "metadata": _marked(meta, call, resource, grace_s)}
+    if resource.key == "/namespaces":
+        new["status"] = {**(live.get("status") or {}), "phase": "Terminating"}
+    return live if new == live else world.write(call, resource, new)
+
+
+def _finalizers(meta: Object, options: dict[str, Any]) -> list[str]:
+    ours = _FINALIZER.get(options.get("propagationPolicy", "Background"))
+    kept = [name for name in meta.get("finalizers") or [] if name not in _FINALIZER.values()]
+    if "propagationPolicy" not in options:
+        return list(meta.get("finalizers") or [])
+    return kept + ([ours] if ours else [])
+
+
+def _marked(meta: Object, call: Call, resource: Resource, grace_s: int) -> Object:
+    """Return metadata that says when the object goes.
+
+    A second deletion can only bring that nearer.
+    """
+    shorter = grace_s < meta.get("deletionGracePeriodSeconds", grace_s + 1)
+    if meta.get("deletionTimestamp") and not shorter:
+        return meta
+    if "generation" in meta and not meta.get("deletionTimestamp"):
+        meta["generation"] += 1
+    meta["deletionTimestamp"] = timestamp(call.now + timedelta(seconds=grace_s))
+    meta["deletionGracePeriodSeconds"] = grace_s
+    return meta
+
+
+def _grace_s(resource: Resource, obj: Object, options: dict[str, Any]) -> int:
+    """Return how long the kubelet may take; only a pod that runs on a node gets any time."""
+    if resource.key != "/pods":
+        return 0
+    spec, phase = obj["spec"], (obj.get("status") or {}).get("phase")
+    if not spec.get("nodeName") or phase in ("Succeeded", "Failed"):
+        return 0
+    asked = options.get("gracePeriodSeconds")
+    return int(spec.get("terminationGracePeriodSeconds", 30) if asked is None else asked)
+
+
+def target_of(resource: Resource, obj: Object) -> Target:
+    """Return the path of an object."""
+    namespace, name = name_of(obj)
+    return Target(resource.group, resource.version, resource.plural, namespace, name)

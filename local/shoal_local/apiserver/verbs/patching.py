@@ -1,0 +1,135 @@
+"""patch: JSON patch, merge patch, strategic merge patch and server-side apply."""
+
+from typing import Any
+
+import jsonpatch
+
+from shoal_local.apiserver.errors import (
+    ApiError,
+    Cause,
+    bad_request,
+    invalid,
+    unsupported_media_type,
+)
+from shoal_local.apiserver.kinds.resource import Object, Resource
+from shoal_local.apiserver.patching.applying import Applier, apply
+from shoal_local.apiserver.patching.managers import Manager, read_managers
+from shoal_local.apiserver.patching.merge import merge_patch
+from shoal_local.apiserver.patching.strategic import strategic_merge
+from shoal_local.apiserver.schemas.node import Node
+from shoal_local.apiserver.verbs.admission import clean
+from shoal_local.apiserver.verbs.call import Call, Reply
+from shoal_local.apiserver.verbs.decoding import checked, decode, decode_object, strict_fields
+from shoal_local.apiserver.verbs.world import World, presented
+from shoal_local.apiserver.verbs.writing import check_version, store_new, store_update
+
+JSON_PATCH = "application/json-patch+json"
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
+APPLY_PATCHES = (APPLY_PATCH, "application/apply-patch+json")
+MANAGER_REQUIRED = Cause(
+    "fieldManager", "Required value: is required for apply patch", "FieldValueRequired"
+)
+
+
+def is_apply(call: Call) -> bool:
+    """Say whether this is a server-side apply, which may create."""
+    return call.verb == "patch" and call.content_type.split(";")[0].strip() in APPLY_PATCHES
+
+
+def patch(world: World, call: Call) -> Reply:
+    """Change an object by one of the patch types."""
+    resource = world.resource(call.target)
+    if is_apply(call):
+        return _apply(world, call, resource)
+    live = world.existing(resource, call.target)
+    new = checked(patched(world, call, resource, presented(resource, live)), call, resource)
+    warnings = strict_fields(new, call, world.schema(resource))
+    stored = store_update(world, call, resource, live, new)
+    return Reply(presented(resource, stored), warnings=warnings)
+
+
+def _apply(world: World, call: Call, resource: Resource) -> Reply:
+    config, node = _configuration(world, call, resource), world.schema(resource)
+    warnings = strict_fields(config, call, node)
+    live = world.store.get(resource.key, (call.target.namespace, call.target.name))
+    if live is None and call.target.subresource:
+        live = world.existing(resource, call.target)
+    if live is not None:
+        check_version(resource, live, config)
+    manager = Manager(call.manager, "Apply", call.target.subresource)
+    applier = Applier(manager, call.timestamp, call.flag("force"))
+    base = {k: v for k, v in (live or {}).items() if k not in ("apiVersion", "kind")}
+    applied = apply(base, config, read_managers(live), applier, node)
+    if live is None:
+        stored = store_new(world, call, resource, applied.object, applied.managers)
+        return Reply(presented(resource, stored), 201, warnings)
+    stored = store_update(world, call, resource, live, applied.object, applied.managers)
+    return Reply(presented(resource, stored), warnings=warnings)
+
+
+def _configuration(world: World, call: Call, resource: Resource) -> Object:
+    """Return what is applied: the body, without the parts that this endpoint does not write."""
+    if not call.query.get("fieldManager"):
+        raise invalid("PatchOptions", "meta.k8s.io", "", [MANAGER_REQUIRED])
+    config = decode_object(call, resource)
+    if config["metadata"].get("managedFields"):
+        raise bad_request("metadata.managedFields must be nil")
+    named = config["metadata"].setdefault("name", call.target.name)
+    if named != call.target.name:
+        why = (
+            f"the name of the object ({named}) does not match the name on the URL "
+            f"({call.target.name})"
+        )
+        raise bad_request(why)
+    config = clean(world, resource, config)
+    if "status" not in resource.subresources:
+        return config
+    hidden = "spec" if call.target.subresource == "status" else "status"
+    return {key: value for key, value in config.items() if key != hidden}
+
+
+def patched(world: World, call: Call, resource: Resource, live: Object) -> Object:
+    """Return the object with the call's patch laid over it.
+
+    Raises:
+        ApiError: 415, the kind has no such patch type; 400 or 422, the patch cannot be read or
+            does not fit.
+    """
+    kind = call.content_type.split(";")[0].strip()
+    if kind == STRATEGIC_MERGE_PATCH and resource.custom:
+        raise unsupported_media_type((JSON_PATCH, MERGE_PATCH, APPLY_PATCH))
+    found = _laid_over(live, decode(call), kind, world.schema(resource))
+    if not isinstance(found, dict):
+        raise bad_request("the patch does not leave an object")
+    return found
+
+
+def _laid_over(target: Object, body: Any, kind: str, node: Node) -> Any:
+    if kind == JSON_PATCH:
+        return _json_patch(target, body)
+    if kind == MERGE_PATCH:
+        return merge_patch(target, body)
+    if kind == STRATEGIC_MERGE_PATCH:
+        return strategic_merge(target, body, node)
+    raise unsupported_media_type((JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, APPLY_PATCH))
+
+
+def _json_patch(target: Object, operations: Any) -> Any:
+    try:
+        return jsonpatch.apply_patch(target, operations)
+    except jsonpatch.JsonPatchTestFailed as error:
+        raise ApiError(
+            422,
+            "Invalid",
+            f"the server rejected our request due to an error in our request: {error}",
+        ) from None
+    except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException) as error:
+        raise ApiError(
+            422,
+            "Invalid",
+            f"the server rejected our request due to an error in our request: {error}",
+        ) from None
+    except (TypeError, ValueError, AttributeError) as error:
+        raise bad_request(f"error decoding patch: {error}") from None

@@ -1,0 +1,114 @@
+"""What verbs work on: the store, the kinds served now, and the sources of what is not computed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from shoal_local.apiserver.errors import no_such_path, not_found
+from shoal_local.apiserver.kinds.registry import CRDS, Registry
+from shoal_local.apiserver.kinds.resource import Object, Resource, shown, stored
+from shoal_local.apiserver.schemas.custom import CustomSchema
+from shoal_local.apiserver.schemas.node import Node, root_of
+from shoal_local.apiserver.storage.store import Store
+from shoal_local.apiserver.verbs.call import Call, NewUid, Target
+
+SERVICES = "/services"
+Kind = tuple[str, str, str]
+
+
+@dataclass(slots=True)
+class World:
+    """The state of one cluster."""
+
+    store: Store
+    definitions: Mapping[str, Mapping[str, Any]]
+    """OpenAPI definitions of the built-in kinds by name."""
+    new_uid: NewUid
+    signing_key: bytes = b""
+    """Key of the service account tokens."""
+    admin_token: str = ""
+    """Bearer token of the administrator; nobody is when it is empty."""
+    authority: str = ""
+    """Certificate of the authority that vouches for this server, PEM."""
+    _registry: Registry | None = None
+    _roots: dict[Kind, Node] = field(default_factory=dict)
+    _custom: dict[Kind, CustomSchema] = field(default_factory=dict)
+
+    @property
+    def registry(self) -> Registry:
+        """Return the kinds served now."""
+        if self._registry is None:
+            self._registry = Registry.of(self.store.objects_of(CRDS))
+        return self._registry
+
+    def resource(self, target: Target) -> Resource:
+        """Return the kind that a path points at.
+
+        Raises:
+            ApiError: 404, the kind or its subresource is not served.
+        """
+        found = self.registry.find(target.group, target.version, target.plural)
+        if target.subresource and target.subresource not in found.subresources:
+            raise no_such_path()
+        return found
+
+    def schema(self, resource: Resource) -> Node:
+        """Return the schema of the kind's objects."""
+        kind = (resource.group, resource.version, resource.plural)
+        if kind not in self._roots:
+            root = root_of(resource.definition, resource.schema, self.definitions)
+            self._roots[kind] = root
+        return self._roots[kind]
+
+    def custom_schema(self, resource: Resource) -> CustomSchema:
+        """Return the compiled schema of a custom kind."""
+        kind = (resource.group, resource.version, resource.plural)
+        if kind not in self._custom:
+            self._custom[kind] = CustomSchema.of(self.schema(resource))
+        return self._custom[kind]
+
+    def existing(self, resource: Resource, target: Target) -> Object:
+        """Return the object that a path points at.
+
+        Raises:
+            ApiError: 404, there is none.
+        """
+        found = self.store.get(resource.key, (target.namespace, target.name))
+        if found is None:
+            raise not_found(target.plural, target.group, target.name)
+        return shown(resource, found)
+
+    def write(self, call: Call, resource: Resource, obj: Object) -> Object:
+        """Store the object, or only return it when this is a dry run."""
+        if call.dry_run:
+            return obj
+        written = self.store.write(resource.key, stored(resource, obj))
+        self._changed(resource)
+        return written
+
+    def remove(self, call: Call, resource: Resource, obj: Object) -> Object:
+        """Take the object away, or only return it when this is a dry run."""
+        if call.dry_run:
+            return obj
+        last = self.store.remove(resource.key, stored(resource, obj))
+        self._changed(resource)
+        return last
+
+    def _changed(self, resource: Resource) -> None:
+        if resource.key == CRDS:
+            self._registry = None
+            self._roots.clear()
+            self._custom.clear()
+
+
+def presented(resource: Resource, obj: Object) -> Object:
+    """Return the object as this version of its kind shows it."""
+    return {
+        "kind": resource.kind,
+        "apiVersion": resource.api_version,
+        **_body(shown(resource, obj)),
+    }
+
+
+def _body(obj: Object) -> Object:
+    return {key: value for key, value in obj.items() if key not in ("kind", "apiVersion")}

@@ -1,0 +1,173 @@
+"""Watches: a stream of changes, as long as the client stays.
+
+A watch holds no queue. It keeps the revision that it has told of and, whenever the bell rings,
+reads the changes since from the store; so a slow client costs nothing but its own delay, and one
+that is too slow is told 410.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from shoal_local.apiserver.errors import ApiError, expired
+from shoal_local.apiserver.kinds.resource import Object, Resource
+from shoal_local.apiserver.printing.negotiation import Form, in_form
+from shoal_local.apiserver.storage.store import Change, TooOldError, Verb
+from shoal_local.apiserver.verbs.call import Call
+from shoal_local.apiserver.verbs.reading import Predicate, revision_in, selection
+from shoal_local.apiserver.verbs.world import World, presented
+
+INITIAL_EVENTS_END = {"k8s.io/initial-events-end": "true"}
+
+
+class Bell:
+    """Wakes everyone who waits for the next change."""
+
+    def __init__(self) -> None:
+        self._rung = asyncio.Event()
+        self.closed = False
+
+    def ring(self) -> None:
+        """Wake all waiters."""
+        self._rung.set()
+        self._rung = asyncio.Event()
+
+    def close(self) -> None:
+        """Wake all waiters for the last time: the server stops."""
+        self.closed = True
+        self.ring()
+
+    async def wait(self, timeout_s: float) -> None:
+        """Return at the next ring, or after the time-out."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._rung.wait()
+        except TimeoutError:
+            pass
+
+
+@dataclass(slots=True)
+class Watch:
+    """One watch: what it wants and how far it has told."""
+
+    world: World
+    call: Call
+    resource: Resource
+    form: Form
+    wanted: Predicate
+    revision: int
+    columns_told: bool = False
+
+    def initial(self) -> list[Object]:
+        """Return the present objects as ADDED, and move to the present revision."""
+        objects = [
+            obj for obj in self.world.store.objects_of(self.resource.key) if self.wanted(obj)
+        ]
+        self.revision = self.world.store.revision
+        return [self._event(Verb.ADDED, obj) for obj in objects]
+
+    def news(self) -> list[Object]:
+        """Return the events since the last call.
+
+        Raises:
+            TooOldError: some are forgotten.
+        """
+        changes = self.world.store.since(self.resource.key, self.revision)
+        self.revision = max(self.revision, self.world.store.revision)
+        return [event for change in changes if (event := self._seen(change))]
+
+    def _seen(self, change: Change) -> Object | None:
+        """Return the change as this selection sees it: an object may enter or leave it."""
+        before = change.before is not None and self.wanted(change.before)
+        now = change.verb is not Verb.DELETED and self.wanted(change.object)
+        if now:
+            return self._event(Verb.MODIFIED if before else Verb.ADDED, change.object)
+        return self._event(Verb.DELETED, _last_seen(change)) if before else None
+
+    def bookmark(self, annotations: dict[str, str] | None = None) -> Object:
+        """Return an event that only tells the revision."""
+        meta: dict[str, Any] = {"resourceVersion": str(self.revision), "creationTimestamp": None}
+        if annotations:
+            meta["annotations"] = annotations
+        return {"type": "BOOKMARK", "object": presented(self.resource, {"metadata": meta})}
+
+    def _event(self, verb: Verb, obj: Object) -> Object:
+        shown = presented(self.resource, obj)
+        body = in_form(self.form, self.resource, shown, now=self.call.now, query=self.call.query)
+        if self.form is Form.TABLE and self.columns_told:
+            body["columnDefinitions"] = None
+        self.columns_told = True
+        return {"type": str(verb), "object": body}
+
+
+def _last_seen(change: Change) -> Object:
+    """Return the state in which the object left.
+
+    One that no longer fits is told with its old content.
+    """
+    if change.verb is Verb.DELETED or change.before is None:
+        return change.object
+    version = change.object["metadata"]["resourceVersion"]
+    return {**change.before, "metadata": {**change.before["metadata"], "resourceVersion": version}}
+
+
+def open_watch(world: World, call: Call, form: Form) -> tuple[Watch, list[Object]]:
+    """Return a watch and what it tells first.
+
+    Without a resourceVersion, or with 0, it tells the present state first; with
+    ``sendInitialEvents`` it also says where that state ends.
+    """
+    resource = world.resource(call.target)
+    watch = Watch(world, call, resource, form, selection(call, resource), revision_in(call))
+    if call.flag("sendInitialEvents"):
+        return watch, [*watch.initial(), watch.bookmark(INITIAL_EVENTS_END)]
+    if watch.revision == 0 and "sendInitialEvents" not in call.query:
+        return watch, watch.initial()
+    if watch.revision > world.store.revision:
+        # The client knows a future that this server lost with its memory: it must list again.
+        raise TooOldError
+    watch.revision = watch.revision or world.store.revision
+    return watch, []
+
+
+async def watch_lines(
+    world: World, bell: Bell, call: Call, form: Form, bookmark_interval_s: float
+) -> AsyncIterator[bytes]:
+    """Yield events as JSON lines until ``timeoutSeconds`` are over or the server stops."""
+    clock = asyncio.get_running_loop().time
+    end = clock() + (call.number("timeoutSeconds") or 3600)
+    next_bookmark = clock() + bookmark_interval_s
+    try:
+        watch, events = open_watch(world, call, form)
+        yield _lines(events)
+        while clock() < end and not bell.closed:
+            if events := watch.news():
+                yield _lines(events)
+            elif clock() >= next_bookmark and call.flag("allowWatchBookmarks"):
+                yield _lines([watch.bookmark()])
+                next_bookmark = clock() + bookmark_interval_s
+            else:
+                due = min(end, next_bookmark) if call.flag("allowWatchBookmarks") else end
+                await bell.wait(max(due - clock(), 0.001))
+    except TooOldError:
+        yield _lines(
+            [
+                _error(
+                    expired(
+                        "too old resource version: "
+                        f"{call.query.get('resourceVersion', 0)} ({world.store.revision})"
+                    )
+                )
+            ]
+        )
+
+
+def _error(error: ApiError) -> Object:
+    return {"type": "ERROR", "object": error.as_status()}
+
+
+def _lines(events: list[Object]) -> bytes:
+    return b"".join(orjson.dumps(event) + b"\n" for event in events)
