@@ -13,9 +13,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m shoal_local.apiserver", description=__doc__)
     parser.add_argument("--listen", default="127.0.0.1:6443", metavar="HOST:PORT")
     parser.add_argument("--kubeconfig", type=Path, required=True, metavar="FILE")
-    parser.add_argument(
-        "--snapshot", type=Path, metavar="FILE", help="keeps the state; it survives a kill"
-    )
+    parser.add_argument("--snapshot", type=Path, metavar="FILE", help="keeps the state; it survives a kill")
     options = parser.parse_args(arguments)
     host, _, port = options.listen.rpartition(":")
     running = make_server(host, int(port), snapshot=options.snapshot)

@@ -65,9 +65,7 @@ def _authority(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
     )
 
 
-def _builder(
-    subject: str, issuer: x509.Name, key: ec.EllipticCurvePrivateKey
-) -> x509.CertificateBuilder:
+def _builder(subject: str, issuer: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
     return (
         x509.CertificateBuilder()
@@ -91,6 +89,4 @@ def _pem(certificate: x509.Certificate) -> str:
 
 def _key_pem(key: ec.EllipticCurvePrivateKey) -> str:
     form = serialization.PrivateFormat.PKCS8
-    return key.private_bytes(
-        serialization.Encoding.PEM, form, serialization.NoEncryption()
-    ).decode()
+    return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()).decode()

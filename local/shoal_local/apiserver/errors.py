@@ -27,9 +27,7 @@ class Cause:
 class ApiError(Exception):
     """An answer other than success."""
 
-    def __init__(
-        self, code: int, reason: str, message: str, details: Mapping[str, Any] | None = None
-    ) -> None:
+    def __init__(self, code: int, reason: str, message: str, details: Mapping[str, Any] | None = None) -> None:
         super().__init__(message)
         self.code = code
         self.reason = reason
@@ -78,9 +76,7 @@ def already_exists(plural: str, group: str, name: str) -> ApiError:
     return ApiError(409, "AlreadyExists", message, _about(plural, group, name))
 
 
-MODIFIED = (
-    "the object has been modified; please apply your changes to the latest version and try again"
-)
+MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
 
 def conflict(plural: str, group: str, name: str, why: str = MODIFIED) -> ApiError:
@@ -114,9 +110,7 @@ def unauthorized() -> ApiError:
     return ApiError(401, "Unauthorized", "Unauthorized")
 
 
-def forbidden(
-    plural: str, group: str, name: str, why: str, causes: Iterable[Cause] = ()
-) -> ApiError:
+def forbidden(plural: str, group: str, name: str, why: str, causes: Iterable[Cause] = ()) -> ApiError:
     """Not allowed, by RBAC or by the state of the namespace."""
     quoted = f' "{name}"' if name else ""
     message = f"{qualified(plural, group)}{quoted} is forbidden: {why}"
@@ -139,10 +133,7 @@ def not_acceptable(offered: Iterable[str]) -> ApiError:
 
 def unsupported_media_type(offered: Iterable[str]) -> ApiError:
     """The body has a type that we cannot read."""
-    message = (
-        "the body of the request was in an unknown format - accepted media types include: "
-        + ", ".join(offered)
-    )
+    message = "the body of the request was in an unknown format - accepted media types include: " + ", ".join(offered)
     return ApiError(415, "UnsupportedMediaType", message)
 
 

@@ -26,11 +26,7 @@ class Housekeeping:
     def notice(self, change: Change) -> None:
         """Remember that a pass is needed, if the change asks for one."""
         meta = change.object["metadata"]
-        if (
-            change.verb is Verb.DELETED
-            or meta.get("deletionTimestamp")
-            or meta.get("ownerReferences")
-        ):
+        if change.verb is Verb.DELETED or meta.get("deletionTimestamp") or meta.get("ownerReferences"):
             self._needed.set()
 
     async def run(self) -> None:

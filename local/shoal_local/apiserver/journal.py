@@ -78,14 +78,10 @@ def restore(path: Path, store: Store) -> Credentials:
     lines = _lines(path)
     try:
         head = next(lines)
-        objects = {
-            key: {name_of(obj): obj for obj in listed} for key, listed in head["objects"].items()
-        }
+        objects = {key: {name_of(obj): obj for obj in listed} for key, listed in head["objects"].items()}
         store.restore(head["revision"], objects)
         for line in lines:
-            store.replay(
-                Change(line["revision"], line["key"], Verb(line["verb"]), line["object"], None)
-            )
+            store.replay(Change(line["revision"], line["key"], Verb(line["verb"]), line["object"], None))
         return Credentials(**head["credentials"])
     except (StopIteration, KeyError, TypeError, ValueError) as error:
         raise BrokenJournalError(

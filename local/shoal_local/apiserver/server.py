@@ -130,9 +130,7 @@ def _config(api: ApiServer, credentials: Credentials) -> uvicorn.Config:
 
 
 @contextmanager
-def running_server(
-    *, snapshot: Path | None = None, bookmark_interval_s: float = 60.0
-) -> Iterator[Running]:
+def running_server(*, snapshot: Path | None = None, bookmark_interval_s: float = 60.0) -> Iterator[Running]:
     """Run a server on a free port of loopback, in a thread, for as long as the block lasts."""
     running = make_server(snapshot=snapshot, bookmark_interval_s=bookmark_interval_s)
     thread = threading.Thread(target=running.serve, name="apiserver", daemon=True)

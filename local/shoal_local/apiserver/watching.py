@@ -63,9 +63,7 @@ class Watch:
 
     def initial(self) -> list[Object]:
         """Return the present objects as ADDED, and move to the present revision."""
-        objects = [
-            obj for obj in self.world.store.objects_of(self.resource.key) if self.wanted(obj)
-        ]
+        objects = [obj for obj in self.world.store.objects_of(self.resource.key) if self.wanted(obj)]
         self.revision = self.world.store.revision
         return [self._event(Verb.ADDED, obj) for obj in objects]
 
@@ -157,8 +155,7 @@ async def watch_lines(
             [
                 _error(
                     expired(
-                        "too old resource version: "
-                        f"{call.query.get('resourceVersion', 0)} ({world.store.revision})"
+                        f"too old resource version: {call.query.get('resourceVersion', 0)} ({world.store.revision})"
                     )
                 )
             ]

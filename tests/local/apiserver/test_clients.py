@@ -51,9 +51,7 @@ def test_the_official_client_creates_lists_watches_and_deletes(api: Any, kubectl
 
     told = []
     stream = watch.Watch()
-    for event in stream.stream(
-        core.list_namespaced_config_map, space, resource_version=version, timeout_seconds=5
-    ):
+    for event in stream.stream(core.list_namespaced_config_map, space, resource_version=version, timeout_seconds=5):
         told.append((event["type"], event["object"].data))
         if event["type"] == "DELETED":
             stream.stop()
@@ -74,30 +72,22 @@ def test_a_stale_write_is_a_conflict(api: Any, kubectl: Kubectl) -> None:
     assert "the object has been modified" in told.value.body
 
 
-def test_the_dynamic_client_applies_on_the_server(
-    api: Any, kubectl: Kubectl, deployment: Object
-) -> None:
+def test_the_dynamic_client_applies_on_the_server(api: Any, kubectl: Kubectl, deployment: Object) -> None:
     deployments = dynamic.DynamicClient(api).resources.get(api_version="apps/v1", kind="Deployment")
 
-    made = deployments.server_side_apply(
-        body=deployment, namespace=kubectl.namespace, field_manager="me"
-    )
+    made = deployments.server_side_apply(body=deployment, namespace=kubectl.namespace, field_manager="me")
 
     assert made.metadata.managedFields[0].manager == "me"
 
 
-def test_an_account_may_do_what_its_role_says_and_no_more(
-    api: Any, server: Running, kubectl: Kubectl
-) -> None:
+def test_an_account_may_do_what_its_role_says_and_no_more(api: Any, server: Running, kubectl: Kubectl) -> None:
     core, rbac, space = client.CoreV1Api(api), client.RbacAuthorizationV1Api(api), kubectl.namespace
     core.create_namespaced_service_account(space, {"metadata": {"name": "op"}})
     rules = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list"]}]
     rbac.create_namespaced_role(space, {"metadata": {"name": "r"}, "rules": rules})
     ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "r"}
     subjects = [{"kind": "ServiceAccount", "name": "op", "namespace": space}]
-    rbac.create_namespaced_role_binding(
-        space, {"metadata": {"name": "b"}, "roleRef": ref, "subjects": subjects}
-    )
+    rbac.create_namespaced_role_binding(space, {"metadata": {"name": "b"}, "roleRef": ref, "subjects": subjects})
     request = {"spec": {"audiences": [], "expirationSeconds": 600}}
     token = core.create_namespaced_service_account_token("op", space, request).status.token
 
@@ -108,9 +98,7 @@ def test_an_account_may_do_what_its_role_says_and_no_more(
             mine.list_namespaced_secret(space)
         assert told.value.status == 403
         user = f'User "system:serviceaccount:{space}:op"'
-        expected = (
-            f'{user} cannot list resource "secrets" in API group "" in the namespace "{space}"'
-        )
+        expected = f'{user} cannot list resource "secrets" in API group "" in the namespace "{space}"'
         assert expected in told.value.body.replace("\\", "")
         core.delete_namespaced_service_account("op", space)
         with pytest.raises(client.ApiException) as told:
@@ -161,17 +149,11 @@ def test_logs_come_from_the_kubelet_as_they_grow(api: Any, kubectl: Kubectl, pod
     with kubelet() as port:
         address = [{"type": "InternalIP", "address": "127.0.0.1"}]
         endpoint = {"kubeletEndpoint": {"Port": port}}
-        core.patch_node_status(
-            node, {"status": {"addresses": address, "daemonEndpoints": endpoint}}
-        )
+        core.patch_node_status(node, {"status": {"addresses": address, "daemonEndpoints": endpoint}})
         assert kubectl("logs", "one", "--tail=1") == "first line\n"
         assert FakeKubelet.asked[-1] == f"/containerLogs/{space}/one/main?tailLines=1"
-        assert "container nope is not valid for pod one" in kubectl.refused(
-            "logs", "one", "-c", "nope"
-        )
-        following = subprocess.Popen(
-            kubectl.command("logs", "-f", "one"), stdout=subprocess.PIPE, text=True
-        )
+        assert "container nope is not valid for pod one" in kubectl.refused("logs", "one", "-c", "nope")
+        following = subprocess.Popen(kubectl.command("logs", "-f", "one"), stdout=subprocess.PIPE, text=True)
         assert following.stdout
         with following, following.stdout:
             assert following.stdout.readline() == "first line\n"
@@ -179,9 +161,7 @@ def test_logs_come_from_the_kubelet_as_they_grow(api: Any, kubectl: Kubectl, pod
             assert following.stdout.readline() == "second line\n"
 
 
-def test_kopf_sees_every_change_of_a_custom_kind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kopf_sees_every_change_of_a_custom_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kopf logs in by the kubeconfig, scans the kinds, lists, watches and patches."""
     seen: list[tuple[str | None, int]] = []
 
@@ -218,9 +198,7 @@ def test_kopf_sees_every_change_of_a_custom_kind(
             where = ("example.com", "v1", "default", "widgets")
             custom.create_namespaced_custom_object(*where, widget())
             stream = watch.Watch()
-            for event in stream.stream(
-                custom.list_namespaced_custom_object, *where, timeout_seconds=10
-            ):
+            for event in stream.stream(custom.list_namespaced_custom_object, *where, timeout_seconds=10):
                 if event["object"].get("status", {}).get("phase") == "size 3":
                     stream.stop()
             custom.delete_namespaced_custom_object(*where, "w")

@@ -37,9 +37,7 @@ def test_the_server_tells_its_version_and_kinds(kubectl: Kubectl) -> None:
         assert line in kinds
 
 
-def test_applying_from_the_client_creates_changes_and_settles(
-    kubectl: Kubectl, deployment: Object
-) -> None:
+def test_applying_from_the_client_creates_changes_and_settles(kubectl: Kubectl, deployment: Object) -> None:
     assert kubectl("apply", "-f", "-", stdin=text(deployment)) == "deployment.apps/web created\n"
     assert kubectl("apply", "-f", "-", stdin=text(deployment)) == "deployment.apps/web unchanged\n"
     deployment["spec"]["template"]["spec"]["containers"][0]["image"] = "web:2"
@@ -62,18 +60,13 @@ def test_a_field_taken_out_of_the_manifest_is_taken_out_of_the_object(kubectl: K
     assert json.loads(kubectl("get", "cm", "a", "-o", "json"))["data"] == {"x": "1"}
 
 
-def test_applying_on_the_server_conflicts_until_forced(
-    kubectl: Kubectl, deployment: Object
-) -> None:
+def test_applying_on_the_server_conflicts_until_forced(kubectl: Kubectl, deployment: Object) -> None:
     kubectl("apply", "-f", "-", stdin=text(deployment))
     deployment["spec"]["replicas"] = 5
     command = ("apply", "--server-side", "-f", "-")
 
     complaint = kubectl.refused(*command, stdin=text(deployment))
-    assert (
-        'Apply failed with 1 conflict: conflict with "kubectl-client-side-apply" using apps/v1'
-        in complaint
-    )
+    assert 'Apply failed with 1 conflict: conflict with "kubectl-client-side-apply" using apps/v1' in complaint
     assert ": .spec.replicas\n" in complaint
     done = kubectl(*command, "--force-conflicts", stdin=text(deployment))
     assert done == "deployment.apps/web serverside-applied\n"
@@ -130,26 +123,17 @@ def test_custom_objects_get_defaults_columns_and_short_names(kubectl: Kubectl) -
         ({"tags": ["a", "a"]}, 'spec.tags[1]: Duplicate value: "a"'),
     ],
 )
-def test_bad_custom_objects_are_refused_with_field_and_rule(
-    kubectl: Kubectl, spec: Object, complaint: str
-) -> None:
+def test_bad_custom_objects_are_refused_with_field_and_rule(kubectl: Kubectl, spec: Object, complaint: str) -> None:
     assert complaint in kubectl.refused("apply", "-f", "-", stdin=text(widget(**spec)))
 
 
-def test_bad_built_in_objects_are_refused_with_field_and_rule(
-    kubectl: Kubectl, deployment: Object
-) -> None:
+def test_bad_built_in_objects_are_refused_with_field_and_rule(kubectl: Kubectl, deployment: Object) -> None:
     spec = deployment["spec"]
     misspelt = {**deployment, "spec": {**spec, "replcas": 1}}
-    assert 'unknown field "spec.replcas"' in kubectl.refused(
-        "apply", "-f", "-", stdin=text(misspelt)
-    )
+    assert 'unknown field "spec.replcas"' in kubectl.refused("apply", "-f", "-", stdin=text(misspelt))
     wrong = {**deployment, "spec": {**spec, "replicas": "two"}}
     complaint = kubectl.refused("apply", "-f", "-", stdin=text(wrong))
-    assert (
-        "cannot unmarshal string into Go struct field DeploymentSpec.spec.replicas of type int32"
-        in complaint
-    )
+    assert "cannot unmarshal string into Go struct field DeploymentSpec.spec.replicas of type int32" in complaint
     strange = {**deployment, "spec": {**spec, "selector": {"matchLabels": {"app": "x"}}}}
     complaint = kubectl.refused("apply", "-f", "-", stdin=text(strange))
     assert 'Invalid value: {"app":"web"}: `selector` does not match template `labels`' in complaint
@@ -173,9 +157,7 @@ def test_patches_of_all_kinds(kubectl: Kubectl, deployment: Object) -> None:
     replicas = '[{"op":"replace","path":"/spec/replicas","value":9}]'
     kubectl("patch", "deploy", "web", "--type=json", "-p", replicas)
 
-    names = (
-        "jsonpath={.spec.template.spec.containers[*].name} {.metadata.labels.a} {.spec.replicas}"
-    )
+    names = "jsonpath={.spec.template.spec.containers[*].name} {.metadata.labels.a} {.spec.replicas}"
     assert kubectl("get", "deploy", "web", "-o", names) == "side main b 9"
 
 
@@ -190,9 +172,7 @@ def test_rollout_status_and_wait_follow_the_object(kubectl: Kubectl, deployment:
     with waiting, waiting.stdout:
         assert "Waiting for deployment" in waiting.stdout.readline()
         available = {"type": "Available", "status": "True", "reason": "x", "message": "x"}
-        counts = dict.fromkeys(
-            ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"), 2
-        )
+        counts = dict.fromkeys(("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"), 2)
         status = {"status": {"observedGeneration": 1, **counts, "conditions": [available]}}
         patch = (
             "patch",
@@ -205,9 +185,7 @@ def test_rollout_status_and_wait_follow_the_object(kubectl: Kubectl, deployment:
         )
         kubectl(*patch)
         assert "successfully rolled out" in waiting.stdout.read()
-    assert "condition met" in kubectl(
-        "wait", "--for=condition=Available", "deploy/web", "--timeout=5s"
-    )
+    assert "condition met" in kubectl("wait", "--for=condition=Available", "deploy/web", "--timeout=5s")
     assert kubectl("get", "deploy").splitlines()[1].split()[:4] == ["web", "2/2", "2", "2"]
 
 
@@ -281,15 +259,11 @@ def test_tables_are_those_of_a_cluster(kubectl: Kubectl, pod: Object, deployment
     assert "pod/one" in kubectl("get", "all")
     assert kubectl("get", "pods", "-l", "app=web", "-o", "name") == "pod/one\n"
     assert "No resources found" in kubectl.ask("get", "pods", "-l", "app!=web").err
-    assert (
-        kubectl("get", "pods", "--field-selector=status.phase=Pending", "-o", "name") == "pod/one\n"
-    )
+    assert kubectl("get", "pods", "--field-selector=status.phase=Pending", "-o", "name") == "pod/one\n"
 
 
 def test_a_large_list_comes_in_chunks(kubectl: Kubectl) -> None:
-    maps = [
-        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"m{n}"}} for n in range(7)
-    ]
+    maps = [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"m{n}"}} for n in range(7)]
     kubectl("create", "-f", "-", stdin=text(*maps))
 
     listed = kubectl("get", "cm", "--chunk-size=3", "-o", "name").split()

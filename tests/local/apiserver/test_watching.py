@@ -30,9 +30,7 @@ class Watcher:
         return [(event["type"], event["object"]["metadata"].get("name", "")) for event in events]
 
 
-def watching(
-    cluster: Cluster, story: Callable[[Watcher], Any], path: str = CONFIG_MAPS, **query: str
-) -> Any:
+def watching(cluster: Cluster, story: Callable[[Watcher], Any], path: str = CONFIG_MAPS, **query: str) -> Any:
     """Open a watch and let a story play with it."""
 
     async def play() -> Any:
@@ -83,9 +81,7 @@ def test_an_object_enters_and_leaves_a_selection(cluster: Cluster) -> None:
         cluster.patch(path, {"data": {"x": "1"}})
         cluster.patch(path, {"metadata": {"labels": None}})
         cluster.delete(path)
-        cluster.post(
-            CONFIG_MAPS, {**config_map("z"), "metadata": {"name": "z", "labels": {"on": "yes"}}}
-        )
+        cluster.post(CONFIG_MAPS, {**config_map("z"), "metadata": {"name": "z", "labels": {"on": "yes"}}})
         return await watcher.told(4)
 
     version = str(cluster.world.store.revision)

@@ -72,15 +72,8 @@ class Roles:
             name = binding["metadata"]["name"]
             named = f"{name}/{space}" if space else name
             kind = "RoleBinding" if space else "ClusterRoleBinding"
-            who = (
-                f"{subject['name']}/{subject.get('namespace', space)}"
-                if _is_account(subject)
-                else subject["name"]
-            )
-            why = (
-                f'RBAC: allowed by {kind} "{named}" of {ref["kind"]} "{ref["name"]}" to '
-                f'{subject["kind"]} "{who}"'
-            )
+            who = f"{subject['name']}/{subject.get('namespace', space)}" if _is_account(subject) else subject["name"]
+            why = f'RBAC: allowed by {kind} "{named}" of {ref["kind"]} "{ref["name"]}" to {subject["kind"]} "{who}"'
             yield Bound(tuple(role.get("rules") or ()), why)
 
 
@@ -119,9 +112,7 @@ def rule_allows(rule: Mapping[str, Any], action: Action) -> bool:
     if not _among(action.verb, rule.get("verbs")):
         return False
     if action.path:
-        return any(
-            _path_fits(pattern, action.path) for pattern in rule.get("nonResourceURLs") or ()
-        )
+        return any(_path_fits(pattern, action.path) for pattern in rule.get("nonResourceURLs") or ())
     names = rule.get("resourceNames")
     return (
         _among(action.group, rule.get("apiGroups"))
@@ -150,8 +141,5 @@ def refusal(user: Subject, action: Action) -> ApiError:
         told = f'User "{user.name}" cannot {action.verb} path "{action.path}"'
         return ApiError(403, "Forbidden", f"forbidden: {told}")
     where = f'in the namespace "{action.namespace}"' if action.namespace else "at the cluster scope"
-    why = (
-        f'User "{user.name}" cannot {action.verb} resource "{action.resource}" '
-        f'in API group "{action.group}" {where}'
-    )
+    why = f'User "{user.name}" cannot {action.verb} resource "{action.resource}" in API group "{action.group}" {where}'
     return forbidden(action.resource.partition("/")[0], action.group, action.name, why)

@@ -134,9 +134,7 @@ def _operation(resource: Resource, verb: str) -> Document:
     content = {"application/json": {"schema": reference}}
     return {
         "operationId": "".join((verb, *names, resource.kind)),
-        "parameters": [
-            {"in": "query", "name": name, "schema": {"type": "string"}} for name in options
-        ],
+        "parameters": [{"in": "query", "name": name, "schema": {"type": "string"}} for name in options],
         "responses": {"200": {"description": "OK", "content": content}},
         "x-kubernetes-action": verb,
         "x-kubernetes-group-version-kind": gvk,

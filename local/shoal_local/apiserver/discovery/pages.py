@@ -18,9 +18,7 @@ class Page:
     media_type: str = JSON
 
 
-def page(
-    registry: Registry, definitions: openapi.Definitions, path: str, accept: str
-) -> Page | None:
+def page(registry: Registry, definitions: openapi.Definitions, path: str, accept: str) -> Page | None:
     """Return the document at a path, or None when no document is there."""
     parts = path.strip("/").split("/")
     aggregated = "as=APIGroupDiscoveryList" in accept

@@ -57,8 +57,7 @@ def _paths(paths: list[str], verbs: list[str] | None = None) -> Object:
 
 def _basic() -> list[Object]:
     return [
-        {"apiGroups": [group], "resources": resources, "verbs": ["create"]}
-        for group, resources in _REVIEWS.items()
+        {"apiGroups": [group], "resources": resources, "verbs": ["create"]} for group, resources in _REVIEWS.items()
     ]
 
 

@@ -32,10 +32,7 @@ def _name_causes(crd: Object) -> Iterator[Cause]:
 def _version_causes(spec: Object) -> Iterator[Cause]:
     versions = spec["versions"]
     if [v.get("storage") for v in versions].count(True) != 1:
-        told = (
-            f"Invalid value: {shown(versions)}: must have exactly one version marked as "
-            "storage version"
-        )
+        told = f"Invalid value: {shown(versions)}: must have exactly one version marked as storage version"
         yield Cause("spec.versions", told)
     for index, version in enumerate(versions):
         path = f"spec.versions[{index}]"

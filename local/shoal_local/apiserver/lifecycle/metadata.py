@@ -83,9 +83,7 @@ def for_create(obj: Object, resource: Resource, *, uid: str, now: str) -> Object
     return meta | ({"generation": 1} if resource.generation else {})
 
 
-NAME_REQUIRED = Cause(
-    "metadata.name", "Required value: name or generateName is required", "FieldValueRequired"
-)
+NAME_REQUIRED = Cause("metadata.name", "Required value: name or generateName is required", "FieldValueRequired")
 
 
 def for_update(new: Object, live: Object, *, counted: bool) -> Object:
@@ -113,9 +111,7 @@ def immutable_causes(new: Object, live: Object) -> list[Cause]:
     for field in ("name", "namespace", "uid"):
         old, value = live["metadata"].get(field), new["metadata"].get(field)
         if value is not None and value != old:
-            causes.append(
-                Cause(f"metadata.{field}", f'Invalid value: "{value}": field is immutable')
-            )
+            causes.append(Cause(f"metadata.{field}", f'Invalid value: "{value}": field is immutable'))
     if live["metadata"].get("deletionTimestamp"):
         causes += _new_finalizers(new, live)
     return causes
@@ -125,8 +121,5 @@ def _new_finalizers(new: Object, live: Object) -> list[Cause]:
     old = live["metadata"].get("finalizers") or []
     added = [name for name in new["metadata"].get("finalizers") or [] if name not in old]
     told = ", ".join(f'"{name}"' for name in added)
-    message = (
-        "Forbidden: no new finalizers can be added if the object is being deleted, found "
-        f"new finalizers [{told}]"
-    )
+    message = f"Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers [{told}]"
     return [Cause("metadata.finalizers", message, "FieldValueForbidden")] if added else []

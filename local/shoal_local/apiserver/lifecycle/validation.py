@@ -57,9 +57,7 @@ def _deployment(obj: Object, live: Object | None) -> Iterator[Cause]:
     yield from _workload(obj, live)
     bounds = obj["spec"].get("strategy", {}).get("rollingUpdate", {})
     if bounds and all(bounds.get(name) in (0, "0%") for name in ("maxSurge", "maxUnavailable")):
-        told = (
-            f"Invalid value: {shown(bounds['maxUnavailable'])}: may not be 0 when `maxSurge` is 0"
-        )
+        told = f"Invalid value: {shown(bounds['maxUnavailable'])}: may not be 0 when `maxSurge` is 0"
         yield Cause("spec.strategy.rollingUpdate.maxUnavailable", told)
 
 
@@ -107,10 +105,7 @@ def _frozen(spec: Object) -> Object:
         return {key: value for key, value in container.items() if key != "image"}
 
     kept = {key: value for key, value in spec.items() if key not in _POD_MUTABLE}
-    parts = {
-        part: [without_image(c) for c in spec.get(part, [])]
-        for part in ("containers", "initContainers")
-    }
+    parts = {part: [without_image(c) for c in spec.get(part, [])] for part in ("containers", "initContainers")}
     return {**kept, **parts}
 
 

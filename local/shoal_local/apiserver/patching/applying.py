@@ -149,11 +149,7 @@ def conflict_error(conflicts: dict[tuple[Manager, Owned], FieldSet]) -> ApiError
         who, paths = _who(manager, owned), sorted(path_text(path) for path in fields)
         causes += [Cause(path, f"conflict with {who}", "FieldManagerConflict") for path in paths]
         listed = "".join(f"\n- {path}" for path in paths)
-        lines.append(
-            f"conflict with {who}: {paths[0]}"
-            if len(paths) == 1
-            else f"conflicts with {who}:{listed}"
-        )
+        lines.append(f"conflict with {who}: {paths[0]}" if len(paths) == 1 else f"conflicts with {who}:{listed}")
     count = "1 conflict" if len(causes) == 1 else f"{len(causes)} conflicts"
     return apply_conflict(f"Apply failed with {count}: " + "\n".join(lines), causes)
 

@@ -99,10 +99,7 @@ def to_fields_v1(paths: Iterable[Path]) -> dict[str, Any]:
 
 
 def _without_lone_dots(tree: dict[str, Any]) -> dict[str, Any]:
-    return {
-        step: {} if set(inner) == {"."} else _without_lone_dots(inner)
-        for step, inner in tree.items()
-    }
+    return {step: {} if set(inner) == {"."} else _without_lone_dots(inner) for step, inner in tree.items()}
 
 
 def from_fields_v1(tree: dict[str, Any]) -> FieldSet:

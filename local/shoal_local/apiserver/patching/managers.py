@@ -71,9 +71,7 @@ def read_managers(obj: Object | None) -> dict[Manager, Owned]:
 
 def written(managers: Managers) -> list[Object]:
     """Return ``managedFields``; managers that own nothing are left out."""
-    order = sorted(
-        managers.items(), key=lambda pair: (pair[0].operation, pair[1].time, pair[0].name)
-    )
+    order = sorted(managers.items(), key=lambda pair: (pair[0].operation, pair[1].time, pair[0].name))
     return [_entry(manager, owned) for manager, owned in order if owned.fields]
 
 
@@ -105,10 +103,7 @@ def after_update(
     changed, removed = owned_part(difference.changed), owned_part(difference.removed)
     if not changed and not removed:
         return dict(managers)
-    after = {
-        m: replace(owned, fields=_left(owned.fields, changed, removed))
-        for m, owned in managers.items()
-    }
+    after = {m: replace(owned, fields=_left(owned.fields, changed, removed)) for m, owned in managers.items()}
     before = managers.get(writer, Owned(frozenset(), api_version, now)).fields
     kept = frozenset(path for path in before if not _covered(path, removed))
     if changed:

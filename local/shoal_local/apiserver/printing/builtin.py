@@ -18,9 +18,7 @@ from shoal_local.apiserver.printing.printer import (
 )
 
 
-def _with_age(
-    names: str, cells: Callable[[Object], list[Any]], wide: tuple[str, ...] = ()
-) -> Printer:
+def _with_age(names: str, cells: Callable[[Object], list[Any]], wide: tuple[str, ...] = ()) -> Printer:
     """Return a printer of the named columns (separated by ``|``), Age, and the wide ones."""
     own = tuple(name for name in names.split("|") if name)
 
@@ -66,11 +64,7 @@ def _service(obj: Object) -> list[Any]:
         for entry in obj.get("status", {}).get("loadBalancer", {}).get("ingress", [])
     ]
     pending = "<pending>" if spec["type"] == "LoadBalancer" else NONE
-    outside = (
-        spec.get("externalName", "")
-        if spec["type"] == "ExternalName"
-        else ",".join(external) or pending
-    )
+    outside = spec.get("externalName", "") if spec["type"] == "ExternalName" else ",".join(external) or pending
     selector = _labels(spec.get("selector"))
     return [spec["type"], spec.get("clusterIP") or NONE, outside, _service_ports(spec), selector]
 
@@ -172,11 +166,7 @@ def _ingress(obj: Object) -> list[Any]:
 
 def _ingress_class(obj: Object) -> list[Any]:
     ref = obj["spec"].get("parameters")
-    kind = (
-        f"{ref['kind']}.{ref['apiGroup']}"
-        if ref and ref.get("apiGroup")
-        else (ref or {}).get("kind")
-    )
+    kind = f"{ref['kind']}.{ref['apiGroup']}" if ref and ref.get("apiGroup") else (ref or {}).get("kind")
     return [obj["spec"].get("controller", ""), f"{kind}/{ref['name']}" if ref else NONE]
 
 
@@ -190,9 +180,7 @@ def _binding(obj: Object) -> list[Any]:
     ref, subjects = obj["roleRef"], obj.get("subjects") or []
     users = ", ".join(s["name"] for s in subjects if s["kind"] == "User")
     groups = ", ".join(s["name"] for s in subjects if s["kind"] == "Group")
-    accounts = [
-        f"{s.get('namespace', '')}/{s['name']}" for s in subjects if s["kind"] == "ServiceAccount"
-    ]
+    accounts = [f"{s.get('namespace', '')}/{s['name']}" for s in subjects if s["kind"] == "ServiceAccount"]
     return [f"{ref['kind']}/{ref['name']}", users, groups, ", ".join(accounts)]
 
 
@@ -245,18 +233,14 @@ PRINTERS: Mapping[str, Printer] = {
     "apiextensions.k8s.io/customresourcedefinitions": _CREATED,
     "apps/deployments": _with_age("Ready|Up-to-date|Available", _deployment, _WORKLOAD_WIDE),
     "apps/replicasets": _with_age("Desired|Current|Ready", _replica_set, _WORKLOAD_WIDE),
-    "coordination.k8s.io/leases": _with_age(
-        "Holder", lambda obj: [obj.get("spec", {}).get("holderIdentity", "")]
-    ),
+    "coordination.k8s.io/leases": _with_age("Holder", lambda obj: [obj.get("spec", {}).get("holderIdentity", "")]),
     "discovery.k8s.io/endpointslices": _with_age("AddressType|Ports|Endpoints", _endpoint_slice),
     "networking.k8s.io/ingressclasses": _with_age("Controller|Parameters", _ingress_class),
     "networking.k8s.io/ingresses": _with_age("Class|Hosts|Address|Ports", _ingress),
     "networking.k8s.io/networkpolicies": _with_age(
         "Pod-Selector", lambda obj: [_labels(obj["spec"].get("podSelector", {}).get("matchLabels"))]
     ),
-    "policy/poddisruptionbudgets": _with_age(
-        "Min Available|Max Unavailable|Allowed Disruptions", _budget
-    ),
+    "policy/poddisruptionbudgets": _with_age("Min Available|Max Unavailable|Allowed Disruptions", _budget),
     f"{_RBAC}/clusterrolebindings": _BINDING,
     f"{_RBAC}/clusterroles": _CREATED,
     f"{_RBAC}/rolebindings": _BINDING,

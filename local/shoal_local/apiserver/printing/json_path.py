@@ -45,9 +45,7 @@ def _walk(value: Any, step: re.Match[str]) -> Iterator[Any]:
     elif step["every"] or step["star"]:
         yield from value.values() if isinstance(value, dict) else value or ()
     elif isinstance(value, list):
-        yield from (
-            item for item in value if step["wanted"] in map(str, find_all(item, step["test"]))
-        )
+        yield from (item for item in value if step["wanted"] in map(str, find_all(item, step["test"])))
 
 
 def _at(value: Any, index: int) -> Iterator[Any]:

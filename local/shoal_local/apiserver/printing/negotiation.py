@@ -41,9 +41,7 @@ def _form(asked: str) -> Form | None:
     return Form(asked) if asked in list(Form) else None
 
 
-def in_form(
-    form: Form, resource: Resource, body: Object, *, now: datetime, query: Mapping[str, str]
-) -> Object:
+def in_form(form: Form, resource: Resource, body: Object, *, now: datetime, query: Mapping[str, str]) -> Object:
     """Return an object or a list in the wanted form; a Status stays a Status."""
     if form is Form.OBJECT or body.get("kind") == "Status":
         return body

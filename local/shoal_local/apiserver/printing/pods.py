@@ -38,11 +38,7 @@ def _init_reason(pod: Object) -> str:
         if ended := state.get("terminated"):
             return "Init:" + _ended(ended)
         told = state.get("waiting", {}).get("reason", "")
-        return (
-            f"Init:{told}"
-            if told not in ("", "PodInitializing")
-            else f"Init:{done}/{len(containers)}"
-        )
+        return f"Init:{told}" if told not in ("", "PodInitializing") else f"Init:{done}/{len(containers)}"
     return ""
 
 
@@ -94,9 +90,7 @@ def _counted(pod: Object) -> list[Object]:
 
 
 def _ready(pod: Object) -> str:
-    total = len(pod["spec"]["containers"]) + sum(
-        _always(c) for c in pod["spec"].get("initContainers", [])
-    )
+    total = len(pod["spec"]["containers"]) + sum(_always(c) for c in pod["spec"].get("initContainers", []))
     return f"{sum(bool(s.get('ready')) for s in _counted(pod))}/{total}"
 
 
@@ -105,9 +99,7 @@ def _restarts(pod: Object, now: datetime) -> str:
     starting = bool(_init_reason(pod))
     counted = status.get("initContainerStatuses", []) if starting else _counted(pod)
     count = sum(s.get("restartCount", 0) for s in counted)
-    ends = [
-        e for s in counted if (e := s.get("lastState", {}).get("terminated", {}).get("finishedAt"))
-    ]
+    ends = [e for s in counted if (e := s.get("lastState", {}).get("terminated", {}).get("finishedAt"))]
     return f"{count} ({age(max(ends), now)} ago)" if count and ends else str(count)
 
 

@@ -12,9 +12,7 @@ from shoal_local.apiserver.printing.printer import Printer
 _HEADER = ("name", "type", "format", "description", "priority")
 
 
-def as_table(
-    resource: Resource, objects: Sequence[Object], meta: Object, *, now: datetime, include: str
-) -> Object:
+def as_table(resource: Resource, objects: Sequence[Object], meta: Object, *, now: datetime, include: str) -> Object:
     """Return a Table with a row for each object.
 
     ``meta``: metadata of the list (resourceVersion, continue).
@@ -26,12 +24,8 @@ def as_table(
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
         "metadata": meta,
-        "columnDefinitions": [
-            dict(zip(_HEADER, column, strict=True)) for column in printer.columns
-        ],
-        "rows": [
-            {"cells": printer.cells(obj, now), "object": _included(obj, include)} for obj in objects
-        ],
+        "columnDefinitions": [dict(zip(_HEADER, column, strict=True)) for column in printer.columns],
+        "rows": [{"cells": printer.cells(obj, now), "object": _included(obj, include)} for obj in objects],
     }
 
 

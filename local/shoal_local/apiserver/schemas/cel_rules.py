@@ -89,9 +89,7 @@ def parse(text: str) -> Any:
         raise ValueError(f"compilation failed: {error}") from None
 
 
-def rule_causes(
-    rules: Rules, node: Node | None, value: Any, old: Any, steps: list[Any]
-) -> Iterator[Cause]:
+def rule_causes(rules: Rules, node: Node | None, value: Any, old: Any, steps: list[Any]) -> Iterator[Cause]:
     """Yield the rules that a value, or what is in it, breaks.
 
     ``old``: the former value at this place; None when there is none.
@@ -109,9 +107,7 @@ def rule_causes(
             yield from rule_causes(rules, node.child(key), inner, former.get(key), [*steps, key])
     elif isinstance(value, list):
         for index, inner in enumerate(value):
-            yield from rule_causes(
-                rules, node.item, inner, _former(node, inner, old), [*steps, index]
-            )
+            yield from rule_causes(rules, node.item, inner, _former(node, inner, old), [*steps, index])
 
 
 def _former(node: Node, item: Any, old: Any) -> Any:
@@ -122,9 +118,7 @@ def _former(node: Node, item: Any, old: Any) -> Any:
 
 
 def _judged(rule: Rule, node: Node, value: Any, old: Any, steps: list[Any]) -> Iterator[Cause]:
-    variables = {"self": as_cel(value, node)} | (
-        {"oldSelf": as_cel(old, node)} if rule.transition else {}
-    )
+    variables = {"self": as_cel(value, node)} | ({"oldSelf": as_cel(old, node)} if rule.transition else {})
     path = path_text(steps) or "<nil>"
     path += rule.field_path
     try:
@@ -173,10 +167,7 @@ def as_cel(value: Any, node: Node | None) -> Any:
         return value
     if isinstance(value, dict):
         named = node.fields
-        return {
-            escaped(key) if key in named else key: as_cel(inner, node.child(key))
-            for key, inner in value.items()
-        }
+        return {escaped(key) if key in named else key: as_cel(inner, node.child(key)) for key, inner in value.items()}
     if isinstance(value, list):
         return [as_cel(inner, node.item) for inner in value]
     return _scalar(value, node)

@@ -29,9 +29,7 @@ class CustomSchema:
         """Compile the schema of a whole object."""
         plain = {key: value for key, value in root.schema.items() if key != "properties"}
         fields = {k: v for k, v in root.fields.items() if k != "metadata"}
-        return cls(
-            root, compile_schema({**plain, "properties": fields}), compile_rules(root.schema)
-        )
+        return cls(root, compile_schema({**plain, "properties": fields}), compile_rules(root.schema))
 
     def admitted(self, obj: Object) -> Object:
         """Return the object pruned and with defaults; metadata is left as it is."""

@@ -60,15 +60,12 @@ def _check_type(value: Any, node: Node, kind: str, path: str) -> None:
     wanted = node.type if node.resolved.get("type") else ""
     if not wanted or value is None:
         return
-    fits = isinstance(value, _JSON_TYPES[wanted]) and not (
-        isinstance(value, bool) and wanted != "boolean"
-    )
+    fits = isinstance(value, _JSON_TYPES[wanted]) and not (isinstance(value, bool) and wanted != "boolean")
     if not fits:
         names = {str: "string", bool: "bool", int: "number", float: "number", list: "array"}
         told = names.get(type(value), "object")
         raise bad_request(
-            f"json: cannot unmarshal {told} into Go struct field {kind}.{path} of "
-            f"type {_go_type(node, wanted, kind)}"
+            f"json: cannot unmarshal {told} into Go struct field {kind}.{path} of type {_go_type(node, wanted, kind)}"
         )
 
 
@@ -93,8 +90,6 @@ def required_causes(value: Any, node: Node | None, path: str = "") -> Iterator[C
     elif isinstance(value, dict):
         for name in node.resolved.get("required") or ():
             if name not in value:
-                yield Cause(
-                    f"{path}.{name}" if path else name, "Required value", "FieldValueRequired"
-                )
+                yield Cause(f"{path}.{name}" if path else name, "Required value", "FieldValueRequired")
         for key, inner in value.items():
             yield from required_causes(inner, node.child(key), f"{path}.{key}" if path else key)

@@ -19,9 +19,7 @@ class Node:
 
     __slots__ = ("_children", "_item", "definitions", "fields", "reference", "resolved", "schema")
 
-    def __init__(
-        self, schema: Mapping[str, Any], definitions: Mapping[str, Mapping[str, Any]]
-    ) -> None:
+    def __init__(self, schema: Mapping[str, Any], definitions: Mapping[str, Mapping[str, Any]]) -> None:
         self.schema = schema
         self.definitions = definitions
         reference = schema.get("$ref")
@@ -56,9 +54,7 @@ class Node:
             self.tag("preserve-unknown-fields")
             or self.tag("embedded-resource")
             or schema.get("additionalProperties") is True
-            or not (
-                schema.get("properties") or isinstance(schema.get("additionalProperties"), Mapping)
-            )
+            or not (schema.get("properties") or isinstance(schema.get("additionalProperties"), Mapping))
         )
 
     def child(self, name: str) -> "Node | None":

@@ -32,8 +32,7 @@ _ORDERS: Mapping[str, str] = {
     "deletionTimestamp deletionGracePeriodSeconds labels annotations ownerReferences "
     "finalizers - - managedFields",
     "meta.v1.OwnerReference": "kind - name uid apiVersion controller blockOwnerDeletion",
-    "meta.v1.ManagedFieldsEntry": "manager operation apiVersion time - fieldsType "
-    "fieldsV1 subresource",
+    "meta.v1.ManagedFieldsEntry": "manager operation apiVersion time - fieldsType fieldsV1 subresource",
     "meta.v1.DeleteOptions": "gracePeriodSeconds preconditions orphanDependents "
     "propagationPolicy dryRun "
     "ignoreStoreReadErrorWithClusterBreakingPotential",
@@ -75,11 +74,9 @@ _ORDERS: Mapping[str, str] = {
     "authorization.v1.SelfSubjectRulesReview": _COMMON,
     "authorization.v1.SelfSubjectRulesReviewSpec": "namespace",
     "authorization.v1.SubjectAccessReview": _COMMON,
-    "authorization.v1.SubjectAccessReviewSpec": "resourceAttributes "
-    "nonResourceAttributes user groups extra uid",
+    "authorization.v1.SubjectAccessReviewSpec": "resourceAttributes nonResourceAttributes user groups extra uid",
     "authorization.v1.SubjectAccessReviewStatus": "allowed reason evaluationError denied",
-    "authorization.v1.SubjectRulesReviewStatus": "resourceRules nonResourceRules "
-    "incomplete evaluationError",
+    "authorization.v1.SubjectRulesReviewStatus": "resourceRules nonResourceRules incomplete evaluationError",
     "coordination.v1.Lease": "metadata spec",
     "coordination.v1.LeaseSpec": "holderIdentity leaseDurationSeconds acquireTime "
     "renewTime leaseTransitions strategy "
@@ -114,9 +111,7 @@ _ORDERS: Mapping[str, str] = {
 }
 
 
-def read_protobuf(
-    body: bytes, definition: str, definitions: Mapping[str, Mapping[str, Any]]
-) -> dict[str, Any]:
+def read_protobuf(body: bytes, definition: str, definitions: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Return the object in a body, as JSON would hold it.
 
     ``definition`` is the name of the kind that is expected; the body's own kind decides if it is

@@ -161,9 +161,7 @@ def _required(error: ValidationError, path: str) -> Cause:
 def _too_much(rule: str, limit: int, value: Any, path: str) -> Cause:
     if rule == "maxLength":
         return Cause(path, f"Too long: may not be more than {limit} bytes", "FieldValueTooLong")
-    return Cause(
-        path, f"Too many: {len(value)}: must have at most {limit} items", "FieldValueTooMany"
-    )
+    return Cause(path, f"Too many: {len(value)}: must have at most {limit} items", "FieldValueTooMany")
 
 
 def duplicate_causes(value: Any, node: Node | None, steps: list[Any]) -> Iterator[Cause]:
@@ -184,13 +182,7 @@ def _twice(value: list[Any], node: Node, steps: list[Any]) -> Iterator[Cause]:
         return
     seen = set()
     for index, item in enumerate(value):
-        key = (
-            {k: item.get(k) for k in node.map_keys}
-            if node.associative and isinstance(item, dict)
-            else item
-        )
+        key = {k: item.get(k) for k in node.map_keys} if node.associative and isinstance(item, dict) else item
         if shown(key) in seen:
-            yield Cause(
-                path_text([*steps, index]), f"Duplicate value: {shown(key)}", "FieldValueDuplicate"
-            )
+            yield Cause(path_text([*steps, index]), f"Duplicate value: {shown(key)}", "FieldValueDuplicate")
         seen.add(shown(key))

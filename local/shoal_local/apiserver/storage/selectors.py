@@ -35,9 +35,7 @@ def _label_test(part: str) -> LabelTest:
     if found := _SET.match(part):
         values = {value.strip() for value in found["values"].split(",")}
         key, wanted = found["key"], found["op"] == "in"
-        return lambda labels: (
-            (key in labels and labels[key] in values) if wanted else labels.get(key) not in values
-        )
+        return lambda labels: (key in labels and labels[key] in values) if wanted else labels.get(key) not in values
     if found := _EQUALS.match(part):
         key, value, equal = found["key"], found["value"], found["op"] != "!="
         return lambda labels: (key in labels and labels[key] == value) == equal
@@ -84,12 +82,8 @@ def matches_label_selector(selector: Mapping[str, Any] | None, labels: Mapping[s
     """
     if selector is None:
         return False
-    equal = all(
-        labels.get(key) == value for key, value in (selector.get("matchLabels") or {}).items()
-    )
-    return equal and all(
-        _expression(rule, labels) for rule in selector.get("matchExpressions") or []
-    )
+    equal = all(labels.get(key) == value for key, value in (selector.get("matchLabels") or {}).items())
+    return equal and all(_expression(rule, labels) for rule in selector.get("matchExpressions") or [])
 
 
 def _expression(rule: Mapping[str, Any], labels: Mapping[str, str]) -> bool:

@@ -140,9 +140,7 @@ def _reviewed(spec: Mapping[str, Any]) -> Action:
         return Action(asked.get("verb", ""), asked.get("group", ""), resource, namespace, name)
     if asked := spec.get("nonResourceAttributes"):
         return Action(asked.get("verb", ""), path=asked.get("path", ""))
-    raise bad_request(
-        "exactly one of nonResourceAttributes or resourceAttributes must be specified"
-    )
+    raise bad_request("exactly one of nonResourceAttributes or resourceAttributes must be specified")
 
 
 def review_rules(world: World, call: Call) -> Reply:

@@ -54,20 +54,14 @@ def admit(
     return {**obj, "metadata": meta | {"managedFields": written(managers)}}
 
 
-def _after(
-    world: World, call: Call, resource: Resource, obj: Object, live: Object | None
-) -> Managers:
+def _after(world: World, call: Call, resource: Resource, obj: Object, live: Object | None) -> Managers:
     writer = Manager(call.manager, "Update", call.target.subresource)
     difference = compare(live or {}, obj, world.schema(resource))
     version = resource.api_version
-    return after_update(
-        read_managers(live), difference, writer, api_version=version, now=call.timestamp
-    )
+    return after_update(read_managers(live), difference, writer, api_version=version, now=call.timestamp)
 
 
-def _by_schema(
-    world: World, resource: Resource, obj: Object, live: Object | None
-) -> tuple[Object, list[Cause]]:
+def _by_schema(world: World, resource: Resource, obj: Object, live: Object | None) -> tuple[Object, list[Cause]]:
     if resource.custom:
         return _by_custom_schema(world, resource, obj, live)
     obj = clean(world, resource, obj)
@@ -82,9 +76,7 @@ def _by_schema(
     return obj, rule_causes(resource.key, obj, live)
 
 
-def _by_custom_schema(
-    world: World, resource: Resource, obj: Object, live: Object | None
-) -> tuple[Object, list[Cause]]:
+def _by_custom_schema(world: World, resource: Resource, obj: Object, live: Object | None) -> tuple[Object, list[Cause]]:
     schema, meta = world.custom_schema(resource), world.schema(resource).child("metadata")
     obj = schema.admitted({**obj, "metadata": decoded(obj["metadata"], meta)})
     causes = list(required_causes(obj["metadata"], meta, "metadata"))

@@ -78,9 +78,7 @@ class Pass:
         elif item.holds(FOREGROUND) and not any(_blocks(d, item.uid) for d in dependents):
             self._drop_finalizer(item, FOREGROUND)
 
-    def _settle_dependent(
-        self, item: Item, items: dict[str, Item], dependents: dict[str, list[Item]]
-    ) -> None:
+    def _settle_dependent(self, item: Item, items: dict[str, Item], dependents: dict[str, list[Item]]) -> None:
         def state_of(reference: Object) -> Owner:
             return self._owner_state(item, reference, items.get(reference["uid"]))
 
@@ -178,9 +176,7 @@ class Pass:
         return Call("delete", target, COLLECTOR, self.now, agent="kube-controller-manager")
 
 
-NO_TARGET = target_of(
-    Resource("", "v1", "Namespace", "namespaces", namespaced=False), {"metadata": {"name": ""}}
-)
+NO_TARGET = target_of(Resource("", "v1", "Namespace", "namespaces", namespaced=False), {"metadata": {"name": ""}})
 
 
 def _items(world: World, namespace: str = "") -> Iterator[Item]:
@@ -193,8 +189,7 @@ def _items(world: World, namespace: str = "") -> Iterator[Item]:
 
 def _blocks(dependent: Item, uid: str) -> bool:
     return any(
-        reference["uid"] == uid and reference.get("blockOwnerDeletion")
-        for reference in references_of(dependent.object)
+        reference["uid"] == uid and reference.get("blockOwnerDeletion") for reference in references_of(dependent.object)
     )
 
 

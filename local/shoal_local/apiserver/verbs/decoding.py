@@ -63,17 +63,11 @@ def checked(obj: Object, call: Call, resource: Resource) -> Object:
             f"version ({resource.api_version})"
         )
     if obj["kind"] != resource.kind:
-        raise bad_request(
-            f"{obj['kind']} in version {resource.version!r} cannot be handled as a {resource.kind}"
-        )
+        raise bad_request(f"{obj['kind']} in version {resource.version!r} cannot be handled as a {resource.kind}")
     meta = obj.get("metadata")
     if meta is not None and not isinstance(meta, dict):
-        raise bad_request(
-            "json: cannot unmarshal into Go struct field .metadata of type v1.ObjectMeta"
-        )
-    obj["metadata"] = _meta_in_place(
-        {k: v for k, v in (meta or {}).items() if v is not None}, call, resource
-    )
+        raise bad_request("json: cannot unmarshal into Go struct field .metadata of type v1.ObjectMeta")
+    obj["metadata"] = _meta_in_place({k: v for k, v in (meta or {}).items() if v is not None}, call, resource)
     return obj
 
 
@@ -82,9 +76,7 @@ def _meta_in_place(meta: Object, call: Call, resource: Resource) -> Object:
         return {key: value for key, value in meta.items() if key != "namespace"}
     namespace = meta.setdefault("namespace", call.target.namespace)
     if namespace != call.target.namespace:
-        raise bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request"
-        )
+        raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
     return meta
 
 
@@ -97,19 +89,11 @@ def strict_fields(obj: Object, call: Call, node: Node) -> tuple[str, ...]:
         ApiError: 400 with ``fieldValidation=Strict`` and an unknown field.
     """
     mode = call.query.get("fieldValidation", "Warn")
-    unknown = (
-        []
-        if mode == "Ignore"
-        else [f'unknown field "{path}"' for path in unknown_fields(obj, node)]
-    )
+    unknown = [] if mode == "Ignore" else [f'unknown field "{path}"' for path in unknown_fields(obj, node)]
     if unknown and mode == "Strict":
         kind, version = obj["kind"], obj["apiVersion"].rpartition("/")[2]
         told = "strict decoding error: " + ", ".join(unknown)
-        if (
-            node.definitions
-            and node.reference == ""
-            and "x-kubernetes-group-version-kind" in node.schema
-        ):
+        if node.definitions and node.reference == "" and "x-kubernetes-group-version-kind" in node.schema:
             told = f'{kind} in version "{version}" cannot be handled as a {kind}: {told}'
         raise bad_request(told)
     return tuple(unknown)

@@ -73,10 +73,7 @@ def _options(world: World, call: Call) -> dict[str, Any]:
     if (grace_s := call.number("gracePeriodSeconds")) is not None:
         options.setdefault("gracePeriodSeconds", int(grace_s))
     if options.get("propagationPolicy", "Background") not in _POLICIES:
-        raise bad_request(
-            f"invalid propagationPolicy {options['propagationPolicy']!r}, must be one "
-            f"of {_POLICIES}"
-        )
+        raise bad_request(f"invalid propagationPolicy {options['propagationPolicy']!r}, must be one of {_POLICIES}")
     return options
 
 
@@ -84,16 +81,11 @@ def _check_preconditions(resource: Resource, live: Object, options: dict[str, An
     wanted, meta = options.get("preconditions") or {}, live["metadata"]
     for field, told in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
         if wanted.get(field) and wanted[field] != meta[field]:
-            why = (
-                f"Precondition failed: {told} in precondition: {wanted[field]}, "
-                f"{told} in object meta: {meta[field]}"
-            )
+            why = f"Precondition failed: {told} in precondition: {wanted[field]}, {told} in object meta: {meta[field]}"
             raise conflict(resource.plural, resource.group, meta["name"], why)
 
 
-def delete_object(
-    world: World, call: Call, resource: Resource, live: Object, options: dict[str, Any]
-) -> Object:
+def delete_object(world: World, call: Call, resource: Resource, live: Object, options: dict[str, Any]) -> Object:
     """Mark the object as deleted, and take it away if nothing holds it."""
     meta = dict(live["metadata"])
     meta["finalizers"] = _finalizers(meta, options)

@@ -28,9 +28,7 @@ MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 APPLY_PATCHES = (APPLY_PATCH, "application/apply-patch+json")
-MANAGER_REQUIRED = Cause(
-    "fieldManager", "Required value: is required for apply patch", "FieldValueRequired"
-)
+MANAGER_REQUIRED = Cause("fieldManager", "Required value: is required for apply patch", "FieldValueRequired")
 
 
 def is_apply(call: Call) -> bool:
@@ -78,10 +76,7 @@ def _configuration(world: World, call: Call, resource: Resource) -> Object:
         raise bad_request("metadata.managedFields must be nil")
     named = config["metadata"].setdefault("name", call.target.name)
     if named != call.target.name:
-        why = (
-            f"the name of the object ({named}) does not match the name on the URL "
-            f"({call.target.name})"
-        )
+        why = f"the name of the object ({named}) does not match the name on the URL ({call.target.name})"
         raise bad_request(why)
     config = clean(world, resource, config)
     if "status" not in resource.subresources:

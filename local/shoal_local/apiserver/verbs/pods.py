@@ -30,9 +30,7 @@ def bind(world: World, call: Call) -> Reply:
         raise bad_request("Binding: target.name: Required value")
     if assigned := pod["spec"].get("nodeName"):
         name = pod["metadata"]["name"]
-        raise conflict(
-            "pods/binding", "", name, f'pod {name} is already assigned to node "{assigned}"'
-        )
+        raise conflict("pods/binding", "", name, f'pod {name} is already assigned to node "{assigned}"')
     world.write(call, resource, _bound(pod, node, call.timestamp))
     return Reply(_SUCCESS, 201)
 
@@ -68,16 +66,12 @@ def issue_token(world: World, call: Call) -> Reply:
     spec = dig(request, "spec") or {}
     lifetime_s = int(spec.get("expirationSeconds") or 3600)
     if not 600 <= lifetime_s <= _LONGEST_S:
-        raise bad_request(
-            f"spec.expirationSeconds must be within 600 and {_LONGEST_S}, not {lifetime_s}"
-        )
+        raise bad_request(f"spec.expirationSeconds must be within 600 and {_LONGEST_S}, not {lifetime_s}")
     audiences = tuple(spec.get("audiences") or (ISSUER,))
     meta = account["metadata"]
     holder = Account(meta["namespace"], meta["name"], meta["uid"])
     now_s = int(call.now.timestamp())
-    token = make_token(
-        holder, world.signing_key, now_s=now_s, lifetime_s=lifetime_s, audiences=audiences
-    )
+    token = make_token(holder, world.signing_key, now_s=now_s, lifetime_s=lifetime_s, audiences=audiences)
     until = timestamp(call.now + timedelta(seconds=lifetime_s))
     body = {
         "kind": "TokenRequest",
@@ -103,9 +97,7 @@ def finalize(world: World, call: Call) -> Reply:
     return Reply(presented(resource, store_finalizers(world, call, resource, live, finalizers)))
 
 
-def store_finalizers(
-    world: World, call: Call, resource: Resource, live: Object, finalizers: list[str]
-) -> Object:
+def store_finalizers(world: World, call: Call, resource: Resource, live: Object, finalizers: list[str]) -> Object:
     """Store a namespace's finalizers, or let it go."""
     new = {**live, "spec": {**live.get("spec", {}), "finalizers": finalizers}}
     return world.remove(call, resource, new) if may_go(new) else world.write(call, resource, new)

@@ -93,9 +93,7 @@ def revision_in(call: Call) -> int:
     """
     text = call.query.get("resourceVersion") or "0"
     if not text.isdigit():
-        raise bad_request(
-            f'Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
-        )
+        raise bad_request(f'Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax')
     return int(text)
 
 
@@ -112,6 +110,4 @@ def _read_token(token: str) -> tuple[int, tuple[str, str]]:
         revision, namespace, name = orjson.loads(base64.urlsafe_b64decode(token))
         return int(revision), (str(namespace), str(name))
     except ValueError:
-        raise bad_request(
-            "continue key is not valid: it was not returned by a list call of this server"
-        ) from None
+        raise bad_request("continue key is not valid: it was not returned by a list call of this server") from None

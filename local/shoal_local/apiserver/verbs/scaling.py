@@ -11,9 +11,7 @@ from shoal_local.apiserver.verbs.patching import patched
 from shoal_local.apiserver.verbs.world import World, presented
 from shoal_local.apiserver.verbs.writing import store_update
 
-SCALE = Resource(
-    "autoscaling", "v1", "Scale", "scale", definition="io.k8s.api.autoscaling.v1.Scale"
-)
+SCALE = Resource("autoscaling", "v1", "Scale", "scale", definition="io.k8s.api.autoscaling.v1.Scale")
 _KEPT = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
 
@@ -67,9 +65,7 @@ def scale_of(resource: Resource, obj: Object) -> Object:
 
 def _selector(resource: Resource, obj: Object) -> str:
     if resource.custom:
-        return (
-            str(dig(obj, *_steps(resource.scale.selector)) or "") if resource.scale.selector else ""
-        )
+        return str(dig(obj, *_steps(resource.scale.selector)) or "") if resource.scale.selector else ""
     return selector_text(dig(obj, "spec", "selector") or {})
 
 

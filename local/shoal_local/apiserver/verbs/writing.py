@@ -29,9 +29,7 @@ def create(world: World, call: Call) -> Reply:
     return Reply(presented(resource, store_new(world, call, resource, obj)), 201, warnings)
 
 
-def store_new(
-    world: World, call: Call, resource: Resource, obj: Object, managers: Managers | None = None
-) -> Object:
+def store_new(world: World, call: Call, resource: Resource, obj: Object, managers: Managers | None = None) -> Object:
     """Fill in, check and store a new object."""
     obj = {
         **obj,
@@ -69,10 +67,7 @@ def check_account(world: World, pod: Object) -> None:
     account = spec.get("serviceAccountName") or "default"
     space = meta.get("namespace", "")
     if world.store.get(ACCOUNTS, (space, account)) is None:
-        why = (
-            f"error looking up service account {space}/{account}: serviceaccount "
-            f'"{account}" not found'
-        )
+        why = f'error looking up service account {space}/{account}: serviceaccount "{account}" not found'
         raise forbidden("pods", "", meta["name"], why)
 
 
@@ -82,9 +77,7 @@ def update(world: World, call: Call) -> Reply:
     live = world.existing(resource, call.target)
     new = decode_object(call, resource)
     warnings = strict_fields(new, call, world.schema(resource))
-    return Reply(
-        presented(resource, store_update(world, call, resource, live, new)), warnings=warnings
-    )
+    return Reply(presented(resource, store_update(world, call, resource, live, new)), warnings=warnings)
 
 
 def store_update(
@@ -125,10 +118,7 @@ def check_version(resource: Resource, live: Object, new: Object) -> None:
     if version and version != old["resourceVersion"]:
         raise conflict(resource.plural, resource.group, old["name"])
     if meta.get("uid") and meta["uid"] != old["uid"]:
-        why = (
-            f"Precondition failed: UID in precondition: {meta['uid']}, UID in object "
-            f"meta: {old['uid']}"
-        )
+        why = f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {old['uid']}"
         raise conflict(resource.plural, resource.group, old["name"], why)
 
 

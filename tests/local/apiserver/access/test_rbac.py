@@ -83,9 +83,7 @@ ACCOUNT = {"kind": "ServiceAccount", "name": "bot", "namespace": "team"}
         ([binding("clusterrolebindings", "ClusterRole", ACCOUNT)], "a", False),
     ],
 )
-def test_a_role_holds_where_it_is_bound(
-    held: list[Object], namespace: str, *, allowed: bool
-) -> None:
+def test_a_role_holds_where_it_is_bound(held: list[Object], namespace: str, *, allowed: bool) -> None:
     assert decide(BOT, Action("get", "", "pods", namespace), roles(*held)).allowed is allowed
 
 
@@ -126,8 +124,7 @@ def test_masters_may_do_anything() -> None:
         ),
         (
             Action("get", "", "nodes", name="n"),
-            'nodes "n" is forbidden: User "u" cannot get resource "nodes" in API '
-            'group "" at the cluster scope',
+            'nodes "n" is forbidden: User "u" cannot get resource "nodes" in API group "" at the cluster scope',
         ),
         (Action("get", path="/x"), 'forbidden: User "u" cannot get path "/x"'),
     ],

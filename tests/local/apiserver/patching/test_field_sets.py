@@ -60,6 +60,4 @@ def test_metadata_of_custom_kinds_is_known() -> None:
             }
         },
     )
-    assert field_set({"metadata": {"labels": {"a": "b"}}}, node) == {
-        ("f:metadata", "f:labels", "f:a")
-    }
+    assert field_set({"metadata": {"labels": {"a": "b"}}}, node) == {("f:metadata", "f:labels", "f:a")}

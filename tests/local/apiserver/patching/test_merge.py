@@ -9,9 +9,7 @@ from shoal_local.apiserver.patching.merge import merge_patch
 scalars = st.none() | st.booleans() | st.integers() | st.text(max_size=3)
 values = st.recursive(
     scalars,
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner, max_size=3)
-    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner, max_size=3),
     max_leaves=10,
 )
 objects = st.dictionaries(st.text(max_size=2), values, max_size=4)

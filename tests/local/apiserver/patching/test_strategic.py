@@ -27,9 +27,7 @@ LIVE = named(("a", "1"), ("b", "2"))
     [
         pytest.param(named(("b", "3")), named(("a", "1"), ("b", "3")), id="by key"),
         pytest.param(named(("c", "3")), named(("c", "3"), ("a", "1"), ("b", "2")), id="new key"),
-        pytest.param(
-            {"containers": [{"name": "a", "$patch": "delete"}]}, named(("b", "2")), id="delete item"
-        ),
+        pytest.param({"containers": [{"name": "a", "$patch": "delete"}]}, named(("b", "2")), id="delete item"),
         pytest.param(
             {"containers": [{"$patch": "replace"}, {"name": "z"}]},
             {"containers": [{"name": "z"}]},
@@ -50,12 +48,8 @@ LIVE = named(("a", "1"), ("b", "2"))
         ),
         pytest.param({"containers": None}, {}, id="null removes"),
         pytest.param({"$patch": "replace", "nodeName": "n"}, {"nodeName": "n"}, id="replace map"),
-        pytest.param(
-            {"$retainKeys": ["nodeName"], "nodeName": "n"}, {"nodeName": "n"}, id="retain keys"
-        ),
-        pytest.param(
-            {"nodeSelector": {"a": "b"}}, {**LIVE, "nodeSelector": {"a": "b"}}, id="plain map"
-        ),
+        pytest.param({"$retainKeys": ["nodeName"], "nodeName": "n"}, {"nodeName": "n"}, id="retain keys"),
+        pytest.param({"nodeSelector": {"a": "b"}}, {**LIVE, "nodeSelector": {"a": "b"}}, id="plain map"),
         pytest.param(
             {"tolerations": [{"key": "k"}]},
             {**LIVE, "tolerations": [{"key": "k"}]},

@@ -98,17 +98,11 @@ def pod(*statuses: dict[str, Any], first: Any = (), **status: Any) -> dict[str, 
             "Init:CrashLoopBackOff",
         ),
         (
-            pod(
-                first=[
-                    {"name": "init", "state": {"terminated": {"exitCode": 2, "reason": "Error"}}}
-                ]
-            ),
+            pod(first=[{"name": "init", "state": {"terminated": {"exitCode": 2, "reason": "Error"}}}]),
             "Init:Error",
         ),
         (
-            pod(
-                first=[{"name": "init", "state": {"terminated": {"exitCode": 0}}}], phase="Running"
-            ),
+            pod(first=[{"name": "init", "state": {"terminated": {"exitCode": 0}}}], phase="Running"),
             "Running",
         ),
         (pod(phase="Failed", reason="Evicted"), "Evicted"),
@@ -126,9 +120,7 @@ def test_a_pod_that_goes_is_terminating() -> None:
 
 def test_restarts_tell_how_long_ago_the_last_was() -> None:
     ended = {"terminated": {"finishedAt": "2025-12-31T23:55:00Z"}}
-    given = pod(
-        container({"running": {}}, ready=True, lastState=ended, restartCount=2), phase="Running"
-    )
+    given = pod(container({"running": {}}, ready=True, lastState=ended, restartCount=2), phase="Running")
     assert POD.cells(given, NOW)[:5] == ["p", "1/1", "Running", "2 (5m ago)", "60m"]
 
 

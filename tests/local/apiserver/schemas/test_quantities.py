@@ -28,9 +28,7 @@ def test_the_form_in_which_a_quantity_is_stored(value: str | float, text: str) -
     assert canonical_quantity(value) == text
 
 
-@given(
-    st.integers(-(10**6), 10**6), st.sampled_from(["", "m", "k", "M", "Ki", "Mi", "Gi", "e3", "u"])
-)
+@given(st.integers(-(10**6), 10**6), st.sampled_from(["", "m", "k", "M", "Ki", "Mi", "Gi", "e3", "u"]))
 def test_the_stored_form_means_the_same_and_is_its_own(number: int, suffix: str) -> None:
     text = canonical_quantity(f"{number}{suffix}")
     assert parse_quantity(text) == parse_quantity(f"{number}{suffix}")

@@ -82,8 +82,6 @@ def test_users_are_known_by_their_tokens(cluster: Cluster) -> None:
 
 
 def test_taking_anothers_place_needs_leave(cluster: Cluster) -> None:
-    assert impersonated(cluster.world, ADMIN, "jane", ["devs"]) == User(
-        "jane", ("devs", "system:authenticated")
-    )
+    assert impersonated(cluster.world, ADMIN, "jane", ["devs"]) == User("jane", ("devs", "system:authenticated"))
     with pytest.raises(ApiError, match='cannot impersonate resource "users"'):
         impersonated(cluster.world, User("joe"), "jane", [])

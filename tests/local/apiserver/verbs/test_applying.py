@@ -41,9 +41,7 @@ def owners(obj: Object, *path: str) -> list[str]:
 
 
 def test_applying_creates_and_owns_what_it_names(cluster: Cluster, deployment: Object) -> None:
-    made = cluster.ask(
-        "PATCH", WEB, deployment, kind="application/apply-patch+yaml", fieldManager="me"
-    )
+    made = cluster.ask("PATCH", WEB, deployment, kind="application/apply-patch+yaml", fieldManager="me")
 
     assert made.code == 201
     assert owners(made.body, "f:spec", "f:replicas") == ["me"]
@@ -68,9 +66,7 @@ def test_quantities_written_another_way_are_no_change(cluster: Cluster, deployme
     assert limits == {"cpu": "500m", "memory": "1Gi"}
 
 
-def test_applying_a_custom_object_again_is_no_write_in_spite_of_its_defaults(
-    cluster: Cluster, crd: Object
-) -> None:
+def test_applying_a_custom_object_again_is_no_write_in_spite_of_its_defaults(cluster: Cluster, crd: Object) -> None:
     cluster.post(CRDS, crd)
     config = widget(parts=[{"name": "a"}, {"name": "b", "count": 2}], tags=["x"], free={"y": [1]})
     first = cluster.apply(f"{WIDGETS}/w", config)
@@ -141,9 +137,7 @@ def test_scaling_takes_the_replicas_from_the_applier(cluster: Cluster, deploymen
     assert owners(after, "f:spec", "f:replicas") == ["kubectl"]
 
 
-def test_elements_of_keyed_lists_have_owners_of_their_own(
-    cluster: Cluster, deployment: Object
-) -> None:
+def test_elements_of_keyed_lists_have_owners_of_their_own(cluster: Cluster, deployment: Object) -> None:
     cluster.apply(WEB, deployment, "one")
     sidecar = {
         "apiVersion": "apps/v1",
@@ -205,9 +199,7 @@ def break_version(cluster: Cluster) -> None:
         (break_version, 409, "the object has been modified"),
     ],
 )
-def test_applies_that_are_refused(
-    cluster: Cluster, ask: Callable[[Cluster], None], code: int, message: str
-) -> None:
+def test_applies_that_are_refused(cluster: Cluster, ask: Callable[[Cluster], None], code: int, message: str) -> None:
     with pytest.raises(ApiError, match=message) as told:
         ask(cluster)
     assert told.value.code == code
@@ -241,9 +233,7 @@ def spec_node() -> Node:
 
 
 @given(specs, specs)
-def test_laying_a_configuration_over_something_twice_is_like_once(
-    live: Object, config: Object
-) -> None:
+def test_laying_a_configuration_over_something_twice_is_like_once(live: Object, config: Object) -> None:
     once = merge(live, config, spec_node())
     assert merge(once, config, spec_node()) == once
 
@@ -263,18 +253,14 @@ def test_taking_away_all_fields_leaves_nothing(value: Object) -> None:
 
 
 @given(specs, specs)
-def test_a_comparison_with_itself_is_empty_and_others_are_symmetric(
-    one: Object, two: Object
-) -> None:
+def test_a_comparison_with_itself_is_empty_and_others_are_symmetric(one: Object, two: Object) -> None:
     there, back = compare(one, two, spec_node()), compare(two, one, spec_node())
     assert compare(one, one, spec_node()).changed == frozenset()
     assert bool(there.changed or there.removed) == bool(back.changed or back.removed)
 
 
 @settings(max_examples=25, deadline=None)
-@given(
-    st.lists(st.tuples(st.sampled_from(["one", "two"]), st.dictionaries(names, names)), max_size=6)
-)
+@given(st.lists(st.tuples(st.sampled_from(["one", "two"]), st.dictionaries(names, names)), max_size=6))
 def test_forced_applies_leave_what_the_last_of_each_manager_named(
     moves: list[tuple[str, dict[str, str]]],
 ) -> None:

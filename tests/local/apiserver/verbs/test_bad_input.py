@@ -79,9 +79,7 @@ def sound(cluster: Cluster) -> None:
 
 @quietly
 @given(st.sampled_from(PATHS), objects, objects, st.booleans())
-def test_any_object_is_stored_or_refused(
-    path: str, body: Object, spec: Object, dressed: bool
-) -> None:
+def test_any_object_is_stored_or_refused(path: str, body: Object, spec: Object, dressed: bool) -> None:
     cluster = new_cluster()
     cluster.post(CRDS, widget_definition())
     body = {**body, "metadata": {"name": "x"}, "spec": spec} if dressed else body
@@ -192,9 +190,7 @@ def test_any_bytes_are_refused(body: bytes) -> None:
         ),
     ],
 )
-def test_refusals_name_what_is_wrong(
-    cluster: Cluster, path: str, body: Any, code: int, message: str
-) -> None:
+def test_refusals_name_what_is_wrong(cluster: Cluster, path: str, body: Any, code: int, message: str) -> None:
     with pytest.raises(ApiError, match=message) as told:
         cluster.post(path, body)
     assert told.value.code == code

@@ -16,9 +16,7 @@ from tests.local.apiserver.cluster import (
 WEB = f"{DEPLOYMENTS}/web"
 
 
-def test_the_generation_counts_changes_of_the_spec_only(
-    cluster: Cluster, deployment: Object
-) -> None:
+def test_the_generation_counts_changes_of_the_spec_only(cluster: Cluster, deployment: Object) -> None:
     cluster.post(DEPLOYMENTS, deployment)
     cluster.patch(WEB, {"metadata": {"labels": {"a": "b"}}})
     cluster.patch(f"{WEB}/status", {"status": {"replicas": 1}})
@@ -109,9 +107,7 @@ def test_most_of_a_pod_cannot_be_changed(cluster: Cluster, pod: Object) -> None:
         cluster.patch(f"{PODS}/one", {"spec": {"hostNetwork": True}})
 
 
-def test_a_running_pod_is_given_time_and_one_on_no_node_goes_at_once(
-    cluster: Cluster, pod: Object
-) -> None:
+def test_a_running_pod_is_given_time_and_one_on_no_node_goes_at_once(cluster: Cluster, pod: Object) -> None:
     cluster.post(PODS, pod)
     cluster.post(f"{PODS}/one/binding", {"target": {"kind": "Node", "name": "n"}})
     with pytest.raises(ApiError, match='pod one is already assigned to node "n"'):
@@ -123,12 +119,7 @@ def test_a_running_pod_is_given_time_and_one_on_no_node_goes_at_once(
         "2026-01-02T03:04:35Z",
     )
     assert cluster.delete(f"{PODS}/one", gracePeriodSeconds=60)["metadata"] == marked
-    assert (
-        cluster.delete(f"{PODS}/one", gracePeriodSeconds=5)["metadata"][
-            "deletionGracePeriodSeconds"
-        ]
-        == 5
-    )
+    assert cluster.delete(f"{PODS}/one", gracePeriodSeconds=5)["metadata"]["deletionGracePeriodSeconds"] == 5
     cluster.delete(f"{PODS}/one", gracePeriodSeconds=0)
     with pytest.raises(ApiError, match="not found"):
         cluster.get(f"{PODS}/one")
@@ -141,16 +132,10 @@ def test_a_running_pod_is_given_time_and_one_on_no_node_goes_at_once(
 
 def test_services_get_addresses_of_their_own_and_keep_them(cluster: Cluster) -> None:
     path = "/api/v1/namespaces/default/services"
-    made = [
-        cluster.post(path, {"metadata": {"name": n}, "spec": {"ports": [{"port": 80}]}})
-        for n in "ab"
-    ]
+    made = [cluster.post(path, {"metadata": {"name": n}, "spec": {"ports": [{"port": 80}]}}) for n in "ab"]
 
     assert [s["spec"]["clusterIP"] for s in made] == ["10.96.0.2", "10.96.0.3"]
-    assert (
-        cluster.patch(f"{path}/a", {"spec": {"selector": {"x": "y"}}})["spec"]["clusterIP"]
-        == "10.96.0.2"
-    )
+    assert cluster.patch(f"{path}/a", {"spec": {"selector": {"x": "y"}}})["spec"]["clusterIP"] == "10.96.0.2"
     headless = cluster.post(path, {"metadata": {"name": "h"}, "spec": {"clusterIP": "None"}})
     assert headless["spec"]["clusterIPs"] == ["None"]
     with pytest.raises(ApiError, match="provided IP is already allocated"):

@@ -53,9 +53,7 @@ def test_an_exact_version_shows_that_state(cluster: Cluster) -> None:
     assert names(cluster, resourceVersion=then) == ["m0", "mx"]
 
 
-@pytest.mark.parametrize(
-    "query", [{"continue": "x"}, {"resourceVersion": "x", "resourceVersionMatch": "Exact"}]
-)
+@pytest.mark.parametrize("query", [{"continue": "x"}, {"resourceVersion": "x", "resourceVersionMatch": "Exact"}])
 def test_broken_options_are_refused(cluster: Cluster, query: dict[str, str]) -> None:
     with pytest.raises(ApiError) as told:
         cluster.ask("GET", CONFIG_MAPS, **query)
@@ -90,9 +88,7 @@ def test_both_event_kinds_show_the_same_events(cluster: Cluster) -> None:
         "/apis/events.k8s.io/v1/namespaces/default/events",
     )
     about = {"kind": "Pod", "name": "p"}
-    cluster.post(
-        core, {"metadata": {"name": "e"}, "involvedObject": about, "message": "m", "count": 2}
-    )
+    cluster.post(core, {"metadata": {"name": "e"}, "involvedObject": about, "message": "m", "count": 2})
     cluster.post(
         group,
         {
