@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tests.fakes import RunningProxy, running_proxy
 from tests.interop.environments import HERE, python_with
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tests.calls import row, v2_body
 from tests.fakes import FakeRuntime, RunningProxy, running_proxy
 from tests.interop.conftest import ForeignClient, ForeignError

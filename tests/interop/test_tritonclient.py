@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
+
 from tests.calls import row
 from tests.fakes import Array, FakeRuntime, RunningProxy, running_proxy, tensor
 from tests.interop.conftest import ForeignClient, ForeignError
