@@ -11,6 +11,7 @@ from math import isfinite
 from shoal_proxy.batching.padding import check_lengths, shape_key
 from shoal_proxy.batching.pending import PLAIN_KEY, Answer, BatchKey, Outcome, Pending
 from shoal_proxy.codecs.base import Call, Codec, Decoded, Reply
+from shoal_proxy.codecs.tensors import check_json
 from shoal_proxy.codecs.torchserve import TorchServe
 from shoal_proxy.codecs.v1 import V1
 from shoal_proxy.codecs.v2 import V2
@@ -72,6 +73,8 @@ class Inference:
             signature = self._dispatcher.signature()
             _check_encoding(call.headers.get(b"content-encoding"))
             decoded = route.codec.decode(call, signature)
+            if not self._dispatcher.speaks_binary:
+                check_json(decoded.inputs, signature)
             pending = self._pending(decoded, call, signature)
             pending.deliver = lambda outcome: reply(self._finish(route, decoded, outcome, signature))
             self._dispatcher.submit(pending)

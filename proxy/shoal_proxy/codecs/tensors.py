@@ -6,7 +6,7 @@ numpy converts generously ("1" to 1.0, 300 to 44 as UINT8); a model's caller des
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from math import prod
 from typing import Any
@@ -15,7 +15,7 @@ import numpy as np
 
 from shoal_proxy.errors import InvalidRequest
 from shoal_proxy.model.datatypes import DTYPES, Array, bytes_array
-from shoal_proxy.model.signature import InputSpec, OutputSpec
+from shoal_proxy.model.signature import InputSpec, ModelSignature, OutputSpec
 
 _KINDS = {"f": "iuf", "i": "iu", "u": "iu", "b": "b"}
 _WORDS = {"f": "numbers", "i": "integers", "u": "integers", "b": "booleans", "O": "strings"}
@@ -160,6 +160,35 @@ def to_binary(array: Array) -> bytes | memoryview:
     if array.dtype.hasobject:
         return b"".join(piece for element in array.ravel().tolist() for piece in (_LENGTH.pack(len(element)), element))
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def check_json(inputs: Mapping[str, Array], signature: ModelSignature) -> None:
+    """Refuse what a runtime without the binary extension cannot be told.
+
+    Here, and not when the batch is written: there it would fail the requests of others too.
+
+    Raises:
+        InvalidRequest: bytes that are no text, NaN, an infinity, or bfloat16.
+    """
+    for name, array in inputs.items():
+        if what := _unspeakable(signature.inputs[name], array):
+            raise InvalidRequest(f"input {name!r} holds {what}, and this runtime takes JSON only")
+
+
+def _unspeakable(spec: InputSpec, array: Array) -> str:
+    """Return what in ``array`` JSON has no words for, or nothing."""
+    if spec.datatype == "BF16":
+        return "bfloat16"
+    if array.dtype.kind == "f":
+        return "" if np.isfinite(array).all() else "NaN or infinity"
+    if not array.dtype.hasobject:
+        return ""
+    try:
+        for element in array.ravel().tolist():
+            element.decode()
+    except UnicodeDecodeError:
+        return "bytes that are not UTF-8 text"
+    return ""
 
 
 def widen_bf16(array: Array) -> Array:

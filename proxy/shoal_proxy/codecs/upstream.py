@@ -57,7 +57,7 @@ def _input(spec: InputSpec, array: Array, tail: list[bytes | memoryview], *, bin
         tail.append(data)
         tensor["parameters"] = {"binary_data_size": len(data)}
     elif spec.datatype == "BYTES":
-        tensor["data"] = [element.decode("utf-8", "surrogateescape") for element in wire.ravel().tolist()]
+        tensor["data"] = [element.decode() for element in wire.ravel().tolist()]
     else:
         tensor["data"] = wire.reshape(-1)
     return tensor
