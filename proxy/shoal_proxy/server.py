@@ -54,6 +54,7 @@ def bind(address: Address) -> socket.socket:
             sock = socket.socket(family)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.bind((address.host, address.port))
+        sock.listen()  # so that the log tells the truth: whoever connects from now on is answered
     except OSError as error:
         raise OSError(error.errno, f"cannot listen on {address}: {error.strerror}") from None
     return sock

@@ -6,10 +6,13 @@ import asyncio
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import cast
+
+import httpx
 
 from tests.fakes import FakeRuntime
 from tests.interop.environments import ROOT
@@ -86,3 +89,11 @@ def proxy_process(**settings: str) -> Iterator[tuple[str, str]]:
             assert process.wait(20) == 0
         finally:
             process.kill()
+
+
+def until_ok(url: str, within_s: float = 60.0) -> None:
+    """Ask for ``url`` until it answers 200: another process has no event to wait for."""
+    end_s = time.monotonic() + within_s
+    while (answer := httpx.get(url)).status_code != 200:
+        assert time.monotonic() < end_s, answer.text
+        time.sleep(0.05)
