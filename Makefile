@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 export PYTHONPATH := client:proxy:runtime:.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: demo test check format lint types contracts guard bench-serve clean
+.PHONY: demo test check format lint types contracts guard bench-serve pins clean
 
 demo: $(VENV)/.installed ## Serve a real image classifier, send it 200 pictures, print the figures
 	$(BIN)/python -m examples.demo
@@ -47,6 +47,15 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
+
+# torch alone is pinned by hand: a newer one brings gigabytes that nobody here needs.
+pins: ## Renew constraints.txt from the newest versions that pyproject.toml allows
+	$(PYTHON) -m venv .venvs/pins
+	echo 'torch==2.13.0' > .venvs/torch.txt
+	.venvs/pins/bin/python -m pip install --quiet --constraint .venvs/torch.txt --editable '.[dev]'
+	.venvs/pins/bin/python -m pip freeze --exclude-editable | grep -v '^torch==' > .venvs/frozen.txt
+	(cat .venvs/torch.txt .venvs/frozen.txt) > constraints.txt
+	rm -rf .venvs/pins .venvs/torch.txt .venvs/frozen.txt
 
 clean:
 	rm -rf $(VENV) .venvs .mypy_cache .ruff_cache .pytest_cache .tools

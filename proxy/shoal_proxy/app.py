@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from shoal_proxy.codecs.base import Codec
-from shoal_proxy.codecs.tensors import wire_shape
+from shoal_proxy.codecs.tensors import wire_axis, wire_shape
 from shoal_proxy.codecs.torchserve import TorchServe
 from shoal_proxy.codecs.v2 import V2
 from shoal_proxy.dispatcher import Dispatcher
@@ -128,7 +128,10 @@ def describe(signature: ModelSignature, settings: Settings) -> dict[str, Any]:
         "platform": signature.platform,
         "inputs": [_tensor(spec, _input_parameters(spec)) for spec in signature.inputs.values()],
         "outputs": [_tensor(spec, _output_parameters(spec)) for spec in signature.outputs.values()],
-        "parameters": {"max_batch_size": settings.max_batch_size if signature.batches else 1},
+        "parameters": _given(
+            max_batch_size=settings.max_batch_size if signature.batches else 1,
+            allowed_batch_sizes=",".join(map(str, signature.allowed_batch_sizes)),
+        ),
     }
 
 
@@ -138,23 +141,29 @@ def _tensor(spec: InputSpec | OutputSpec, parameters: Mapping[str, Any]) -> dict
 
 
 def _input_parameters(spec: InputSpec) -> dict[str, Any]:
-    parameters: dict[str, Any] = {}
-    if spec.batch_dim:
-        parameters["batch_dim"] = spec.batch_dim
-    if spec.content_types:
-        parameters["content_type"] = ",".join(spec.content_types)
-    if spec.optional:
-        parameters["optional"] = True
-    if spec.pad_buckets:
-        parameters["max_length"] = spec.pad_buckets[-1]
-    return parameters
+    return _given(
+        batch_dim=spec.batch_dim,
+        content_type=",".join(spec.content_types),
+        optional=spec.optional,
+        pad_axis=None if spec.pad_axis is None else wire_axis(spec, spec.pad_axis),
+        pad_value=spec.pad_value,
+        pad_buckets=",".join(map(str, spec.pad_buckets)),
+        pad_mask=spec.pad_mask,
+    )
 
 
 def _output_parameters(spec: OutputSpec) -> dict[str, Any]:
-    parameters: dict[str, Any] = {"batch_dim": spec.batch_dim} if spec.batch_dim else {}
-    if spec.datatype == "BYTES":
-        parameters["content_type"] = spec.content_type
-    return parameters
+    return _given(
+        batch_dim=spec.batch_dim,
+        content_type=spec.content_type if spec.datatype == "BYTES" else "",
+        unpad_axis=None if spec.unpad_axis is None else wire_axis(spec, spec.unpad_axis),
+        unpad_input=spec.unpad_input,
+    )
+
+
+def _given(**parameters: Any) -> dict[str, Any]:
+    """Leave out what says nothing: the defaults."""
+    return {key: value for key, value in parameters.items() if value}
 
 
 def _codec_for(path: str) -> Codec:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Callable
 
 from shoal_proxy.batching.batch import Batch, make_batch, merge, split, waiting_callers
+from shoal_proxy.batching.pace import Pace
 from shoal_proxy.batching.pending import Pending
 from shoal_proxy.batching.policy import BatchLimits, Close, decide
 from shoal_proxy.batching.queue import Deadlines, Queue, QueueLimits
@@ -56,14 +58,22 @@ class Dispatcher:
         self._delay_timer: asyncio.TimerHandle | None = None
         self._look_due = False
         self._batches: set[asyncio.Task[None]] = set()
-        self.in_flight = 0
-        """Batches at the runtime."""
         self._rate = DrainRate()
+        self._pace = Pace()
+        self._running: deque[tuple[Batch, float]] = deque()
+        """The batches at the runtime, in the order in which it runs them, and when each was sent."""
+        self._freed_s = 0.0
+        """When the runtime last answered."""
         self.queue = Queue(queue_limits)
         self.in_flight_rows = 0
         self.phase = Phase.SERVING
         self.on_settled: Callable[[], None] = lambda: None
         link.on_change = self._runtime_changed
+
+    @property
+    def in_flight(self) -> int:
+        """Return how many batches are at the runtime."""
+        return len(self._running)
 
     @property
     def settled(self) -> bool:
@@ -142,12 +152,21 @@ class Dispatcher:
         limits = self._limits(signature)
         while True:
             now_s = time.monotonic()
-            decision = decide(self.queue, limits, in_flight=self.in_flight, now_s=now_s)
+            decision = decide(
+                self.queue, limits, in_flight=self.in_flight, now_s=now_s, ahead_s=self._send_ahead_s(limits)
+            )
             if not isinstance(decision, Close):
                 break
             self._send(make_batch(self.queue.take(decision.group, limits.max_rows)), signature, now_s)
         if decision.until_s is not None:
             self._delay_timer = self._loop.call_later(max(0.0, decision.until_s - now_s), self._look_soon)
+
+    def _send_ahead_s(self, limits: BatchLimits) -> float | None:
+        """Return when a partial batch should leave for the busy runtime; several executors have no one next end."""
+        if len(self._running) != 1 or limits.in_flight > 1:
+            return None
+        batch, sent_s = self._running[0]
+        return self._pace.send_ahead_s(batch.rows, sent_s=sent_s, freed_s=self._freed_s)
 
     def _limits(self, signature: ModelSignature) -> BatchLimits:
         own = self._batch_limits
@@ -161,7 +180,7 @@ class Dispatcher:
                 observe(now_s - part.pending.arrived_s)
         self._metrics.batch_rows.observe(batch.rows)
         self._metrics.rows += batch.rows
-        self.in_flight += 1
+        self._running.append((batch, now_s))
         self.in_flight_rows += batch.rows
         task = self._loop.create_task(self._run(batch, signature))
         self._batches.add(task)
@@ -169,8 +188,9 @@ class Dispatcher:
 
     def _release(self, batch: Batch) -> None:
         """The runtime is done with ``batch``: send the next one before anything else."""
-        self.in_flight -= 1
+        self._running = deque(entry for entry in self._running if entry[0] is not batch)
         self.in_flight_rows -= batch.rows
+        self._freed_s = time.monotonic()
         self._look()
 
     def _finished(self, task: asyncio.Task[None]) -> None:
@@ -181,14 +201,18 @@ class Dispatcher:
     async def _run(self, batch: Batch, signature: ModelSignature) -> None:
         """Take one batch to the runtime and back; whatever happens, every caller gets an outcome."""
         closed_s = time.monotonic()
+        alone = self.in_flight == 1
         try:
             try:
                 response = await self._exchange(batch, signature)
             finally:
                 self._release(batch)
+            took_s = self._freed_s - closed_s
             # One turn of the loop puts the next batch on the wire; the answers of this one are split while it runs.
             await asyncio.sleep(0)
-            self._settle(batch, response, signature)
+            forward_s = self._settle(batch, response, signature)
+            if forward_s is not None:
+                self._pace.observe(batch.rows, forward_s, took_s - forward_s if alone else None)
         except ProxyError as error:
             self._fail(batch, error)
         except asyncio.CancelledError:
@@ -220,11 +244,14 @@ class Dispatcher:
         self._rate.observe(batch.rows, took_s)
         return response
 
-    def _settle(self, batch: Batch, response: Response, signature: ModelSignature) -> None:
+    def _settle(self, batch: Batch, response: Response, signature: ModelSignature) -> float | None:
+        """Split the answer, and return what the runtime says its forward took."""
         if response.status != 200:
             raise decode_failure(response.status, response.body)
         header_length = response.headers.get(b"inference-header-content-length")
-        split(batch, decode_answer(response.body, header_length, signature), signature)
+        result = decode_answer(response.body, header_length, signature)
+        split(batch, result, signature)
+        return result.forward_s
 
     def _fail(self, batch: Batch, error: ProxyError) -> None:
         for pending in waiting_callers(batch):
@@ -255,6 +282,7 @@ class Dispatcher:
 
 def _trace_headers(batch: Batch) -> list[tuple[bytes, bytes]]:
     """A batch of one request carries its trace headers as HTTP knows them; a shared one cannot."""
-    if len(batch.slices) > 1:
+    trace = batch.slices[0].pending.trace
+    if len(batch.slices) > 1 or not trace:
         return []
-    return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in batch.slices[0].pending.trace.items()]
+    return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in trace.items()]

@@ -11,8 +11,8 @@ from math import isfinite
 from shoal_proxy.batching.padding import check_lengths, shape_key
 from shoal_proxy.batching.pending import PLAIN_KEY, Answer, BatchKey, Outcome, Pending
 from shoal_proxy.codecs.base import Call, Codec, Decoded, Reply
-from shoal_proxy.codecs.tensors import check_json
 from shoal_proxy.codecs.torchserve import TorchServe
+from shoal_proxy.codecs.upstream import check_json
 from shoal_proxy.codecs.v1 import V1
 from shoal_proxy.codecs.v2 import V2
 from shoal_proxy.dispatcher import Dispatcher
@@ -23,11 +23,7 @@ from shoal_proxy.model.datatypes import byte_size
 from shoal_proxy.model.signature import ModelSignature
 from shoal_proxy.settings import Settings
 
-_TRACED = (
-    (b"x-request-id", "x-request-id"),
-    (b"traceparent", "traceparent"),
-    (b"tracestate", "tracestate"),
-)
+_TRACED = {b"x-request-id": "x-request-id", b"traceparent": "traceparent", b"tracestate": "tracestate"}
 _serial = count(1)
 
 
@@ -120,7 +116,7 @@ class Inference:
         return Pending(
             inputs=decoded.inputs,
             rows=decoded.rows,
-            size_bytes=sum(map(byte_size, decoded.inputs.values())),
+            size_bytes=sum([byte_size(array) for array in decoded.inputs.values()]),
             arrived_s=now_s,
             deadline_s=now_s + self._timeout_s(decoded, call),
             deliver=_nowhere,
@@ -141,12 +137,10 @@ class Inference:
     def _timeout_s(self, decoded: Decoded, call: Call) -> float:
         """Return the tightest of the header's, the protocol's and the queue's own time-out."""
         given = call.headers.get(b"x-request-timeout-ms")
-        timeouts = [self._settings.queue_timeout_ms if given is None and decoded.timeout_ms is None else 3_600_000.0]
-        if decoded.timeout_ms is not None:
-            timeouts.append(decoded.timeout_ms)
+        timeout_ms = decoded.timeout_ms
         if given is not None:
-            timeouts.append(_positive_ms(given))
-        return min(timeouts) / 1000
+            timeout_ms = min(_positive_ms(given), timeout_ms or 3_600_000.0)
+        return (timeout_ms or self._settings.queue_timeout_ms) / 1000
 
     def _finish(self, route: Route, decoded: Decoded, outcome: Outcome, signature: ModelSignature) -> Reply:
         if isinstance(outcome, Answer):
@@ -182,8 +176,10 @@ def _fill_lengths(decoded: Decoded, signature: ModelSignature) -> None:
             decoded.lengths[name] = [array.shape[axis]] * decoded.rows
 
 
-def _trace(headers: Mapping[bytes, bytes]) -> dict[str, str]:
-    return {text: headers[name].decode("latin-1") for name, text in _TRACED if name in headers}
+def _trace(headers: Mapping[bytes, bytes]) -> Mapping[str, str] | None:
+    if headers.keys().isdisjoint(_TRACED):
+        return None
+    return {text: headers[name].decode("latin-1") for name, text in _TRACED.items() if name in headers}
 
 
 def _positive_ms(value: bytes) -> float:

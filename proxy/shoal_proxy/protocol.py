@@ -9,6 +9,8 @@ queue.
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from collections import deque
 from typing import Any
 
@@ -19,6 +21,8 @@ from shoal_proxy.codecs.base import Call, Reply
 from shoal_proxy.errors import BodyTooLarge, ProxyError, RequestTimeout
 from shoal_proxy.inference import Inference, Route
 from shoal_proxy.settings import Settings
+
+logger = logging.getLogger("shoal.proxy")
 
 LINGER_S = 2.0
 """How long an unread body is thrown away after an early refusal: the caller must read our answer before a reset."""
@@ -112,7 +116,12 @@ class InferCycle:
         self._pending = None
         self.response_complete = True
         self._release()
-        self._protocol.write_reply(self, reply)
+        try:
+            self._protocol.write_reply(self, reply)
+        except Exception:
+            # The neighbours in the batch must get theirs whatever happens here; this caller sees its connection close.
+            logger.exception("event=reply_failed")
+            self._protocol.transport.abort()
 
     def _admit(self, size_bytes: int) -> None:
         """Account for body bytes; refuse the request when it, or all requests together, hold too many."""
@@ -158,6 +167,7 @@ class InferProtocol(HttpToolsProtocol):
         self.settings = settings
         self._unanswered: deque[InferCycle] = deque()
         """Infer requests in the order in which they came, which is the order of their answers."""
+        self._idle_since_s = 0.0
         self._message_open = False
         self._body_timer: asyncio.TimerHandle | None = None
 
@@ -173,25 +183,29 @@ class InferProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Take this caller's requests out of the queue (asyncio)."""
-        if self._body_timer is not None:
-            self._body_timer.cancel()
+        for timer in (self._body_timer, self.timeout_keep_alive_task):
+            if timer is not None:
+                timer.cancel()
         for cycle in self._unanswered:
             cycle.abandon()
         self._unanswered.clear()
         super().connection_lost(exc)
 
     def on_message_begin(self) -> None:
-        """Start a request (httptools)."""
+        """Start a request, without the ASGI scope, which an infer request does not need (httptools)."""
         self._message_open = True
-        super().on_message_begin()
+        self.url = b""
+        self.expect_100_continue = False
+        self.headers = []
 
     def on_headers_complete(self) -> None:
         """Choose the short way for an infer route (httptools)."""
-        route = self.inference.routes.get(self.url) or self.inference.routes.get(self.url.partition(b"?")[0])
+        routes = self.inference.routes
+        route = routes.get(self.url) or routes.get(self.url.partition(b"?")[0])
         if route is None or self.parser.get_method() not in _METHODS:
-            super().on_headers_complete()
+            self._headers_for_asgi()
             return
-        keep_alive = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
+        keep_alive = self.parser.should_keep_alive()
         previous = self.cycle
         self.cycle = cycle = InferCycle(self, route, dict(self.headers), keep_alive=keep_alive)
         self._unanswered.append(cycle)
@@ -203,6 +217,13 @@ class InferProtocol(HttpToolsProtocol):
         cycle.activate()
         if self.expect_100_continue and not cycle.response_complete:
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def _headers_for_asgi(self) -> None:
+        url, headers, expects = self.url, self.headers, self.expect_100_continue
+        super().on_message_begin()
+        self.url, self.expect_100_continue = url, expects
+        self.headers.extend(headers)
+        super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         """Hand a piece of the body to its request (httptools)."""
@@ -220,9 +241,32 @@ class InferProtocol(HttpToolsProtocol):
             super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Go on to the connection's next request (uvicorn)."""
-        super().on_response_complete()
+        """Go on to the connection's next request; one keep-alive timer a connection, not one a request (uvicorn)."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        else:
+            self._idle_since_s = time.monotonic()
+            if self.timeout_keep_alive_task is None:
+                self._look_again_in(self.timeout_keep_alive)
         self._read_no_further()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close the connection if it has been idle all the while, else look again later (uvicorn)."""
+        idle_s = time.monotonic() - self._idle_since_s
+        if self.cycle.response_complete and idle_s >= self.timeout_keep_alive:
+            super().timeout_keep_alive_handler()
+        else:
+            self._look_again_in(max(1.0, self.timeout_keep_alive - idle_s))
+
+    def _look_again_in(self, seconds: float) -> None:
+        self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
+
+    def _unset_keepalive_if_required(self) -> None:
+        """Leave the timer alone: it looks for itself whether the connection was idle (uvicorn)."""
 
     def pause_writing(self) -> None:
         """A caller that does not read its answers is not read either (asyncio)."""
@@ -241,8 +285,9 @@ class InferProtocol(HttpToolsProtocol):
             self._unanswered.popleft()
         if cycle.disconnected or self.transport.is_closing():
             return
-        head = self._head(cycle, reply)
-        if sum(map(len, reply.body)) <= _SMALL_BYTES:
+        size_bytes = sum(map(len, reply.body))
+        head = self._head(cycle, reply, size_bytes)
+        if size_bytes <= _SMALL_BYTES:
             self.transport.write(b"".join((head, *reply.body)))
         else:
             self.transport.writelines([head, *reply.body])
@@ -253,20 +298,18 @@ class InferProtocol(HttpToolsProtocol):
         else:
             self._linger()
 
-    def _head(self, cycle: InferCycle, reply: Reply) -> bytes:
-        length = sum(map(len, reply.body))
-        lines = [
-            STATUS_LINE[reply.status],
-            b"content-type: %s\r\ncontent-length: %d\r\n" % (reply.content_type, length),
-        ]
-        lines.extend(b"%s: %s\r\n" % header for header in self.server_state.default_headers)
-        lines.extend(b"%s: %s\r\n" % header for header in reply.headers)
-        lines.extend(b"%s: %s\r\n" % (name, cycle.headers[name]) for name in _ECHOED if name in cycle.headers)
+    def _head(self, cycle: InferCycle, reply: Reply, size_bytes: int) -> bytes:
+        first = (STATUS_LINE[reply.status], reply.content_type, size_bytes)
+        head = b"%bcontent-type: %b\r\ncontent-length: %d\r\n" % first
+        for header in (*self.server_state.default_headers, *reply.headers):
+            head += b"%b: %b\r\n" % header
+        for name in _ECHOED:
+            if name in cycle.headers:
+                head += b"%b: %b\r\n" % (name, cycle.headers[name])
         if not (cycle.keep_alive and self.inference.keeps_connections):
             cycle.keep_alive = False
-            lines.append(b"connection: close\r\n")
-        lines.append(b"\r\n")
-        return b"".join(lines)
+            head += b"connection: close\r\n"
+        return head + b"\r\n"
 
     def _linger(self) -> None:
         """Say that no more comes, and drop what the caller still sends until it has seen our answer."""

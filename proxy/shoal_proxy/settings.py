@@ -24,16 +24,25 @@ class Address:
     path: str = ""
 
     def __str__(self) -> str:
-        return f"unix:{self.path}" if self.path else f"{self.host}:{self.port}"
+        if self.path:
+            return f"unix:{self.path}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 def _address(text: str) -> Address:
     if text.startswith("unix:") and len(text) > 5:
         return Address(path=text[5:])
-    host, colon, port = text.removeprefix("http://").rstrip("/").rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65535:
+    match = re.fullmatch(r"(?:http://)?(?:\[([0-9A-Fa-f:.%]+)\]|([A-Za-z0-9._-]*)):([0-9]{1,5})/?", text)
+    if not match or int(match[3]) > 65535:
         raise ValueError
-    return Address(host.strip("[]") or "0.0.0.0", int(port))
+    return Address(match[1] or match[2] or "0.0.0.0", int(match[3]))
+
+
+def _tcp_address(text: str) -> Address:
+    address = _address(text)
+    if address.path:
+        raise ValueError
+    return address
 
 
 def _name(text: str) -> str:
@@ -42,8 +51,18 @@ def _name(text: str) -> str:
     return text
 
 
+# What a connection or a body says about itself, and what the proxy tells the runtime on its own account.
+_OWN_HEADERS = frozenset({
+    "connection", "content-encoding", "content-length", "content-type", "expect", "host", "keep-alive", "te", "trailer",
+    "transfer-encoding", "upgrade", "inference-header-content-length", "x-request-timeout-ms",
+})  # fmt: skip
+
+
 def _header_names(text: str) -> tuple[bytes, ...]:
-    return tuple(sorted(name.strip().lower().encode("ascii") for name in text.split(",") if name.strip()))
+    names = {name.strip().lower() for name in text.split(",") if name.strip()}
+    if names & _OWN_HEADERS or not all(re.fullmatch(r"[a-z0-9!#$%&'*+.^_`|~-]+", name) for name in names):
+        raise ValueError
+    return tuple(sorted(name.encode("ascii") for name in names))
 
 
 def _setting(
@@ -60,10 +79,11 @@ def _setting(
 
 def _number(env: str, default: float, low: float, high: float) -> Any:
     parse = int if isinstance(default, int) else float
-    return _setting(env, default, parse, f"{low:g} to {high:g}", within=(low, high))
+    return _setting(env, default, parse, f"{low} to {high}", within=(low, high))
 
 
 _ADDRESS = "HOST:PORT or unix:PATH"
+_ABOVE_ZERO = 5e-324  # the smallest positive float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +96,7 @@ class Settings:
     """The one version that callers may name."""
     listen: Address = _setting("SHOAL_PROXY_LISTEN", Address("127.0.0.1", 8080), _address, _ADDRESS)
     """Where callers connect; port 0 picks a free one."""
-    admin_listen: Address = _setting("SHOAL_PROXY_ADMIN_LISTEN", Address("127.0.0.1", 9090), _address, _ADDRESS)
+    admin_listen: Address = _setting("SHOAL_PROXY_ADMIN_LISTEN", Address("127.0.0.1", 9090), _tcp_address, "HOST:PORT")
     """Health, metrics and drain."""
     runtime: Address = _setting(
         "SHOAL_PROXY_RUNTIME",
@@ -99,7 +119,9 @@ class Settings:
     """Deadline of a request that names none."""
     max_body_bytes: int = _number("SHOAL_PROXY_MAX_BODY_BYTES", 64 * MIB, KIB, TIB)
     """Longest request body; longer ones are answered 413 without being read."""
-    body_timeout_s: float = _number("SHOAL_PROXY_BODY_TIMEOUT_S", 60.0, 0.001, 3600)
+    body_timeout_s: float = _setting(
+        "SHOAL_PROXY_BODY_TIMEOUT_S", 60.0, float, "more than 0 to 3600", within=(_ABOVE_ZERO, 3600)
+    )
     """A request must arrive whole within this."""
     drain_delay_s: float = _number("SHOAL_PROXY_DRAIN_DELAY_S", 0.0, 0, 600)
     """How long to keep accepting after becoming unready, so that routers see it first."""
@@ -135,6 +157,11 @@ class Settings:
                 f"SHOAL_QUEUE_MAX_ROWS must be at least SHOAL_BATCHING_MAX_BATCH_SIZE ({self.max_batch_size}),"
                 f" not {self.queue_max_rows}"
             )
+        if self.max_delay_ms >= self.queue_timeout_ms:
+            raise SettingsError(
+                f"SHOAL_BATCHING_MAX_DELAY_MS must be less than SHOAL_QUEUE_TIMEOUT_MS ({self.queue_timeout_ms:g}),"
+                f" not {self.max_delay_ms:g}: requests would expire before their batch closes"
+            )
 
 
 def _read(rule: Mapping[str, Any], text: str) -> Any:
@@ -143,5 +170,5 @@ def _read(rule: Mapping[str, Any], text: str) -> Any:
     except (ValueError, UnicodeError):
         raise SettingsError(f"{rule['env']} must be {rule['allowed']}, not {text!r}") from None
     if rule["within"] and not rule["within"][0] <= value <= rule["within"][1]:
-        raise SettingsError(f"{rule['env']} must be {rule['allowed']}, not {text}")
+        raise SettingsError(f"{rule['env']} must be {rule['allowed']}, not {text!r}")
     return value

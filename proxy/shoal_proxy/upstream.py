@@ -121,8 +121,10 @@ class Upstream:
                 _, connection = await loop.create_unix_connection(make, self._address.path)
             else:
                 _, connection = await loop.create_connection(make, self._address.host, self._address.port)
+        except (FileNotFoundError, ConnectionRefusedError):
+            raise RuntimeAway(f"no runtime listens at {self._address}") from None
         except OSError as error:
-            raise RuntimeAway(f"no runtime at {self._address}: {error.strerror or error}") from None
+            raise RuntimeAway(f"cannot reach the runtime at {self._address}: {error.strerror or error}") from None
         self._connections.add(connection)
         return connection
 

@@ -1,0 +1,13 @@
+"""The model runtime of Shoal: loads one model and runs batches of it on one device.
+
+It owns the device, the model's files in memory and the runtime's side of the wire. It never queues
+for fairness, never knows a caller's protocol, and knows nothing of Kubernetes.
+
+Models are written against three names: `Context`, `ItemError` and `TensorSpec` (docs/handlers.md).
+"""
+
+from shoal_runtime.errors import ItemError
+from shoal_runtime.handlers.context import Context
+from shoal_runtime.handlers.spec import PaddingRule, TensorSpec
+
+__all__ = ["Context", "ItemError", "PaddingRule", "TensorSpec"]

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
+
 from tests.fakes import RunningProxy, running_proxy
 
 

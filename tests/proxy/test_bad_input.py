@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import httpx
 import pytest
+
 from tests.calls import TORCHSERVE_PATH, V1_PATH, V2_PATH, RawConnection, answer_to, row, v2_body
 from tests.fakes import FakeRuntime, RunningProxy, running_proxy, tensor
 
@@ -23,7 +24,7 @@ X = {"name": "x", "datatype": "FP32", "shape": [1, 4]}
                      "is FP32, not 'INT8'", id="v2-datatype"),
         pytest.param(V2_PATH, b'{"inputs":[{"name":"x","datatype":"FP32","shape":[1,5],"data":[1,2,3,4,5]}]}', 400,
                      "the model takes [-1, 4]", id="v2-shape"),
-        pytest.param(V2_PATH, b'{"inputs":[{"name":"x","datatype":"FP32","shape":[2,4],"data":[[1,2,3,4],[1,2]]}]}', 400,
+        pytest.param(V2_PATH, b'{"inputs":[{"name":"x","datatype":"FP32","shape":[2,4],"data":[[1,2],[1]]}]}', 400,
                      "ragged", id="v2-ragged"),
         pytest.param(V1_PATH, b'{"instances":[[1,2,3,4],[1,2]]}', 400, "ragged", id="v1-ragged"),
         pytest.param(V1_PATH, b'{"rows":[]}', 400, "either", id="v1-neither"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import httpx
 import numpy as np
 import pytest
+
 from tests.calls import TORCHSERVE_PATH, V1_PATH, V2_PATH, answer_to, callers, row, v2_body
 from tests.fakes import FakeRuntime, RunningProxy, Seen, running_proxy, tensor
 
@@ -147,7 +148,7 @@ def test_requests_with_different_parameters_never_share_a_batch(running: Running
 def padded() -> FakeRuntime:
     """A model that adds up the real values of each row, and returns its input beside."""
 
-    def model(inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:  # type: ignore[type-arg]
+    def model(inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         assert (inputs["x"][inputs["mask"] == 0] == -1).all()
         return {"sum": (inputs["x"] * inputs["mask"]).sum(axis=1, keepdims=True), "same": inputs["x"]}
 
@@ -196,7 +197,7 @@ def some_rows_fail(seen: Seen) -> dict[str, str]:
     return {"errors": f"[{entries}]"} if failed else {}
 
 
-def only_good_rows(inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:  # type: ignore[type-arg]
+def only_good_rows(inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     good = inputs["x"][:, 0] >= 0
     return {"y": inputs["x"][good] * 2} if good.any() else {}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import orjson
+
 from tests.calls import V2_PATH, RawConnection, row, v2_body
 from tests.fakes import RunningProxy, running_proxy
 

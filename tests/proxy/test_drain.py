@@ -6,11 +6,11 @@ import threading
 
 import httpx
 import pytest
+
+from shoal_proxy.lifecycle.drain import Phase
 from tests.calls import V2_PATH, RawConnection, answer_to, callers, row, v2_body
 from tests.fakes import RunningProxy, running_proxy
 from tests.proxy.test_connections import request, value_of
-
-from shoal_proxy.lifecycle.drain import Phase
 
 
 def test_queued_and_running_requests_are_answered_before_it_stops(running: RunningProxy) -> None:

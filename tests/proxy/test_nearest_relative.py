@@ -1,6 +1,6 @@
 """One test for each fault that reading KServe's batcher shows: what a batching sidecar must not do.
 
-The numbers are those of the list: a failed answer told as success, one blocked loop, waiting while idle, no cap on a batch,
+The numbers are those of the list: a failed answer told as success, one blocked loop, waiting while idle, no batch cap,
 models mixed, headers lost, no bound and no cancel, time-outs in the wrong unit, polling and logging per request.
 """
 
@@ -12,6 +12,7 @@ import time
 
 import httpx
 import pytest
+
 from tests.calls import V1_PATH, V2_PATH, answer_to, callers, row, v2_body
 from tests.fakes import FakeRuntime, RunningProxy, running_proxy
 

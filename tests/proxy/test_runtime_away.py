@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import httpx
 import pytest
+
 from tests.calls import V2_PATH, answer_to, callers, row, v2_body
 from tests.fakes import FakeRuntime, RunningProxy, running_proxy
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shoal_proxy.batching.padding import pad_inputs, unpad_rows
+from shoal_proxy.batching.padding import check_unpad, pad_inputs, unpad_rows
 from shoal_proxy.batching.pending import BatchKey, Pending, Slice
 from shoal_proxy.errors import ModelFailed, RowError
 from shoal_proxy.model.datatypes import Array
@@ -52,6 +52,8 @@ class Result:
 
     outputs: Mapping[str, Array]
     errors: Sequence[RowError] = ()
+    forward_s: float | None = None
+    """What the runtime says its forward took."""
 
 
 def make_batch(slices: Sequence[Slice]) -> Batch:
@@ -69,12 +71,11 @@ def merge(batch: Batch, signature: ModelSignature) -> Merged:
 
 
 def _concatenate(slices: Sequence[Slice]) -> Mapping[str, Array]:
-    first = slices[0].pending
-    if len(slices) == 1 and slices[0].rows == first.rows:
+    first = slices[0]
+    if len(slices) == 1 and first.rows == first.pending.rows:
         return first.inputs
     return {
-        name: np.concatenate([part.pending.inputs[name][part.start : part.stop] for part in slices])
-        for name in first.inputs
+        name: np.concatenate([part.inputs[name][part.start : part.stop] for part in slices]) for name in first.inputs
     }
 
 
@@ -113,14 +114,21 @@ def _hand_over(part: Slice, outputs: Mapping[str, Array], rows: tuple[int, int],
 
 def check_rows(batch: Batch, result: Result, signature: ModelSignature) -> None:
     """Refuse an answer that cannot be split without guessing."""
-    if not signature.batches:
-        return
-    bad = [error.row for error in result.errors if not 0 <= error.row < batch.rows]
-    if bad or len({error.row for error in result.errors}) != len(result.errors):
-        raise ModelFailed(f"the runtime reported errors for rows {bad or 'twice'} of a batch of {batch.rows}")
-    expected = batch.rows - len(result.errors)
+    failed = [error.row for error in result.errors]
+    if len(set(failed)) != len(failed) or not all(0 <= row < batch.rows for row in failed):
+        raise ModelFailed(
+            f"the runtime reported errors for rows {failed} of a batch of {batch.rows}: twice, or out of range"
+        )
+    expected = batch.rows - len(failed)
     if not result.outputs and expected:
         raise ModelFailed("the runtime answered without outputs")
+    if signature.batches:
+        _check_outputs(batch, result, expected)
+    if signature.pads:
+        check_unpad(result.outputs, signature)
+
+
+def _check_outputs(batch: Batch, result: Result, expected: int) -> None:
     for name, array in result.outputs.items():
         if array.ndim == 0 or array.shape[0] != expected:
             rows = array.shape[0] if array.ndim else "no"

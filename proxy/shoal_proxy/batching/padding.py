@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from shoal_proxy.batching.pending import Slice
-from shoal_proxy.errors import InvalidRequest
+from shoal_proxy.errors import InvalidRequest, ModelFailed
 from shoal_proxy.model.datatypes import DTYPES, Array
 from shoal_proxy.model.signature import InputSpec, ModelSignature
 
@@ -18,6 +18,11 @@ from shoal_proxy.model.signature import InputSpec, ModelSignature
 def pad_group(spec: InputSpec) -> str:
     """Return the name of the pad group that ``spec`` belongs to."""
     return spec.pad_mask or spec.name
+
+
+def fill_value(spec: InputSpec) -> float | bytes:
+    """Return what one padded element holds."""
+    return b"" if spec.datatype == "BYTES" else spec.pad_value
 
 
 def bucket_for(length: int, spec: InputSpec) -> int:
@@ -63,19 +68,20 @@ def _key_shape(array: Array, spec: InputSpec) -> tuple[int, ...]:
 
 def pad_inputs(slices: Sequence[Slice], signature: ModelSignature) -> tuple[Mapping[str, Array], int]:
     """Return the slices' rows as one array per input, masks made where missing, and how many elements are padding."""
-    names = list(slices[0].pending.inputs)
+    names = list(slices[0].inputs)
     targets = _targets(slices, names, signature)
     merged: dict[str, Array] = {}
     padded_elements = 0
     for name in names:
         spec = signature.inputs[name]
-        parts = [part.pending.inputs[name][part.start : part.stop] for part in slices]
+        parts = [part.inputs[name][part.start : part.stop] for part in slices]
         merged[name] = (
             _fill(parts, spec, targets[pad_group(spec)]) if spec.pad_axis is not None else np.concatenate(parts)
         )
         padded_elements += _padding(merged[name], slices, spec)
     for mask in _missing_masks(names, signature):
-        merged[mask.name] = _make_mask(slices, mask, targets[mask.name], signature)
+        merged[mask.name], padding = _make_mask(slices, mask, targets[mask.name], signature)
+        padded_elements += padding
     return merged, padded_elements
 
 
@@ -85,7 +91,7 @@ def _targets(slices: Sequence[Slice], names: Iterable[str], signature: ModelSign
     for name in names:
         spec = signature.inputs[name]
         if spec.pad_axis is not None:
-            longest = max(part.pending.inputs[name].shape[spec.pad_axis] for part in slices)
+            longest = max(part.inputs[name].shape[spec.pad_axis] for part in slices)
             target = bucket_for(longest, spec) if spec.pad_buckets else longest
             targets[pad_group(spec)] = max(target, targets.get(pad_group(spec), 0))
     return targets
@@ -96,8 +102,7 @@ def _fill(parts: Sequence[Array], spec: InputSpec, target: int) -> Array:
     shape = list(parts[0].shape)
     shape[0] = sum(part.shape[0] for part in parts)
     shape[axis] = target
-    fill = b"" if spec.datatype == "BYTES" else spec.pad_value
-    merged = np.full(shape, fill, dtype=DTYPES[spec.datatype])
+    merged = np.full(shape, fill_value(spec), dtype=DTYPES[spec.datatype])
     row = 0
     for part in parts:
         index = [slice(None)] * merged.ndim
@@ -118,7 +123,7 @@ def _padding(merged: Array, slices: Sequence[Slice], spec: InputSpec) -> int:
     width = merged.shape[spec.pad_axis]
     per_position = merged.size // (merged.shape[0] * width)
     padding = sum(width - length for length in _row_lengths(slices, spec.name))
-    return padding * per_position
+    return int(padding * per_position)
 
 
 def _missing_masks(names: Sequence[str], signature: ModelSignature) -> list[InputSpec]:
@@ -126,11 +131,20 @@ def _missing_masks(names: Sequence[str], signature: ModelSignature) -> list[Inpu
     return [signature.inputs[mask] for mask in sorted(mask for mask in wanted if mask)]
 
 
-def _make_mask(slices: Sequence[Slice], mask: InputSpec, target: int, signature: ModelSignature) -> Array:
-    """Return 1 for the real positions of each row and 0 for its padding: rows x target."""
-    source = next(name for name in slices[0].pending.inputs if signature.inputs[name].pad_mask == mask.name)
+def _make_mask(slices: Sequence[Slice], mask: InputSpec, target: int, signature: ModelSignature) -> tuple[Array, int]:
+    """Return 1 for the real positions of each row and 0 for its padding, rows x target, and how many are padding."""
+    source = next(name for name in slices[0].inputs if signature.inputs[name].pad_mask == mask.name)
     lengths = np.array(_row_lengths(slices, source))
-    return (np.arange(target) < lengths[:, None]).astype(DTYPES[mask.datatype])
+    made = (np.arange(target) < lengths[:, None]).astype(DTYPES[mask.datatype])
+    return made, int(made.size - lengths.sum())
+
+
+def check_unpad(outputs: Mapping[str, Array], signature: ModelSignature) -> None:
+    """Refuse outputs without the axis that is to be cut."""
+    for name, array in outputs.items():
+        spec = signature.outputs.get(name)
+        if spec is not None and spec.unpad_axis is not None and array.ndim <= spec.unpad_axis:
+            raise ModelFailed(f"the runtime returned {name!r} with {array.ndim} dimensions, too few for its unpad_axis")
 
 
 def unpad_rows(outputs: Mapping[str, Array], part: Slice, signature: ModelSignature) -> Mapping[str, Array]:

@@ -56,7 +56,7 @@ class Pending:
     deliver: Callable[[Outcome], None]
     key: BatchKey = PLAIN_KEY
     lengths: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    trace: Mapping[str, str] = field(default_factory=dict)
+    trace: Mapping[str, str] | None = None
     taken: int = 0
     """Rows that have left the queue in some batch."""
     finished: int = 0
@@ -65,16 +65,19 @@ class Pending:
     errors: list[RowError] = field(default_factory=list)
 
     def resolve(self, outcome: Outcome) -> None:
-        """Deliver ``outcome`` unless one was delivered already, and let go of the inputs."""
+        """Deliver ``outcome`` unless one was delivered already, and let go of everything else."""
         if not self.resolved:
-            self.resolved = True
-            self.inputs = {}
-            self.deliver(outcome)
+            deliver = self.deliver
+            self.abandon()
+            deliver(outcome)
 
     def abandon(self) -> None:
         """Give up without an answer: the caller has gone."""
         self.resolved = True
+        # `Deadlines` may hold this for a while yet; the caller's body and answer must not stay with it.
         self.inputs = {}
+        self.parts = []
+        self.deliver = _nobody
 
     def fail_rows(self, errors: Sequence[RowError]) -> None:
         """Remember rows that failed on their own."""
@@ -98,13 +101,22 @@ class Pending:
             self.resolve(error)
 
 
+def _nobody(_: Outcome) -> None:
+    """Stand in for a caller that has its outcome."""
+
+
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Rows ``start`` to ``stop`` of one request, as one batch takes them."""
+    """Rows ``start`` to ``stop`` of one request, as one batch takes them.
+
+    ``inputs`` are the request's own, all rows of them: a caller who leaves between the closing of its batch and the
+    merge must not take the rows of the others' batch away.
+    """
 
     pending: Pending
     start: int
     stop: int
+    inputs: Mapping[str, Array]
 
     @property
     def rows(self) -> int:

@@ -1,8 +1,8 @@
 """When a batch closes.
 
 Work-conserving: while the runtime has a free slot, whatever waits goes at once, unless the user asked for a delay. One
-more batch may be sent ahead of a busy runtime, but only a full one: waiting longer could not improve it, and sending it
-hides the host work between two batches. A partial one stays, to grow while the runtime is busy.
+more batch may be sent ahead of a busy runtime, so that it never waits for the host: a full one at once, since waiting
+longer could not improve it, a partial one just in time (`pace`), since it may still grow while the runtime is busy.
 """
 
 from __future__ import annotations
@@ -35,18 +35,25 @@ class Wait:
     until_s: float | None = None
 
 
-def decide(queue: Queue, limits: BatchLimits, *, in_flight: int, now_s: float) -> Close | Wait:
-    """Return the group whose batch closes now, oldest head first, or how long to wait."""
+def decide(
+    queue: Queue, limits: BatchLimits, *, in_flight: int, now_s: float, ahead_s: float | None = None
+) -> Close | Wait:
+    """Return the group whose batch closes now, oldest head first, or how long to wait.
+
+    ``ahead_s``: when a partial batch may leave for a runtime that is still busy; None for not at all.
+    """
     if not queue.groups or in_flight > limits.in_flight:
         return Wait()
     if in_flight == limits.in_flight or limits.max_delay_s > 0:
         full = [group for group in queue.groups.values() if group.rows >= limits.max_rows or group.key.solo]
         if full:
             return Close(_oldest(full))
-        if in_flight == limits.in_flight:
+        if in_flight == limits.in_flight and ahead_s is None:
             return Wait()
     oldest = _oldest(list(queue.groups.values()))
     due_s = oldest.oldest_s + limits.max_delay_s
+    if in_flight == limits.in_flight and ahead_s is not None:
+        due_s = max(due_s, ahead_s)
     return Close(oldest) if now_s >= due_s else Wait(due_s)
 
 

@@ -85,7 +85,7 @@ class Queue:
             count = min(room, pending.rows - start)
             pending.taken = start + count
             room -= count
-            slices.append(Slice(pending, start, pending.taken))
+            slices.append(Slice(pending, start, pending.taken, pending.inputs))
             if pending.taken == pending.rows:
                 self._forget(group, pending, count)
             else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from reprlib import Repr
 from typing import Any, Protocol
 
 import orjson
@@ -16,6 +17,10 @@ JSON = b"application/json"
 OCTETS = b"application/octet-stream"
 NO_BYTES = b""
 
+_SHOWN = Repr()
+_SHOWN.maxstring = _SHOWN.maxother = 200
+_SHOWN.maxlist = _SHOWN.maxdict = 16
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -23,6 +28,11 @@ class Call:
 
     headers: Mapping[bytes, bytes]
     body: bytes | bytearray
+
+    @property
+    def says_json(self) -> bool:
+        """Tell quickly whether this is the common case; `media_type` says it exactly."""
+        return self.headers.get(b"content-type") == JSON
 
     @property
     def media_type(self) -> str:
@@ -84,6 +94,19 @@ def parse_json(body: bytes | bytearray | memoryview) -> Any:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise InvalidRequest(f"malformed JSON: {error}") from None
+
+
+def json_text(value: Any, option: int = 0) -> bytes:
+    """Return ``value``, which came as JSON, as JSON text to be sent on."""
+    try:
+        return orjson.dumps(value, option=option)
+    except orjson.JSONEncodeError as error:
+        raise InvalidRequest(f"JSON nested too deeply to be sent on: {error}") from None
+
+
+def shown(value: Any) -> str:
+    """Return a caller's ``value`` for a message: cut short, and not deeper than Python's stack."""
+    return _SHOWN.repr(value)
 
 
 def error_document(error: ProxyError) -> dict[str, Any]:

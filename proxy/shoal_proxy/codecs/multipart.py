@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def first_part(body: bytes, content_type: bytes) -> tuple[bytes, str]:
-    """Return the first part's data and its media type; an unnamed type is octets.
+    """Return the first part's data and its media type; "" when it names none.
 
     Raises:
         InvalidRequest: the body is no form with a boundary and at least one whole part.
@@ -40,7 +40,7 @@ class _FirstPart:
 
     def __init__(self) -> None:
         self.data: list[bytes] = []
-        self.media_type = "application/octet-stream"
+        self.media_type = ""
         self.parts = 0
         self._field: list[bytes] = []
         self._value: list[bytes] = []

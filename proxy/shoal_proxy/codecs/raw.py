@@ -42,15 +42,32 @@ def one_row(body: bytes, media_type: str, signature: ModelSignature, style: Any)
 
 
 def _input_for(media_type: str, signature: ModelSignature) -> InputSpec:
-    required = [spec for spec in signature.inputs.values() if not spec.optional]
-    if len(required) != 1 or required[0].datatype != "BYTES" or any(size > 1 for size in required[0].shape[1:]):
+    spec = bytes_input(signature)
+    if spec is None:
         raise UnsupportedMediaType(
             f"{media_type or 'a raw body'} is not taken: this model has no single BYTES input; send JSON or V2 tensors"
         )
-    spec = required[0]
     if spec.content_types and not any(accepts(pattern, media_type) for pattern in spec.content_types):
         raise UnsupportedMediaType(f"{media_type} is not taken: send {' or '.join(spec.content_types)}")
     return spec
+
+
+def bytes_input(signature: ModelSignature) -> InputSpec | None:
+    """Return the one input that a raw body can be a row of, if the model has it."""
+    required = [spec for spec in signature.inputs.values() if not spec.optional]
+    if len(required) != 1 or required[0].datatype != "BYTES":
+        return None
+    sizes = required[0].shape[1:] if signature.batches else required[0].shape
+    return required[0] if all(size in (-1, 1) for size in sizes) else None
+
+
+def unnamed_type(signature: ModelSignature) -> str:
+    """Return what a body without a media type is: octets or text where the model takes them, else JSON."""
+    spec = bytes_input(signature)
+    if spec is None or spec.holds_json:
+        return "application/json"
+    taken = spec.content_types
+    return "text/plain" if taken and all(kind.startswith("text/") for kind in taken) else "application/octet-stream"
 
 
 def accepts(pattern: str, media_type: str) -> bool:

@@ -6,34 +6,49 @@ numpy converts generously ("1" to 1.0, 300 to 44 as UINT8); a model's caller des
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from shoal_proxy.codecs.base import shown
 from shoal_proxy.errors import InvalidRequest
 from shoal_proxy.model.datatypes import DTYPES, Array, bytes_array
-from shoal_proxy.model.signature import InputSpec, ModelSignature, OutputSpec
+from shoal_proxy.model.signature import InputSpec, OutputSpec
 
-_KINDS = {"f": "iuf", "i": "iu", "u": "iu", "b": "b"}
-_WORDS = {"f": "numbers", "i": "integers", "u": "integers", "b": "booleans", "O": "strings"}
+_NUMBERS = (frozenset({float, int}), "numbers")
+_INTEGERS = (frozenset({int}), "integers")
+_ALLOWED: dict[str, tuple[frozenset[type], str]] = {
+    **dict.fromkeys(("FP16", "FP32", "FP64", "BF16"), _NUMBERS),
+    **dict.fromkeys((f"{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)), _INTEGERS),
+    "BOOL": (frozenset({bool}), "booleans"),
+    "BYTES": (frozenset({str}), "strings"),
+}
+_CODES = {
+    "BOOL": "?", "INT8": "b", "UINT8": "B", "INT16": "h", "UINT16": "H", "INT32": "i", "UINT32": "I",
+    "INT64": "q", "UINT64": "Q", "FP16": "e", "FP32": "f", "FP64": "d",
+}  # fmt: skip
+_MAX_DIMENSIONS = 32  # numpy 1.26's; JSON may nest a thousand deep
 _LENGTH = struct.Struct("<I")
 
 
-def canonical_shape(spec: InputSpec, shape: Any) -> tuple[int, ...]:
-    """Return a wire ``shape`` with its batch dimension in front, checked against the model's.
+def wire_shape_of(spec: InputSpec, shape: Any) -> list[int]:
+    """Return what a caller says is the wire shape of ``spec``, checked.
 
     Raises:
         InvalidRequest: it is no list of sizes, has no rows, or differs from the signature.
     """
+    if spec.one_row is not None and shape == spec.one_row:
+        return spec.one_row  # not the caller's, which may be [True, 4.0] and equal all the same
     if type(shape) is not list or not all(type(size) is int and size >= 0 for size in shape):
-        raise InvalidRequest(f"input {spec.name!r}: shape must be a list of sizes, not {shape!r}")
-    if spec.batch_dim and len(shape) > spec.batch_dim:
-        shape = [shape[spec.batch_dim], *shape[: spec.batch_dim], *shape[spec.batch_dim + 1 :]]
-    check_shape(spec, tuple(shape))
-    return tuple(shape)
+        raise InvalidRequest(f"input {spec.name!r}: shape must be a list of sizes, not {shown(shape)}")
+    sizes = list(shape)
+    if len(sizes) > spec.batch_dim:
+        sizes.insert(0, sizes.pop(spec.batch_dim))
+    check_shape(spec, tuple(sizes))
+    return shape
 
 
 def check_shape(spec: InputSpec, shape: tuple[int, ...]) -> None:
@@ -41,11 +56,13 @@ def check_shape(spec: InputSpec, shape: tuple[int, ...]) -> None:
     fits = len(shape) == len(spec.shape)
     if not fits or any(want not in (-1, size) for want, size in zip(spec.shape, shape, strict=True)):
         raise InvalidRequest(
-            f"input {spec.name!r} has shape {wire_shape(spec, shape)};"
+            f"input {spec.name!r} has shape {shown(wire_shape(spec, shape))};"
             f" the model takes {wire_shape(spec, spec.shape)} (-1: any size)"
         )
-    if shape and shape[0] == 0:
-        raise InvalidRequest(f"input {spec.name!r} has no rows")
+    if 0 in shape:
+        # Rows of nothing cost a caller no byte: [10**12, 0] would be a queue's worth of work for a hundred bytes.
+        what = "no rows" if shape[0] == 0 else "no elements"
+        raise InvalidRequest(f"input {spec.name!r} has {what}: its shape is {wire_shape(spec, shape)}")
 
 
 def wire_shape(spec: InputSpec | OutputSpec, shape: Sequence[int]) -> list[int]:
@@ -54,6 +71,11 @@ def wire_shape(spec: InputSpec | OutputSpec, shape: Sequence[int]) -> list[int]:
     if spec.batch_dim and len(sizes) > spec.batch_dim:
         sizes.insert(spec.batch_dim, sizes.pop(0))
     return sizes
+
+
+def wire_axis(spec: InputSpec | OutputSpec, axis: int) -> int:
+    """Return a canonical axis, not the batch dimension, as the wire counts it."""
+    return axis - 1 if axis <= spec.batch_dim else axis
 
 
 def to_canonical(spec: InputSpec | OutputSpec, array: Array) -> Array:
@@ -68,55 +90,51 @@ def to_wire(spec: InputSpec | OutputSpec, array: Array) -> Array:
     )
 
 
-def from_json(spec: InputSpec, data: Any) -> Array:
-    """Return JSON ``data`` (a scalar or nested lists) as an array of the input's datatype and its own shape.
+def from_json(spec: InputSpec | OutputSpec, data: Any) -> Array:
+    """Return JSON ``data`` (a scalar or nested lists) as an array of the tensor's datatype and its own shape.
 
     Raises:
         InvalidRequest: ragged rows, values of another type, or values the datatype cannot hold.
     """
+    flat: list[Any] = data if type(data) is list else [data]
+    shape: tuple[int, ...] = (len(flat),) if flat is data else ()
+    kinds = set(map(type, flat))
+    if list in kinds:
+        flat, shape = _flatten(spec, flat)
+        kinds = set(map(type, flat))
+    allowed, words = _ALLOWED[spec.datatype]
+    if not kinds <= allowed:
+        raise InvalidRequest(f"{_called(spec)} is {spec.datatype} and takes {words} only")
     if spec.datatype == "BYTES":
-        return _strings(spec, data)
-    if spec.datatype == "BF16":
-        raise InvalidRequest(f"input {spec.name!r} is BF16, which JSON cannot carry: send it as binary data")
+        return bytes_array([text.encode() for text in flat], shape)
+    return _pack(spec, flat).reshape(shape)
+
+
+def _pack(spec: InputSpec | OutputSpec, flat: list[Any]) -> Array:
+    """``struct`` packs numbers quickly and, unlike numpy, refuses what does not fit."""
+    code = _CODES.get(spec.datatype)
+    if code is None:
+        raise InvalidRequest(f"{_called(spec)} is BF16, which JSON cannot carry: send it as binary data")
     try:
-        natural = np.array(data)
-    except ValueError:
-        raise InvalidRequest(f"input {spec.name!r} has ragged rows: lists at one level differ in length") from None
-    except OverflowError as error:
-        raise InvalidRequest(f"input {spec.name!r}: {error}") from None
-    dtype = DTYPES[spec.datatype]
-    if natural.dtype.kind not in _KINDS[dtype.kind] and natural.size:
-        raise InvalidRequest(f"input {spec.name!r} is {spec.datatype} and takes {_WORDS[dtype.kind]} only")
-    return natural if natural.dtype == dtype else _narrow(spec, natural, dtype)
+        return np.frombuffer(struct.pack(f"<{len(flat)}{code}", *flat), DTYPES[spec.datatype])
+    except (struct.error, OverflowError):
+        raise InvalidRequest(f"{_called(spec)} holds values outside the range of {spec.datatype}") from None
 
 
-def _narrow(spec: InputSpec, natural: Array, dtype: np.dtype[Any]) -> Array:
-    if dtype.kind == "f":
-        with np.errstate(over="ignore"):
-            narrow = natural.astype(dtype)
-        fits = bool(np.isfinite(narrow).all())
-    else:
-        narrow = natural.astype(dtype)
-        bounds = np.iinfo(dtype) if dtype.kind in "iu" else None
-        fits = not natural.size or bounds is None or (natural.min() >= bounds.min and natural.max() <= bounds.max)
-    if not fits:
-        raise InvalidRequest(f"input {spec.name!r} holds values outside the range of {spec.datatype}")
-    return narrow
-
-
-def _strings(spec: InputSpec, data: Any) -> Array:
-    level, shape = (data if type(data) is list else [data]), []
-    if type(data) is list:
-        shape.append(len(data))
-    while level and type(level[0]) is list:
+def _flatten(spec: InputSpec | OutputSpec, level: list[Any]) -> tuple[list[Any], tuple[int, ...]]:
+    """Return nested lists as one, with their shape."""
+    shape = [len(level)]
+    while level and type(level[0]) is list and len(shape) < _MAX_DIMENSIONS:
         width = len(level[0])
-        if any(type(row) is not list or len(row) != width for row in level):
-            raise InvalidRequest(f"input {spec.name!r} has ragged rows: lists at one level differ in length")
+        if set(map(type, level)) != {list} or set(map(len, level)) != {width}:
+            raise InvalidRequest(f"{_called(spec)} has ragged rows: lists at one level differ in length")
         level = list(chain.from_iterable(level))
         shape.append(width)
-    if not all(type(text) is str for text in level):
-        raise InvalidRequest(f"input {spec.name!r} is BYTES and takes strings only")
-    return bytes_array([text.encode() for text in level], tuple(shape))
+    return level, tuple(shape)
+
+
+def _called(spec: InputSpec | OutputSpec) -> str:
+    return f"{'input' if isinstance(spec, InputSpec) else 'output'} {spec.name!r}"
 
 
 def from_binary(spec: InputSpec | OutputSpec, data: memoryview, shape: Sequence[int]) -> Array:
@@ -160,35 +178,6 @@ def to_binary(array: Array) -> bytes | memoryview:
     if array.dtype.hasobject:
         return b"".join(piece for element in array.ravel().tolist() for piece in (_LENGTH.pack(len(element)), element))
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-
-
-def check_json(inputs: Mapping[str, Array], signature: ModelSignature) -> None:
-    """Refuse what a runtime without the binary extension cannot be told.
-
-    Here, and not when the batch is written: there it would fail the requests of others too.
-
-    Raises:
-        InvalidRequest: bytes that are no text, NaN, an infinity, or bfloat16.
-    """
-    for name, array in inputs.items():
-        if what := _unspeakable(signature.inputs[name], array):
-            raise InvalidRequest(f"input {name!r} holds {what}, and this runtime takes JSON only")
-
-
-def _unspeakable(spec: InputSpec, array: Array) -> str:
-    """Return what in ``array`` JSON has no words for, or nothing."""
-    if spec.datatype == "BF16":
-        return "bfloat16"
-    if array.dtype.kind == "f":
-        return "" if np.isfinite(array).all() else "NaN or infinity"
-    if not array.dtype.hasobject:
-        return ""
-    try:
-        for element in array.ravel().tolist():
-            element.decode()
-    except UnicodeDecodeError:
-        return "bytes that are not UTF-8 text"
-    return ""
 
 
 def widen_bf16(array: Array) -> Array:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from http import HTTPStatus
 
 from shoal_proxy.codecs import raw
 from shoal_proxy.codecs.base import Call, Decoded, Reply, json_reply, parse_json
@@ -18,6 +17,8 @@ _TYPES = {
     404: "ModelNotFoundException",
     405: "MethodNotAllowedException",
     413: "TooLargeFrameException",
+    415: "Unsupported Media Type",
+    500: "InternalServerException",
     503: "ServiceUnavailableException",
     504: "RequestTimeoutException",
 }
@@ -33,10 +34,11 @@ class TorchServe:
         body, media_type = bytes(call.body), call.media_type
         if media_type == "multipart/form-data":
             body, media_type = first_part(body, call.headers[b"content-type"])
-        # `curl -T cat.jpg` names no type at all; what the model takes decides.
-        unnamed = media_type in ("", "application/x-www-form-urlencoded")
-        if raw.is_raw(media_type) or (unnamed and _takes_bytes(signature)):
-            return raw.one_row(body, "application/octet-stream" if unnamed else media_type, signature, None)
+        # `curl -T cat.jpg` names no type at all, `curl -d` the same one always; what the model takes decides.
+        if media_type in ("", "application/x-www-form-urlencoded"):
+            media_type = raw.unnamed_type(signature)
+        if raw.is_raw(media_type):
+            return raw.one_row(body, media_type, signature, None)
         return decode_rows([parse_json(body)], signature)
 
     def encode(
@@ -51,15 +53,5 @@ class TorchServe:
 
     def error(self, error: ProxyError) -> Reply:
         """Return TorchServe's error object."""
-        kind = _TYPES.get(error.status, "InternalServerException" if error.status == 500 else "")
-        document = {
-            "code": error.status,
-            "type": kind or HTTPStatus(error.status).phrase,
-            "message": error.message,
-        }
-        return json_reply(error.status, document)
-
-
-def _takes_bytes(signature: ModelSignature) -> bool:
-    required = [spec for spec in signature.inputs.values() if not spec.optional]
-    return len(required) == 1 and required[0].datatype == "BYTES" and not required[0].holds_json
+        kind = _TYPES.get(error.status, _TYPES[400] if error.status < 500 else _TYPES[500])
+        return json_reply(error.status, {"code": error.status, "type": kind, "message": error.message})

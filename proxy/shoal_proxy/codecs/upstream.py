@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import orjson
 
 from shoal_proxy.batching.batch import Batch, Result
-from shoal_proxy.codecs.tensors import from_binary, to_binary, to_canonical, to_wire
+from shoal_proxy.codecs.base import shown
+from shoal_proxy.codecs.tensors import from_binary, from_json, to_binary, to_canonical, to_wire, widen_bf16
 from shoal_proxy.codecs.v2 import split_body
 from shoal_proxy.errors import (
     DeadlineExceeded,
@@ -18,7 +21,7 @@ from shoal_proxy.errors import (
     RowError,
     RuntimeAway,
 )
-from shoal_proxy.model.datatypes import DTYPES, Array, bytes_array
+from shoal_proxy.model.datatypes import DTYPES, Array
 from shoal_proxy.model.signature import InputSpec, ModelSignature, OutputSpec
 
 
@@ -59,8 +62,34 @@ def _input(spec: InputSpec, array: Array, tail: list[bytes | memoryview], *, bin
     elif spec.datatype == "BYTES":
         tensor["data"] = [element.decode() for element in wire.ravel().tolist()]
     else:
-        tensor["data"] = wire.reshape(-1)
+        tensor["data"] = (widen_bf16(wire) if spec.datatype == "BF16" else wire).reshape(-1)
     return tensor
+
+
+def check_json(inputs: Mapping[str, Array], signature: ModelSignature) -> None:
+    """Refuse what cannot be told to a runtime without the binary extension.
+
+    Each request is asked on its own: once a batch is written, it is too late for those who share it.
+
+    Raises:
+        InvalidRequest: bytes that are no text, NaN or an infinity.
+    """
+    for name, array in inputs.items():
+        if what := _beyond_json(signature.inputs[name], array):
+            raise InvalidRequest(f"input {name!r} holds {what}, and this runtime takes JSON only")
+
+
+def _beyond_json(spec: InputSpec, array: Array) -> str:
+    """Return what in ``array`` JSON has no words for, or nothing."""
+    if not array.dtype.hasobject:
+        numbers = widen_bf16(array) if spec.datatype == "BF16" else array
+        return "" if np.isfinite(numbers).all() else "NaN or an infinity"
+    try:
+        for element in array.ravel().tolist():
+            element.decode()
+    except UnicodeDecodeError:
+        return "bytes that are not UTF-8"
+    return ""
 
 
 def _parameters(batch: Batch, *, binary: bool) -> dict[str, Any]:
@@ -68,7 +97,7 @@ def _parameters(batch: Batch, *, binary: bool) -> dict[str, Any]:
     if binary:
         parameters["binary_data_output"] = True
     if any(part.pending.trace for part in batch.slices):
-        requests = [{"rows": part.rows, **part.pending.trace} for part in batch.slices]
+        requests = [{"rows": part.rows, **(part.pending.trace or {})} for part in batch.slices]
         parameters["requests"] = orjson.dumps(requests).decode()
     return parameters
 
@@ -86,9 +115,14 @@ def decode_answer(body: bytes | bytearray, header_length: bytes | None, signatur
         for tensor in document.get("outputs") or ():
             array, size = _output(tensor, tail[offset:] if tail is not None else None, signature)
             offset += size
+            if tensor["name"] in outputs:
+                raise InvalidRequest(f"output {tensor['name']!r} comes twice")
             outputs[tensor["name"]] = array
-        return Result(outputs, _row_errors(document.get("parameters") or {}))
-    except (InvalidRequest, KeyError, TypeError, ValueError, AttributeError) as error:
+        if tail is not None and offset != len(tail):
+            raise InvalidRequest(f"the outputs take {offset} binary bytes, but {len(tail)} came")
+        parameters = document.get("parameters") or {}
+        return Result(outputs, _row_errors(parameters), _forward_s(parameters))
+    except (InvalidRequest, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise ModelFailed(f"the runtime's answer breaks the protocol: {type(error).__name__}: {error}") from error
 
 
@@ -96,28 +130,43 @@ def _output(tensor: Mapping[str, Any], rest: memoryview | None, signature: Model
     spec = signature.outputs.get(tensor["name"])
     if spec is None or spec.datatype != tensor["datatype"]:
         spec = OutputSpec(tensor["name"], tensor["datatype"], (), 0 if spec is None else spec.batch_dim)
+    shape = tensor["shape"]
+    if type(tensor["name"]) is not str or not all(type(length) is int and length >= 0 for length in shape):
+        raise InvalidRequest(f"output {shown(tensor['name'])} has shape {shown(shape)}")
     size = (tensor.get("parameters") or {}).get("binary_data_size")
     if size is None:
-        return to_canonical(spec, _from_json(spec, tensor["data"], tensor["shape"])), 0
-    if rest is None or size > len(rest):
-        raise InvalidRequest(f"output {spec.name!r}: binary_data_size {size} is past the end")
-    return to_canonical(spec, from_binary(spec, rest[:size], tensor["shape"])), size
+        return to_canonical(spec, _from_json(spec, tensor["data"]).reshape(shape)), 0
+    if rest is None or type(size) is not int or not 0 <= size <= len(rest):
+        raise InvalidRequest(f"output {spec.name!r}: binary_data_size {shown(size)} is not what came")
+    return to_canonical(spec, from_binary(spec, rest[:size], shape)), size
 
 
-def _from_json(spec: OutputSpec, data: Sequence[Any], shape: Sequence[int]) -> Array:
-    import numpy as np  # noqa: PLC0415 (only for a foreign runtime without the binary extension)
+def _from_json(spec: OutputSpec, data: Any) -> Array:
+    if type(data) is list and None in data:  # a NaN, as JSON writes it
+        data = [float("nan") if value is None else value for value in data]
+    if spec.datatype != "BF16":
+        return from_json(spec, data)
+    wide = from_json(replace(spec, datatype="FP32"), data)
+    return (wide.view("<u4") >> 16).astype(DTYPES["BF16"])
 
-    if spec.datatype == "BYTES":
-        return bytes_array([str(element).encode() for element in data], tuple(shape))
-    values = [float("nan") if value is None else value for value in data] if None in data else data
-    return np.array(values, dtype=DTYPES[spec.datatype]).reshape(shape)
+
+def _forward_s(parameters: Mapping[str, Any]) -> float | None:
+    """Return how long forward took, where the runtime tells it in a way that makes sense."""
+    forward_us = parameters.get("forward_us")
+    if not isinstance(forward_us, int | float) or not 0 <= forward_us < 1e12:
+        return None
+    return forward_us / 1e6
 
 
 def _row_errors(parameters: Mapping[str, Any]) -> list[RowError]:
     text = parameters.get("errors")
     if not text:
         return []
-    return [RowError(int(error["row"]), int(error["status"]), str(error["message"])) for error in orjson.loads(text)]
+    errors = [RowError(error["row"], error["status"], str(error["message"])) for error in orjson.loads(text)]
+    for error in errors:
+        if type(error.row) is not int or type(error.status) is not int or not 400 <= error.status <= 599:
+            raise InvalidRequest(f"row {shown(error.row)} failed with status {shown(error.status)}")
+    return errors
 
 
 _BY_CODE: dict[str, type[ProxyError]] = {"OUT_OF_MEMORY": BatchTooLarge}

@@ -5,15 +5,16 @@ from __future__ import annotations
 from base64 import b64decode
 from binascii import Error as Base64Error
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any
 
 import numpy as np
 import orjson
 
-from shoal_proxy.batching.padding import bucket_for
+from shoal_proxy.batching.padding import bucket_for, fill_value
 from shoal_proxy.codecs import raw
-from shoal_proxy.codecs.base import Call, Decoded, Reply, error_document, json_reply, parse_json
+from shoal_proxy.codecs.base import Call, Decoded, Reply, error_document, json_reply, json_text, parse_json, shown
 from shoal_proxy.codecs.tensors import check_shape, from_json, text, widen_bf16
 from shoal_proxy.codecs.v2 import check_complete
 from shoal_proxy.errors import InvalidRequest, ProxyError
@@ -68,15 +69,21 @@ def decode_rows(instances: Any, signature: ModelSignature) -> Decoded:
         raise InvalidRequest('"instances" must be a list of at least one row')
     columns = _columns_of(instances, signature)
     lengths: dict[str, Sequence[int]] = {}
-    inputs = {name: _stack(signature.inputs[name], values, lengths) for name, values in columns.items()}
+    if not signature.batches and len(instances) > 1:
+        raise InvalidRequest(f"this model does not batch: send one instance a request, not {len(instances)}")
+    inputs = {name: _stack(_row_spec(name, signature), values, lengths) for name, values in columns.items()}
     check_complete(inputs, signature)
     if not signature.batches:
-        if len(instances) > 1:
-            raise InvalidRequest(f"this model does not batch: send one instance a request, not {len(instances)}")
-        inputs = {name: array[0] for name, array in inputs.items()}
+        inputs = {name: array.reshape(array.shape[1:]) for name, array in inputs.items()}
     for name, array in inputs.items():
         check_shape(signature.inputs[name], array.shape)
     return Decoded(inputs, len(instances), Form.ROWS, lengths)
+
+
+def _row_spec(name: str, signature: ModelSignature) -> InputSpec:
+    """Return the input with rows in front, which a model that does not batch lacks."""
+    spec = signature.inputs[name]
+    return spec if signature.batches else replace(spec, shape=(-1, *spec.shape))
 
 
 def _columns_of(instances: list[Any], signature: ModelSignature) -> dict[str, list[Any]]:
@@ -89,11 +96,19 @@ def _columns_of(instances: list[Any], signature: ModelSignature) -> dict[str, li
         if type(instance) is not dict:
             raise InvalidRequest(f"instance {number} must be an object with {', '.join(map(repr, signature.inputs))}")
         if instance.keys() != names:
-            raise InvalidRequest(f"instance {number} has the inputs {list(instance)}, but instance 0 has {list(names)}")
+            raise InvalidRequest(
+                f"instance {number} has the inputs {shown(list(instance))}, but instance 0 has {shown(list(names))}"
+            )
     for name in names:
-        if name not in signature.inputs:
-            raise InvalidRequest(f"no input named {name!r}; the model takes {', '.join(map(repr, signature.inputs))}")
+        _named(name, signature)
     return {name: [instance[name] for instance in instances] for name in names}
+
+
+def _named(name: str, signature: ModelSignature) -> InputSpec:
+    spec = signature.inputs.get(name)
+    if spec is None:
+        raise InvalidRequest(f"no input named {shown(name)}; the model takes {', '.join(map(repr, signature.inputs))}")
+    return spec
 
 
 def _are_named(instances: list[Any], only: InputSpec) -> bool:
@@ -109,10 +124,8 @@ def _are_named(instances: list[Any], only: InputSpec) -> bool:
 
 def _stack(spec: InputSpec, values: list[Any], lengths: dict[str, Sequence[int]]) -> Array:
     """Return rows of one input as a canonical array, padded among themselves where the model has a rule."""
-    if spec.datatype == "BYTES":
-        return _elements(spec, values)
     if spec.pad_axis is None:
-        return from_json(spec, values)
+        return _elements(spec, values) if spec.datatype == "BYTES" else from_json(spec, values)
     rows = [from_json(spec, value) for value in values]
     axis = spec.pad_axis - 1
     if any(row.ndim != len(spec.shape) - 1 for row in rows):
@@ -126,12 +139,14 @@ def _stack(spec: InputSpec, values: list[Any], lengths: dict[str, Sequence[int]]
 def _pad_rows(spec: InputSpec, rows: list[Array], axis: int, target: int) -> Array:
     shape = list(rows[0].shape)
     shape[axis] = target
-    stacked = np.full((len(rows), *shape), spec.pad_value, dtype=DTYPES[spec.datatype])
+    stacked = np.full((len(rows), *shape), fill_value(spec), dtype=DTYPES[spec.datatype])
     for number, row in enumerate(rows):
         index = [slice(None)] * row.ndim
         index[axis] = slice(0, row.shape[axis])
-        if row.ndim != len(shape) or stacked[number][tuple(index)].shape != row.shape:
-            raise InvalidRequest(f"input {spec.name!r}: row {number} has shape {list(row.shape)}, row 0 {shape}")
+        if stacked[number][tuple(index)].shape != row.shape:
+            raise InvalidRequest(
+                f"input {spec.name!r}: row {number} has shape {list(row.shape)}, row 0 {list(rows[0].shape)}"
+            )
         stacked[number][tuple(index)] = row
     return stacked
 
@@ -139,7 +154,7 @@ def _pad_rows(spec: InputSpec, rows: list[Array], axis: int, target: int) -> Arr
 def _elements(spec: InputSpec, values: list[Any]) -> Array:
     """Return rows of a BYTES input: strings, ``{"b64": ...}``, or any JSON value for an input of JSON."""
     if spec.holds_json:
-        return bytes_array([orjson.dumps(value) for value in values], (len(values),) + (1,) * (len(spec.shape) - 1))
+        return bytes_array([json_text(value) for value in values], (len(values),) + (1,) * (len(spec.shape) - 1))
     if any(type(value) is dict for value in values):
         data = [_from_base64(spec, value) for value in values]
         return bytes_array(data, (len(values),) + (1,) * (len(spec.shape) - 1))
@@ -168,18 +183,18 @@ def _decode_columns(columns: Any, signature: ModelSignature) -> Decoded:
         if len(required) != 1:
             raise InvalidRequest(f'"inputs" must be an object with {", ".join(map(repr, signature.inputs))}')
         columns = {required[0]: columns}
+    if not signature.batches:
+        return replace(decode_rows([columns], signature), style=Form.COLUMNS)
     inputs: dict[str, Array] = {}
+    lengths: dict[str, Sequence[int]] = {}
     for name, data in columns.items():
-        spec = signature.inputs.get(name)
-        if spec is None:
-            raise InvalidRequest(f"no input named {name!r}; the model takes {', '.join(map(repr, signature.inputs))}")
-        if type(data) is not list and len(spec.shape):
-            raise InvalidRequest(f"input {name!r} must be a list of rows")
-        inputs[name] = _elements(spec, data) if spec.datatype == "BYTES" else from_json(spec, data)
+        spec = _named(name, signature)
+        if type(data) is not list or not data:
+            raise InvalidRequest(f"input {name!r} must be a list of at least one row")
+        inputs[name] = _stack(spec, data, lengths)
         check_shape(spec, inputs[name].shape)
     check_complete(inputs, signature)
-    rows = next(iter(inputs.values())).shape[0] if signature.batches else 1
-    return Decoded(inputs, rows, Form.COLUMNS)
+    return Decoded(inputs, next(iter(inputs.values())).shape[0], Form.COLUMNS, lengths)
 
 
 def rows_of(outputs: Mapping[str, Array], lengths: Mapping[str, Sequence[int]], signature: ModelSignature) -> list[Any]:
@@ -196,12 +211,11 @@ def _values(name: str, array: Array, lengths: Mapping[str, Sequence[int]], signa
     """Return the rows of one output as JSON values, each cut to its own length."""
     spec = signature.outputs.get(name)
     own = lengths.get(spec.unpad_input or "") if spec and spec.unpad_axis is not None else None
-    column = _column(name, array, signature)
     if own is None or spec is None or spec.unpad_axis is None:
-        return list(column)
+        return list(_column(name, array, signature))
     before = (slice(None),) * (spec.unpad_axis - 1)
-    values = np.asarray(column)
-    return [np.ascontiguousarray(row[(*before, slice(0, length))]) for row, length in zip(values, own, strict=True)]
+    rows = (row[(*before, slice(0, length))] for row, length in zip(array, own, strict=True))
+    return [_column(name, row, signature) for row in rows]
 
 
 def _column(name: str, array: Array, signature: ModelSignature) -> Any:

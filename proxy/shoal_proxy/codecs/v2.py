@@ -16,10 +16,11 @@ from shoal_proxy.codecs.base import (
     Reply,
     error_document,
     json_reply,
+    json_text,
     parse_json,
+    shown,
 )
 from shoal_proxy.codecs.tensors import (
-    canonical_shape,
     from_binary,
     from_json,
     text,
@@ -27,8 +28,9 @@ from shoal_proxy.codecs.tensors import (
     to_canonical,
     to_wire,
     widen_bf16,
+    wire_shape_of,
 )
-from shoal_proxy.errors import InvalidRequest, ProxyError
+from shoal_proxy.errors import InvalidRequest, ModelFailed, ProxyError
 from shoal_proxy.model.datatypes import DATATYPES, DTYPES, Array
 from shoal_proxy.model.signature import InputSpec, ModelSignature, OutputSpec
 
@@ -57,7 +59,7 @@ class V2:
     def decode(self, call: Call, signature: ModelSignature) -> Decoded:
         """Return the request's tensors; a raw body (an image, a text) is one row."""
         header_length = call.headers.get(HEADER_LENGTH)
-        if header_length is None and raw.is_raw(call.media_type):
+        if header_length is None and not call.says_json and raw.is_raw(call.media_type):
             return raw.decode(call, signature, PLAIN)
         document, tail = split_body(call.body, header_length)
         if type(document) is not dict or type(document.get("inputs")) is not list:
@@ -65,7 +67,7 @@ class V2:
         asked: dict[str, Any] = {}
         inputs = _decode_inputs(document["inputs"], tail, signature, asked)
         parameters = document.get("parameters")
-        binary, timeout_ms, forwarded = _take_parameters(parameters) if parameters else (False, None, b"")
+        binary, timeout_ms, forwarded = _take_parameters(parameters) if parameters is not None else (False, None, b"")
         style = _style(document, signature, asked, binary=binary)
         rows = next(iter(inputs.values())).shape[0] if signature.batches else 1
         return Decoded(
@@ -73,7 +75,7 @@ class V2:
             rows,
             style,
             parameters=forwarded,
-            tensors=orjson.dumps(asked, option=orjson.OPT_SORT_KEYS) if asked else b"",
+            tensors=json_text(asked, orjson.OPT_SORT_KEYS) if asked else b"",
             timeout_ms=timeout_ms,
         )
 
@@ -112,13 +114,12 @@ def split_body(body: bytes | bytearray, header_length: bytes | None) -> tuple[An
     """Return the JSON part of a body and the binary rest, None when the body is all JSON."""
     if header_length is None:
         return parse_json(body), None
-    try:
-        length = int(header_length)
-    except ValueError:
-        length = -1
+    # int() alone would take "+5", " 5" and "1_000", and choke on digits by the thousand.
+    length = int(header_length) if header_length.isdigit() and len(header_length) < 20 else -1
     if not 0 <= length <= len(body):
         raise InvalidRequest(
-            f"Inference-Header-Content-Length is {header_length.decode('latin-1')!r}; the body has {len(body)} bytes"
+            f"Inference-Header-Content-Length is {shown(header_length.decode('latin-1'))};"
+            f" it must be the length of the JSON part, 0 to {len(body)} (the whole body)"
         )
     view = memoryview(body)
     return parse_json(view[:length]), view[length:]
@@ -148,19 +149,20 @@ def _decode_inputs(
 
 
 def _input_named(tensor: Any, signature: ModelSignature) -> InputSpec:
-    spec = signature.inputs.get(str(tensor.get("name"))) if type(tensor) is dict else None
+    if type(tensor) is not dict:
+        raise InvalidRequest(f"each of the inputs must be an object with name, datatype and shape, not {shown(tensor)}")
+    name = tensor.get("name")
+    spec = signature.inputs.get(name) if type(name) is str else None
     if spec is None:
-        name = tensor.get("name") if type(tensor) is dict else tensor
-        raise InvalidRequest(f"no input named {name!r}; the model takes {', '.join(map(repr, signature.inputs))}")
+        raise InvalidRequest(f"no input named {shown(name)}; the model takes {', '.join(map(repr, signature.inputs))}")
     if tensor.get("datatype") != spec.datatype:
-        raise InvalidRequest(f"input {spec.name!r} is {spec.datatype}, not {tensor.get('datatype')!r}")
+        raise InvalidRequest(f"input {spec.name!r} is {spec.datatype}, not {shown(tensor.get('datatype'))}")
     return spec
 
 
 def _decode_tensor(tensor: dict[str, Any], spec: InputSpec, rest: memoryview | None) -> tuple[Array, int]:
     """Return the canonical array and how many binary bytes it took."""
-    shape = tensor.get("shape")
-    canonical_shape(spec, shape)
+    shape = wire_shape_of(spec, tensor.get("shape"))
     parameters = tensor.get("parameters")
     if parameters is not None and type(parameters) is not dict:
         raise InvalidRequest(f"input {spec.name!r}: parameters must be an object")
@@ -169,16 +171,16 @@ def _decode_tensor(tensor: dict[str, Any], spec: InputSpec, rest: memoryview | N
         raise InvalidRequest(f"input {spec.name!r} must have either data or a binary_data_size")
     if size is None:
         array = from_json(spec, tensor["data"])
-        if array.shape != tuple(shape or ()):
-            array = _reshaped(spec, array, shape or [])
+        if array.shape != tuple(shape):
+            array = _reshaped(spec, array, shape)
         return to_canonical(spec, array), 0
     if rest is None:
         raise InvalidRequest("binary data needs the header Inference-Header-Content-Length")
     if type(size) is not int or not 0 <= size <= len(rest):
         raise InvalidRequest(
-            f"input {spec.name!r}: binary_data_size is {size!r}, but {len(rest)} bytes are left in the body"
+            f"input {spec.name!r}: binary_data_size is {shown(size)}, but {len(rest)} bytes are left in the body"
         )
-    return to_canonical(spec, from_binary(spec, rest[:size], shape or [])), size
+    return to_canonical(spec, from_binary(spec, rest[:size], shape)), size
 
 
 def _reshaped(spec: InputSpec, array: Array, shape: list[int]) -> Array:
@@ -188,15 +190,17 @@ def _reshaped(spec: InputSpec, array: Array, shape: list[int]) -> Array:
         size *= length
     if array.ndim != 1 or array.size != size:
         given = f"{array.size} values" if array.ndim == 1 else f"data of shape {list(array.shape)}"
-        raise InvalidRequest(f"input {spec.name!r} has {given}, but its shape {shape} holds {size}")
+        raise InvalidRequest(f"input {spec.name!r} has {given}, but its shape {shown(shape)} holds {size}")
     return array.reshape(shape)
 
 
 def check_complete(inputs: Mapping[str, Array], signature: ModelSignature) -> None:
     """Refuse a request that lacks an input, or whose inputs differ in rows."""
-    for name, spec in signature.inputs.items():
+    for name, spec in signature.inputs.items() if len(inputs) < len(signature.inputs) else ():
         if name not in inputs and not spec.optional:
             raise InvalidRequest(f"input {name!r} is missing")
+    if not inputs:
+        raise InvalidRequest("the request has no input")
     if len(inputs) > 1 and signature.batches:
         rows = {name: array.shape[0] for name, array in inputs.items()}
         if len(set(rows.values())) > 1:
@@ -207,44 +211,66 @@ def _take_parameters(parameters: Any) -> tuple[bool, float | None, bytes]:
     """Return what is meant for us, binary output and a time-out, and the rest as JSON text for the model."""
     if type(parameters) is not dict:
         raise InvalidRequest("parameters must be an object")
+    if "requests" in parameters:
+        raise InvalidRequest("parameters.requests is the proxy's own word to the runtime; choose another name")
     rest = dict(parameters)
-    binary = rest.pop("binary_data_output", False)
+    binary = rest.pop("binary_data_output", None)
     timeout_us = rest.pop("timeout", None)
     if timeout_us is not None and (type(timeout_us) not in (int, float) or timeout_us <= 0):
-        raise InvalidRequest(f"parameters.timeout must be a positive number of microseconds, not {timeout_us!r}")
-    forwarded = orjson.dumps(rest, option=orjson.OPT_SORT_KEYS) if rest else b""
-    return bool(binary), None if timeout_us is None else timeout_us / 1000, forwarded
+        raise InvalidRequest(f"parameters.timeout must be a positive number of microseconds, not {shown(timeout_us)}")
+    forwarded = json_text(rest, orjson.OPT_SORT_KEYS) if rest else b""
+    return bool(_flag("binary_data_output", binary)), None if timeout_us is None else timeout_us / 1000, forwarded
+
+
+def _flag(key: str, value: Any) -> bool | None:
+    if value is not None and type(value) is not bool:
+        raise InvalidRequest(f"{key} must be true or false, not {shown(value)}")
+    return value
 
 
 def _style(document: dict[str, Any], signature: ModelSignature, asked: dict[str, Any], *, binary: bool) -> Style:
     id_, wanted = document.get("id"), document.get("outputs")
-    if id_ is None and not wanted and not binary:
+    if id_ is None and wanted is None and not binary:
         return PLAIN
+    if id_ is not None and type(id_) is not str:
+        raise InvalidRequest(f"id must be a string, not {shown(id_)}")
+    if wanted is not None and type(wanted) is not list:
+        raise InvalidRequest('"outputs" must be a list')
     if not wanted:
         return Style(id_, None, binary, json_only=not binary)
-    if type(wanted) is not list:
-        raise InvalidRequest('"outputs" must be a list')
     outputs: dict[str, bool | None] = {}
     for output in wanted:
-        name = str(output.get("name") if type(output) is dict else output)
-        if name not in signature.outputs:
-            raise InvalidRequest(f"no output named {name!r}; the model gives {', '.join(map(repr, signature.outputs))}")
-        extra = dict(output.get("parameters") or {})
-        outputs[name] = extra.pop("binary_data", None)
+        name, extra = _output_asked(output, signature)
+        if name in outputs:
+            raise InvalidRequest(f"output {name!r} is asked for twice")
+        outputs[name] = _flag("binary_data", extra.pop("binary_data", None))
         if extra:
             asked.setdefault("outputs", {})[name] = extra
     return Style(id_, outputs, binary, json_only=False)
+
+
+def _output_asked(output: Any, signature: ModelSignature) -> tuple[str, dict[str, Any]]:
+    """Return the name of an output that a caller asks for, and its parameters."""
+    if type(output) is not dict:
+        raise InvalidRequest(f"each of the outputs must be an object with a name, not {shown(output)}")
+    name, parameters = output.get("name"), output.get("parameters")
+    if type(name) is not str or name not in signature.outputs:
+        raise InvalidRequest(
+            f"no output named {shown(name)}; the model gives {', '.join(map(repr, signature.outputs))}"
+        )
+    if parameters is not None and type(parameters) is not dict:
+        raise InvalidRequest(f"output {name!r}: parameters must be an object")
+    return name, dict(parameters or {})
 
 
 def _chosen(style: Style, outputs: Mapping[str, Array]) -> list[tuple[str, Array, bool]]:
     """Return the outputs to send, in the caller's order, and whether each goes as binary."""
     if style.outputs is None:
         return [(name, array, style.binary) for name, array in outputs.items()]
-    return [
-        (name, outputs[name], style.binary if binary is None else binary)
-        for name, binary in style.outputs.items()
-        if name in outputs
-    ]
+    missing = style.outputs.keys() - outputs.keys()
+    if missing:
+        raise ModelFailed(f"the runtime's answer lacks the outputs {sorted(missing)}")
+    return [(name, outputs[name], style.binary if binary is None else binary) for name, binary in style.outputs.items()]
 
 
 def _spec(name: str, array: Array, signature: ModelSignature) -> OutputSpec:

@@ -6,7 +6,7 @@ canonical too; ``batch_dim`` says where the dimension belongs on the wire.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,6 +31,8 @@ class InputSpec:
     pad_value: float = 0
     pad_buckets: tuple[int, ...] = ()
     pad_mask: str | None = None
+    one_row: list[int] | None = None
+    """The wire shape of a single row, where rows have one shape only: what most requests say."""
 
     @property
     def holds_json(self) -> bool:
@@ -65,6 +67,7 @@ class ModelSignature:
     outputs: Mapping[str, OutputSpec]
     batches: bool = True
     max_batch_size: int | None = None
+    allowed_batch_sizes: tuple[int, ...] = ()
     pads: bool = False
     """Whether any input has a padding rule."""
     fixed: bool = False
@@ -78,12 +81,11 @@ def parse_metadata(metadata: Mapping[str, Any]) -> ModelSignature:
         SignatureError: a tensor has no name, an unknown datatype or a malformed shape or parameter.
     """
     try:
-        inputs = {tensor["name"]: tensor for tensor in metadata["inputs"]}
-        outputs = {tensor["name"]: tensor for tensor in metadata["outputs"]}
+        inputs, outputs = _by_name(metadata["inputs"]), _by_name(metadata["outputs"])
         batches = _batches([*inputs.values(), *outputs.values()])
         input_specs = _with_masks({name: _input_spec(tensor, batches) for name, tensor in inputs.items()})
         output_specs = {name: _output_spec(tensor, batches) for name, tensor in outputs.items()}
-        max_batch_size = _parameters(metadata).get("max_batch_size")
+        _check_unpadding(output_specs.values(), input_specs)
         return ModelSignature(
             name=str(metadata["name"]),
             versions=tuple(map(str, metadata.get("versions") or ())),
@@ -91,12 +93,31 @@ def parse_metadata(metadata: Mapping[str, Any]) -> ModelSignature:
             inputs=input_specs,
             outputs=output_specs,
             batches=batches,
-            max_batch_size=None if max_batch_size is None else int(max_batch_size),
+            max_batch_size=_max_batch_size(_parameters(metadata).get("max_batch_size")),
+            allowed_batch_sizes=tuple(map(int, _words(_parameters(metadata).get("allowed_batch_sizes")))),
             pads=any(spec.pad_axis is not None for spec in input_specs.values()),
             fixed=batches and all(_is_fixed(spec) for spec in input_specs.values()),
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise SignatureError(f"model metadata is unusable: {type(error).__name__}: {error}") from error
+
+
+def _by_name(tensors: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    named: dict[str, Mapping[str, Any]] = {}
+    for tensor in tensors:
+        name = tensor["name"]
+        if type(name) is not str or not name or name in named:
+            raise ValueError(f"tensor name {name!r} is no text, or is used twice")
+        named[name] = tensor
+    return named
+
+
+def _max_batch_size(given: Any) -> int | None:
+    if given is None:
+        return None
+    if int(given) < 1:
+        raise ValueError(f"max_batch_size must be at least 1, not {given!r}")
+    return int(given)
 
 
 def _parameters(owner: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -117,6 +138,8 @@ def _is_fixed(spec: InputSpec) -> bool:
 def _placed(tensor: Mapping[str, Any], batches: bool) -> tuple[tuple[int, ...], int]:  # noqa: FBT001
     """Return the canonical shape and the batch dimension's place on the wire."""
     shape = [int(size) for size in tensor["shape"]]
+    if any(size < -1 for size in shape):
+        raise ValueError(f"tensor {tensor['name']!r} has shape {shape}: sizes are -1 (any) or more")
     if tensor["datatype"] not in DTYPES:
         raise ValueError(f"tensor {tensor['name']!r} has unknown datatype {tensor['datatype']!r}")
     batch_dim = int(_parameters(tensor).get("batch_dim", 0))
@@ -128,22 +151,32 @@ def _placed(tensor: Mapping[str, Any], batches: bool) -> tuple[tuple[int, ...], 
     return (rows, *shape), batch_dim
 
 
-def _canonical_axis(axis: Any, batch_dim: int) -> int | None:
-    """Return where a wire axis lies once the batch dimension has moved to the front."""
-    if axis is None:
+def _canonical_axis(tensor: Mapping[str, Any], key: str, batches: bool, batch_dim: int) -> int | None:  # noqa: FBT001
+    """Return where the wire axis ``key`` lies once the batch dimension has moved to the front."""
+    given = _parameters(tensor).get(key)
+    if given is None:
         return None
-    if int(axis) == batch_dim:
-        raise ValueError(f"axis {axis} is the batch dimension and cannot be padded")
-    return int(axis) + 1 if int(axis) < batch_dim else int(axis)
+    axis, name = int(given), tensor["name"]
+    if not batches:
+        raise ValueError(f"tensor {name!r} has {key} {axis}, but without a batch dimension there is no row to pad")
+    if axis == batch_dim or not 0 <= axis < len(tensor["shape"]):
+        raise ValueError(
+            f"tensor {name!r} has {key} {axis}; it must be an axis of {tensor['shape']} other than the batch dimension"
+        )
+    return axis + 1 if axis < batch_dim else axis
 
 
 def _with_masks(specs: dict[str, InputSpec]) -> dict[str, InputSpec]:
     """A mask is padded with its inputs, by zeros, and may be left out, without having to say so itself."""
     for spec in list(specs.values()):
+        if spec.pad_axis is None and (spec.pad_mask or spec.pad_buckets):
+            raise ValueError(f"input {spec.name!r} has pad_mask or pad_buckets, which need pad_axis")
         mask = specs.get(spec.pad_mask or "")
         if spec.pad_mask and mask is None:
             raise ValueError(f"input {spec.name!r} names {spec.pad_mask!r} as its mask, which is no input")
         if mask is not None:
+            if len(mask.shape) != 2 or mask.datatype in ("BYTES", "BF16"):
+                raise ValueError(f"mask {mask.name!r} must be rows x length of numbers or BOOL, so that it can be made")
             axis = mask.pad_axis if mask.pad_axis is not None else len(mask.shape) - 1
             specs[mask.name] = replace(
                 mask,
@@ -154,6 +187,31 @@ def _with_masks(specs: dict[str, InputSpec]) -> dict[str, InputSpec]:
                 pad_mask=mask.name,
             )
     return specs
+
+
+def _check_unpadding(outputs: Iterable[OutputSpec], inputs: Mapping[str, InputSpec]) -> None:
+    for spec in outputs:
+        source = inputs.get(spec.unpad_input or "")
+        if spec.unpad_axis is not None and (source is None or source.pad_axis is None):
+            raise ValueError(f"output {spec.name!r} has unpad_axis; its unpad_input must name a padded input")
+
+
+def _pad_value(tensor: Mapping[str, Any]) -> float:
+    """Return what fills the padding; it must be a number that the tensor can hold."""
+    value, datatype = _parameters(tensor).get("pad_value", 0), tensor["datatype"]
+    if type(value) not in (int, float, bool):
+        raise ValueError(f"tensor {tensor['name']!r} has pad_value {value!r}, which is no number")
+    dtype = DTYPES[datatype]
+    if value and (datatype in ("BYTES", "BF16") or (dtype.kind in "iub" and dtype.type(value) != value)):
+        raise ValueError(f"tensor {tensor['name']!r} has pad_value {value!r}, which {datatype} cannot hold")
+    return float(value) if type(value) is float else int(value)
+
+
+def _pad_buckets(tensor: Mapping[str, Any]) -> tuple[int, ...]:
+    buckets = sorted({int(bucket) for bucket in _words(_parameters(tensor).get("pad_buckets"))})
+    if buckets and buckets[0] < 1:
+        raise ValueError(f"tensor {tensor['name']!r} has pad_buckets {buckets}; lengths are 1 or more")
+    return tuple(buckets)
 
 
 def _words(text: Any) -> tuple[str, ...]:
@@ -169,11 +227,14 @@ def _input_spec(tensor: Mapping[str, Any], batches: bool) -> InputSpec:  # noqa:
         shape=shape,
         batch_dim=batch_dim,
         content_types=_words(rules.get("content_type")),
-        optional=bool(rules.get("optional", False)),
-        pad_axis=_canonical_axis(rules.get("pad_axis"), batch_dim),
-        pad_value=rules.get("pad_value", 0),
-        pad_buckets=tuple(sorted(int(bucket) for bucket in _words(rules.get("pad_buckets")))),
+        optional=rules.get("optional") in (True, "true"),
+        pad_axis=_canonical_axis(tensor, "pad_axis", batches, batch_dim),
+        pad_value=_pad_value(tensor),
+        pad_buckets=_pad_buckets(tensor),
         pad_mask=rules.get("pad_mask"),
+        one_row=[1, *shape[1:]]
+        if batches and not batch_dim and shape[0] == -1 and min(shape[1:], default=1) > 0
+        else None,
     )
 
 
@@ -185,7 +246,7 @@ def _output_spec(tensor: Mapping[str, Any], batches: bool) -> OutputSpec:  # noq
         datatype=tensor["datatype"],
         shape=shape,
         batch_dim=batch_dim,
-        content_type=rules.get("content_type", "text/plain"),
-        unpad_axis=_canonical_axis(rules.get("unpad_axis"), batch_dim),
+        content_type=str(rules.get("content_type", "text/plain")),
+        unpad_axis=_canonical_axis(tensor, "unpad_axis", batches, batch_dim),
         unpad_input=rules.get("unpad_input"),
     )

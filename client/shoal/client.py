@@ -1,0 +1,291 @@
+"""The clients: one blocks, one awaits; all they do is drive a ``Session`` with httpx."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import httpx
+
+from shoal.errors import ConnectionFailed, DeadlineExceeded, ServerFailed
+from shoal.wire.items import Items
+from shoal.wire.messages import Request, Response
+from shoal.wire.session import CallOptions, Conversation, Pause, Session
+from shoal.wire.signature import Signature
+
+Result = TypeVar("Result")
+
+# The server answers 504 when the deadline passes; a client waits longer, to hear that sentence.
+ANSWER_MARGIN_S = 1.0
+CONNECT_TIMEOUT_S = 5.0
+
+
+class Client:
+    """A blocking client of one model on one server; safe to share between threads.
+
+    Args:
+        url: the server's base URL, ``http://127.0.0.1:8080``.
+        model: the model's name; found out when the server has just one.
+        timeout_s: how long a call may take, unless it says otherwise.
+        headers: sent with every request (``{"authorization": "Bearer ..."}``).
+        retries: how often a call is sent again when the server is overloaded, each time after
+            the server's ``Retry-After``.
+        transport: another way to the server: ``httpx.HTTPTransport(uds="/run/shoal/proxy.sock")``.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        model: str | None = None,
+        *,
+        timeout_s: float = 30.0,
+        headers: Mapping[str, str] | None = None,
+        retries: int = 0,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self._options = partial(_options, timeout_s=timeout_s, retries=retries)
+        self._session = Session(model)
+        self._http = httpx.Client(base_url=_base_url(url), headers=dict(headers or {}), transport=transport)
+
+    def predict(
+        self,
+        item: Any,
+        *,
+        timeout_s: float | None = None,
+        request_id: str | None = None,
+        retries: int | None = None,
+    ) -> Any:
+        """Return the model's answer to one item.
+
+        Args:
+            item: the value of a model with one input, or a dict ``{input: value}``. A value is a
+                numpy array or nested lists without the batch dimension; ``bytes`` or ``str`` for a
+                ``BYTES`` input; any JSON value if its content type is ``application/json``.
+            timeout_s: how long the answer may take; the server drops what nobody waits for.
+            request_id: sent as ``x-request-id``; made by the server when missing.
+            retries: see :class:`Client`.
+
+        Returns:
+            The output without the batch dimension, or a dict of them if the model has several.
+            Text comes as ``str``, JSON as its value, other bytes as ``bytes``; arrays of these are
+            object arrays.
+
+        Raises:
+            ShoalError: one of the tree in :mod:`shoal.errors`.
+        """
+        options = self._options(timeout_s, request_id, retries)
+        return self._run(self._session.predict(item, options), options.timeout_s)
+
+    def predict_batch(
+        self,
+        items: Items,
+        *,
+        timeout_s: float | None = None,
+        request_id: str | None = None,
+        retries: int | None = None,
+    ) -> Any:
+        """Return the model's answers to several items, asked in one call.
+
+        Args:
+            items: items as for :meth:`predict`, or an array whose first dimension counts them.
+            timeout_s: as for :meth:`predict`.
+            request_id: as for :meth:`predict`.
+            retries: as for :meth:`predict`.
+
+        Returns:
+            The output, or a dict of them, with the batch dimension in front.
+
+        Raises:
+            ShoalError: the call failed; when some rows failed, ``errors`` says which.
+        """
+        options = self._options(timeout_s, request_id, retries)
+        return self._run(self._session.predict_batch(items, options), options.timeout_s)
+
+    def signature(self) -> Signature:
+        """Return what the model takes and gives, as the server tells it now."""
+        options = self._options()
+        return self._run(self._session.signature(options), options.timeout_s)
+
+    def ready(self) -> bool:
+        """Say whether the server can answer predictions; False also when nobody listens."""
+        try:
+            return self._run(self._session.ready(), self._options().timeout_s)
+        except (ConnectionFailed, DeadlineExceeded):
+            return False
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _run(self, conversation: Conversation[Result], timeout_s: float) -> Result:
+        answer: Response | None = None
+        while True:
+            try:
+                step = conversation.send(answer)
+            except StopIteration as end:
+                result: Result = end.value
+                return result
+            if isinstance(step, Pause):
+                time.sleep(step.seconds)
+                answer = None
+            else:
+                with _mapped_errors(timeout_s):
+                    answer = _response(self._http.send(_request(self._http.build_request, step, timeout_s)))
+
+
+class AsyncClient:
+    """The same client for asyncio: same arguments, same results, same errors as :class:`Client`."""
+
+    def __init__(
+        self,
+        url: str,
+        model: str | None = None,
+        *,
+        timeout_s: float = 30.0,
+        headers: Mapping[str, str] | None = None,
+        retries: int = 0,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._options = partial(_options, timeout_s=timeout_s, retries=retries)
+        self._session = Session(model)
+        self._http = httpx.AsyncClient(base_url=_base_url(url), headers=dict(headers or {}), transport=transport)
+
+    async def predict(
+        self,
+        item: Any,
+        *,
+        timeout_s: float | None = None,
+        request_id: str | None = None,
+        retries: int | None = None,
+    ) -> Any:
+        """Return the model's answer to one item: see :meth:`Client.predict`."""
+        options = self._options(timeout_s, request_id, retries)
+        return await self._run(self._session.predict(item, options), options.timeout_s)
+
+    async def predict_batch(
+        self,
+        items: Items,
+        *,
+        timeout_s: float | None = None,
+        request_id: str | None = None,
+        retries: int | None = None,
+    ) -> Any:
+        """Return the model's answers to several items: see :meth:`Client.predict_batch`."""
+        options = self._options(timeout_s, request_id, retries)
+        return await self._run(self._session.predict_batch(items, options), options.timeout_s)
+
+    async def signature(self) -> Signature:
+        """Return what the model takes and gives, as the server tells it now."""
+        options = self._options()
+        return await self._run(self._session.signature(options), options.timeout_s)
+
+    async def ready(self) -> bool:
+        """Say whether the server can answer predictions; False also when nobody listens."""
+        try:
+            return await self._run(self._session.ready(), self._options().timeout_s)
+        except (ConnectionFailed, DeadlineExceeded):
+            return False
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def _run(self, conversation: Conversation[Result], timeout_s: float) -> Result:
+        answer: Response | None = None
+        while True:
+            try:
+                step = conversation.send(answer)
+            except StopIteration as end:
+                result: Result = end.value
+                return result
+            if isinstance(step, Pause):
+                await asyncio.sleep(step.seconds)
+                answer = None
+            else:
+                with _mapped_errors(timeout_s):
+                    answer = _response(await self._http.send(_request(self._http.build_request, step, timeout_s)))
+
+
+def _options(
+    timeout_s_of_call: float | None = None,
+    request_id: str | None = None,
+    retries_of_call: int | None = None,
+    *,
+    timeout_s: float,
+    retries: int,
+) -> CallOptions:
+    return CallOptions(
+        timeout_s=timeout_s if timeout_s_of_call is None else timeout_s_of_call,
+        request_id=request_id,
+        retries=retries if retries_of_call is None else retries_of_call,
+    )
+
+
+def _base_url(url: str) -> httpx.URL:
+    """Return the base URL; ``127.0.0.1:8080`` means http."""
+    try:
+        base = httpx.URL(url if "://" in url else f"http://{url}")
+    except httpx.InvalidURL as error:
+        raise ConnectionFailed(f"{url} is no address of a server: {error}") from error
+    if base.scheme not in ("http", "https") or not base.host:
+        raise ConnectionFailed(f"{url} is no address of a server: give http://HOST:PORT")
+    return base
+
+
+def _request(build: Callable[..., httpx.Request], request: Request, timeout_s: float) -> httpx.Request:
+    timeout = httpx.Timeout(timeout_s + ANSWER_MARGIN_S, connect=min(timeout_s, CONNECT_TIMEOUT_S))
+    return build(
+        request.method,
+        request.path,
+        headers=dict(request.headers),
+        content=request.body,
+        timeout=timeout,
+    )
+
+
+def _response(answer: httpx.Response) -> Response:
+    return Response(
+        answer.status_code,
+        {name.lower(): value for name, value in answer.headers.items()},
+        answer.content,
+    )
+
+
+@contextmanager
+def _mapped_errors(timeout_s: float) -> Iterator[None]:
+    """Turn the HTTP library's errors into ours, the most specific first."""
+    try:
+        yield
+    except (httpx.ConnectTimeout, httpx.ConnectError) as error:
+        raise ConnectionFailed(f"cannot reach {error.request.url}: {error or 'no answer'}") from error
+    except httpx.TimeoutException as error:
+        raise DeadlineExceeded(f"no answer from {error.request.url} within {timeout_s:g} s") from error
+    except httpx.TransportError as error:
+        raise ConnectionFailed(f"the connection to {error.request.url} broke: {error}") from error
+    except httpx.DecodingError as error:
+        raise ServerFailed(f"the server's answer breaks its own encoding: {error}") from error

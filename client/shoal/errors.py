@@ -1,0 +1,100 @@
+"""Everything that can go wrong between a caller and a server, as one tree.
+
+```
+ShoalError
+├── InvalidInput        400, 415: the item does not fit the model; ``errors`` names the rows
+├── NotFound            404, 405: no such model or route
+├── TooLarge            413: the request is over one of the server's limits
+├── Overloaded          429, 503 with Retry-After: not executed; come back in ``retry_after_s``
+├── Unavailable         502, 503: nobody serves behind this address at the moment
+├── DeadlineExceeded    408, 504, or no answer within ``timeout_s``
+├── ServerFailed        any other status, or an answer that breaks the protocol
+└── ConnectionFailed    no connection, or it broke before the answer was whole
+```
+
+The message is the server's own sentence wherever the server sent one. Errors of the HTTP library
+are mapped in ``shoal.client`` and nowhere else; statuses in ``shoal.wire.answers``.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class RowError:
+    """What is wrong with one row of a request: its number (from 0), HTTP status, and a sentence."""
+
+    row: int
+    status: int
+    message: str
+
+
+class ShoalError(Exception):
+    """Base of every error that this package raises on purpose.
+
+    Args:
+        message: a sentence for a person.
+        status: HTTP status of the answer; None when there was none.
+        errors: the rows that failed, when the server named them.
+        request_id: the answer's ``x-request-id``, to find the request in the server's logs.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        errors: tuple[RowError, ...] = (),
+        request_id: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.status = status
+        self.errors = errors
+        self.request_id = request_id
+
+
+class InvalidInput(ShoalError):
+    """The item does not fit the model's signature, or the model's handler refused it."""
+
+
+class NotFound(ShoalError):
+    """The server has no such model, version or route."""
+
+
+class TooLarge(ShoalError):
+    """The request is larger than the server accepts."""
+
+
+class Overloaded(ShoalError):
+    """The server accepts nothing more at the moment; the request was not executed.
+
+    Its queue is full, it is draining, or its model is still starting.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        retry_after_s: float,
+        status: int | None = None,
+        errors: tuple[RowError, ...] = (),
+        request_id: str | None = None,
+    ) -> None:
+        super().__init__(message, status=status, errors=errors, request_id=request_id)
+        self.retry_after_s = retry_after_s
+
+
+class Unavailable(ShoalError):
+    """Nobody serves behind this address at the moment."""
+
+
+class DeadlineExceeded(ShoalError):
+    """The answer did not come within the time the caller gave."""
+
+
+class ServerFailed(ShoalError):
+    """The model or the server failed, or the answer breaks the protocol."""
+
+
+class ConnectionFailed(ShoalError):
+    """The server could not be reached, or the connection broke before the answer was whole."""

@@ -1,0 +1,108 @@
+"""Answers and signatures as text for a person: tables where there are rows, JSON on request."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import orjson
+
+from shoal.wire.signature import Signature, Tensor
+
+# Longer arrays are described rather than written out.
+LONGEST_ARRAY = 64
+LONGEST_TABLE = 50
+
+
+def answer_text(answer: Any, names: Sequence[str]) -> str:
+    """Return an answer of ``Client.predict`` readably; ``names`` are the outputs in order."""
+    outputs = answer if isinstance(answer, Mapping) and len(names) > 1 else {names[0]: answer}
+    ordered = {name: outputs[name] for name in (*names, *outputs) if name in outputs}
+    if columns := _columns(ordered):
+        return columns
+    return "\n".join(f"{name}: {_value(value)}" for name, value in ordered.items())
+
+
+def answer_json(answer: Any) -> str:
+    """Return an answer of ``Client.predict`` as indented JSON; bytes as text."""
+    return _json(answer)
+
+
+def signature_text(signature: Signature) -> str:
+    """Return a signature as a headline and a table of the tensors."""
+    rows = [("", "name", "type", "one row", "notes")]
+    for kind, tensors in (("input", signature.inputs), ("output", signature.outputs)):
+        rows += [(kind, each.name, each.datatype, _shape(signature.row_shape(each)), _notes(each)) for each in tensors]
+    return f"{_headline(signature)}\n\n{table(rows)}"
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Return rows of text as aligned columns."""
+    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _columns(outputs: Mapping[str, Any]) -> str | None:
+    """Return outputs that belong together row by row (labels, probabilities) as a table."""
+    arrays = list(outputs.values())
+    lengths = {array.shape for array in arrays if isinstance(array, np.ndarray)}
+    together = len(lengths) == 1 and all(isinstance(array, np.ndarray) for array in arrays)
+    if len(arrays) < 2 or not together or len(next(iter(lengths))) != 1:
+        return None
+    if not 0 < len(arrays[0]) <= LONGEST_TABLE:
+        return None
+    return table([list(outputs), *([_cell(each) for each in row] for row in zip(*arrays, strict=True))])
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float | np.floating):
+        return f"{float(value):.4g}"
+    return value if isinstance(value, str) else _value(value)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, np.ndarray) and value.size > LONGEST_ARRAY and value.dtype != object:
+        return (
+            f"{value.dtype} {list(value.shape)}, {value.min():.4g} to {value.max():.4g},"
+            f" begins {np.array2string(value.ravel()[:6], precision=4)[1:-1]}"
+        )
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        return np.array2string(value, precision=6, separator=", ", max_line_width=100)
+    if isinstance(value, bytes):
+        return f"{len(value)} bytes"
+    return value if isinstance(value, str) else _json(value)
+
+
+def _json(value: Any) -> str:
+    options = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY
+    return orjson.dumps(value, default=_plain, option=options).decode()
+
+
+def _plain(value: Any) -> Any:
+    """Return what orjson cannot write itself in a form that it can."""
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def _headline(signature: Signature) -> str:
+    parts = [signature.name, *(f"version {version}" for version in signature.versions)]
+    if not signature.batches:
+        parts.append("one item a call")
+    elif signature.max_batch_size is not None:
+        parts.append(f"batches of up to {signature.max_batch_size}")
+    if signature.allowed_batch_sizes:
+        parts.append(f"fast sizes {', '.join(map(str, signature.allowed_batch_sizes))}")
+    return "; ".join(parts)
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    if not shape:
+        return "scalar"
+    return "[" + ", ".join("any" if length < 0 else str(length) for length in shape) + "]"
+
+
+def _notes(tensor: Tensor) -> str:
+    return ", ".join((*tensor.content_types, *(("optional",) if tensor.optional else ())))

@@ -1,0 +1,253 @@
+"""``shoal serve``: a runtime and a proxy, started, watched and stopped in order."""
+
+import asyncio
+import errno
+import os
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from shoal.client import AsyncClient
+from shoal.errors import ShoalError
+from shoal.processes import Keeper, Process
+from shoal.serving.fields import FieldError
+from shoal.serving.hints import first_requests
+from shoal.serving.supervision import Death, obituary
+
+MODULES = {"runtime": "shoal_runtime", "proxy": "shoal_proxy"}
+SOCKET = "runtime.sock"
+POLL_INTERVAL_S = 0.1
+# The kernel's limit of a unix socket's path is 108 bytes; the socket's own name takes some.
+LONGEST_FOLDER_BYTES = 90
+KILLED = 130
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to serve and where.
+
+    Attributes:
+        name: the model's name, the same for both processes.
+        settings: environment variables of both processes.
+        host: address that the proxy listens on; its ports follow.
+        quiet: neither tell what happens nor pass the processes' logs through.
+    """
+
+    name: str
+    settings: Mapping[str, str]
+    host: str
+    port: int
+    admin_port: int
+    quiet: bool = False
+
+    @property
+    def url(self) -> str:
+        """Where callers on this machine reach the server."""
+        return f"http://{_address(_reachable(self.host), self.port)}"
+
+    @property
+    def admin_url(self) -> str:
+        """Where the proxy answers /readyz and /metrics."""
+        return f"http://{_address(_reachable(self.host), self.admin_port)}"
+
+    def environment(self, folder: str) -> dict[str, str]:
+        """Return the environment of both processes, whose socket lies in ``folder``."""
+        runtime = f"unix:{folder}/{SOCKET}"
+        return {
+            **self.settings,
+            "SHOAL_MODEL_NAME": self.name,
+            "SHOAL_RUNTIME_LISTEN": runtime,
+            "SHOAL_PROXY_RUNTIME": runtime,
+            "SHOAL_PROXY_LISTEN": _address(self.host, self.port),
+            "SHOAL_PROXY_ADMIN_LISTEN": _address(self.host, self.admin_port),
+        }
+
+
+def is_free(host: str, port: int) -> bool:
+    """Say whether a server could listen on ``port`` of ``host``."""
+    try:
+        _try_port(host, port)
+    except OSError:
+        return False
+    return True
+
+
+def find_port(host: str, port: int, *, option: str) -> int:
+    """Return ``port`` if it is free, or any free port for 0.
+
+    Raises:
+        FieldError: the port is taken, or the host is no address of this machine.
+    """
+    try:
+        return _try_port(host, port)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise FieldError(
+                f"port {port} of {host} is in use: stop what listens there, or choose another with {option}"
+            ) from error
+        raise FieldError(f"cannot listen on port {port} of {host}: {error}") from error
+
+
+def _try_port(host: str, port: int) -> int:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, port), family=family) as listener:
+        return int(listener.getsockname()[1])
+
+
+async def serve(plan: Plan) -> int:
+    """Serve until SIGINT, SIGTERM or SIGHUP; return the exit status of the command.
+
+    0 after a stop that was asked for, 1 when a process cannot work, 130 when a second signal
+    killed them.
+    """
+    with tempfile.TemporaryDirectory(prefix="shoal-", dir=_short_folder()) as folder:
+        server = Server(plan, folder)
+        return await server.run()
+
+
+class Server:
+    """The two processes, and what is told about them."""
+
+    def __init__(self, plan: Plan, folder: str) -> None:
+        self._plan = plan
+        self._say: Callable[[str], None] = _silence if plan.quiet else _say
+        self._log = None if plan.quiet else sys.stderr.buffer
+        self._environment = plan.environment(folder)
+        self._socket = Path(folder, SOCKET)
+        self._runtime = Keeper("runtime", self._start_runtime, self._say)
+        self._proxy = Keeper("proxy", self._start_proxy, self._say)
+        self._stop = asyncio.Event()
+        self._killed = False
+
+    async def run(self) -> int:
+        """Serve until a signal comes or a process cannot work; then stop both in order."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self._on_signal)
+        keepers = [asyncio.create_task(each.run()) for each in (self._runtime, self._proxy)]
+        others = [asyncio.create_task(each) for each in (self._stop.wait(), self._announce())]
+        await asyncio.wait((*keepers, *others), return_when=asyncio.FIRST_COMPLETED)
+        deaths = [keeper.result() for keeper in keepers if keeper.done()]
+        for other in others:
+            if other.done():
+                other.result()
+        for task in (*keepers, *others):
+            task.cancel()
+        await asyncio.gather(*keepers, *others, return_exceptions=True)
+        for death in deaths:
+            print(f"shoal: {obituary(death)}", file=sys.stderr, flush=True)
+        return await self._end(deaths)
+
+    async def _end(self, deaths: list[Death]) -> int:
+        """Stop the proxy, which finishes what it has accepted, and then the runtime."""
+        if not deaths:
+            self._say("stopping: the proxy finishes its requests (Ctrl-C again to kill)")
+        await self._proxy.stop()
+        await self._runtime.stop()
+        if self._killed:
+            return KILLED
+        if deaths:
+            return 1
+        self._say("stopped")
+        return 0
+
+    def _on_signal(self) -> None:
+        if self._stop.is_set():
+            self._killed = True
+            self._proxy.kill()
+            self._runtime.kill()
+        self._stop.set()
+
+    async def _start_runtime(self) -> Process:
+        # A runtime that was killed leaves its socket behind; nobody else listens in this folder.
+        self._socket.unlink(missing_ok=True)
+        return await Process.start(MODULES["runtime"], self._environment, log=self._log)
+
+    async def _start_proxy(self) -> Process:
+        return await Process.start(MODULES["proxy"], self._environment, log=self._log)
+
+    async def _announce(self) -> None:
+        """Tell when the server is ready, the first time with its first request; never returns."""
+        async with httpx.AsyncClient(trust_env=False, timeout=5) as http:
+            while True:
+                await self._runtime.started.wait()
+                self._runtime.started.clear()
+                started_s = time.monotonic()
+                await self._until_ready(http)
+                self._say(f"ready after {time.monotonic() - started_s:.1f} s")
+                if not self._runtime.served:
+                    self._runtime.served = self._proxy.served = True
+                    await self._show_first_requests()
+
+    async def _until_ready(self, http: httpx.AsyncClient) -> None:
+        reason = ""
+        while True:
+            try:
+                answer = await http.get(f"{self._plan.admin_url}/readyz")
+            except httpx.TransportError:
+                await asyncio.sleep(POLL_INTERVAL_S)
+                continue
+            if answer.status_code == 200:
+                return
+            if (now := _reason(answer)) != reason:
+                reason = now
+                self._say(f"not ready yet: {reason}")
+            await asyncio.sleep(POLL_INTERVAL_S)
+
+    async def _show_first_requests(self) -> None:
+        url = self._plan.url
+        self._say(f"listening on {url}, metrics on {self._plan.admin_url}/metrics")
+        try:
+            # A transport of our own: no HTTP proxy of the environment stands before this machine.
+            transport = httpx.AsyncHTTPTransport()
+            async with AsyncClient(url, self._plan.name, transport=transport) as client:
+                curl, command = first_requests(url, await client.signature())
+        except ShoalError as error:
+            self._say(f"no example of a request: {error}")
+        else:
+            self._say(f"try it:\n  {curl}\n  {command}")
+        self._say("Ctrl-C stops")
+
+
+def _reason(answer: httpx.Response) -> str:
+    """Return why the proxy is not ready: its JSON ``reason``, or its text."""
+    try:
+        body = answer.json()
+    except ValueError:
+        body = None
+    reason = body.get("reason") if isinstance(body, dict) else None
+    return str(reason or answer.text.strip()[:200])
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _reachable(host: str) -> str:
+    """Return an address of this machine to ask at, for a host that means all of them."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+
+
+def _short_folder() -> str:
+    """Return a folder for temporary files whose path leaves room for a socket's name."""
+    folder = tempfile.gettempdir()
+    return folder if len(os.fsencode(folder)) <= LONGEST_FOLDER_BYTES else "/tmp"
+
+
+def _say(line: str) -> None:
+    try:
+        print(line, flush=True)
+    except OSError:
+        # Whoever read our output has gone (`shoal serve | head`): no reason to stop serving.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _silence(_line: str) -> None:
+    return

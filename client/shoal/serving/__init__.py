@@ -1,0 +1,5 @@
+"""What ``shoal serve`` decides: which settings the processes get, and what their deaths mean.
+
+Pure: no processes, no files, no clock. ``shoal.serve`` and ``shoal.processes`` do what is decided
+here.
+"""

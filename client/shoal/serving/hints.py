@@ -1,0 +1,97 @@
+"""The first request: a curl line and a ``shoal predict`` line that fit a model's signature."""
+
+import shlex
+from math import prod
+from typing import Any
+from urllib.parse import quote
+
+import orjson
+
+from shoal.wire.signature import Signature, Tensor
+
+# A request with more numbers than this is made by a program, not typed.
+TYPED_NUMBERS = 64
+SAMPLE_LENGTH = 3
+SAMPLE_TEXT = "a small fish among many"
+SAMPLE_FILES = {"image/jpeg": "picture.jpg", "image/png": "picture.png"}
+
+
+def first_requests(url: str, signature: Signature) -> tuple[str, str]:
+    """Return a curl line and a shoal line, each a whole command for a shell."""
+    required = [tensor for tensor in signature.inputs if not tensor.optional]
+    if len(required) == 1 and _takes_files(required[0]):
+        return _file_requests(url, signature, required[0])
+    if any(_numbers(tensor, signature) > TYPED_NUMBERS for tensor in required):
+        return _made_requests(url, signature, required)
+    values = {tensor.name: _sample(tensor, signature) for tensor in required}
+    row = next(iter(values.values())) if len(values) == 1 else values
+    return _curl(url, signature, f"-d {_quoted({'instances': [row]})}"), _shoal(url, row)
+
+
+def _takes_files(tensor: Tensor) -> bool:
+    return tensor.datatype == "BYTES" and not set(tensor.content_types) <= {
+        "text/plain",
+        "application/json",
+    }
+
+
+def _file_requests(url: str, signature: Signature, tensor: Tensor) -> tuple[str, str]:
+    media_type = tensor.content_types[0]
+    file = SAMPLE_FILES.get(media_type, "FILE")
+    path = f"{url}/predictions/{quote(signature.name, safe='')}"
+    curl = f"curl -H 'Content-Type: {media_type}' --data-binary @{file} {path}"
+    return curl, f"shoal predict {url} {file}"
+
+
+def _made_requests(url: str, signature: Signature, required: list[Tensor]) -> tuple[str, str]:
+    shapes = {tensor.name: _sample_shape(tensor, signature) for tensor in required}
+    arrays = [f"numpy.zeros({shape}).tolist()" for shape in shapes.values()]
+    row = arrays[0]
+    if len(arrays) > 1:
+        pairs = zip(shapes, arrays, strict=True)
+        row = "{" + ", ".join(f"{name!r}: {array}" for name, array in pairs) + "}"
+    program = f"import json, numpy; print(json.dumps({{'instances': [{row}]}}))"
+    file = "item.npy" if len(arrays) == 1 else "item.npz"
+    return (
+        f'python -c "{program}" | {_curl(url, signature, "-d @-")}',
+        f"shoal predict {url} {file}",
+    )
+
+
+def _curl(url: str, signature: Signature, body: str) -> str:
+    path = f"{url}/v1/models/{quote(signature.name, safe='')}:predict"
+    return f"curl -H 'Content-Type: application/json' {body} {path}"
+
+
+def _shoal(url: str, row: Any) -> str:
+    if isinstance(row, str):
+        return f"shoal predict {url} --text {shlex.quote(row)}"
+    return f"shoal predict {url} --json {_quoted(row)}"
+
+
+def _quoted(value: Any) -> str:
+    return shlex.quote(orjson.dumps(value).decode())
+
+
+def _sample_shape(tensor: Tensor, signature: Signature) -> tuple[int, ...]:
+    return tuple(SAMPLE_LENGTH if n < 0 else n for n in signature.row_shape(tensor))
+
+
+def _numbers(tensor: Tensor, signature: Signature) -> int:
+    return prod(_sample_shape(tensor, signature))
+
+
+def _sample(tensor: Tensor, signature: Signature) -> Any:
+    return _filled(_sample_shape(tensor, signature), _element(tensor))
+
+
+def _element(tensor: Tensor) -> Any:
+    if tensor.datatype == "BYTES":
+        return {} if tensor.is_json else SAMPLE_TEXT
+    if tensor.datatype == "BOOL":
+        return True
+    return 1 if "INT" in tensor.datatype else 0.5
+
+
+def _filled(shape: tuple[int, ...], element: Any) -> Any:
+    return [_filled(shape[1:], element)] * shape[0] if shape else element

@@ -1,0 +1,96 @@
+"""What the death of a process means: start it again after a while, or give up and say why."""
+
+import re
+import signal
+from dataclasses import dataclass, replace
+
+from shoal.serving.fields import with_field_names
+
+FIRST_DELAY_S = 0.5
+LONGEST_DELAY_S = 30.0
+# A process that lived this long was healthy: its next death starts the delays from the beginning.
+HEALTHY_S = 60.0
+
+CANNOT_LOAD = 3
+DEVICE_LOST = 4
+
+# What a log or a command puts before the sentence: time and level, or the program's name.
+LOG_PREFIX = re.compile(r"^(?:[\d:T.,Z -]+ (?:INFO|WARNING|ERROR|CRITICAL) +|shoal[-_]\w+: )")
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """How often a process died in a row; delays double from 0.5 s up to 30 s."""
+
+    deaths: int = 0
+
+    @property
+    def delay_s(self) -> float:
+        """The wait before the next start; 0 before the first death."""
+        if not self.deaths:
+            return 0.0
+        return min(LONGEST_DELAY_S, FIRST_DELAY_S * 2.0 ** min(self.deaths - 1, 16))
+
+
+def after_death(backoff: Backoff, *, started_s: float, now_s: float) -> Backoff:
+    """Return the back-off after a process that started at ``started_s`` died at ``now_s``."""
+    healthy = now_s - started_s >= HEALTHY_S
+    return replace(backoff, deaths=1 if healthy else backoff.deaths + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """How a process ended.
+
+    Attributes:
+        role: ``runtime`` or ``proxy``.
+        returncode: exit status, or minus the signal's number.
+        last_line: the last line it wrote, which says why.
+        served: it had been ready before, so its settings are good.
+    """
+
+    role: str
+    returncode: int
+    last_line: str
+    served: bool
+
+
+def is_final(death: Death) -> bool:
+    """Say whether starting the process again would only repeat the death.
+
+    A runtime that cannot load will not load the next time. A process that chose to exit before it
+    ever served was started wrongly (a setting out of range, a missing package). A signal or a lost
+    device may be bad luck.
+    """
+    if death.role == "runtime" and death.returncode in (CANNOT_LOAD, DEVICE_LOST):
+        return death.returncode == CANNOT_LOAD
+    return death.returncode > 0 and not death.served
+
+
+def obituary(death: Death) -> str:
+    """Return a sentence that says how the process ended, with its last line when it left one."""
+    if death.role == "runtime" and death.returncode == CANNOT_LOAD:
+        how = "the model cannot be loaded"
+    elif death.returncode > 0 and is_final(death):
+        how = f"the {death.role} cannot start"
+    elif death.returncode < 0:
+        how = f"the {death.role} was killed by {_signal_name(-death.returncode)}"
+    else:
+        how = f"the {death.role} exited with status {death.returncode}"
+    if death.returncode < 0:
+        return how  # Its last line was about something else.
+    why = LOG_PREFIX.sub("", death.last_line).removeprefix(f"{how}: ")
+    return f"{how}: {_explained(why)}" if why else how
+
+
+def _explained(why: str) -> str:
+    if "No module named" in why:
+        return f'{why} (try: pip install "shoal[serve]")'
+    return with_field_names(why)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,100 @@
+"""From what the user points at (a manifest, a model directory, a model file) to fields."""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from shoal.serving.fields import FieldError, Values
+from shoal.serving.manifest import KIND, Service, find_service
+
+MANIFEST_SUFFIXES = (".yaml", ".yml")
+MODEL_SUFFIXES = (".pt2", ".pt", ".safetensors", ".py")
+# Files whose name says nothing about the model: their folder's name does.
+PLAIN_NAMES = ("handler", "model")
+# Most .yaml files in a model's folder are something else, and need no parser to be passed over.
+_LOOKS_LIKE_SERVICE = re.compile(rf"^\s*[\"']?kind[\"']?\s*:\s*[\"']?{KIND}\b", re.MULTILINE)
+
+
+def find_target(path: Path) -> Service:
+    """Return the fields that ``path`` stands for; ``model.uri`` is absolute.
+
+    Raises:
+        FieldError: there is nothing to serve at ``path``; the message says what would do.
+    """
+    if path.is_dir():
+        manifests = [each for each in _yaml_files(path) if _may_be_service(each)]
+        services = {each.name: service for each in manifests if (service := _read(each))}
+        if len(services) > 1:
+            raise FieldError(f"{path} holds several manifests, name one: {', '.join(services)}")
+        return next(iter(services.values()), Service({"model.uri": str(path.absolute())}))
+    if not path.exists():
+        raise FieldError(f"there is no file or directory {path}")
+    if path.suffix in MANIFEST_SUFFIXES:
+        if service := _read(path):
+            return service
+        raise FieldError(f"{path} holds no document of kind {KIND}")
+    if path.suffix in MODEL_SUFFIXES:
+        return Service({"model.uri": str(path.absolute())})
+    known = ", ".join((*MANIFEST_SUFFIXES, *MODEL_SUFFIXES))
+    raise FieldError(f"{path} is neither a manifest nor a model: known are {known} and directories")
+
+
+def default_name(uri: str) -> str:
+    """Return the model's name when nobody gave one: from ``model.toml``, else from the path."""
+    path = Path(uri.removeprefix("file://").partition("?")[0])
+    named = _toml_name(path / "model.toml")
+    if named:
+        return named
+    stem = path.stem if path.suffix in MODEL_SUFFIXES else path.name
+    name = path.parent.name if stem in PLAIN_NAMES and path.suffix in MODEL_SUFFIXES else stem
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-") or "model"
+
+
+def _yaml_files(folder: Path) -> list[Path]:
+    return sorted(each for each in folder.iterdir() if each.suffix in MANIFEST_SUFFIXES)
+
+
+def _may_be_service(file: Path) -> bool:
+    return file.is_file() and bool(_LOOKS_LIKE_SERVICE.search(file.read_text(errors="replace")))
+
+
+def _read(file: Path) -> Service | None:
+    try:
+        service = find_service(_documents(file))
+    except FieldError as error:
+        raise FieldError(f"{file}: {error}") from error
+    if service is None:
+        return None
+    return Service(_absolute(service.fields, file.parent), service.ignored)
+
+
+def _documents(file: Path) -> list[Any]:
+    try:
+        import yaml  # noqa: PLC0415 (only manifests need it, and it is no dependency of the client)
+    except ImportError as error:
+        raise FieldError('reading a manifest needs yaml: pip install "shoal[serve]"') from error
+    try:
+        return list(yaml.safe_load_all(file.read_text()))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise FieldError(f"no valid YAML: {error}") from error
+
+
+def _absolute(fields: Values, folder: Path) -> Values:
+    """Return the fields with a relative ``model.uri`` counted from the manifest's folder."""
+    uri = str(fields.get("model.uri", ""))
+    if not uri:
+        raise FieldError("spec.model.uri is missing: it says where the model lies")
+    path = uri.removeprefix("file://")
+    if "://" in path or Path(path).is_absolute():
+        return fields
+    return {**fields, "model.uri": str((folder / path).absolute())}
+
+
+def _toml_name(file: Path) -> str | None:
+    """Return the name in a ``model.toml``; what is wrong with the file is the runtime's to say."""
+    try:
+        name = tomllib.loads(file.read_text()).get("name")
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError):
+        return None
+    return name if isinstance(name, str) else None

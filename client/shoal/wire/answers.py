@@ -1,0 +1,172 @@
+"""Answers to values: output tensors, or the error that a status stands for."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import orjson
+
+from shoal import errors
+from shoal.wire.datatypes import DATATYPES, Array, decode, numpy_dtype, object_array
+from shoal.wire.messages import Response
+from shoal.wire.requests import HEADER_LENGTH
+from shoal.wire.signature import Signature, Tensor
+
+_BY_STATUS: dict[int, type[errors.ShoalError]] = {
+    400: errors.InvalidInput,
+    404: errors.NotFound,
+    405: errors.NotFound,
+    408: errors.DeadlineExceeded,
+    413: errors.TooLarge,
+    415: errors.InvalidInput,
+    502: errors.Unavailable,
+    503: errors.Unavailable,
+    504: errors.DeadlineExceeded,
+}
+DEFAULT_RETRY_AFTER_S = 1.0
+
+
+def one_answer(response: Response, signature: Signature) -> Any:
+    """Return one item's outputs without the batch dimension; a single output as its value."""
+    if not signature.batches:
+        return _simplified(_outputs(response, signature))
+    return _simplified({name: rows[0] for name, rows in _rows(response, signature, 1).items()})
+
+
+def many_answers(response: Response, signature: Signature, rows: int) -> Any:
+    """Return the outputs of ``rows`` items, each with the batch dimension in front."""
+    return _simplified(_rows(response, signature, rows))
+
+
+def json_answer(response: Response) -> Any:
+    """Return the JSON value of a successful answer.
+
+    Raises:
+        ShoalError: the status says that the call failed, or the body is no JSON.
+    """
+    raise_for_status(response)
+    try:
+        return orjson.loads(response.body)
+    except orjson.JSONDecodeError as error:
+        raise _broken(response, f"the body is no JSON: {error}") from error
+
+
+def raise_for_status(response: Response) -> None:
+    """Raise the error that the answer's status stands for; return when it is 200."""
+    if response.status == 200:
+        return
+    message, rows = _failure(response)
+    request_id = response.headers.get("x-request-id")
+    retry_after_s = _retry_after_s(response)
+    if retry_after_s is not None:
+        raise errors.Overloaded(
+            message,
+            retry_after_s=retry_after_s,
+            status=response.status,
+            errors=rows,
+            request_id=request_id,
+        )
+    kind = _BY_STATUS.get(response.status, errors.ServerFailed)
+    raise kind(message, status=response.status, errors=rows, request_id=request_id)
+
+
+def _retry_after_s(response: Response) -> float | None:
+    """Return how long an overloaded server asks to wait; None for any other answer.
+
+    A date in place of seconds (HTTP's other form) would need a clock: it counts as the default.
+    """
+    value = response.headers.get("retry-after")
+    if response.status != 429 and not (response.status == 503 and value):
+        return None
+    return float(value) if value and value.isdecimal() else DEFAULT_RETRY_AFTER_S
+
+
+def _failure(response: Response) -> tuple[str, tuple[errors.RowError, ...]]:
+    """Return the server's sentence and the failed rows, of V2's error shape or of TorchServe's."""
+    try:
+        body = orjson.loads(response.body)
+        message = body.get("error") or body.get("message") or body.get("detail")
+        rows = tuple(
+            errors.RowError(int(row["row"]), int(row["status"]), str(row["message"])) for row in body.get("errors", ())
+        )
+    except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError, OverflowError):
+        text = response.body[:200].decode(errors="replace").strip()
+        message, rows = text.splitlines()[0] if text else None, ()
+    return str(message or f"the server answered {response.status}"), rows
+
+
+def _rows(response: Response, signature: Signature, rows: int) -> dict[str, Array]:
+    outputs = _outputs(response, signature)
+    batch_dims = {tensor.name: tensor.batch_dim for tensor in signature.outputs}
+    for name, array in outputs.items():
+        batch_dim = batch_dims.get(name, 0)
+        if array.ndim <= batch_dim or array.shape[batch_dim] != rows:
+            raise _broken(response, f"{rows} rows went in, {name} has shape {list(array.shape)}")
+        outputs[name] = np.moveaxis(array, batch_dim, 0)
+    return outputs
+
+
+def _simplified(outputs: Mapping[str, Any]) -> Any:
+    return next(iter(outputs.values())) if len(outputs) == 1 else dict(outputs)
+
+
+def _outputs(response: Response, signature: Signature) -> dict[str, Array]:
+    raise_for_status(response)
+    declared = {tensor.name: tensor for tensor in signature.outputs}
+    try:
+        header, tail = _split(response)
+        found: dict[str, Array] = {}
+        for output in header["outputs"]:
+            array, tail = _tensor(output, tail)
+            found[output["name"]] = _elements(array, declared.get(output["name"]))
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise _broken(response, f"{error!r}") from error
+    if not found or tail:
+        raise _broken(response, f"{len(found)} outputs and {len(tail)} bytes that belong to none")
+    return found
+
+
+def _split(response: Response) -> tuple[Any, bytes]:
+    length = response.headers.get(HEADER_LENGTH)
+    header_bytes = len(response.body) if length is None else int(length)
+    if not 0 <= header_bytes <= len(response.body):
+        raise ValueError(f"JSON header of {header_bytes} bytes in {len(response.body)}")
+    return orjson.loads(response.body[:header_bytes]), response.body[header_bytes:]
+
+
+def _tensor(output: Mapping[str, Any], tail: bytes) -> tuple[Array, bytes]:
+    """Return an output's array and the raw bytes after it; JSON ``data`` takes none of them."""
+    datatype, shape = str(output["datatype"]), tuple(int(n) for n in output["shape"])
+    if datatype not in DATATYPES or min(shape, default=0) < 0:
+        raise ValueError(f"output {output['name']}: datatype {datatype}, shape {list(shape)}")
+    size = (output.get("parameters") or {}).get("binary_data_size")
+    if size is not None:
+        if not 0 <= int(size) <= len(tail):
+            raise ValueError(f"output {output['name']}: {size} bytes announced, {len(tail)} came")
+        return decode(tail[: int(size)], datatype, shape), tail[int(size) :]
+    if datatype == "BYTES":
+        flat = [str(each).encode() for each in np.ravel(np.asarray(output["data"], dtype=object))]
+        return object_array(flat, shape), tail
+    return np.asarray(output["data"], dtype=numpy_dtype(datatype)).reshape(shape), tail
+
+
+def _elements(array: Array, declared: Tensor | None) -> Array:
+    """Return BYTES elements as what they stand for: JSON values, text, or the bytes themselves."""
+    if array.dtype != object:
+        return array
+    if declared is not None and declared.is_json:
+        return object_array(map(orjson.loads, array.flat), array.shape)
+    if declared is not None and declared.content_types not in ((), ("text/plain",)):
+        return array
+    try:
+        return object_array((element.decode() for element in array.flat), array.shape)
+    except UnicodeDecodeError:
+        return array
+
+
+def _broken(response: Response, reason: str) -> errors.ServerFailed:
+    return errors.ServerFailed(
+        f"the server's answer breaks the protocol: {reason}",
+        status=response.status,
+        request_id=response.headers.get("x-request-id"),
+    )

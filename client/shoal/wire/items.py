@@ -1,0 +1,173 @@
+"""Items to tensors: the caller's rows, cast to what the model's signature declares.
+
+A cast that would lose something (a fraction, a sign, a range) is refused rather than done.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+import orjson
+
+from shoal.errors import InvalidInput
+from shoal.wire.datatypes import Array, numpy_dtype, object_array
+from shoal.wire.signature import Signature, Tensor
+
+Items = Sequence[Any] | Array
+
+
+def one_item(item: Any, signature: Signature) -> dict[str, Array]:
+    """Return a tensor per input for one item, with a batch dimension of 1 if the model batches.
+
+    Raises:
+        InvalidInput: the item lacks an input, names an unknown one, or does not fit a datatype.
+    """
+    if signature.batches:
+        return many_items([item], signature)
+    named = _by_name(item, signature)
+    return {
+        tensor.name: _cast(named[tensor.name], tensor, len(tensor.shape))
+        for tensor in signature.inputs
+        if tensor.name in named
+    }
+
+
+def many_items(items: Items, signature: Signature) -> dict[str, Array]:
+    """Return a tensor per input for several items, stacked along each input's batch dimension.
+
+    Raises:
+        InvalidInput: as for one item; or there are no items, the model does not batch, the rows'
+            shapes differ.
+    """
+    if not signature.batches:
+        raise InvalidInput(f"model {signature.name} takes no batches: call predict for each item")
+    if isinstance(items, str | bytes | Mapping) or not hasattr(items, "__len__"):
+        kind = type(items).__name__
+        raise InvalidInput(f"predict_batch takes a list or array of items, not a {kind}")
+    if not len(items):
+        raise InvalidInput("there are no items: predict_batch takes at least one")
+    rows = [_by_name(item, signature) for item in items]
+    return {
+        tensor.name: _stack([row.get(tensor.name) for row in rows], tensor)
+        for tensor in signature.inputs
+        if any(tensor.name in row for row in rows)
+    }
+
+
+def _by_name(item: Any, signature: Signature) -> Mapping[str, Any]:
+    """Return the item by input names; a bare value stands for the only required input."""
+    names = [tensor.name for tensor in signature.inputs]
+    required = [tensor for tensor in signature.inputs if not tensor.optional] or signature.inputs[:1]
+    if len(required) == 1 and not _names_inputs(item, required[0], names):
+        return {required[0].name: item}
+    if not isinstance(item, Mapping):
+        raise InvalidInput(f"model {signature.name} has several inputs: give a dict of {', '.join(names)}")
+    _refuse_other_names(item, names)
+    missing = [tensor.name for tensor in required if tensor.name not in item]
+    if missing:
+        raise InvalidInput(f"input {missing[0]} is missing")
+    return item
+
+
+def _names_inputs(item: Any, only: Tensor, names: Sequence[str]) -> bool:
+    """Say whether a dict names inputs, rather than being the JSON value of the only input."""
+    return isinstance(item, Mapping) and not (only.is_json and set(item) - set(names))
+
+
+def _refuse_other_names(item: Mapping[str, Any], names: Sequence[str]) -> None:
+    for name in item:
+        if name not in names:
+            near = get_close_matches(str(name), names, n=1, cutoff=0)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise InvalidInput(f"the model has no input {name!r}{hint}")
+
+
+def _stack(values: Sequence[Any], tensor: Tensor) -> Array:
+    rank = len(tensor.shape) - 1
+    rows = [_cast(value, tensor, rank) for value in values]
+    shapes = sorted({row.shape for row in rows})
+    if len(shapes) > 1:
+        raise InvalidInput(
+            f"input {tensor.name}: the rows of one call must have one shape, these have"
+            f" {' and '.join(str(list(shape)) for shape in shapes[:3])}:"
+            " pad them, or call predict for each"
+        )
+    return np.stack(rows, axis=min(tensor.batch_dim, rows[0].ndim))
+
+
+def _cast(value: Any, tensor: Tensor, rank: int) -> Array:
+    if value is None and not tensor.is_json:
+        raise InvalidInput(f"input {tensor.name} is missing in one of the items")
+    if tensor.datatype == "BYTES":
+        return _byte_elements(value, tensor, rank)
+    return _numbers(value, tensor)
+
+
+def _numbers(value: Any, tensor: Tensor) -> Array:
+    wanted = numpy_dtype(tensor.datatype)
+    try:
+        given = np.asarray(value)
+        if not _fits(given, wanted):
+            raise ValueError(f"takes {tensor.datatype}, not {_described(given)}")
+        with np.errstate(over="raise"):
+            return given.astype(wanted, copy=False)
+    except (ValueError, TypeError, FloatingPointError, OverflowError) as error:
+        raise InvalidInput(f"input {tensor.name}: {error}", status=None) from error
+
+
+def _fits(given: Array, wanted: np.dtype[Any]) -> bool:
+    if given.dtype.kind in "iu" and wanted.kind in "iu" and given.size:
+        limits = np.iinfo(wanted)
+        return bool(limits.min <= int(given.min()) and int(given.max()) <= limits.max)
+    return given.size == 0 or np.can_cast(given.dtype, wanted, "same_kind")
+
+
+def _described(given: Array) -> str:
+    if given.dtype.kind in "iu":
+        return f"{given.min()} to {given.max()}"
+    return f"{given.dtype}" if given.dtype != object else "values of mixed or unknown type"
+
+
+def _byte_elements(value: Any, tensor: Tensor, rank: int) -> Array:
+    shape = _lengths(value, tensor, rank)
+    return object_array((_as_bytes(element, tensor) for element in _leaves(value, rank)), shape)
+
+
+def _lengths(value: Any, tensor: Tensor, rank: int) -> tuple[int, ...]:
+    """Return the lengths of ``rank`` levels of nesting, which must be the same in each branch."""
+    if rank == 0:
+        return ()
+    if isinstance(value, str | bytes | Mapping) or not hasattr(value, "__len__"):
+        raise InvalidInput(f"input {tensor.name} takes {rank} more levels of lists around {value!r:.40}")
+    inner = {_lengths(each, tensor, rank - 1) for each in value}
+    if len(inner) > 1:
+        raise InvalidInput(f"input {tensor.name}: the lists in it have different lengths")
+    return (len(value), *(inner.pop() if inner else (0,) * (rank - 1)))
+
+
+def _leaves(value: Any, rank: int) -> Iterator[Any]:
+    if rank == 0:
+        yield value
+    else:
+        for each in value:
+            yield from _leaves(each, rank - 1)
+
+
+def _as_bytes(element: Any, tensor: Tensor) -> bytes:
+    if isinstance(element, bytes | bytearray | memoryview):
+        return bytes(element)
+    if tensor.is_json:
+        return _json(element, tensor)
+    if isinstance(element, str):
+        return element.encode()
+    if isinstance(element, np.ndarray) and element.ndim == 0:
+        return _as_bytes(element.item(), tensor)
+    raise InvalidInput(f"input {tensor.name} takes bytes or str, not {type(element).__name__}")
+
+
+def _json(element: Any, tensor: Tensor) -> bytes:
+    try:
+        return orjson.dumps(element, option=orjson.OPT_SERIALIZE_NUMPY)
+    except TypeError as error:
+        raise InvalidInput(f"input {tensor.name}: {error}") from error

@@ -1,0 +1,69 @@
+"""`python -m shoal_runtime`: serve one model; settings come from the environment."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from shoal_runtime.errors import SettingsError
+from shoal_runtime.settings import Settings, help_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+EXIT_USAGE = 2
+SWITCH_INTERVAL_S = 0.0005
+
+
+def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Run the runtime and return its exit code."""
+    if arguments:
+        asked = arguments in (["--help"], ["-h"])
+        (sys.stdout if asked else sys.stderr).write(help_text() + "\n")
+        return 0 if asked else EXIT_USAGE
+    configure_logging()
+    # A preprocess busy in Python would keep the device's thread waiting for 5 ms, the default.
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    try:
+        return serve(Settings.from_env(environ))
+    except SettingsError as error:
+        logging.getLogger("shoal_runtime").error("%s", error)
+        return EXIT_USAGE
+
+
+def serve(settings: Settings) -> int:
+    """Serve the model that the settings name, until a signal; return the exit code."""
+    # Not before they are needed: `--help` and a wrong setting answer at once.
+    import uvloop  # noqa: PLC0415
+
+    from shoal_runtime.serving import Runtime  # noqa: PLC0415
+
+    async def run() -> tuple[int, bool]:
+        runtime = Runtime(settings)
+        return await runtime.run(), runtime.clean
+
+    code, clean = uvloop.run(run())
+    if not clean:
+        # A thread is stuck in the device or in loading; waiting for it would be for ever.
+        logging.shutdown()
+        os._exit(code)
+    return code
+
+
+def configure_logging() -> None:
+    """Log to stderr: time, level, and a sentence with key=value facts."""
+    formatter = logging.Formatter("%(asctime)s.%(msecs)03dZ %(levelname)s %(message)s")
+    formatter.datefmt = "%Y-%m-%dT%H:%M:%S"
+    formatter.converter = time.gmtime
+    handler = logging.StreamHandler()
+    handler.setFormatter(formatter)
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    for noisy in ("uvicorn", "httpx", "httpcore"):
+        logging.getLogger(noisy).setLevel(logging.ERROR)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], os.environ))

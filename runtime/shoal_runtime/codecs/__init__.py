@@ -1,0 +1,4 @@
+"""The runtime's side of the Open Inference Protocol (V2): bytes to arrays and back.
+
+Pure: no I/O, no clock, no torch.
+"""

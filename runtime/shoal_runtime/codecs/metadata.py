@@ -1,0 +1,52 @@
+"""The model's and the server's metadata."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from shoal_runtime.handlers.signature import Signature
+    from shoal_runtime.handlers.spec import TensorSpec
+
+SERVER_METADATA: Final = {
+    "name": "shoal-runtime",
+    "version": "0.1.0",
+    "extensions": ["binary_tensor_data"],
+}
+
+
+def model_metadata(name: str, version: str, platform: str, signature: Signature) -> dict[str, Any]:
+    """Return the metadata of docs/contracts.md, section 1; parameters hold scalars only."""
+    parameters: dict[str, Any] = {"max_batch_size": signature.max_batch_size}
+    if signature.allowed_batch_sizes:
+        parameters["allowed_batch_sizes"] = ",".join(map(str, signature.allowed_batch_sizes))
+    return {
+        "name": name,
+        "versions": [version],
+        "platform": platform,
+        "inputs": [_tensor(spec) for spec in signature.inputs],
+        "outputs": [_tensor(spec) for spec in signature.outputs],
+        "parameters": parameters,
+    }
+
+
+def _tensor(spec: TensorSpec) -> dict[str, Any]:
+    tensor = {"name": spec.name, "datatype": spec.datatype, "shape": list(spec.shape)}
+    return {**tensor, "parameters": _parameters(spec)}
+
+
+def _parameters(spec: TensorSpec) -> dict[str, Any]:
+    parameters: dict[str, Any] = {"batch_dim": spec.batch_dim}
+    if spec.content_type is not None:
+        parameters["content_type"] = spec.content_type
+    if spec.optional:
+        parameters["optional"] = True
+    if spec.pad_axis is not None:
+        parameters |= {"pad_axis": spec.pad_axis, "pad_value": spec.pad_value}
+        if spec.pad_buckets:
+            parameters["pad_buckets"] = ",".join(map(str, spec.pad_buckets))
+        if spec.pad_mask is not None:
+            parameters["pad_mask"] = spec.pad_mask
+    if spec.unpad_axis is not None:
+        parameters |= {"unpad_axis": spec.unpad_axis, "unpad_input": spec.unpad_input}
+    return parameters

@@ -1,0 +1,222 @@
+"""An infer body to arrays, checked against the model's signature.
+
+body = JSON                                          (no Inference-Header-Content-Length)
+body = JSON, then raw tensors                        (it says how many bytes are JSON)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+
+from shoal_runtime.codecs.datatypes import NUMPY_DTYPES
+from shoal_runtime.codecs.elements import object_array, unpack_elements
+from shoal_runtime.codecs.json_data import array_from_json
+from shoal_runtime.errors import BadRequest, TooManyRows
+from shoal_runtime.handlers.spec import ANY
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from shoal_runtime.codecs.datatypes import Array
+    from shoal_runtime.handlers.signature import Signature
+    from shoal_runtime.handlers.spec import TensorSpec
+
+
+@dataclass(frozen=True, slots=True)
+class WantedOutput:
+    """An output that the caller wants, and in which form."""
+
+    spec: TensorSpec
+    binary: bool
+
+
+@dataclass(frozen=True, slots=True)
+class InferRequest:
+    """One batch as it arrived.
+
+    Args:
+        id: the caller's, echoed.
+        parameters: batch-level ones.
+        inputs: by name; arrays look into the body, `BYTES` ones hold `bytes`.
+        rows: size of every input's batch dimension.
+        outputs: the wanted ones, in order.
+    """
+
+    id: str | None
+    parameters: Mapping[str, Any]
+    inputs: Mapping[str, Array]
+    rows: int
+    outputs: Sequence[WantedOutput]
+
+
+def decode_request(body: memoryview, json_bytes: int, signature: Signature) -> InferRequest:
+    """Decode and check one infer body.
+
+    Args:
+        body: JSON, then raw tensors. Arrays share its memory, so it must stay as it is.
+        json_bytes: how much of it is JSON.
+        signature: what the model takes.
+
+    Raises:
+        BadRequest: it breaks the protocol or the signature.
+        TooManyRows: more rows than the model takes at a time.
+    """
+    document = _document(body, json_bytes)
+    parameters = _mapping(document.get("parameters"), "parameters")
+    inputs = _inputs(document, body[json_bytes:], signature)
+    rows = _rows(inputs, signature)
+    outputs = _outputs(document, parameters, signature)
+    identifier = document.get("id")
+    if identifier is not None and not isinstance(identifier, str):
+        raise BadRequest("`id` must be a string")
+    return InferRequest(identifier, parameters, inputs, rows, outputs)
+
+
+def _document(body: memoryview, json_bytes: int) -> dict[str, Any]:
+    if not 0 <= json_bytes <= len(body):
+        raise BadRequest(f"Inference-Header-Content-Length says {json_bytes}; the body has {len(body)} bytes")
+    try:
+        document = orjson.loads(body[:json_bytes])
+    except orjson.JSONDecodeError as error:
+        raise BadRequest(f"the body is not JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise BadRequest("the body must be a JSON object")
+    return document
+
+
+def _mapping(value: Any, what: str) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise BadRequest(f"`{what}` must be a JSON object")
+    return value
+
+
+def _inputs(document: dict[str, Any], raw: memoryview, signature: Signature) -> dict[str, Array]:
+    entries = document.get("inputs")
+    if not isinstance(entries, list) or not entries:
+        raise BadRequest("`inputs` must be a list of tensors")
+    inputs: dict[str, Array] = {}
+    position = 0
+    for entry in entries:
+        spec = _declared(entry, signature)
+        if spec.name in inputs:
+            raise BadRequest(f"input {spec.name} is given twice")
+        inputs[spec.name], position = _tensor(entry, spec, raw, position)
+    if position != len(raw):
+        raise BadRequest(f"{len(raw) - position} bytes follow the last tensor")
+    missing = [s.name for s in signature.inputs if s.name not in inputs and not s.optional]
+    if missing:
+        raise BadRequest(f"input {missing[0]} is missing")
+    return inputs
+
+
+def _declared(entry: Any, signature: Signature) -> TensorSpec:
+    if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+        raise BadRequest("each input must be an object with a `name`")
+    spec = signature.input(entry["name"])
+    if spec is None:
+        names = ", ".join(s.name for s in signature.inputs)
+        raise BadRequest(f"the model has no input {entry['name']}; it takes {names}")
+    if entry.get("datatype") != spec.datatype:
+        raise BadRequest(f"input {spec.name} is {spec.datatype}, not {entry.get('datatype')}")
+    return spec
+
+
+def _tensor(entry: dict[str, Any], spec: TensorSpec, raw: memoryview, position: int) -> tuple[Array, int]:
+    shape = _shape(entry.get("shape"), spec)
+    size = _mapping(entry.get("parameters"), "parameters").get("binary_data_size")
+    try:
+        if size is None:
+            return array_from_json(entry.get("data"), spec.datatype, shape), position
+        end = _binary_end(entry, size, position, len(raw))
+        return _array_from_bytes(raw[position:end], spec.datatype, shape), end
+    except ValueError as error:
+        raise BadRequest(f"input {spec.name} {error}") from None
+
+
+def _binary_end(entry: dict[str, Any], size: Any, position: int, available: int) -> int:
+    if type(size) is not int or size < 0:
+        raise ValueError(f"has binary_data_size {size!r}; it must be a whole number of bytes")
+    if "data" in entry:
+        raise ValueError("has both `data` and binary_data_size")
+    if position + size > available:
+        raise ValueError(f"claims {size} bytes of binary data; {available - position} are left")
+    return position + size
+
+
+def _array_from_bytes(raw: memoryview, datatype: str, shape: tuple[int, ...]) -> Array:
+    count = math.prod(shape)
+    if datatype == "BYTES":
+        elements = unpack_elements(raw)
+        if len(elements) != count:
+            raise ValueError(f"holds {len(elements)} elements; shape {list(shape)} needs {count}")
+        return object_array(elements, shape)
+    dtype = NUMPY_DTYPES[datatype]
+    if len(raw) != count * dtype.itemsize:
+        needed = count * dtype.itemsize
+        raise ValueError(f"holds {len(raw)} bytes; {datatype} of shape {list(shape)} needs {needed}")
+    if datatype == "BOOL":
+        return _booleans(raw).reshape(shape)
+    # A tensor behind one of odd length may lie unaligned, which torch's kernels do not expect.
+    array = np.frombuffer(raw, dtype=dtype).reshape(shape)
+    return array if array.flags.aligned else array.copy()
+
+
+def _booleans(raw: memoryview) -> Array:
+    values = np.frombuffer(raw, dtype=np.uint8)
+    if values.size and values.max() > 1:
+        raise ValueError("is BOOL and holds bytes other than 0 and 1")
+    return values.view(np.bool_)
+
+
+def _shape(value: Any, spec: TensorSpec) -> tuple[int, ...]:
+    if not isinstance(value, list) or not all(type(d) is int and d >= 0 for d in value):
+        raise BadRequest(f"input {spec.name} needs a `shape` of whole numbers, not {value!r}")
+    fits = len(value) == len(spec.shape) and all(
+        want in (ANY, got) for want, got in zip(spec.shape, value, strict=True)
+    )
+    if not fits:
+        raise BadRequest(f"input {spec.name} has shape {value}; the model takes {list(spec.shape)}")
+    return tuple(value)
+
+
+def _rows(inputs: Mapping[str, Array], signature: Signature) -> int:
+    counts = {s.name: inputs[s.name].shape[s.batch_dim] for s in signature.inputs if s.name in inputs}
+    if len(set(counts.values())) != 1:
+        raise BadRequest(f"the inputs hold different numbers of rows: {counts}")
+    rows = next(iter(counts.values()))
+    if rows == 0:
+        raise BadRequest("the inputs hold no rows")
+    if rows > signature.max_batch_size:
+        raise TooManyRows(f"{rows} rows; the model takes up to {signature.max_batch_size} at a time")
+    return int(rows)
+
+
+def _outputs(document: dict[str, Any], parameters: Mapping[str, Any], signature: Signature) -> list[WantedOutput]:
+    binary = parameters.get("binary_data_output", False) is True
+    entries = document.get("outputs")
+    if not entries:
+        return [_wanted(spec, binary=binary) for spec in signature.outputs]
+    if not isinstance(entries, list):
+        raise BadRequest("`outputs` must be a list")
+    specs = {spec.name: spec for spec in signature.outputs}
+    wanted = []
+    for entry in entries:
+        name = entry.get("name") if isinstance(entry, dict) else None
+        if not isinstance(name, str) or name not in specs:
+            raise BadRequest(f"the model has no output {name}; it gives {', '.join(specs)}")
+        own = _mapping(entry.get("parameters"), "parameters").get("binary_data", binary)
+        wanted.append(_wanted(specs[name], binary=own is True))
+    return wanted
+
+
+def _wanted(spec: TensorSpec, *, binary: bool) -> WantedOutput:
+    if spec.datatype == "BF16" and not binary:
+        raise BadRequest(f"output {spec.name} is BF16, which JSON cannot hold: ask for it with binary_data")
+    return WantedOutput(spec, binary)

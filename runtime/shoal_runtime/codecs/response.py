@@ -1,0 +1,85 @@
+"""Answers to bytes: infer results, errors, metadata."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+
+from shoal_runtime.codecs.datatypes import NUMPY_DTYPES
+from shoal_runtime.codecs.elements import pack_elements
+from shoal_runtime.codecs.json_data import array_to_json
+from shoal_runtime.errors import BadRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from shoal_runtime.codecs.datatypes import Array
+    from shoal_runtime.codecs.request import InferRequest, WantedOutput
+
+
+def encode_response(
+    request: InferRequest,
+    model: Mapping[str, str],
+    outputs: Mapping[str, Array],
+    parameters: Mapping[str, Any],
+) -> tuple[int | None, bytes]:
+    """Encode one answer.
+
+    Args:
+        request: what was asked; says which outputs and in which form.
+        model: `model_name` and `model_version`.
+        outputs: by name, in the datatypes of the signature; empty when every row failed.
+        parameters: scalars only.
+
+    Returns:
+        The length of the JSON part when raw tensors follow it, else None; and the body.
+
+    Raises:
+        BadRequest: an output cannot be told in JSON.
+    """
+    entries: list[dict[str, Any]] = []
+    tails: list[bytes | memoryview] = []
+    for wanted in request.outputs if outputs else ():
+        entry, tail = _entry(wanted, outputs[wanted.spec.name])
+        entries.append(entry)
+        if tail is not None:
+            tails.append(tail)
+    document: dict[str, Any] = {**model, "parameters": parameters, "outputs": entries}
+    if request.id is not None:
+        document["id"] = request.id
+    header = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
+    if not tails:
+        return None, header
+    return len(header), b"".join((header, *tails))
+
+
+def encode_error(message: str, code: str) -> bytes:
+    """Encode the body of a batch that fails as a whole."""
+    return orjson.dumps({"error": message, "code": code})
+
+
+def _entry(wanted: WantedOutput, array: Array) -> tuple[dict[str, Any], bytes | memoryview | None]:
+    spec = wanted.spec
+    entry: dict[str, Any] = {
+        "name": spec.name,
+        "datatype": spec.datatype,
+        "shape": list(array.shape),
+    }
+    if wanted.binary:
+        tail = _tail(array, spec.datatype)
+        entry["parameters"] = {"binary_data_size": len(tail)}
+        return entry, tail
+    try:
+        entry["data"] = array_to_json(array)
+    except ValueError as error:
+        raise BadRequest(f"output {spec.name} {error}") from None
+    return entry, None
+
+
+def _tail(array: Array, datatype: str) -> bytes | memoryview:
+    if datatype == "BYTES":
+        return pack_elements(array.reshape(-1))
+    little = np.ascontiguousarray(array, dtype=NUMPY_DTYPES[datatype])
+    return little.reshape(-1).view(np.uint8).data

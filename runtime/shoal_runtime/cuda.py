@@ -1,0 +1,284 @@
+"""Batches on a CUDA device.
+
+    host rows -> pinned buffer -> device        copy stream, overlaps the forward of the batch
+    before forward, or the replay of a captured graph  compute stream
+    device -> pinned buffer -> host arrays      compute stream, then one wait
+
+Pinned buffers are reused; a graph is captured for each form of batch in warm-up, and a batch of
+any other form runs eagerly.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import defaultdict
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+from torch.utils import _pytree as pytree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterator
+
+    from torch import Tensor
+
+logger = logging.getLogger(__name__)
+
+
+class Event(Protocol):
+    """A point in a stream of work."""
+
+    def synchronize(self) -> None:
+        """Wait until the device has passed it."""
+
+
+@dataclass(slots=True, eq=False)
+class _Buffer:
+    memory: Tensor
+    busy: Event | None = None
+
+
+class StagingPool:
+    """Pinned host memory, allocated once and reused. Safe from any thread.
+
+    A buffer is handed out again when the copy that used it last is done. Sizes are rounded up to
+    powers of two, so batches of like size share buffers.
+
+    Args:
+        allocate: makes host memory of that many bytes; pinned where there is a device.
+    """
+
+    def __init__(self, allocate: Callable[[int], Tensor]) -> None:
+        self._allocate = allocate
+        self._free: dict[int, list[_Buffer]] = defaultdict(list)
+        self._lock = threading.Lock()
+
+    def take(self, like: Tensor) -> tuple[Tensor, _Buffer]:
+        """Return host memory of the tensor's form, and the buffer to give back."""
+        needed = max(1, like.numel() * like.element_size())
+        size = 1 << (needed - 1).bit_length()
+        with self._lock:
+            free = self._free[size]
+            buffer = free.pop(0) if free else None
+        if buffer is None:
+            buffer = _Buffer(self._allocate(size))
+        elif buffer.busy is not None:
+            buffer.busy.synchronize()
+            buffer.busy = None
+        view = buffer.memory[: like.numel() * like.element_size()].view(like.dtype)
+        return view.view(like.shape), buffer
+
+    def give_back(self, buffer: _Buffer, busy: Event | None = None) -> None:
+        """Let the buffer be used again, once `busy` has passed."""
+        buffer.busy = busy
+        with self._lock:
+            self._free[buffer.memory.numel()].append(buffer)
+
+
+class Graph(Protocol):
+    """A captured forward."""
+
+    def replay(self, tensors: list[Tensor]) -> Any:
+        """Run it on tensors of the captured form."""
+
+
+class GraphCache:
+    """Captured forwards by the form of their batch.
+
+    Args:
+        capture: captures a forward for batches of one form; returns None where the model does not
+            allow it.
+    """
+
+    def __init__(self, capture: Callable[[Callable[[Any], Any], Any], Graph | None]) -> None:
+        self._capture = capture
+        self._graphs: dict[Hashable, Graph] = {}
+        self._allowed = True
+
+    def add(self, function: Callable[[Any], Any], batch: Any) -> None:
+        """Capture the forward for batches of this form, unless the model refused before."""
+        form = batch_form(batch)
+        if not self._allowed or form is None or form in self._graphs:
+            return
+        graph = self._capture(function, batch)
+        if graph is None:
+            self._allowed = False
+            self._graphs.clear()
+            return
+        self._graphs[form] = graph
+
+    def run(self, function: Callable[[Any], Any], batch: Any) -> Any:
+        """Replay the graph for this form of batch; without one call the function."""
+        form = batch_form(batch) if self._graphs else None
+        graph = self._graphs.get(form) if form is not None else None
+        if graph is None:
+            return function(batch)
+        return graph.replay(pytree.tree_leaves(batch))
+
+
+def batch_form(batch: Any) -> Hashable | None:
+    """Return what a graph depends on: structure, shapes, types; None when a leaf is no tensor."""
+    leaves, structure = pytree.tree_flatten(batch)
+    if not leaves or not all(isinstance(leaf, torch.Tensor) for leaf in leaves):
+        return None
+    return str(structure), tuple((leaf.dtype, tuple(leaf.shape)) for leaf in leaves)
+
+
+@dataclass(slots=True)
+class _Staged:
+    batch: Any
+    copied: Any
+
+
+class CudaPlacement:
+    """Batches on one CUDA device.
+
+    Args:
+        device: with an index.
+        graphs: whether to capture CUDA graphs.
+    """
+
+    stages_off_loop = True
+
+    def __init__(self, device: torch.device, *, graphs: bool) -> None:  # pragma: cuda
+        self.device = device
+        self._compute = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._copy = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._staging = StagingPool(lambda size: torch.empty(size, dtype=torch.uint8, pin_memory=True))
+        self._graphs = GraphCache(self._capture) if graphs else None
+        # One for all graphs: results are fetched before the next replay.
+        self._graph_memory = torch.cuda.graph_pool_handle()
+
+    def stage(self, batch: Any) -> _Staged:  # pragma: cuda
+        """Start copying the batch's CPU tensors to the device, beside what computes."""
+        with torch.cuda.device(self.device), torch.cuda.stream(self._copy):
+            moved = pytree.tree_map_only(torch.Tensor, self._to_device, batch)
+            copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            copied.record(self._copy)
+        return _Staged(moved, copied)
+
+    def _to_device(self, tensor: Tensor) -> Tensor:  # pragma: cuda
+        if tensor.device.type != "cpu":
+            return tensor
+        pinned, buffer = self._staging.take(tensor)
+        pinned.copy_(tensor)
+        moved = pinned.to(self.device, non_blocking=True)
+        # The allocator must not hand this memory out while the compute stream still reads it.
+        moved.record_stream(self._compute)
+        copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        copied.record(self._copy)
+        self._staging.give_back(buffer, copied)
+        return moved
+
+    @contextmanager
+    def active(self) -> Iterator[None]:  # pragma: cuda
+        """Run without gradients, on the compute stream."""
+        with (
+            torch.inference_mode(),
+            torch.cuda.device(self.device),
+            torch.cuda.stream(self._compute),
+        ):
+            yield
+
+    def forward(self, function: Callable[[Any], Any], batch: _Staged) -> Any:  # pragma: cuda
+        """Run the function, or its captured graph, after the batch's copies."""
+        self._compute.wait_event(batch.copied)
+        if self._graphs is None:
+            return function(batch.batch)
+        return self._graphs.run(function, batch.batch)
+
+    def warm(self, function: Callable[[Any], Any], batch: _Staged) -> None:  # pragma: cuda
+        """Run the function, then capture it for batches of this form where the model allows it."""
+        self._compute.wait_event(batch.copied)
+        function(batch.batch)
+        self._compute.synchronize()
+        if self._graphs is not None:
+            self._graphs.add(function, batch.batch)
+
+    def fetch(self, tensors: list[Tensor]) -> list[Tensor]:  # pragma: cuda
+        """Copy the tensors to the host through pinned memory, and wait once for all of them."""
+        pending = [self._start_fetch(tensor) for tensor in tensors]
+        self._compute.synchronize()
+        return [self._end_fetch(host, buffer) for host, buffer in pending]
+
+    def _start_fetch(self, tensor: Tensor) -> tuple[Tensor, _Buffer | None]:  # pragma: cuda
+        if tensor.device.type == "cpu":
+            return tensor, None
+        host, buffer = self._staging.take(tensor)
+        host.copy_(tensor, non_blocking=True)
+        return host, buffer
+
+    def _end_fetch(self, host: Tensor, buffer: _Buffer | None) -> Tensor:  # pragma: cuda
+        if buffer is None:
+            return host
+        # The answer outlives the buffer.
+        own = host.clone()
+        self._staging.give_back(buffer)
+        return own
+
+    def is_lost(self, error: BaseException) -> bool:  # pragma: cuda
+        """Return whether the context is gone: after a sticky error every later call fails too."""
+        if isinstance(error, torch.OutOfMemoryError):
+            return False
+        try:
+            torch.zeros(1, device=self.device).add_(1)
+            torch.cuda.synchronize(self.device)
+        except RuntimeError as probe:
+            return not isinstance(probe, torch.OutOfMemoryError)
+        return False
+
+    def _capture(self, function: Callable[[Any], Any], batch: Any) -> Graph | None:  # pragma: cuda
+        try:
+            return _CudaGraph(function, batch, self._compute, self._graph_memory)
+        except RuntimeError as error:
+            if self.is_lost(error):
+                raise
+            reason = str(error).strip().splitlines()[0]
+            logger.info("CUDA graphs are off, the model cannot be captured reason=%s", reason)
+            return None
+
+
+class _CudaGraph:  # pragma: cuda
+    """One captured forward, with the memory it reads and writes.
+
+    Its results stay valid until the next replay; the placement fetches them before.
+    """
+
+    def __init__(self, function: Callable[[Any], Any], batch: Any, stream: torch.cuda.Stream, memory: Any) -> None:
+        leaves, structure = pytree.tree_flatten(batch)
+        self._inputs = [leaf.clone() for leaf in leaves]
+        own = pytree.tree_unflatten(self._inputs, structure)
+        self._graph = torch.cuda.CUDAGraph()
+        # Relaxed about other threads: they may stage the next batch while this one is captured.
+        capture = torch.cuda.graph(self._graph, pool=memory, stream=stream, capture_error_mode="thread_local")
+        with capture:
+            self._outputs = function(own)
+        self._check(function, own)
+
+    def _check(self, function: Callable[[Any], Any], own: Any) -> None:
+        """Raise RuntimeError when a replay on fresh numbers differs from the forward itself."""
+        for tensor in self._inputs:
+            if tensor.is_floating_point():
+                tensor.normal_()
+        expected = pytree.tree_leaves(function(own))
+        self._graph.replay()
+        replayed = pytree.tree_leaves(self._outputs)
+        for want, got in zip(expected, replayed, strict=True):
+            if isinstance(want, torch.Tensor) and not _alike(want, got):
+                raise RuntimeError("a replay gives other results than the model")
+
+    def replay(self, tensors: list[Tensor]) -> Any:
+        """Copy the tensors in, run the graph and return its results."""
+        for own, tensor in zip(self._inputs, tensors, strict=True):
+            own.copy_(tensor, non_blocking=True)
+        self._graph.replay()
+        return self._outputs
+
+
+def _alike(want: Tensor, got: Tensor) -> bool:  # pragma: cuda
+    if not want.is_floating_point():
+        return torch.equal(want, got)
+    return torch.allclose(want.float(), got.float(), rtol=1e-2, atol=1e-2, equal_nan=True)

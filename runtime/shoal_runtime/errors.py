@@ -1,0 +1,120 @@
+"""What can go wrong in the runtime, and who is told.
+
+RuntimeFault
+├── SettingsError   the environment is wrong: exit 2
+├── LoadError       the model cannot be loaded: exit 3
+└── BatchError      one batch fails as a whole: an HTTP answer
+    ├── BadRequest, NotFound, TooManyRows, BodyTooLarge     the caller's
+    ├── ForwardFailed, WrongRows, OutOfMemory               the model's
+    └── NotReady, DeviceLost, Stopping, TimedOut            nothing was executed
+
+ItemError           raised by handlers: one row fails, the others do not
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class RuntimeFault(Exception):
+    """Base of the runtime's own errors."""
+
+
+class SettingsError(RuntimeFault):
+    """A setting is out of its range."""
+
+
+class LoadError(RuntimeFault):
+    """The model cannot be fetched, loaded or warmed."""
+
+
+class BatchError(RuntimeFault):
+    """A batch fails as a whole; `status` and `code` are those of docs/contracts.md."""
+
+    status: ClassVar[int] = 500
+    code: ClassVar[str] = "FORWARD_FAILED"
+
+
+class BadRequest(BatchError):
+    """The body breaks the protocol or the model's signature."""
+
+    status = 400
+    code = "BAD_REQUEST"
+
+
+class NotFound(BatchError):
+    """There is no such path, model or version."""
+
+    status = 404
+    code = "NOT_FOUND"
+
+
+class BodyTooLarge(BatchError):
+    """The body is over the limit in bytes."""
+
+    status = 413
+    code = "BODY_TOO_LARGE"
+
+
+class TooManyRows(BatchError):
+    """More rows than the model takes in one call."""
+
+    status = 413
+    code = "TOO_MANY_ROWS"
+
+
+class ForwardFailed(BatchError):
+    """The model raised, or returned what its signature does not say."""
+
+
+class WrongRows(BatchError):
+    """The model returned another number of rows than it was given."""
+
+    code = "WRONG_ROWS"
+
+
+class OutOfMemory(BatchError):
+    """The device ran out of memory; a smaller batch may pass."""
+
+    code = "OUT_OF_MEMORY"
+
+
+class NotReady(BatchError):
+    """The model is not loaded yet."""
+
+    status = 503
+    code = "NOT_READY"
+
+
+class DeviceLost(BatchError):
+    """The device cannot be used any more; the process is about to exit."""
+
+    status = 503
+    code = "DEVICE_LOST"
+
+
+class Stopping(BatchError):
+    """The process is about to exit."""
+
+    status = 503
+    code = "STOPPING"
+
+
+class TimedOut(BatchError):
+    """Nobody waits for this batch any more."""
+
+    status = 504
+    code = "TIMEOUT"
+
+
+class ItemError(Exception):
+    """Fail one row, and only that row.
+
+    Args:
+        message: what is wrong with the item, in the caller's words.
+        status: the HTTP status of the row, 400 to 599.
+    """
+
+    def __init__(self, message: str, status: int = 400) -> None:
+        super().__init__(message)
+        self.status = status

@@ -1,0 +1,117 @@
+"""The one thread that touches the device.
+
+Calls run one at a time, in the order they came. `busy_since` lets the watchdog see a call that
+never ends; when the device is given up, `abandon` answers everybody who waits, although the thread
+itself may be stuck for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from shoal_runtime.errors import NotReady
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+MAX_WAITING: Final = 256
+"""Calls that may wait; a proxy sends a few ahead, more means a caller without a queue."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Call:
+    function: Callable[[], Any]
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[Any]
+    watched: bool
+
+
+class Executor:
+    """Run functions on the device's thread.
+
+    The thread is a daemon: a process that must go does not wait for a stuck device.
+    """
+
+    def __init__(self) -> None:
+        self.busy_since: float | None = None
+        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        self._waiting: set[_Call] = set()
+        self._abandoned: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="device", daemon=True)
+        self._thread.start()
+
+    async def call(self, function: Callable[[], T], *, watched: bool = True) -> T:
+        """Run `function` on the device's thread and return what it returns.
+
+        Args:
+            function: runs when all earlier calls are done.
+            watched: whether the watchdog's limit applies to it.
+
+        Raises:
+            NotReady: too many calls wait already.
+            Exception: what `function` raised, or what `abandon` was given.
+        """
+        if self._abandoned is not None:
+            raise self._abandoned
+        if len(self._waiting) >= MAX_WAITING:
+            raise NotReady(f"{MAX_WAITING} batches wait already")
+        loop = asyncio.get_running_loop()
+        call = _Call(function, loop, loop.create_future(), watched)
+        self._waiting.add(call)
+        self._calls.put(call)
+        try:
+            result: T = await call.future
+            return result
+        finally:
+            self._waiting.discard(call)
+
+    def abandon(self, error: Exception) -> None:
+        """Fail the call that runs, those that wait and those to come. Safe from any thread."""
+        self._abandoned = error
+        for call in tuple(self._waiting):
+            _answer(call, None, error)
+
+    def stop(self, timeout_s: float) -> bool:
+        """End the thread after the calls that wait; return whether it ended in time."""
+        self._calls.put(None)
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            if self._abandoned is not None:
+                continue
+            if call.watched:
+                self.busy_since = time.monotonic()
+            try:
+                result, error = call.function(), None
+            except Exception as caught:
+                result, error = None, caught
+            self.busy_since = None
+            _answer(call, result, error)
+            # Hold nothing of a finished batch while waiting for the next one.
+            del call, result, error
+
+
+def _answer(call: _Call, result: Any, error: Exception | None) -> None:
+    try:
+        call.loop.call_soon_threadsafe(_resolve, call.future, result, error)
+    except RuntimeError:
+        # The loop is closed: the process is stopping and nobody waits.
+        return
+
+
+def _resolve(future: asyncio.Future[Any], result: Any, error: Exception | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)

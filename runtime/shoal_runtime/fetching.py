@@ -1,0 +1,267 @@
+"""From a model's URI to its files on this machine.
+
+Downloads are content-addressed: a file lands in `CACHE/SHA256/` and is unpacked there. It is
+written under a temporary name, synced, checked and renamed, so whatever bears the final name is
+whole; what a killed process leaves behind is swept later.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import shutil
+import tempfile
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote, urlsplit
+
+import httpx
+
+from shoal_runtime.errors import LoadError
+from shoal_runtime.progress import Progress
+from shoal_runtime.unpacking import archive_stem, unpack
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from shoal_runtime.readiness import Readiness
+
+CHUNK_BYTES: Final = 1024 * 1024
+ATTEMPTS: Final = 3
+STALE_AFTER_S: Final = 24 * 3600
+PARTIAL_PREFIX: Final = ".partial-"
+TIMEOUT: Final = httpx.Timeout(60.0, connect=10.0)
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFiles:
+    """A model's files.
+
+    Args:
+        directory: where they lie.
+        stem: what the model is called when nobody says otherwise.
+        file: the one file that the URI named, if it named a file.
+    """
+
+    directory: Path
+    stem: str
+    file: str | None = None
+
+
+class _Retry(Exception):
+    """The server or the network may do better next time."""
+
+
+class Fetcher:
+    """Fetch one model.
+
+    Args:
+        cache_dir: where downloads and unpacked archives are kept.
+        readiness: told the progress.
+        checksum: `sha256:` and hex digits of the file, or None.
+        pause_s: waits between attempts to download, from the number of the attempt.
+    """
+
+    def __init__(
+        self,
+        cache_dir: Path,
+        readiness: Readiness,
+        *,
+        checksum: str | None = None,
+        pause_s: Callable[[int], float] = lambda attempt: 2.0**attempt,
+    ) -> None:
+        self._cache_dir = cache_dir
+        self._readiness = readiness
+        self._digest = checksum.removeprefix("sha256:").lower() if checksum else None
+        self._pause_s = pause_s
+
+    def fetch(self, uri: str) -> ModelFiles:
+        """Return the model's files, downloading and unpacking where needed.
+
+        Raises:
+            LoadError: there is nothing, it cannot be had, or it is not what the checksum says.
+        """
+        scheme = urlsplit(uri).scheme
+        if scheme in ("http", "https"):
+            return self._remote(uri)
+        if scheme == "file":
+            return self._local(Path(unquote(urlsplit(uri).path)))
+        if "://" in uri:
+            raise LoadError(f"SHOAL_MODEL_URI has scheme {scheme}; it must be a path, file://, http:// or https://")
+        return self._local(Path(uri))
+
+    def _local(self, path: Path) -> ModelFiles:
+        path = Path(os.path.abspath(path))
+        if path.is_dir():
+            if self._digest is not None:
+                raise LoadError(f"SHOAL_MODEL_CHECKSUM is of one file, and {path} is a directory")
+            return ModelFiles(path, path.name)
+        if not path.is_file():
+            raise LoadError(f"there is no model at {path}")
+        stem = archive_stem(path.name)
+        if self._digest is None and stem is None:
+            return ModelFiles(path.parent, path.stem, path.name)
+        digest = file_digest(path)
+        self._check(digest, str(path))
+        if stem is None:
+            return ModelFiles(path.parent, path.stem, path.name)
+        return self._keep(path, digest, path.name)
+
+    def _remote(self, uri: str) -> ModelFiles:
+        name = Path(unquote(urlsplit(uri).path)).name or "model"
+        if self._digest is not None and (kept := self._kept(self._digest, name)):
+            logger.info("model is in the cache directory=%s", kept.directory)
+            return kept
+        for attempt in range(ATTEMPTS):
+            try:
+                return self._download(uri, name)
+            except _Retry as reason:
+                if attempt + 1 == ATTEMPTS:
+                    raise LoadError(f"{shown(uri)} cannot be downloaded: {reason}") from None
+                logger.warning("download failed, trying again reason=%s", reason)
+                time.sleep(self._pause_s(attempt))
+        raise AssertionError
+
+    def _download(self, uri: str, name: str) -> ModelFiles:
+        with self._temporary() as folder:
+            path = folder / "download"
+            digest = self._receive(uri, path)
+            self._check(digest, shown(uri))
+            return self._keep(path, digest, name)
+
+    def _receive(self, uri: str, path: Path) -> str:
+        try:
+            with (
+                httpx.Client(follow_redirects=True, timeout=TIMEOUT) as client,
+                client.stream("GET", uri) as response,
+            ):
+                _check_status(response, uri)
+                return self._write(response, path)
+        except httpx.TransportError as error:
+            raise _Retry(f"{type(error).__name__}: {error}") from error
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise LoadError(f"{shown(uri)} cannot be downloaded: {error}") from None
+
+    def _write(self, response: httpx.Response, path: Path) -> str:
+        digest = hashlib.sha256()
+        length = response.headers.get("content-length")
+        total = int(length) if length and "content-encoding" not in response.headers else None
+        progress = Progress(self._readiness, "downloading", total=total, unit="B")
+        with path.open("wb") as file, progress:
+            for chunk in response.iter_bytes(CHUNK_BYTES):
+                file.write(chunk)
+                digest.update(chunk)
+                progress.advance(len(chunk))
+            _sync(file.fileno())
+        return digest.hexdigest()
+
+    def _check(self, digest: str, what: str) -> None:
+        if self._digest is not None and digest != self._digest:
+            raise LoadError(f"{what} has sha256:{digest}; SHOAL_MODEL_CHECKSUM is sha256:{self._digest}")
+
+    def _kept(self, digest: str, name: str) -> ModelFiles | None:
+        directory = self._cache_dir / digest
+        stem = archive_stem(name)
+        if stem is not None:
+            return ModelFiles(directory, stem) if directory.is_dir() else None
+        found = (directory / name).is_file()
+        return ModelFiles(directory, Path(name).stem, name) if found else None
+
+    def _keep(self, path: Path, digest: str, name: str) -> ModelFiles:
+        """Put a checked file, or what is in it, under its final name, if it is not there."""
+        kept = self._kept(digest, name)
+        if kept is not None:
+            return kept
+        self._readiness.progress("unpacking")
+        with self._temporary() as folder:
+            ready = folder / "model"
+            ready.mkdir()
+            if archive_stem(name) is None:
+                path.rename(ready / name)
+            else:
+                ready = unpack(path, ready, name)
+            _sync_tree(ready)
+            _rename(ready, self._cache_dir / digest)
+        _sync_path(self._cache_dir)
+        found = self._kept(digest, name)
+        if found is None:
+            raise LoadError(f"{self._cache_dir / digest} is there and lacks {name}: delete it")
+        return found
+
+    @contextmanager
+    def _temporary(self) -> Iterator[Path]:
+        try:
+            self._cache_dir.mkdir(parents=True, exist_ok=True)
+            sweep(self._cache_dir)
+            folder = Path(tempfile.mkdtemp(prefix=PARTIAL_PREFIX, dir=self._cache_dir))
+        except OSError as error:
+            raise LoadError(f"SHOAL_MODEL_CACHE_DIR cannot be written: {error}") from None
+        try:
+            yield folder
+        except OSError as error:
+            raise LoadError(f"the model cannot be stored: {error}") from None
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def file_digest(path: Path) -> str:
+    """Return the file's SHA-256 in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def shown(uri: str) -> str:
+    """Return the URI without user, password and query, which may hold secrets."""
+    parts = urlsplit(uri)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+
+
+def sweep(cache_dir: Path) -> None:
+    """Remove what killed processes left behind a day ago or earlier."""
+    newest = Path(tempfile.mkdtemp(prefix=PARTIAL_PREFIX, dir=cache_dir))
+    # The file system's own clock, which may not be this machine's.
+    now_s = newest.stat().st_mtime
+    newest.rmdir()
+    for path in cache_dir.glob(f"{PARTIAL_PREFIX}*"):
+        if now_s - path.stat().st_mtime > STALE_AFTER_S:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _check_status(response: httpx.Response, uri: str) -> None:
+    status = response.status_code
+    if status >= 500 or status == 429:
+        raise _Retry(f"the server answered {status}")
+    if status != 200:
+        raise LoadError(f"{shown(uri)} cannot be downloaded: the server answered {status}")
+
+
+def _rename(source: Path, target: Path) -> None:
+    try:
+        source.rename(target)
+    except OSError:
+        # Another process was first, with the same content.
+        if not target.is_dir():
+            raise
+
+
+def _sync_tree(root: Path) -> None:
+    for path in (*root.rglob("*"), root):
+        _sync_path(path)
+
+
+def _sync_path(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        _sync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sync(descriptor: int) -> None:
+    os.fsync(descriptor)

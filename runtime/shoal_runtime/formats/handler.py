@@ -1,0 +1,45 @@
+"""A model that is a Python class: any object with a `forward` method."""
+
+from __future__ import annotations
+
+import pickle
+
+from shoal_runtime.errors import LoadError
+from shoal_runtime.formats.source import Loaded, Source
+from shoal_runtime.handlers.calling import HANDLER_FAULTS
+from shoal_runtime.importing import HandlerFailed
+
+
+def load(source: Source) -> Loaded:
+    """Make the handler and let it load.
+
+    Raises:
+        LoadError: there is no class, or it has no forward.
+        HandlerFailed: the handler raised.
+    """
+    if source.handler is None:
+        raise LoadError(
+            "the Handler format needs a class: set SHOAL_MODEL_HANDLER, `handler` in model.toml,"
+            " or put a handler.py into the model directory"
+        )
+    name = source.handler.__name__
+    try:
+        handler = source.handler()
+        if hasattr(handler, "load"):
+            handler.load(source.context)
+    except pickle.UnpicklingError as error:
+        raise HandlerFailed(
+            f"{name} failed to load a pickle, which can run any code: set"
+            " SHOAL_MODEL_ALLOW_PICKLE=true (model.allowPickle) if you trust it"
+        ) from error
+    except HANDLER_FAULTS as error:
+        raise HandlerFailed(f"{name} failed to load: {type(error).__name__}: {error}") from error
+    if not callable(getattr(handler, "forward", None)):
+        raise LoadError(f"{name} has no forward method")
+    return Loaded(
+        handler,
+        source.inputs or tuple(getattr(handler, "inputs", ())),
+        source.outputs or tuple(getattr(handler, "outputs", ())),
+        platform="shoal_handler",
+        graphs=bool(getattr(handler, "cuda_graphs", False)),
+    )

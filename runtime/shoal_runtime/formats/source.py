@@ -1,0 +1,88 @@
+"""What a format is given, and what it gives back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from shoal_runtime.errors import LoadError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from shoal_runtime.handlers.base import Handler
+    from shoal_runtime.handlers.context import Context
+    from shoal_runtime.handlers.spec import TensorSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One model's files and what is known about them.
+
+    Args:
+        directory: where they lie.
+        file: the one to load, when somebody said so.
+        handler: the class that goes with it: the handler, or the module for weights.
+        context: device, dtype, parameters.
+        inputs: from model.toml; empty when it says nothing.
+        outputs: likewise.
+        allow_pickle: whether the user opted in to pickles.
+    """
+
+    directory: Path
+    file: Path | None
+    handler: type[Any] | None
+    context: Context
+    inputs: Sequence[TensorSpec]
+    outputs: Sequence[TensorSpec]
+    allow_pickle: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A model in memory.
+
+    Args:
+        handler: on its device, ready to be called.
+        inputs: its signature, as far as it is known.
+        outputs: likewise.
+        platform: for the metadata.
+        min_rows: fewest rows the model runs with.
+        max_rows: most rows the model runs with; None when it says nothing.
+        graphs: whether its forward may be captured in CUDA graphs: it depends on nothing but its
+            inputs.
+    """
+
+    handler: Handler
+    inputs: Sequence[TensorSpec]
+    outputs: Sequence[TensorSpec]
+    platform: str
+    min_rows: int = 1
+    max_rows: int | None = None
+    graphs: bool = False
+
+
+def find_file(source: Source, suffixes: Sequence[str]) -> Path:
+    """Return the model's one file with one of these suffixes.
+
+    Raises:
+        LoadError: there is none, or more than one.
+    """
+    if source.file is not None:
+        if not source.file.is_file():
+            raise LoadError(f"there is no file {source.file}")
+        return source.file
+    found = files_with(source.directory, suffixes)
+    if len(found) != 1:
+        names = ", ".join(path.name for path in found) or "none"
+        raise LoadError(
+            f"{source.directory} must hold one {' or '.join(suffixes)} file (found: {names});"
+            " name it as `file` in model.toml"
+        )
+    return found[0]
+
+
+def files_with(directory: Path, suffixes: Sequence[str]) -> list[Path]:
+    """Return the directory's files that have one of these suffixes, sorted."""
+    return sorted(p for p in directory.iterdir() if p.suffix in suffixes and p.is_file())

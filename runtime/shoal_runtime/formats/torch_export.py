@@ -1,0 +1,156 @@
+"""`torch.export` programs (.pt2): they tell their own signature."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch.export.passes import move_to_device_pass
+from torch.utils import _pytree as pytree
+
+from shoal_runtime.errors import ForwardFailed, LoadError
+from shoal_runtime.formats.module import require_tensors
+from shoal_runtime.formats.source import Loaded, Source, find_file
+from shoal_runtime.handlers.items import DATATYPE_OF
+from shoal_runtime.handlers.spec import ANY, TensorSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+SUFFIXES: Final = (".pt2",)
+
+
+class ExportHandler:
+    """Run an exported program.
+
+    Args:
+        program: on its device.
+        inputs: in the order of the program's flat inputs.
+        outputs: in the order of its flat outputs.
+    """
+
+    def __init__(
+        self,
+        program: torch.export.ExportedProgram,
+        inputs: Sequence[TensorSpec],
+        outputs: Sequence[TensorSpec],
+    ) -> None:
+        self.inputs = tuple(inputs)
+        self.outputs = tuple(outputs)
+        self._module = program.module()
+        self._in_spec = program.call_spec.in_spec
+
+    def forward(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Run the program on the inputs, whatever nesting it was exported with."""
+        flat = [batch[spec.name] for spec in self.inputs]
+        args, kwargs = pytree.tree_unflatten(flat, self._in_spec)
+        values = pytree.tree_leaves(self._module(*args, **kwargs))
+        if len(values) != len(self.outputs):
+            raise ForwardFailed(f"the program returned {len(values)} tensors; the signature says {len(self.outputs)}")
+        return {spec.name: value for spec, value in zip(self.outputs, values, strict=True)}
+
+
+@dataclass(frozen=True, slots=True)
+class _RowLimits:
+    low: int = 1
+    high: int | None = None
+
+
+def load(source: Source) -> Loaded:
+    """Load the program onto the device.
+
+    Raises:
+        LoadError: it is broken, holds a pickle, or was exported in another dtype than asked for.
+    """
+    path = find_file(source, SUFFIXES)
+    if source.context.dtype is not None:
+        raise LoadError("a torch.export program keeps the dtype it was exported in: leave SHOAL_RUNTIME_DTYPE at auto")
+    program = _read(path)
+    inputs = source.inputs or _inputs(program)
+    outputs = source.outputs or _outputs(program)
+    require_tensors(inputs, outputs, path.name)
+    _check_counts(program, inputs, outputs)
+    limits = _row_limits(program)
+    if source.context.device.type != "cpu":
+        program = move_to_device_pass(program, source.context.device)
+    handler = ExportHandler(program, inputs, outputs)
+    return Loaded(
+        handler,
+        inputs,
+        outputs,
+        platform="pytorch_export",
+        min_rows=limits.low,
+        max_rows=limits.high,
+        graphs=True,
+    )
+
+
+def _read(path: Path) -> torch.export.ExportedProgram:
+    try:
+        return torch.export.load(path)
+    except pickle.UnpicklingError as error:
+        raise LoadError(
+            f"{path.name} holds a pickle, which can run any code when it is loaded: export it"
+            " again, or set SHOAL_MODEL_ALLOW_PICKLE=true (model.allowPickle) if you trust it"
+        ) from error
+    except Exception as error:
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise LoadError(f"{path.name} is no readable torch.export program: {reason[0]}") from None
+
+
+def _inputs(program: torch.export.ExportedProgram) -> tuple[TensorSpec, ...]:
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes}
+    return tuple(_spec(str(name), values.get(str(name))) for name in program.graph_signature.user_inputs)
+
+
+def _outputs(program: torch.export.ExportedProgram) -> tuple[TensorSpec, ...]:
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes}
+    found = [values.get(str(name)) for name in program.graph_signature.user_outputs]
+    names = _output_names(program, len(found))
+    return tuple(_spec(name, value) for name, value in zip(names, found, strict=True))
+
+
+def _output_names(program: torch.export.ExportedProgram, count: int) -> list[str]:
+    """Return a dict's keys, or output, or output_0, output_1..."""
+    spec = program.call_spec.out_spec
+    if spec is not None and spec.type is dict and len(spec.context) == count:
+        return [str(key) for key in spec.context]
+    return ["output"] if count == 1 else [f"output_{index}" for index in range(count)]
+
+
+def _spec(name: str, value: Any) -> TensorSpec:
+    if not isinstance(value, torch.Tensor):
+        raise LoadError(f"{name} of the exported program is no tensor: wrap the model before exporting")
+    if value.dtype not in DATATYPE_OF or value.dim() == 0:
+        raise LoadError(f"{name} of the exported program is {value.dtype} of {value.dim()} dimensions")
+    shape = [size if isinstance(size, int) else ANY for size in value.shape]
+    return TensorSpec(name, DATATYPE_OF[value.dtype], shape)
+
+
+def _row_limits(program: torch.export.ExportedProgram) -> _RowLimits:
+    """Return the range the program was exported for, of the first input's first dimension."""
+    names = [str(name) for name in program.graph_signature.user_inputs]
+    node = next(node for node in program.graph.nodes if node.name == names[0])
+    symbol = getattr(getattr(node.meta["val"].shape[0], "node", None), "expr", None)
+    bounds = program.range_constraints.get(symbol) if symbol is not None else None
+    if bounds is None:
+        return _RowLimits()
+    high = int(bounds.upper) if bounds.upper.is_finite and bounds.upper < 2**31 else None
+    return _RowLimits(max(1, int(bounds.lower)), high)
+
+
+def _check_counts(
+    program: torch.export.ExportedProgram,
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+) -> None:
+    signature = program.graph_signature
+    for what, specs, names in (
+        ("inputs", inputs, signature.user_inputs),
+        ("outputs", outputs, signature.user_outputs),
+    ):
+        if len(specs) != len(names):
+            raise LoadError(f"model.toml lists {len(specs)} {what}; the program has {len(names)}")

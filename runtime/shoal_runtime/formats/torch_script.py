@@ -1,0 +1,94 @@
+"""TorchScript archives; and pickled modules and weights, for those who opt in.
+
+A TorchScript archive is a program of its own and runs without Python's unpickler. A plain
+`torch.save` file is a pickle, which can run any code when it is read, so it is refused unless the
+user allows pickles by name.
+"""
+
+from __future__ import annotations
+
+import warnings
+import zipfile
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from shoal_runtime.errors import LoadError
+from shoal_runtime.formats.module import ModuleHandler, prepare_module, require_tensors
+from shoal_runtime.formats.safetensors import make_module
+from shoal_runtime.formats.source import Loaded, Source, find_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SUFFIXES = (".pt", ".pth", ".ts", ".torchscript")
+
+
+def load(source: Source) -> Loaded:
+    """Load the archive onto the device.
+
+    Raises:
+        LoadError: it is a pickle and pickles are not allowed, it is broken, or model.toml gives no
+        signature.
+    """
+    path = find_file(source, SUFFIXES)
+    if is_torch_script(path):
+        module = _load_script(path)
+    elif source.allow_pickle:
+        module = _load_pickle(path, source)
+    else:
+        raise LoadError(
+            f"{path.name} is a pickle, which can run any code when it is loaded:"
+            " save it as safetensors, TorchScript or torch.export, or set"
+            " SHOAL_MODEL_ALLOW_PICKLE=true (model.allowPickle) if you trust it"
+        )
+    inputs = source.inputs or tuple(getattr(source.handler, "inputs", ()))
+    outputs = source.outputs or tuple(getattr(source.handler, "outputs", ()))
+    require_tensors(inputs, outputs, path.name)
+    module = prepare_module(module, source.context.device, source.context.dtype)
+    handler = ModuleHandler(module, inputs, outputs, dtype=source.context.dtype)
+    return Loaded(handler, inputs, outputs, platform="pytorch_torchscript", graphs=True)
+
+
+def is_torch_script(path: Path) -> bool:
+    """Return whether the file is a TorchScript archive: a zip with code in it."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = [name.split("/", 1)[-1] for name in archive.namelist()]
+    except (zipfile.BadZipFile, OSError):
+        return False
+    return any(name.startswith("code/") for name in names) and "constants.pkl" in names
+
+
+def _load_script(path: Path) -> torch.nn.Module:
+    try:
+        with warnings.catch_warnings():
+            # torch tells authors to export instead; whoever serves the file cannot.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            module: torch.nn.Module = torch.jit.load(path, map_location="cpu")  # type: ignore[no-untyped-call]
+    except (RuntimeError, ValueError, OSError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise LoadError(f"{path.name} is no readable TorchScript archive: {reason}") from None
+    return module
+
+
+def _load_pickle(path: Path, source: Source) -> torch.nn.Module:
+    try:
+        value: Any = torch.load(path, map_location="cpu", weights_only=False)
+    except Exception as error:
+        raise LoadError(f"{path.name} cannot be unpickled: {type(error).__name__}: {error}") from None
+    if isinstance(value, torch.nn.Module):
+        return value
+    if not isinstance(value, dict):
+        raise LoadError(f"{path.name} holds a {type(value).__name__}, neither a module nor weights")
+    if source.handler is None or not issubclass(source.handler, torch.nn.Module):
+        raise LoadError(
+            f"{path.name} holds weights only: set SHOAL_MODEL_HANDLER, or `handler` in model.toml,"
+            " to the torch.nn.Module class they belong to"
+        )
+    module = make_module(source)
+    try:
+        module.load_state_dict(value)
+    except RuntimeError as error:
+        raise LoadError(f"{path.name} does not fit {source.handler.__name__}: {error}") from None
+    return module

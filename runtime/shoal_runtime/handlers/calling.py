@@ -1,0 +1,105 @@
+"""Calling a handler's per-row methods so that one bad row fails alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from shoal_runtime.errors import ItemError
+from shoal_runtime.handlers.items import row_item
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from shoal_runtime.codecs.datatypes import Array
+    from shoal_runtime.handlers.signature import Signature
+
+BAD_ITEM = (ValueError, TypeError, KeyError, OSError)
+"""What `preprocess` raises for a bad item (PIL's UnidentifiedImageError is an OSError)."""
+
+
+HANDLER_FAULTS = (Exception, SystemExit)
+"""What a handler's code may raise; a library that calls sys.exit() must not end the server."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowError:
+    """One row failed.
+
+    Args:
+        row: counted in the batch as it arrived.
+        status: 400 to 599.
+        message: for the caller.
+        cause: for the log, when the handler's code is at fault.
+    """
+
+    row: int
+    status: int
+    message: str
+    cause: BaseException | None = None
+
+
+def preprocess_rows(
+    rows: Sequence[int],
+    inputs: Mapping[str, Array],
+    signature: Signature,
+    preprocess: Callable[[Any], Any] | None,
+) -> list[Any]:
+    """Return what `preprocess` makes of each row, in order; a RowError where it raised."""
+    return [_preprocess_row(row, inputs, signature, preprocess) for row in rows]
+
+
+def _preprocess_row(
+    row: int,
+    inputs: Mapping[str, Array],
+    signature: Signature,
+    preprocess: Callable[[Any], Any] | None,
+) -> Any:
+    try:
+        item = row_item(inputs, row, signature)
+        return item if preprocess is None else preprocess(item)
+    except ItemError as error:
+        return item_error(row, error)
+    except BAD_ITEM as error:
+        return RowError(row, 400, describe(error))
+    except HANDLER_FAULTS as error:
+        return RowError(row, 500, describe(error), error)
+
+
+def postprocess_row(row: int, value: Any, postprocess: Callable[[Any], Any] | None) -> Any:
+    """Return the row's outputs, or a RowError.
+
+    Args:
+        row: counted in the batch as it arrived.
+        value: the row's part of what `forward` returned; an exception there is the row's error.
+        postprocess: the handler's, if it has one.
+    """
+    if isinstance(value, BaseException):
+        return forward_error(row, value)
+    if postprocess is None:
+        return value
+    try:
+        return postprocess(value)
+    except ItemError as error:
+        return item_error(row, error)
+    except HANDLER_FAULTS as error:
+        return RowError(row, 500, describe(error), error)
+
+
+def forward_error(row: int, error: BaseException) -> RowError:
+    """Return the error of a row for which `forward` gave an exception."""
+    if isinstance(error, ItemError):
+        return item_error(row, error)
+    return RowError(row, 500, describe(error), error)
+
+
+def item_error(row: int, error: ItemError) -> RowError:
+    """Return the error of a row that the handler refused."""
+    status = error.status if 400 <= error.status <= 599 else 500
+    return RowError(row, status, str(error), error if status >= 500 else None)
+
+
+def describe(error: BaseException) -> str:
+    """Return the exception in one line."""
+    text = str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,0 +1,129 @@
+"""Wire arrays to what handlers see: one item per row, or one batch of tensors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+import torch
+
+from shoal_runtime.batches.collate import as_tensor
+from shoal_runtime.errors import BadRequest, ItemError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
+
+    from shoal_runtime.codecs.datatypes import Array
+    from shoal_runtime.handlers.signature import Signature
+    from shoal_runtime.handlers.spec import TensorSpec
+
+
+def row_item(inputs: Mapping[str, Array], row: int, signature: Signature) -> Any:
+    """Return one row: the value itself for a one-input model, else a dict of the inputs given.
+
+    Raises:
+        ItemError: a text is not UTF-8, or a JSON value is not JSON.
+    """
+    if len(signature.inputs) == 1:
+        spec = signature.inputs[0]
+        return _value(inputs[spec.name], row, spec)
+    return {spec.name: _value(inputs[spec.name], row, spec) for spec in signature.inputs if spec.name in inputs}
+
+
+def tensor_batch(inputs: Mapping[str, Array], signature: Signature) -> dict[str, Any]:
+    """Return the batch as tensors by input name; a mask left out marks every position as real.
+
+    `BYTES` inputs beside numeric ones stay lists of row values.
+
+    Raises:
+        BadRequest: a `BYTES` element cannot be read.
+    """
+    batch: dict[str, Any] = {}
+    for spec in signature.inputs:
+        if spec.name not in inputs:
+            continue
+        array = inputs[spec.name]
+        if spec.datatype == "BYTES":
+            batch[spec.name] = _row_values(array, spec)
+        else:
+            batch[spec.name] = wire_tensor(array, spec.datatype)
+    return {**_full_masks(batch, signature), **batch}
+
+
+def wire_tensor(array: Array, datatype: str) -> Tensor:
+    """Return the array as a tensor that shares its memory; `BF16` bits become bfloat16."""
+    if datatype == "BF16":
+        return as_tensor(array.view(np.int16)).view(torch.bfloat16)
+    return as_tensor(array)
+
+
+def _row_values(array: Array, spec: TensorSpec) -> list[Any]:
+    try:
+        return [_value(array, row, spec) for row in range(array.shape[spec.batch_dim])]
+    except ItemError as error:
+        raise BadRequest(str(error)) from None
+
+
+def _full_masks(batch: Mapping[str, Any], signature: Signature) -> dict[str, Tensor]:
+    masks = {}
+    for spec in signature.inputs:
+        mask = signature.input(spec.pad_mask) if spec.pad_mask is not None else None
+        if mask is None or mask.name in batch or spec.name not in batch or spec.pad_axis is None:
+            continue
+        value = batch[spec.name]
+        shape = (value.shape[spec.batch_dim], value.shape[spec.pad_axis])
+        masks[mask.name] = torch.ones(shape, dtype=torch_dtype(mask.datatype))
+    return masks
+
+
+def torch_dtype(datatype: str) -> torch.dtype:
+    """Return torch's type for a numeric datatype."""
+    return _TORCH_DTYPES[datatype]
+
+
+def _value(array: Array, row: int, spec: TensorSpec) -> Any:
+    value = array.take(row, spec.batch_dim) if spec.batch_dim else array[row]
+    if spec.datatype != "BYTES":
+        return value
+    if isinstance(value, bytes):
+        return _element(value, spec)
+    read = np.empty_like(value)
+    for index, element in np.ndenumerate(value):
+        read[index] = _element(element, spec)
+    return read
+
+
+def _element(element: bytes, spec: TensorSpec) -> Any:
+    if "application/json" in spec.media_types:
+        try:
+            return orjson.loads(element)
+        except orjson.JSONDecodeError as error:
+            raise ItemError(f"{spec.name} is not JSON: {error}") from None
+    if "text/plain" in spec.media_types:
+        try:
+            return element.decode()
+        except UnicodeDecodeError:
+            raise ItemError(f"{spec.name} is not UTF-8 text") from None
+    return element
+
+
+_TORCH_DTYPES = {
+    "BOOL": torch.bool,
+    "UINT8": torch.uint8,
+    "UINT16": torch.uint16,
+    "UINT32": torch.uint32,
+    "UINT64": torch.uint64,
+    "INT8": torch.int8,
+    "INT16": torch.int16,
+    "INT32": torch.int32,
+    "INT64": torch.int64,
+    "FP16": torch.float16,
+    "BF16": torch.bfloat16,
+    "FP32": torch.float32,
+    "FP64": torch.float64,
+}
+
+DATATYPE_OF = {dtype: name for name, dtype in _TORCH_DTYPES.items()}

@@ -1,0 +1,181 @@
+"""What `forward` returns, to arrays on the host.
+
+tensor, array                 the one output
+dict of them                  outputs by name
+list                          one result per row; an exception there fails that row alone
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
+
+from shoal_runtime.errors import ForwardFailed, WrongRows
+from shoal_runtime.handlers.items import torch_dtype
+from shoal_runtime.handlers.spec import ANY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from torch import Tensor
+
+    from shoal_runtime.codecs.datatypes import Array
+    from shoal_runtime.handlers.signature import Signature
+    from shoal_runtime.handlers.spec import TensorSpec
+
+
+def named_outputs(result: Any, signature: Signature) -> dict[str, Tensor | Array]:
+    """Return the declared outputs of a forward that no postprocess follows.
+
+    Raises:
+        ForwardFailed: an output is missing, or the result is no tensor.
+    """
+    if not isinstance(result, dict):
+        if len(signature.outputs) != 1:
+            names = ", ".join(spec.name for spec in signature.outputs)
+            raise ForwardFailed(f"forward returned {type(result).__name__}; outputs {names} need a dict")
+        result = {signature.outputs[0].name: result}
+    outputs = {}
+    for spec in signature.outputs:
+        value = result.get(spec.name)
+        if not isinstance(value, torch.Tensor | np.ndarray):
+            what = type(value).__name__ if spec.name in result else "nothing"
+            raise ForwardFailed(f"forward returned {what} for output {spec.name}; it needs a tensor")
+        outputs[spec.name] = value
+    return outputs
+
+
+def cast_tensor(tensor: Tensor, spec: TensorSpec) -> Tensor:
+    """Return the tensor in the output's datatype, on its own device.
+
+    Raises:
+        ForwardFailed: numbers would lose their fractions, or the output is `BYTES`.
+    """
+    if spec.datatype == "BYTES":
+        raise ForwardFailed(f"forward returned a tensor for output {spec.name}, which is BYTES")
+    wanted = torch_dtype(spec.datatype)
+    if tensor.dtype == wanted:
+        return tensor
+    if not torch.can_cast(tensor.dtype, wanted):
+        raise ForwardFailed(f"output {spec.name} is {tensor.dtype}; the signature says {spec.datatype}")
+    return tensor.to(wanted)
+
+
+def fetch_all(result: Any, fetch: Callable[[list[Tensor]], list[Tensor]]) -> Any:
+    """Return a result of forward with arrays for its tensors, at any depth of dicts and lists.
+
+    Args:
+        result: what forward returned.
+        fetch: brings tensors to the CPU, all at once.
+    """
+    leaves, structure = pytree.tree_flatten(result)
+    fetched = iter(fetch([leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]))
+    host = [readable_array(next(fetched)) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+    return pytree.tree_unflatten(host, structure)
+
+
+def host_array(tensor: Tensor) -> Array:
+    """Return a CPU tensor as a wire array that shares its memory; bfloat16 gives its bits."""
+    tensor = tensor.detach()
+    if tensor.dtype == torch.bfloat16:
+        return tensor.contiguous().view(torch.int16).numpy().view(np.uint16)
+    return np.asarray(tensor.numpy())
+
+
+def readable_array(tensor: Tensor) -> Array:
+    """Return a CPU tensor as an array that handlers can compute with; bfloat16 becomes float32."""
+    if tensor.dtype == torch.bfloat16:
+        tensor = tensor.float()
+    return np.asarray(tensor.detach().numpy())
+
+
+def take_rows(outputs: Mapping[str, Array], signature: Signature, *, given: int, kept: int) -> dict[str, Array]:
+    """Cut whole-batch outputs back to the rows that are real.
+
+    Args:
+        outputs: by name, with `given` rows each.
+        signature: says which dimension counts rows.
+        given: rows that `forward` was given, padding included.
+        kept: rows without padding.
+
+    Raises:
+        WrongRows: an output has another number of rows.
+        ForwardFailed: an output has another shape than declared.
+    """
+    cut = {}
+    for spec in signature.outputs:
+        array = outputs[spec.name]
+        _check_rank(array, spec)
+        check_rows(array.shape[spec.batch_dim], given, spec.name)
+        cut[spec.name] = array if given == kept else first_rows(array, kept, spec.batch_dim)
+        _check_shape(cut[spec.name], spec)
+    return cut
+
+
+def check_rows(got: int, given: int, what: str) -> None:
+    """Raise WrongRows when the model returned another number of rows than it was given."""
+    if got != given:
+        raise WrongRows(f"forward returned {got} rows of {what} for a batch of {given}")
+
+
+def check_result_rows(result: Any, given: int, signature: Signature) -> None:
+    """Check that every part of a result has a row for each of those given.
+
+    Raises:
+        WrongRows: a part has another number of rows.
+        ForwardFailed: a part has no rows at all.
+    """
+    dims = {spec.name: spec.batch_dim for spec in signature.outputs}
+    named = result if isinstance(result, dict) else {"results": result}
+    for name, value in named.items():
+        check_rows(_rows_of(name, value, dims.get(name, 0)), given, name)
+
+
+def _rows_of(name: str, value: Any, batch_dim: int) -> int:
+    if isinstance(value, list):
+        return len(value)
+    if isinstance(value, np.ndarray) and value.ndim > batch_dim:
+        return int(value.shape[batch_dim])
+    raise ForwardFailed(f"forward returned {type(value).__name__} for {name}; it needs rows")
+
+
+def first_rows(array: Array, rows: int, batch_dim: int) -> Array:
+    """Return a view of the first rows."""
+    return array[(slice(None),) * batch_dim + (slice(rows),)]
+
+
+def split_rows(result: Any, rows: int, signature: Signature) -> list[Any]:
+    """Return one value per row, for postprocess: the element, or a dict when the result is one.
+
+    Args:
+        result: arrays or a dict of them, padding cut away; or a list with an element for each row.
+        rows: how many to take.
+        signature: says which dimension counts rows of the outputs it names; it is the first for
+            others.
+    """
+    if isinstance(result, dict):
+        dims = {spec.name: spec.batch_dim for spec in signature.outputs}
+        return [{name: _row(value, row, dims.get(name, 0)) for name, value in result.items()} for row in range(rows)]
+    return [result[row] for row in range(rows)]
+
+
+def _row(value: Any, row: int, batch_dim: int) -> Any:
+    return np.take(value, row, batch_dim) if batch_dim else value[row]
+
+
+def _check_rank(array: Array, spec: TensorSpec) -> None:
+    if array.ndim != len(spec.shape):
+        raise ForwardFailed(f"output {spec.name} has shape {list(array.shape)}; the signature says {list(spec.shape)}")
+
+
+def _check_shape(array: Array, spec: TensorSpec) -> None:
+    if not fits(array.shape, spec.shape):
+        raise ForwardFailed(f"output {spec.name} has shape {list(array.shape)}; the signature says {list(spec.shape)}")
+
+
+def fits(shape: Sequence[int], declared: Sequence[int]) -> bool:
+    """Return whether a shape is one of those declared."""
+    return len(shape) == len(declared) and all(want in (ANY, got) for want, got in zip(declared, shape, strict=True))

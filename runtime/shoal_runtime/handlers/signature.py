@@ -1,0 +1,99 @@
+"""The signature of a loaded model: its tensors, and how many rows it takes at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from shoal_runtime.errors import LoadError
+from shoal_runtime.handlers.spec import ANY, TensorSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What a model takes and gives.
+
+    Args:
+        inputs: in the order the model takes them.
+        outputs: in the order the model gives them.
+        max_batch_size: rows it takes in one call.
+        allowed_batch_sizes: row counts a batch is padded up to, the last being `max_batch_size`;
+            empty means any.
+    """
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    max_batch_size: int
+    allowed_batch_sizes: tuple[int, ...] = ()
+
+    def input(self, name: str) -> TensorSpec | None:
+        """Return the input of that name, or None."""
+        return next((spec for spec in self.inputs if spec.name == name), None)
+
+
+def make_signature(
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    *,
+    max_batch_size: int,
+    allowed_batch_sizes: Sequence[int],
+) -> Signature:
+    """Return the signature that these tensors and limits make.
+
+    A model whose batch dimension is a fixed number takes batches of exactly that many rows:
+    smaller ones are padded.
+
+    Raises:
+        LoadError: names repeat, a mask or unpad_input names nothing, or fixed batch dimensions
+        disagree.
+    """
+    _check_names(inputs, outputs)
+    fixed = {s.shape[s.batch_dim] for s in (*inputs, *outputs)} - {ANY}
+    if len(fixed) > 1:
+        raise LoadError(f"the batch dimensions of inputs and outputs disagree: {sorted(fixed)}")
+    if fixed:
+        max_batch_size = fixed.pop()
+        allowed_batch_sizes = (max_batch_size,)
+    return Signature(
+        tuple(map(_free_rows, inputs)),
+        tuple(map(_free_rows, outputs)),
+        max_batch_size,
+        tuple(allowed_batch_sizes),
+    )
+
+
+def _free_rows(spec: TensorSpec) -> TensorSpec:
+    shape = list(spec.shape)
+    shape[spec.batch_dim] = ANY
+    return replace(spec, shape=shape)
+
+
+def _check_names(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
+    if not inputs or not outputs:
+        what = "inputs" if not inputs else "outputs"
+        raise LoadError(f"the model declares no {what}: set `{what}` on the handler class or in model.toml")
+    names = {spec.name for spec in inputs}
+    for kind, specs in (("input", inputs), ("output", outputs)):
+        if repeated := _repeated(spec.name for spec in specs):
+            raise LoadError(f"two {kind}s are called {repeated!r}")
+    for spec in inputs:
+        _check_reference(spec, "pad_mask", spec.pad_mask, names)
+    for spec in outputs:
+        _check_reference(spec, "unpad_input", spec.unpad_input, names)
+
+
+def _check_reference(spec: TensorSpec, key: str, value: str | None, names: set[str]) -> None:
+    if value is not None and value not in names:
+        raise LoadError(f"tensor {spec.name}: {key} names {value!r}, which is no input")
+
+
+def _repeated(names: Iterable[str]) -> str | None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None

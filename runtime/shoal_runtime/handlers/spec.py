@@ -1,0 +1,160 @@
+"""Tensor specifications: the signature a model publishes.
+
+The fields are the metadata keys of docs/contracts.md, section 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ANY: Final = -1
+
+NUMERIC_DATATYPES: Final = (
+    "BOOL",
+    "UINT8",
+    "UINT16",
+    "UINT32",
+    "UINT64",
+    "INT8",
+    "INT16",
+    "INT32",
+    "INT64",
+    "FP16",
+    "BF16",
+    "FP32",
+    "FP64",
+)
+DATATYPES: Final = (*NUMERIC_DATATYPES, "BYTES")
+
+
+@dataclass(frozen=True, slots=True)
+class PaddingRule:
+    """How rows of different lengths become one tensor.
+
+    Args:
+        name: the tensor the rule is for.
+        pad_axis: the axis that differs, counted in the batched tensor.
+        pad_value: what fills the padding.
+        pad_buckets: lengths to pad to; empty means the longest row's.
+        pad_mask: name of a tensor to make that is 1 at real positions and 0 at padding.
+    """
+
+    name: str
+    _: KW_ONLY
+    pad_axis: int | None = None
+    pad_value: float = 0
+    pad_buckets: Sequence[int] = ()
+    pad_mask: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "pad_buckets", tuple(self.pad_buckets))
+        _require(bool(self.name) and isinstance(self.name, str), "a tensor needs a name")
+        _check_padding(self)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """One input or output of a model.
+
+    Args:
+        name: its name on the wire.
+        datatype: `BOOL`, `UINT8` to `UINT64`, `INT8` to `INT64`, `FP16`, `BF16`, `FP32`, `FP64` or
+            `BYTES`.
+        shape: one number per dimension, -1 where any size goes.
+        batch_dim: the dimension that counts rows.
+        content_type: of a `BYTES` tensor: `image/jpeg,image/png`, `text/plain`,
+            `application/json`...
+        optional: an input that a caller may leave out.
+        pad_axis: the axis along which rows may differ, counted in the batched tensor.
+        pad_value: the number that fills the padding.
+        pad_buckets: lengths to pad to, increasing.
+        pad_mask: the input that says which positions are real.
+        unpad_axis: the output axis that is cut back to the row's own length...
+        unpad_input: ...in this input.
+
+    Raises:
+        ValueError: a field is out of its range; the message names the tensor and the field.
+    """
+
+    name: str
+    datatype: str
+    shape: Sequence[int]
+    _: KW_ONLY
+    batch_dim: int = 0
+    content_type: str | None = None
+    optional: bool = False
+    pad_axis: int | None = None
+    pad_value: float = 0
+    pad_buckets: Sequence[int] = ()
+    pad_mask: str | None = None
+    unpad_axis: int | None = None
+    unpad_input: str | None = None
+
+    def __post_init__(self) -> None:
+        _require(bool(self.name) and isinstance(self.name, str), "a tensor needs a name")
+        _require(
+            self.datatype in DATATYPES,
+            f"tensor {self.name}: datatype {self.datatype!r} is none of {', '.join(DATATYPES)}",
+        )
+        object.__setattr__(self, "shape", tuple(self.shape))
+        object.__setattr__(self, "pad_buckets", tuple(self.pad_buckets))
+        _check_dimensions(self)
+        _check_padding(self)
+        _require(
+            self.content_type is None or self.datatype == "BYTES",
+            f"tensor {self.name}: content_type goes with BYTES, not {self.datatype}",
+        )
+
+    @property
+    def media_types(self) -> tuple[str, ...]:
+        """The media types in `content_type`, lower case."""
+        return tuple(t.strip().lower() for t in (self.content_type or "").split(",") if t.strip())
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """The shape of one row: without the batch dimension."""
+        return tuple(self.shape[: self.batch_dim]) + tuple(self.shape[self.batch_dim + 1 :])
+
+
+Rule = PaddingRule | TensorSpec
+"""What says how a tensor is padded."""
+
+
+def _check_dimensions(spec: TensorSpec) -> None:
+    good = all(isinstance(d, int) and (d == ANY or d >= 1) for d in spec.shape)
+    _require(good, f"tensor {spec.name}: shape {list(spec.shape)} may hold numbers from 1 up, and -1")
+    rank = len(spec.shape)
+    _require(
+        0 <= spec.batch_dim < rank,
+        f"tensor {spec.name}: batch_dim {spec.batch_dim} is not within its {rank} dimensions",
+    )
+    for key, axis in (("pad_axis", spec.pad_axis), ("unpad_axis", spec.unpad_axis)):
+        good = axis is None or (0 <= axis < rank and axis != spec.batch_dim)
+        _require(
+            good,
+            f"tensor {spec.name}: {key} {axis} must be within {rank} dimensions, not batch_dim",
+        )
+    _require(
+        (spec.unpad_axis is None) == (spec.unpad_input is None),
+        f"tensor {spec.name}: unpad_axis and unpad_input go together",
+    )
+
+
+def _check_padding(rule: Rule) -> None:
+    buckets = list(rule.pad_buckets)
+    good = all(isinstance(b, int) and b >= 1 for b in buckets) and buckets == sorted(set(buckets))
+    _require(good, f"tensor {rule.name}: pad_buckets {buckets} must be increasing lengths from 1 up")
+    needs_axis = bool(buckets) or rule.pad_mask is not None
+    _require(
+        rule.pad_axis is not None or not needs_axis,
+        f"tensor {rule.name}: pad_buckets and pad_mask need pad_axis",
+    )
+
+
+def _require(condition: bool, message: str) -> None:  # noqa: FBT001 (reads as the word it is)
+    if not condition:
+        raise ValueError(message)

@@ -1,0 +1,139 @@
+"""One row's outputs, as handlers return them, to wire arrays.
+
+Python scalars, str, bytes, lists, arrays and tensors are cast to the declared datatype, never with
+a loss of kind (no fraction becomes an integer). An output whose content type is application/json
+takes any value JSON can tell.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+import torch
+
+from shoal_runtime.codecs.datatypes import NUMPY_DTYPES, float32_to_bfloat16
+from shoal_runtime.errors import ForwardFailed
+from shoal_runtime.handlers.results import fits
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from shoal_runtime.codecs.datatypes import Array
+    from shoal_runtime.handlers.signature import Signature
+    from shoal_runtime.handlers.spec import TensorSpec
+
+
+def row_outputs(value: Any, signature: Signature) -> dict[str, Array]:
+    """Return one row's outputs in their wire datatypes.
+
+    Raises:
+        ValueError: an output is missing, or cannot be cast without loss.
+    """
+    if len(signature.outputs) == 1:
+        spec = signature.outputs[0]
+        named = isinstance(value, dict) and spec.name in value and not _is_json(spec)
+        return {spec.name: row_array(value[spec.name] if named else value, spec)}
+    if not isinstance(value, dict):
+        raise ValueError(f"a row needs a dict of outputs, not {type(value).__name__}")
+    missing = [spec.name for spec in signature.outputs if spec.name not in value]
+    if missing:
+        raise ValueError(f"output {missing[0]} is missing")
+    return {spec.name: row_array(value[spec.name], spec) for spec in signature.outputs}
+
+
+def row_array(value: Any, spec: TensorSpec) -> Array:
+    """Return one row's value in the output's datatype and shape, without the batch dimension.
+
+    Raises:
+        ValueError: it does not fit.
+    """
+    if isinstance(value, torch.Tensor):
+        value = value.detach().float() if value.dtype == torch.bfloat16 else value.detach()
+        value = value.cpu().numpy()
+    array = _bytes_array(value, spec) if spec.datatype == "BYTES" else _numeric_array(value, spec)
+    if not fits(array.shape, spec.row_shape):
+        raise ValueError(
+            f"a row of output {spec.name} has shape {list(array.shape)}; the signature says {list(spec.row_shape)}"
+        )
+    return array
+
+
+def stack_rows(rows: Sequence[Mapping[str, Array]], signature: Signature) -> dict[str, Array]:
+    """Stack the rows' outputs along each output's batch dimension; no rows make no outputs.
+
+    Raises:
+        ForwardFailed: rows of one output have different shapes.
+    """
+    if not rows:
+        return {}
+    return {spec.name: _stack([row[spec.name] for row in rows], spec) for spec in signature.outputs}
+
+
+def _stack(arrays: Sequence[Array], spec: TensorSpec) -> Array:
+    shapes = {array.shape for array in arrays}
+    if len(shapes) > 1:
+        raise ForwardFailed(f"rows of output {spec.name} have shapes {sorted(map(list, shapes))}")
+    return np.stack(arrays, axis=spec.batch_dim).astype(NUMPY_DTYPES[spec.datatype], copy=False)
+
+
+def _numeric_array(value: Any, spec: TensorSpec) -> Array:
+    array = np.asarray(value)
+    wanted = np.dtype(np.float32) if spec.datatype == "BF16" else NUMPY_DTYPES[spec.datatype]
+    if not _castable(array, wanted):
+        raise ValueError(f"output {spec.name} is {spec.datatype} and got {array.dtype} values")
+    cast = array.astype(wanted, copy=False)
+    if wanted.kind in "iu" and not np.array_equal(cast, array):
+        raise ValueError(f"output {spec.name} is {spec.datatype} and got numbers out of its range")
+    return float32_to_bfloat16(cast) if spec.datatype == "BF16" else cast
+
+
+def _castable(array: Array, wanted: np.dtype[Any]) -> bool:
+    both_whole = array.dtype.kind in "iu" and wanted.kind in "iu"
+    return array.size == 0 or both_whole or np.can_cast(array.dtype, wanted, casting="same_kind")
+
+
+def _bytes_array(value: Any, spec: TensorSpec) -> Array:
+    rank = len(spec.row_shape)
+    elements, shape = _leaves(value, rank, spec)
+    array = np.empty(len(elements), dtype=object)
+    encode = _json_element if _is_json(spec) else _text_element
+    for index, element in enumerate(elements):
+        array[index] = encode(element, spec)
+    return array.reshape(shape)
+
+
+def _leaves(value: Any, rank: int, spec: TensorSpec) -> tuple[list[Any], tuple[int, ...]]:
+    """Open `rank` levels of lists; what lies below is an element, a list too when it is JSON."""
+    elements, shape = [value], []
+    for _ in range(rank):
+        if not all(isinstance(element, list | tuple | np.ndarray) for element in elements):
+            raise ValueError(f"a row of output {spec.name} needs {rank} levels of lists")
+        sizes = {len(element) for element in elements}
+        if len(sizes) > 1:
+            raise ValueError(f"a row of output {spec.name} has ragged lists")
+        shape.append(sizes.pop() if sizes else 0)
+        elements = [inner for element in elements for inner in element]
+    return elements, tuple(shape)
+
+
+def _json_element(element: Any, spec: TensorSpec) -> bytes:
+    try:
+        return orjson.dumps(element, option=orjson.OPT_SERIALIZE_NUMPY)
+    except TypeError as error:
+        raise ValueError(f"output {spec.name} cannot be told in JSON: {error}") from None
+
+
+def _text_element(element: Any, spec: TensorSpec) -> bytes:
+    if isinstance(element, np.ndarray) and element.ndim == 0:
+        element = element.item()
+    if isinstance(element, str):
+        return element.encode()
+    if isinstance(element, bytes | bytearray | memoryview):
+        return bytes(element)
+    raise ValueError(f"output {spec.name} is BYTES and got {type(element).__name__}")
+
+
+def _is_json(spec: TensorSpec) -> bool:
+    return "application/json" in spec.media_types

@@ -1,0 +1,88 @@
+"""From `package.module:Class` or `path.py:Class` to a class."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import sys
+from typing import TYPE_CHECKING, Any
+
+from shoal_runtime.errors import LoadError
+from shoal_runtime.handlers.calling import HANDLER_FAULTS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import ModuleType
+
+DEFAULT_FILE = "handler.py"
+
+
+class HandlerFailed(LoadError):
+    """The handler's own code raised; the cause is what it raised."""
+
+
+def import_handler(text: str, directory: Path) -> type[Any]:
+    """Return the class that `text` names.
+
+    Args:
+        text: `package.module:Class`, or `path.py:Class` with the path relative to the directory.
+            The class may be left out when the file defines exactly one with a `forward` method.
+        directory: the model's; its modules can be imported.
+
+    Raises:
+        LoadError: there is no such file, module or class.
+        HandlerFailed: importing it raised.
+    """
+    if str(directory) not in sys.path:
+        sys.path.insert(0, str(directory))
+    where, _, name = text.partition(":")
+    module = _module(where, directory)
+    if not name:
+        return _only_class(module, where)
+    found = getattr(module, name, None)
+    if not isinstance(found, type):
+        raise LoadError(f"{where} has no class {name}")
+    return found
+
+
+def _module(where: str, directory: Path) -> ModuleType:
+    try:
+        return _from_file(directory / where) if where.endswith(".py") else importlib.import_module(where)
+    except LoadError:
+        raise
+    except ModuleNotFoundError as error:
+        if error.name is not None and (where == error.name or where.startswith(f"{error.name}.")):
+            raise LoadError(f"handler module {where} is neither installed nor in {directory}") from None
+        raise HandlerFailed(f"importing {where} failed: {error}") from error
+    except HANDLER_FAULTS as error:
+        raise HandlerFailed(f"importing {where} failed: {type(error).__name__}: {error}") from error
+
+
+def _from_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise LoadError(f"there is no handler file {path}")
+    name = f"shoal_model_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise LoadError(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    # Dataclasses and pickling look their module up by name.
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _only_class(module: ModuleType, where: str) -> type[Any]:
+    found = [
+        value
+        for value in vars(module).values()
+        if inspect.isclass(value) and value.__module__ == module.__name__ and callable(getattr(value, "forward", None))
+    ]
+    if len(found) != 1:
+        names = ", ".join(cls.__name__ for cls in found) or "none"
+        raise LoadError(
+            f"{where} must define exactly one class with a forward method (it defines: {names});"
+            f" name the class, {where}:CLASS"
+        )
+    return found[0]

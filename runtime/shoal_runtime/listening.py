@@ -1,0 +1,152 @@
+"""Sockets, and HTTP on them: uvicorn's protocol without its server, which stops differently."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from shoal_runtime.errors import SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from shoal_runtime.server import App
+    from shoal_runtime.settings import Address
+
+BACKLOG: Final = 128
+KEEP_ALIVE_S: Final = 24 * 3600
+"""The proxy keeps a connection as long as it may send, so idle ones are not closed from here."""
+
+
+def open_socket(address: Address) -> socket.socket:
+    """Return a socket that is bound; a stale unix socket's file is replaced.
+
+    Raises:
+        SettingsError: the address cannot be had, or another process listens there.
+    """
+    try:
+        return _unix_socket(address.path) if address.path is not None else _tcp_socket(address)
+    except OSError as error:
+        raise SettingsError(f"SHOAL_RUNTIME_LISTEN={address} cannot be used: {error}") from None
+
+
+def _tcp_socket(address: Address) -> socket.socket:
+    family, kind, protocol, _, where = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(where)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def _unix_socket(path: str) -> socket.socket:
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    _remove_stale(path)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.bind(path)
+        # Proxy and runtime may run as different users; the folder says who gets near.
+        os.chmod(path, 0o666)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def _remove_stale(path: str) -> None:
+    try:
+        if not stat.S_ISSOCK(os.stat(path).st_mode):
+            raise OSError(errno.EEXIST, "the file there is no socket")
+    except FileNotFoundError:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            os.unlink(path)
+            return
+    raise OSError(errno.EADDRINUSE, "another process listens there")
+
+
+class Connections:
+    """HTTP connections on one socket.
+
+    Args:
+        app: answers.
+        listener: bound; closed by `close`.
+        on_empty: called when the last connection is lost.
+    """
+
+    def __init__(self, app: App, listener: socket.socket, on_empty: Callable[[], None]) -> None:
+        self._config = uvicorn.Config(
+            app,
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            timeout_keep_alive=KEEP_ALIVE_S,
+        )
+        self._config.load()
+        self._state = ServerState()
+        self._listener = listener
+        self._name = listener.getsockname()
+        self._on_empty = on_empty
+        self._server: asyncio.Server | None = None
+
+    def __len__(self) -> int:
+        return len(self._state.connections)
+
+    async def listen(self) -> str:
+        """Accept connections from now on; return the address in words."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(self._protocol, sock=self._listener, backlog=BACKLOG)
+        name = self._name
+        return f"unix:{name}" if isinstance(name, str) else f"{name[0]}:{name[1]}"
+
+    async def close(self) -> None:
+        """Accept no more and cut the connections that are left."""
+        if self._server is not None:
+            self._server.close()
+        for connection in tuple(self._state.connections):
+            connection.transport.abort()
+        self._listener.close()
+        if isinstance(self._name, str):
+            _remove(self._name)
+        # One turn, for the transports to let go of their sockets.
+        await asyncio.sleep(0)
+
+    def _protocol(self) -> asyncio.Protocol:
+        return _Connection(self._config, self._state, self._lost)
+
+    def _lost(self) -> None:
+        if not self._state.connections:
+            self._on_empty()
+
+
+def _remove(path: str) -> None:
+    Path(path).unlink(missing_ok=True)
+
+
+class _Connection(HttpToolsProtocol):
+    def __init__(self, config: uvicorn.Config, state: ServerState, on_lost: Callable[[], None]) -> None:
+        super().__init__(config, state, {}, asyncio.get_running_loop())
+        self._on_lost = on_lost
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._on_lost()

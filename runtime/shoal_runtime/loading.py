@@ -1,0 +1,148 @@
+"""From a model's files to something the pipeline can run."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import torch
+
+from shoal_runtime.batches.sizes import powers_of_two
+from shoal_runtime.errors import LoadError
+from shoal_runtime.formats import handler as handler_format
+from shoal_runtime.formats import safetensors as safetensors_format
+from shoal_runtime.formats import torch_export, torch_script
+from shoal_runtime.formats.source import Loaded, Source, files_with
+from shoal_runtime.handlers.base import Handler, Stages, stages_of
+from shoal_runtime.handlers.context import Context
+from shoal_runtime.handlers.signature import Signature, make_signature
+from shoal_runtime.importing import DEFAULT_FILE, import_handler
+from shoal_runtime.model_config import ModelConfig, read_config
+from shoal_runtime.placement import choose_dtype
+from shoal_runtime.settings import NAME, Format, Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from shoal_runtime.fetching import ModelFiles
+
+LOADERS: Final[Mapping[Format, Callable[[Source], Loaded]]] = {
+    Format.HANDLER: handler_format.load,
+    Format.SAFETENSORS: safetensors_format.load,
+    Format.TORCH_EXPORT: torch_export.load,
+    Format.TORCH_SCRIPT: torch_script.load,
+}
+EXPORT_SUFFIXES: Final = (".pt2",)
+SCRIPT_SUFFIXES: Final = (".pt", ".pth", ".ts", ".torchscript")
+SAFETENSORS_SUFFIXES: Final = (".safetensors",)
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model in memory, with all that is known about it."""
+
+    name: str
+    platform: str
+    handler: Handler
+    stages: Stages
+    signature: Signature
+    graphs: bool
+
+
+def load_model(files: ModelFiles, settings: Settings, device: torch.device) -> Model:
+    """Load a model onto the device.
+
+    Raises:
+        LoadError: says what is wrong and what to do next.
+    """
+    # Also for what handlers and their libraries load, now and later: without the user's leave,
+    # torch.load takes plain weights only, whatever its arguments say.
+    os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "0" if settings.allow_pickle else "1"
+    config = read_config(files.directory)
+    name = _name(settings, config, files)
+    context = Context(
+        model_dir=files.directory,
+        device=device,
+        dtype=choose_dtype(settings.dtype),
+        max_batch_size=settings.max_batch_size,
+        parameters={**config.parameters, **settings.model_parameters},
+    )
+    source = _source(files, settings, config, context)
+    loaded = LOADERS[_format(source, settings, config)](source)
+    stages = stages_of(loaded.handler)
+    if settings.compile:
+        stages = replace(stages, forward=torch.compile(stages.forward))
+    signature = _signature(loaded, settings, device)
+    return Model(name, loaded.platform, loaded.handler, stages, signature, loaded.graphs)
+
+
+def _name(settings: Settings, config: ModelConfig, files: ModelFiles) -> str:
+    name = settings.model_name or config.name or files.stem
+    if not NAME.fullmatch(name):
+        raise LoadError(f"{name!r} cannot be a model's name ({NAME.pattern}): set SHOAL_MODEL_NAME")
+    return name
+
+
+def _source(files: ModelFiles, settings: Settings, config: ModelConfig, context: Context) -> Source:
+    named = files.file or config.file
+    text = settings.model_handler or config.handler
+    if text is None and named is not None and named.endswith(".py"):
+        text = named
+    if text is None and (files.directory / DEFAULT_FILE).is_file() and files.file is None:
+        text = DEFAULT_FILE
+    return Source(
+        directory=files.directory,
+        file=files.directory / named if named and not named.endswith(".py") else None,
+        handler=import_handler(text, files.directory) if text else None,
+        context=context,
+        inputs=config.inputs,
+        outputs=config.outputs,
+        allow_pickle=settings.allow_pickle,
+    )
+
+
+def _format(source: Source, settings: Settings, config: ModelConfig) -> Format:
+    chosen = settings.model_format
+    if chosen is Format.AUTO:
+        chosen = config.format
+    return _guess(source) if chosen is Format.AUTO else chosen
+
+
+def _guess(source: Source) -> Format:
+    """Return the format that the files suggest; a class that is no module is a handler."""
+    is_module = source.handler is not None and issubclass(source.handler, torch.nn.Module)
+    if source.handler is not None and not is_module:
+        return Format.HANDLER
+    candidates = {
+        Format.TORCH_EXPORT: EXPORT_SUFFIXES,
+        Format.SAFETENSORS: SAFETENSORS_SUFFIXES,
+        Format.TORCH_SCRIPT: SCRIPT_SUFFIXES,
+    }
+    found = [form for form, suffixes in candidates.items() if _holds(source, suffixes)]
+    if len(found) == 1:
+        return found[0]
+    if is_module and not found:
+        return Format.HANDLER
+    what = " and ".join(found) if found else "no .pt2, .pt, .safetensors or handler.py"
+    raise LoadError(f"{source.directory} holds {what}: set SHOAL_MODEL_FORMAT, or `format` in model.toml")
+
+
+def _holds(source: Source, suffixes: tuple[str, ...]) -> bool:
+    if source.file is not None:
+        return source.file.suffix in suffixes
+    return bool(files_with(source.directory, suffixes))
+
+
+def _signature(loaded: Loaded, settings: Settings, device: torch.device) -> Signature:
+    limit = settings.max_batch_size
+    sizes = settings.allowed_batch_sizes
+    if loaded.max_rows is not None and loaded.max_rows < limit:
+        limit = loaded.max_rows
+        sizes = (*(size for size in sizes if size < limit), limit) if sizes else ()
+    if not sizes and (device.type == "cuda" or loaded.min_rows > 1):
+        sizes = powers_of_two(limit)
+    if loaded.min_rows > 1:
+        kept = {size for size in sizes if size >= loaded.min_rows}
+        sizes = tuple(sorted(kept | {min(loaded.min_rows, limit)}))
+    return make_signature(tuple(loaded.inputs), tuple(loaded.outputs), max_batch_size=limit, allowed_batch_sizes=sizes)

@@ -1,0 +1,90 @@
+"""`model.toml`: what a model directory says about itself. All keys are optional."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from shoal_runtime.errors import LoadError
+from shoal_runtime.handlers.spec import TensorSpec
+from shoal_runtime.settings import Format
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+FILE_NAME: Final = "model.toml"
+_STRINGS: Final = ("name", "format", "handler", "file")
+_KEYS: Final = (*_STRINGS, "parameters", "inputs", "outputs")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """The contents of model.toml."""
+
+    name: str | None = None
+    format: Format = Format.AUTO
+    handler: str | None = None
+    file: str | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    inputs: Sequence[TensorSpec] = ()
+    outputs: Sequence[TensorSpec] = ()
+
+
+def read_config(directory: Path) -> ModelConfig:
+    """Read the directory's model.toml; without one, return an empty configuration.
+
+    Raises:
+        LoadError: it is not TOML, or a key is unknown or of the wrong type.
+    """
+    path = directory / FILE_NAME
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return ModelConfig()
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise LoadError(f"{path} cannot be read: {error}") from None
+    return parse_config(document)
+
+
+def parse_config(document: Mapping[str, Any]) -> ModelConfig:
+    """Return the configuration in a parsed model.toml.
+
+    Raises:
+        LoadError: a key is unknown or of the wrong type.
+    """
+    for key in document:
+        if key not in _KEYS:
+            raise LoadError(f"{FILE_NAME}: {key} is none of its keys: {', '.join(_KEYS)}")
+    for key in _STRINGS:
+        if not isinstance(document.get(key, ""), str):
+            raise LoadError(f"{FILE_NAME}: {key} must be a string")
+    parameters = document.get("parameters", {})
+    if not isinstance(parameters, dict):
+        raise LoadError(f"{FILE_NAME}: parameters must be a table")
+    return ModelConfig(
+        name=document.get("name"),
+        format=_format(document.get("format", Format.AUTO)),
+        handler=document.get("handler"),
+        file=document.get("file"),
+        parameters=parameters,
+        inputs=_tensors(document.get("inputs", []), "inputs"),
+        outputs=_tensors(document.get("outputs", []), "outputs"),
+    )
+
+
+def _format(text: str) -> Format:
+    try:
+        return Format(text)
+    except ValueError:
+        raise LoadError(f"{FILE_NAME}: format {text!r} is none of {', '.join(Format)}") from None
+
+
+def _tensors(tables: Any, key: str) -> tuple[TensorSpec, ...]:
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise LoadError(f"{FILE_NAME}: {key} must be [[{key}]] tables")
+    try:
+        return tuple(TensorSpec(**table) for table in tables)
+    except (TypeError, ValueError) as error:
+        raise LoadError(f"{FILE_NAME}: [[{key}]]: {error}") from None

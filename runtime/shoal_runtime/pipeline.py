@@ -1,0 +1,291 @@
+"""One batch's way: preprocess and stage, forward, postprocess.
+
+Several batches may be under way. Only `forward` needs the device's thread; the other stages run in
+a thread pool (or on the event loop where there is nothing worth a thread), so the next batch is
+prepared while the current one computes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from shoal_runtime.batches.collate import as_tensor, collate, misfits
+from shoal_runtime.batches.rows import count_rows, pad_rows
+from shoal_runtime.batches.sizes import next_size
+from shoal_runtime.errors import BatchError, DeviceLost, ForwardFailed, OutOfMemory, TimedOut
+from shoal_runtime.handlers.calling import (
+    HANDLER_FAULTS,
+    RowError,
+    describe,
+    postprocess_row,
+    preprocess_rows,
+)
+from shoal_runtime.handlers.items import tensor_batch
+from shoal_runtime.handlers.results import (
+    cast_tensor,
+    check_result_rows,
+    fetch_all,
+    host_array,
+    named_outputs,
+    split_rows,
+    take_rows,
+)
+from shoal_runtime.handlers.values import row_outputs, stack_rows
+from shoal_runtime.placement import is_out_of_memory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from concurrent.futures import ThreadPoolExecutor
+
+    from shoal_runtime.codecs.datatypes import Array
+    from shoal_runtime.executor import Executor
+    from shoal_runtime.handlers.base import Stages
+    from shoal_runtime.handlers.signature import Signature
+    from shoal_runtime.placement import Placement
+
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Timings:
+    """Microseconds spent in each stage; `queue_us` is what was spent waiting for one."""
+
+    preprocess_us: int = 0
+    forward_us: int = 0
+    postprocess_us: int = 0
+    queue_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BatchResult:
+    """What became of one batch.
+
+    Args:
+        outputs: the rows that succeeded, in order; empty when none did.
+        errors: the rows that failed, in order.
+        timings: for the answer's parameters.
+        padded_rows: rows added to reach an allowed batch size.
+    """
+
+    outputs: Mapping[str, Array]
+    errors: Sequence[RowError]
+    timings: Timings
+    padded_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """The threads that stages run in.
+
+    Args:
+        executor: the device's thread.
+        pool: for preprocess and postprocess.
+        threads: how many the pool has.
+    """
+
+    executor: Executor
+    pool: ThreadPoolExecutor
+    threads: int
+
+
+@dataclass(slots=True)
+class _Prepared:
+    batch: Any
+    rows: list[int]
+    given: int
+    errors: list[RowError] = field(default_factory=list)
+
+
+class Pipeline:
+    """Run batches through a handler's stages.
+
+    Args:
+        stages: the handler's methods.
+        signature: of the model.
+        placement: where batches run.
+        lanes: the threads that stages run in.
+        on_lost: told why, when the device turns out to be gone.
+    """
+
+    def __init__(
+        self,
+        stages: Stages,
+        signature: Signature,
+        placement: Placement,
+        lanes: Lanes,
+        on_lost: Callable[[str], None],
+    ) -> None:
+        self.signature = signature
+        self._stages = stages
+        self._placement = placement
+        self._lanes = lanes
+        self._on_lost = on_lost
+        self._per_row = stages.preprocess is not None or all(spec.datatype == "BYTES" for spec in signature.inputs)
+        self._batch_dims = {} if stages.preprocess else {spec.name: spec.batch_dim for spec in signature.inputs}
+
+    async def run(self, inputs: Mapping[str, Array], rows: int, *, deadline_s: float | None = None) -> BatchResult:
+        """Run one batch.
+
+        Args:
+            inputs: wire arrays by name.
+            rows: how many they hold.
+            deadline_s: monotonic time after which nobody waits; the batch is dropped if it has not
+                reached the device.
+
+        Raises:
+            BatchError: the batch fails as a whole.
+        """
+        start = time.monotonic()
+        timings = Timings()
+        prepared = await self._prepare(inputs, rows, timings)
+        if not prepared.rows:
+            return BatchResult({}, prepared.errors, timings, 0)
+        result = await self._lanes.executor.call(lambda: self._forward(prepared, timings, deadline_s))
+        outputs, errors = await self._finish(prepared, result, timings)
+        spent = timings.preprocess_us + timings.forward_us + timings.postprocess_us
+        timings.queue_us = max(0, _micros(start) - spent)
+        padded = prepared.given - len(prepared.rows)
+        return BatchResult(outputs, sorted(errors, key=lambda e: e.row), timings, padded)
+
+    async def _prepare(self, inputs: Mapping[str, Array], rows: int, timings: Timings) -> _Prepared:
+        if not self._per_row:
+            if self._placement.stages_off_loop:
+                return await self._in_pool(lambda: self._place_tensors(inputs, rows, timings))
+            return self._place_tensors(inputs, rows, timings)
+        call = self._stages.preprocess
+        if call is None:
+            values = preprocess_rows(range(rows), inputs, self.signature, None)
+        else:
+            start = time.monotonic()
+            parts = await asyncio.gather(
+                *(
+                    self._in_pool(partial(preprocess_rows, part, inputs, self.signature, call))
+                    for part in _parts(rows, self._lanes.threads)
+                )
+            )
+            values = [value for part in parts for value in part]
+            timings.preprocess_us = _micros(start)
+        return await self._collate(values, timings)
+
+    async def _collate(self, values: list[Any], timings: Timings) -> _Prepared:
+        errors = [value for value in values if isinstance(value, RowError)]
+        kept = [row for row, value in enumerate(values) if not isinstance(value, RowError)]
+        if not kept:
+            return _Prepared(None, [], 0, errors)
+        good = [values[row] for row in kept]
+        if self._stages.preprocess is None:
+            return _Prepared(good, kept, len(kept), errors)
+        return await self._in_pool(lambda: self._place_rows(good, kept, errors, timings))
+
+    def _place_tensors(self, inputs: Mapping[str, Array], rows: int, timings: Timings) -> _Prepared:
+        start = time.monotonic()
+        batch = tensor_batch(inputs, self.signature)
+        prepared = self._place(batch, list(range(rows)), [])
+        timings.preprocess_us = _micros(start)
+        return prepared
+
+    def _place_rows(self, values: list[Any], kept: list[int], errors: list[RowError], timings: Timings) -> _Prepared:
+        start = time.monotonic()
+        rules = self._stages.preprocess_padding
+        odd = misfits(values, rules)
+        errors = errors + [RowError(kept[index], 400, why) for index, why in odd.items()]
+        good = [value for index, value in enumerate(values) if index not in odd]
+        kept = [row for index, row in enumerate(kept) if index not in odd]
+        try:
+            batch = collate(good, rules)
+        except ValueError as error:
+            raise ForwardFailed(f"preprocessed rows do not stack: {error}") from error
+        prepared = self._place(batch, kept, errors)
+        timings.preprocess_us += _micros(start)
+        return prepared
+
+    def _place(self, batch: Any, kept: list[int], errors: list[RowError]) -> _Prepared:
+        size = next_size(len(kept), self.signature.allowed_batch_sizes)
+        if size > len(kept):
+            batch = pad_rows(batch, size, self._batch_dims)
+        given = count_rows(batch, self._batch_dims)
+        return _Prepared(self._placement.stage(batch), kept, given, errors)
+
+    def _forward(self, prepared: _Prepared, timings: Timings, deadline_s: float | None) -> Any:
+        start = time.monotonic()
+        if deadline_s is not None and start >= deadline_s:
+            raise TimedOut("the batch's time ran out before it reached the device")
+        try:
+            with self._placement.active():
+                result = self._placement.forward(self._stages.forward, prepared.batch)
+                return self._fetch(result)
+        except BatchError:
+            raise
+        except HANDLER_FAULTS as error:
+            raise self._classified(error) from error
+        finally:
+            timings.forward_us = _micros(start)
+
+    def _classified(self, error: BaseException) -> BatchError:
+        if self._placement.is_lost(error):
+            reason = f"the device failed: {describe(error)}"
+            self._on_lost(reason)
+            return DeviceLost(reason)
+        if is_out_of_memory(error):
+            return OutOfMemory(f"the device ran out of memory: {describe(error)}")
+        return ForwardFailed(f"forward raised {describe(error)}")
+
+    def _fetch(self, result: Any) -> Any:
+        if isinstance(result, list) or self._stages.postprocess is not None:
+            return fetch_all(result, self._placement.fetch)
+        named = named_outputs(result, self.signature)
+        return self._fetch_outputs(named)
+
+    def _fetch_outputs(self, named: dict[str, Any]) -> dict[str, Array]:
+        tensors = {spec.name: cast_tensor(as_tensor(named[spec.name]), spec) for spec in self.signature.outputs}
+        fetched = self._placement.fetch(list(tensors.values()))
+        return {name: host_array(t) for name, t in zip(tensors, fetched, strict=True)}
+
+    async def _finish(
+        self, prepared: _Prepared, result: Any, timings: Timings
+    ) -> tuple[Mapping[str, Array], list[RowError]]:
+        kept = len(prepared.rows)
+        if self._stages.postprocess is None and not isinstance(result, list):
+            outputs = take_rows(result, self.signature, given=prepared.given, kept=kept)
+            return outputs, prepared.errors
+        start = time.monotonic()
+        outputs, errors = await self._in_pool(partial(self._finish_rows, prepared, result))
+        timings.postprocess_us = _micros(start)
+        return outputs, prepared.errors + errors
+
+    def _finish_rows(self, prepared: _Prepared, result: Any) -> tuple[dict[str, Array], list[RowError]]:
+        kept = len(prepared.rows)
+        check_result_rows(result, prepared.given, self.signature)
+        values = split_rows(result, kept, self.signature)
+        finished = [self._finish_row(row, value) for row, value in zip(prepared.rows, values, strict=True)]
+        good = [row for row in finished if not isinstance(row, RowError)]
+        return stack_rows(good, self.signature), [r for r in finished if isinstance(r, RowError)]
+
+    def _finish_row(self, row: int, value: Any) -> Mapping[str, Array] | RowError:
+        value = postprocess_row(row, value, self._stages.postprocess)
+        if isinstance(value, RowError):
+            return value
+        try:
+            return row_outputs(value, self.signature)
+        except ValueError as error:
+            return RowError(row, 500, str(error), error)
+
+    async def _in_pool(self, function: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._lanes.pool, function)
+
+
+def _parts(rows: int, threads: int) -> list[range]:
+    """Split rows into at most `threads` runs of about equal length."""
+    count = min(rows, threads)
+    bounds = [rows * index // count for index in range(count + 1)]
+    return [range(low, high) for low, high in pairwise(bounds)]
+
+
+def _micros(since_s: float) -> int:
+    return int((time.monotonic() - since_s) * 1e6)

@@ -1,0 +1,258 @@
+"""The protocol over HTTP: a bare ASGI application.
+
+No framework: at a few hundred microseconds per batch, routing and response classes would show.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from shoal_runtime.codecs.metadata import SERVER_METADATA, model_metadata
+from shoal_runtime.codecs.request import decode_request
+from shoal_runtime.codecs.response import encode_error, encode_response
+from shoal_runtime.errors import (
+    BadRequest,
+    BatchError,
+    BodyTooLarge,
+    DeviceLost,
+    NotFound,
+    NotReady,
+    Stopping,
+)
+from shoal_runtime.item_log import ItemLog
+from shoal_runtime.readiness import Phase, Readiness
+
+if TYPE_CHECKING:
+    from shoal_runtime.codecs.request import InferRequest
+    from shoal_runtime.pipeline import BatchResult, Pipeline
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+_ALIGNMENT_BYTES = 64
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """A model that is loaded."""
+
+    name: str
+    version: str
+    platform: str
+    pipeline: Pipeline
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    status: int
+    body: bytes
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+class _Unallowed(BatchError):
+    """The path is right and the method is not."""
+
+    status = 405
+    code = "BAD_REQUEST"
+
+
+class App:
+    """The ASGI application.
+
+    Args:
+        readiness: what health questions are answered from.
+        max_body_bytes: longest infer body.
+    """
+
+    def __init__(self, readiness: Readiness, *, max_body_bytes: int) -> None:
+        self._readiness = readiness
+        self._max_body_bytes = max_body_bytes
+        self._model: ServedModel | None = None
+        self._infer_paths: frozenset[str] = frozenset()
+        self._item_log = ItemLog(logger)
+
+    def serve(self, model: ServedModel) -> None:
+        """Answer for this model from now on."""
+        base = f"/v2/models/{model.name}"
+        self._model = model
+        self._infer_paths = frozenset((f"{base}/infer", f"{base}/versions/{model.version}/infer"))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one HTTP request."""
+        if scope["type"] != "http":
+            return
+        try:
+            if scope["path"] in self._infer_paths and scope["method"] == "POST":
+                answer = await self._infer(scope, receive)
+            else:
+                answer = self._route(scope)
+        except BatchError as error:
+            answer = _failure(error)
+        except Exception:
+            logger.exception("a request failed inside the runtime path=%s", scope["path"])
+            answer = _Answer(500, encode_error("the runtime failed; its log says how", "FORWARD_FAILED"))
+        await _send(send, answer)
+
+    async def _infer(self, scope: Scope, receive: Receive) -> _Answer:
+        arrived_s = time.monotonic()
+        model = self._require_model()
+        headers = dict(scope["headers"])
+        json_bytes = _whole_number(headers, b"inference-header-content-length")
+        body = await _read_body(headers, receive, json_bytes or 0, self._max_body_bytes)
+        signature = model.pipeline.signature
+        request = decode_request(body, len(body) if json_bytes is None else json_bytes, signature)
+        timeout_ms = _whole_number(headers, b"x-request-timeout-ms")
+        deadline_s = None if timeout_ms is None else arrived_s + timeout_ms / 1000
+        result = await model.pipeline.run(request.inputs, request.rows, deadline_s=deadline_s)
+        self._item_log.add(result.errors, request.parameters, arrived_s)
+        return _encoded(request, model, result)
+
+    def _require_model(self) -> ServedModel:
+        phase = self._readiness.phase
+        if phase is Phase.LOST:
+            raise DeviceLost(self._readiness.reason)
+        if phase is Phase.STOPPING:
+            raise Stopping("the runtime is stopping")
+        if self._model is None or phase is not Phase.READY:
+            raise NotReady(self._readiness.reason)
+        return self._model
+
+    def _route(self, scope: Scope) -> _Answer:
+        path, method = scope["path"], scope["method"]
+        parts = [part for part in path.split("/") if part]
+        if parts[:1] != ["v2"]:
+            raise NotFound(f"there is no {path} here; paths start with /v2")
+        if parts[-1] == "infer":
+            self._require_model()
+            self._check_model(parts[:-1])
+            raise _Unallowed("infer takes POST")
+        if method not in ("GET", "HEAD"):
+            raise _Unallowed(f"{path} takes GET")
+        return self._read(parts)
+
+    def _read(self, parts: list[str]) -> _Answer:
+        if parts == ["v2"]:
+            return _json(SERVER_METADATA)
+        if parts == ["v2", "health", "live"]:
+            return self._live()
+        if parts == ["v2", "health", "ready"]:
+            return self._ready()
+        if parts[-1] == "ready":
+            self._check_model(parts[:-1])
+            return self._ready()
+        self._check_model(parts)
+        model = self._require_model()
+        signature = model.pipeline.signature
+        return _json(model_metadata(model.name, model.version, model.platform, signature))
+
+    def _check_model(self, parts: list[str]) -> None:
+        """Accept the served model's v2/models/NAME[/versions/VERSION]; any while none is loaded."""
+        name, version = _model_of(parts)
+        model = self._model
+        if model is None:
+            return
+        if name != model.name:
+            raise NotFound(f"there is no model {name}; this runtime serves {model.name}")
+        if version not in (None, model.version):
+            raise NotFound(f"model {name} has no version {version}; it has {model.version}")
+
+    def _live(self) -> _Answer:
+        if self._readiness.phase is Phase.LOST:
+            return _json({"live": False, "reason": self._readiness.reason}, 503)
+        return _json({"live": True})
+
+    def _ready(self) -> _Answer:
+        if self._readiness.phase is Phase.READY:
+            return _json({"ready": True})
+        return _json({"ready": False, "reason": self._readiness.reason}, 503)
+
+
+def _model_of(parts: list[str]) -> tuple[str, str | None]:
+    if parts[:2] == ["v2", "models"]:
+        if len(parts) == 3:
+            return parts[2], None
+        if len(parts) == 5 and parts[3] == "versions":
+            return parts[2], parts[4]
+    raise NotFound(f"there is no /{'/'.join(parts)} here")
+
+
+def _whole_number(headers: Mapping[bytes, bytes], name: bytes) -> int | None:
+    text = headers.get(name)
+    if text is None:
+        return None
+    if not text.isdigit() or len(text) > 15:
+        raise BadRequest(f"{name.decode()} must be a whole number, not {text.decode('latin-1')!r}")
+    return int(text)
+
+
+async def _read_body(headers: Mapping[bytes, bytes], receive: Receive, json_bytes: int, limit_bytes: int) -> memoryview:
+    """Read the body; tensors behind `json_bytes` of JSON start aligned, to be used in place."""
+    if headers.get(b"content-encoding", b"identity") != b"identity":
+        raise BadRequest("compressed bodies are not taken")
+    if (_whole_number(headers, b"content-length") or 0) > limit_bytes:
+        raise _too_large(limit_bytes)
+    lead = -json_bytes % _ALIGNMENT_BYTES
+    buffer = bytearray(lead)
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise BadRequest("the caller went away before the body was complete")
+        buffer += message.get("body", b"")
+        if len(buffer) - lead > limit_bytes:
+            raise _too_large(limit_bytes)
+        more = message.get("more_body", False)
+    return memoryview(buffer)[lead:]
+
+
+def _too_large(limit_bytes: int) -> BodyTooLarge:
+    return BodyTooLarge(f"the body is longer than {limit_bytes} bytes")
+
+
+def _encoded(request: InferRequest, model: ServedModel, result: BatchResult) -> _Answer:
+    timings = result.timings
+    parameters: dict[str, Any] = {
+        "queue_us": timings.queue_us,
+        "preprocess_us": timings.preprocess_us,
+        "forward_us": timings.forward_us,
+        "postprocess_us": timings.postprocess_us,
+        "padded_rows": result.padded_rows,
+    }
+    if result.errors:
+        rows = [{"row": e.row, "status": e.status, "message": e.message} for e in result.errors]
+        parameters["errors"] = json.dumps(rows)
+    names = {"model_name": model.name, "model_version": model.version}
+    json_bytes, body = encode_response(request, names, result.outputs, parameters)
+    if json_bytes is None:
+        return _Answer(200, body)
+    length = (b"inference-header-content-length", b"%d" % json_bytes)
+    return _Answer(200, body, (length, (b"content-type", b"application/octet-stream")))
+
+
+def _failure(error: BatchError) -> _Answer:
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    if isinstance(error, BodyTooLarge):
+        headers = ((b"connection", b"close"),)
+    return _Answer(error.status, encode_error(str(error), error.code), headers)
+
+
+def _json(document: Mapping[str, Any], status: int = 200) -> _Answer:
+    return _Answer(status, orjson.dumps(document))
+
+
+async def _send(send: Send, answer: _Answer) -> None:
+    headers = [(b"content-length", b"%d" % len(answer.body)), *answer.headers]
+    if not any(name == b"content-type" for name, _ in answer.headers):
+        headers.append((b"content-type", b"application/json"))
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": answer.body})

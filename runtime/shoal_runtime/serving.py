@@ -1,0 +1,166 @@
+"""The life of the process: listen, load, serve, stop.
+
+start    listen -> load and warm in the device's thread -> ready
+SIGTERM  keep serving -> the last connection closes, or time is up -> unload -> exit 0
+failure  exit 3 when the model cannot be loaded; the watchdog exits with 4 when the device is lost
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import time
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from shoal_runtime.errors import LoadError
+from shoal_runtime.executor import Executor
+from shoal_runtime.importing import HandlerFailed
+from shoal_runtime.listening import Connections, open_socket
+from shoal_runtime.readiness import Readiness
+from shoal_runtime.server import App
+from shoal_runtime.watchdog import Watchdog
+
+if TYPE_CHECKING:
+    from shoal_runtime.server import ServedModel
+    from shoal_runtime.settings import Settings
+    from shoal_runtime.starting import Started
+
+EXIT_OK: Final = 0
+EXIT_LOAD_FAILED: Final = 3
+UNLOAD_TIMEOUT_S: Final = 10.0
+
+logger = logging.getLogger(__name__)
+
+
+class Runtime:
+    """One model, served until a signal.
+
+    Args:
+        settings: the environment's.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self.readiness = Readiness()
+        self._executor = Executor()
+        self._watchdog = Watchdog(self._executor, self.readiness, limit_s=settings.forward_timeout_s)
+        self._pool = ThreadPoolExecutor(settings.preprocess_threads, "preprocess")
+        self._app = App(self.readiness, max_body_bytes=settings.max_body_bytes)
+        self._stopping = asyncio.Event()
+        self._empty = asyncio.Event()
+        self._connections = Connections(self._app, open_socket(settings.listen), on_empty=self._empty.set)
+        self._started: Started | None = None
+        self.clean = True
+        """Whether every thread ended; if not, the process must end without them."""
+
+    async def run(self) -> int:
+        """Serve until a signal comes; return the exit code."""
+        self._catch_signals()
+        logger.info("listening address=%s", await self._connections.listen())
+        start = asyncio.create_task(self._start())
+        stop = asyncio.create_task(self._stopping.wait())
+        try:
+            await asyncio.wait((start, stop), return_when=asyncio.FIRST_COMPLETED)
+            if start.done() and not start.result():
+                return EXIT_LOAD_FAILED
+            await stop
+            await self._drain()
+            return EXIT_OK
+        finally:
+            for task in (start, stop):
+                task.cancel()
+            await self._close()
+
+    def _catch_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal, number)
+
+    def _on_signal(self, number: int) -> None:
+        logger.info("stopping signal=%s", signal.Signals(number).name)
+        if self._stopping.is_set() and number == signal.SIGINT:
+            # Somebody at a terminal insists.
+            self._empty.set()
+        self._stopping.set()
+
+    async def _start(self) -> bool:
+        try:
+            self._started, served = await self._executor.call(self._load, watched=False)
+        except LoadError as error:
+            _tell(error)
+            return False
+        except Exception as error:
+            logger.exception("loading failed inside the runtime")
+            _tell(LoadError(f"{type(error).__name__}: {error}"))
+            return False
+        self._app.serve(served)
+        self._watchdog.start()
+        self.readiness.ready()
+        return True
+
+    def _load(self) -> tuple[Started, ServedModel]:
+        # Importing torch takes seconds, in which health questions are answered already.
+        from shoal_runtime.pipeline import Lanes  # noqa: PLC0415
+        from shoal_runtime.starting import serve_model, start_model  # noqa: PLC0415
+
+        started = start_model(self._settings, self.readiness)
+        lanes = Lanes(self._executor, self._pool, self._settings.preprocess_threads)
+        version = self._settings.model_version
+        return started, serve_model(started, version, lanes, self._watchdog.lose)
+
+    async def _drain(self) -> None:
+        """Wait for the last connection to close, or until time is up."""
+        if len(self._connections) == 0:
+            return
+        self._empty.clear()
+        end_s = time.monotonic() + self._settings.shutdown_timeout_s
+        try:
+            async with asyncio.timeout(max(0.0, end_s - time.monotonic())):
+                await self._empty.wait()
+        except TimeoutError:
+            logger.warning("connections are still open count=%d", len(self._connections))
+
+    async def _close(self) -> None:
+        self.readiness.stopping()
+        self._watchdog.stop()
+        await self._connections.close()
+        if self._started is not None:
+            await self._unload(self._started)
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        loading = self._started is None
+        self.clean = self._executor.stop(0 if loading else UNLOAD_TIMEOUT_S)
+
+    async def _unload(self, started: Started) -> None:
+        unload = getattr(started.model.handler, "unload", None)
+        if unload is None:
+            return
+        try:
+            async with asyncio.timeout(UNLOAD_TIMEOUT_S):
+                await self._executor.call(unload, watched=False)
+        except TimeoutError:
+            logger.warning("unload took too long limit_s=%g", UNLOAD_TIMEOUT_S)
+        except Exception:
+            logger.exception("unload failed")
+
+
+def _tell(error: LoadError) -> None:
+    """Log why the model cannot be loaded, after the traceback if the handler's code raised."""
+    if isinstance(error, HandlerFailed) and error.__cause__ is not None:
+        logger.error("the model's own code failed\n%s", own_traceback(error.__cause__))
+    logger.error("the model cannot be loaded: %s", error)
+
+
+def own_traceback(error: BaseException) -> str:
+    """Return the traceback from the first frame that is neither ours nor the import system's."""
+    ours = str(Path(__file__).parent)
+    trace = error.__traceback__
+    while trace is not None:
+        name = trace.tb_frame.f_code.co_filename
+        if not name.startswith((ours, "<frozen importlib")):
+            break
+        trace = trace.tb_next
+    return "".join(traceback.format_exception(type(error), error, trace)).rstrip()

@@ -1,0 +1,95 @@
+"""Real forwards before the model is ready: lazy kernels, compilation and CUDA graphs.
+
+Inputs are zeros made from the signature, for every allowed batch size and every bucket of lengths.
+A handler whose inputs cannot be made up (preprocess, or BYTES) may offer `warmup_items()`, a list
+of items as `preprocess` gets them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from shoal_runtime.batches.collate import collate
+from shoal_runtime.handlers.items import torch_dtype
+from shoal_runtime.handlers.spec import ANY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from shoal_runtime.handlers.base import Stages
+    from shoal_runtime.handlers.signature import Signature
+    from shoal_runtime.handlers.spec import TensorSpec
+
+
+@dataclass(frozen=True, slots=True)
+class WarmupBatch:
+    """One batch to warm with.
+
+    Args:
+        rows: how many it has.
+        make: makes it, on the CPU.
+        exact: whether real batches have just this form; if not, a failure proves nothing about the
+            model.
+    """
+
+    rows: int
+    make: Callable[[], Any]
+    exact: bool
+
+
+def plan_warmup(stages: Stages, signature: Signature, handler: Any) -> list[WarmupBatch]:
+    """Return the batches to warm with, largest first: memory runs out early or never."""
+    sizes = signature.allowed_batch_sizes or tuple(sorted({1, signature.max_batch_size}))
+    items = getattr(handler, "warmup_items", None)
+    if items is not None:
+        return [_from_items(stages, items, size) for size in reversed(sizes)]
+    numeric = all(spec.datatype != "BYTES" for spec in signature.inputs)
+    if stages.preprocess is not None or not numeric:
+        return []
+    return [_zeros(signature, size, lengths) for size in reversed(sizes) for lengths in _lengths(signature.inputs)]
+
+
+def _from_items(stages: Stages, items: Callable[[], Sequence[Any]], rows: int) -> WarmupBatch:
+    def make() -> Any:
+        some = list(itertools.islice(itertools.cycle(items()), rows))
+        if stages.preprocess is None:
+            return some
+        return collate([stages.preprocess(item) for item in some], stages.preprocess_padding)
+
+    return WarmupBatch(rows, make, exact=True)
+
+
+def _lengths(inputs: Sequence[TensorSpec]) -> Iterator[Mapping[tuple[str, int], int]]:
+    """Yield a length for every padded axis; inputs that are padded together grow together."""
+    padded = {(s.name, s.pad_axis): s.pad_buckets for s in inputs if s.pad_axis is not None}
+    count = max((len(buckets) for buckets in padded.values()), default=0)
+    for index in reversed(range(max(count, 1))):
+        yield {axis: buckets[min(index, len(buckets) - 1)] for axis, buckets in padded.items() if buckets}
+
+
+def _zeros(signature: Signature, rows: int, lengths: Mapping[tuple[str, int], int]) -> WarmupBatch:
+    shapes = {spec.name: _shape(spec, rows, lengths) for spec in signature.inputs}
+    known = all(ANY not in shape for shape in shapes.values())
+
+    def make() -> dict[str, torch.Tensor]:
+        return {
+            spec.name: torch.zeros(
+                [1 if size == ANY else size for size in shapes[spec.name]],
+                dtype=torch_dtype(spec.datatype),
+            )
+            for spec in signature.inputs
+        }
+
+    return WarmupBatch(rows, make, exact=known)
+
+
+def _shape(spec: TensorSpec, rows: int, lengths: Mapping[tuple[str, int], int]) -> list[int]:
+    shape = list(spec.shape)
+    shape[spec.batch_dim] = rows
+    if spec.pad_axis is not None and (spec.name, spec.pad_axis) in lengths:
+        shape[spec.pad_axis] = lengths[spec.name, spec.pad_axis]
+    return shape

@@ -1,0 +1,105 @@
+"""The end of a process whose device does not answer any more.
+
+A thread of its own looks at the executor: it needs neither the event loop nor the device's thread.
+Should a kernel hold Python's own lock for ever, this thread cannot run either; then the standard
+library's faulthandler, which needs no lock, ends the process a little later.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+from shoal_runtime.errors import DeviceLost
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from shoal_runtime.executor import Executor
+    from shoal_runtime.readiness import Readiness
+
+EXIT_DEVICE_LOST: Final = 4
+ANSWER_S: Final = 0.5
+"""How long the event loop gets to tell callers that their batches failed."""
+LOCK_HELD_AFTER_S: Final = 30.0
+"""How long after the limit faulthandler steps in."""
+MAX_TICK_S: Final = 1.0
+
+
+def exit_now(message: str) -> None:
+    """End the process with exit code 4 and a last line; no destructors, the device is gone."""
+    sys.stderr.flush()
+    os.write(2, f"{message}\n".encode())
+    os._exit(EXIT_DEVICE_LOST)
+
+
+class Watchdog:
+    """Watch the executor, and end the process when the device is lost.
+
+    Args:
+        executor: whose calls are timed.
+        readiness: made `LOST` before anything else happens.
+        limit_s: longest forward.
+        end: ends the process; called once with the last line.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        readiness: Readiness,
+        *,
+        limit_s: float,
+        end: Callable[[str], None] = exit_now,
+    ) -> None:
+        self._executor = executor
+        self._readiness = readiness
+        self._limit_s = limit_s
+        self._end = end
+        self._wake = threading.Event()
+        self._reason: str | None = None
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Watch no longer."""
+        self._stopped = True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def lose(self, reason: str) -> None:
+        """Say that the device is gone. Safe from any thread; the process ends shortly after."""
+        self._readiness.lost(reason)
+        self._reason = self._reason or reason
+        self._wake.set()
+
+    def overdue(self, now_s: float) -> str | None:
+        """Return why the device counts as lost at this time, or None."""
+        since_s = self._executor.busy_since
+        if since_s is None or now_s - since_s <= self._limit_s:
+            return None
+        return f"forward runs for longer than {self._limit_s:g} s (SHOAL_RUNTIME_FORWARD_TIMEOUT_S)"
+
+    def _run(self) -> None:
+        tick_s = min(MAX_TICK_S, self._limit_s / 4)
+        while not self._stopped and self._reason is None:
+            faulthandler.dump_traceback_later(self._limit_s + LOCK_HELD_AFTER_S, exit=True)
+            self._wake.wait(tick_s)
+            if self._reason is None and (reason := self.overdue(time.monotonic())):
+                self.lose(reason)
+        faulthandler.cancel_dump_traceback_later()
+        if self._reason is not None and not self._stopped:
+            self._give_up(self._reason)
+
+    def _give_up(self, reason: str) -> None:
+        self._executor.abandon(DeviceLost(reason))
+        time.sleep(ANSWER_S)
+        self._end(f"shoal_runtime: device lost: {reason}")

@@ -1,0 +1,33 @@
+"""Stands for ``python -m shoal_runtime``: does what FAKE_RUNTIME says, writes down what happens."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+from threading import Event
+
+events = Path(os.environ["FAKE_EVENTS"])
+behaviour = os.environ.get("FAKE_RUNTIME", "runs")
+stop = Event()
+
+
+def write(event: str) -> None:
+    with events.open("a") as file:
+        file.write(f"runtime {event}\n")
+
+
+lives_before = events.read_text().count("runtime started") if events.exists() else 0
+write(f"started {os.getpid()}")
+for name in ("SHOAL_MODEL_URI", "SHOAL_MODEL_NAME", "SHOAL_BATCHING_MAX_BATCH_SIZE"):
+    write(f"{name}={os.environ.get(name)}")
+if behaviour == "cannot load":
+    sys.stderr.write("reading weights\nmodel.pt2 is no exported program\n")
+    sys.exit(3)
+if behaviour == "loses its device once" and lives_before == 0:
+    sys.stderr.write("the device is lost\n")
+    sys.exit(4)
+signal.signal(signal.SIGTERM, lambda *_: stop.set())
+write("ready")
+while not stop.wait(0.05):
+    pass
+write("stopped")

@@ -1,0 +1,65 @@
+import shlex
+
+import orjson
+import pytest
+
+from shoal.serving.hints import first_requests
+from shoal.wire.signature import Signature, Tensor
+from tests.client.wire.signatures import ADDER, JSON, MASKED, PICTURES, TEXTS, TWO, signature
+
+URL = "http://127.0.0.1:8080"
+
+
+@pytest.mark.parametrize(
+    ("signature", "body", "command"),
+    [
+        pytest.param(ADDER, [0.5, 0.5, 0.5], "--json [0.5,0.5,0.5]", id="numbers"),
+        pytest.param(TEXTS, "a small fish among many", "--text a small fish among many", id="text"),
+        pytest.param(JSON, {}, "--json {}", id="JSON"),
+        pytest.param(MASKED, [1, 1, 1], "--json [1,1,1]", id="an optional input is left out"),
+        pytest.param(TWO, {"a": [1, 1], "b": 0.5}, '--json {"a":[1,1],"b":0.5}', id="two inputs"),
+    ],
+)
+def test_a_small_item_is_written_out(signature: Signature, body: object, command: str) -> None:
+    curl, shoal = first_requests(URL, signature)
+
+    words = shlex.split(curl)
+    assert orjson.loads(words[words.index("-d") + 1]) == {"instances": [body]}
+    assert words[-1] == f"{URL}/v1/models/model:predict"
+    assert " ".join(shlex.split(shoal)) == f"shoal predict {URL} {command}"
+
+
+def test_a_picture_is_sent_as_a_file() -> None:
+    curl, shoal = first_requests(URL, PICTURES)
+
+    assert curl == (
+        "curl -H 'Content-Type: image/jpeg' --data-binary @picture.jpg http://127.0.0.1:8080/predictions/model"
+    )
+    assert shoal == "shoal predict http://127.0.0.1:8080 picture.jpg"
+
+
+def test_a_large_item_is_made_by_a_program() -> None:
+    large = signature((Tensor("x", "FP32", (-1, 3, 224, 224)),))
+
+    curl, shoal = first_requests(URL, large)
+
+    program = shlex.split(curl.split(" | ")[0])[2]
+    compile(program, "hint", "exec")
+    assert "numpy.zeros((3, 224, 224))" in program
+    assert shoal.endswith("item.npy")
+
+
+def test_bytes_of_no_declared_type_are_shown_as_text() -> None:
+    curl, shoal = first_requests(URL, signature((Tensor("blob", "BYTES", (-1,)),)))
+
+    assert '-d \'{"instances":["a small fish among many"]}\'' in curl
+    assert "--text 'a small fish among many'" in shoal
+
+
+def test_a_large_item_of_several_inputs_is_made_by_name() -> None:
+    large = signature((Tensor("a", "FP32", (-1, 99)), Tensor("b", "FP32", (-1, 2))))
+
+    curl, shoal = first_requests(URL, large)
+
+    assert "{'a': numpy.zeros((99,)).tolist(), 'b': numpy.zeros((2,)).tolist()}" in curl
+    assert shoal.endswith("item.npz")

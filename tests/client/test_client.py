@@ -1,0 +1,173 @@
+"""Both clients against a real server; what is proved for one is proved for the other."""
+
+import asyncio
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import shoal
+from tests.client.fake_server import Answer, FakeServer, json_answer, metadata, running, tensor, v2
+
+
+class Blocking:
+    """Calls the blocking client."""
+
+    def __call__(self, url: str, method: str, *arguments: Any, **options: Any) -> Any:
+        call = {key: options.pop(key) for key in ("request_id",) if key in options}
+        with shoal.Client(url, **options) as client:
+            return getattr(client, method)(*arguments, **call)
+
+
+class Awaiting:
+    """Calls the asyncio client."""
+
+    def __call__(self, url: str, method: str, *arguments: Any, **options: Any) -> Any:
+        call = {key: options.pop(key) for key in ("request_id",) if key in options}
+
+        async def run() -> Any:
+            async with shoal.AsyncClient(url, **options) as client:
+                return await getattr(client, method)(*arguments, **call)
+
+        return asyncio.run(run())
+
+
+Ask = Callable[..., Any]
+
+
+@pytest.fixture(params=[Blocking(), Awaiting()], ids=["Client", "AsyncClient"])
+def ask(request: pytest.FixtureRequest) -> Ask:
+    chosen: Ask = request.param
+    return chosen
+
+
+@pytest.fixture
+def server() -> Iterator[FakeServer]:
+    with running(v2()) as started:
+        yield started
+
+
+def test_one_item_is_answered(server: FakeServer, ask: Ask) -> None:
+    answer = ask(server.url, "predict", [1, 2, 3])
+
+    assert answer.tolist() == [2, 3, 4]
+
+
+def test_a_batch_is_one_call(server: FakeServer, ask: Ask) -> None:
+    answer = ask(server.url, "predict_batch", np.zeros((5, 3)), model="adder")
+
+    assert answer.shape == (5, 3)
+    assert [call.path for call in server.calls] == ["/v2/models/adder", "/v2/models/adder/infer"]
+
+
+def test_pictures_go_as_bytes_and_labels_come_as_text(ask: Ask) -> None:
+    model = metadata(
+        [tensor("image", "BYTES", [-1], content_type="image/jpeg")],
+        [tensor("label", "BYTES", [-1, 1]), tensor("bytes", "INT64", [-1])],
+    )
+
+    def look(inputs: Any) -> Any:
+        images = inputs["image"]
+        labels = np.array([[b"a cat"]] * len(images), dtype=object)
+        sizes = np.array([len(image) for image in images])
+        return {"label": ("BYTES", labels), "bytes": ("INT64", sizes)}
+
+    with running(v2(model, look)) as server:
+        answer = ask(server.url, "predict_batch", [b"\xff\xd8\xff", b"\xff"])
+
+    assert answer["label"].tolist() == [["a cat"], ["a cat"]]
+    assert answer["bytes"].tolist() == [3, 1]
+
+
+def test_headers_and_options_reach_the_server(server: FakeServer, ask: Ask) -> None:
+    ask(
+        server.url,
+        "predict",
+        [1, 2, 3],
+        headers={"Authorization": "Bearer secret"},
+        timeout_s=2.0,
+        request_id="r-7",
+    )
+
+    last = server.calls[-1].headers
+    assert last["authorization"] == "Bearer secret"
+    assert last["x-request-timeout-ms"] == "2000"
+    assert last["x-request-id"] == "r-7"
+    assert server.calls[0].headers["authorization"] == "Bearer secret"
+
+
+def test_the_signature_is_what_the_server_tells(server: FakeServer, ask: Ask) -> None:
+    signature = ask(server.url, "signature")
+
+    assert signature.name == "adder"
+    assert signature.max_batch_size == 32
+
+
+def test_an_overloaded_server_is_asked_again_when_asked_to(ask: Ask) -> None:
+    healthy, refusals = v2(), [503, 503]
+
+    def busy(call: Any) -> Answer | None:
+        if call.path.endswith("/infer") and refusals:
+            return json_answer({"error": "queue is full"}, refusals.pop(), **{"Retry-After": "0"})
+        return healthy(call)
+
+    with running(busy) as server:
+        assert ask(server.url, "predict", [1, 2, 3], retries=2).tolist() == [2, 3, 4]
+    assert not refusals
+
+
+def test_the_servers_error_is_raised(ask: Ask) -> None:
+    with (
+        running(lambda _: json_answer({"error": "no such model"}, 404)) as server,
+        pytest.raises(shoal.NotFound, match="no such model"),
+    ):
+        ask(server.url, "signature", model="dog")
+
+
+def test_a_server_that_hangs_up_is_a_failed_connection(ask: Ask) -> None:
+    with running(lambda _: None) as server, pytest.raises(shoal.ConnectionFailed, match="broke"):
+        ask(server.url, "signature", model="adder")
+
+
+def test_an_answer_that_ends_early_is_a_failed_connection(ask: Ask) -> None:
+    cut = Answer(200, b"{}", {"Content-Length": "99", "Connection": "close"})
+
+    with running(lambda _: cut) as server, pytest.raises(shoal.ConnectionFailed, match="broke"):
+        ask(server.url, "signature", model="adder")
+
+
+def test_a_silent_server_is_a_missed_deadline(ask: Ask) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(shoal.DeadlineExceeded, match=r"within 0\.01 s"):
+            ask(url, "signature", model="adder", timeout_s=0.01)
+
+
+def test_a_server_that_is_not_there_is_a_failed_connection_and_not_ready(ask: Ask) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"127.0.0.1:{listener.getsockname()[1]}"
+
+    assert ask(url, "ready") is False
+    with pytest.raises(shoal.ConnectionFailed, match="cannot reach http://127"):
+        ask(url, "predict", [1])
+
+
+def test_a_server_that_is_there_is_ready(server: FakeServer, ask: Ask) -> None:
+    assert ask(server.url, "ready") is True
+
+
+@pytest.mark.parametrize("url", ["", "ftp://host", "http://", "http://host:port", "http://[::1"])
+def test_an_address_that_is_none_is_refused_at_once(url: str, ask: Ask) -> None:
+    with pytest.raises(shoal.ConnectionFailed, match="is no address of a server"):
+        ask(url, "ready")
+
+
+def test_a_client_is_shared_between_threads(server: FakeServer) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    with shoal.Client(server.url) as client, ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda n: client.predict([n, n, n]).tolist(), range(40)))
+
+    assert answers == [[n + 1.0] * 3 for n in range(40)]

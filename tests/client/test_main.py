@@ -1,0 +1,155 @@
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import orjson
+import pytest
+
+from shoal.__main__ import main
+from tests.client.fake_server import FakeServer, metadata, running, tensor, v2
+
+JSON_MODEL = metadata(
+    [tensor("q", "BYTES", [-1], content_type="application/json")],
+    [tensor("a", "BYTES", [-1], content_type="application/json")],
+)
+ECHO = v2(JSON_MODEL, lambda inputs: {"a": ("BYTES", inputs["q"])})
+
+
+@pytest.fixture
+def adder() -> Iterator[FakeServer]:
+    with running(v2()) as server:
+        yield server
+
+
+def test_predict_shows_the_answer(adder: FakeServer, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["predict", adder.url, "--json", "[1, 2, 3]"]) == 0
+
+    assert capsys.readouterr().out == "y: [2., 3., 4.]\n"
+
+
+def test_predict_writes_json_for_programs(adder: FakeServer, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["predict", adder.url, "--json", "[1, 2, 3]", "--output", "json"]) == 0
+
+    assert orjson.loads(capsys.readouterr().out) == [2, 3, 4]
+
+
+@pytest.mark.parametrize("name", ["item.npy", "item.npz", "item.json"])
+def test_predict_reads_an_item_from_a_file(
+    adder: FakeServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    file = tmp_path / name
+    if name == "item.npy":
+        np.save(file, np.array([1, 2, 3]))
+    elif name == "item.npz":
+        np.savez(file, x=np.array([1, 2, 3]))
+    else:
+        file.write_text("[1, 2, 3]")
+
+    assert main(["predict", adder.url, str(file)]) == 0
+    assert capsys.readouterr().out == "y: [2., 3., 4.]\n"
+
+
+def test_predict_sends_text_and_other_files_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "question"
+    file.write_bytes(b'{"from": "a file"}')
+
+    with running(ECHO) as server:
+        assert main(["predict", server.url, "--text", "hello"]) == 0
+        assert main(["predict", server.url, str(file)]) == 0
+
+    assert capsys.readouterr().out == 'a: hello\na: {\n  "from": "a file"\n}\n'
+
+
+def test_info_shows_the_signature(adder: FakeServer, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", adder.url]) == 0
+
+    assert "input   x     FP32  [3]" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        pytest.param(["predict", "URL", "--json", "[1"], "--json is no JSON", id="no JSON"),
+        pytest.param(["predict", "URL", "no-such-file"], "cannot read no-such-file", id="no file"),
+        pytest.param(["predict", "URL", "PICKLE"], "is no numpy file", id="a pickle"),
+        pytest.param(["predict", "URL", "--json", '"x"'], "input x: takes FP32", id="text"),
+        pytest.param(["info", "URL", "--model", "dog"], "no route /v2/models/dog", id="no such model"),
+        pytest.param(["info", "localhost:port"], "is no address of a server", id="no address"),
+        pytest.param(["serve", "no-such-path"], "there is no file or directory", id="nothing to serve"),
+        pytest.param(["serve", "DIR", "--set", "a=b"], "there is no field a", id="no such field"),
+        pytest.param(["serve", "DIR", "--host", "203.0.113.1"], "cannot listen on port", id="no host"),
+    ],
+)
+def test_what_goes_wrong_is_one_line(
+    adder: FakeServer,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    message: str,
+) -> None:
+    pickle = tmp_path / "item.npy"
+    np.save(pickle, np.array([{}], dtype=object))
+    names = {"URL": adder.url, "PICKLE": str(pickle), "DIR": str(tmp_path)}
+
+    assert main([names.get(each, each) for each in arguments]) == 1
+
+    error = capsys.readouterr().err
+    assert error.startswith("shoal: ")
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_a_port_in_use_is_said_before_anything_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+
+        assert main(["serve", str(tmp_path), "--port", port]) == 1
+        assert main(["serve", str(tmp_path), "--port", "0", "--admin-port", port]) == 1
+
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == (
+        f"shoal: port {port} of 127.0.0.1 is in use: stop what listens there, or choose another with --port"
+    )
+    assert second.endswith("choose another with --admin-port")
+
+
+@pytest.mark.parametrize("command", [[], ["serve"], ["predict"], ["info"]])
+def test_help_teaches_by_examples(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main([*command, "--help"])
+
+    assert "examples:" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("port", ["-1", "65536", "http"])
+def test_a_port_must_be_one(port: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["serve", ".", f"--port={port}"])
+
+    assert "--port" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "1e9", "soon"])
+def test_a_timeout_must_be_a_time(seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["info", "URL", "--timeout", seconds])
+
+    assert "--timeout" in capsys.readouterr().err
+
+
+def test_an_item_may_come_from_standard_input(
+    adder: FakeServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import subprocess
+    import sys
+
+    with running(ECHO) as server:
+        ended = subprocess.run(
+            [sys.executable, "-m", "shoal", "predict", server.url, "-"],
+            input=b'{"a": 1}',
+            capture_output=True,
+            check=True,
+        )
+
+    assert orjson.loads(ended.stdout.removeprefix(b"a: ")) == {"a": 1}

@@ -1,0 +1,230 @@
+"""``shoal serve`` as a user starts it, with small fakes as runtime and proxy."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from shoal import Client
+
+ROOT = Path(__file__).parents[2]
+FAKES = ROOT / "tests" / "client" / "fake_processes"
+PATIENCE_S = 30.0
+
+pytestmark = pytest.mark.integration
+
+
+class Served:
+    """A running ``shoal serve`` and what its fakes wrote down."""
+
+    def __init__(self, folder: Path, *arguments: str, **environment: str) -> None:
+        self.events_file = folder / "events"
+        self.model = folder / "adder"
+        self.model.mkdir()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "shoal", "serve", str(self.model), "--port", "0", *arguments],
+            env=self._environment(environment),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def _environment(self, environment: Mapping[str, str]) -> dict[str, str]:
+        paths = (str(FAKES), str(ROOT), str(ROOT / "client"))
+        return {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(paths),
+            "PYTHONUNBUFFERED": "1",
+            "FAKE_EVENTS": str(self.events_file),
+            "TMPDIR": str(self.model.parent),
+            **environment,
+        }
+
+    def read_until(self, text: str) -> str:
+        assert self.process.stdout is not None
+        lines = []
+        for line in self.process.stdout:
+            lines.append(line)
+            if text in line:
+                return "".join(lines)
+        raise AssertionError(f"{text!r} never came: {''.join(lines)}")
+
+    def rest(self) -> str:
+        output, _ = self.process.communicate(timeout=PATIENCE_S)
+        return output
+
+    def events(self) -> list[str]:
+        return self.events_file.read_text().splitlines()
+
+    def wait_for_event(self, event: str) -> None:
+        """Look for an event until it is written down; the files tell nobody that they changed."""
+        deadline_s = time.monotonic() + PATIENCE_S
+        while not self.events_file.exists() or event not in self.events():
+            assert time.monotonic() < deadline_s, f"{event} never came"
+            select.select([], [], [], 0.02)
+
+    def pids(self) -> list[int]:
+        return [int(event.split()[2]) for event in self.events() if " started " in event]
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        for pid in self.pids() if self.events_file.exists() else []:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Served]]:
+    running: list[Served] = []
+
+    def started(*arguments: str, **environment: str) -> Served:
+        running.append(Served(tmp_path, *arguments, **environment))
+        return running[-1]
+
+    yield started
+    for served in running:
+        served.close()
+
+
+Start = Callable[..., Served]
+
+
+def wait_for_end(pids: list[int]) -> None:
+    """Wait until processes that are not our children are gone."""
+    for pid in pids:
+        try:
+            handle = os.pidfd_open(pid)
+        except ProcessLookupError:
+            continue
+        with os.fdopen(handle):
+            ended, _, _ = select.select([handle], [], [], PATIENCE_S)
+            assert ended, f"process {pid} lives on"
+
+
+def url_in(output: str) -> str:
+    return output.partition("listening on ")[2].partition(",")[0]
+
+
+def test_a_model_is_served_and_the_first_request_shown(start: Start) -> None:
+    served = start("--set", "batching.maxBatchSize=64")
+
+    output = served.read_until("Ctrl-C stops")
+
+    assert "serving adder from" in output
+    assert "curl -H 'Content-Type: application/json' -d '{\"instances\":[[0.5,0.5,0.5]]}'" in output
+    with Client(url_in(output), "adder") as client:
+        assert client.predict([1, 2, 3]).tolist() == [2, 3, 4]
+    assert "runtime SHOAL_BATCHING_MAX_BATCH_SIZE=64" in served.events()
+    assert f"runtime SHOAL_MODEL_URI={served.model}" in served.events()
+    assert "runtime SHOAL_MODEL_NAME=adder" in served.events()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_stops_the_proxy_and_then_the_runtime(start: Start, number: signal.Signals) -> None:
+    served = start()
+    served.read_until("Ctrl-C stops")
+
+    served.process.send_signal(number)
+
+    assert served.process.wait(PATIENCE_S) == 0
+    assert served.events()[-2:] == ["proxy stopped", "runtime stopped"]
+
+
+def test_a_reader_of_the_output_that_leaves_stops_nothing(start: Start) -> None:
+    served = start(FAKE_RUNTIME="loses its device once")
+    served.read_until("serving adder")
+    assert served.process.stdout is not None
+    served.process.stdout.close()
+    served.wait_for_event("runtime ready")
+
+    served.process.send_signal(signal.SIGTERM)
+
+    assert served.process.wait(PATIENCE_S) == 0
+    assert served.events()[-1] == "runtime stopped"
+
+
+def test_a_second_signal_kills(start: Start) -> None:
+    served = start(FAKE_PROXY="hangs")
+    served.read_until("Ctrl-C stops")
+
+    served.process.send_signal(signal.SIGINT)
+    served.read_until("stopping")
+    served.process.send_signal(signal.SIGINT)
+
+    assert served.process.wait(PATIENCE_S) == 130
+    wait_for_end(served.pids())
+
+
+def test_killing_the_command_leaves_no_process_behind(start: Start) -> None:
+    served = start(FAKE_PROXY="hangs")
+    served.read_until("Ctrl-C stops")
+
+    served.process.kill()
+
+    assert len(served.pids()) == 2
+    wait_for_end(served.pids())
+
+
+def test_a_model_that_cannot_be_loaded_ends_the_command_with_the_runtimes_last_line(
+    start: Start,
+) -> None:
+    served = start(FAKE_RUNTIME="cannot load")
+
+    output = served.rest()
+
+    assert served.process.returncode == 1
+    assert "shoal: the model cannot be loaded: model.pt2 is no exported program" in output
+    assert [each for each in served.events() if each.startswith("runtime started")][1:] == []
+    wait_for_end(served.pids())
+
+
+def test_a_setting_that_a_process_refuses_ends_the_command_with_the_fields_name(
+    start: Start,
+) -> None:
+    served = start("--set", "queue.maxItems=1", FAKE_PROXY="refuses")
+
+    output = served.rest()
+
+    assert served.process.returncode == 1
+    assert "queue.maxItems (SHOAL_QUEUE_MAX_ROWS) must be at least the max batch size" in output
+    assert "runtime stopped" in served.events() or "runtime ready" not in served.events()
+
+
+def test_a_runtime_that_dies_is_started_again(start: Start) -> None:
+    served = start()
+    served.read_until("Ctrl-C stops")
+    runtime_pid = int(next(e.split()[2] for e in served.events() if "runtime started" in e))
+
+    os.kill(runtime_pid, signal.SIGKILL)
+
+    output = served.read_until("ready after")
+    assert "the runtime was killed by SIGKILL" in output
+    assert "starting it again in 0.5 s" in output
+    assert len(served.pids()) == 3
+
+
+def test_a_runtime_that_loses_its_device_while_it_loads_is_started_again(start: Start) -> None:
+    served = start(FAKE_RUNTIME="loses its device once")
+
+    output = served.read_until("Ctrl-C stops")
+
+    assert "the runtime exited with status 4: the device is lost; starting it again" in output
+
+
+def test_quiet_prints_nothing_while_all_is_well(start: Start) -> None:
+    served = start("--quiet")
+    served.wait_for_event("runtime ready")
+    served.process.send_signal(signal.SIGINT)
+
+    assert served.rest() == ""
+    assert served.process.returncode == 0

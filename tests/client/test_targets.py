@@ -1,0 +1,132 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shoal.serving.fields import FieldError
+from shoal.targets import default_name, find_target
+
+MANIFEST = """\
+apiVersion: serving.shoal.dev/v1alpha1
+kind: InferenceService
+metadata: {name: cat}
+spec:
+  model: {uri: "URI"}
+"""
+
+
+def write(file: Path, text: str) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    return file
+
+
+@pytest.mark.parametrize("uri", ["model", "./model", "file://model", "file://./model"])
+def test_a_manifests_relative_uri_is_counted_from_its_folder(tmp_path: Path, uri: str) -> None:
+    file = write(tmp_path / "cat" / "cat.yaml", MANIFEST.replace("URI", uri))
+
+    fields = find_target(file).fields
+
+    assert fields == {"metadata.name": "cat", "model.uri": str(tmp_path / "cat" / "model")}
+
+
+@pytest.mark.parametrize("uri", ["/models/cat", "file:///models/cat", "https://host/cat.pt2"])
+def test_a_uri_that_is_absolute_stays(tmp_path: Path, uri: str) -> None:
+    file = write(tmp_path / "cat.yml", MANIFEST.replace("URI", uri))
+
+    assert find_target(file).fields["model.uri"] == uri
+
+
+def test_a_directory_with_one_manifest_is_that_manifest(tmp_path: Path) -> None:
+    write(tmp_path / "cat.yaml", MANIFEST.replace("URI", "model"))
+    write(tmp_path / "other.yaml", "kind: ConfigMap\n")
+    write(tmp_path / "broken.yaml", "{{{")
+
+    assert find_target(tmp_path).fields["metadata.name"] == "cat"
+
+
+def test_a_directory_without_a_manifest_is_a_model(tmp_path: Path) -> None:
+    write(tmp_path / "config.yaml", "kind: tokenizer\n")
+    (tmp_path / "folder.yaml").mkdir()
+
+    assert find_target(tmp_path).fields == {"model.uri": str(tmp_path)}
+
+
+@pytest.mark.parametrize("name", ["model.pt2", "model.pt", "model.safetensors", "handler.py"])
+def test_a_model_file_is_its_model(tmp_path: Path, name: str) -> None:
+    file = write(tmp_path / name, "")
+
+    assert find_target(file).fields == {"model.uri": str(file)}
+
+
+@pytest.mark.parametrize(
+    ("files", "target", "message"),
+    [
+        pytest.param({}, "nothing", "there is no file or directory", id="nothing there"),
+        pytest.param({"a.txt": ""}, "a.txt", "neither a manifest nor a model", id="a text file"),
+        pytest.param({"a.yaml": "kind: ConfigMap"}, "a.yaml", "holds no document of kind", id="other"),
+        pytest.param({"a.yaml": "{{{"}, "a.yaml", "no valid YAML", id="broken YAML"),
+        pytest.param({"a.yaml": "\x00"}, "a.yaml", "no valid YAML", id="no text"),
+        pytest.param(
+            {"a.yaml": MANIFEST, "b.yml": MANIFEST},
+            ".",
+            "several manifests.*a.yaml, b.yml",
+            id="two",
+        ),
+        pytest.param(
+            {"a.yaml": MANIFEST.replace('{uri: "URI"}', "{}")},
+            ".",
+            "model.uri is missing",
+            id="no uri",
+        ),
+        pytest.param({"a.yaml": MANIFEST.replace("uri", "url")}, ".", r"a.yaml: .*model.uri\?", id="url"),
+    ],
+)
+def test_a_target_that_cannot_be_served_says_what_could(
+    tmp_path: Path, files: dict[str, str], target: str, message: str
+) -> None:
+    for name, text in files.items():
+        write(tmp_path / name, text)
+
+    with pytest.raises(FieldError, match=message):
+        find_target(tmp_path / target)
+
+
+@pytest.mark.parametrize(
+    ("uri", "name"),
+    [
+        ("/models/cat", "cat"),
+        ("file:///models/cat/", "cat"),
+        ("/models/resnet50.pt2", "resnet50"),
+        ("/models/cat/model.pt2", "cat"),
+        ("/models/cat/handler.py", "cat"),
+        ("https://host/models/dog.pt?version=2", "dog"),
+        ("/models/my cat (new)", "my-cat-new"),
+        ("/", "model"),
+    ],
+)
+def test_a_model_without_a_name_gets_its_paths(uri: str, name: str) -> None:
+    assert default_name(uri) == name
+
+
+def test_a_model_may_name_itself(tmp_path: Path) -> None:
+    write(tmp_path / "cat" / "model.toml", 'name = "tiger"\n')
+    write(tmp_path / "dog" / "model.toml", "name = [")
+
+    assert default_name(str(tmp_path / "cat")) == "tiger"
+    assert default_name(str(tmp_path / "dog")) == "dog"
+
+
+def test_without_yaml_a_manifest_says_what_to_install(tmp_path: Path) -> None:
+    file = write(tmp_path / "cat.yaml", MANIFEST)
+    script = (
+        "import sys; sys.modules['yaml'] = None\n"
+        "from shoal.__main__ import main\n"
+        f"sys.exit(main(['serve', {str(file)!r}]))"
+    )
+
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+
+    assert ended.returncode == 1
+    assert 'pip install "shoal[serve]"' in ended.stderr

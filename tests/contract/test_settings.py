@@ -1,0 +1,58 @@
+"""The environment, from both sides: what ``shoal serve`` renders, the processes read."""
+
+from __future__ import annotations
+
+import pytest
+
+from shoal.serving.fields import FIELDS, parse_assignment, to_environment
+from shoal_proxy.settings import Settings as ProxySettings
+from shoal_runtime.settings import Settings as RuntimeSettings
+
+REQUIRED = {"SHOAL_MODEL_URI": "/models/cat"}
+VALUES = {
+    "metadata.name": "cat-2",
+    "model.version": "7",
+    "model.uri": "/models/dog",
+    "model.checksum": "sha256:" + "ab" * 32,
+    "model.format": "Handler",
+    "model.handler": "handler.py:Cat",
+    "model.parameters": '{"depth": 3}',
+    "model.allowPickle": "true",
+    "runtime.device": "cpu",
+    "runtime.dtype": "float32",
+    "runtime.compile": "true",
+    "runtime.threads": "3",
+    "runtime.preprocessThreads": "5",
+    "runtime.forwardTimeoutSeconds": "2.5",
+    "runtime.forwardHeaders": "authorization,x-tenant",
+    "batching.maxBatchSize": "16",
+    "batching.allowedBatchSizes": "8,32",
+    "batching.maxDelayMilliseconds": "4",
+    "batching.inFlight": "2",
+    "queue.maxItems": "77",
+    "queue.maxBytes": "99999",
+    "queue.timeoutMilliseconds": "123",
+    "queue.maxBodyBytes": "4096",
+}
+SHARED = {"metadata.name", "model.version", "batching.maxBatchSize"}
+
+
+def test_every_field_has_an_example_here() -> None:
+    assert set(VALUES) == {field.name for field in FIELDS}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_a_field_changes_the_settings_of_the_process_it_is_for(name: str) -> None:
+    environment = {**REQUIRED, **to_environment(parse_assignment(f"{name}={VALUES[name]}"))}
+    proxy = ProxySettings.from_env(environment) != ProxySettings.from_env(REQUIRED)
+    runtime = RuntimeSettings.from_env(environment) != RuntimeSettings.from_env(REQUIRED)
+    if name in SHARED:
+        assert (proxy, runtime) == (True, True)
+    else:
+        assert proxy != runtime
+
+
+def test_both_processes_hold_the_same_batch_size() -> None:
+    environment = {**REQUIRED, **to_environment(parse_assignment("batching.maxBatchSize=48"))}
+    assert ProxySettings.from_env(environment).max_batch_size == 48
+    assert RuntimeSettings.from_env(environment).max_batch_size == 48

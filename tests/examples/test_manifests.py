@@ -1,0 +1,39 @@
+from pathlib import Path
+
+import pytest
+import yaml
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+NAMES = ["adder", "cat", "embed", "mlp"]
+
+
+def test_every_example_is_checked_here() -> None:
+    handlers = EXAMPLES.glob("*/model/handler.py")
+
+    assert sorted(path.parts[-3] for path in handlers) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_manifest_is_the_only_object_in_the_folder(name: str) -> None:
+    # kubectl apply -f examples/NAME sends every yaml and json file that lies in it.
+    objects = [p.name for p in (EXAMPLES / name).iterdir() if p.suffix in {".yaml", ".yml", ".json"}]
+
+    assert objects == [f"{name}.yaml"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_manifest_names_the_service_after_its_folder(name: str) -> None:
+    manifest = yaml.safe_load((EXAMPLES / name / f"{name}.yaml").read_text())
+
+    assert manifest["apiVersion"] == "serving.shoal.dev/v1alpha1"
+    assert manifest["kind"] == "InferenceService"
+    assert manifest["metadata"] == {"name": name}
+    assert (EXAMPLES / name / manifest["spec"]["model"]["uri"] / "handler.py").is_file()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_readme_has_five_lines_and_a_command_that_serves_it(name: str) -> None:
+    text = (EXAMPLES / name / "README.md").read_text()
+
+    assert len(text.splitlines()) == 5
+    assert f"shoal serve examples/{name}" in text

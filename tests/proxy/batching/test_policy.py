@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from shoal_proxy.batching.batch import make_batch
+from shoal_proxy.batching.pending import BatchKey
+from shoal_proxy.batching.policy import BatchLimits, Close, Wait, decide
+from shoal_proxy.batching.queue import Queue, QueueLimits
+from tests.proxy.signatures import request
+
+A, B = BatchKey(parameters=b"a"), BatchKey(parameters=b"b")
+SOLO = BatchKey(solo=7)
+Waiting = list[tuple[BatchKey, int, float]]
+
+
+def queue_of(waiting: Waiting) -> Queue:
+    queue = Queue(QueueLimits(10**6, 10**9))
+    for key, rows, arrived_s in waiting:
+        queue.add(request(rows, key=key, arrived_s=arrived_s))
+    return queue
+
+
+def decided(waiting: Waiting, *, in_flight: int = 0, delay_s: float = 0.0, slots: int = 1) -> BatchKey | float | None:
+    """Return the key whose batch closes at 10 s, or until when to wait."""
+    decision = decide(queue_of(waiting), BatchLimits(4, delay_s, slots), in_flight=in_flight, now_s=10.0)
+    return decision.group.key if isinstance(decision, Close) else decision.until_s
+
+
+@pytest.mark.parametrize(
+    ("waiting", "in_flight", "delay_s", "slots", "expected"),
+    [
+        pytest.param([], 0, 0, 1, None, id="nothing waits"),
+        pytest.param([(A, 1, 10)], 0, 0, 1, A, id="an idle runtime gets one row at once"),
+        pytest.param([(A, 1, 10)], 1, 0, 1, None, id="a partial batch stays while the runtime is busy"),
+        pytest.param([(A, 4, 10)], 1, 0, 1, A, id="a full batch is sent ahead"),
+        pytest.param([(A, 9, 10)], 2, 0, 1, None, id="only one is sent ahead"),
+        pytest.param([(A, 1, 10)], 1, 0, 2, A, id="a second slot is free"),
+        pytest.param([(A, 4, 10)], 2, 0, 2, A, id="sent ahead of two slots"),
+        pytest.param([(A, 9, 10)], 3, 0, 2, None, id="two slots and one ahead are taken"),
+        pytest.param([(A, 1, 9), (B, 1, 8)], 0, 0, 1, B, id="the oldest head goes first"),
+        pytest.param([(B, 1, 8), (A, 4, 9)], 1, 0, 1, A, id="only the full group is sent ahead"),
+        pytest.param([(A, 4, 9), (B, 5, 8)], 1, 0, 1, B, id="the oldest of the full groups is sent ahead"),
+        pytest.param([(A, 1, 9)], 0, 2, 1, 11.0, id="a delay is counted from the head's arrival"),
+        pytest.param([(A, 1, 9), (A, 1, 10)], 0, 1, 1, A, id="the delay is over"),
+        pytest.param([(A, 2, 10), (A, 2, 10)], 0, 2, 1, A, id="a full batch does not wait for the delay"),
+        pytest.param([(A, 1, 9), (B, 4, 10)], 0, 2, 1, B, id="a full group overtakes one that is not due"),
+        pytest.param([(A, 1, 9), (SOLO, 1, 10)], 0, 2, 1, SOLO, id="a solo request has nothing to wait for"),
+        pytest.param([(SOLO, 1, 10)], 1, 0, 1, SOLO, id="a solo request is a full batch"),
+        pytest.param([(A, 1, 10)], 1, 2, 1, None, id="with a delay, a partial batch stays too while busy"),
+    ],
+)
+def test_when_a_batch_closes(
+    waiting: Waiting, in_flight: int, delay_s: float, slots: int, expected: BatchKey | float | None
+) -> None:
+    assert decided(waiting, in_flight=in_flight, delay_s=delay_s, slots=slots) == expected
+
+
+waitings = st.lists(st.tuples(st.sampled_from([A, B]), st.integers(1, 11), st.floats(0, 10)), max_size=8)
+
+
+@given(waitings, st.integers(1, 8), st.integers(1, 3), st.integers(0, 4))
+def test_an_idle_runtime_is_never_kept_waiting_and_batches_never_exceed_their_rows(
+    waiting: Waiting, max_rows: int, slots: int, in_flight: int
+) -> None:
+    queue = queue_of(waiting)
+    limits = BatchLimits(max_rows, 0.0, slots)
+    total = queue.rows
+
+    while isinstance(decision := decide(queue, limits, in_flight=in_flight, now_s=10.0), Close):
+        rows = make_batch(queue.take(decision.group, limits.max_rows)).rows
+        assert 1 <= rows <= max_rows
+        assert rows == max_rows or in_flight < slots, "only full batches go ahead"
+        in_flight += 1
+        total -= rows
+        assert queue.rows == total
+
+    assert isinstance(decision, Wait)
+    assert decision.until_s is None
+    assert not queue.groups or in_flight >= slots
+    assert in_flight > slots or all(group.rows < max_rows for group in queue.groups.values())
+
+
+@given(waitings, st.floats(0.001, 5), st.floats(0, 20))
+def test_no_request_waits_beyond_the_delay_while_a_slot_is_free(waiting: Waiting, delay_s: float, now_s: float) -> None:
+    queue = queue_of(waiting)
+
+    decision = decide(queue, BatchLimits(4, delay_s, 1), in_flight=0, now_s=now_s)
+
+    if isinstance(decision, Wait):
+        oldest_s = min((group.oldest_s for group in queue.groups.values()), default=None)
+        assert decision.until_s == (None if oldest_s is None else oldest_s + delay_s)
+        assert oldest_s is None or now_s < oldest_s + delay_s

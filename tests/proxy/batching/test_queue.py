@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from shoal_proxy.batching.pending import BatchKey, Pending
+from shoal_proxy.batching.queue import Deadlines, Queue, QueueLimits
+from tests.proxy.signatures import request
+
+KEYS = [BatchKey(parameters=name) for name in (b"a", b"b", b"c")]
+
+
+def queue_of(*pendings: Pending, max_rows: int = 1000, max_bytes: int = 10**9) -> Queue:
+    queue = Queue(QueueLimits(max_rows, max_bytes))
+    for pending in pendings:
+        queue.add(pending)
+    return queue
+
+
+def only_group(queue: Queue) -> Any:
+    (group,) = queue.groups.values()
+    return group
+
+
+@pytest.mark.parametrize(
+    ("waiting", "rows", "size_bytes", "reason"),
+    [
+        pytest.param(6, 4, 0, "", id="exactly full"),
+        pytest.param(6, 5, 0, "queue_rows", id="one row too many"),
+        pytest.param(1, 1, 984, "", id="exactly the bytes"),
+        pytest.param(1, 1, 985, "queue_bytes", id="one byte too many"),
+        pytest.param(0, 11, 2000, "", id="larger than everything, alone"),
+        pytest.param(1, 10, 2000, "queue_rows", id="larger than everything, not alone"),
+    ],
+)
+def test_the_queue_is_bounded_in_rows_and_bytes(waiting: int, rows: int, size_bytes: int, reason: str) -> None:
+    queue = queue_of(*[request(1) for _ in range(waiting)], max_rows=10, max_bytes=1000)
+
+    assert queue.full_reason(rows, size_bytes) == reason
+
+
+def test_requests_of_a_group_leave_in_the_order_they_came() -> None:
+    first, second, third = request(1), request(2), request(1)
+    queue = queue_of(first, second, third)
+
+    slices = queue.take(only_group(queue), 10)
+
+    assert [(part.pending, part.start, part.stop) for part in slices] == [(first, 0, 1), (second, 0, 2), (third, 0, 1)]
+    assert (queue.rows, queue.requests, queue.size_bytes, queue.groups) == (0, 0, 0, {})
+
+
+def test_a_large_request_is_split_and_its_rest_stays_at_the_head() -> None:
+    large, small = request(10), request(1)
+    queue = queue_of(large, small)
+
+    taken = [[(p.pending is large, p.start, p.stop) for p in queue.take(only_group(queue), 4)] for _ in range(3)]
+
+    assert taken == [[(True, 0, 4)], [(True, 4, 8)], [(True, 8, 10), (False, 0, 1)]]
+
+
+def test_a_request_partly_taken_is_removed_with_the_rows_that_are_left() -> None:
+    large, small = request(10), request(1)
+    queue = queue_of(large, small)
+    queue.take(only_group(queue), 4)
+
+    assert queue.rows == 7
+    assert queue.remove(large)
+    assert (queue.rows, queue.requests, queue.size_bytes) == (1, 1, small.size_bytes)
+    assert not queue.remove(large)
+
+
+class QueueMachine(RuleBasedStateMachine):
+    """The queue against a list of [pending, key, rows left]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue = Queue(QueueLimits(10**6, 10**9))
+        self.model: list[list[Any]] = []
+
+    @rule(rows=st.integers(1, 9), key=st.sampled_from(KEYS))
+    def add(self, rows: int, key: BatchKey) -> None:
+        pending = request(rows, key=key)
+        self.queue.add(pending)
+        self.model.append([pending, key, rows])
+
+    @precondition(lambda self: self.model)
+    @rule(data=st.data(), max_rows=st.integers(1, 12))
+    def take(self, data: st.DataObject, max_rows: int) -> None:
+        key = data.draw(st.sampled_from([entry[1] for entry in self.model]))
+        slices = self.queue.take(self.queue.groups[key], max_rows)
+        expected, room = [], max_rows
+        for entry in [entry for entry in self.model if entry[1] == key]:
+            count = min(room, entry[2])
+            if count:
+                start = entry[0].rows - entry[2]
+                expected.append((entry[0], start, start + count))
+                entry[2] -= count
+                room -= count
+        self.model = [entry for entry in self.model if entry[2]]
+        assert [(part.pending, part.start, part.stop) for part in slices] == expected
+
+    @precondition(lambda self: self.model)
+    @rule(data=st.data())
+    def remove(self, data: st.DataObject) -> None:
+        index = data.draw(st.integers(0, len(self.model) - 1))
+        pending = self.model.pop(index)[0]
+        assert self.queue.remove(pending)
+        assert not self.queue.remove(pending)
+
+    @invariant()
+    def counts_equal_a_recount(self) -> None:
+        queue = self.queue
+        assert queue.rows == sum(entry[2] for entry in self.model) == sum(g.rows for g in queue.groups.values())
+        assert queue.requests == len(self.model)
+        assert queue.size_bytes == sum(entry[0].size_bytes for entry in self.model)
+        for key, group in queue.groups.items():
+            assert list(group.waiting) == [entry[0] for entry in self.model if entry[1] == key]
+            assert group.waiting, "an empty group must not stay"
+
+
+QueueMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestQueueAgainstAModel = QueueMachine.TestCase
+
+
+@given(st.lists(st.tuples(st.floats(0, 100), st.booleans())), st.floats(0, 100))
+@settings(deadline=None)
+def test_deadlines_expire_in_order_and_without_the_resolved(entries: list[tuple[float, bool]], now_s: float) -> None:
+    deadlines = Deadlines()
+    for deadline_s, resolved in entries:
+        pending = request(1, deadline_s=deadline_s)
+        deadlines.add(pending)
+        if resolved:
+            pending.abandon()
+
+    expired = [pending.deadline_s for pending in deadlines.expired(now_s)]
+
+    live = sorted(deadline_s for deadline_s, resolved in entries if not resolved)
+    assert expired == [deadline_s for deadline_s in live if deadline_s <= now_s]
+    later = [deadline_s for deadline_s in live if deadline_s > now_s]
+    assert deadlines.next_s() == (later[0] if later else None)
+
+
+def test_resolved_requests_do_not_pile_up_until_their_deadlines() -> None:
+    deadlines = Deadlines()
+    live = [request(1) for _ in range(10)]
+    for pending in live:
+        deadlines.add(pending)
+
+    for _ in range(20_000):
+        pending = request(1)
+        pending.abandon()
+        deadlines.add(pending)
+
+    assert len(deadlines._heap) <= 256 + 2 * len(live) + 1
+    assert deadlines.expired(60.0) == live

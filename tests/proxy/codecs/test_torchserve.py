@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shoal_proxy.codecs.base import Decoded
+from shoal_proxy.codecs.torchserve import TorchServe
+from shoal_proxy.errors import (
+    DeadlineExceeded,
+    Draining,
+    InvalidRequest,
+    ModelFailed,
+    ProxyError,
+    RowError,
+    RowsFailed,
+    UnsupportedMediaType,
+)
+from shoal_proxy.model.signature import ModelSignature
+from tests.fakes import tensor
+from tests.proxy.signatures import call, document, signature
+
+ROWS = signature([tensor("x", "FP32", [-1, 2])], [tensor("y", "FP32", [-1, 2])])
+IMAGES = signature([tensor("image", "BYTES", [-1], content_type="image/jpeg,image/png")])
+TEXTS = signature([tensor("t", "BYTES", [-1], content_type="text/plain")])
+VALUES = signature([tensor("item", "BYTES", [-1], content_type="application/json")])
+JPEG = b"\xff\xd8\r\n--not-the-boundary\r\n\xff"
+
+
+def decode(body: Any, model: ModelSignature, **headers: str) -> Decoded:
+    return TorchServe().decode(call(body, **headers), model)
+
+
+def form(*parts: tuple[str, bytes], end: bytes = b"--B--\r\n") -> bytes:
+    """Return a multipart form with boundary B, as curl -F writes it; a part is its extra header and its data."""
+    written = b""
+    for number, (header, data) in enumerate(parts):
+        extra = header.encode() + b"\r\n" if header else b""
+        disposition = b'Content-Disposition: form-data; name="part%d"; filename="f"\r\n' % number
+        written += b"--B\r\n" + disposition + extra + b"\r\n" + data + b"\r\n"
+    return written + end
+
+
+@pytest.mark.parametrize(
+    ("body", "model", "media_type", "value"),
+    [
+        pytest.param([1, 2], ROWS, "application/json", [1, 2], id="JSON is one row"),
+        pytest.param([1, 2], ROWS, "", [1, 2], id="curl -T rows.json"),
+        pytest.param([1, 2], ROWS, "application/x-www-form-urlencoded", [1, 2], id="curl -d"),
+        pytest.param({"x": [1, 2]}, ROWS, "application/json", [1, 2], id="JSON by name"),
+        pytest.param(JPEG, IMAGES, "", JPEG, id="curl -T cat.jpg"),
+        pytest.param(JPEG, IMAGES, "application/x-www-form-urlencoded", JPEG, id="curl --data-binary @cat.jpg"),
+        pytest.param(JPEG, IMAGES, "image/jpeg", JPEG, id="an image that says so"),
+        pytest.param(b"hello", TEXTS, "", b"hello", id="curl -T hello.txt"),
+        pytest.param(b"hello", TEXTS, "application/x-www-form-urlencoded", b"hello", id="curl -d hello"),
+        pytest.param({"q": 1}, VALUES, "", b'{"q":1}', id="a JSON value without a type"),
+        pytest.param(form(("Content-Type: image/jpeg", JPEG)), IMAGES, "multipart/form-data; boundary=B", JPEG,
+                     id="curl -F data=@cat.jpg"),
+        pytest.param(form(("content-type:  IMAGE/PNG; x=y", b"1"), ("", b"2")), IMAGES,
+                     'multipart/form-data; boundary="B"', b"1", id="the first part of two"),
+        pytest.param(form(("", b"hello")), TEXTS, "multipart/form-data; boundary=B", b"hello", id="curl -F text=hello"),
+        pytest.param(form(("", b"[1, 2]")), ROWS, "multipart/form-data; boundary=B", [1, 2], id="JSON in a field"),
+        pytest.param(form(("Content-Type: application/json", b"[1, 2]")), ROWS, "multipart/form-data; boundary=B",
+                     [1, 2], id="JSON in a part"),
+    ],
+)  # fmt: skip
+def test_a_body_is_one_row(body: Any, model: ModelSignature, media_type: str, value: Any) -> None:
+    decoded = decode(body, model, **({"content_type": media_type} if media_type else {}))
+
+    (array,) = decoded.inputs.values()
+    assert array.tolist() == [value]
+    assert decoded.rows == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "media_type", "message"),
+    [
+        pytest.param(b"x", "multipart/form-data", "without a boundary", id="no boundary"),
+        pytest.param(b"", "multipart/form-data; boundary=B", "has no part", id="nothing"),
+        pytest.param(b"rubbish", "multipart/form-data; boundary=B", "malformed multipart", id="no form"),
+        pytest.param(b"--B--\r\n", "multipart/form-data; boundary=B", "multipart", id="an end without a part"),
+        pytest.param(form(("", b"x"), end=b"")[:-3], "multipart/form-data; boundary=B", "has no part", id="cut short"),
+        pytest.param(form(("", b"")), "multipart/form-data; boundary=B", "body is empty", id="an empty part"),
+        pytest.param(b"", "image/jpeg", "the body is empty", id="an empty image"),
+    ],
+)
+def test_a_broken_form_is_refused(body: bytes, media_type: str, message: str) -> None:
+    with pytest.raises(InvalidRequest, match=message):
+        decode(body, IMAGES, content_type=media_type)
+
+
+def test_a_part_of_another_type_is_refused() -> None:
+    with pytest.raises(UnsupportedMediaType, match="image/gif is not taken"):
+        decode(form(("Content-Type: image/gif", b"GIF")), IMAGES, content_type="multipart/form-data; boundary=B")
+
+
+def test_the_answer_is_the_one_rows_value() -> None:
+    reply = TorchServe().encode(decode([1, 2], ROWS), {"y": np.array([[1.5, 2]])}, {}, ROWS)
+
+    assert document(reply) == [1.5, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "kind"),
+    [
+        pytest.param(InvalidRequest("m"), 400, "BadRequestException", id="400"),
+        pytest.param(UnsupportedMediaType("m"), 415, "Unsupported Media Type", id="415"),
+        pytest.param(ModelFailed("m"), 500, "InternalServerException", id="500"),
+        pytest.param(Draining("m"), 503, "ServiceUnavailableException", id="503"),
+        pytest.param(DeadlineExceeded("m"), 504, "RequestTimeoutException", id="504"),
+        pytest.param(RowsFailed([RowError(0, 499, "m")]), 499, "BadRequestException", id="a status without a name"),
+        pytest.param(RowsFailed([RowError(0, 599, "m")]), 599, "InternalServerException", id="another"),
+    ],
+)
+def test_errors_have_torchserves_shape(error: ProxyError, code: int, kind: str) -> None:
+    reply = TorchServe().error(error)
+
+    assert reply.status == code
+    assert document(reply) == {"code": code, "type": kind, "message": error.message}

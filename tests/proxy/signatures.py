@@ -1,0 +1,79 @@
+"""Signatures, calls and requests for the tests of the proxy's core, as short as they can be written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import orjson
+
+from shoal_proxy.batching.padding import shape_key
+from shoal_proxy.batching.pending import PLAIN_KEY, BatchKey, Outcome, Pending
+from shoal_proxy.codecs.base import Call, Reply
+from shoal_proxy.model.datatypes import Array, byte_size
+from shoal_proxy.model.signature import ModelSignature, parse_metadata
+from tests.fakes import tensor
+
+FLOATS = tensor("x", "FP32", [-1, 4])
+DOUBLED = tensor("y", "FP32", [-1, 4])
+
+
+def signature(
+    inputs: Sequence[Mapping[str, Any]] = (FLOATS,),
+    outputs: Sequence[Mapping[str, Any]] = (DOUBLED,),
+    **parameters: Any,
+) -> ModelSignature:
+    """Return the signature that such V2 metadata gives."""
+    return parse_metadata(
+        {"name": "m", "versions": ["1"], "inputs": list(inputs), "outputs": list(outputs), "parameters": parameters}
+    )
+
+
+def call(body: Any, **headers: str) -> Call:
+    """Return a call whose body is ``body``: bytes as they are, anything else as JSON."""
+    named = {name.replace("_", "-").encode(): value.encode("latin-1") for name, value in headers.items()}
+    return Call(named, body if isinstance(body, bytes) else orjson.dumps(body))
+
+
+def document(reply: Reply) -> Any:
+    """Return the JSON part of a reply."""
+    body = b"".join(reply.body)
+    length = dict(reply.headers).get(b"inference-header-content-length")
+    return orjson.loads(body if length is None else body[: int(length)])
+
+
+def ignore(_: Outcome) -> None:
+    """Take an outcome that the test does not look at."""
+
+
+def request(
+    inputs: Mapping[str, Array] | int = 1,
+    *,
+    deliver: Callable[[Outcome], None] = ignore,
+    key: BatchKey = PLAIN_KEY,
+    arrived_s: float = 0.0,
+    deadline_s: float = 60.0,
+) -> Pending:
+    """Return a request of these arrays, or of so many rows of four zeros."""
+    arrays = {"x": np.zeros((inputs, 4), np.float32)} if isinstance(inputs, int) else inputs
+    return Pending(
+        inputs=arrays,
+        rows=len(next(iter(arrays.values()))),
+        size_bytes=sum(map(byte_size, arrays.values())),
+        arrived_s=arrived_s,
+        deadline_s=deadline_s,
+        deliver=deliver,
+        key=key,
+    )
+
+
+def padded_request(inputs: Mapping[str, Array], model: ModelSignature, **lengths: list[int]) -> Pending:
+    """Return a request to a model that pads, with the key that the proxy gives it."""
+    pending = request(inputs, key=BatchKey(shape_key(inputs, model)))
+    pending.lengths = {
+        name: lengths.get(name, [array.shape[axis]] * pending.rows)
+        for name, array in inputs.items()
+        if (axis := model.inputs[name].pad_axis) is not None
+    }
+    return pending

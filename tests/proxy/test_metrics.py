@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+from prometheus_client.parser import text_string_to_metric_families
+
+from shoal_proxy.metrics import ROWS, SECONDS, Histogram, Metrics
+from tests.proxy.contracts_page import names_in, rows_after
+
+
+def documented() -> dict[str, str]:
+    """Return the type of each metric on the contracts page."""
+    return {name: kind for names, kind, *_ in rows_after("## 5. Metrics") for name in names_in(names)}
+
+
+def busy() -> Metrics:
+    metrics = Metrics()
+    metrics.requests["v2", 200] += 3
+    metrics.rejections["queue_rows"] += 2
+    metrics.batch_rows.observe(5)
+    metrics.rows = 5
+    metrics.gauges = {name: ("A gauge.", lambda: 7) for name, kind in documented().items() if kind == "gauge"}
+    return metrics
+
+
+def families(metrics: Metrics) -> dict[str, str]:
+    """Return names as they are scraped, with their types."""
+    parsed = text_string_to_metric_families(metrics.text().decode())
+    return {
+        name: family.type
+        for family in parsed
+        for name in [f"{family.name}_total" if family.type == "counter" else family.name]
+    }
+
+
+def test_what_is_exposed_is_what_the_contracts_page_lists() -> None:
+    assert families(busy()) == documented()
+
+
+def test_values_and_labels_come_through() -> None:
+    samples = {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(busy().text().decode())
+        for sample in family.samples
+    }
+
+    assert samples["shoal_proxy_requests_total", "v2", "200"] == 3
+    assert samples["shoal_proxy_rejections_total", "queue_rows"] == 2
+    assert samples["shoal_proxy_queue_rows",] == 7
+    assert samples["shoal_proxy_rows_total",] == 5
+    assert samples["shoal_proxy_batch_rows_bucket", "4.0"] == 0
+    assert samples["shoal_proxy_batch_rows_bucket", "8.0"] == 1
+    assert samples["shoal_proxy_batch_rows_sum",] == 5
+
+
+@pytest.mark.parametrize("bounds", [SECONDS, ROWS], ids=["seconds", "rows"])
+@given(values=st.lists(st.floats(0, 5000) | st.integers(0, 2000), max_size=30))
+def test_buckets_are_cumulative_and_inclusive(bounds: tuple[float, ...], values: list[float]) -> None:
+    histogram = Histogram(bounds)
+    for value in values:
+        histogram.observe(value)
+
+    samples = {(s.name, s.labels.get("le")): s.value for s in histogram.family("h", "A histogram.").samples}
+
+    for bound in bounds:
+        assert samples["h_bucket", str(float(bound))] == sum(value <= bound for value in values)
+    assert samples["h_bucket", "+Inf"] == samples["h_count", None] == len(values)
+    assert samples["h_sum", None] == pytest.approx(sum(values))

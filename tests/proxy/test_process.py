@@ -1,0 +1,74 @@
+"""``python -m shoal_proxy`` as a process: what it imports, how it starts, and how it stops."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HEAVY = ("torch", "kopf", "kubernetes", "transformers", "pandas", "yaml", "httpx")
+PROXY = [sys.executable, "-m", "shoal_proxy"]
+
+
+def start(tmp_path: Path, **variables: str) -> subprocess.Popen[str]:
+    environment = {
+        **os.environ,
+        "SHOAL_PROXY_LISTEN": "127.0.0.1:0",
+        "SHOAL_PROXY_ADMIN_LISTEN": "127.0.0.1:0",
+        "SHOAL_PROXY_RUNTIME": f"unix:{tmp_path}/runtime.sock",
+        **variables,
+    }
+    return subprocess.Popen(PROXY, env=environment, stderr=subprocess.PIPE, text=True)
+
+
+def test_importing_the_proxy_brings_nothing_heavy() -> None:
+    code = f"import sys, shoal_proxy.__main__; print([name for name in {HEAVY!r} if name in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert found.stdout.strip() == "[]"
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_with_exit_status_0(tmp_path: Path, number: signal.Signals) -> None:
+    process = start(tmp_path)
+    assert process.stderr is not None
+    assert "event=listening" in process.stderr.readline()
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 0, errors
+    assert "Traceback" not in errors
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    ("variables", "words"),
+    [
+        ({"SHOAL_BATCHING_MAX_BATCH_SIZE": "0"}, "SHOAL_BATCHING_MAX_BATCH_SIZE must be 1 to 65536, not '0'"),
+        ({"SHOAL_PROXY_LISTEN": "nowhere"}, "SHOAL_PROXY_LISTEN must be HOST:PORT or unix:PATH, not 'nowhere'"),
+        ({"SHOAL_QUEUE_MAX_ROWS": "5"}, "SHOAL_QUEUE_MAX_ROWS must be at least SHOAL_BATCHING_MAX_BATCH_SIZE (32)"),
+    ],
+)
+def test_settings_out_of_range_stop_the_start(tmp_path: Path, variables: dict[str, str], words: str) -> None:
+    _, errors = (process := start(tmp_path, **variables)).communicate(timeout=20)
+    assert process.returncode == 2
+    assert words in errors
+    assert "Traceback" not in errors
+
+
+@pytest.mark.integration
+def test_a_taken_port_is_said_in_one_line(tmp_path: Path) -> None:
+    first = start(tmp_path)
+    assert first.stderr is not None
+    address = first.stderr.readline().split("address=")[1].split()[0]
+    try:
+        second = start(tmp_path, SHOAL_PROXY_LISTEN=address)
+        _, errors = second.communicate(timeout=20)
+        assert second.returncode == 1
+        assert f"cannot listen on {address}: Address already in use" in errors
+    finally:
+        first.terminate()
+        first.communicate(timeout=20)

@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from shoal_proxy.settings import Address, Settings, SettingsError
+from tests.proxy.contracts_page import names_in, rows_after
+
+BY_VARIABLE = {item.metadata["env"]: item for item in fields(Settings)}
+UNITS = {"KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4}
+
+
+def table() -> dict[str, list[str]]:
+    rows = [*rows_after("## 3. Settings"), *rows_after("Proxy only:")]
+    return {names_in(row[0])[0]: row[1:] for row in rows}
+
+
+def number(text: str) -> float | None:
+    match = re.match(r"(?:> )?(\d+)(?: (KiB|MiB|GiB|TiB))?\b", text)
+    return int(match[1]) * UNITS.get(match[2], 1) if match else None
+
+
+def test_the_documented_variables_are_the_ones_that_are_read() -> None:
+    assert set(table()) == set(BY_VARIABLE)
+
+
+@pytest.mark.parametrize("variable", sorted(set(table()) - {"SHOAL_MODEL_NAME"}))
+def test_documented_defaults_are_the_real_ones(variable: str) -> None:
+    documented, default = table()[variable][0], BY_VARIABLE[variable].default
+
+    if documented == "none":
+        assert not default
+    elif isinstance(default, int | float):
+        assert number(documented) == default
+    else:
+        assert names_in(documented) == [str(default)]
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [name for name, item in BY_VARIABLE.items() if item.metadata["within"] and name != "SHOAL_QUEUE_MAX_ROWS"],
+)
+def test_documented_ranges_are_the_real_ones(variable: str) -> None:
+    documented, within = table()[variable][1], BY_VARIABLE[variable].metadata["within"]
+    low, _, high = documented.partition(" to ")
+
+    assert number(high) == within[1]
+    if low.startswith(">"):
+        assert 0 < within[0] < 1e-300
+    else:
+        assert number(low) == within[0]
+
+
+def test_an_empty_environment_gives_the_defaults() -> None:
+    settings = Settings.from_env({"SHOAL_QUEUE_MAX_BYTES": "", "HOME": "/root"})
+
+    assert settings == Settings()
+
+
+def test_every_variable_is_read() -> None:
+    given: dict[str, tuple[str, Any]] = {
+        "SHOAL_MODEL_NAME": ("cat-net_1.0", "cat-net_1.0"),
+        "SHOAL_MODEL_VERSION": ("7", "7"),
+        "SHOAL_PROXY_LISTEN": ("unix:/tmp/s", Address(path="/tmp/s")),
+        "SHOAL_PROXY_ADMIN_LISTEN": ("[::1]:0", Address("::1", 0)),
+        "SHOAL_PROXY_RUNTIME": ("http://triton:8000/", Address("triton", 8000)),
+        "SHOAL_BATCHING_MAX_BATCH_SIZE": ("64", 64),
+        "SHOAL_BATCHING_MAX_DELAY_MS": ("2.5", 2.5),
+        "SHOAL_BATCHING_IN_FLIGHT": ("2", 2),
+        "SHOAL_QUEUE_MAX_ROWS": ("128", 128),
+        "SHOAL_QUEUE_MAX_BYTES": ("1024", 1024),
+        "SHOAL_QUEUE_TIMEOUT_MS": ("500", 500.0),
+        "SHOAL_PROXY_MAX_BODY_BYTES": ("4096", 4096),
+        "SHOAL_PROXY_BODY_TIMEOUT_S": ("0.5", 0.5),
+        "SHOAL_PROXY_DRAIN_DELAY_S": ("3", 3.0),
+        "SHOAL_PROXY_DRAIN_TIMEOUT_S": ("0", 0.0),
+        "SHOAL_PROXY_FORWARD_HEADERS": ("X-B, x-a,,x-A", (b"x-a", b"x-b")),
+    }
+    assert set(given) == set(BY_VARIABLE)
+
+    settings = Settings.from_env({name: text for name, (text, _) in given.items()})
+
+    for name, (_, value) in given.items():
+        assert getattr(settings, BY_VARIABLE[name].name) == value
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "allowed"),
+    [
+        ("SHOAL_BATCHING_MAX_BATCH_SIZE", "0", "1 to 65536"),
+        ("SHOAL_BATCHING_MAX_BATCH_SIZE", "65537", "1 to 65536"),
+        ("SHOAL_BATCHING_MAX_BATCH_SIZE", "8.5", "1 to 65536"),
+        ("SHOAL_BATCHING_MAX_BATCH_SIZE", "many", "1 to 65536"),
+        ("SHOAL_BATCHING_MAX_DELAY_MS", "-1", "0 to 60000"),
+        ("SHOAL_BATCHING_MAX_DELAY_MS", "nan", "0 to 60000"),
+        ("SHOAL_BATCHING_IN_FLIGHT", "65", "1 to 64"),
+        ("SHOAL_QUEUE_MAX_BYTES", "1", "1024 to 1099511627776"),
+        ("SHOAL_QUEUE_TIMEOUT_MS", "inf", "1 to 3600000"),
+        ("SHOAL_PROXY_BODY_TIMEOUT_S", "0", "more than 0 to 3600"),
+        ("SHOAL_MODEL_NAME", "a/b", "letters, digits, '.', '_' and '-'"),
+        ("SHOAL_MODEL_VERSION", "1 2", "letters, digits, '.', '_' and '-'"),
+        ("SHOAL_PROXY_LISTEN", "8080", "HOST:PORT or unix:PATH"),
+        ("SHOAL_PROXY_LISTEN", "a:65536", "HOST:PORT or unix:PATH"),
+        ("SHOAL_PROXY_LISTEN", "a:b:1", "HOST:PORT or unix:PATH"),
+        ("SHOAL_PROXY_LISTEN", "unix:", "HOST:PORT or unix:PATH"),
+        ("SHOAL_PROXY_ADMIN_LISTEN", "unix:/tmp/admin", "HOST:PORT"),
+        ("SHOAL_PROXY_RUNTIME", "https://triton:443", "unix:PATH or http://HOST:PORT"),
+        ("SHOAL_PROXY_FORWARD_HEADERS", "x y", "comma-separated header names"),
+        ("SHOAL_PROXY_FORWARD_HEADERS", "é", "comma-separated header names"),
+        ("SHOAL_PROXY_FORWARD_HEADERS", "Content-Length", "comma-separated header names"),
+        ("SHOAL_PROXY_FORWARD_HEADERS", "x-request-timeout-ms", "comma-separated header names"),
+    ],
+)
+def test_a_bad_value_is_named_with_key_range_and_value(variable: str, text: str, allowed: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        Settings.from_env({variable: text})
+
+    assert str(caught.value).startswith(f"{variable} must be {allowed}")
+    assert str(caught.value).endswith(f"not {text!r}")
+
+
+@pytest.mark.parametrize(
+    ("environ", "message"),
+    [
+        pytest.param(
+            {"SHOAL_BATCHING_MAX_BATCH_SIZE": "64", "SHOAL_QUEUE_MAX_ROWS": "63"},
+            r"SHOAL_QUEUE_MAX_ROWS must be at least SHOAL_BATCHING_MAX_BATCH_SIZE \(64\), not 63",
+            id="a queue smaller than a batch",
+        ),
+        pytest.param(
+            {"SHOAL_BATCHING_MAX_DELAY_MS": "500", "SHOAL_QUEUE_TIMEOUT_MS": "500"},
+            r"SHOAL_BATCHING_MAX_DELAY_MS must be less than SHOAL_QUEUE_TIMEOUT_MS \(500\), not 500",
+            id="a delay beyond the time-out",
+        ),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(environ: dict[str, str], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        Settings.from_env(environ)
+
+
+def test_a_larger_batch_brings_a_larger_queue() -> None:
+    assert Settings.from_env({"SHOAL_BATCHING_MAX_BATCH_SIZE": "4096"}).queue_max_rows == 16384
+
+
+@pytest.mark.parametrize("text", ["unix:/run/x.sock", "0.0.0.0:80", "[::1]:80"])
+def test_addresses_are_written_as_they_are_read(text: str) -> None:
+    assert str(Settings.from_env({"SHOAL_PROXY_LISTEN": text}).listen) == text

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from shoal_runtime.fetching import Fetcher
+from shoal_runtime.loading import Model, load_model
+from shoal_runtime.placement import choose_device
+from shoal_runtime.readiness import Readiness
+from shoal_runtime.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Iterator[Callable[..., Model]]:
+    """Load the model at a path onto the CPU, with settings by field."""
+    path, modules = list(sys.path), set(sys.modules)
+
+    def load_it(where: Path, **settings: Any) -> Model:
+        files = Fetcher(tmp_path / "cache", Readiness()).fetch(str(where))
+        made = Settings(model_uri=str(where), **{"device": "cpu", **settings})
+        return load_model(files, made, choose_device("cpu"))
+
+    yield load_it
+    os.environ.pop("TORCH_FORCE_WEIGHTS_ONLY_LOAD", None)
+    sys.path[:] = path
+    for name in set(sys.modules) - modules:
+        if name.startswith("shoal_model_"):
+            del sys.modules[name]

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from shoal_runtime import ItemError, TensorSpec
+from shoal_runtime.errors import BadRequest
+from shoal_runtime.handlers.items import row_item, tensor_batch
+from shoal_runtime.handlers.signature import Signature, make_signature
+from tests.runtime.fakes import texts
+
+Y = TensorSpec("y", "FP32", [-1])
+
+
+def signature(*inputs: TensorSpec) -> Signature:
+    return make_signature(inputs, [Y], max_batch_size=8, allowed_batch_sizes=())
+
+
+@pytest.mark.parametrize(
+    ("content_type", "element", "expected"),
+    [
+        pytest.param(None, b"\xff\x00", b"\xff\x00", id="bytes"),
+        pytest.param("image/png", b"\x89", b"\x89", id="image"),
+        pytest.param("text/plain", "grün".encode(), "grün", id="text"),
+        pytest.param("application/json", b'{"a": [1]}', {"a": [1]}, id="json"),
+    ],
+)
+def test_a_bytes_item_is_read_by_its_content_type(content_type: str | None, element: bytes, expected: object) -> None:
+    made = signature(TensorSpec("t", "BYTES", [-1], content_type=content_type))
+
+    assert row_item({"t": texts(element)}, 0, made) == expected
+
+
+@pytest.mark.parametrize("content_type", ["text/plain", "application/json"])
+def test_an_item_that_cannot_be_read_is_its_own_error(content_type: str) -> None:
+    made = signature(TensorSpec("t", "BYTES", [-1], content_type=content_type))
+
+    with pytest.raises(ItemError, match="t is not"):
+        row_item({"t": texts(b"ok", b"\xff")}, 1, made)
+
+
+def test_items_of_several_inputs_are_dicts() -> None:
+    made = signature(
+        TensorSpec("t", "BYTES", [-1, 2], content_type="text/plain"),
+        TensorSpec("x", "FP32", [3, -1], batch_dim=1),
+        TensorSpec("left_out", "FP32", [-1], optional=True),
+    )
+    inputs = {
+        "t": np.array([[b"a", b"b"], [b"c", b"d"]], dtype=object),
+        "x": np.arange(6, dtype=np.float32).reshape(3, 2),
+    }
+
+    item = row_item(inputs, 1, made)
+
+    assert sorted(item) == ["t", "x"]
+    assert item["t"].tolist() == ["c", "d"]
+    assert item["x"].tolist() == [1, 3, 5]
+
+
+def test_tensors_share_the_wire_s_memory() -> None:
+    array = np.zeros((2, 2), dtype=np.float32)
+
+    batch = tensor_batch({"x": array}, signature(TensorSpec("x", "FP32", [-1, 2])))
+    array[0, 0] = 5
+
+    assert batch["x"][0, 0] == 5
+
+
+def test_bfloat16_bits_become_bfloat16() -> None:
+    bits = torch.tensor([1.5, -2.0]).bfloat16().view(torch.int16).numpy().view(np.uint16)
+
+    batch = tensor_batch({"x": bits}, signature(TensorSpec("x", "BF16", [-1])))
+
+    assert batch["x"].dtype == torch.bfloat16
+    assert batch["x"].tolist() == [1.5, -2.0]
+
+
+def test_a_mask_left_out_marks_every_position_as_real() -> None:
+    made = signature(
+        TensorSpec("ids", "INT64", [-1, -1], pad_axis=1, pad_mask="mask"),
+        TensorSpec("mask", "INT32", [-1, -1], optional=True),
+    )
+
+    batch = tensor_batch({"ids": np.zeros((2, 3), dtype=np.int64)}, made)
+
+    assert batch["mask"].tolist() == [[1, 1, 1], [1, 1, 1]]
+    assert batch["mask"].dtype == torch.int32
+
+
+def test_text_beside_tensors_stays_a_list() -> None:
+    made = signature(TensorSpec("t", "BYTES", [-1], content_type="text/plain"), TensorSpec("x", "FP32", [-1]))
+    inputs = {"t": texts(b"a"), "x": np.zeros(1, dtype=np.float32)}
+
+    assert tensor_batch(inputs, made)["t"] == ["a"]
+    with pytest.raises(BadRequest, match="t is not UTF-8 text"):
+        tensor_batch({**inputs, "t": texts(b"\xff")}, made)

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+from shoal_runtime.errors import DeviceLost, NotReady
+from shoal_runtime.executor import MAX_WAITING, Executor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def executor() -> Iterator[Executor]:
+    made = Executor()
+    yield made
+    assert made.stop(5)
+
+
+def test_calls_run_one_at_a_time_in_order(executor: Executor) -> None:
+    order: list[int] = []
+
+    def note(number: int) -> int:
+        order.append(number)
+        return number
+
+    async def run() -> list[int]:
+        calls = [executor.call(partial(note, number)) for number in range(5)]
+        return list(await asyncio.gather(*calls))
+
+    assert asyncio.run(run()) == [0, 1, 2, 3, 4]
+    assert order == [0, 1, 2, 3, 4]
+
+
+def test_what_a_call_raises_reaches_its_caller(executor: Executor) -> None:
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(executor.call(lambda: 1 // 0))
+
+
+def test_only_a_watched_call_counts_as_busy(executor: Executor) -> None:
+    seen = [asyncio.run(executor.call(lambda: executor.busy_since, watched=watched)) for watched in (True, False)]
+
+    assert seen[0] is not None
+    assert seen[1] is None
+    assert executor.busy_since is None
+
+
+def test_abandoning_answers_everybody_although_the_device_is_stuck(executor: Executor) -> None:
+    release = threading.Event()
+    stuck = threading.Event()
+
+    def hang() -> None:
+        stuck.set()
+        release.wait(20)
+
+    async def run() -> list[object]:
+        calls = [asyncio.create_task(executor.call(f)) for f in (hang, lambda: 1)]
+        await asyncio.to_thread(stuck.wait, 20)
+        executor.abandon(DeviceLost("gone"))
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        with pytest.raises(DeviceLost):
+            await executor.call(lambda: 2)
+        return list(answers)
+
+    answers = asyncio.run(run())
+    release.set()
+
+    assert [type(answer) for answer in answers] == [DeviceLost, DeviceLost]
+
+
+def test_too_many_waiting_calls_are_refused(executor: Executor) -> None:
+    release = threading.Event()
+
+    async def run() -> None:
+        calls = [asyncio.create_task(executor.call(lambda: release.wait(20)))]
+        calls += [asyncio.create_task(executor.call(lambda: True)) for _ in range(MAX_WAITING - 1)]
+        await asyncio.sleep(0)
+        with pytest.raises(NotReady, match="wait already"):
+            await executor.call(lambda: True)
+        release.set()
+        await asyncio.gather(*calls)
+
+    asyncio.run(run())
+
+
+def test_a_caller_that_gave_up_harms_nobody(executor: Executor) -> None:
+    release = threading.Event()
+
+    async def run() -> str:
+        task = asyncio.create_task(executor.call(lambda: release.wait(20)))
+        await asyncio.sleep(0)
+        task.cancel()
+        release.set()
+        return await executor.call(lambda: "next")
+
+    assert asyncio.run(run()) == "next"

@@ -1,0 +1,232 @@
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING
+
+import pytest
+
+from shoal_runtime.errors import LoadError
+from shoal_runtime.fetching import PARTIAL_PREFIX, STALE_AFTER_S, Fetcher, shown, sweep
+from shoal_runtime.readiness import Readiness
+from tests.runtime.test_unpacking import tar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+CONTENT = bytes(range(256)) * 40_000
+DIGEST = hashlib.sha256(CONTENT).hexdigest()
+
+
+class Site:
+    """An HTTP server on a loopback address; its answers are (status, body, claimed length)."""
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[int, bytes, int | None]] = []
+        self.asked: list[str] = []
+        site = self
+
+        class Answer(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                site.asked.append(self.path)
+                status, body, length = site.answers.pop(0) if site.answers else (404, b"", None)
+                self.send_response(status)
+                self.send_header("content-length", str(len(body) if length is None else length))
+                self.end_headers()
+                self.wfile.write(body)
+                self.close_connection = True
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.01,))
+        self.thread.start()
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+        self.thread.join()
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    made = Site()
+    yield made
+    made.close()
+
+
+def fetcher(cache: Path, *, checksum: str | None = None, readiness: Readiness | None = None) -> Fetcher:
+    return Fetcher(cache, readiness or Readiness(), checksum=checksum, pause_s=lambda attempt: 0.0)
+
+
+def left_behind(cache: Path) -> list[Path]:
+    return list(cache.glob(f"{PARTIAL_PREFIX}*"))
+
+
+def test_a_directory_is_used_where_it_is(tmp_path: Path) -> None:
+    model = tmp_path / "cat"
+    model.mkdir()
+
+    for uri in (str(model), f"file://{model}"):
+        files = fetcher(tmp_path / "cache").fetch(uri)
+        assert (files.directory, files.stem, files.file) == (model, "cat", None)
+
+
+def test_a_file_is_used_where_it_is(tmp_path: Path) -> None:
+    (tmp_path / "cat v1.pt2").write_bytes(b"x")
+
+    files = fetcher(tmp_path / "cache").fetch(f"file://{tmp_path}/cat%20v1.pt2")
+
+    assert (files.directory, files.stem, files.file) == (tmp_path, "cat v1", "cat v1.pt2")
+
+
+def test_a_local_file_s_checksum_is_verified(tmp_path: Path) -> None:
+    path = tmp_path / "m.pt2"
+    path.write_bytes(CONTENT)
+
+    assert fetcher(tmp_path, checksum=f"sha256:{DIGEST.upper()}").fetch(str(path)).file == "m.pt2"
+    with pytest.raises(LoadError, match=f"has sha256:{DIGEST}; SHOAL_MODEL_CHECKSUM is sha256:000"):
+        fetcher(tmp_path, checksum="sha256:" + "0" * 64).fetch(str(path))
+
+
+def test_a_directory_has_no_checksum(tmp_path: Path) -> None:
+    with pytest.raises(LoadError, match="is a directory"):
+        fetcher(tmp_path, checksum=f"sha256:{DIGEST}").fetch(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("uri", "message"),
+    [("/no/such/model", "no model at /no/such/model"), ("s3://b/m", "scheme s3")],
+)
+def test_what_is_not_there_is_named(tmp_path: Path, uri: str, message: str) -> None:
+    with pytest.raises(LoadError, match=message):
+        fetcher(tmp_path).fetch(uri)
+
+
+def test_a_local_archive_is_unpacked_into_the_cache(tmp_path: Path) -> None:
+    path = tar(tmp_path / "cat.tar.gz", {"cat/handler.py": b"a"})
+    cache = tmp_path / "cache"
+
+    first = fetcher(cache).fetch(str(path))
+    second = fetcher(cache).fetch(str(path))
+
+    assert first == second
+    assert first.stem == "cat"
+    assert (first.directory / "handler.py").read_bytes() == b"a"
+    assert left_behind(cache) == []
+
+
+def test_a_download_lands_whole_under_its_own_name(tmp_path: Path, site: Site) -> None:
+    site.answers = [(200, CONTENT, None)]
+    readiness = Readiness()
+
+    files = fetcher(tmp_path, readiness=readiness).fetch(f"{site.url}/models/cat.pt2?token=secret")
+
+    assert (files.stem, files.file) == ("cat", "cat.pt2")
+    assert (files.directory / "cat.pt2").read_bytes() == CONTENT
+    assert files.directory.name == DIGEST
+    assert left_behind(tmp_path) == []
+    assert readiness.reason == "unpacking"
+
+
+def test_a_model_with_a_checksum_is_downloaded_once(tmp_path: Path, site: Site) -> None:
+    site.answers = [(200, CONTENT, None)]
+
+    for _ in range(2):
+        fetcher(tmp_path, checksum=f"sha256:{DIGEST}").fetch(f"{site.url}/cat.pt2")
+
+    assert site.asked == ["/cat.pt2"]
+
+
+def test_a_wrong_checksum_leaves_nothing_behind(tmp_path: Path, site: Site) -> None:
+    site.answers = [(200, CONTENT, None)]
+
+    with pytest.raises(LoadError, match=f"cat.pt2 has sha256:{DIGEST}"):
+        fetcher(tmp_path, checksum="sha256:" + "0" * 64).fetch(f"{site.url}/cat.pt2")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_broken_connection_is_tried_again(tmp_path: Path, site: Site) -> None:
+    site.answers = [(200, CONTENT[:5000], len(CONTENT)), (503, b"", None), (200, CONTENT, None)]
+
+    files = fetcher(tmp_path).fetch(f"{site.url}/cat.pt2")
+
+    assert (files.directory / "cat.pt2").read_bytes() == CONTENT
+    assert len(site.asked) == 3
+
+
+def test_a_partial_download_never_counts_as_a_model(tmp_path: Path, site: Site) -> None:
+    site.answers = [(200, CONTENT[:5000], len(CONTENT))] * 3
+
+    with pytest.raises(LoadError, match=r"cat\.pt2 cannot be downloaded: RemoteProtocolError"):
+        fetcher(tmp_path).fetch(f"{site.url}/cat.pt2")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_refusal_is_final_and_tells_no_secret(tmp_path: Path, site: Site) -> None:
+    site.answers = [(403, b"", None)]
+
+    with pytest.raises(LoadError) as caught:
+        fetcher(tmp_path).fetch(f"{site.url}/cat.pt2?token=secret")
+
+    assert str(caught.value) == f"{site.url}/cat.pt2 cannot be downloaded: the server answered 403"
+    assert len(site.asked) == 1
+
+
+def test_a_downloaded_archive_is_unpacked(tmp_path: Path, site: Site) -> None:
+    archive = tar(tmp_path / "a.tar.gz", {"handler.py": b"a"})
+    site.answers = [(200, archive.read_bytes(), None)]
+
+    files = fetcher(tmp_path / "cache").fetch(f"{site.url}/cat.tar.gz")
+
+    assert files.stem == "cat"
+    assert (files.directory / "handler.py").read_bytes() == b"a"
+
+
+def test_two_processes_may_fetch_the_same_model(tmp_path: Path, site: Site) -> None:
+    site.answers = [(200, CONTENT, None)] * 2
+    fetched: list[Path] = []
+
+    def fetch() -> None:
+        fetched.append(fetcher(tmp_path).fetch(f"{site.url}/cat.pt2").directory)
+
+    threads = [threading.Thread(target=fetch) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert fetched == [tmp_path / DIGEST] * 2
+    assert left_behind(tmp_path) == []
+
+
+def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path, site: Site) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    site.answers = [(200, CONTENT, None)]
+
+    with pytest.raises(LoadError, match="SHOAL_MODEL_CACHE_DIR cannot be written"):
+        fetcher(tmp_path / "file").fetch(f"{site.url}/cat.pt2")
+
+
+def test_secrets_are_not_shown() -> None:
+    assert shown("https://me:pw@host:1/a/b.zip?sig=1#x") == "https://host:1/a/b.zip"
+
+
+def test_what_killed_processes_left_is_swept_after_a_day(tmp_path: Path) -> None:
+    old, new = tmp_path / f"{PARTIAL_PREFIX}old", tmp_path / f"{PARTIAL_PREFIX}new"
+    for folder in (old, new):
+        folder.mkdir()
+        (folder / "download").write_bytes(b"x")
+    then_s = new.stat().st_mtime - STALE_AFTER_S - 60
+    os.utime(old, (then_s, then_s))
+
+    sweep(tmp_path)
+
+    assert left_behind(tmp_path) == [new]

@@ -1,0 +1,54 @@
+"""The example of docs/handlers.md, as a reader would run it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from shoal_runtime.placement import CpuPlacement
+from shoal_runtime.readiness import Readiness
+from shoal_runtime.starting import warm
+from tests.runtime.fakes import Bench, texts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from shoal_runtime.loading import Model
+
+PAGE = Path(__file__).parents[2] / "docs" / "handlers.md"
+
+
+def code(language: str) -> str:
+    found = re.search(rf"```{language}\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+def test_the_complete_example_works(tmp_path: Path, load: Callable[..., Model]) -> None:
+    (tmp_path / "sentiment").mkdir()
+    (tmp_path / "sentiment" / "handler.py").write_text(code("python"))
+    model = load(tmp_path / "sentiment", model_parameters={"sharpness": 2.0})
+
+    warm(model, CpuPlacement(), Readiness())
+    with Bench.around(model) as bench:
+        result = bench.run({"text": texts(b"a great day", b" ", b"awful")})
+
+    assert result.outputs["label"].tolist() == [b"positive", b"negative"]
+    assert np.allclose(result.outputs["probability"], [0.982, 0.018], atol=1e-3)
+    assert [(e.row, e.status, e.message) for e in result.errors] == [(1, 400, "the text is empty")]
+
+
+def test_the_model_toml_example_names_every_key(tmp_path: Path, load: Callable[..., Model]) -> None:
+    made = tmp_path / "m"
+    made.mkdir()
+    toml = code("toml")
+    (made / "model.toml").write_text(toml.replace('file = "model.pt2"', ""))
+    (made / "handler.py").write_text("class Adder:\n    def forward(self, batch): return batch\n")
+
+    model = load(made)
+
+    assert model.name == "adder"
+    assert [spec.name for spec in model.signature.inputs] == ["x"]

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import sys
+import textwrap
+from typing import TYPE_CHECKING
+
+import pytest
+
+from shoal_runtime.errors import LoadError
+from shoal_runtime.importing import HandlerFailed, import_handler
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+CLASS = """
+class Cat:
+    def forward(self, batch): return batch
+"""
+
+
+@pytest.fixture(autouse=True)
+def clean_imports() -> Iterator[None]:
+    path, modules = list(sys.path), set(sys.modules)
+    yield
+    sys.path[:] = path
+    for name in set(sys.modules) - modules:
+        del sys.modules[name]
+
+
+def write(directory: Path, name: str, text: str) -> None:
+    path = directory / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(textwrap.dedent(text))
+
+
+def test_a_class_is_found_in_a_file(tmp_path: Path) -> None:
+    write(tmp_path, "code/cat.py", CLASS)
+
+    assert import_handler("code/cat.py:Cat", tmp_path).__name__ == "Cat"
+
+
+def test_a_class_is_found_in_a_module_beside_the_model(tmp_path: Path) -> None:
+    write(tmp_path, "felines_of_test/__init__.py", "")
+    write(tmp_path, "felines_of_test/cat.py", CLASS)
+
+    assert import_handler("felines_of_test.cat:Cat", tmp_path).__name__ == "Cat"
+
+
+def test_a_handler_imports_its_neighbours(tmp_path: Path) -> None:
+    write(tmp_path, "neighbour_of_test.py", "NAME = 'tom'")
+    write(tmp_path, "handler.py", "from neighbour_of_test import NAME\n" + CLASS)
+
+    assert import_handler("handler.py:Cat", tmp_path)
+
+
+def test_the_only_class_with_a_forward_needs_no_name(tmp_path: Path) -> None:
+    write(tmp_path, "handler.py", "from pathlib import Path\nclass Helper: pass\n" + CLASS)
+
+    assert import_handler("handler.py", tmp_path).__name__ == "Cat"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        pytest.param("class A: pass", r"it defines: none", id="none"),
+        pytest.param(CLASS + CLASS.replace("Cat", "Dog"), r"it defines: Cat, Dog", id="two"),
+    ],
+)
+def test_an_ambiguous_file_asks_for_a_name(tmp_path: Path, text: str, message: str) -> None:
+    write(tmp_path, "handler.py", text)
+
+    with pytest.raises(LoadError, match=message):
+        import_handler("handler.py", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("missing.py:Cat", "there is no handler file"),
+        ("no_such_module_of_test.cat:Cat", "neither installed nor in"),
+        ("handler.py:Dog", "has no class Dog"),
+    ],
+)
+def test_what_is_missing_is_named(tmp_path: Path, text: str, message: str) -> None:
+    write(tmp_path, "handler.py", CLASS)
+
+    with pytest.raises(LoadError, match=message):
+        import_handler(text, tmp_path)
+
+
+@pytest.mark.parametrize("text", ["1 / 0", "import no_such_module_of_test", "def broken(:", "raise SystemExit(0)"])
+def test_a_handler_that_cannot_be_imported_keeps_its_cause(tmp_path: Path, text: str) -> None:
+    write(tmp_path, "handler.py", text)
+
+    with pytest.raises(HandlerFailed, match=r"importing handler\.py failed") as caught:
+        import_handler("handler.py:Cat", tmp_path)
+
+    assert caught.value.__cause__ is not None

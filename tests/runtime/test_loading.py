@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+import torch
+
+from shoal_runtime.errors import LoadError
+from shoal_runtime.importing import HandlerFailed
+from shoal_runtime.placement import choose_device
+from tests.runtime.fakes import Bench
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from shoal_runtime.loading import Model
+
+HANDLER = """
+from shoal_runtime import TensorSpec
+class Scale:
+    inputs = [TensorSpec("x", "FP32", [-1])]
+    outputs = [TensorSpec("y", "FP32", [-1])]
+    def load(self, context):
+        self.factor = context.parameters.get("factor", 1)
+        self.told = (context.model_dir.name, str(context.device), str(context.dtype))
+        self.told += (context.max_batch_size,)
+    def forward(self, batch):
+        return batch["x"] * self.factor
+"""
+
+
+@pytest.fixture
+def model_dir(tmp_path: Path) -> Path:
+    made = tmp_path / "scale"
+    made.mkdir()
+    (made / "handler.py").write_text(HANDLER)
+    return made
+
+
+def test_a_directory_with_a_handler_needs_nothing_else(model_dir: Path, load: Callable[..., Model]) -> None:
+    model = load(model_dir, dtype="float16", max_batch_size=4)
+
+    assert model.name == "scale"
+    assert model.signature.max_batch_size == 4
+    assert model.handler.told == ("scale", "cpu", "torch.float16", 4)  # type: ignore[attr-defined]
+
+
+def test_the_handler_s_file_may_be_the_model(model_dir: Path, load: Callable[..., Model]) -> None:
+    assert load(model_dir / "handler.py").name == "handler"
+
+
+def test_the_environment_wins_over_model_toml(model_dir: Path, load: Callable[..., Model]) -> None:
+    (model_dir / "model.toml").write_text('name = "toml"\n[parameters]\nfactor = 2\nother = 1\n')
+
+    assert load(model_dir).name == "toml"
+    model = load(model_dir, model_name="env", model_parameters={"factor": 3})
+
+    assert model.name == "env"
+    with Bench.around(model) as bench:
+        assert bench.run({"x": np.ones(1, dtype=np.float32)}).outputs["y"].tolist() == [3]
+
+
+def test_a_signature_in_model_toml_wins_over_the_class(model_dir: Path, load: Callable[..., Model]) -> None:
+    (model_dir / "model.toml").write_text('[[outputs]]\nname = "y"\ndatatype = "FP64"\nshape = [-1]\n')
+
+    assert load(model_dir).signature.outputs[0].datatype == "FP64"
+
+
+def test_a_handler_without_a_signature_is_told_what_to_do(model_dir: Path, load: Callable[..., Model]) -> None:
+    (model_dir / "handler.py").write_text("class A:\n    def forward(self, batch): return batch\n")
+
+    with pytest.raises(LoadError, match=r"set `inputs` on the handler class or in model\.toml"):
+        load(model_dir)
+
+
+def test_a_handler_that_fails_to_load_keeps_its_cause(model_dir: Path, load: Callable[..., Model]) -> None:
+    (model_dir / "handler.py").write_text(HANDLER.replace("self.factor =", "1 / 0 #"))
+
+    with pytest.raises(HandlerFailed, match="Scale failed to load: ZeroDivisionError") as caught:
+        load(model_dir)
+
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+def test_padding_rules_are_checked_when_the_model_loads(model_dir: Path, load: Callable[..., Model]) -> None:
+    text = HANDLER.replace("    def load", "    preprocess_padding = [{'name': 'x'}]\n    def load")
+    (model_dir / "handler.py").write_text(text)
+
+    with pytest.raises(LoadError, match="preprocess_padding holds a dict; it takes PaddingRule"):
+        load(model_dir)
+
+
+def test_a_module_class_without_weights_is_a_handler(model_dir: Path, load: Callable[..., Model]) -> None:
+    (model_dir / "handler.py").write_text(
+        "import torch\n" + HANDLER.replace("class Scale:", "class Scale(torch.nn.Module):")
+    )
+
+    assert load(model_dir).platform == "shoal_handler"
+
+
+def test_an_empty_directory_is_told_what_it_lacks(tmp_path: Path, load: Callable[..., Model]) -> None:
+    with pytest.raises(LoadError, match=r"holds no \.pt2, \.pt, \.safetensors or handler\.py"):
+        load(tmp_path)
+
+
+def test_two_kinds_of_files_need_a_choice(tmp_path: Path, load: Callable[..., Model]) -> None:
+    (tmp_path / "a.pt2").write_bytes(b"")
+    (tmp_path / "a.pt").write_bytes(b"")
+
+    with pytest.raises(LoadError, match="TorchExport and TorchScript: set SHOAL_MODEL_FORMAT"):
+        load(tmp_path)
+
+
+def test_two_files_of_a_kind_need_a_name(tmp_path: Path, load: Callable[..., Model]) -> None:
+    (tmp_path / "a.pt2").write_bytes(b"")
+    (tmp_path / "b.pt2").write_bytes(b"")
+
+    with pytest.raises(LoadError, match=r"found: a\.pt2, b\.pt2.*`file` in model\.toml"):
+        load(tmp_path)
+
+
+def test_a_named_file_must_be_there(tmp_path: Path, load: Callable[..., Model]) -> None:
+    (tmp_path / "model.toml").write_text('file = "c.pt2"')
+
+    with pytest.raises(LoadError, match=r"there is no file .*c\.pt2"):
+        load(tmp_path)
+
+
+def test_a_directory_s_name_may_be_no_model_name(tmp_path: Path, load: Callable[..., Model]) -> None:
+    made = tmp_path / "my model"
+    made.mkdir()
+    (made / "handler.py").write_text(HANDLER)
+
+    with pytest.raises(LoadError, match=r"'my model' cannot be a model's name.*SHOAL_MODEL_NAME"):
+        load(made)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_forward_may_be_compiled(model_dir: Path, load: Callable[..., Model]) -> None:
+    model = load(model_dir, compile=True)
+
+    # Running it would compile for half a minute.
+    assert model.stages.forward is not model.handler.forward
+    assert callable(model.stages.forward)
+
+
+def test_a_handler_cannot_unpickle_by_the_back_door(model_dir: Path, load: Callable[..., Model]) -> None:
+    torch.save({"not": model_dir}, model_dir / "weights.pth")
+    (model_dir / "handler.py").write_text(
+        "import torch\n"
+        + HANDLER.replace(
+            "        self.factor =",
+            "        torch.load(context.model_dir / 'weights.pth', weights_only=False)\n        self.factor =",
+        )
+    )
+
+    with pytest.raises(HandlerFailed, match="SHOAL_MODEL_ALLOW_PICKLE"):
+        load(model_dir)
+    assert load(model_dir, allow_pickle=True).name == "scale"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_cuda_without_a_device_is_refused() -> None:
+    assert choose_device("auto").type == "cpu"
+    with pytest.raises(LoadError, match="torch sees no CUDA device"):
+        choose_device("cuda")

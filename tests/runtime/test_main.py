@@ -1,0 +1,268 @@
+"""The runtime as a process, on real sockets."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from shoal_runtime.__main__ import main
+from tests.runtime.fakes import UnixConnection, infer_body
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+HANDLER = """
+import os, threading, time
+from pathlib import Path
+from shoal_runtime import TensorSpec
+
+class Adder:
+    inputs = [TensorSpec("x", "FP32", [-1, 2])]
+    outputs = [TensorSpec("y", "FP32", [-1, 2])]
+
+    def load(self, context):
+        self.folder = Path(os.environ["TEST_FOLDER"])
+        if context.parameters.get("slow"):
+            (self.folder / "loading").touch()
+            while not (self.folder / "go").exists():
+                time.sleep(0.01)
+
+    def forward(self, batch):
+        if (batch["x"] == 99).any():
+            threading.Event().wait()
+        return batch["x"] + 1
+
+    def unload(self):
+        (self.folder / "unloaded").touch()
+"""
+X = np.array([[1, 2]], dtype=np.float32)
+LIMIT_S = 60
+
+
+class Process:
+    def __init__(self, folder: Path, **environ: str) -> None:
+        self.socket = str(folder / "s")
+        self.folder = folder
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "shoal_runtime"],
+            env={
+                **os.environ,
+                "SHOAL_MODEL_URI": str(folder / "adder"),
+                "SHOAL_RUNTIME_LISTEN": f"unix:{self.socket}",
+                "SHOAL_RUNTIME_DEVICE": "cpu",
+                "TEST_FOLDER": str(folder),
+                **environ,
+            },
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def connect(self) -> UnixConnection:
+        """Connect as soon as the process listens."""
+        end_s = time.monotonic() + LIMIT_S
+        while time.monotonic() < end_s and self.process.poll() is None:
+            connection = UnixConnection(self.socket)
+            with contextlib.suppress(OSError):
+                connection.connect()
+                return connection
+            connection.close()
+            select.select([], [], [], 0.02)
+        raise AssertionError(self.finish())
+
+    def ready(self) -> UnixConnection:
+        """Connect, and return when the model is ready."""
+        connection = self.connect()
+        end_s = time.monotonic() + LIMIT_S
+        while time.monotonic() < end_s:
+            if ask(connection, "/v2/health/ready")[0] == 200:
+                return connection
+            select.select([], [], [], 0.02)
+        raise AssertionError("not ready in time")
+
+    def finish(self) -> tuple[int, str]:
+        """Wait for the end; return the exit code and what was said."""
+        _, text = self.process.communicate(timeout=LIMIT_S)
+        return self.process.returncode, text
+
+
+def ask(connection: UnixConnection, path: str) -> tuple[int, Any]:
+    connection.request("GET", path)
+    answer = connection.getresponse()
+    return answer.status, json.loads(answer.read())
+
+
+def infer(connection: UnixConnection, array: Any) -> tuple[int, bytes]:
+    body, headers = infer_body("x", array, "FP32")
+    connection.request("POST", "/v2/models/adder/infer", body, headers)
+    answer = connection.getresponse()
+    return answer.status, answer.read()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Process]]:
+    (tmp_path / "adder").mkdir()
+    (tmp_path / "adder" / "handler.py").write_text(textwrap.dedent(HANDLER))
+    started: list[Process] = []
+
+    def start_it(**environ: str) -> Process:
+        started.append(Process(tmp_path, **environ))
+        return started[-1]
+
+    yield start_it
+    for each in started:
+        if each.process.poll() is None:
+            each.process.kill()
+        each.process.communicate()
+
+
+@pytest.mark.integration
+def test_it_serves_and_stops_when_the_last_connection_closes(start: Callable[..., Process]) -> None:
+    process = start()
+    connection = process.ready()
+    process.process.send_signal(signal.SIGTERM)
+
+    for _ in range(3):
+        status, body = infer(connection, X)
+        assert status == 200
+        assert body.endswith((X + 1).tobytes())
+    assert ask(connection, "/v2/health/ready")[0] == 200
+    connection.close()
+
+    code, said = process.finish()
+    assert code == 0, said
+    assert (process.folder / "unloaded").exists()
+    assert not os.path.exists(process.socket)
+
+
+@pytest.mark.integration
+def test_it_stops_at_once_when_nobody_is_connected(start: Callable[..., Process]) -> None:
+    process = start()
+    process.ready().close()
+
+    process.process.send_signal(signal.SIGTERM)
+
+    assert process.finish()[0] == 0
+
+
+@pytest.mark.integration
+def test_it_does_not_wait_for_ever_for_connections(start: Callable[..., Process]) -> None:
+    process = start(SHOAL_RUNTIME_SHUTDOWN_TIMEOUT_S="0.1")
+    connection = process.ready()
+
+    process.process.send_signal(signal.SIGTERM)
+
+    code, said = process.finish()
+    connection.close()
+    assert code == 0
+    assert "connections are still open count=1" in said
+
+
+@pytest.mark.integration
+def test_it_listens_and_stops_while_it_loads(start: Callable[..., Process]) -> None:
+    process = start(SHOAL_MODEL_PARAMETERS='{"slow": true}')
+    connection = process.connect()
+    end_s = time.monotonic() + LIMIT_S
+    while not (process.folder / "loading").exists() and time.monotonic() < end_s:
+        select.select([], [], [], 0.02)
+
+    assert ask(connection, "/v2/health/live")[0] == 200
+    assert ask(connection, "/v2/health/ready") == (503, {"ready": False, "reason": "loading"})
+    connection.close()
+    process.process.send_signal(signal.SIGTERM)
+
+    assert process.finish()[0] == 0
+
+
+@pytest.mark.integration
+def test_a_stuck_forward_ends_the_process(start: Callable[..., Process]) -> None:
+    process = start(SHOAL_RUNTIME_FORWARD_TIMEOUT_S="0.2")
+    connection = process.ready()
+    waiting = process.connect()
+    answers: list[tuple[int, bytes]] = []
+    other = threading.Thread(target=lambda: answers.append(infer(waiting, X)))
+
+    status, body = infer(connection, 99 * X / X)
+    other.start()
+    other.join()
+
+    assert (status, json.loads(body)["code"]) == (503, "DEVICE_LOST")
+    assert answers[0][0] == 503
+    code, said = process.finish()
+    connection.close()
+    waiting.close()
+    assert code == 4
+    assert said.strip().splitlines()[-1].startswith("shoal_runtime: device lost: forward runs for longer than 0.2 s")
+
+
+@pytest.mark.integration
+def test_a_model_that_is_not_there_ends_the_process_in_a_line(
+    start: Callable[..., Process],
+) -> None:
+    code, said = start(SHOAL_MODEL_URI="/no/such/model").finish()
+
+    assert code == 3
+    assert said.strip().splitlines()[-1].endswith("the model cannot be loaded: there is no model at /no/such/model")
+    assert "Traceback" not in said
+
+
+@pytest.mark.integration
+def test_a_handler_that_raises_shows_its_own_traceback_first(start: Callable[..., Process], tmp_path: Path) -> None:
+    (tmp_path / "adder" / "handler.py").write_text("def broken():\n    1 / 0\nbroken()\n")
+
+    code, said = start().finish()
+
+    assert code == 3
+    assert 'handler.py", line 2, in broken' in said
+    assert "importlib" not in said
+    assert said.strip().splitlines()[-1].endswith("importing handler.py failed: ZeroDivisionError: division by zero")
+
+
+@pytest.mark.integration
+def test_it_serves_over_tcp(start: Callable[..., Process]) -> None:
+    process = start(SHOAL_RUNTIME_LISTEN="127.0.0.1:0")
+    assert process.process.stderr is not None
+    line = process.process.stderr.readline()
+
+    process.process.send_signal(signal.SIGTERM)
+
+    assert "listening address=127.0.0.1:" in line
+    assert process.finish()[0] == 0
+
+
+def test_help_lists_the_environment(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"], {}) == 0
+    assert "SHOAL_RUNTIME_LISTEN" in capsys.readouterr().out
+
+
+def test_arguments_are_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--port", "80"], {}) == 2
+    assert "Settings come from the environment" in capsys.readouterr().err
+
+
+@pytest.mark.integration
+def test_a_wrong_setting_ends_the_process_in_a_line(start: Callable[..., Process]) -> None:
+    code, said = start(SHOAL_RUNTIME_DTYPE="int8").finish()
+
+    assert code == 2
+    assert len(said.strip().splitlines()) == 1
+    assert "SHOAL_RUNTIME_DTYPE must be auto, float32, bfloat16 or float16, not 'int8'" in said
+
+
+@pytest.mark.integration
+def test_the_names_for_handlers_import_without_torch() -> None:
+    code = "import sys, shoal_runtime, shoal_runtime.settings; assert 'torch' not in sys.modules"
+
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=LIMIT_S)

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from shoal_runtime.errors import LoadError
+from shoal_runtime.model_config import ModelConfig, parse_config, read_config
+from shoal_runtime.settings import Format
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_a_directory_without_model_toml_says_nothing(tmp_path: Path) -> None:
+    assert read_config(tmp_path) == ModelConfig()
+
+
+def test_every_key_is_read(tmp_path: Path) -> None:
+    (tmp_path / "model.toml").write_text(
+        """
+        name = "adder"
+        format = "Handler"
+        handler = "handler.py:Adder"
+        file = "model.pt2"
+        [parameters]
+        baseMicroseconds = 5
+        [[inputs]]
+        name = "x"
+        datatype = "FP32"
+        shape = [-1, 16]
+        pad_axis = 1
+        pad_buckets = [8, 16]
+        [[outputs]]
+        name = "y"
+        datatype = "FP32"
+        shape = [-1]
+        """
+    )
+
+    config = read_config(tmp_path)
+
+    assert (config.name, config.format, config.file) == ("adder", Format.HANDLER, "model.pt2")
+    assert config.handler == "handler.py:Adder"
+    assert config.parameters == {"baseMicroseconds": 5}
+    assert config.inputs[0].pad_buckets == (8, 16)
+    assert config.outputs[0].shape == (-1,)
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ({"handlr": "x"}, "handlr is none of its keys: name, format"),
+        ({"name": 5}, "name must be a string"),
+        ({"format": "ONNX"}, "format 'ONNX' is none of Auto"),
+        ({"parameters": 5}, "parameters must be a table"),
+        ({"inputs": 5}, r"must be \[\[inputs\]\] tables"),
+        ({"inputs": [{"name": "x"}]}, r"\[\[inputs\]\]: .*missing"),
+        ({"outputs": [{"name": "x", "datatype": "F", "shape": [-1]}]}, "'F' is none of"),
+        ({"outputs": [{"name": "x", "datatype": "FP32", "shape": 5}]}, r"\[\[outputs\]\]"),
+    ],
+)
+def test_a_mistake_is_named(document: dict[str, Any], message: str) -> None:
+    with pytest.raises(LoadError, match=message):
+        parse_config(document)
+
+
+@pytest.mark.parametrize("content", [b"name = ", b"\xff\xfe"])
+def test_what_is_no_toml_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "model.toml").write_bytes(content)
+
+    with pytest.raises(LoadError, match=r"model\.toml cannot be read"):
+        read_config(tmp_path)

@@ -1,0 +1,345 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+
+from shoal_runtime import ItemError, PaddingRule, TensorSpec
+from shoal_runtime.errors import (
+    DeviceLost,
+    ForwardFailed,
+    OutOfMemory,
+    TimedOut,
+    WrongRows,
+)
+from shoal_runtime.placement import CpuPlacement
+from tests.runtime.fakes import Adder, Bench, texts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+X = np.array([[1, 2], [3, 4], [5, 6]], dtype=np.float32)
+TEXT = (TensorSpec("t", "BYTES", [-1], content_type="text/plain"),)
+NUMBER = (TensorSpec("n", "INT64", [-1]),)
+
+
+class Length:
+    """Text to its length, by way of preprocess and postprocess; some texts are bad."""
+
+    inputs = TEXT
+    outputs = NUMBER
+
+    def preprocess(self, item: str) -> torch.Tensor:
+        if item == "bad":
+            raise ItemError("no bad texts", 422)
+        if item == "unlucky":
+            raise RuntimeError("oh")
+        if item == "odd":
+            return torch.zeros(2, dtype=torch.int64)
+        return torch.tensor([int(item) if item.isdigit() else len(item)])
+
+    def forward(self, batch: torch.Tensor) -> torch.Tensor:
+        return batch * 10
+
+    def postprocess(self, row: Any) -> int:
+        if row[0] == 70:
+            raise ValueError("seventy")
+        return int(row[0])
+
+
+def test_tensors_go_through_forward() -> None:
+    with Bench(Adder()) as bench:
+        result = bench.run({"x": X})
+
+    assert result.outputs["y"].tolist() == (X + 1).tolist()
+    assert result.errors == []
+    assert result.padded_rows == 0
+
+
+def test_forward_runs_in_inference_mode_on_the_device_s_thread() -> None:
+    seen: list[tuple[bool, str]] = []
+
+    class Spy(Adder):
+        def forward(self, batch: Mapping[str, Any]) -> Any:
+            seen.append((torch.is_inference_mode_enabled(), threading.current_thread().name))
+            return super().forward(batch)
+
+    with Bench(Spy()) as bench:
+        bench.run({"x": X})
+
+    assert seen == [(True, "device")]
+
+
+def test_batches_are_padded_to_an_allowed_size_and_cut_back() -> None:
+    sizes: list[int] = []
+
+    class Spy(Adder):
+        def forward(self, batch: Mapping[str, Any]) -> Any:
+            sizes.append(len(batch["x"]))
+            return super().forward(batch)
+
+    with Bench(Spy(), allowed_batch_sizes=(1, 4, 8)) as bench:
+        result = bench.run({"x": X})
+
+    assert sizes == [4]
+    assert result.padded_rows == 1
+    assert result.outputs["y"].tolist() == (X + 1).tolist()
+
+
+def test_a_row_that_fails_leaves_the_others_alone() -> None:
+    with Bench(Length()) as bench:
+        result = bench.run({"t": texts(b"1", b"bad", b"2", b"unlucky", b"7", b"\xff", b"odd", b"4")})
+
+    assert result.outputs["n"].tolist() == [10, 20, 40]
+    assert [(e.row, e.status, e.message) for e in result.errors] == [
+        (1, 422, "no bad texts"),
+        (3, 500, "RuntimeError: oh"),
+        (4, 500, "ValueError: seventy"),
+        (5, 400, "t is not UTF-8 text"),
+        (6, 400, "preprocess gave int64[2], the other rows of the batch int64[1]"),
+    ]
+
+
+@pytest.mark.parametrize("error", [ValueError("v"), TypeError("t"), KeyError("k"), OSError("o")])
+def test_what_decoders_raise_is_the_caller_s_fault(error: Exception) -> None:
+    class Decoder(Length):
+        def preprocess(self, item: str) -> torch.Tensor:
+            raise error
+
+    with Bench(Decoder()) as bench:
+        result = bench.run({"t": texts(b"1")})
+
+    assert [e.status for e in result.errors] == [400]
+    assert result.outputs == {}
+
+
+def test_a_handler_that_calls_exit_ends_nothing() -> None:
+    class Quitter(Length):
+        def preprocess(self, item: str) -> torch.Tensor:
+            if item == "quit":
+                raise SystemExit(1)
+            return super().preprocess(item)
+
+    with Bench(Quitter()) as bench:
+        result = bench.run({"t": texts(b"1", b"quit")})
+    assert [(e.row, e.status) for e in result.errors] == [(1, 500)]
+
+    with Bench(result_of(SystemExit(1))) as bench, pytest.raises(ForwardFailed, match="SystemExit"):
+        bench.run({"x": X})
+
+
+def test_a_batch_of_bad_rows_never_reaches_the_device() -> None:
+    class Unreachable(Length):
+        def forward(self, batch: torch.Tensor) -> torch.Tensor:
+            raise AssertionError
+
+    with Bench(Unreachable()) as bench:
+        result = bench.run({"t": texts(b"bad", b"bad")})
+
+    assert result.outputs == {}
+    assert [e.row for e in result.errors] == [0, 1]
+
+
+def test_padding_and_failed_rows_go_together() -> None:
+    with Bench(Length(), allowed_batch_sizes=(1, 4, 8)) as bench:
+        result = bench.run({"t": texts(b"1", b"bad", b"2", b"3")})
+
+    assert result.outputs["n"].tolist() == [10, 20, 30]
+    assert result.padded_rows == 1
+
+
+def test_ragged_rows_are_padded_with_a_mask() -> None:
+    class Ids(Length):
+        preprocess_padding = (PaddingRule("ids", pad_axis=1, pad_mask="mask"),)
+
+        def preprocess(self, item: str) -> Any:
+            return {"ids": torch.ones(len(item), dtype=torch.int64)}
+
+        def forward(self, batch: Any) -> Any:
+            assert batch["ids"].shape == batch["mask"].shape == (3, 3)
+            return batch["mask"].sum(1, keepdim=True)
+
+    with Bench(Ids()) as bench:
+        result = bench.run({"t": texts(b"a", b"abc", b"ab")})
+
+    assert result.outputs["n"].tolist() == [1, 3, 2]
+
+
+def test_forward_may_return_a_result_or_an_error_for_each_row() -> None:
+    class Lister:
+        inputs = TEXT
+        outputs = NUMBER
+
+        def forward(self, batch: list[str]) -> list[Any]:
+            assert batch == ["a", "b", "c", "d"]
+            return [torch.tensor(1), ItemError("not b", 409), 3, RuntimeError("d")]
+
+    with Bench(Lister()) as bench:
+        result = bench.run({"t": texts(b"a", b"b", b"c", b"d")})
+
+    assert result.outputs["n"].tolist() == [1, 3]
+    assert [(e.row, e.status) for e in result.errors] == [(1, 409), (3, 500)]
+
+
+def test_the_batch_dimension_may_be_another_one() -> None:
+    class Columns:
+        inputs = (TensorSpec("x", "FP32", [2, -1], batch_dim=1),)
+        outputs = (TensorSpec("y", "FP32", [1, -1], batch_dim=1),)
+
+        def forward(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+            assert batch["x"].shape == (2, 4)
+            return batch["x"].sum(0, keepdim=True)
+
+    with Bench(Columns(), allowed_batch_sizes=(4, 8)) as bench:
+        result = bench.run({"x": X.T})
+
+    assert result.outputs["y"].tolist() == [[3, 7, 11]]
+
+
+def test_outputs_are_cast_to_their_datatypes() -> None:
+    class Halves:
+        inputs = (TensorSpec("x", "FP32", [-1, 2]),)
+        outputs = (TensorSpec("y", "FP32", [-1, 2]), TensorSpec("z", "BF16", [-1, 2]))
+
+        def forward(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+            return {"y": batch["x"].bfloat16(), "z": batch["x"], "more": batch["x"]}
+
+    with Bench(Halves()) as bench:
+        outputs = bench.run({"x": X}).outputs
+
+    assert outputs["y"].dtype == np.float32
+    assert outputs["z"].dtype == np.uint16
+
+
+def result_of(value: Any) -> Any:
+    class Fixed(Adder):
+        def forward(self, batch: Mapping[str, Any]) -> Any:
+            if isinstance(value, BaseException):
+                raise value
+            return value
+
+    return Fixed()
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "message"),
+    [
+        pytest.param(torch.ones(2, 2), WrongRows, "2 rows of y for a batch of 3", id="fewer rows"),
+        pytest.param(torch.ones(4, 2), WrongRows, "4 rows of y for a batch of 3", id="more rows"),
+        pytest.param([1, 2], WrongRows, "2 rows of results for a batch of 3", id="short list"),
+        pytest.param(torch.ones(3), ForwardFailed, "has shape", id="rank"),
+        pytest.param(torch.ones(3, 5), ForwardFailed, r"\[3, 5\]; the signature", id="shape"),
+        pytest.param(None, ForwardFailed, "returned NoneType for output y", id="nothing"),
+        pytest.param({}, ForwardFailed, "returned nothing for output y", id="no output"),
+        pytest.param({"y": 5}, ForwardFailed, "returned int for output y", id="number"),
+        pytest.param(RuntimeError("oh"), ForwardFailed, "forward raised RuntimeError: oh", id="raise"),
+        pytest.param(MemoryError(), OutOfMemory, "ran out of memory", id="memory"),
+        pytest.param(torch.OutOfMemoryError("CUDA"), OutOfMemory, "ran out", id="device memory"),
+    ],
+)
+def test_a_forward_that_breaks_its_word_fails_the_batch(value: Any, error: type[Exception], message: str) -> None:
+    with Bench(result_of(value)) as bench, pytest.raises(error, match=message):
+        bench.run({"x": X})
+
+
+def test_numbers_never_lose_their_fractions_silently() -> None:
+    class Rounded(Adder):
+        outputs = (TensorSpec("y", "INT64", [-1, 2]),)
+
+    with (
+        Bench(Rounded()) as bench,
+        pytest.raises(ForwardFailed, match=r"torch\.float32; the signature"),
+    ):
+        bench.run({"x": X})
+
+
+def test_a_wrong_row_count_before_postprocess_is_noticed() -> None:
+    class Short(Length):
+        def forward(self, batch: torch.Tensor) -> torch.Tensor:
+            return batch[:1]
+
+    with Bench(Short()) as bench, pytest.raises(WrongRows):
+        bench.run({"t": texts(b"1", b"2")})
+
+
+def test_a_batch_works_after_one_that_failed() -> None:
+    class Once(Adder):
+        failed = False
+
+        def forward(self, batch: Mapping[str, Any]) -> Any:
+            if not self.failed:
+                self.failed = True
+                raise MemoryError
+            return super().forward(batch)
+
+    with Bench(Once()) as bench:
+        with pytest.raises(OutOfMemory):
+            bench.run({"x": X})
+
+        assert bench.run({"x": X}).outputs["y"].tolist() == (X + 1).tolist()
+
+
+def test_a_batch_nobody_waits_for_is_not_executed() -> None:
+    with Bench(result_of(AssertionError())) as bench, pytest.raises(TimedOut):
+        bench.run({"x": X}, deadline_s=0.0)
+
+
+def test_an_error_that_costs_the_device_is_told_as_such() -> None:
+    class Fragile(CpuPlacement):
+        def is_lost(self, error: BaseException) -> bool:
+            return "illegal memory access" in str(error)
+
+    broken = RuntimeError("CUDA error: an illegal memory access was encountered")
+    with Bench(result_of(broken), placement=Fragile()) as bench:
+        with pytest.raises(DeviceLost, match="illegal memory access"):
+            bench.run({"x": X})
+
+        assert bench.lost == [f"the device failed: RuntimeError: {broken}"]
+
+
+def test_preprocess_of_the_next_batch_overlaps_forward() -> None:
+    next_prepared, forward_runs = threading.Event(), threading.Event()
+
+    class Slow(Length):
+        def preprocess(self, item: str) -> torch.Tensor:
+            if item == "2":
+                assert forward_runs.wait(20)
+                next_prepared.set()
+            return torch.tensor([int(item)])
+
+        def forward(self, batch: torch.Tensor) -> torch.Tensor:
+            if batch[0, 0] == 1:
+                forward_runs.set()
+                # Without overlap this would wait in vain.
+                assert next_prepared.wait(20)
+            return batch
+
+    async def run(bench: Bench) -> list[Any]:
+        batches = [{"t": texts(b"1")}, {"t": texts(b"2")}]
+        return await asyncio.gather(*(bench.pipeline.run(batch, 1) for batch in batches))
+
+    with Bench(Slow()) as bench:
+        first, second = asyncio.run(run(bench))
+
+    assert first.outputs["n"].tolist() == [1]
+    assert second.outputs["n"].tolist() == [2]
+
+
+def test_tensors_are_staged_in_a_thread_where_that_is_worth_it() -> None:
+    threads: list[str] = []
+
+    class Staging(CpuPlacement):
+        stages_off_loop = True
+
+        def stage(self, batch: Any) -> Any:
+            threads.append(threading.current_thread().name)
+            return batch
+
+    with Bench(Adder(), placement=Staging()) as bench:
+        bench.run({"x": X})
+
+    assert threads[0].startswith("ThreadPoolExecutor")

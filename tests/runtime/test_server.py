@@ -1,0 +1,251 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+import pytest
+
+from shoal_runtime import TensorSpec
+from shoal_runtime.readiness import Readiness
+from shoal_runtime.server import App, ServedModel
+from tests.runtime.fakes import Adder, Bench, ask, chunks, infer_body
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import torch
+
+INFER = "/v2/models/adder/infer"
+X = np.array([[1, 2], [3, 4]], dtype=np.float32)
+JSON_BODY = orjson.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}]})
+
+
+class Picky(Adder):
+    """Fails rows that hold a negative number; and everything that holds 1000."""
+
+    def forward(self, batch: Mapping[str, torch.Tensor]) -> Any:
+        if (batch["x"] == 1000).any():
+            raise RuntimeError("a thousand")
+        return [RuntimeError("negative") if (row < 0).any() else row + 1 for row in batch["x"]]
+
+
+class Served:
+    def __init__(self, bench: Bench) -> None:
+        self.readiness = Readiness()
+        self.app = App(self.readiness, max_body_bytes=4096)
+        self.bench = bench
+
+    def load(self) -> Served:
+        self.app.serve(ServedModel("adder", "1", "shoal_handler", self.bench.pipeline))
+        self.readiness.ready()
+        return self
+
+    def ask(self, path: str, **how: Any) -> tuple[int, dict[str, str], Any]:
+        status, headers, body = asyncio.run(ask(self.app, path, **how))
+        if headers["content-type"] == "application/json":
+            return status, headers, orjson.loads(body)
+        return status, headers, body
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    with Bench(Picky()) as bench:
+        yield Served(bench)
+
+
+def test_health_tells_why_it_is_not_ready(served: Served) -> None:
+    served.readiness.progress("downloading 40 %")
+
+    assert served.ask("/v2/health/live")[0] == 200
+    for path in ("/v2/health/ready", "/v2/models/any/ready", "/v2/models/any/versions/1/ready"):
+        status, _, answer = served.ask(path)
+        assert status == 503
+        assert answer == {"ready": False, "reason": "downloading 40 %"}
+
+
+def test_a_loaded_model_is_ready(served: Served) -> None:
+    served.load()
+
+    for path in (
+        "/v2/health/live",
+        "/v2/health/ready",
+        "/v2/models/adder/ready",
+        "/v2/models/adder/versions/1/ready",
+        "/v2",
+        "/v2/models/adder",
+        "/v2/models/adder/versions/1",
+    ):
+        assert served.ask(path)[0] == 200
+
+
+def test_a_lost_device_is_neither_live_nor_ready(served: Served) -> None:
+    served.load().readiness.lost("the device failed")
+
+    assert served.ask("/v2/health/live")[0] == 503
+    assert served.ask("/v2/health/ready")[2] == {"ready": False, "reason": "the device failed"}
+    status, _, answer = served.ask(INFER, method="POST", body=[JSON_BODY])
+    assert (status, answer["code"]) == (503, "DEVICE_LOST")
+
+
+def test_metadata_names_the_tensors(served: Served) -> None:
+    _, _, answer = served.load().ask("/v2/models/adder")
+
+    assert answer["name"] == "adder"
+    assert answer["inputs"][0]["shape"] == [-1, 2]
+    assert answer["parameters"]["max_batch_size"] == 8
+
+
+def test_a_json_batch_is_answered_in_json(served: Served) -> None:
+    status, _, answer = served.load().ask(INFER, method="POST", body=[JSON_BODY])
+
+    assert status == 200
+    assert answer["outputs"] == [{"name": "y", "datatype": "FP32", "shape": [1, 2], "data": [2, 3]}]
+    assert set(answer["parameters"]) == {
+        "queue_us",
+        "preprocess_us",
+        "forward_us",
+        "postprocess_us",
+        "padded_rows",
+    }
+
+
+@pytest.mark.parametrize("piece", [1, 7, 10_000])
+def test_a_binary_batch_is_answered_in_binary(served: Served, piece: int) -> None:
+    body, headers = infer_body("x", X, "FP32")
+
+    status, names, answer = served.load().ask(INFER, method="POST", body=list(chunks(body, piece)), headers=headers)
+
+    length = int(names["inference-header-content-length"])
+    assert status == 200
+    assert names["content-length"] == str(len(answer))
+    assert np.frombuffer(answer[length:], np.float32).tolist() == (X + 1).reshape(-1).tolist()
+
+
+def test_failed_rows_are_named_and_the_others_answered(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+    rows = [{"rows": 1, "x-request-id": "a"}, {"rows": 2, "x-request-id": "b"}]
+    document = {
+        "inputs": [{"name": "x", "datatype": "FP32", "shape": [3, 2], "data": [1, 1, 2, 2, -3, 3]}],
+        "parameters": {"requests": orjson.dumps(rows).decode()},
+    }
+
+    with caplog.at_level(logging.ERROR):
+        _, _, answer = served.load().ask(INFER, method="POST", body=[orjson.dumps(document)])
+
+    assert answer["outputs"][0]["shape"] == [2, 2]
+    assert orjson.loads(answer["parameters"]["errors"]) == [
+        {"row": 2, "status": 500, "message": "RuntimeError: negative"}
+    ]
+    assert "row=2 status=500 x-request-id=b" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("path", "how", "status", "code"),
+    [
+        pytest.param("/", {}, 404, "NOT_FOUND", id="root"),
+        pytest.param("/v2/models/other", {}, 404, "NOT_FOUND", id="model"),
+        pytest.param("/v2/models/adder/versions/9", {}, 404, "NOT_FOUND", id="version"),
+        pytest.param("/v2/models/adder/x/y/z", {}, 404, "NOT_FOUND", id="path"),
+        pytest.param("/v2/models/other/infer", {"method": "POST"}, 404, "NOT_FOUND", id="infer"),
+        pytest.param("/v2/infer", {"method": "POST"}, 404, "NOT_FOUND", id="no model"),
+        pytest.param(INFER, {}, 405, "BAD_REQUEST", id="get infer"),
+        pytest.param("/v2/health/ready", {"method": "POST"}, 405, "BAD_REQUEST", id="post health"),
+        pytest.param(INFER, {"method": "POST", "body": [b"{"]}, 400, "BAD_REQUEST", id="json"),
+        pytest.param(INFER, {"method": "POST", "body": []}, 400, "BAD_REQUEST", id="gone"),
+    ],
+)
+def test_wrong_questions_get_an_error_and_a_code(
+    served: Served, path: str, how: dict[str, Any], status: int, code: str
+) -> None:
+    got, _, answer = served.load().ask(path, **how)
+
+    assert (got, answer["code"]) == (status, code)
+    assert answer["error"]
+
+
+@pytest.mark.parametrize("body", [[b"x" * 5000], [b"x" * 3000, b"x" * 3000]], ids=["one", "two"])
+def test_a_body_over_the_limit_is_refused(served: Served, body: list[bytes]) -> None:
+    status, headers, answer = served.load().ask(INFER, method="POST", body=body)
+
+    assert (status, answer["code"]) == (413, "BODY_TOO_LARGE")
+    assert headers["connection"] == "close"
+
+
+def test_a_body_that_announces_too_much_is_not_read(served: Served) -> None:
+    status, _, _ = served.load().ask(INFER, method="POST", body=[], headers={"Content-Length": "1000000"})
+
+    assert status == 413
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Inference-Header-Content-Length": "-1"},
+        {"Inference-Header-Content-Length": "9" * 30},
+        {"x-request-timeout-ms": "soon"},
+        {"Content-Encoding": "gzip"},
+    ],
+)
+def test_headers_that_make_no_sense_are_refused(served: Served, headers: dict[str, str]) -> None:
+    status, _, answer = served.load().ask(INFER, method="POST", body=[JSON_BODY], headers=headers)
+
+    assert (status, answer["code"]) == (400, "BAD_REQUEST")
+
+
+def test_a_batch_nobody_waits_for_is_not_executed(served: Served) -> None:
+    status, _, answer = served.load().ask(INFER, method="POST", body=[JSON_BODY], headers={"x-request-timeout-ms": "0"})
+
+    assert (status, answer["code"]) == (504, "TIMEOUT")
+
+
+def test_too_many_rows_have_a_status_of_their_own(served: Served) -> None:
+    document = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [9, 2], "data": [0] * 18}]}
+
+    status, _, answer = served.load().ask(INFER, method="POST", body=[orjson.dumps(document)])
+
+    assert (status, answer["code"]) == (413, "TOO_MANY_ROWS")
+
+
+def test_a_forward_that_raises_fails_its_batch_and_no_other(served: Served) -> None:
+    bad = JSON_BODY.replace(b"[1,2]}]", b"[1000,2]}]")
+    served.load()
+
+    status, _, answer = served.ask(INFER, method="POST", body=[bad])
+
+    assert (status, answer["code"]) == (500, "FORWARD_FAILED")
+    assert answer["error"] == "forward raised RuntimeError: a thousand"
+    assert served.ask(INFER, method="POST", body=[JSON_BODY])[0] == 200
+
+
+def test_infer_before_the_model_is_loaded_is_not_ready(served: Served) -> None:
+    status, _, answer = served.ask(INFER, method="POST", body=[JSON_BODY])
+
+    assert (status, answer["code"]) == (503, "NOT_READY")
+
+
+def test_infer_after_the_end_is_stopping(served: Served) -> None:
+    served.load().readiness.stopping()
+
+    assert served.ask(INFER, method="POST", body=[JSON_BODY])[2]["code"] == "STOPPING"
+
+
+def test_other_protocols_are_ignored(served: Served) -> None:
+    asyncio.run(served.app({"type": "lifespan"}, None, None))  # type: ignore[arg-type]
+
+
+def test_optional_inputs_may_be_left_out() -> None:
+    class Masked:
+        inputs = (
+            TensorSpec("x", "FP32", [-1, 2]),
+            TensorSpec("scale", "FP32", [-1], optional=True),
+        )
+        outputs = (TensorSpec("y", "FP32", [-1, 2]),)
+
+        def forward(self, batch: Mapping[str, Any]) -> Any:
+            assert sorted(batch) == ["x"]
+            return batch["x"]
+
+    with Bench(Masked()) as bench:
+        assert Served(bench).load().ask(INFER, method="POST", body=[JSON_BODY])[0] == 200

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from shoal_runtime.errors import DeviceLost
+from shoal_runtime.executor import Executor
+from shoal_runtime.readiness import Phase, Readiness
+from shoal_runtime.watchdog import Watchdog
+
+
+def test_a_forward_is_overdue_only_past_its_limit() -> None:
+    executor = Executor()
+    watchdog = Watchdog(executor, Readiness(), limit_s=10, end=lambda _: None)
+
+    assert watchdog.overdue(100) is None
+    executor.busy_since = 90
+    assert watchdog.overdue(100) is None
+    assert watchdog.overdue(101) == ("forward runs for longer than 10 s (SHOAL_RUNTIME_FORWARD_TIMEOUT_S)")
+    assert executor.stop(5)
+
+
+def test_a_stuck_forward_makes_the_runtime_unready_and_ends_it() -> None:
+    executor, readiness = Executor(), Readiness()
+    readiness.ready()
+    release, ended = threading.Event(), threading.Event()
+    last_lines: list[str] = []
+
+    def end(line: str) -> None:
+        last_lines.append(line)
+        ended.set()
+
+    watchdog = Watchdog(executor, readiness, limit_s=0.05, end=end)
+    watchdog.start()
+
+    with pytest.raises(DeviceLost, match=r"longer than 0\.05 s"):
+        asyncio.run(executor.call(lambda: release.wait(20)))
+
+    assert readiness.phase is Phase.LOST
+    assert ended.wait(20)
+    assert last_lines[0].startswith("shoal_runtime: device lost: forward runs for longer")
+    release.set()
+    watchdog.stop()
+    assert executor.stop(5)
+
+
+def test_a_lost_device_ends_the_process_at_once() -> None:
+    executor, readiness, ended = Executor(), Readiness(), threading.Event()
+    watchdog = Watchdog(executor, readiness, limit_s=60, end=lambda _: ended.set())
+    watchdog.start()
+
+    watchdog.lose("CUDA error: an illegal memory access was encountered")
+
+    assert readiness.reason == "CUDA error: an illegal memory access was encountered"
+    assert ended.wait(20)
+    watchdog.stop()
+    assert executor.stop(5)
+
+
+def test_a_lost_device_is_never_ready_again() -> None:
+    readiness = Readiness()
+
+    readiness.lost("gone")
+    readiness.ready()
+
+    assert readiness.phase is Phase.LOST
+
+
+def test_a_quiet_watchdog_stops_without_ending_anything() -> None:
+    executor = Executor()
+    ended: list[str] = []
+    watchdog = Watchdog(executor, Readiness(), limit_s=60, end=ended.append)
+    watchdog.start()
+
+    watchdog.stop()
+
+    assert ended == []
+    assert executor.stop(5)
