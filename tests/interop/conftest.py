@@ -70,8 +70,8 @@ def kserve(clients_python: Path) -> Iterator[ForeignClient]:
         yield client
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def running() -> Iterator[RunningProxy]:
-    """Run a proxy in front of a model that doubles rows of four floats."""
+    """Run a proxy in front of a model that doubles rows of four floats; a module's tests share it."""
     with running_proxy() as proxy:
         yield proxy

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import socket
 import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -58,7 +59,7 @@ def photo_runtime() -> FakeRuntime:
     return FakeRuntime(inputs=[photo], outputs=[tensor("length", "INT64", [-1])], model=length)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def photos() -> Iterator[RunningProxy]:
     """Run a proxy in front of a model of photos."""
     with running_proxy(photo_runtime) as proxy:
@@ -172,14 +173,38 @@ def test_ping_is_torchserves_own(running: RunningProxy) -> None:
     assert orjson.loads(answer.body) == {"status": "Healthy"}
 
 
-def test_a_unix_socket_may_be_listened_on(running: RunningProxy, tmp_path: Path) -> None:
+def test_a_unix_socket_is_taken_over_from_a_process_that_stopped(running: RunningProxy, tmp_path: Path) -> None:
     path, runtime = tmp_path / "proxy.sock", f"http://{running.proxy.settings.runtime}"
     listen = f"unix:{path}"
-    with proxy_process(SHOAL_MODEL_NAME="double", SHOAL_PROXY_LISTEN=listen, SHOAL_PROXY_RUNTIME=runtime) as (
-        address,
-        admin,
+    for _ in range(2):
+        with proxy_process(SHOAL_MODEL_NAME="double", SHOAL_PROXY_LISTEN=listen, SHOAL_PROXY_RUNTIME=runtime) as (
+            address,
+            admin,
+        ):
+            assert address == listen
+            until_ok(f"http://{admin}/readyz")
+            answer = curl("--unix-socket", str(path), "-d", '{"instances": [[1, 2, 3, 4]]}', "http://proxy" + V1_PATH)
+            assert orjson.loads(answer.body) == {"predictions": [[2.0, 4.0, 6.0, 8.0]]}
+
+
+def test_a_unix_socket_that_somebody_listens_on_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "proxy.sock"
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(path))
+        other.listen()
+        with (
+            pytest.raises(AssertionError, match=r"cannot listen on unix:.*in use"),
+            proxy_process(SHOAL_PROXY_LISTEN=f"unix:{path}"),
+        ):
+            pass
+
+
+def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "weights.bin"
+    path.write_bytes(PHOTO)
+    with (
+        pytest.raises(AssertionError, match=r"cannot listen on unix:.*in use"),
+        proxy_process(SHOAL_PROXY_LISTEN=f"unix:{path}"),
     ):
-        assert address == listen
-        until_ok(f"http://{admin}/readyz")
-        answer = curl("--unix-socket", str(path), "-d", '{"instances": [[1, 2, 3, 4]]}', "http://proxy" + V1_PATH)
-        assert orjson.loads(answer.body) == {"predictions": [[2.0, 4.0, 6.0, 8.0]]}
+        pass
+    assert path.read_bytes() == PHOTO

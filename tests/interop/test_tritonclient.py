@@ -73,7 +73,7 @@ def test_a_version_may_be_named(triton: ForeignClient, running: RunningProxy) ->
 
 def test_parameters_reach_the_runtime(triton: ForeignClient, running: RunningProxy) -> None:
     triton.call("infer", running.url, ROWS, parameters={"temperature": 0.5}, priority=1)
-    seen = running.runtime.seen[0].document["parameters"]
+    seen = running.runtime.seen[-1].document["parameters"]
     assert (seen["temperature"], seen["priority"]) == (0.5, 1)
 
 
