@@ -96,15 +96,17 @@ def test_texts_pass_through_a_runtime_of_json() -> None:
 
 def test_bytes_that_are_no_text_are_refused_alone_by_a_runtime_of_json() -> None:
     with (
-        running_proxy(json_only_text_runtime, max_batch_size=2, max_delay_ms=200) as running,
+        running_proxy(json_only_text_runtime, max_batch_size=2, max_delay_ms=10_000) as running,
         callers(running.url) as group,
     ):
-        good = group.post(V2_PATH, **binary_request("text", "BYTES", [1, 1], b"\x02\x00\x00\x00ok"))
+        good = binary_request("text", "BYTES", [1, 1], b"\x02\x00\x00\x00ok")
+        first = group.post(V2_PATH, **good)
         running.until_waiting(1)
         bad = group.post(V2_PATH, **binary_request("text", "BYTES", [1, 1], b"\x02\x00\x00\x00\xff\xd8")).result()
         assert bad.status_code == 400
         assert bad.json()["error"] == "input 'text' holds bytes that are not UTF-8, and this runtime takes JSON only"
-        assert good.result().status_code == 200
+        second = group.post(V2_PATH, **good)
+        assert [answer.result().status_code for answer in (first, second)] == [200, 200]
 
 
 def test_numbers_that_json_has_no_words_for_are_refused_alone_by_a_runtime_of_json() -> None:
