@@ -264,11 +264,15 @@ def running_proxy(
         stop.set_result(partial(loop.call_soon_threadsafe, proxy.stop))
         task = asyncio.create_task(proxy.run())
         running = RunningProxy(runtime, proxy, loop)
-        if ready:
-            async with asyncio.timeout(10):
-                while not proxy.link.ready:  # noqa: ASYNC110
-                    await asyncio.sleep(0.002)
-        started.set_result(running)
+        try:
+            if ready:
+                async with asyncio.timeout(10):
+                    while not proxy.link.ready:  # noqa: ASYNC110
+                        await asyncio.sleep(0.002)
+            started.set_result(running)
+        except TimeoutError:
+            started.set_exception(AssertionError(f"the proxy is not ready: {proxy.link.reason}"))
+            proxy.stop()
         await task
         runtime.gate.set()
         await runtime.stop()

@@ -38,6 +38,8 @@ class Connection(asyncio.Protocol):
         self._headers: dict[bytes, bytes] = {}
         self._chunks: list[bytes] = []
         self.idle_since_s = 0.0
+        self.announced = False
+        """The runtime said with its last answer that it closes the connection: no sign of trouble."""
 
     @property
     def usable(self) -> bool:
@@ -110,5 +112,6 @@ class Connection(asyncio.Protocol):
         keep = self._parser.should_keep_alive()
         if status >= 200 and self._answer is not None and not self._answer.done():
             self._answer.set_result(Response(status, self._headers, body))
+        self.announced = not keep
         if not keep and self._transport is not None:
             self._transport.close()

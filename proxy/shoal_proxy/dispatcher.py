@@ -80,6 +80,11 @@ class Dispatcher:
         """Tell whether nothing waits and nothing runs."""
         return not self.queue.requests and not self._batches
 
+    @property
+    def speaks_binary(self) -> bool:
+        """Tell whether the runtime takes binary tensors."""
+        return self._link.binary
+
     def signature(self) -> ModelSignature:
         """Return the signature of the model being served.
 

@@ -12,10 +12,11 @@ from shoal_proxy.batching.padding import check_lengths, shape_key
 from shoal_proxy.batching.pending import PLAIN_KEY, Answer, BatchKey, Outcome, Pending
 from shoal_proxy.codecs.base import Call, Codec, Decoded, Reply
 from shoal_proxy.codecs.torchserve import TorchServe
+from shoal_proxy.codecs.upstream import check_json
 from shoal_proxy.codecs.v1 import V1
 from shoal_proxy.codecs.v2 import V2
 from shoal_proxy.dispatcher import Dispatcher
-from shoal_proxy.errors import InvalidRequest, ModelFailed, Overloaded, ProxyError
+from shoal_proxy.errors import InvalidRequest, ModelFailed, Overloaded, ProxyError, UnsupportedMediaType
 from shoal_proxy.lifecycle.drain import KEEPS_CONNECTIONS
 from shoal_proxy.metrics import Metrics
 from shoal_proxy.model.datatypes import byte_size
@@ -66,7 +67,10 @@ class Inference:
         self._metrics.request_bytes += len(call.body)
         try:
             signature = self._dispatcher.signature()
+            _check_encoding(call.headers.get(b"content-encoding"))
             decoded = route.codec.decode(call, signature)
+            if not self._dispatcher.speaks_binary:
+                check_json(decoded.inputs, signature)
             pending = self._pending(decoded, call, signature)
             pending.deliver = lambda outcome: reply(self._finish(route, decoded, outcome, signature))
             self._dispatcher.submit(pending)
@@ -155,6 +159,13 @@ class Inference:
 
 def _nowhere(outcome: Outcome) -> None:
     """Stand in until the request's own delivery is known."""
+
+
+def _check_encoding(encoding: bytes | None) -> None:
+    """Refuse a compressed body: inflating it would cost more than the wire it saves, and hide its size."""
+    if encoding is not None and encoding.lower() not in (b"", b"identity"):
+        text = encoding.decode("latin-1")
+        raise UnsupportedMediaType(f"a body with Content-Encoding {text!r} is not taken: send it uncompressed")
 
 
 def _fill_lengths(decoded: Decoded, signature: ModelSignature) -> None:

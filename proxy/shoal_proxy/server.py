@@ -11,6 +11,7 @@ import socket
 from collections.abc import Iterator
 from functools import partial
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -48,15 +49,30 @@ def bind(address: Address) -> socket.socket:
     try:
         if address.path:
             sock = socket.socket(socket.AF_UNIX)
+            _remove_stale(address.path)
             sock.bind(address.path)
         else:
             family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
             sock = socket.socket(family)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.bind((address.host, address.port))
+        sock.listen()  # so that the log tells the truth: whoever connects from now on is answered
     except OSError as error:
         raise OSError(error.errno, f"cannot listen on {address}: {error.strerror}") from None
     return sock
+
+
+def _remove_stale(path: str) -> None:
+    """Remove the socket that a stopped process has left: nobody would ever be able to listen there again."""
+    if not Path(path).is_socket():
+        return
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            Path(path).unlink()
+        except OSError:
+            return
 
 
 class Proxy:

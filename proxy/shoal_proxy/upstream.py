@@ -23,7 +23,7 @@ IDLE_LIMIT_S = 4.0
 
 
 class Upstream:
-    """Connections to one runtime. ``on_lost`` is called whenever one of them breaks or is closed by the runtime."""
+    """Connections to one runtime. ``on_lost`` is called when the last one breaks or is closed without a word."""
 
     def __init__(self, address: Address, model_name: str, *, on_lost: Callable[[], None]) -> None:
         self._address = address
@@ -132,7 +132,7 @@ class Upstream:
         self._connections.discard(connection)
         if connection in self._idle:
             self._idle.remove(connection)
-        if not self._closed and not self._connections:
+        if not (self._closed or self._connections or connection.announced):
             self._on_lost()
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import orjson
 
 from shoal_proxy.batching.batch import Batch, Result
@@ -59,19 +60,36 @@ def _input(spec: InputSpec, array: Array, tail: list[bytes | memoryview], *, bin
         tail.append(data)
         tensor["parameters"] = {"binary_data_size": len(data)}
     elif spec.datatype == "BYTES":
-        tensor["data"] = [_as_text(spec, element) for element in wire.ravel().tolist()]
+        tensor["data"] = [element.decode() for element in wire.ravel().tolist()]
     else:
         tensor["data"] = (widen_bf16(wire) if spec.datatype == "BF16" else wire).reshape(-1)
     return tensor
 
 
-def _as_text(spec: InputSpec, element: bytes) -> str:
+def check_json(inputs: Mapping[str, Array], signature: ModelSignature) -> None:
+    """Refuse what cannot be told to a runtime without the binary extension.
+
+    Each request is asked on its own: once a batch is written, it is too late for those who share it.
+
+    Raises:
+        InvalidRequest: bytes that are no text, NaN or an infinity.
+    """
+    for name, array in inputs.items():
+        if what := _beyond_json(signature.inputs[name], array):
+            raise InvalidRequest(f"input {name!r} holds {what}, and this runtime takes JSON only")
+
+
+def _beyond_json(spec: InputSpec, array: Array) -> str:
+    """Return what in ``array`` JSON has no words for, or nothing."""
+    if not array.dtype.hasobject:
+        numbers = widen_bf16(array) if spec.datatype == "BF16" else array
+        return "" if np.isfinite(numbers).all() else "NaN or an infinity"
     try:
-        return element.decode()
+        for element in array.ravel().tolist():
+            element.decode()
     except UnicodeDecodeError:
-        raise InvalidRequest(
-            f"input {spec.name!r} holds bytes that are not UTF-8, and this runtime takes JSON only"
-        ) from None
+        return "bytes that are not UTF-8"
+    return ""
 
 
 def _parameters(batch: Batch, *, binary: bool) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 
 from shoal_proxy.batching.batch import Batch, Result, make_batch
 from shoal_proxy.batching.pending import BatchKey, Pending, Slice
-from shoal_proxy.codecs.upstream import BatchTooLarge, decode_answer, decode_failure, encode_batch
+from shoal_proxy.codecs.upstream import BatchTooLarge, check_json, decode_answer, decode_failure, encode_batch
 from shoal_proxy.errors import DeadlineExceeded, InvalidRequest, ModelFailed, ProxyError, RowError, RuntimeAway
 from shoal_proxy.model.datatypes import Array, bytes_array
 from tests.fakes import tensor
@@ -95,11 +95,21 @@ def test_a_runtime_without_the_binary_extension_gets_json(datatype: str, array: 
     assert tail == b""
 
 
-def test_bytes_that_are_no_text_cannot_go_as_json() -> None:
-    model = signature([tensor("x", "BYTES", [-1])])
+@pytest.mark.parametrize(
+    ("datatype", "array", "what"),
+    [
+        pytest.param("BYTES", bytes_array([b"ok", b"\xff"], (2,)), "bytes that are not UTF-8", id="bytes"),
+        pytest.param("FP32", np.array([1, np.nan], np.float32), "NaN or an infinity", id="NaN"),
+        pytest.param("FP16", np.array([1, np.inf], np.float16), "NaN or an infinity", id="infinity"),
+        pytest.param("BF16", np.array([0x3FC0, 0x7F80], np.uint16), "NaN or an infinity", id="bfloat16"),
+    ],
+)
+def test_what_json_has_no_words_for_is_refused(datatype: str, array: Array, what: str) -> None:
+    model = signature([tensor("x", datatype, [-1])])
 
-    with pytest.raises(InvalidRequest, match="not UTF-8, and this runtime takes JSON only"):
-        sent({"x": bytes_array([b"\xff"], (1,))}, model, binary=False)
+    check_json({"x": array[:1]}, model)
+    with pytest.raises(InvalidRequest, match=f"'x' holds {what}, and this runtime takes JSON only"):
+        check_json({"x": array}, model)
 
 
 def test_an_answer_may_be_json_or_binary_or_both() -> None:

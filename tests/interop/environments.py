@@ -1,0 +1,36 @@
+"""Virtual environments for foreign packages whose pins clash with ours, built once and kept in ``.venvs``."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+
+
+def python_with(name: str) -> Path:
+    """Return the interpreter of an environment that holds ``requirements/{name}.txt``, built when it is not there yet.
+
+    A change of the pins or of Python makes a new environment; ``make clean`` removes them all.
+    """
+    pins = HERE / "requirements" / f"{name}.txt"
+    key = hashlib.sha256(pins.read_bytes() + sys.version.encode()).hexdigest()[:12]
+    venv = ROOT / ".venvs" / f"interop-{name}-{key}"
+    python, installed = venv / "bin" / "python", venv / ".installed"
+    if not installed.exists():
+        shutil.rmtree(venv, ignore_errors=True)
+        _run([sys.executable, "-m", "venv", "--without-pip", str(venv)])
+        # The pins are a whole closure, so nothing is resolved; what is imported is compiled then: both save minutes.
+        options = ["--quiet", "--disable-pip-version-check", "--no-deps", "--no-compile", "--requirement", str(pins)]
+        _run([sys.executable, "-m", "pip", "--python", str(python), "install", *options])
+        installed.touch()
+    return python
+
+
+def _run(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}"
