@@ -246,6 +246,14 @@ class RunningProxy:
         self.until(lambda: self.proxy.dispatcher.queue.requests == requests)
 
 
+async def _is_ready(proxy: Proxy) -> bool:
+    for _ in range(5000):
+        if proxy.link.ready:
+            return True
+        await asyncio.sleep(0.002)
+    return False
+
+
 @contextmanager
 def running_proxy(
     make_runtime: Callable[[], FakeRuntime] = FakeRuntime, *, ready: bool = True, **settings: Any
@@ -264,13 +272,9 @@ def running_proxy(
         stop.set_result(partial(loop.call_soon_threadsafe, proxy.stop))
         task = asyncio.create_task(proxy.run())
         running = RunningProxy(runtime, proxy, loop)
-        try:
-            if ready:
-                async with asyncio.timeout(10):
-                    while not proxy.link.ready:  # noqa: ASYNC110
-                        await asyncio.sleep(0.002)
+        if not ready or await _is_ready(proxy):
             started.set_result(running)
-        except TimeoutError:
+        else:
             started.set_exception(AssertionError(f"the proxy is not ready: {proxy.link.reason}"))
             proxy.stop()
         await task
