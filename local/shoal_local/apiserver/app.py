@@ -1,4 +1,7 @@
-"""The HTTP side: bytes in, a call to the pure verbs, bytes out. Watches and logs stream from here."""
+"""The HTTP side: bytes in, a call to the pure verbs, bytes out.
+
+Watches and logs stream from here.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -14,7 +17,7 @@ from starlette.routing import Route
 
 from shoal_local.apiserver.access.rbac import Action
 from shoal_local.apiserver.discovery.pages import page
-from shoal_local.apiserver.errors import ApiError
+from shoal_local.apiserver.errors import ApiError, internal
 from shoal_local.apiserver.housekeeping import Housekeeping
 from shoal_local.apiserver.kubelet_logs import log_response
 from shoal_local.apiserver.printing.negotiation import form_wanted, in_form
@@ -23,6 +26,7 @@ from shoal_local.apiserver.verbs import access
 from shoal_local.apiserver.verbs.call import Call, User, parse_path, verb_of
 from shoal_local.apiserver.verbs.dispatch import answer, check_call
 from shoal_local.apiserver.verbs.logs import log_url
+from shoal_local.apiserver.verbs.reading import selection
 from shoal_local.apiserver.verbs.scaling import SCALE
 from shoal_local.apiserver.verbs.world import World
 from shoal_local.apiserver.watching import Bell, watch_lines
@@ -43,7 +47,9 @@ class ApiServer:
         """Return the ASGI application."""
         routes = [Route("/{path:path}", self.answer, methods=METHODS)]
         return Starlette(
-            routes=routes, exception_handlers={ApiError: told}, lifespan=self._lifespan
+            routes=routes,
+            exception_handlers={ApiError: told, Exception: broken},
+            lifespan=self._lifespan,
         )
 
     @asynccontextmanager
@@ -90,6 +96,9 @@ class ApiServer:
 
     def _watch(self, call: Call, accept: str) -> Response:
         form = form_wanted(accept)
+        # What is wrong with the options must be told before the answer starts.
+        selection(call, self.world.resource(call.target))
+        call.number("timeoutSeconds")
         lines = watch_lines(self.world, self.bell, call, form, self.bookmark_interval_s)
         return StreamingResponse(lines, media_type="application/json")
 
@@ -130,3 +139,8 @@ async def told(request: Request, error: Exception) -> Response:
     """Answer a failure with its Status."""
     assert isinstance(error, ApiError)
     return _response(error.as_status(), error.code)
+
+
+async def broken(request: Request, error: Exception) -> Response:
+    """Answer what nobody foresaw; the server's log has the traceback."""
+    return _response(internal(repr(error)).as_status(), 500)

@@ -1,7 +1,9 @@
-"""Failures as the API tells them: each is one ``Status`` object, with the wording of the real API server.
+"""Failures as the API tells them.
 
-ApiError carries the HTTP code, the machine-readable reason and the details that kubectl prints. The functions below
-make one each; the names are those of the reasons.
+Each is one ``Status`` object, with the wording of the real API server.
+
+ApiError carries the HTTP code, the machine-readable reason and the details that kubectl prints.
+The functions below make one each; the names are those of the reasons.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,7 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One field that is wrong: ``FieldValueInvalid spec.replicas: Invalid value: -1: must be ...``."""
+    """One field that is wrong: ``spec.replicas``, ``Invalid value: -1: must be ...``."""
 
     field: str
     message: str

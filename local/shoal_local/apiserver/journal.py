@@ -1,8 +1,9 @@
 """The state on disk: a snapshot, followed by every write since.
 
-The first line holds the server's credentials, the revision and all objects; each further line is one change. A change
-is written before its request is answered, so whatever a client was told survives the end of the process, however it
-came. A last line that was cut short is a change that nobody was told of, and is dropped.
+The first line holds the server's credentials, the revision and all objects; each further line is
+one change. A change is written before its request is answered, so whatever a client was told
+survives the end of the process, however it came. A last line that was cut short is a change that
+nobody was told of, and is dropped.
 """
 
 import os
@@ -20,7 +21,7 @@ LONGEST = 20_000
 """Changes after which the file is written anew: it holds each object once again, then."""
 
 
-class BrokenJournal(Exception):
+class BrokenJournalError(Exception):
     """The file cannot be read; the message says what to do."""
 
 
@@ -72,7 +73,7 @@ def restore(path: Path, store: Store) -> Credentials:
     """Bring a store to the state in a file, and return the credentials there.
 
     Raises:
-        BrokenJournal: the file is none of ours.
+        BrokenJournalError: the file is none of ours.
     """
     lines = _lines(path)
     try:
@@ -87,7 +88,7 @@ def restore(path: Path, store: Store) -> Credentials:
             )
         return Credentials(**head["credentials"])
     except (StopIteration, KeyError, TypeError, ValueError) as error:
-        raise BrokenJournal(
+        raise BrokenJournalError(
             f"{path} is no snapshot of this server ({error!r}): name another file, "
             "or remove it to start with an empty cluster"
         ) from None

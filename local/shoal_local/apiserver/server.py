@@ -55,13 +55,12 @@ def make_server(
 ) -> Running:
     """Return a server that listens already and has the first objects.
 
-    Args:
-        host: IP address to listen on.
-        port: 0 takes a free one.
-        snapshot: file that keeps the state; read when it exists. None keeps it in memory only.
+    ``host``: IP address to listen on.
+    ``port``: 0 takes a free one.
+    ``snapshot``: file that keeps the state; read when it exists. None keeps it in memory only.
 
     Raises:
-        BrokenJournal: ``snapshot`` is no file of this server.
+        BrokenJournalError: ``snapshot`` is no file of this server.
         OSError: the address cannot be bound.
     """
     store = Store()

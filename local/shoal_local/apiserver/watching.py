@@ -1,7 +1,8 @@
 """Watches: a stream of changes, as long as the client stays.
 
-A watch holds no queue. It keeps the revision that it has told of and, whenever the bell rings, reads the changes since
-from the store; so a slow client costs nothing but its own delay, and one that is too slow is told 410.
+A watch holds no queue. It keeps the revision that it has told of and, whenever the bell rings,
+reads the changes since from the store; so a slow client costs nothing but its own delay, and one
+that is too slow is told 410.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ import orjson
 from shoal_local.apiserver.errors import ApiError, expired
 from shoal_local.apiserver.kinds.resource import Object, Resource
 from shoal_local.apiserver.printing.negotiation import Form, in_form
-from shoal_local.apiserver.storage.store import Change, TooOld, Verb
+from shoal_local.apiserver.storage.store import Change, TooOldError, Verb
 from shoal_local.apiserver.verbs.call import Call
 from shoal_local.apiserver.verbs.reading import Predicate, revision_in, selection
 from shoal_local.apiserver.verbs.world import World, presented
@@ -72,7 +73,7 @@ class Watch:
         """Return the events since the last call.
 
         Raises:
-            TooOld: some are forgotten.
+            TooOldError: some are forgotten.
         """
         changes = self.world.store.since(self.resource.key, self.revision)
         self.revision = max(self.revision, self.world.store.revision)
@@ -103,7 +104,10 @@ class Watch:
 
 
 def _last_seen(change: Change) -> Object:
-    """Return the state in which the object left: one that no longer fits is told with its old content."""
+    """Return the state in which the object left.
+
+    One that no longer fits is told with its old content.
+    """
     if change.verb is Verb.DELETED or change.before is None:
         return change.object
     version = change.object["metadata"]["resourceVersion"]
@@ -113,8 +117,8 @@ def _last_seen(change: Change) -> Object:
 def open_watch(world: World, call: Call, form: Form) -> tuple[Watch, list[Object]]:
     """Return a watch and what it tells first.
 
-    Without a resourceVersion, or with 0, it tells the present state first; with ``sendInitialEvents`` it also says
-    where that state ends.
+    Without a resourceVersion, or with 0, it tells the present state first; with
+    ``sendInitialEvents`` it also says where that state ends.
     """
     resource = world.resource(call.target)
     watch = Watch(world, call, resource, form, selection(call, resource), revision_in(call))
@@ -122,6 +126,9 @@ def open_watch(world: World, call: Call, form: Form) -> tuple[Watch, list[Object
         return watch, [*watch.initial(), watch.bookmark(INITIAL_EVENTS_END)]
     if watch.revision == 0 and "sendInitialEvents" not in call.query:
         return watch, watch.initial()
+    if watch.revision > world.store.revision:
+        # The client knows a future that this server lost with its memory: it must list again.
+        raise TooOldError
     watch.revision = watch.revision or world.store.revision
     return watch, []
 
@@ -129,9 +136,9 @@ def open_watch(world: World, call: Call, form: Form) -> tuple[Watch, list[Object
 async def watch_lines(
     world: World, bell: Bell, call: Call, form: Form, bookmark_interval_s: float
 ) -> AsyncIterator[bytes]:
-    """Yield events as JSON lines until the call's ``timeoutSeconds`` are over or the server stops."""
+    """Yield events as JSON lines until ``timeoutSeconds`` are over or the server stops."""
     clock = asyncio.get_running_loop().time
-    end = clock() + float(call.query.get("timeoutSeconds") or 3600)
+    end = clock() + (call.number("timeoutSeconds") or 3600)
     next_bookmark = clock() + bookmark_interval_s
     try:
         watch, events = open_watch(world, call, form)
@@ -145,12 +152,13 @@ async def watch_lines(
             else:
                 due = min(end, next_bookmark) if call.flag("allowWatchBookmarks") else end
                 await bell.wait(max(due - clock(), 0.001))
-    except TooOld:
+    except TooOldError:
         yield _lines(
             [
                 _error(
                     expired(
-                        f"too old resource version: {call.query.get('resourceVersion', 0)} ({world.store.revision})"
+                        "too old resource version: "
+                        f"{call.query.get('resourceVersion', 0)} ({world.store.revision})"
                     )
                 )
             ]

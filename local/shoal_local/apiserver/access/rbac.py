@@ -77,7 +77,10 @@ class Roles:
                 if _is_account(subject)
                 else subject["name"]
             )
-            why = f'RBAC: allowed by {kind} "{named}" of {ref["kind"]} "{ref["name"]}" to {subject["kind"]} "{who}"'
+            why = (
+                f'RBAC: allowed by {kind} "{named}" of {ref["kind"]} "{ref["name"]}" to '
+                f'{subject["kind"]} "{who}"'
+            )
             yield Bound(tuple(role.get("rules") or ()), why)
 
 

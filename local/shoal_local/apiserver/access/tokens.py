@@ -12,7 +12,7 @@ ISSUER = "https://kubernetes.default.svc.cluster.local"
 _HEADER = {"alg": "HS256", "typ": "JWT"}
 
 
-class BadToken(Exception):
+class BadTokenError(Exception):
     """The token was not made here, is broken, or is too old."""
 
 
@@ -54,14 +54,14 @@ def read_token(token: str, key: bytes, now_s: int) -> Account:
     """Return the account that a token stands for.
 
     Raises:
-        BadToken: it was not signed with this key, or it is too old.
+        BadTokenError: it was not signed with this key, or it is too old.
     """
     signed, _, signature = token.rpartition(".")
     if not hmac.compare_digest(signature.encode(), _signature(signed, key).encode()):
-        raise BadToken("the signature is not ours")
+        raise BadTokenError("the signature is not ours")
     claims: dict[str, Any] = orjson.loads(_decode(signed.partition(".")[2]))
     if now_s >= claims["exp"]:
-        raise BadToken("the token has expired")
+        raise BadTokenError("the token has expired")
     bound = claims["kubernetes.io"]
     account = bound["serviceaccount"]
     return Account(bound["namespace"], account["name"], account["uid"])

@@ -1,4 +1,7 @@
-"""Discovery: which groups, versions, kinds and verbs there are, in the old form and the aggregated one."""
+"""Discovery: what groups, versions, kinds and verbs there are.
+
+In the old form, and in the aggregated one that gives all in two documents.
+"""
 
 from typing import Any
 

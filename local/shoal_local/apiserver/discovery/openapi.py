@@ -1,7 +1,10 @@
-"""OpenAPI v3 and v2 documents of what is served: enough for `kubectl apply`, `explain` and `--validate`.
+"""OpenAPI v3 and v2 documents of what is served.
 
-A document of one group version lists its paths, whose operations name their kind and the options that kubectl looks
-for (``fieldValidation``, ``dryRun``), and every definition that its kinds reach.
+Enough for `kubectl apply`, `explain` and `--validate`.
+
+A document of one group version lists its paths, whose operations name their kind and the options
+that kubectl looks for (``fieldValidation``, ``dryRun``), and every definition that its kinds
+reach.
 """
 
 import hashlib
@@ -32,8 +35,8 @@ _WRITES = ("create", "update", "patch")
 def index(registry: Registry) -> Document:
     """Return the answer to ``/openapi/v3``: where each group version's document is, with its hash.
 
-    Clients keep a document as long as its hash stays. It is taken over what documents are made of, which is
-    cheaper than making them all.
+    Clients keep a document as long as its hash stays. It is taken over what documents are made
+    of, which is cheaper than making them all.
     """
     paths = {}
     for group, versions in registry.groups.items():
@@ -58,7 +61,10 @@ def document(registry: Registry, definitions: Definitions, group: str, version: 
 
 
 def schema_name(resource: Resource) -> str:
-    """Return the name of a kind's definition; custom kinds turn their group around as the real server does."""
+    """Return the name of a kind's definition.
+
+    Custom kinds turn their group around as the real server does.
+    """
     backwards = ".".join(reversed(resource.group.split(".")))
     return resource.definition or f"{backwards}.{resource.version}.{resource.kind}"
 
@@ -91,7 +97,10 @@ def _references(schema: Any) -> Iterable[str]:
 
 
 def _rewritten(schema: Any, prefix: str) -> Any:
-    """Return the schema in OpenAPI's dialect: one type instead of ``[type, null]``, references below ``prefix``."""
+    """Return the schema in OpenAPI's dialect.
+
+    It knows one type only where JSON Schema has ``[type, null]``; references go below ``prefix``.
+    """
     if isinstance(schema, list):
         return [_rewritten(value, prefix) for value in schema]
     if not isinstance(schema, Mapping):
@@ -121,9 +130,10 @@ def _operation(resource: Resource, verb: str) -> Document:
     gvk = {"group": resource.group, "kind": resource.kind, "version": resource.version}
     options = ("dryRun", "fieldManager", "fieldValidation") if verb in _WRITES else ()
     reference = {"$ref": _COMPONENTS + schema_name(resource)}
+    names = resource.group.title().replace(".", ""), resource.version.title()
     content = {"application/json": {"schema": reference}}
     return {
-        "operationId": f"{verb}{resource.group.title().replace('.', '')}{resource.version.title()}{resource.kind}",
+        "operationId": "".join((verb, *names, resource.kind)),
         "parameters": [
             {"in": "query", "name": name, "schema": {"type": "string"}} for name in options
         ],

@@ -32,10 +32,6 @@ def page(
         case ["api" | "apis" as root] if aggregated:
             found = documents.aggregated(registry, core=root == "api")
             return Page(found, documents.AGGREGATED)
-        case ["api"]:
-            return Page(documents.core_versions())
-        case ["apis"]:
-            return Page(documents.groups(registry))
         case ["openapi", *rest]:
             return _openapi(registry, definitions, rest)
         case _:
@@ -44,6 +40,10 @@ def page(
 
 def _of_group(registry: Registry, parts: list[str]) -> Page | None:
     match parts:
+        case ["api"]:
+            return Page(documents.core_versions())
+        case ["apis"]:
+            return Page(documents.groups(registry))
         case ["apis", group] if group in registry.groups:
             return Page(documents.group(registry, group))
         case ["api", version] if version in registry.groups[""]:

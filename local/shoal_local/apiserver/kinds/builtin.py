@@ -1,4 +1,7 @@
-"""The built-in kinds, as one table. What is not here is not served; a definition can add it as a custom kind."""
+"""The built-in kinds, as one table.
+
+What is not here is not served; a definition can add it as a custom kind.
+"""
 
 from typing import Any
 
@@ -13,13 +16,22 @@ def _core(kind: str, plural: str, **more: Any) -> Resource:
 
 
 def _in(group: str, kind: str, plural: str, **more: Any) -> Resource:
-    definition = f"io.k8s.api.{group.split('.')[0]}.v1.{kind}"
+    definition = f"io.k8s.api.{group.partition('.')[0]}.v1.{kind}"
     return Resource(group, "v1", kind, plural, **{"definition": definition, **more})
 
 
 _APPS = {"categories": ("all",), "subresources": ("scale", "status"), "generation": True}
 _INVOLVED = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
 _EVENT_FIELDS = (*(f"involvedObject.{f}" for f in _INVOLVED), "reason", "type", "source")
+_EVENT_NAMES = (
+    ("involvedObject", "regarding"),
+    ("message", "note"),
+    ("count", "deprecatedCount"),
+    ("firstTimestamp", "deprecatedFirstTimestamp"),
+    ("lastTimestamp", "deprecatedLastTimestamp"),
+    ("source", "deprecatedSource"),
+    ("reportingComponent", "reportingController"),
+)
 _POD_FIELDS = (
     "spec.nodeName",
     "spec.restartPolicy",
@@ -131,7 +143,8 @@ BUILTIN: tuple[Resource, ...] = (
         "events",
         short_names=("ev",),
         stored_as=EVENTS,
-        selectable=("reason", "type", "regarding.name", "regarding.namespace", "regarding.kind"),
+        renamed=_EVENT_NAMES,
+        selectable=("reason", "type", *(f"regarding.{field}" for field in _INVOLVED)),
     ),
     _in(
         "networking.k8s.io",

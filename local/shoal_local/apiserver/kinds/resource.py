@@ -68,6 +68,8 @@ class Resource:
     scale: ScalePaths = field(default_factory=ScalePaths)
     stored_as: str = ""
     """Key of the storage when it is not this group's own: both Event kinds share one."""
+    renamed: tuple[tuple[str, str], ...] = ()
+    """Fields that this version calls otherwise than the store does: (stored, shown)."""
     selectable: tuple[str, ...] = ()
     """Dotted fields that a field selector may name beside metadata.name and metadata.namespace."""
     singular_name: str = ""
@@ -97,3 +99,15 @@ class Resource:
     def custom(self) -> bool:
         """Say whether a CustomResourceDefinition made this kind."""
         return not self.definition
+
+
+def shown(resource: Resource, obj: Object) -> Object:
+    """Return a stored object with the field names of this version."""
+    names = dict(resource.renamed)
+    return {names.get(key, key): value for key, value in obj.items()} if names else obj
+
+
+def stored(resource: Resource, obj: Object) -> Object:
+    """Return an object with the field names of the store."""
+    names = {new: old for old, new in resource.renamed}
+    return {names.get(key, key): value for key, value in obj.items()} if names else obj

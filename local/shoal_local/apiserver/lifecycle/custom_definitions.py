@@ -32,7 +32,10 @@ def _name_causes(crd: Object) -> Iterator[Cause]:
 def _version_causes(spec: Object) -> Iterator[Cause]:
     versions = spec["versions"]
     if [v.get("storage") for v in versions].count(True) != 1:
-        told = f"Invalid value: {shown(versions)}: must have exactly one version marked as storage version"
+        told = (
+            f"Invalid value: {shown(versions)}: must have exactly one version marked as "
+            "storage version"
+        )
         yield Cause("spec.versions", told)
     for index, version in enumerate(versions):
         path = f"spec.versions[{index}]"
@@ -55,7 +58,10 @@ def _column_causes(version: Object, path: str) -> Iterator[Cause]:
 
 
 def _schema_causes(schema: Object, path: str) -> Iterator[Cause]:
-    """Yield where a schema is not structural, has a default that it refuses, or a rule that cannot be parsed."""
+    """Yield what is wrong with a schema.
+
+    It is not structural, refuses its own default, or has a rule that cannot be parsed.
+    """
     if not schema.get("type") and not any(schema.get(mark) for mark in _ANY_TYPE):
         told = "Required value: must not be empty for specified object fields"
         yield Cause(f"{path}.type", told, "FieldValueRequired")

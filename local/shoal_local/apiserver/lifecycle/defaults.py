@@ -1,4 +1,7 @@
-"""Defaults of the built-in kinds: one function for each kind that has any. They edit the fresh object they are given."""
+"""Defaults of the built-in kinds: one function for each kind that has any.
+
+They edit the fresh object they are given.
+"""
 
 import base64
 from collections.abc import Callable, Mapping

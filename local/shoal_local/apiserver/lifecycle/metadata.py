@@ -9,18 +9,23 @@ from shoal_local.apiserver.kinds.resource import Object, Resource
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
 _SUBDOMAIN_RULE = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start "
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric "
+    "characters, '-' or '.', and must start "
     "and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
     rf"'{_SUBDOMAIN}')"
 )
 _LABEL_RULE = (
-    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end "
-    rf"with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '{_LABEL}')"
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters "
+    "or '-', and must start and end "
+    rf"with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for "
+    rf"validation is '{_LABEL}')"
 )
 _DNS_1035 = r"[a-z]([-a-z0-9]*[a-z0-9])?"
 _DNS_1035_RULE = (
-    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, "
-    "and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is "
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', "
+    "start with an alphabetic character, "
+    "and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex "
+    "used for validation is "
     f"'{_DNS_1035}')"
 )
 _SERVER_OWNED = (
@@ -84,7 +89,10 @@ NAME_REQUIRED = Cause(
 
 
 def for_update(new: Object, live: Object, *, counted: bool) -> Object:
-    """Return an updated object's metadata: what the server owns stays; a change that counts raises the generation."""
+    """Return an updated object's metadata: what the server owns stays.
+
+    A change that counts raises the generation.
+    """
     old = live["metadata"]
     meta = {key: value for key, value in new["metadata"].items() if key not in _SERVER_OWNED}
     meta |= {key: old[key] for key in _SERVER_OWNED if key in old}
@@ -117,5 +125,8 @@ def _new_finalizers(new: Object, live: Object) -> list[Cause]:
     old = live["metadata"].get("finalizers") or []
     added = [name for name in new["metadata"].get("finalizers") or [] if name not in old]
     told = ", ".join(f'"{name}"' for name in added)
-    message = f"Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers [{told}]"
+    message = (
+        "Forbidden: no new finalizers can be added if the object is being deleted, found "
+        f"new finalizers [{told}]"
+    )
     return [Cause("metadata.finalizers", message, "FieldValueForbidden")] if added else []

@@ -95,9 +95,9 @@ def _pod(obj: Object, live: Object | None) -> Iterator[Cause]:
     if live is not None and _frozen(obj["spec"]) != _frozen(live["spec"]):
         told = (
             "Forbidden: pod updates may not change fields other than `spec.containers[*].image`,"
-            "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to "
-            "existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was "
-            "previously negative)"
+            "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` "
+            "(only additions to existing tolerations),`spec.terminationGracePeriodSeconds` "
+            "(allow it to be set to 1 if it was previously negative)"
         )
         yield Cause("spec", told, "FieldValueForbidden")
 

@@ -1,7 +1,8 @@
 """Server-side apply: lay a configuration over an object, field by field, and settle who owns what.
 
 1. The configuration's fields become the applier's, and no others.
-2. A field that it changes and that someone else owns is a conflict, unless the apply is forced: then it changes hands.
+2. A field that it changes and that someone else owns is a conflict, unless the apply is forced:
+   then it changes hands.
 3. A field that the applier owned, names no longer and that nobody else owns, is removed.
 
 Source: sigs.k8s.io/structured-merge-diff, merge/update.go.
@@ -30,6 +31,15 @@ Object = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
+class Applier:
+    """Who applies, when, and whether fields are taken from their owners."""
+
+    manager: Manager
+    now: str
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Applied:
     """The object after an apply, and its managers."""
 
@@ -41,18 +51,12 @@ def apply(
     live: Object,
     config: Object,
     managers: Managers,
-    applier: Manager,
-    *,
+    applier: Applier,
     node: Node,
-    force: bool,
-    now: str,
 ) -> Applied:
     """Lay ``config`` over ``live``.
 
-    Args:
-        live: the present object; ``{}`` when there is none.
-        applier: the manager that applies.
-        force: take fields from their owners.
+    ``live`` is the present object, ``{}`` when there is none.
 
     Raises:
         ApiError: 409, somebody else owns a field that would change.
@@ -60,17 +64,18 @@ def apply(
     wanted = owned_part(field_set(config, node))
     merged = merge(live, config, node)
     changed = compare(live, merged, node).changed
-    others = {manager: owned for manager, owned in managers.items() if manager != applier}
+    others = {manager: owned for manager, owned in managers.items() if manager != applier.manager}
     conflicts = {m: owned.fields & changed & wanted for m, owned in others.items()}
-    if not force and any(conflicts.values()):
+    if not applier.force and any(conflicts.values()):
         raise conflict_error({(m, others[m]): fields for m, fields in conflicts.items() if fields})
     others = {m: replace(o, fields=o.fields - conflicts[m]) for m, o in others.items()}
-    former = managers.get(applier, Owned(frozenset(), config["apiVersion"], now))
+    nothing = Owned(frozenset(), config["apiVersion"], applier.now)
+    former = managers.get(applier.manager, nothing)
     kept = wanted.union(*(owned.fields for owned in others.values()))
     merged = without(merged, _abandoned(former.fields - wanted, kept), node)
-    same = former.fields == wanted and applier in managers
-    own = former if same else Owned(wanted, config["apiVersion"], now)
-    return Applied(merged, {m: o for m, o in {**others, applier: own}.items() if o.fields})
+    same = former.fields == wanted and former is not nothing
+    own = former if same else replace(nothing, fields=wanted)
+    return Applied(merged, {m: o for m, o in {**others, applier.manager: own}.items() if o.fields})
 
 
 def _abandoned(candidates: FieldSet, kept: FieldSet) -> FieldSet:
@@ -92,7 +97,10 @@ def merge(live: Any, config: Any, node: Node | None) -> Any:
 
 
 def _merged_items(live: list[Any], config: list[Any], node: Node | None) -> Iterator[Any]:
-    """Yield the elements in the configuration's order; those that only ``live`` has keep their place between."""
+    """Yield the elements in the configuration's order.
+
+    Those that only ``live`` has keep their place between.
+    """
     item_node = node.item if node else None
     old = {list_step(item, node): item for item in live}
     waiting = {list_step(item, node): item for item in config}
@@ -109,8 +117,12 @@ def _merged_items(live: list[Any], config: list[Any], node: Node | None) -> Iter
 
 
 def without(value: Any, paths: FieldSet, node: Node | None) -> Any:
-    """Return the value without the given paths; what becomes empty by that goes too. Nothing is edited."""
-    for path in paths:
+    """Return the value without the given paths; what becomes empty by that goes too.
+
+    Nothing is edited.
+    """
+    # The whole before its parts: an element without its key could no longer be found.
+    for path in sorted(paths, key=len):
         value = _removed(value, path, node)
     return value
 

@@ -66,9 +66,17 @@ def _child(node: Node | None, step: str) -> Node | None:
 def _whole(old: Any, new: Any, node: Node | None, path: Path) -> Iterator[tuple[Path, bool]]:
     gone = new is _ABSENT
     value = old if gone else new
-    # A struct is no field of its own; a map or an element that comes or goes is.
-    if gone or not isinstance(value, dict) or not (node and node.fields) or path[-1][0] == "k":
-        if not (isinstance(value, list) and not gone and not is_atomic(value, node)):
-            yield path, gone
+    if gone or _is_field(value, node, path):
+        yield path, gone
     for below in field_set(value, node):
         yield (*path, *below), gone
+
+
+def _is_field(value: Any, node: Node | None, path: Path) -> bool:
+    """Say whether a new value is a field itself.
+
+    A struct and a keyed list are not, only what is in them.
+    """
+    if not value or is_atomic(value, node) or path[-1][0] == "k":
+        return True
+    return not isinstance(value, list) and not (isinstance(value, dict) and node and node.fields)

@@ -1,7 +1,8 @@
 """Sets of field paths, and the ``fieldsV1`` form in which objects carry them.
 
-A path is a tuple of steps: ``f:spec`` (a field or a map's key), ``k:{"name":"a"}`` (an element of a keyed list),
-``v:"x"`` (an element of a set). Atomic lists and maps, and lists without a declared type, are owned as a whole.
+A path is a tuple of steps: ``f:spec`` (a field or a map's key), ``k:{"name":"a"}`` (an element of
+a keyed list), ``v:"x"`` (an element of a set). Atomic lists and maps, and lists without a
+declared type, are owned as a whole.
 
 Source: sigs.k8s.io/structured-merge-diff, typed/tofieldset.go and fieldpath.
 """

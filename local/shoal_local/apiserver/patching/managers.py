@@ -1,7 +1,8 @@
 """``metadata.managedFields``: who owns which field of an object.
 
-A manager is a name, how it writes (Apply or Update) and the subresource through which it does. Plain writes take the
-fields that they change; an apply owns what its configuration names, and no more.
+A manager is a name, how it writes (Apply or Update) and the subresource through which it does.
+Plain writes take the fields that they change; an apply owns what its configuration names, and no
+more.
 """
 
 from collections.abc import Mapping

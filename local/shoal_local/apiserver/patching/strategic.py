@@ -1,7 +1,8 @@
 """Strategic merge patch: a merge patch that knows which lists are sets or are keyed.
 
-Directives: ``$patch: replace|delete|merge``, ``$deleteFromPrimitiveList/<field>``, ``$setElementOrder/<field>``,
-``$retainKeys``. Keys and strategies are those of the OpenAPI definitions.
+Directives: ``$patch: replace|delete|merge``, ``$deleteFromPrimitiveList/<field>``,
+``$setElementOrder/<field>``, ``$retainKeys``. Keys and strategies are those of the OpenAPI
+definitions.
 """
 
 from typing import Any
@@ -34,6 +35,7 @@ def strategic_merge(target: Any, patch: Any, node: Node | None) -> Any:
 def _merge_map(base: dict[str, Any], patch: dict[str, Any], node: Node | None) -> dict[str, Any]:
     if _RETAIN in patch:
         base = {key: value for key, value in base.items() if key in patch[_RETAIN]}
+    before = dict(base)
     for key, value in patch.items():
         if key.startswith("$"):
             continue
@@ -41,25 +43,29 @@ def _merge_map(base: dict[str, Any], patch: dict[str, Any], node: Node | None) -
         if value is None:
             base.pop(key, None)
         elif isinstance(value, list) and child and _merges(child):
-            base[key] = _merge_list(base.get(key) or [], value, child)
+            merged = _merge_list(base.get(key) or [], value, child)
+            base[key] = _ordered(merged, value, before.get(key) or [], _key(child))
         else:
             base[key] = strategic_merge(base.get(key), value, child)
-    return _lists_by_directive(base, patch, node)
+    return _by_directives(base, patch, before, node)
 
 
 def _merges(node: Node) -> bool:
     return "merge" in str(node.tag("patch-strategy") or "").split(",")
 
 
+def _key(node: Node | None) -> str:
+    return str(node.tag("patch-merge-key") or "") if node else ""
+
+
 def _merge_list(target: list[Any], patch: list[Any], node: Node) -> list[Any]:
-    key = node.tag("patch-merge-key")
-    if not key:
+    if not _key(node):
         return [*target, *(value for value in patch if value not in target)]
     if any(isinstance(value, dict) and value.get("$patch") == "replace" for value in patch):
         return [value for value in patch if "$patch" not in value]
     merged = list(target)
     for value in patch:
-        _merge_item(merged, value, key, node.item)
+        _merge_item(merged, value, _key(node), node.item)
     return merged
 
 
@@ -75,31 +81,42 @@ def _merge_item(merged: list[Any], value: Any, key: str, node: Node | None) -> N
         merged[at] = strategic_merge(merged[at], value, node)
 
 
-def _lists_by_directive(
-    merged: dict[str, Any], patch: dict[str, Any], node: Node | None
+def _by_directives(
+    merged: dict[str, Any], patch: dict[str, Any], before: dict[str, Any], node: Node | None
 ) -> dict[str, Any]:
-    for key, value in patch.items():
-        name = key.partition("/")[2]
-        if key.startswith(_DELETE):
+    for directive, value in patch.items():
+        name = directive.partition("/")[2]
+        if directive.startswith(_DELETE):
             merged[name] = [item for item in merged.get(name) or [] if item not in value]
-        elif key.startswith(_ORDER) and isinstance(merged.get(name), list):
+        elif directive.startswith(_ORDER) and isinstance(merged.get(name), list):
             child = node.child(name) if node else None
-            merged[name] = _ordered(
-                merged[name], value, child.tag("patch-merge-key") if child else None
-            )
+            merged[name] = _ordered(merged[name], value, before.get(name) or [], _key(child))
     return merged
 
 
-def _ordered(items: list[Any], order: list[Any], merge_key: str | None) -> list[Any]:
-    """Put the named elements in the given order; one that is not named stays behind its old neighbour."""
+def _ordered(items: list[Any], order: list[Any], before: list[Any], merge_key: str) -> list[Any]:
+    """Put the patch's elements in its order.
 
-    def identity(item: Any) -> Any:
-        return item.get(merge_key) if merge_key and isinstance(item, dict) else item
+    The others keep theirs, and come first only if they did before.
 
-    wanted = {repr(identity(name)): place for place, name in enumerate(order)}
-    place = -1
-    places = []
-    for item in items:
-        place = wanted.get(repr(identity(item)), place)
-        places.append(place)
-    return [item for _, item in sorted(zip(places, items, strict=True), key=lambda pair: pair[0])]
+    So an element that is new stands in front of those that the patch does not name.
+    """
+
+    def places(listed: list[Any]) -> dict[str, int]:
+        return {_identity(item, merge_key): place for place, item in enumerate(listed)}
+
+    wanted, old = places(order), places(before)
+    named = [item for item in items if _identity(item, merge_key) in wanted]
+    named.sort(key=lambda item: wanted[_identity(item, merge_key)])
+    others = [item for item in items if _identity(item, merge_key) not in wanted]
+    merged = []
+    for item in named:
+        place = old.get(_identity(item, merge_key), -1)
+        while others and old.get(_identity(others[0], merge_key), 0) < place:
+            merged.append(others.pop(0))
+        merged.append(item)
+    return merged + others
+
+
+def _identity(item: Any, merge_key: str) -> str:
+    return repr(item.get(merge_key) if merge_key and isinstance(item, dict) else item)

@@ -12,7 +12,7 @@ _AGE = Column("Age", ".metadata.creationTimestamp", "date")
 
 
 def custom_printer(resource: Resource) -> Printer:
-    """Return how a custom kind is printed: its name, then its columns, or its age when it has none."""
+    """Return how a custom kind is printed: its name, then its columns, else its age."""
     columns = resource.columns or (_AGE,)
 
     def cells(obj: Object, now: datetime) -> list[Any]:

@@ -17,17 +17,11 @@ def human_duration(seconds: int) -> str:
         return "<invalid>"
     seconds = max(seconds, 0)
     minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
-    if minutes < 2:
-        return f"{seconds}s"
     if minutes < 10:
-        return _two(minutes, "m", seconds % 60, "s")
-    if hours < 3:
-        return f"{minutes}m"
+        return _two(minutes, "m", seconds % 60, "s") if minutes >= 2 else f"{seconds}s"
     if hours < 8:
-        return _two(hours, "h", minutes % 60, "m")
-    if hours < 48:
-        return f"{hours}h"
-    return _long(hours, days)
+        return _two(hours, "h", minutes % 60, "m") if hours >= 3 else f"{minutes}m"
+    return f"{hours}h" if hours < 48 else _long(hours, days)
 
 
 def _long(hours: int, days: int) -> str:

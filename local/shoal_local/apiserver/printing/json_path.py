@@ -1,4 +1,4 @@
-"""The JSONPath of printer columns and scale paths: ``.status.conditions[?(@.type=="Ready")].status``."""
+"""The JSONPath of printer columns: ``.status.conditions[?(@.type=="Ready")].status``."""
 
 import re
 from collections.abc import Iterator

@@ -83,7 +83,10 @@ def _is_ready(pod: Object) -> bool:
 
 
 def _counted(pod: Object) -> list[Object]:
-    """Return the statuses of the containers that stay: sidecars count, other init containers do not."""
+    """Return the statuses of the containers that stay.
+
+    Sidecars count, other init containers do not.
+    """
     status = pod.get("status", {})
     sidecars = {c["name"] for c in pod["spec"].get("initContainers", []) if _always(c)}
     first = [s for s in status.get("initContainerStatuses", []) if s["name"] in sidecars]

@@ -32,8 +32,7 @@ def header(name: str, priority: int = 0) -> Header:
 def printer(names: tuple[str, ...], cells: Cells, wide: tuple[str, ...] = ()) -> Printer:
     """Return a printer of Name, the named columns, and those for ``-o wide``.
 
-    Args:
-        cells: gives the named columns and the wide ones in order; the name is put before them.
+    ``cells``: gives the named columns and the wide ones in order; the name is put before them.
     """
     columns: tuple[Header, ...] = (
         NAME,

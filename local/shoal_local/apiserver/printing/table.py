@@ -17,10 +17,9 @@ def as_table(
 ) -> Object:
     """Return a Table with a row for each object.
 
-    Args:
-        meta: metadata of the list (resourceVersion, continue).
-        now: what ages are counted to.
-        include: which part of each object goes along: Object, None or (the default) Metadata.
+    ``meta``: metadata of the list (resourceVersion, continue).
+    ``now``: what ages are counted to.
+    ``include``: which part of each object goes along: Object, None or (the default) Metadata.
     """
     printer = printer_of(resource)
     return {

@@ -1,1 +1,4 @@
-"""What an object may look like: built-in definitions and structural schemas of custom kinds. Pure."""
+"""What an object may look like: built-in definitions and structural schemas of custom kinds.
+
+Pure.
+"""

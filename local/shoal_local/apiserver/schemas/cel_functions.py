@@ -1,4 +1,4 @@
-"""Functions that Kubernetes adds to the expression language, as far as rules of custom kinds use them."""
+"""Functions that Kubernetes adds to the expression language, the common ones of them."""
 
 import ipaddress
 import re

@@ -1,7 +1,7 @@
 """`x-kubernetes-validations`: rules in the Common Expression Language.
 
-A rule sees the value as ``self`` and, when it names it, the former value as ``oldSelf``; such a rule holds on updates
-only. Keyed lists find the former value by key, so an element may move.
+A rule sees the value as ``self`` and, when it names it, the former value as ``oldSelf``; such a
+rule holds on updates only. Keyed lists find the former value by key, so an element may move.
 """
 
 import re
@@ -17,9 +17,9 @@ from shoal_local.apiserver.schemas.cel_functions import FUNCTIONS
 from shoal_local.apiserver.schemas.node import Node
 from shoal_local.apiserver.schemas.values import path_text
 
-_RESERVED = frozenset(
-    "true false null in as break const continue else for function if import let loop package "
-    "namespace return var void while".split()
+_RESERVED = re.compile(
+    "true|false|null|in|as|break|const|continue|else|for|function|if|import|let|loop|package|"
+    "namespace|return|var|void|while"
 )
 _OLD = re.compile(r"\boldSelf\b")
 
@@ -94,13 +94,13 @@ def rule_causes(
 ) -> Iterator[Cause]:
     """Yield the rules that a value, or what is in it, breaks.
 
-    Args:
-        old: the former value at this place; None when there is none.
+    ``old``: the former value at this place; None when there is none.
     """
     if node is None or value is None or not rules:
         return
     for rule in rules.get(id(node.schema), ()):
-        # What was there before and is the same is not judged again, or a stricter rule would block old objects.
+        # What was there before and is the same is not judged again, or a stricter rule would
+        # block old objects.
         if old is not None if rule.transition else value != old:
             yield from _judged(rule, node, value, old, steps)
     if isinstance(value, dict):
@@ -168,7 +168,7 @@ def _evaluate(program: Any, variables: dict[str, Any]) -> Any:
 
 
 def as_cel(value: Any, node: Node | None) -> Any:
-    """Return a JSON value as rules see it: escaped field names, times and durations by their format."""
+    """Return a JSON value as rules see it: field names escaped, times and durations parsed."""
     if node is None:
         return value
     if isinstance(value, dict):
@@ -203,7 +203,7 @@ def _by_format(value: str, form: str) -> Any:
 
 def escaped(name: str) -> str:
     """Return a field name as expressions write it."""
-    if name in _RESERVED:
+    if _RESERVED.fullmatch(name):
         return f"__{name}__"
     for old, new in (
         ("__", "__underscores__"),

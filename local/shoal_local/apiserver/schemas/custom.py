@@ -41,8 +41,8 @@ class CustomSchema:
     def causes(self, obj: Object, live: Object | None) -> list[Cause]:
         """Return what is wrong with an object.
 
-        What was wrong before and has not been touched is let through, so that a stricter schema does not stop
-        writes to objects that are older than it.
+        What was wrong before and has not been touched is let through, so that a stricter schema
+        does not stop writes to objects that are older than it.
         """
         told = value_causes(self.validator, obj) or list(duplicate_causes(obj, self.root, []))
         if told:

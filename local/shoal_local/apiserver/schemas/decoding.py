@@ -1,6 +1,7 @@
 """Built-in kinds: JSON to what the real server's Go types would hold.
 
-Nulls vanish, quantities take their canonical form, a value of the wrong type is refused as Go's decoder does.
+Nulls vanish, quantities take their canonical form, a value of the wrong type is refused as Go's
+decoder does.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,9 +26,8 @@ _GO_TYPES = {"integer": "int32", "boolean": "bool", "number": "float64"}
 def decoded(value: Any, node: Node | None, kind: str = "", path: str = "") -> Any:
     """Return the value as the server holds it.
 
-    Args:
-        kind: name of the Go type that the last named definition on the way stands for.
-        path: dotted fields from the root.
+    ``kind``: name of the Go type that the last named definition on the way stands for.
+    ``path``: dotted fields from the root.
 
     Raises:
         ApiError: 400, a value has the wrong type.
@@ -67,7 +67,8 @@ def _check_type(value: Any, node: Node, kind: str, path: str) -> None:
         names = {str: "string", bool: "bool", int: "number", float: "number", list: "array"}
         told = names.get(type(value), "object")
         raise bad_request(
-            f"json: cannot unmarshal {told} into Go struct field {kind}.{path} of type {_go_type(node, wanted, kind)}"
+            f"json: cannot unmarshal {told} into Go struct field {kind}.{path} of "
+            f"type {_go_type(node, wanted, kind)}"
         )
 
 
@@ -80,7 +81,10 @@ def _go_type(node: Node, wanted: str, kind: str) -> str:
 
 
 def required_causes(value: Any, node: Node | None, path: str = "") -> Iterator[Cause]:
-    """Yield the fields that are missing; the status is the controllers' own affair and is not looked at."""
+    """Yield the fields that are missing.
+
+    The status is the controllers' own affair and is not looked at.
+    """
     if node is None or path == "status":
         return
     if isinstance(value, list):

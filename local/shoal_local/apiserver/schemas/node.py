@@ -1,32 +1,44 @@
-"""One view of both kinds of schema: OpenAPI definitions with references, and structural schemas of custom kinds."""
+"""One view of both kinds of schema.
+
+OpenAPI definitions with references, and structural schemas of custom kinds.
+"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 OBJECT_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 _REF = "#/$defs/"
 
 
-@dataclass(frozen=True, slots=True)
 class Node:
-    """A place in a schema. Walk down with ``child`` (a field or a map's value) and ``item`` (a list's element)."""
+    """A place in a schema.
 
-    schema: Mapping[str, Any]
-    definitions: Mapping[str, Mapping[str, Any]] = field(repr=False)
+    Walk down with ``child`` (a field or a map's value) and ``item`` (a list's element). A node
+    remembers its children: the same few places are visited for every object of a kind.
+    """
 
-    @property
-    def reference(self) -> str:
-        """Return the name of the definition that this place refers to, or ''."""
-        return str(self.schema.get("$ref", "")).removeprefix(_REF)
+    __slots__ = ("_children", "_item", "definitions", "fields", "reference", "resolved", "schema")
 
-    @property
-    def resolved(self) -> Mapping[str, Any]:
-        """Return the schema itself, following a reference."""
-        return self.definitions[self.reference] if self.reference else self.schema
+    def __init__(
+        self, schema: Mapping[str, Any], definitions: Mapping[str, Mapping[str, Any]]
+    ) -> None:
+        self.schema = schema
+        self.definitions = definitions
+        reference = schema.get("$ref")
+        self.reference: str = reference.removeprefix(_REF) if isinstance(reference, str) else ""
+        """Name of the definition that this place refers to, or ''."""
+        self.resolved = definitions[self.reference] if self.reference else schema
+        """The schema itself, behind the reference."""
+        self.fields: Mapping[str, Any] = self.resolved.get("properties") or {}
+        """The named properties."""
+        self._children: dict[str, Node | None] = {}
+        self._item: Node | None = None
 
     def tag(self, name: str) -> Any:
-        """Return ``x-kubernetes-<name>`` of this place; one beside a reference wins over one behind it."""
+        """Return ``x-kubernetes-<name>`` of this place.
+
+        One beside a reference wins over one behind it.
+        """
         key = f"x-kubernetes-{name}"
         return self.schema.get(key, self.resolved.get(key))
 
@@ -35,12 +47,6 @@ class Node:
         """Return the JSON type, or '' when any will do."""
         found = self.resolved.get("type", "")
         return found if isinstance(found, str) else next(t for t in found if t != "null")
-
-    @property
-    def fields(self) -> Mapping[str, Any]:
-        """Return the named properties."""
-        found: Mapping[str, Any] = self.resolved.get("properties") or {}
-        return found
 
     @property
     def open(self) -> bool:
@@ -56,17 +62,27 @@ class Node:
         )
 
     def child(self, name: str) -> "Node | None":
-        """Return the schema of a field or of a map's value; None when the schema does not know it."""
-        if name in self.fields:
-            return Node(self.fields[name], self.definitions)
+        """Return the schema of a field or of a map's value.
+
+        None when the schema does not know it.
+        """
+        if name in self._children:
+            return self._children[name]
         values = self.resolved.get("additionalProperties")
-        return Node(values, self.definitions) if isinstance(values, Mapping) else None
+        schema = self.fields.get(name, values)
+        found = Node(schema, self.definitions) if isinstance(schema, Mapping) else None
+        # Keys of a map are the user's: remembering them all would be a leak.
+        if name in self.fields:
+            self._children[name] = found
+        return found
 
     @property
     def item(self) -> "Node | None":
         """Return the schema of a list's elements."""
         items = self.resolved.get("items")
-        return Node(items, self.definitions) if isinstance(items, Mapping) else None
+        if self._item is None and isinstance(items, Mapping):
+            self._item = Node(items, self.definitions)
+        return self._item
 
     @property
     def associative(self) -> bool:
@@ -84,7 +100,7 @@ def root_of(
     schema: Mapping[str, Any] | None,
     definitions: Mapping[str, Mapping[str, Any]],
 ) -> Node:
-    """Return the schema of a whole object: of a built-in kind by its definition, or of a custom kind."""
+    """Return the schema of a whole object, of a built-in kind or of a custom one."""
     if definition:
         return Node(definitions[definition], definitions)
     schema = schema or {"type": "object", "x-kubernetes-preserve-unknown-fields": True}

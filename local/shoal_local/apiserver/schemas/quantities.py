@@ -19,7 +19,8 @@ def parse_quantity(text: str) -> Decimal:
     found = _FORM.fullmatch(text)
     if not found:
         raise ValueError(
-            "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+            "quantities must match the regular expression "
+            "'^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
         )
     number, suffix = Decimal(found["number"]), found["suffix"]
     if suffix in _BINARY:
@@ -28,7 +29,9 @@ def parse_quantity(text: str) -> Decimal:
 
 
 def canonical_quantity(value: str | int | float) -> str:
-    """Return the form in which the server stores a quantity: a whole number with the largest suffix of its family.
+    """Return the form in which the server stores a quantity.
+
+    A whole number with the largest suffix of its family.
 
     Raises:
         ValueError: the value is no quantity.

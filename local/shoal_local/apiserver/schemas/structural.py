@@ -11,7 +11,8 @@ _KEPT = ("apiVersion", "kind", "metadata")
 def prune(value: Any, node: Node | None) -> Any:
     """Return the value without the fields that the schema does not know.
 
-    A field under ``x-kubernetes-preserve-unknown-fields`` stays; what the schema knows below it is pruned still.
+    A field under ``x-kubernetes-preserve-unknown-fields`` stays; what the schema knows below it
+    is pruned still.
     """
     if isinstance(value, list):
         item = node.item if node else None
@@ -49,6 +50,9 @@ def with_defaults(value: Any, node: Node | None) -> Any:
 
 
 def _may_be_null(node: Node, key: str) -> bool:
-    """Say whether a null stays: it is dropped only where a default waits for the field that may not be null."""
+    """Say whether a null stays.
+
+    It is dropped only where a default waits for the field that may not be null.
+    """
     child = node.child(key)
     return child is None or "default" not in child.schema or bool(child.schema.get("nullable"))

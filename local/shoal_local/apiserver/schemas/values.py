@@ -51,7 +51,10 @@ def compile_schema(schema: Mapping[str, Any]) -> Draft4Validator:
 
 
 def _plain(schema: Any) -> Any:
-    """Return the schema in plain JSON Schema, draft 4: nullable and int-or-string become lists of types."""
+    """Return the schema in plain JSON Schema, draft 4.
+
+    Nullable and int-or-string become lists of types.
+    """
     if isinstance(schema, list):
         return [_plain(value) for value in schema]
     if not isinstance(schema, Mapping):

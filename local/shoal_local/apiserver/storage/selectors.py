@@ -51,7 +51,8 @@ def field_selector(text: str, allowed: tuple[str, ...]) -> Predicate:
     """Parse ``metadata.name=a,status.phase!=Running`` into a test of objects.
 
     Raises:
-        ApiError: 400, the text is no selector or names a field that this kind cannot be selected by.
+        ApiError: 400, the text is no selector or names a field that this kind cannot be selected
+            by.
     """
     tests = [_field_test(part, allowed) for part in _split(text)]
     return lambda obj: all(test(obj) for test in tests)
@@ -77,7 +78,10 @@ def _text_at(obj: Any, path: list[str]) -> str:
 
 
 def matches_label_selector(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:
-    """Test labels against a selector object (matchLabels, matchExpressions); an absent one matches nothing."""
+    """Test labels against a selector object (matchLabels, matchExpressions).
+
+    An absent one matches nothing.
+    """
     if selector is None:
         return False
     equal = all(

@@ -1,7 +1,7 @@
 """Objects, one revision counter for all of them, and the changes since.
 
-Stored objects are never edited in place: a write replaces one. So a reader may keep what it was given, a list is a
-snapshot, and an older state is the present one with the later changes undone.
+Stored objects are never edited in place: a write replaces one. So a reader may keep what it was
+given, a list is a snapshot, and an older state is the present one with the later changes undone.
 """
 
 from bisect import bisect_right
@@ -23,13 +23,16 @@ class Verb(StrEnum):
     DELETED = "DELETED"
 
 
-class TooOld(Exception):
+class TooOldError(Exception):
     """The revision is older than the oldest change that is still known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One write: the object after it (for DELETED: its last state, at the deletion's revision) and before it."""
+    """One write: the object after it, and before it.
+
+    A removed object is told with its last state, at the revision of its removal.
+    """
 
     revision: int
     key: str
@@ -64,14 +67,14 @@ class Store:
         return self.objects.get(key, {}).get(name)
 
     def objects_of(self, key: str, namespace: str = "") -> list[Object]:
-        """Return the objects in the order of their names; of all namespaces when ``namespace`` is empty."""
+        """Return the objects in the order of their names; '' is all namespaces."""
         return _in_order(self.objects.get(key, {}), namespace)
 
     def list_at(self, key: str, namespace: str, revision: int) -> list[Object]:
         """Return the objects as they were at ``revision``.
 
         Raises:
-            TooOld: the changes since then are no longer all known.
+            TooOldError: the changes since then are no longer all known.
         """
         state = dict(self.objects.get(key, {}))
         for change in reversed(self.since(key, revision)):
@@ -85,15 +88,15 @@ class Store:
         """Return the changes after ``revision``, oldest first.
 
         Raises:
-            TooOld: some of them are forgotten.
+            TooOldError: some of them are forgotten.
         """
         if revision < self._floor.get(key, self._start):
-            raise TooOld
+            raise TooOldError
         log = self._log.get(key, [])
         return log[bisect_right(log, revision, key=lambda change: change.revision) :]
 
     def write(self, key: str, obj: Object) -> Object:
-        """Store a new object, or a new version of one, under the next revision; return what was stored."""
+        """Store an object, or a new version of it, under the next revision; return it."""
         before = self.get(key, name_of(obj))
         stored = self._stamped(obj)
         self.objects.setdefault(key, {})[name_of(obj)] = stored
@@ -108,7 +111,7 @@ class Store:
         return last
 
     def replay(self, change: Change) -> None:
-        """Do again a change read from a journal, with its own revision and without telling the listener."""
+        """Do again a change read from a journal, at its own revision; the listener is not told."""
         objects = self.objects.setdefault(change.key, {})
         before = objects.get(name_of(change.object))
         if change.verb is Verb.DELETED:

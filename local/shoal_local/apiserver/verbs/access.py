@@ -7,9 +7,10 @@ from datetime import datetime
 from typing import Any
 
 from shoal_local.apiserver.access.rbac import GROUP, MASTERS, Action, Roles, decide, refusal
-from shoal_local.apiserver.access.tokens import BadToken, read_token
+from shoal_local.apiserver.access.tokens import BadTokenError, read_token
 from shoal_local.apiserver.errors import bad_request, unauthorized
 from shoal_local.apiserver.kinds.resource import Object
+from shoal_local.apiserver.verbs.admission import clean
 from shoal_local.apiserver.verbs.call import Call, Reply, User, dig
 from shoal_local.apiserver.verbs.decoding import decode_object
 from shoal_local.apiserver.verbs.world import World
@@ -44,7 +45,7 @@ def account_user(world: World, token: str, now: datetime) -> User | None:
     """Return the service account of a token, if the token is good and the account still exists."""
     try:
         account = read_token(token, world.signing_key, int(now.timestamp()))
-    except (BadToken, ValueError, KeyError, TypeError):
+    except (BadTokenError, ValueError, KeyError, TypeError):
         return None
     stored = world.store.get(ACCOUNTS, (account.namespace, account.name))
     if stored is None or stored["metadata"]["uid"] != account.uid:
@@ -108,7 +109,7 @@ def action_of(call: Call, verb: str = "") -> Action:
 
 def review_access(world: World, call: Call) -> Reply:
     """Answer SelfSubjectAccessReview, SubjectAccessReview and LocalSubjectAccessReview."""
-    review = decode_object(call, world.resource(call.target))
+    review = _review(world, call)
     spec = review.get("spec") or {}
     own = call.target.plural == "selfsubjectaccessreviews"
     user = call.user if own else User(spec.get("user", ""), tuple(spec.get("groups") or ()))
@@ -117,6 +118,11 @@ def review_access(world: World, call: Call) -> Reply:
     if decision.reason:
         status["reason"] = decision.reason
     return Reply({**review, "status": status}, 201)
+
+
+def _review(world: World, call: Call) -> Object:
+    resource = world.resource(call.target)
+    return clean(world, resource, decode_object(call, resource))
 
 
 def _reviewed(spec: Mapping[str, Any]) -> Action:
@@ -134,7 +140,7 @@ def _reviewed(spec: Mapping[str, Any]) -> Action:
 
 def review_rules(world: World, call: Call) -> Reply:
     """Answer SelfSubjectRulesReview: all rules that hold for the caller in a namespace."""
-    review = decode_object(call, world.resource(call.target))
+    review = _review(world, call)
     namespace = dig(review, "spec", "namespace") or ""
     bound = list(roles_of(world).bound_to(call.user, namespace))
     rules = [rule for found in bound for rule in found.rules]
@@ -153,13 +159,13 @@ def review_rules(world: World, call: Call) -> Reply:
 
 def review_self(world: World, call: Call) -> Reply:
     """Answer SelfSubjectReview (`kubectl auth whoami`)."""
-    review = decode_object(call, world.resource(call.target))
+    review = _review(world, call)
     return Reply({**review, "status": {"userInfo": _user_info(call.user)}}, 201)
 
 
 def review_token(world: World, call: Call) -> Reply:
     """Answer TokenReview."""
-    review = decode_object(call, world.resource(call.target))
+    review = _review(world, call)
     user = account_user(world, dig(review, "spec", "token") or "", call.now)
     status: Object = {"authenticated": user is not None}
     if user:

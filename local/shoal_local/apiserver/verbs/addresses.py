@@ -25,7 +25,10 @@ def with_cluster_ip(world: World, service: Object, live: Object | None) -> Objec
     asked = spec.get("clusterIP") or kept
     taken = _taken(world, (meta.get("namespace", ""), meta["name"]))
     if asked and asked != "None" and asked in taken:
-        told = f'Invalid value: ["{asked}"]: failed to allocate IP {asked}: provided IP is already allocated'
+        told = (
+            f'Invalid value: ["{asked}"]: failed to allocate IP {asked}: provided IP is '
+            "already allocated"
+        )
         raise invalid("Service", "", meta["name"], [Cause("spec.clusterIPs", told)])
     address = asked or _free(taken)
     return {**service, "spec": {**spec, "clusterIP": address, "clusterIPs": [address]}}

@@ -1,6 +1,7 @@
-"""What every object passes on its way into the store: clean, fill in defaults, check, note who owns what."""
+"""What every object passes on its way into the store.
 
-import copy
+Clean, fill in defaults, check, note who owns what.
+"""
 
 from shoal_local.apiserver.errors import ApiError, Cause, bad_request, invalid
 from shoal_local.apiserver.kinds.registry import CRDS
@@ -17,8 +18,10 @@ from shoal_local.apiserver.patching.managers import (
     written,
 )
 from shoal_local.apiserver.schemas.decoding import decoded, required_causes
+from shoal_local.apiserver.schemas.node import Node
 from shoal_local.apiserver.verbs.addresses import with_cluster_ip
 from shoal_local.apiserver.verbs.call import Call
+from shoal_local.apiserver.verbs.decoding import decode
 from shoal_local.apiserver.verbs.world import SERVICES, World
 
 RESET: list[Object] = [{}]
@@ -34,9 +37,8 @@ def admit(
 ) -> Object:
     """Return the object as it may be stored.
 
-    Args:
-        live: the version before; None when the object is new.
-        managers: owners of the fields when an apply has settled them; else the caller owns what changes.
+    ``live`` is the version before, None when the object is new. ``managers`` own the fields when
+    an apply has settled that; else the caller owns what changes.
 
     Raises:
         ApiError: 400 or 422, it breaks the schema or a rule of its kind.
@@ -72,7 +74,6 @@ def _by_schema(
     causes = list(required_causes(obj, world.schema(resource)))
     if causes:
         return obj, causes
-    obj = copy.deepcopy(obj)
     apply_defaults(resource.key, obj)
     if resource.key == SERVICES:
         obj = with_cluster_ip(world, obj, live)
@@ -88,6 +89,17 @@ def _by_custom_schema(
     obj = schema.admitted({**obj, "metadata": decoded(obj["metadata"], meta)})
     causes = list(required_causes(obj["metadata"], meta, "metadata"))
     return obj, causes or schema.causes(obj, live)
+
+
+def read_as(world: World, call: Call, definition: str) -> Object:
+    """Return the call's body as an object of a definition (``core.v1.Binding``); {} without one.
+
+    Raises:
+        ApiError: 400, it is none.
+    """
+    node = Node({"$ref": f"#/$defs/io.k8s.{definition}"}, world.definitions)
+    found = decoded(decode(call) if call.body else {}, node)
+    return found or {}
 
 
 def clean(world: World, resource: Resource, obj: Object) -> Object:

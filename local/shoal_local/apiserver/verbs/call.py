@@ -1,11 +1,12 @@
 """A request, read: which object, which verb, which options, by whom and when."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from shoal_local.apiserver.errors import no_such_path
+from shoal_local.apiserver.errors import bad_request, no_such_path
 from shoal_local.apiserver.kinds.resource import Object
 
 _TRUE = ("true", "True", "1")
@@ -50,6 +51,19 @@ class Call:
     def flag(self, name: str) -> bool:
         """Return a boolean option of the query."""
         return self.query.get(name, "") in _TRUE
+
+    def number(self, name: str) -> float | None:
+        """Return a number of the query, None when it is not there.
+
+        Raises:
+            ApiError: 400, it is none, or below zero.
+        """
+        text = self.query.get(name)
+        if not text:
+            return None
+        if not re.fullmatch(r"\d+(\.\d+)?", text):
+            raise bad_request(f"{name}: Invalid value: {text!r}: must be a number, not below 0")
+        return float(text)
 
     @property
     def dry_run(self) -> bool:

@@ -1,7 +1,8 @@
 """Garbage collection: one pass over everything, which leaves nothing to do for the next one.
 
-Dependents go after their owners, contents with their namespace, custom objects with their definition. A pass looks at
-the state and not at what happened, so it may be run at any time and as often as one likes.
+Dependents go after their owners, contents with their namespace, custom objects with their
+definition. A pass looks at the state and not at what happened, so it may be run at any time and
+as often as one likes.
 """
 
 from collections.abc import Iterator
@@ -198,6 +199,9 @@ def _blocks(dependent: Item, uid: str) -> bool:
 
 
 def _may_own(owner: Item, item: Item) -> bool:
-    """An owner is cluster-wide or in the dependent's namespace; a reference across namespaces owns nothing."""
+    """An owner is cluster-wide or in the dependent's namespace.
+
+    A reference across namespaces owns nothing.
+    """
     space = owner.object["metadata"].get("namespace")
     return not space or space == item.object["metadata"].get("namespace")

@@ -25,14 +25,25 @@ def decode(call: Call) -> Any:
         if kind.endswith("json") or not kind:
             return orjson.loads(call.body)
         if kind.endswith("yaml"):
-            return yaml.safe_load(call.body)
+            return _from_yaml(call.body)
     except (orjson.JSONDecodeError, yaml.YAMLError) as error:
         raise bad_request(f"the object provided is unrecognized: {error}") from None
     raise unsupported_media_type(READABLE)
 
 
+def _from_yaml(body: bytes) -> Any:
+    """Parse YAML; most of what is sent as such is JSON, and that is much quicker to read."""
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return yaml.safe_load(body)
+
+
 def decode_object(call: Call, resource: Resource) -> Object:
-    """Parse a body that must be an object of this kind, and check that it is the one that the path names."""
+    """Parse a body that must be an object of this kind.
+
+    And check that it is the one that the path names.
+    """
     obj = decode(call)
     if not isinstance(obj, dict):
         raise bad_request(f"json: cannot unmarshal into Go value of type {resource.kind}")
@@ -78,7 +89,9 @@ def _meta_in_place(meta: Object, call: Call, resource: Resource) -> Object:
 
 
 def strict_fields(obj: Object, call: Call, node: Node) -> tuple[str, ...]:
-    """Return warnings about fields that the schema does not know, or refuse them, as the caller asked.
+    """Return warnings about fields that the schema does not know.
+
+    Or refuse them, as the caller asked.
 
     Raises:
         ApiError: 400 with ``fieldValidation=Strict`` and an unknown field.

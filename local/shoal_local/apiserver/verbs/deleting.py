@@ -6,8 +6,8 @@ from typing import Any
 from shoal_local.apiserver.errors import bad_request, conflict
 from shoal_local.apiserver.kinds.resource import Object, Resource
 from shoal_local.apiserver.storage.store import name_of
+from shoal_local.apiserver.verbs.admission import read_as
 from shoal_local.apiserver.verbs.call import Call, Reply, Target, timestamp
-from shoal_local.apiserver.verbs.decoding import decode
 from shoal_local.apiserver.verbs.reading import list_objects, selection
 from shoal_local.apiserver.verbs.world import World, presented
 
@@ -22,7 +22,7 @@ def delete(world: World, call: Call) -> Reply:
     """Delete one object."""
     resource = world.resource(call.target)
     live = world.existing(resource, call.target)
-    options = _options(call)
+    options = _options(world, call)
     _check_preconditions(resource, live, options)
     last = delete_object(world, call, resource, live, options)
     gone = world.store.get(resource.key, name_of(live)) is None
@@ -52,7 +52,7 @@ def _success(resource: Resource, obj: Object) -> Object:
 def delete_collection(world: World, call: Call) -> Reply:
     """Delete every object that the selectors choose; return them as a list."""
     resource = world.resource(call.target)
-    wanted, options = selection(call, resource), _options(call)
+    wanted, options = selection(call, resource), _options(world, call)
     reply = list_objects(world, call)
     for live in world.store.objects_of(resource.key, call.target.namespace):
         if wanted(live):
@@ -60,19 +60,21 @@ def delete_collection(world: World, call: Call) -> Reply:
     return reply
 
 
-def _options(call: Call) -> dict[str, Any]:
+def _options(world: World, call: Call) -> dict[str, Any]:
     """Return DeleteOptions from the body, or from the query.
 
     Raises:
         ApiError: 400, the propagation policy is unknown.
     """
-    options = dict(decode(call) or {}) if call.body else {}
-    for name in ("propagationPolicy", "gracePeriodSeconds"):
-        if name in call.query:
-            options.setdefault(name, call.query[name])
+    options = read_as(world, call, "apimachinery.pkg.apis.meta.v1.DeleteOptions")
+    if policy := call.query.get("propagationPolicy"):
+        options.setdefault("propagationPolicy", policy)
+    if (grace_s := call.number("gracePeriodSeconds")) is not None:
+        options.setdefault("gracePeriodSeconds", int(grace_s))
     if options.get("propagationPolicy", "Background") not in _POLICIES:
         raise bad_request(
-            f"invalid propagationPolicy {options['propagationPolicy']!r}, must be one of {_POLICIES}"
+            f"invalid propagationPolicy {options['propagationPolicy']!r}, must be one "
+            f"of {_POLICIES}"
         )
     return options
 
@@ -115,7 +117,10 @@ def _finalizers(meta: Object, options: dict[str, Any]) -> list[str]:
 
 
 def _marked(meta: Object, call: Call, resource: Resource, grace_s: int) -> Object:
-    """Return metadata that says when the object goes; a second deletion can only bring that nearer."""
+    """Return metadata that says when the object goes.
+
+    A second deletion can only bring that nearer.
+    """
     shorter = grace_s < meta.get("deletionGracePeriodSeconds", grace_s + 1)
     if meta.get("deletionTimestamp") and not shorter:
         return meta

@@ -1,9 +1,13 @@
 """From a call to the function that answers it."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
-from shoal_local.apiserver.errors import method_not_allowed
-from shoal_local.apiserver.kinds.resource import SUBRESOURCE_VERBS
+import orjson
+
+from shoal_local.apiserver.errors import bad_request, method_not_allowed
+from shoal_local.apiserver.kinds.resource import SUBRESOURCE_KINDS, SUBRESOURCE_VERBS
+from shoal_local.apiserver.schemas.protobuf import MEDIA_TYPE, read_protobuf
 from shoal_local.apiserver.verbs import access, pods, scaling
 from shoal_local.apiserver.verbs.call import Call, Reply
 from shoal_local.apiserver.verbs.deleting import delete, delete_collection
@@ -62,9 +66,30 @@ def check_call(world: World, call: Call) -> None:
 
 def answer(world: World, call: Call) -> Reply:
     """Do what a call asks for; watches and logs, which stream, are not among it."""
-    target = call.target
+    call, target = in_json(world, call), call.target
     if target.subresource:
         return SUBRESOURCES[target.subresource, call.verb](world, call)
     if target.plural in REVIEWS and target.group.startswith("auth"):
         return REVIEWS[target.plural](world, call)
     return VERBS[call.verb](world, call)
+
+
+def in_json(world: World, call: Call) -> Call:
+    """Return the call with its body in JSON, if it came in protobuf.
+
+    Raises:
+        ApiError: 415, this kind is not read from protobuf; 400, the body is broken.
+    """
+    if not call.body or call.content_type.split(";")[0].strip() != MEDIA_TYPE:
+        return call
+    target = call.target
+    group, _, kind = SUBRESOURCE_KINDS.get(target.subresource, ("", "", ""))
+    definition = world.resource(target).definition
+    if kind:
+        definition = f"io.k8s.api.{group.partition('.')[0] or 'core'}.v1.{kind}"
+    try:
+        body = read_protobuf(call.body, definition, world.definitions)
+    except (ValueError, TypeError, OverflowError) as error:
+        # A field of another wire type than its number says shows as any of the three.
+        raise bad_request(f"the object provided is unrecognized: {error}") from None
+    return replace(call, body=orjson.dumps(body), content_type="application/json")

@@ -1,4 +1,7 @@
-"""What every namespace holds: the default service account, and the certificate by which pods know the server."""
+"""What every namespace holds.
+
+The default service account, and the certificate by which pods know the server.
+"""
 
 from shoal_local.apiserver.kinds.resource import Object
 from shoal_local.apiserver.lifecycle.bootstrap import root_certificate, service_account

@@ -23,7 +23,8 @@ _PASSED_ON = (
 def log_url(world: World, call: Call) -> str:
     """Return the kubelet's address of a container's log; '' while the pod is on no node.
 
-    The node tells it: ``status.addresses`` (InternalIP) and ``status.daemonEndpoints.kubeletEndpoint.Port``.
+    The node tells it: ``status.addresses`` (InternalIP) and
+    ``status.daemonEndpoints.kubeletEndpoint.Port``.
 
     Raises:
         ApiError: 400, the pod has no such container; 500, its node is gone or tells no address.

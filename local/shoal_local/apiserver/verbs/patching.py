@@ -1,6 +1,5 @@
 """patch: JSON patch, merge patch, strategic merge patch and server-side apply."""
 
-from collections.abc import Callable
 from typing import Any
 
 import jsonpatch
@@ -13,14 +12,14 @@ from shoal_local.apiserver.errors import (
     unsupported_media_type,
 )
 from shoal_local.apiserver.kinds.resource import Object, Resource
-from shoal_local.apiserver.patching.applying import apply
+from shoal_local.apiserver.patching.applying import Applier, apply
 from shoal_local.apiserver.patching.managers import Manager, read_managers
 from shoal_local.apiserver.patching.merge import merge_patch
 from shoal_local.apiserver.patching.strategic import strategic_merge
 from shoal_local.apiserver.schemas.node import Node
 from shoal_local.apiserver.verbs.admission import clean
 from shoal_local.apiserver.verbs.call import Call, Reply
-from shoal_local.apiserver.verbs.decoding import checked, decode, strict_fields
+from shoal_local.apiserver.verbs.decoding import checked, decode, decode_object, strict_fields
 from shoal_local.apiserver.verbs.world import World, presented
 from shoal_local.apiserver.verbs.writing import check_version, store_new, store_update
 
@@ -59,17 +58,10 @@ def _apply(world: World, call: Call, resource: Resource) -> Reply:
         live = world.existing(resource, call.target)
     if live is not None:
         check_version(resource, live, config)
-    applier = Manager(call.manager, "Apply", call.target.subresource)
+    manager = Manager(call.manager, "Apply", call.target.subresource)
+    applier = Applier(manager, call.timestamp, call.flag("force"))
     base = {k: v for k, v in (live or {}).items() if k not in ("apiVersion", "kind")}
-    applied = apply(
-        base,
-        config,
-        read_managers(live),
-        applier,
-        node=node,
-        force=call.flag("force"),
-        now=call.timestamp,
-    )
+    applied = apply(base, config, read_managers(live), applier, node)
     if live is None:
         stored = store_new(world, call, resource, applied.object, applied.managers)
         return Reply(presented(resource, stored), 201, warnings)
@@ -81,12 +73,15 @@ def _configuration(world: World, call: Call, resource: Resource) -> Object:
     """Return what is applied: the body, without the parts that this endpoint does not write."""
     if not call.query.get("fieldManager"):
         raise invalid("PatchOptions", "meta.k8s.io", "", [MANAGER_REQUIRED])
-    config = checked(decode(call), call, resource)
+    config = decode_object(call, resource)
     if config["metadata"].get("managedFields"):
         raise bad_request("metadata.managedFields must be nil")
     named = config["metadata"].setdefault("name", call.target.name)
     if named != call.target.name:
-        why = f"the name of the object ({named}) does not match the name on the URL ({call.target.name})"
+        why = (
+            f"the name of the object ({named}) does not match the name on the URL "
+            f"({call.target.name})"
+        )
         raise bad_request(why)
     config = clean(world, resource, config)
     if "status" not in resource.subresources:
@@ -99,22 +94,26 @@ def patched(world: World, call: Call, resource: Resource, live: Object) -> Objec
     """Return the object with the call's patch laid over it.
 
     Raises:
-        ApiError: 415, the kind has no such patch type; 400 or 422, the patch cannot be read or does not fit.
+        ApiError: 415, the kind has no such patch type; 400 or 422, the patch cannot be read or
+            does not fit.
     """
     kind = call.content_type.split(";")[0].strip()
     if kind == STRATEGIC_MERGE_PATCH and resource.custom:
         raise unsupported_media_type((JSON_PATCH, MERGE_PATCH, APPLY_PATCH))
-    patchers: dict[str, Callable[[Any, Any, Node], Any]] = {
-        JSON_PATCH: lambda target, body, node: _json_patch(target, body),
-        MERGE_PATCH: lambda target, body, node: merge_patch(target, body),
-        STRATEGIC_MERGE_PATCH: strategic_merge,
-    }
-    if kind not in patchers:
-        raise unsupported_media_type((JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, APPLY_PATCH))
-    found = patchers[kind](live, decode(call), world.schema(resource))
+    found = _laid_over(live, decode(call), kind, world.schema(resource))
     if not isinstance(found, dict):
         raise bad_request("the patch does not leave an object")
     return found
+
+
+def _laid_over(target: Object, body: Any, kind: str, node: Node) -> Any:
+    if kind == JSON_PATCH:
+        return _json_patch(target, body)
+    if kind == MERGE_PATCH:
+        return merge_patch(target, body)
+    if kind == STRATEGIC_MERGE_PATCH:
+        return strategic_merge(target, body, node)
+    raise unsupported_media_type((JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, APPLY_PATCH))
 
 
 def _json_patch(target: Object, operations: Any) -> Any:

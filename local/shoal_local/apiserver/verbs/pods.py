@@ -5,8 +5,8 @@ from datetime import timedelta
 from shoal_local.apiserver.access.tokens import ISSUER, Account, make_token
 from shoal_local.apiserver.errors import bad_request, conflict
 from shoal_local.apiserver.kinds.resource import Object, Resource
+from shoal_local.apiserver.verbs.admission import read_as
 from shoal_local.apiserver.verbs.call import Call, Reply, dig, timestamp
-from shoal_local.apiserver.verbs.decoding import decode
 from shoal_local.apiserver.verbs.deleting import delete_object
 from shoal_local.apiserver.verbs.world import World, presented
 from shoal_local.apiserver.verbs.writing import check_version, may_go
@@ -25,7 +25,7 @@ def bind(world: World, call: Call) -> Reply:
     """Assign a pod to the node that a Binding names."""
     resource = world.resource(call.target)
     pod = world.existing(resource, call.target)
-    node = dig(decode(call), "target", "name")
+    node = dig(read_as(world, call, "api.core.v1.Binding"), "target", "name")
     if not node:
         raise bad_request("Binding: target.name: Required value")
     if assigned := pod["spec"].get("nodeName"):
@@ -54,7 +54,7 @@ def _bound(pod: Object, node: str, now: str) -> Object:
 def evict(world: World, call: Call) -> Reply:
     """Delete a pod with its grace period; disruption budgets are not asked."""
     resource = world.resource(call.target)
-    eviction = decode(call) if call.body else {}
+    eviction = read_as(world, call, "api.policy.v1.Eviction")
     options = dig(eviction, "deleteOptions") or {}
     delete_object(world, call, resource, world.existing(resource, call.target), options)
     return Reply(_SUCCESS, 201)
@@ -64,7 +64,7 @@ def issue_token(world: World, call: Call) -> Reply:
     """Answer a TokenRequest for a service account."""
     resource = world.resource(call.target)
     account = world.existing(resource, call.target)
-    request = decode(call) if call.body else {}
+    request = read_as(world, call, "api.authentication.v1.TokenRequest")
     spec = dig(request, "spec") or {}
     lifetime_s = int(spec.get("expirationSeconds") or 3600)
     if not 600 <= lifetime_s <= _LONGEST_S:
@@ -96,7 +96,8 @@ def issue_token(world: World, call: Call) -> Reply:
 def finalize(world: World, call: Call) -> Reply:
     """Set the finalizers of a namespace; one that is being deleted and has none left goes."""
     resource = world.resource(call.target)
-    live, sent = world.existing(resource, call.target), decode(call)
+    live = world.existing(resource, call.target)
+    sent = read_as(world, call, "api.core.v1.Namespace")
     check_version(resource, live, {"metadata": dig(sent, "metadata") or {}})
     finalizers = dig(sent, "spec", "finalizers") or []
     return Reply(presented(resource, store_finalizers(world, call, resource, live, finalizers)))

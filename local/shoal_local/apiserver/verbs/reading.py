@@ -7,18 +7,21 @@ from typing import Any
 import orjson
 
 from shoal_local.apiserver.errors import bad_request, expired
-from shoal_local.apiserver.kinds.resource import Object, Resource
+from shoal_local.apiserver.kinds.resource import Object, Resource, shown
 from shoal_local.apiserver.storage.selectors import field_selector, label_selector
-from shoal_local.apiserver.storage.store import TooOld, name_of
+from shoal_local.apiserver.storage.store import TooOldError, name_of
 from shoal_local.apiserver.verbs.call import Call, Reply
 from shoal_local.apiserver.verbs.world import World, presented
 
 Predicate = Callable[[Object], bool]
 TOO_OLD = "The resourceVersion for the provided list is too old."
 CONTINUE_TOO_OLD = (
-    "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
-    "the continue parameter, or use the continue token in this response to retrieve the remainder of the results. "
-    "Continuing with the provided token results in an inconsistent list - objects that were created, modified, or "
+    "The provided continue parameter is too old to display a consistent list result. "
+    "You can start a new list without "
+    "the continue parameter, or use the continue token in this response to retrieve "
+    "the remainder of the results. "
+    "Continuing with the provided token results in an inconsistent list - objects "
+    "that were created, modified, or "
     "deleted between the time the first chunk was returned and now may show up in the list."
 )
 
@@ -38,7 +41,8 @@ def selection(call: Call, resource: Resource) -> Predicate:
         labels = label_selector(text)
         tests.append(lambda obj: labels(obj["metadata"].get("labels") or {}))
     if text := call.query.get("fieldSelector"):
-        tests.append(field_selector(text, resource.selectable))
+        fields = field_selector(text, resource.selectable)
+        tests.append(lambda obj: fields(shown(resource, obj)))
     if name := call.target.name:
         tests.append(lambda obj: bool(obj["metadata"]["name"] == name))
     return lambda obj: all(test(obj) for test in tests)
@@ -56,11 +60,11 @@ def list_objects(world: World, call: Call) -> Reply:
     revision, after = _position(world, call)
     try:
         at = world.store.list_at(resource.key, call.target.namespace, revision)
-    except TooOld:
+    except TooOldError:
         raise expired(CONTINUE_TOO_OLD if after else TOO_OLD) from None
     wanted = selection(call, resource)
     items = [obj for obj in at if name_of(obj) > after and wanted(obj)]
-    chunk, meta = _chunk(items, revision, int(call.query.get("limit") or 0))
+    chunk, meta = _chunk(items, revision, int(call.number("limit") or 0))
     listed = [presented(resource, obj) for obj in chunk]
     return Reply(
         {

@@ -4,8 +4,9 @@ from typing import Any
 
 from shoal_local.apiserver.errors import Cause, invalid
 from shoal_local.apiserver.kinds.resource import Object, Resource
+from shoal_local.apiserver.verbs.admission import clean
 from shoal_local.apiserver.verbs.call import Call, Reply, dig
-from shoal_local.apiserver.verbs.decoding import decode_object
+from shoal_local.apiserver.verbs.decoding import checked, decode_object
 from shoal_local.apiserver.verbs.patching import patched
 from shoal_local.apiserver.verbs.world import World, presented
 from shoal_local.apiserver.verbs.writing import store_update
@@ -24,14 +25,15 @@ def get_scale(world: World, call: Call) -> Reply:
 
 def update_scale(world: World, call: Call) -> Reply:
     """Set the replicas from a Scale."""
-    return _store(world, call, decode_object(call, SCALE))
+    return _store(world, call, clean(world, SCALE, decode_object(call, SCALE)))
 
 
 def patch_scale(world: World, call: Call) -> Reply:
     """Set the replicas from a patch of the Scale."""
     resource = world.resource(call.target)
     live = scale_of(resource, world.existing(resource, call.target))
-    return _store(world, call, patched(world, call, SCALE, live))
+    scale = checked(patched(world, call, SCALE, live), call, SCALE)
+    return _store(world, call, clean(world, SCALE, scale))
 
 
 def _store(world: World, call: Call, scale: Object) -> Reply:

@@ -69,7 +69,10 @@ def check_account(world: World, pod: Object) -> None:
     account = spec.get("serviceAccountName") or "default"
     space = meta.get("namespace", "")
     if world.store.get(ACCOUNTS, (space, account)) is None:
-        why = f'error looking up service account {space}/{account}: serviceaccount "{account}" not found'
+        why = (
+            f"error looking up service account {space}/{account}: serviceaccount "
+            f'"{account}" not found'
+        )
         raise forbidden("pods", "", meta["name"], why)
 
 
@@ -113,13 +116,19 @@ def store_update(
 
 
 def check_version(resource: Resource, live: Object, new: Object) -> None:
-    """Refuse a write that rests on an older version, or was meant for another object of the same name."""
+    """Refuse a write that rests on an older version.
+
+    Or was meant for another object of the same name.
+    """
     old, meta = live["metadata"], new["metadata"]
     version = meta.get("resourceVersion")
     if version and version != old["resourceVersion"]:
         raise conflict(resource.plural, resource.group, old["name"])
     if meta.get("uid") and meta["uid"] != old["uid"]:
-        why = f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {old['uid']}"
+        why = (
+            f"Precondition failed: UID in precondition: {meta['uid']}, UID in object "
+            f"meta: {old['uid']}"
+        )
         raise conflict(resource.plural, resource.group, old["name"], why)
 
 

@@ -1,0 +1,56 @@
+"""Runs the real kubectl."""
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+PROGRAM = Path(sys.executable).with_name("kubectl")
+LIMIT_S = 20
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What kubectl said."""
+
+    code: int
+    out: str
+    err: str
+
+
+@dataclass(frozen=True)
+class Kubectl:
+    """kubectl with a kubeconfig, a namespace and a cache of its own."""
+
+    config: Path
+    cache: Path
+    namespace: str
+
+    def command(self, *words: str) -> list[str]:
+        """Return the command line."""
+        options = ["--kubeconfig", str(self.config), "--cache-dir", str(self.cache)]
+        return [str(PROGRAM), *options, "-n", self.namespace, *words]
+
+    def ask(self, *words: str, stdin: str = "") -> Answer:
+        """Run kubectl; a failure is an answer."""
+        done = subprocess.run(
+            self.command(*words),
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+        return Answer(done.returncode, done.stdout, done.stderr)
+
+    def __call__(self, *words: str, stdin: str = "") -> str:
+        """Run kubectl; return what it printed."""
+        answer = self.ask(*words, stdin=stdin)
+        assert answer.code == 0, answer
+        return answer.out
+
+    def refused(self, *words: str, stdin: str = "") -> str:
+        """Run kubectl, which must fail; return its complaint."""
+        answer = self.ask(*words, stdin=stdin)
+        assert answer.code != 0, answer
+        return answer.err

@@ -1,0 +1,166 @@
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from shoal_local.apiserver.errors import ApiError
+from shoal_local.apiserver.kinds.builtin import BUILTIN
+from shoal_local.apiserver.printing.durations import human_duration
+from shoal_local.apiserver.printing.json_path import find_all
+from shoal_local.apiserver.printing.negotiation import Form, form_wanted
+from shoal_local.apiserver.printing.pods import POD, pod_reason
+from shoal_local.apiserver.printing.table import printer_of
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0s"),
+        (119, "119s"),
+        (120, "2m"),
+        (155, "2m35s"),
+        (600, "10m"),
+        (10799, "179m"),
+        (3 * 3600 + 60, "3h1m"),
+        (8 * 3600, "8h"),
+        (47 * 3600, "47h"),
+        (2 * 86400 + 3600, "2d1h"),
+        (8 * 86400, "8d"),
+        (3 * 365 * 86400, "3y"),
+        (-5, "<invalid>"),
+    ],
+)
+def test_ages(seconds: int, text: str) -> None:
+    assert human_duration(seconds) == text
+
+
+OBJECT: dict[str, Any] = {
+    "spec": {"a.b": 1, "list": [{"n": "x", "v": 1}, {"n": "y", "v": 2}], "none": None},
+    "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "values"),
+    [
+        (".spec.list[0].v", [1]),
+        (".spec.list[-1].v", [2]),
+        (".spec.list[*].n", ["x", "y"]),
+        ('.spec.list[?(@.n=="y")].v', [2]),
+        ('.status.conditions[?(@.type == "Ready")].status', ["True"]),
+        (r".spec.a\.b", [1]),
+        (".spec['a.b']", [1]),
+        ("{.spec.none}", [None]),
+        (".spec.nope.deeper", []),
+        (".spec.list[9]", []),
+    ],
+)
+def test_paths(path: str, values: list[Any]) -> None:
+    assert find_all(OBJECT, path) == values
+
+
+def container(state: dict[str, Any], *, ready: bool = False, **more: Any) -> dict[str, Any]:
+    return {"name": "main", "state": state, "ready": ready, "restartCount": 0, **more}
+
+
+def pod(*statuses: dict[str, Any], first: Any = (), **status: Any) -> dict[str, Any]:
+    spec = {"containers": [{"name": "main"}], "initContainers": [{"name": "init"}] if first else []}
+    told = {"containerStatuses": list(statuses), "initContainerStatuses": list(first), **status}
+    return {
+        "metadata": {"name": "p", "creationTimestamp": "2025-12-31T23:00:00Z"},
+        "spec": spec,
+        "status": told,
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "word"),
+    [
+        (pod(phase="Pending"), "Pending"),
+        (
+            pod(container({"waiting": {"reason": "ImagePullBackOff"}}), phase="Pending"),
+            "ImagePullBackOff",
+        ),
+        (pod(container({"terminated": {"exitCode": 3}}), phase="Failed"), "ExitCode:3"),
+        (
+            pod(container({"terminated": {"exitCode": 1, "reason": "Error"}}), phase="Failed"),
+            "Error",
+        ),
+        (pod(container({"running": {}}, ready=True), phase="Running"), "Running"),
+        (pod(first=[{"name": "init", "state": {"running": {}}}], phase="Pending"), "Init:0/1"),
+        (
+            pod(
+                first=[{"name": "init", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}],
+                phase="Pending",
+            ),
+            "Init:CrashLoopBackOff",
+        ),
+        (
+            pod(
+                first=[
+                    {"name": "init", "state": {"terminated": {"exitCode": 2, "reason": "Error"}}}
+                ]
+            ),
+            "Init:Error",
+        ),
+        (
+            pod(
+                first=[{"name": "init", "state": {"terminated": {"exitCode": 0}}}], phase="Running"
+            ),
+            "Running",
+        ),
+        (pod(phase="Failed", reason="Evicted"), "Evicted"),
+    ],
+)
+def test_the_word_for_a_pod(given: dict[str, Any], word: str) -> None:
+    assert pod_reason(given) == word
+
+
+def test_a_pod_that_goes_is_terminating() -> None:
+    given = pod(phase="Running")
+    given["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert pod_reason(given) == "Terminating"
+
+
+def test_restarts_tell_how_long_ago_the_last_was() -> None:
+    ended = {"terminated": {"finishedAt": "2025-12-31T23:55:00Z"}}
+    given = pod(
+        container({"running": {}}, ready=True, lastState=ended, restartCount=2), phase="Running"
+    )
+    assert POD.cells(given, NOW)[:5] == ["p", "1/1", "Running", "2 (5m ago)", "60m"]
+
+
+@pytest.mark.parametrize("resource", BUILTIN, ids=lambda r: f"{r.kind}.{r.group}")
+def test_every_row_has_a_cell_for_each_column(resource: Any) -> None:
+    least = {
+        "metadata": {"name": "x", "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"type": "ClusterIP", "containers": []},
+        "roleRef": {"kind": "Role", "name": "r"},
+        "addressType": "IPv4",
+    }
+    printer = printer_of(resource)
+    assert len(printer.cells(least, NOW)) == len(printer.columns)
+
+
+@pytest.mark.parametrize(
+    ("accept", "form"),
+    [
+        ("", Form.OBJECT),
+        ("application/json", Form.OBJECT),
+        ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", Form.TABLE),
+        ("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", Form.METADATA),
+        ("application/vnd.kubernetes.protobuf,application/json", Form.OBJECT),
+        ("*/*", Form.OBJECT),
+        ("application/json;as=Nothing,*/*", Form.OBJECT),
+    ],
+)
+def test_forms(accept: str, form: Form) -> None:
+    assert form_wanted(accept) is form
+
+
+def test_a_form_that_cannot_be_written_is_refused() -> None:
+    with pytest.raises(ApiError) as told:
+        form_wanted("application/vnd.kubernetes.protobuf")
+    assert told.value.code == 406

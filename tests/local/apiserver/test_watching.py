@@ -1,0 +1,170 @@
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import orjson
+import pytest
+
+from shoal_local.apiserver.printing.negotiation import Form
+from shoal_local.apiserver.watching import Bell, watch_lines
+from tests.local.apiserver.cluster import CONFIG_MAPS, Cluster, Object, config_map
+
+Told = list[tuple[str, str]]
+
+
+class Watcher:
+    """A watch whose events can be asked for one by one."""
+
+    def __init__(self, lines: AsyncIterator[bytes]) -> None:
+        self._lines = lines
+        self._waiting: list[Object] = []
+
+    async def next(self) -> Object:
+        while not self._waiting:
+            chunk = await anext(self._lines)
+            self._waiting = [orjson.loads(line) for line in chunk.splitlines()]
+        return self._waiting.pop(0)
+
+    async def told(self, count: int) -> Told:
+        events = [await self.next() for _ in range(count)]
+        return [(event["type"], event["object"]["metadata"].get("name", "")) for event in events]
+
+
+def watching(
+    cluster: Cluster, story: Callable[[Watcher], Any], path: str = CONFIG_MAPS, **query: str
+) -> Any:
+    """Open a watch and let a story play with it."""
+
+    async def play() -> Any:
+        bell = Bell()
+        cluster.world.store.listener = lambda change: bell.ring()
+        call = cluster.call("GET", path, None, "", {"watch": "true", **query})
+        lines = watch_lines(cluster.world, bell, call, Form.OBJECT, bookmark_interval_s=0.01)
+        async with asyncio.timeout(5):
+            return await story(Watcher(lines))
+
+    return asyncio.run(play())
+
+
+def test_a_watch_without_a_version_tells_the_state_and_then_changes(cluster: Cluster) -> None:
+    async def story(watcher: Watcher) -> Told:
+        first = await watcher.told(2)
+        cluster.post(CONFIG_MAPS, config_map("b"))
+        cluster.patch(f"{CONFIG_MAPS}/b", {"data": {"x": "1"}})
+        cluster.delete(f"{CONFIG_MAPS}/a")
+        return first + await watcher.told(3)
+
+    cluster.post(CONFIG_MAPS, config_map("a"))
+    assert watching(cluster, story) == [
+        ("ADDED", "a"),
+        ("ADDED", "kube-root-ca.crt"),
+        ("ADDED", "b"),
+        ("MODIFIED", "b"),
+        ("DELETED", "a"),
+    ]
+
+
+def test_a_watch_from_a_version_tells_exactly_what_came_after(cluster: Cluster) -> None:
+    async def story(watcher: Watcher) -> Told:
+        return await watcher.told(2)
+
+    version = cluster.get(CONFIG_MAPS)["metadata"]["resourceVersion"]
+    cluster.post(CONFIG_MAPS, config_map("a"))
+    cluster.delete(f"{CONFIG_MAPS}/a")
+
+    assert watching(cluster, story, resourceVersion=version) == [("ADDED", "a"), ("DELETED", "a")]
+
+
+def test_an_object_enters_and_leaves_a_selection(cluster: Cluster) -> None:
+    async def story(watcher: Watcher) -> Told:
+        path = f"{CONFIG_MAPS}/a"
+        cluster.post(CONFIG_MAPS, config_map("a"))
+        cluster.patch(path, {"metadata": {"labels": {"on": "yes"}}})
+        cluster.patch(path, {"data": {"x": "1"}})
+        cluster.patch(path, {"metadata": {"labels": None}})
+        cluster.delete(path)
+        cluster.post(
+            CONFIG_MAPS, {**config_map("z"), "metadata": {"name": "z", "labels": {"on": "yes"}}}
+        )
+        return await watcher.told(4)
+
+    version = str(cluster.world.store.revision)
+    told = watching(cluster, story, labelSelector="on=yes", resourceVersion=version)
+    assert told == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a"), ("ADDED", "z")]
+
+
+def test_one_object_is_watched_by_its_name(cluster: Cluster) -> None:
+    async def story(watcher: Watcher) -> Told:
+        return await watcher.told(1)
+
+    cluster.post(CONFIG_MAPS, config_map("a"))
+    cluster.post(CONFIG_MAPS, config_map("b"))
+
+    assert watching(cluster, story, fieldSelector="metadata.name=b") == [("ADDED", "b")]
+
+
+def test_initial_events_end_with_a_marked_bookmark(cluster: Cluster) -> None:
+    async def story(watcher: Watcher) -> list[Object]:
+        return [await watcher.next() for _ in range(2)]
+
+    query = {
+        "sendInitialEvents": "true",
+        "allowWatchBookmarks": "true",
+        "resourceVersionMatch": "NotOlderThan",
+    }
+    added, bookmark = watching(cluster, story, **query)
+
+    assert added["type"] == "ADDED"
+    assert bookmark["type"] == "BOOKMARK"
+    meta = bookmark["object"]["metadata"]
+    assert meta["annotations"] == {"k8s.io/initial-events-end": "true"}
+    assert meta["resourceVersion"] == str(cluster.world.store.revision)
+
+
+def test_a_quiet_watch_is_told_the_revision_from_time_to_time(cluster: Cluster) -> None:
+    async def story(watcher: Watcher) -> Object:
+        cluster.post("/api/v1/namespaces/default/secrets", {"metadata": {"name": "other"}})
+        return await watcher.next()
+
+    version = str(cluster.world.store.revision)
+    bookmark = watching(cluster, story, resourceVersion=version, allowWatchBookmarks="true")
+
+    assert bookmark["type"] == "BOOKMARK"
+    assert bookmark["object"]["metadata"]["resourceVersion"] == str(cluster.world.store.revision)
+
+
+@pytest.mark.parametrize("version", ["1", "999999"], ids=["forgotten", "from another life"])
+def test_a_version_that_is_not_known_is_gone(cluster: Cluster, version: str) -> None:
+    async def story(watcher: Watcher) -> Object:
+        return await watcher.next()
+
+    cluster.world.store.log_length = 1
+    for number in range(5):
+        cluster.post(CONFIG_MAPS, config_map(f"m{number}"))
+
+    event = watching(cluster, story, resourceVersion=version)
+
+    assert event["type"] == "ERROR"
+    assert (event["object"]["code"], event["object"]["reason"]) == (410, "Expired")
+
+
+def test_a_watch_ends_after_its_time(cluster: Cluster) -> None:
+    async def story(watcher: Watcher) -> None:
+        await watcher.told(1)
+        with pytest.raises(StopAsyncIteration):
+            await watcher.next()
+
+    watching(cluster, story, timeoutSeconds="0.01")
+
+
+def test_a_watch_ends_when_the_server_stops(cluster: Cluster) -> None:
+    async def play() -> int:
+        bell = Bell()
+        call = cluster.call("GET", CONFIG_MAPS, None, "", {"watch": "true"})
+        lines = watch_lines(cluster.world, bell, call, Form.OBJECT, bookmark_interval_s=60)
+        await anext(lines)
+        asyncio.get_running_loop().call_soon(bell.close)
+        async with asyncio.timeout(5):
+            return len([line async for line in lines])
+
+    assert asyncio.run(play()) == 0
