@@ -12,6 +12,7 @@ from shoal_local.api_client import (
 )
 
 _RESOURCES = {r.plural: r for r in (CONFIG_MAPS, SECRETS, SERVICE_ACCOUNTS)}
+ROOT_CERTIFICATE = "kube-root-ca.crt"
 FRESH_S = 2.0
 TOKEN_LIFETIME_S = 365 * 86400
 """Tokens are not renewed while a pod runs, so they live long; a real server may shorten that."""
@@ -39,7 +40,8 @@ class Lookups:
     async def wanted_by(self, pod: Object) -> dict[tuple[str, str], Object | None]:
         """Return the ConfigMaps and Secrets that a pod's spec names, by plural and name."""
         space = pod["metadata"]["namespace"]
-        return {key: await self.find(key[0], space, key[1]) for key in sorted(_named_in(pod["spec"]))}
+        named = {("configmaps", ROOT_CERTIFICATE), *_named_in(pod["spec"])}
+        return {key: await self.find(key[0], space, key[1]) for key in sorted(named)}
 
     async def token(self, pod: Object, source: Object) -> str:
         """Return a token for the pod's service account."""

@@ -45,6 +45,12 @@ class PodRecord:
         found = read_json(self.folder / "pod.json")
         return (found["pod"], found["address"]) if found else None
 
+    @property
+    def grace_s(self) -> float:
+        """Return how long the pod may take to end."""
+        found = self.load()
+        return float(found[0]["spec"].get("terminationGracePeriodSeconds", 30)) if found else 0.0
+
     def container(self, name: str) -> Path:
         """Return the directory of a container."""
         return self.folder / "containers" / name

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal_local.kubelet.environment.variables import ConfigError, Context, expand, field_value
-from shoal_local.kubelet.lookups import Lookups
+from shoal_local.kubelet.lookups import ROOT_CERTIFICATE, Lookups
 from shoal_local.kubelet.records import PodRecord
 
 Object = dict[str, Any]
@@ -20,7 +20,7 @@ _ACCOUNT: Object = {
     "projected": {
         "sources": [
             {"serviceAccountToken": {"path": "token"}},
-            {"configMap": {"name": "kube-root-ca.crt", "optional": True}},
+            {"configMap": {"name": ROOT_CERTIFICATE, "optional": True}},
             {
                 "downwardAPI": {
                     "items": [

@@ -51,7 +51,7 @@ class PodWorker:
         self._volumes = Volumes(pod, record, machine.lookups)
         self._tasks: set[asyncio.Task[None]] = set()
         self._written: Object = {}
-        self._told: set[tuple[str, str]] = set()
+        self._held_back: dict[str, int] = {}
 
     def update(self, pod: Object) -> None:
         """Take in what the API says of the pod now."""
@@ -123,6 +123,8 @@ class PodWorker:
         steps = next_steps(self.pod["spec"], self._observed(now), now, self._end())
         for stop in steps.stop:
             self._stop(stop)
+        for name in steps.held_back:
+            self._tell_of_back_off(name)
         if steps.start and not self._was_over():
             await asyncio.gather(*(self._start(start.name) for start in steps.start))
             self._changed.set()
@@ -159,7 +161,7 @@ class PodWorker:
             self._cannot_start(container, "CreateContainerConfigError", str(error))
         except (VolumeError, OSError) as error:
             self._tell("Warning", "FailedMount", str(error))
-            self._cannot_start(container, "ContainerCreating", str(error))
+            container.waiting, container.retry_at = None, _now() + RETRY_S
         else:
             await self._launch(container, content)
 
@@ -304,6 +306,16 @@ class PodWorker:
             part = "containers" if container.member.role.name == "MAIN" else "initContainers"
             about["fieldPath"] = f"spec.{part}{{{container.member.name}}}"
         self._machine.recorder.post(about, kind, reason, message)
+
+    def _tell_of_back_off(self, name: str) -> None:
+        """Tell once for each run that the next one waits."""
+        container = self._containers[name]
+        if self._held_back.get(name) != container.next_attempt:
+            self._held_back[name] = container.next_attempt
+            meta = self.pod["metadata"]
+            whose = f"{meta['name']}_{meta['namespace']}({self.uid})"
+            told = f"Back-off restarting failed container {name} in pod {whose}"
+            self._tell("Warning", "BackOff", told, container)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

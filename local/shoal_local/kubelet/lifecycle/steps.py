@@ -33,6 +33,8 @@ class Steps:
 
     start: list[Start] = field(default_factory=list)
     stop: list[Stop] = field(default_factory=list)
+    held_back: list[str] = field(default_factory=list)
+    """Containers that ended and wait for their next run."""
     wake_at: float | None = None
     over: bool = False
     """No container runs and none will again."""
@@ -134,6 +136,8 @@ def _keep_running(steps: Steps, spec: Object, member: Member, seen: Observed, no
     at = start_at(seen)
     if at > now:
         steps.wake(at)
+        if seen.exit is not None and seen.waiting is None:
+            steps.held_back.append(member.name)
     else:
         steps.start.append(Start(member.name))
 

@@ -17,7 +17,6 @@ class Place:
 
     pod: Object
     now: float
-    initialized: bool
     ending: bool = False
 
 
@@ -60,8 +59,8 @@ def _state(member: Member, seen: Observed, place: Place) -> Object:
         reason, message = seen.waiting
         return {"waiting": {"reason": reason, "message": message}}
     if seen.exit is None:
-        waits = member.role is not Role.INIT and not place.initialized
-        return {"waiting": {"reason": "PodInitializing" if waits else "ContainerCreating"}}
+        staged = bool(place.pod["spec"].get("initContainers"))
+        return {"waiting": {"reason": "PodInitializing" if staged else "ContainerCreating"}}
     if not place.ending and start_at(seen) > place.now and _comes_back(member, seen, place.pod):
         return {"waiting": _back_off(member, seen, place.pod)}
     return {"terminated": _ended(place.pod, member.name, seen.attempt, seen.exit)}

@@ -33,7 +33,7 @@ def pod_status(
     members = members_of(spec)
     initialized = all(_initialized(m, containers.get(m.name, Observed())) for m in members)
     begun = any(m.role is Role.MAIN and _seen(containers, m).attempt >= 0 for m in members)
-    place = Place(pod, now, initialized or begun, ending or has_finished(spec, containers))
+    place = Place(pod, now, ending or has_finished(spec, containers))
     told = [(m, container_status(m, _seen(containers, m), place)) for m in members]
     phase = _phase(spec, containers, ending=ending, initialized=initialized or begun)
     status: Object = {
