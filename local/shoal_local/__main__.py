@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from shoal_local.cluster import CannotStart, Cluster
+from shoal_local.cluster import CannotStartError, Cluster
 from shoal_local.kubelet import __main__ as kubelet
 
 DEFAULT = Path("~/.local/share/shoal/local")
@@ -51,7 +51,7 @@ def _up(cluster: Cluster, options: argparse.Namespace) -> int:
     try:
         kubelet.parse_capacity(options.capacity)
         cluster.up([part for text in options.capacity for part in ("--capacity", text)])
-    except (CannotStart, ValueError) as error:
+    except (CannotStartError, ValueError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
     sys.stdout.write(f"{cluster.status()}\nexport KUBECONFIG={cluster.kubeconfig}\n")

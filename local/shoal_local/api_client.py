@@ -1,6 +1,5 @@
 """A small client of the Kubernetes API: what the controllers and the kubelet ask for."""
 
-import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any, Self
@@ -58,7 +57,7 @@ class ApiError(Exception):
         self.message = message
 
 
-class Unreachable(Exception):
+class UnreachableError(Exception):
     """The API server did not answer."""
 
 
@@ -153,7 +152,7 @@ class ApiClient:
 
         Raises:
             ApiError: 410, the version is too old: list again.
-            Unreachable: the connection broke.
+            UnreachableError: the connection broke.
         """
         query |= {"watch": "1", "resourceVersion": version, "allowWatchBookmarks": "true"}
         query["timeoutSeconds"] = "600"
@@ -164,14 +163,13 @@ class ApiClient:
             ) as answer:
                 if answer.status_code != 200:
                     raise _refusal(answer.status_code, await answer.aread())
-                async with contextlib.aclosing(answer.aiter_lines()) as lines:
-                    async for line in lines:
-                        event = orjson.loads(line)
-                        if event["type"] == "ERROR":
-                            raise _refusal(event["object"].get("code", 500), line.encode())
-                        yield event["type"], event["object"]
+                async for line in answer.aiter_lines():
+                    event = orjson.loads(line)
+                    if event["type"] == "ERROR":
+                        raise _refusal(event["object"].get("code", 500), line.encode())
+                    yield event["type"], event["object"]
         except httpx.HTTPError as error:
-            raise Unreachable(f"{self.url}: {error!r}") from error
+            raise UnreachableError(f"{self.url}: {error!r}") from error
 
     async def _ask(
         self,
@@ -192,7 +190,7 @@ class ApiClient:
                 headers={"content-type": content_type} if content else None,
             )
         except httpx.HTTPError as error:
-            raise Unreachable(f"{self.url}: {error!r}") from error
+            raise UnreachableError(f"{self.url}: {error!r}") from error
         if answer.status_code >= 400:
             raise _refusal(answer.status_code, answer.content)
         told: Object = orjson.loads(answer.content)

@@ -17,7 +17,7 @@ from typing import Any
 
 import httpx
 
-from shoal_local.api_client import NODES, PODS, ApiClient, ApiError, Unreachable
+from shoal_local.api_client import NODES, PODS, ApiClient, ApiError, UnreachableError
 from shoal_local.kubeconfig import read_kubeconfig
 from shoal_local.kubelet.records import known_pods, read_json
 from shoal_local.kubelet.volumes import forget_memory
@@ -30,7 +30,7 @@ START_S = 30.0
 LONGEST_GRACE_S = 30.0
 
 
-class CannotStart(Exception):
+class CannotStartError(Exception):
     """A part of the cluster did not come up; the message says which, and what it said last."""
 
 
@@ -53,7 +53,7 @@ def _free_port() -> int:
     for port in (PREFERRED_PORT, 0):
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)) as found:
             return int(found.getsockname()[1])
-    raise CannotStart("no port of 127.0.0.1 is free")
+    raise CannotStartError("no port of 127.0.0.1 is free")
 
 
 class Cluster:
@@ -70,7 +70,7 @@ class Cluster:
         """Start what does not run; return when the node takes pods.
 
         Raises:
-            CannotStart: a part ended, or took too long.
+            CannotStartError: a part ended, or took too long.
         """
         with self._locked():
             plan = self._plan()
@@ -115,10 +115,12 @@ class Cluster:
         while not asyncio.run(check()):
             for part in self.parts.values():
                 if part.pid is None and part.started_here:
-                    raise CannotStart(f"{part.name} ended; its log {part.log}:\n{part.last_words()}")
+                    raise CannotStartError(
+                        f"{part.name} ended; its log {part.log}:\n{part.last_words()}"
+                    )
             if time.monotonic() > end_s:
                 logs = self.folder / "logs"
-                raise CannotStart(f"the cluster is not ready after {START_S:g} s; see {logs}")
+                raise CannotStartError(f"the cluster is not ready after {START_S:g} s; see {logs}")
             time.sleep(0.05)
 
     async def _api_answers(self) -> bool:
@@ -127,7 +129,7 @@ class Cluster:
         try:
             async with ApiClient(read_kubeconfig(self.kubeconfig), "shoal-local") as client:
                 await client.list(NODES)
-        except (ApiError, Unreachable):
+        except (ApiError, UnreachableError):
             return False
         return True
 
@@ -141,7 +143,7 @@ class Cluster:
             port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]
             async with httpx.AsyncClient(trust_env=False) as http:
                 answer = await http.get(f"http://127.0.0.1:{port}/healthz", timeout=2.0)
-        except (ApiError, Unreachable, httpx.HTTPError):
+        except (ApiError, UnreachableError, httpx.HTTPError):
             return False
         return answer.status_code == 200
 
@@ -195,7 +197,7 @@ class Cluster:
         try:
             async with ApiClient(read_kubeconfig(self.kubeconfig), "shoal-local") as client:
                 pods = (await client.list(PODS))["items"]
-        except (ApiError, Unreachable) as error:
+        except (ApiError, UnreachableError) as error:
             return f"the API server does not answer: {error}"
         running = sum((pod.get("status") or {}).get("phase") == "Running" for pod in pods)
         return f"pods: {running} of {len(pods)} running"

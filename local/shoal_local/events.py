@@ -5,7 +5,7 @@ import logging
 import zlib
 from datetime import UTC, datetime
 
-from shoal_local.api_client import EVENTS, ApiClient, ApiError, Object, Unreachable
+from shoal_local.api_client import EVENTS, ApiClient, ApiError, Object, UnreachableError
 
 LOG = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class EventRecorder:
             event = await self._queue.get()
             try:
                 await self._write(event)
-            except (ApiError, Unreachable) as error:
+            except (ApiError, UnreachableError) as error:
                 LOG.info("event not posted: %s: %s", event["reason"], error)
 
     async def _write(self, event: Object) -> None:

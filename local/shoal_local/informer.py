@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from shoal_local.api_client import ApiClient, ApiError, Object, Resource, Unreachable
+from shoal_local.api_client import ApiClient, ApiError, Object, Resource, UnreachableError
 
 LOG = logging.getLogger(__name__)
 FIRST_DELAY_S, LONGEST_DELAY_S = 0.2, 5.0
@@ -77,7 +77,7 @@ class Informer:
                 version = await self._list()
                 delay_s = FIRST_DELAY_S
                 await self._watch(version)
-            except (ApiError, Unreachable) as error:
+            except (ApiError, UnreachableError) as error:
                 LOG.debug("%s: %s; listing again in %.1f s", self.resource.plural, error, delay_s)
                 await asyncio.sleep(delay_s)
                 delay_s = min(2 * delay_s, LONGEST_DELAY_S)

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 
-class BadKubeconfig(Exception):
+class BadKubeconfigError(Exception):
     """The file is no kubeconfig that we can use; the message says what is missing."""
 
 
@@ -27,18 +27,18 @@ def read_kubeconfig(path: Path) -> Connection:
     """Return the connection of the file's current context.
 
     Raises:
-        BadKubeconfig: a part is missing, or the user proves itself by a plugin.
+        BadKubeconfigError: a part is missing, or the user proves itself by a plugin.
         OSError: the file, or one that it names, cannot be read.
     """
     document = yaml.safe_load(path.read_text())
     if not isinstance(document, dict):
-        raise BadKubeconfig(f"{path} is no kubeconfig: a mapping is expected")
+        raise BadKubeconfigError(f"{path} is no kubeconfig: a mapping is expected")
     context = _named(document, "contexts", document.get("current-context", ""), path)["context"]
     cluster = _named(document, "clusters", context.get("cluster", ""), path)["cluster"]
     user = _named(document, "users", context.get("user", ""), path)["user"]
     if "exec" in user or "auth-provider" in user:
         told = "credential plugins are not supported; use a token or a client certificate"
-        raise BadKubeconfig(f"{path}: {told}")
+        raise BadKubeconfigError(f"{path}: {told}")
     token = user.get("token") or ""
     if "tokenFile" in user:
         token = (path.parent / user["tokenFile"]).read_text().strip()
@@ -49,7 +49,7 @@ def _named(document: dict[str, Any], part: str, name: str, path: Path) -> dict[s
     for entry in document.get(part) or []:
         if entry.get("name") == name:
             return dict(entry)
-    raise BadKubeconfig(f"{path}: {part} has no entry named {name!r}")
+    raise BadKubeconfigError(f"{path}: {part} has no entry named {name!r}")
 
 
 def _tls(cluster: dict[str, Any], user: dict[str, Any], folder: Path) -> ssl.SSLContext:

@@ -1,6 +1,7 @@
 """Runs a coroutine until a signal asks the process to stop."""
 
 import asyncio
+import contextlib
 import signal
 from collections.abc import Coroutine
 from typing import Any
@@ -12,7 +13,5 @@ async def until_stopped(work: Coroutine[Any, Any, None]) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, task.cancel)
-    try:
+    with contextlib.suppress(asyncio.CancelledError):
         await task
-    except asyncio.CancelledError:
-        pass

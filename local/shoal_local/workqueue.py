@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from shoal_local.api_client import ApiError, Unreachable
+from shoal_local.api_client import ApiError, UnreachableError
 from shoal_local.informer import Key
 
 LOG = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ class WorkQueue:
     async def _pass(self, key: Key) -> None:
         try:
             again_s = await self._reconcile(key)
-        except (ApiError, Unreachable) as error:
+        except (ApiError, UnreachableError) as error:
             again_s = self._failed(key, f"{error!r}: {error}")
         except Exception:
             # One object that nobody foresaw must not end the work on all others.

@@ -6,7 +6,7 @@ from shoal_local.events import EventRecorder
 from shoal_local.informer import Informer
 
 
-class CreateRefused(Exception):
+class CreateRefusedError(Exception):
     """The server does not accept an object that a controller made."""
 
     def __init__(self, message: str) -> None:
@@ -17,7 +17,9 @@ class CreateRefused(Exception):
 class Executor:
     """Writes what plans say."""
 
-    def __init__(self, client: ApiClient, recorder: EventRecorder, informers: list[Informer]) -> None:
+    def __init__(
+        self, client: ApiClient, recorder: EventRecorder, informers: list[Informer]
+    ) -> None:
         self._client = client
         self._recorder = recorder
         self._informers = {i.resource.kind: i for i in informers}
@@ -26,7 +28,7 @@ class Executor:
         """Carry out the actions in order.
 
         Raises:
-            CreateRefused: 403 or 422 for a new object.
+            CreateRefusedError: 403 or 422 for a new object.
             ApiError: something changed in between, or the server fails; a later pass sees to it.
         """
         latest: dict[str, Object] = {}
@@ -60,7 +62,7 @@ class Executor:
                     informer.resource, meta.get("namespace", ""), meta["name"]
                 )
             elif error.code in (403, 422):
-                raise CreateRefused(error.message) from error
+                raise CreateRefusedError(error.message) from error
             else:
                 raise
         else:

@@ -1,13 +1,12 @@
 """One loop for each controller: what marks a key dirty, and what a pass over it does."""
 
-from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from shoal_local.api_client import ApiClient, Object
 from shoal_local.apiserver.storage.selectors import matches_label_selector
 from shoal_local.controllers.budgets.disruptions import plan_budget
 from shoal_local.controllers.endpoints.slices import SERVICE_NAME, plan_slices, selects
-from shoal_local.controllers.executor import CreateRefused, Executor
+from shoal_local.controllers.executor import CreateRefusedError, Executor
 from shoal_local.controllers.plans.plan import Patch, Plan, Tell
 from shoal_local.controllers.plans.reading import controller_of, owned_by, reference_to
 from shoal_local.controllers.scheduling.placement import place
@@ -70,7 +69,7 @@ class ReplicaSetLoop:
         plan = plan_replica_set(replica_set, owned, _now())
         try:
             await self._executor.carry_out(plan)
-        except CreateRefused as refused:
+        except CreateRefusedError as refused:
             await self._tell_of(refused, replica_set, owned)
             raise
         return plan.again_s
@@ -82,7 +81,7 @@ class ReplicaSetLoop:
         await self._executor.carry_out(Plan([Patch(pod, mark) for pod in found]))
 
     async def _tell_of(
-        self, refused: CreateRefused, replica_set: Object, owned: list[Object]
+        self, refused: CreateRefusedError, replica_set: Object, owned: list[Object]
     ) -> None:
         told = plan_replica_set(replica_set, owned, _now(), failure=refused.message)
         status = [a for a in told.actions if isinstance(a, Patch)]
@@ -179,7 +178,7 @@ class BudgetLoop:
             else:
                 owners[pod["metadata"]["namespace"], owner["name"]] = owner
         found = (self._sources.replica_sets.get(*key) for key in owners)
-        return alone + sum(rs["spec"]["replicas"] for rs in found if rs is not None)
+        return alone + sum(int(rs["spec"]["replicas"]) for rs in found if rs is not None)
 
 
 class SchedulerLoop:
@@ -229,7 +228,7 @@ class SchedulerLoop:
         self._recorder.post(pod, "Normal", "Scheduled", told)
 
     async def _refuse(self, pod: Object, message: str) -> None:
-        known = next(_scheduled(pod), None)
+        known = _scheduled(pod)
         if known is not None and known.get("message") == message:
             return
         now = _now().strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -241,16 +240,16 @@ class SchedulerLoop:
             "lastTransitionTime": known["lastTransitionTime"] if known else now,
             "lastProbeTime": None,
         }
-        others = [c for c in pod["status"].get("conditions") or [] if c is not known]
+        others = [c for c in pod["status"].get("conditions") or [] if c != known]
         patch = {"status": {"conditions": [*others, told]}}
         pods = self._sources.pods
         pods.note(await self._client.patch(pods.resource, pod, patch, subresource="status"))
         self._recorder.post(pod, "Warning", "FailedScheduling", message)
 
 
-def _scheduled(pod: Object) -> Iterable[Object]:
+def _scheduled(pod: Object) -> Object | None:
     conditions = (pod.get("status") or {}).get("conditions") or []
-    return iter([c for c in conditions if c["type"] == "PodScheduled"])
+    return next((dict(c) for c in conditions if c["type"] == "PodScheduled"), None)
 
 
 def _waits(pod: Object) -> bool:

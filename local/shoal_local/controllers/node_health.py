@@ -4,7 +4,15 @@ import asyncio
 import logging
 from datetime import UTC, datetime
 
-from shoal_local.api_client import LEASES, NODES, STRATEGIC_PATCH, ApiClient, ApiError, Object, Unreachable
+from shoal_local.api_client import (
+    LEASES,
+    NODES,
+    STRATEGIC_PATCH,
+    ApiClient,
+    ApiError,
+    Object,
+    UnreachableError,
+)
 from shoal_local.controllers.plans.reading import condition, stamp
 from shoal_local.informer import Informer
 
@@ -33,7 +41,7 @@ class NodeHealth:
             for node in list(self._nodes.objects.values()):
                 try:
                     await self._check(node, clock())
-                except (ApiError, Unreachable) as error:
+                except (ApiError, UnreachableError) as error:
                     LOG.info("node %s: %s", node["metadata"]["name"], error)
 
     async def _check(self, node: Object, now_s: float) -> None:

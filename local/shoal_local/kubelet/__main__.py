@@ -107,7 +107,7 @@ def main(arguments: list[str]) -> int:
     try:
         counts = parse_capacity(options.capacity)
     except ValueError as error:
-        print(error, file=sys.stderr)
+        sys.stderr.write(f"{error}\n")
         return 2
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)

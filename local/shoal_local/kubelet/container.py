@@ -8,8 +8,8 @@ from typing import Any
 from shoal_local.kubelet.furnishing import TERMINATION_LOG
 from shoal_local.kubelet.lifecycle.backoff import next_streak
 from shoal_local.kubelet.lifecycle.containers import Exit, Member, Observed
-from shoal_local.kubelet.probes.gauge import Kind
 from shoal_local.kubelet.prober import Prober
+from shoal_local.kubelet.probes.gauge import Kind
 from shoal_local.kubelet.records import PodRecord, read_json, write_json
 from shoal_local.kubelet.runs import Run
 
@@ -96,7 +96,7 @@ class Container:
     def probe(self, prober: Prober, *, started: bool = False, ready: bool = False) -> None:
         """Begin to probe the present run."""
 
-        def report(kind: Kind, verdict: bool) -> None:  # noqa: FBT001: a callback of the prober
+        def report(kind: Kind, *, verdict: bool) -> None:
             if kind is Kind.READINESS:
                 self.verdicts.ready = verdict
             elif not verdict:

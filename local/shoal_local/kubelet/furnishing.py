@@ -33,13 +33,11 @@ def furnish(
     """Return the content of the shim's container.json.
 
     Raises:
-        UnknownImage, BadTable, ConfigError, VolumeError, OSError: it cannot be made; the message says why.
+        UnknownImageError, BadTableError, ConfigError, VolumeError, OSError: it cannot be made; the message says why.
     """
-    spec, pod = member.spec, context.pod
+    spec, pod = member.spec, dict(context.pod)
     image = find_image(spec["image"], machine.images.table(), str(machine.images.file))
-    context = Context(
-        pod, context.pod_ip, context.host_ip, context.find, _resources(spec)
-    )
+    context = Context(pod, context.pod_ip, context.host_ip, context.find, _resources(spec))
     own = make_variables(spec, context)
     devices = machine.devices.take(pod["metadata"]["uid"], member.name, spec)
     variables = {

@@ -41,7 +41,7 @@ class Images:
         """Return the table as it is now.
 
         Raises:
-            BadTable: the user's file has a broken entry.
+            BadTableError: the user's file has a broken entry.
         """
         ours = default_table(sys.executable)
         if not self.file.exists():

@@ -17,8 +17,21 @@ from pathlib import Path
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
-_MS_RDONLY, _MS_REMOUNT, _MS_BIND, _MS_MOVE, _MS_REC, _MS_PRIVATE = 1, 32, 4096, 8192, 16384, 1 << 18
-_KEPT_FLAGS = {2: os.ST_NOSUID, 4: os.ST_NODEV, 8: os.ST_NOEXEC, 1024: os.ST_NOATIME, 2048: os.ST_NODIRATIME}
+_MS_RDONLY, _MS_REMOUNT, _MS_BIND, _MS_MOVE, _MS_REC, _MS_PRIVATE = (
+    1,
+    32,
+    4096,
+    8192,
+    16384,
+    1 << 18,
+)
+_KEPT_FLAGS = {
+    2: os.ST_NOSUID,
+    4: os.ST_NODEV,
+    8: os.ST_NOEXEC,
+    1024: os.ST_NOATIME,
+    2048: os.ST_NODIRATIME,
+}
 _PR_SET_CHILD_SUBREAPER = 36
 _TERMINALS = ("tty", "vcs", "loop", "ram")
 
@@ -58,7 +71,9 @@ def join(pid: int) -> None:
     """Enter the mount namespace of another process, and its user namespace if it has another."""
     ours, theirs = os.stat("/proc/self/ns/user").st_ino, os.stat(f"/proc/{pid}/ns/user").st_ino
     kinds = [("user", CLONE_NEWUSER)] if ours != theirs else []
-    files = [(os.open(f"/proc/{pid}/ns/{k}", os.O_RDONLY), f) for k, f in [*kinds, ("mnt", CLONE_NEWNS)]]
+    files = [
+        (os.open(f"/proc/{pid}/ns/{k}", os.O_RDONLY), f) for k, f in [*kinds, ("mnt", CLONE_NEWNS)]
+    ]
     for file, flag in files:
         _check(_LIBC.setns(file, flag), "setns")
 

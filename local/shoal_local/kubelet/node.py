@@ -15,7 +15,7 @@ from shoal_local.api_client import (
     STRATEGIC_PATCH,
     ApiClient,
     ApiError,
-    Unreachable,
+    UnreachableError,
 )
 
 LOG = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class Node:
             try:
                 await self._register()
                 await self._renew()
-            except (ApiError, Unreachable) as error:
+            except (ApiError, UnreachableError) as error:
                 LOG.info("node %s: %s", self._name, error)
                 await asyncio.sleep(1.0)
             else:
@@ -163,4 +163,6 @@ def _tells(known: Object, status: Object) -> bool:
     """Say whether the known status says the same; conditions of others do not count."""
     others = {key: value for key, value in status.items() if key != "conditions"}
     ready = status["conditions"][0]
-    return all(known.get(k) == v for k, v in others.items()) and ready in known.get("conditions", [])
+    return all(known.get(k) == v for k, v in others.items()) and ready in known.get(
+        "conditions", []
+    )

@@ -128,7 +128,9 @@ class Run:
             if running:
                 _kill_session(running)
             now = datetime.now().astimezone().isoformat()
-            told = "the process that watches over the container was killed, or the machine restarted"
+            told = (
+                "the process that watches over the container was killed, or the machine restarted"
+            )
             lost = {"code": LOST, "reason": "ContainerStatusUnknown", "message": told}
             write_json(self.folder / "exit.json", {**lost, "finished_at": now})
         self.ended.set()

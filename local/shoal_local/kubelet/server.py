@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from shoal_local.kubelet.logs.lines import BadQuery, Wanted, shown
+from shoal_local.kubelet.logs.lines import BadQueryError, Wanted, shown
 
 POLL_S = 0.1
 
@@ -20,7 +20,9 @@ POLL_S = 0.1
 class Runs(Protocol):
     """Where the runs of containers are."""
 
-    def run_folder(self, namespace: str, pod: str, container: str, *, previous: bool) -> Path | None:
+    def run_folder(
+        self, namespace: str, pod: str, container: str, *, previous: bool
+    ) -> Path | None:
         """Return the directory of the present or the previous run; None when there is none."""
 
     def lives(self, folder: Path) -> bool:
@@ -34,12 +36,10 @@ def make_app(runs: Runs) -> Starlette:
         names = request.path_params
         try:
             wanted = Wanted.of(request.query_params, datetime.now(UTC))
-        except BadQuery as error:
+        except BadQueryError as error:
             return PlainTextResponse(str(error), 400)
         name = names["container"]
-        folder = runs.run_folder(
-            names["namespace"], names["pod"], name, previous=wanted.previous
-        )
+        folder = runs.run_folder(names["namespace"], names["pod"], name, previous=wanted.previous)
         if folder is None:
             kind = "previous terminated container" if wanted.previous else "container"
             told = f'{kind} "{name}" in pod "{names["pod"]}" is waiting to start or not found'

@@ -57,10 +57,12 @@ def identity(pid: int) -> dict[str, Any]:
     """Return what tells this process from a later one of the same number.
 
     Raises:
-        OSError: there is no such process.
+        OSError: there is no such process, or it has ended and only waits to be reaped.
     """
     # The second field is the command in parentheses; it may hold spaces and parentheses itself.
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    if fields[0] in "ZX":
+        raise ProcessLookupError(pid, "the process has ended")
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return {"pid": pid, "start_ticks": int(fields[19]), "boot": boot}
 
@@ -87,14 +89,14 @@ def _show_volumes(container: dict[str, Any], folder: Path) -> None:
         isolate()
     except OSError as error:
         if container["needs_mounts"]:
-            raise NoNamespaces(str(error)) from error
+            raise NoNamespacesError(str(error)) from error
         return
     staging = folder / "root"
     staging.mkdir(exist_ok=True)
     View(str(staging)).show(mounts)
 
 
-class NoNamespaces(Exception):
+class NoNamespacesError(Exception):
     """Mounts are wanted and this machine gives no mount namespace."""
 
 
@@ -107,7 +109,7 @@ def _execute(container: dict[str, Any], argv: list[str]) -> None:
 
 
 def _explained(error: BaseException, container: dict[str, Any]) -> tuple[str, str]:
-    if isinstance(error, NoNamespaces):
+    if isinstance(error, NoNamespacesError):
         return (
             "CreateContainerError",
             f"this container mounts volumes, and no mount namespace can be made here ({error}); "

@@ -8,16 +8,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from shoal_local.api_client import PODS, STRATEGIC_PATCH, ApiError, Object, Unreachable
+from shoal_local.api_client import PODS, STRATEGIC_PATCH, ApiError, Object, UnreachableError
 from shoal_local.kubelet.container import Container
 from shoal_local.kubelet.environment.variables import ConfigError
 from shoal_local.kubelet.furnishing import context_of, furnish
-from shoal_local.kubelet.images.table import BadTable, UnknownImage
+from shoal_local.kubelet.images.table import BadTableError, UnknownImageError
 from shoal_local.kubelet.lifecycle.containers import Observed, members_of
 from shoal_local.kubelet.lifecycle.steps import End, Stop, next_steps
 from shoal_local.kubelet.machine import Machine
-from shoal_local.kubelet.probes.gauge import Kind
 from shoal_local.kubelet.prober import Prober
+from shoal_local.kubelet.probes.gauge import Kind
 from shoal_local.kubelet.records import PodRecord
 from shoal_local.kubelet.status.container_status import container_id
 from shoal_local.kubelet.status.pod_status import Addresses, pod_status
@@ -93,7 +93,7 @@ class PodWorker:
             self._changed.clear()
             try:
                 wait_s = await self._pass()
-            except (ApiError, Unreachable) as error:
+            except (ApiError, UnreachableError) as error:
                 LOG.info("pod %s: %s", self.pod["metadata"]["name"], error)
                 wait_s = 1.0
             if wait_s is not None and wait_s < 0:
@@ -155,7 +155,7 @@ class PodWorker:
         container = self._containers[name]
         try:
             content = await self._furnished(container)
-        except (UnknownImage, BadTable) as error:
+        except (UnknownImageError, BadTableError) as error:
             self._cannot_pull(container, str(error))
         except ConfigError as error:
             self._cannot_start(container, "CreateContainerConfigError", str(error))
@@ -257,7 +257,11 @@ class PodWorker:
         clock = asyncio.get_running_loop().time
         end_s = clock() + grace_s
         handler = (container.member.spec.get("lifecycle") or {}).get("preStop")
-        if handler and grace_s > 0 and (trouble := await self._attempt(container, handler, grace_s)):
+        if (
+            handler
+            and grace_s > 0
+            and (trouble := await self._attempt(container, handler, grace_s))
+        ):
             self._tell("Warning", "FailedPreStopHook", trouble, container)
         run.terminate()
         try:
@@ -300,7 +304,9 @@ class PodWorker:
         self._machine.addresses.give_back(self.uid)
         self._machine.devices.give_back(self.uid)
 
-    def _tell(self, kind: str, reason: str, message: str, container: Container | None = None) -> None:
+    def _tell(
+        self, kind: str, reason: str, message: str, container: Container | None = None
+    ) -> None:
         about = {**self.pod, "apiVersion": "v1", "kind": "Pod"}
         if container is not None:
             part = "containers" if container.member.role.name == "MAIN" else "initContainers"

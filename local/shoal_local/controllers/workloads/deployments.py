@@ -154,9 +154,7 @@ def _plan_revision(plan: Plan, deployment: Object, new: Object, old: Sequence[Ob
 
 def _plan_cleanup(plan: Plan, deployment: Object, old: Sequence[Object]) -> None:
     idle = [
-        rs
-        for rs in old
-        if not rs["spec"]["replicas"] and not _pods_left([rs]) and not is_going(rs)
+        rs for rs in old if not rs["spec"]["replicas"] and not _pods_left([rs]) and not is_going(rs)
     ]
     idle.sort(key=revision_of)
     excess = len(idle) - deployment["spec"].get("revisionHistoryLimit", 10)

@@ -13,7 +13,12 @@ NO_DEADLINE_S = 2**31 - 1
 
 
 def deployment_status(
-    deployment: Object, new: Object | None, all_sets: Sequence[Object], *, bounds: Bounds, now: datetime
+    deployment: Object,
+    new: Object | None,
+    all_sets: Sequence[Object],
+    *,
+    bounds: Bounds,
+    now: datetime,
 ) -> Object:
     """Return the status that the ReplicaSets amount to."""
     status: Object = {
@@ -104,16 +109,18 @@ def deadline_in_s(deployment: Object, now: datetime) -> float | None:
     """Return in how many seconds the rollout counts as stuck: 0 when it does, None when it is not under way."""
     known = condition(deployment, "Progressing")
     limit_s = deployment["spec"].get("progressDeadlineSeconds", NO_DEADLINE_S)
-    if known is None or limit_s == NO_DEADLINE_S or known["reason"] in (COMPLETE, "DeploymentPaused"):
+    if (
+        known is None
+        or limit_s == NO_DEADLINE_S
+        or known["reason"] in (COMPLETE, "DeploymentPaused")
+    ):
         return None
     if known["reason"] == TIMED_OUT:
         return 0.0
-    return max(0.0, limit_s - seconds_since(known["lastUpdateTime"], now))
+    return max(0.0, float(limit_s) - seconds_since(known["lastUpdateTime"], now))
 
 
-def _merged(
-    known: Object | None, kind: str, told: Told, now: datetime, *, moved: bool
-) -> Object:
+def _merged(known: Object | None, kind: str, told: Told, now: datetime, *, moved: bool) -> Object:
     """Keep the times of a condition that says the same as before; moving on restarts the progress clock."""
     status, reason, message = told
     restarted = moved and reason == "ReplicaSetUpdated"

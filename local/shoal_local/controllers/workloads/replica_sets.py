@@ -127,5 +127,3 @@ def _failure(replica_set: Object, failure: str, now: datetime) -> list[Object]:
             "lastTransitionTime": stamp(now),
         }
     ]
-
-

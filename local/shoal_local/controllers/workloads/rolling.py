@@ -134,7 +134,9 @@ def _in_proportion(bounds: Bounds, active: Sequence[Share]) -> dict[str, int]:
         added += part
     first = ordered[0]
     sizes[first.name] = max(0, sizes[first.name] + to_add - added)
-    return {share.name: sizes[share.name] for share in active if sizes[share.name] != share.replicas}
+    return {
+        share.name: sizes[share.name] for share in active if sizes[share.name] != share.replicas
+    }
 
 
 def _part(bounds: Bounds, share: Share) -> int:

@@ -102,7 +102,9 @@ def _key_of(reference: Object, plural: str, context: Context) -> str | None:
     if found is None:
         raise ConfigError(f'{plural[:-1]} "{reference["name"]}" not found')
     space = context.pod["metadata"]["namespace"]
-    raise ConfigError(f"couldn't find key {reference['key']} in {plural[:-1]} {space}/{reference['name']}")
+    raise ConfigError(
+        f"couldn't find key {reference['key']} in {plural[:-1]} {space}/{reference['name']}"
+    )
 
 
 def field_value(path: str, context: Context) -> str:

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 
-class BadTable(Exception):
+class BadTableError(Exception):
     """A table has an entry that says nothing; the message names it and what is expected."""
 
 
-class UnknownImage(Exception):
+class UnknownImageError(Exception):
     """No entry has this image; the message says how to add one."""
 
 
@@ -41,7 +41,7 @@ def parse_table(document: Mapping[str, Any]) -> dict[str, Image]:
     """Read ``{name: {command: [...], args: [...], env: {...}, workingDir: "..."}}``.
 
     Raises:
-        BadTable: an entry is not of that form.
+        BadTableError: an entry is not of that form.
     """
     return {name: _image(name, entry) for name, entry in document.items()}
 
@@ -49,10 +49,10 @@ def parse_table(document: Mapping[str, Any]) -> dict[str, Image]:
 def _image(name: str, entry: Any) -> Image:
     known = {"command", "args", "env", "workingDir"}
     if not isinstance(entry, dict) or not set(entry) <= known:
-        raise BadTable(f"image {name!r}: expected a mapping of {', '.join(sorted(known))}")
+        raise BadTableError(f"image {name!r}: expected a mapping of {', '.join(sorted(known))}")
     for part in ("command", "args"):
         if not isinstance(entry.get(part, []), list):
-            raise BadTable(f"image {name!r}: {part} must be a list, not {entry[part]!r}")
+            raise BadTableError(f"image {name!r}: {part} must be a list, not {entry[part]!r}")
     return Image(
         command=tuple(map(str, entry.get("command", []))),
         args=tuple(map(str, entry.get("args", []))),
@@ -67,7 +67,7 @@ def find_image(name: str, table: Table, where: str) -> Image:
     ``where`` is the file that a user can add to.
 
     Raises:
-        UnknownImage: there is none.
+        UnknownImageError: there is none.
     """
     untagged = name.partition("@")[0]
     head, colon, tag = untagged.rpartition(":")
@@ -76,9 +76,9 @@ def find_image(name: str, table: Table, where: str) -> Image:
         if candidate in table:
             return table[candidate]
     last = repository.rpartition("/")[2]
-    raise UnknownImage(
+    raise UnknownImageError(
         f'image "{name}" is not known on this machine: containers run as processes here, so an image needs a command; '
-        f'add \'{last}: {{command: ["/path/to/program"]}}\' to {where}'
+        f"add '{last}: {{command: [\"/path/to/program\"]}}' to {where}"
     )
 
 

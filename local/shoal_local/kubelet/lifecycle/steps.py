@@ -91,7 +91,9 @@ def _restarts(policy: str, code: int) -> bool:
 def _grace_s(spec: Object, member: Member | None = None) -> float:
     """Return the pod's grace period; a probe may have a shorter one of its own."""
     for probe in ("livenessProbe", "startupProbe") if member else ():
-        own = (member.spec.get(probe) or {}).get("terminationGracePeriodSeconds") if member else None
+        own = (
+            (member.spec.get(probe) or {}).get("terminationGracePeriodSeconds") if member else None
+        )
         if own is not None:
             return float(own)
     return float(spec.get("terminationGracePeriodSeconds", 30))
@@ -149,9 +151,7 @@ def start_at(seen: Observed) -> float:
     return max(seen.retry_at, seen.exit.finished_at + restart_delay_s(seen.streak))
 
 
-def _end(
-    steps: Steps, members: list[Member], containers: Containers, now: float, end: End
-) -> None:
+def _end(steps: Steps, members: list[Member], containers: Containers, now: float, end: End) -> None:
     """Stop the main and init containers together; then the sidecars, last first, one by one."""
     running = [m for m in members if containers.get(m.name, Observed()).running]
     if not running:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Self
 
 
-class BadQuery(Exception):
+class BadQueryError(Exception):
     """The caller's parameters mean nothing; the message says which."""
 
 
@@ -27,7 +27,7 @@ class Wanted:
         """Read the query of the log subresource.
 
         Raises:
-            BadQuery: a number is none.
+            BadQueryError: a number is none.
         """
         since = _since(query, now)
         return cls(
@@ -48,7 +48,9 @@ def _since(query: Mapping[str, str], now: datetime) -> datetime | None:
         try:
             return datetime.fromisoformat(text)
         except ValueError:
-            raise BadQuery(f"sinceTime must be a time such as 2026-01-31T12:00:00Z, not {text!r}") from None
+            raise BadQueryError(
+                f"sinceTime must be a time such as 2026-01-31T12:00:00Z, not {text!r}"
+            ) from None
     return None
 
 
@@ -57,7 +59,7 @@ def _number(query: Mapping[str, str], name: str) -> int | None:
     if text is None:
         return None
     if not text.isdigit():
-        raise BadQuery(f"{name} must be a whole number, 0 or more, not {text!r}")
+        raise BadQueryError(f"{name} must be a whole number, 0 or more, not {text!r}")
     return int(text)
 
 

@@ -50,7 +50,7 @@ class Gauge:
     in_a_row: int = 0
 
     @classmethod
-    def begin(cls, timing: Timing, now_s: float, verdict: bool | None = None) -> Self:
+    def begin(cls, timing: Timing, now_s: float, *, verdict: bool | None = None) -> Self:
         """Return a probe of a container that started now, or one taken over with its last verdict."""
         delay_s = timing.initial_delay_s if verdict is None else 0.0
         return cls(timing, now_s + delay_s, verdict)

@@ -84,7 +84,11 @@ def _conditions(
         "PodReadyToStartContainers": ("True", "", ""),
         "Initialized": ("True", "", "")
         if initialized
-        else ("False", "ContainersNotInitialized", f"containers with incomplete status: {_names(first)}"),
+        else (
+            "False",
+            "ContainersNotInitialized",
+            f"containers with incomplete status: {_names(first)}",
+        ),
         "Ready": _gated(pod, ready),
         "ContainersReady": ready,
     }
@@ -117,7 +121,9 @@ def _gated(pod: Object, ready: Told) -> Told:
     gates = [gate["conditionType"] for gate in pod["spec"].get("readinessGates") or []]
     missing = [gate for gate in gates if gate not in true]
     if ready[0] == "True" and missing:
-        told = "; ".join(f'corresponding condition of pod readiness gate "{g}" does not exist.' for g in missing)
+        told = "; ".join(
+            f'corresponding condition of pod readiness gate "{g}" does not exist.' for g in missing
+        )
         return "False", "ReadinessGatesNotReady", told
     return ready
 
