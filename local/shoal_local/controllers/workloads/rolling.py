@@ -132,8 +132,12 @@ def _in_proportion(bounds: Bounds, active: Sequence[Share]) -> dict[str, int]:
         part = max(part, -share.replicas) if to_add != 0 else 0
         sizes[share.name] = share.replicas + part
         added += part
-    first = ordered[0]
-    sizes[first.name] = max(0, sizes[first.name] + to_add - added)
+    # What rounding left over goes to the first that can take it.
+    left = to_add - added
+    for share in ordered:
+        size = max(0, sizes[share.name] + left)
+        left -= size - sizes[share.name]
+        sizes[share.name] = size
     return {
         share.name: sizes[share.name] for share in active if sizes[share.name] != share.replicas
     }
