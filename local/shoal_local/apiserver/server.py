@@ -52,12 +52,14 @@ def make_server(
     *,
     snapshot: Path | None = None,
     bookmark_interval_s: float = 60.0,
+    service_network: str = "10.96.0.0/16",
 ) -> Running:
     """Return a server that listens already and has the first objects.
 
     ``host``: IP address to listen on.
     ``port``: 0 takes a free one.
     ``snapshot``: file that keeps the state; read when it exists. None keeps it in memory only.
+    ``service_network``: where services get their addresses.
 
     Raises:
         BrokenJournalError: ``snapshot`` is no file of this server.
@@ -67,6 +69,7 @@ def make_server(
     known = snapshot is not None and snapshot.exists()
     credentials = restore(snapshot, store) if snapshot and known else new_credentials(host)
     world = _world(store, credentials)
+    world.service_network = service_network
     listening = socket.create_server((host, port))
     api = ApiServer(world, Bell(), bookmark_interval_s)
     store.listener = _listener(api, Journal(snapshot, credentials, store) if snapshot else None)

@@ -1,14 +1,10 @@
-"""Virtual addresses of services: text from 10.96.0.0/16, the lowest that is free."""
+"""Virtual addresses of services: the lowest of the network that is free."""
 
-from ipaddress import IPv4Address
+from ipaddress import IPv4Network
 
 from shoal_local.apiserver.errors import Cause, invalid
 from shoal_local.apiserver.kinds.resource import Object
 from shoal_local.apiserver.verbs.world import SERVICES, World
-
-_FIRST = IPv4Address("10.96.0.1")
-_COUNT = 65533
-KUBERNETES = str(_FIRST)
 
 
 def with_cluster_ip(world: World, service: Object, live: Object | None) -> Object:
@@ -27,7 +23,7 @@ def with_cluster_ip(world: World, service: Object, live: Object | None) -> Objec
     if asked and asked != "None" and asked in taken:
         told = f'Invalid value: ["{asked}"]: failed to allocate IP {asked}: provided IP is already allocated'
         raise invalid("Service", "", meta["name"], [Cause("spec.clusterIPs", told)])
-    address = asked or _free(taken)
+    address = asked or _free(world, taken)
     return {**service, "spec": {**spec, "clusterIP": address, "clusterIPs": [address]}}
 
 
@@ -36,5 +32,8 @@ def _taken(world: World, except_for: tuple[str, str]) -> set[str]:
     return {s["spec"].get("clusterIP", "") for name, s in stored.items() if name != except_for}
 
 
-def _free(taken: set[str]) -> str:
-    return next(a for n in range(1, _COUNT) if (a := str(_FIRST + n)) not in taken)
+def _free(world: World, taken: set[str]) -> str:
+    # The first address is the server's own in a real cluster.
+    network = IPv4Network(world.service_network)
+    numbers = range(2, network.num_addresses - 1)
+    return next(a for n in numbers if (a := str(network[n])) not in taken)

@@ -30,6 +30,8 @@ class World:
     """Bearer token of the administrator; nobody is when it is empty."""
     authority: str = ""
     """Certificate of the authority that vouches for this server, PEM."""
+    service_network: str = "10.96.0.0/16"
+    """Where services get their addresses."""
     _registry: Registry | None = None
     _roots: dict[Kind, Node] = field(default_factory=dict)
     _custom: dict[Kind, CustomSchema] = field(default_factory=dict)

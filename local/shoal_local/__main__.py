@@ -1,0 +1,62 @@
+"""`python -m shoal_local up|down|status|node`: a cluster for one machine."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from shoal_local.cluster import CannotStartError, Cluster
+from shoal_local.kubelet import __main__ as kubelet
+
+DEFAULT = Path("~/.local/share/shoal/local")
+
+
+def main(arguments: list[str]) -> int:
+    """Carry out one command; return the exit status."""
+    if arguments[:1] == ["node"]:
+        return kubelet.main(arguments[1:])
+    options = _parser().parse_args(arguments)
+    cluster = Cluster(options.dir)
+    match options.command:
+        case "up":
+            return _up(cluster, options)
+        case "down":
+            cluster.down(keep=options.keep)
+            return 0
+        case _:
+            sys.stdout.write(cluster.status())
+            return 0 if cluster.runs else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="shoal local", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    up = commands.add_parser("up", help="start what does not run, and wait until it is ready")
+    down = commands.add_parser("down", help="stop everything, pods included")
+    status = commands.add_parser("status", help="say what runs; exit status 1 unless all parts do")
+    commands.add_parser("node", help="run this machine as a node of another control plane")
+    for command in (up, down, status):
+        command.add_argument("--dir", type=Path, default=DEFAULT, help="keeps the cluster's files")
+    up.add_argument(
+        "--capacity",
+        action="append",
+        default=[],
+        metavar="RESOURCE=COUNT",
+        help="what the node offers, such as nvidia.com/gpu=2",
+    )
+    down.add_argument("--keep", action="store_true", help="keep the objects for the next up")
+    return parser
+
+
+def _up(cluster: Cluster, options: argparse.Namespace) -> int:
+    try:
+        kubelet.parse_capacity(options.capacity)
+        cluster.up([part for text in options.capacity for part in ("--capacity", text)])
+    except (CannotStartError, ValueError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    sys.stdout.write(f"{cluster.status()}\nexport KUBECONFIG={cluster.kubeconfig}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

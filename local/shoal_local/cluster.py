@@ -1,0 +1,212 @@
+"""The cluster of one machine: starts its parts, stops them, and says how they are."""
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import shutil
+import socket
+import sys
+import time
+import zlib
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from signal import SIGUSR1
+from typing import Any
+
+import httpx
+
+from shoal_local.api_client import NODES, PODS, ApiClient, ApiError, UnreachableError
+from shoal_local.kubeconfig import read_kubeconfig
+from shoal_local.kubelet.records import known_pods, read_json
+from shoal_local.kubelet.volumes import forget_memory
+from shoal_local.processes import Process, lives, stop_all
+
+Object = dict[str, Any]
+NODE = "shoal-local"
+PREFERRED_PORT = 6443
+START_S = 30.0
+LONGEST_GRACE_S = 30.0
+
+
+class CannotStartError(Exception):
+    """A part of the cluster did not come up; the message says which, and what it said last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one cluster keeps for life."""
+
+    port: int
+    pods: str
+    services: str
+
+    @classmethod
+    def make(cls, folder: Path) -> "Plan":
+        """Choose a port, and networks that another cluster on this machine hardly has."""
+        second = 16 + zlib.crc32(str(folder).encode()) % 224
+        return cls(_free_port(), f"127.{second}.0.0/17", f"127.{second}.128.0/17")
+
+
+def _free_port() -> int:
+    for port in (PREFERRED_PORT, 0):
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)) as found:
+            return int(found.getsockname()[1])
+    raise CannotStartError("no port of 127.0.0.1 is free")
+
+
+class Cluster:
+    """One cluster, in one directory."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.expanduser().absolute()
+        self.kubeconfig = self.folder / "kubeconfig"
+        self.images = self.folder / "images.yaml"
+        names = ("apiserver", "controllers", "kubelet", "services")
+        self.parts = {name: Process(name, self.folder) for name in names}
+
+    def up(self, kubelet_options: list[str]) -> None:
+        """Start what does not run; return when the node takes pods.
+
+        Raises:
+            CannotStartError: a part ended, or took too long.
+        """
+        with self._locked():
+            plan = self._plan()
+            for name, argv in self._commands(plan, kubelet_options).items():
+                if self.parts[name].pid is None:
+                    self.parts[name].start([sys.executable, "-m", f"shoal_local.{name}", *argv])
+                if name == "apiserver":
+                    self._wait_for(self._api_answers)
+            self._wait_for(self._node_is_ready)
+
+    def _plan(self) -> Plan:
+        file = self.folder / "cluster.json"
+        known = read_json(file)
+        if known is not None:
+            return Plan(**known)
+        plan = Plan.make(self.folder)
+        file.write_text(json.dumps(asdict(plan)))
+        return plan
+
+    def _commands(self, plan: Plan, kubelet_options: list[str]) -> dict[str, list[str]]:
+        config = ["--kubeconfig", str(self.kubeconfig)]
+        listen = ["--listen", f"127.0.0.1:{plan.port}", "--service-cidr", plan.services]
+        node = ["--dir", str(self.folder / "node"), "--images", str(self.images)]
+        node += ["--pod-cidr", plan.pods, "--node-name", NODE]
+        return {
+            "apiserver": [*config, *listen, "--snapshot", str(self.folder / "state")],
+            "controllers": config,
+            "kubelet": [*config, *node, *kubelet_options],
+            "services": config,
+        }
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Let one command at a time change the cluster."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / "lock").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def _wait_for(self, check: Callable[[], Coroutine[Any, Any, bool]]) -> None:
+        end_s = time.monotonic() + START_S
+        while not asyncio.run(check()):
+            for part in self.parts.values():
+                if part.pid is None and part.started_here:
+                    raise CannotStartError(f"{part.name} ended; its log {part.log}:\n{part.last_words()}")
+            if time.monotonic() > end_s:
+                logs = self.folder / "logs"
+                raise CannotStartError(f"the cluster is not ready after {START_S:g} s; see {logs}")
+            time.sleep(0.05)
+
+    async def _api_answers(self) -> bool:
+        if not self.kubeconfig.exists():
+            return False
+        try:
+            async with ApiClient(read_kubeconfig(self.kubeconfig), "shoal-local") as client:
+                await client.list(NODES)
+        except (ApiError, UnreachableError):
+            return False
+        return True
+
+    async def _node_is_ready(self) -> bool:
+        """Say whether the node is registered and its kubelet answers; the API may remember an earlier one."""
+        try:
+            async with ApiClient(read_kubeconfig(self.kubeconfig), "shoal-local") as client:
+                node = await client.find(NODES, "", NODE)
+            if node is None or "daemonEndpoints" not in node.get("status", {}):
+                return False
+            port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]
+            async with httpx.AsyncClient(trust_env=False) as http:
+                answer = await http.get(f"http://127.0.0.1:{port}/healthz", timeout=2.0)
+        except (ApiError, UnreachableError, httpx.HTTPError):
+            return False
+        return answer.status_code == 200
+
+    def down(self, *, keep: bool) -> None:
+        """Stop everything, pods included; ``keep`` leaves the objects for the next ``up``."""
+        if not self.folder.exists():
+            return
+        with self._locked():
+            for name in ("controllers", "kubelet"):
+                self.parts[name].stop()
+            self._stop_pods()
+            for name in ("services", "apiserver"):
+                self.parts[name].stop()
+            if not keep:
+                self._forget()
+
+    def _stop_pods(self) -> None:
+        """End the processes of all pods, also those that no kubelet looks after any more."""
+        pods = known_pods(self.folder / "node" / "pods")
+        shims = [
+            known
+            for pod in pods
+            for run in pod.folder.glob("containers/*/*/shim.json")
+            if (known := read_json(run)) and lives(known)
+        ]
+        graces = [pod.grace_s for pod in pods]
+        stop_all(shims, min(max(graces, default=0.0), LONGEST_GRACE_S), last=SIGUSR1)
+        for pod in pods:
+            forget_memory(pod.uid)
+            pod.forget()
+
+    def _forget(self) -> None:
+        for name in ("node", "parts", "logs"):
+            shutil.rmtree(self.folder / name, ignore_errors=True)
+        for path in [self.kubeconfig, self.folder / "cluster.json", *self.folder.glob("state*")]:
+            path.unlink(missing_ok=True)
+
+    def status(self) -> str:
+        """Return a small table: parts, and what runs."""
+        rows = [("PART", "STATE", "PID", "MEMORY")]
+        for name, part in self.parts.items():
+            pid, memory = part.pid, part.memory_bytes
+            state = "running" if pid else "stopped"
+            rows.append((name, state, str(pid or "-"), f"{memory / 2**20:.0f} MiB" if pid else "-"))
+        table = "\n".join(_aligned(rows))
+        if self.parts["apiserver"].pid is None:
+            return f"{table}\n"
+        return f"{table}\n\n{asyncio.run(self._objects())}\nkubeconfig: {self.kubeconfig}\n"
+
+    async def _objects(self) -> str:
+        try:
+            async with ApiClient(read_kubeconfig(self.kubeconfig), "shoal-local") as client:
+                pods = (await client.list(PODS))["items"]
+        except (ApiError, UnreachableError) as error:
+            return f"the API server does not answer: {error}"
+        running = sum((pod.get("status") or {}).get("phase") == "Running" for pod in pods)
+        return f"pods: {running} of {len(pods)} running"
+
+    @property
+    def runs(self) -> bool:
+        """Say whether all parts run."""
+        return all(part.pid is not None for part in self.parts.values())
+
+
+def _aligned(rows: list[tuple[str, str, str, str]]) -> Iterator[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    for row in rows:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -1,0 +1,1 @@
+"""EndpointSlices of services, from the readiness of their pods."""

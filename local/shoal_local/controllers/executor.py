@@ -1,0 +1,96 @@
+"""Carries plans out, and puts the server's answers into the informers."""
+
+from shoal_local.api_client import ApiClient, ApiError, Object, Resource
+from shoal_local.controllers.plans.plan import Action, Create, Delete, Patch, Plan, Tell
+from shoal_local.events import EventRecorder
+from shoal_local.informer import Informer
+
+
+class CreateRefusedError(Exception):
+    """The server does not accept an object that a controller made."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class Executor:
+    """Writes what plans say."""
+
+    def __init__(self, client: ApiClient, recorder: EventRecorder, informers: list[Informer]) -> None:
+        self._client = client
+        self._recorder = recorder
+        self._informers = {i.resource.kind: i for i in informers}
+
+    async def carry_out(self, plan: Plan) -> None:
+        """Carry out the actions in order.
+
+        Raises:
+            CreateRefusedError: 403 or 422 for a new object.
+            ApiError: something changed in between, or the server fails; a later pass sees to it.
+        """
+        latest: dict[str, Object] = {}
+        for action in plan.actions:
+            await self._do(action, latest)
+
+    async def _do(self, action: Action, latest: dict[str, Object]) -> None:
+        match action:
+            case Tell(about, kind, reason, message):
+                self._recorder.post(about, kind, reason, message)
+            case Create(obj):
+                await self._create(obj)
+            case Patch(obj, patch, subresource):
+                await self._patch(obj, patch, subresource, latest)
+            case Delete(obj):
+                informer = self._informer(obj)
+                await self._delete(informer, obj)
+
+    def _informer(self, obj: Object) -> Informer:
+        return self._informers[obj["kind"]]
+
+    async def _create(self, obj: Object) -> None:
+        informer = self._informer(obj)
+        try:
+            made = await self._client.create(informer.resource, obj)
+        except ApiError as error:
+            if error.reason == "AlreadyExists" and "name" in obj["metadata"]:
+                # An earlier life of ours made it and the news are on their way.
+                meta = obj["metadata"]
+                made = await self._client.get(informer.resource, meta.get("namespace", ""), meta["name"])
+            elif error.code in (403, 422):
+                raise CreateRefusedError(error.message) from error
+            else:
+                raise
+        else:
+            self._tell_of_pod(obj, made)
+        informer.note(_typed(made, informer.resource))
+
+    def _tell_of_pod(self, obj: Object, made: Object) -> None:
+        if obj["kind"] != "Pod":
+            return
+        owner = obj["metadata"]["ownerReferences"][0]
+        space = obj["metadata"]["namespace"]
+        about = self._informers["ReplicaSet"].get(space, owner["name"])
+        if about is not None:
+            told = f"Created pod: {made['metadata']['name']}"
+            self._recorder.post(about, "Normal", "SuccessfulCreate", told)
+
+    async def _patch(self, obj: Object, patch: Object, subresource: str, latest: dict[str, Object]) -> None:
+        informer, uid = self._informer(obj), obj["metadata"]["uid"]
+        version = latest.get(uid, obj)["metadata"]["resourceVersion"]
+        meta = {**patch.get("metadata", {}), "resourceVersion": version}
+        made = await self._client.patch(informer.resource, obj, {**patch, "metadata": meta}, subresource=subresource)
+        latest[uid] = made
+        informer.note(_typed(made, informer.resource))
+
+    async def _delete(self, informer: Informer, obj: Object) -> None:
+        left = await self._client.delete(informer.resource, obj)
+        same = left is not None and left.get("metadata", {}).get("uid") == obj["metadata"]["uid"]
+        if left is not None and same and left["metadata"].get("deletionTimestamp"):
+            informer.note(_typed(left, informer.resource))
+        else:
+            informer.note_deleted(obj)
+
+
+def _typed(obj: Object, resource: Resource) -> Object:
+    return {**obj, "apiVersion": resource.api_version, "kind": resource.kind}

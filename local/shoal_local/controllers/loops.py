@@ -1,0 +1,261 @@
+"""One loop for each controller: what marks a key dirty, and what a pass over it does."""
+
+from datetime import UTC, datetime
+
+from shoal_local.api_client import ApiClient, Object
+from shoal_local.apiserver.storage.selectors import matches_label_selector
+from shoal_local.controllers.budgets.disruptions import plan_budget
+from shoal_local.controllers.endpoints.slices import SERVICE_NAME, plan_slices, selects
+from shoal_local.controllers.executor import CreateRefusedError, Executor
+from shoal_local.controllers.plans.plan import Patch, Plan, Tell
+from shoal_local.controllers.plans.reading import controller_of, owned_by, reference_to
+from shoal_local.controllers.scheduling.placement import place
+from shoal_local.controllers.sources import Sources
+from shoal_local.controllers.workloads.deployments import plan_deployment
+from shoal_local.controllers.workloads.replica_sets import adoptable, plan_replica_set
+from shoal_local.events import EventRecorder
+from shoal_local.informer import Informer, Key, key_of
+from shoal_local.workqueue import WorkQueue
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class DeploymentLoop:
+    """Rolls Deployments out."""
+
+    def __init__(self, sources: Sources, executor: Executor) -> None:
+        self._sources = sources
+        self._executor = executor
+        self.queue = WorkQueue("deployments", self._reconcile)
+        sources.deployments.listen(lambda obj: self.queue.mark(key_of(obj)))
+        sources.replica_sets.listen(lambda obj: mark_owner(self.queue, "Deployment", obj))
+
+    async def _reconcile(self, key: Key) -> float | None:
+        deployment = self._sources.deployments.get(*key)
+        if deployment is None:
+            return None
+        owned = owned_by(deployment, self._sources.replica_sets.within(key[0]))
+        plan = plan_deployment(deployment, owned, _now())
+        await self._executor.carry_out(plan)
+        return plan.again_s
+
+
+class ReplicaSetLoop:
+    """Keeps ReplicaSets at their number of pods."""
+
+    def __init__(self, sources: Sources, executor: Executor) -> None:
+        self._sources = sources
+        self._executor = executor
+        self.queue = WorkQueue("replicasets", self._reconcile)
+        sources.replica_sets.listen(lambda obj: self.queue.mark(key_of(obj)))
+        sources.pods.listen(self._on_pod)
+
+    def _on_pod(self, pod: Object) -> None:
+        if controller_of(pod) is not None:
+            mark_owner(self.queue, "ReplicaSet", pod)
+            return
+        for replica_set in self._sources.replica_sets.within(pod["metadata"]["namespace"]):
+            if _selects(replica_set, pod):
+                self.queue.mark(key_of(replica_set))
+
+    async def _reconcile(self, key: Key) -> float | None:
+        replica_set = self._sources.replica_sets.get(*key)
+        if replica_set is None:
+            return None
+        await self._adopt(replica_set)
+        owned = owned_by(replica_set, self._sources.pods.within(key[0]))
+        plan = plan_replica_set(replica_set, owned, _now())
+        try:
+            await self._executor.carry_out(plan)
+        except CreateRefusedError as refused:
+            await self._tell_of(refused, replica_set, owned)
+            raise
+        return plan.again_s
+
+    async def _adopt(self, replica_set: Object) -> None:
+        pods = self._sources.pods.within(replica_set["metadata"]["namespace"])
+        found = [p for p in pods if _selects(replica_set, p) and adoptable(replica_set, p)]
+        mark = {"metadata": {"ownerReferences": [reference_to(replica_set)]}}
+        await self._executor.carry_out(Plan([Patch(pod, mark) for pod in found]))
+
+    async def _tell_of(self, refused: CreateRefusedError, replica_set: Object, owned: list[Object]) -> None:
+        told = plan_replica_set(replica_set, owned, _now(), failure=refused.message)
+        status = [a for a in told.actions if isinstance(a, Patch)]
+        event = Tell(replica_set, "Warning", "FailedCreate", f"Error creating: {refused.message}")
+        await self._executor.carry_out(Plan([event, *status]))
+
+
+def mark_owner(queue: WorkQueue, kind: str, obj: Object) -> None:
+    """Mark the controller of an object if it is of this kind."""
+    owner = controller_of(obj)
+    if owner is not None and owner["kind"] == kind:
+        queue.mark((obj["metadata"]["namespace"], owner["name"]))
+
+
+def _selects(workload: Object, pod: Object) -> bool:
+    labels = pod["metadata"].get("labels") or {}
+    return matches_label_selector(workload["spec"].get("selector"), labels)
+
+
+class EndpointSliceLoop:
+    """Keeps the EndpointSlices of services true."""
+
+    def __init__(self, sources: Sources, executor: Executor) -> None:
+        self._sources = sources
+        self._executor = executor
+        self._last_labels: dict[str, Object] = {}
+        self.queue = WorkQueue("endpointslices", self._reconcile)
+        sources.services.listen(lambda obj: self.queue.mark(key_of(obj)))
+        sources.slices.listen(self._on_slice)
+        sources.pods.listen(self._on_pod)
+
+    def _on_slice(self, endpoint_slice: Object) -> None:
+        meta = endpoint_slice["metadata"]
+        if name := (meta.get("labels") or {}).get(SERVICE_NAME):
+            self.queue.mark((meta["namespace"], name))
+
+    def _on_pod(self, pod: Object) -> None:
+        # A pod whose labels were changed leaves the services that it had as well.
+        before = self._last_labels.get(pod["metadata"]["uid"], pod)
+        self._last_labels[pod["metadata"]["uid"]] = {"metadata": pod["metadata"]}
+        if self._sources.pods.get(*key_of(pod)) is None:
+            del self._last_labels[pod["metadata"]["uid"]]
+        for service in self._sources.services.within(pod["metadata"]["namespace"]):
+            if selects(service, pod) or selects(service, before):
+                self.queue.mark(key_of(service))
+
+    async def _reconcile(self, key: Key) -> float | None:
+        service = self._sources.services.get(*key)
+        if service is None:
+            # Its slices go with it, as their owner.
+            return None
+        pods = [p for p in self._sources.pods.within(key[0]) if selects(service, p)]
+        labelled = [
+            s
+            for s in self._sources.slices.within(key[0])
+            if (s["metadata"].get("labels") or {}).get(SERVICE_NAME) == key[1]
+        ]
+        plan = plan_slices(service, pods, labelled)
+        await self._executor.carry_out(plan)
+        return plan.again_s
+
+
+class BudgetLoop:
+    """Keeps the status of PodDisruptionBudgets."""
+
+    def __init__(self, sources: Sources, executor: Executor) -> None:
+        self._sources = sources
+        self._executor = executor
+        self.queue = WorkQueue("poddisruptionbudgets", self._reconcile)
+        sources.budgets.listen(lambda obj: self.queue.mark(key_of(obj)))
+        sources.pods.listen(self._on_pod)
+
+    def _on_pod(self, pod: Object) -> None:
+        for budget in self._sources.budgets.within(pod["metadata"]["namespace"]):
+            if _selects(budget, pod):
+                self.queue.mark(key_of(budget))
+
+    async def _reconcile(self, key: Key) -> float | None:
+        budget = self._sources.budgets.get(*key)
+        if budget is None:
+            return None
+        pods = [p for p in self._sources.pods.within(key[0]) if _selects(budget, p)]
+        await self._executor.carry_out(plan_budget(budget, pods, self._expected(pods), _now()))
+        return None
+
+    def _expected(self, pods: list[Object]) -> int:
+        """Return how many pods the controllers of these pods ask for; one without counts itself."""
+        owners = {}
+        alone = 0
+        for pod in pods:
+            owner = controller_of(pod)
+            if owner is None or owner["kind"] != "ReplicaSet":
+                alone += 1
+            else:
+                owners[pod["metadata"]["namespace"], owner["name"]] = owner
+        found = (self._sources.replica_sets.get(*key) for key in owners)
+        return alone + sum(int(rs["spec"]["replicas"]) for rs in found if rs is not None)
+
+
+class SchedulerLoop:
+    """Binds pods to nodes, one at a time, so that no two take the same room."""
+
+    def __init__(self, sources: Sources, client: ApiClient, recorder: EventRecorder) -> None:
+        self._sources = sources
+        self._client = client
+        self._recorder = recorder
+        self.queue = WorkQueue("scheduler", self._reconcile, workers=1)
+        sources.pods.listen(self._on_pod)
+        sources.nodes.listen(lambda node: self._mark_waiting())
+
+    def _on_pod(self, pod: Object) -> None:
+        if _waits(pod):
+            self.queue.mark(key_of(pod))
+        elif _frees_room(self._sources.pods, pod):
+            self._mark_waiting()
+
+    def _mark_waiting(self) -> None:
+        for key, pod in self._sources.pods.objects.items():
+            if _waits(pod):
+                self.queue.mark(key)
+
+    async def _reconcile(self, key: Key) -> float | None:
+        pod = self._sources.pods.get(*key)
+        if pod is None or not _waits(pod):
+            return None
+        nodes = list(self._sources.nodes.objects.values())
+        placement = place(pod, nodes, self._sources.pods.objects.values())
+        if placement.node:
+            await self._bind(pod, placement.node)
+        else:
+            await self._refuse(pod, placement.message)
+        return None
+
+    async def _bind(self, pod: Object, node: str) -> None:
+        meta = {part: pod["metadata"][part] for part in ("name", "namespace", "uid")}
+        target = {"apiVersion": "v1", "kind": "Node", "name": node}
+        binding = {"apiVersion": "v1", "kind": "Binding", "metadata": meta, "target": target}
+        pods = self._sources.pods
+        await self._client.create(pods.resource, binding, "binding")
+        bound = await self._client.find(pods.resource, meta["namespace"], meta["name"])
+        if bound is not None:
+            pods.note(bound)
+        told = f"Successfully assigned {meta['namespace']}/{meta['name']} to {node}"
+        self._recorder.post(pod, "Normal", "Scheduled", told)
+
+    async def _refuse(self, pod: Object, message: str) -> None:
+        known = _scheduled(pod)
+        if known is not None and known.get("message") == message:
+            return
+        now = _now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        told = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": message,
+            "lastTransitionTime": known["lastTransitionTime"] if known else now,
+            "lastProbeTime": None,
+        }
+        others = [c for c in pod["status"].get("conditions") or [] if c != known]
+        patch = {"status": {"conditions": [*others, told]}}
+        pods = self._sources.pods
+        pods.note(await self._client.patch(pods.resource, pod, patch, subresource="status"))
+        self._recorder.post(pod, "Warning", "FailedScheduling", message)
+
+
+def _scheduled(pod: Object) -> Object | None:
+    conditions = (pod.get("status") or {}).get("conditions") or []
+    return next((dict(c) for c in conditions if c["type"] == "PodScheduled"), None)
+
+
+def _waits(pod: Object) -> bool:
+    spec = pod["spec"]
+    ours = spec.get("schedulerName", "default-scheduler") == "default-scheduler"
+    return ours and not spec.get("nodeName") and not pod["metadata"].get("deletionTimestamp")
+
+
+def _frees_room(pods: Informer, pod: Object) -> bool:
+    ended = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+    return ended or pods.get(*key_of(pod)) is None

@@ -1,0 +1,1 @@
+"""What a controller decided to do, as values."""

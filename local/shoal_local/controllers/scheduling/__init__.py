@@ -1,0 +1,1 @@
+"""The scheduler: which node a pod fits, and why it fits none."""

@@ -1,0 +1,1 @@
+"""Deployments, their ReplicaSets and the pods of those. Pure: the time is an argument."""

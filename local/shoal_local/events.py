@@ -1,0 +1,91 @@
+"""Posts Events: what `kubectl describe` and `kubectl events` show of what was done and why."""
+
+import asyncio
+import logging
+import zlib
+from datetime import UTC, datetime
+
+from shoal_local.api_client import EVENTS, ApiClient, ApiError, Object, UnreachableError
+
+LOG = logging.getLogger(__name__)
+
+
+class EventRecorder:
+    """Posts events of one source in the background; repeated ones are counted on the first."""
+
+    def __init__(self, client: ApiClient, component: str, host: str = "") -> None:
+        self._client = client
+        self._source = {"component": component, **({"host": host} if host else {})}
+        self._queue: asyncio.Queue[Object] = asyncio.Queue(maxsize=1000)
+        self._known: dict[str, Object] = {}
+
+    def post(self, about: Object, kind: str, reason: str, message: str) -> None:
+        """Tell of something; ``kind`` is Normal or Warning. Never waits, never fails."""
+        event = make_event(about, kind, reason, message, source=self._source, now=datetime.now(UTC))
+        try:
+            self._queue.put_nowait(event)
+        except asyncio.QueueFull:
+            LOG.warning("event dropped: %s: %s", reason, message)
+
+    async def run(self) -> None:
+        """Post until cancelled."""
+        while True:
+            event = await self._queue.get()
+            try:
+                await self._write(event)
+            except (ApiError, UnreachableError) as error:
+                LOG.info("event not posted: %s: %s", event["reason"], error)
+
+    async def _write(self, event: Object) -> None:
+        name = event["metadata"]["name"]
+        if known := self._known.get(name):
+            count = known["count"] + 1
+            patch = {"count": count, "lastTimestamp": event["lastTimestamp"]}
+            try:
+                self._known[name] = await self._client.patch(EVENTS, known, patch)
+                return
+            except ApiError as error:
+                if error.code != 404:
+                    raise
+        if len(self._known) > 2000:
+            self._known.clear()
+        try:
+            self._known[name] = await self._client.create(EVENTS, event)
+        except ApiError as error:
+            if error.code != 409:
+                raise
+            # An earlier life of this process posted it.
+            patch = {"lastTimestamp": event["lastTimestamp"]}
+            self._known[name] = await self._client.patch(EVENTS, event, patch)
+
+
+def make_event(about: Object, kind: str, reason: str, message: str, *, source: Object, now: datetime) -> Object:
+    """Return an Event; the same thing told of the same object again has the same name."""
+    meta = about["metadata"]
+    stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    told = f"{meta.get('uid')}|{kind}|{reason}|{message}|{source['component']}"
+    field = {"fieldPath": about["fieldPath"]} if "fieldPath" in about else {}
+    space = meta.get("namespace", "default")
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"{meta['name']}.{zlib.crc32(told.encode()):08x}", "namespace": space},
+        "involvedObject": {
+            "apiVersion": about.get("apiVersion"),
+            "kind": about.get("kind"),
+            "name": meta["name"],
+            "namespace": meta.get("namespace", ""),
+            "uid": meta.get("uid"),
+            "resourceVersion": meta.get("resourceVersion"),
+            **field,
+        },
+        "reason": reason,
+        "message": message[:1024],
+        "type": kind,
+        "source": source,
+        "reportingComponent": source["component"],
+        "reportingInstance": source.get("host", ""),
+        "firstTimestamp": stamp,
+        "lastTimestamp": stamp,
+        "count": 1,
+    }

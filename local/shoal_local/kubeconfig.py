@@ -1,0 +1,79 @@
+"""Reads a kubeconfig: where the API server is, whom to trust, how to prove who we are."""
+
+import base64
+import ssl
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+
+class BadKubeconfigError(Exception):
+    """The file is no kubeconfig that we can use; the message says what is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """One way to one API server."""
+
+    url: str
+    tls: ssl.SSLContext
+    token: str
+
+
+def read_kubeconfig(path: Path) -> Connection:
+    """Return the connection of the file's current context.
+
+    Raises:
+        BadKubeconfigError: a part is missing, or the user proves itself by a plugin.
+        OSError: the file, or one that it names, cannot be read.
+    """
+    document = yaml.safe_load(path.read_text())
+    if not isinstance(document, dict):
+        raise BadKubeconfigError(f"{path} is no kubeconfig: a mapping is expected")
+    context = _named(document, "contexts", document.get("current-context", ""), path)["context"]
+    cluster = _named(document, "clusters", context.get("cluster", ""), path)["cluster"]
+    user = _named(document, "users", context.get("user", ""), path)["user"]
+    if "exec" in user or "auth-provider" in user:
+        told = "credential plugins are not supported; use a token or a client certificate"
+        raise BadKubeconfigError(f"{path}: {told}")
+    token = user.get("token") or ""
+    if "tokenFile" in user:
+        token = (path.parent / user["tokenFile"]).read_text().strip()
+    return Connection(cluster["server"], _tls(cluster, user, path.parent), token)
+
+
+def _named(document: dict[str, Any], part: str, name: str, path: Path) -> dict[str, Any]:
+    for entry in document.get(part) or []:
+        if entry.get("name") == name:
+            return dict(entry)
+    raise BadKubeconfigError(f"{path}: {part} has no entry named {name!r}")
+
+
+def _tls(cluster: dict[str, Any], user: dict[str, Any], folder: Path) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    if cluster.get("insecure-skip-tls-verify"):
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    elif authority := _pem(cluster, "certificate-authority", folder):
+        context = ssl.create_default_context(cadata=authority)
+    certificate, key = (_pem(user, part, folder) for part in ("client-certificate", "client-key"))
+    if certificate and key:
+        _load_pair(context, certificate, key)
+    return context
+
+
+def _pem(part: dict[str, Any], name: str, folder: Path) -> str:
+    if data := part.get(f"{name}-data"):
+        return base64.b64decode(data).decode()
+    return (folder / part[name]).read_text() if part.get(name) else ""
+
+
+def _load_pair(context: ssl.SSLContext, certificate: str, key: str) -> None:
+    # The ssl module reads client certificates from files only; mkstemp's mode is 0600.
+    with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
+        file.write(f"{certificate}\n{key}")
+        file.flush()
+        context.load_cert_chain(file.name)

@@ -1,0 +1,119 @@
+"""`python -m shoal_local.kubelet`: the kubelet alone. A signal ends it and leaves its pods running."""
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import uvicorn
+
+from shoal_local.api_client import ApiClient
+from shoal_local.events import EventRecorder
+from shoal_local.kubeconfig import read_kubeconfig
+from shoal_local.kubelet.attempts import Attempts
+from shoal_local.kubelet.kubelet import Kubelet
+from shoal_local.kubelet.lookups import Lookups
+from shoal_local.kubelet.machine import AddressPool, Devices, Images, Machine
+from shoal_local.kubelet.node import Node, gpu_count
+from shoal_local.kubelet.server import make_app
+from shoal_local.stopping import until_stopped
+
+GPU = "nvidia.com/gpu"
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the kubelet's options."""
+    made = argparse.ArgumentParser(prog="python -m shoal_local.kubelet", description=__doc__)
+    made.add_argument("--kubeconfig", type=Path, required=True, metavar="FILE")
+    made.add_argument("--dir", type=Path, required=True, help="keeps the pods' files")
+    made.add_argument("--node-name", default="shoal-local")
+    made.add_argument("--pod-cidr", default="127.64.0.0/16", help="addresses of pods")
+    made.add_argument("--address", default="127.0.0.1", help="this node's own address")
+    made.add_argument("--port", type=int, default=0, help="for logs; 0 takes a free one")
+    made.add_argument(
+        "--capacity",
+        action="append",
+        default=[],
+        metavar="RESOURCE=COUNT",
+        help=f"what the node offers, such as {GPU}=2; NVIDIA GPUs are counted unless given",
+    )
+    made.add_argument("--images", type=Path, help="YAML: image name to command; DIR/images.yaml")
+    return made
+
+
+def parse_capacity(given: list[str]) -> dict[str, int]:
+    """Read RESOURCE=COUNT options.
+
+    Raises:
+        ValueError: one is not of that form.
+    """
+    counts = {GPU: gpu_count()}
+    for text in given:
+        name, _, count = text.partition("=")
+        if "/" not in name or not count.isdigit():
+            raise ValueError(f"--capacity must be RESOURCE=COUNT such as {GPU}=2, not {text!r}")
+        counts[name] = int(count)
+    return {name: count for name, count in counts.items() if count}
+
+
+async def run(options: argparse.Namespace, counts: dict[str, int]) -> None:
+    """Run the kubelet until cancelled."""
+    listening = socket.create_server((options.address, options.port))
+    async with ApiClient(read_kubeconfig(options.kubeconfig), "shoal-kubelet") as client:
+        machine = Machine(
+            client=client,
+            recorder=EventRecorder(client, "kubelet", options.node_name),
+            lookups=Lookups(client),
+            attempts=Attempts(),
+            images=Images(options.images or options.dir / "images.yaml"),
+            addresses=AddressPool(options.pod_cidr),
+            devices=Devices(counts),
+            root=options.dir / "pods",
+            host_ip=options.address,
+            node_name=options.node_name,
+        )
+        kubelet = Kubelet(client, machine)
+        node = Node(
+            client,
+            options.node_name,
+            address=options.address,
+            port=listening.getsockname()[1],
+            capacity={name: str(count) for name, count in counts.items()},
+        )
+        server = _Server(uvicorn.Config(make_app(kubelet), log_level="warning", lifespan="off"))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(server.serve(sockets=[listening]))
+            group.create_task(machine.recorder.run())
+            group.create_task(kubelet.run())
+            group.create_task(node.run())
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to the kubelet."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none."""
+        yield
+
+
+def main(arguments: list[str]) -> int:
+    """Run until SIGINT or SIGTERM."""
+    options = parser().parse_args(arguments)
+    try:
+        counts = parse_capacity(options.capacity)
+    except ValueError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    asyncio.run(until_stopped(run(options, counts)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""A container's environment, command and arguments, from its spec."""

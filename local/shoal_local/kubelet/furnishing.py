@@ -1,0 +1,103 @@
+"""Turns a container of a pod's spec into what the shim runs: command, environment, mounts."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from shoal_local.kubelet.environment.variables import Context, expand, make_variables
+from shoal_local.kubelet.images.table import command_line, find_image
+from shoal_local.kubelet.lifecycle.containers import Member
+from shoal_local.kubelet.machine import Machine, base_environment
+from shoal_local.kubelet.volumes import Found, Volumes
+
+Object = dict[str, Any]
+TERMINATION_LOG = "termination-log"
+
+
+def context_of(pod: Object, address: str, machine: Machine, found: Found) -> Context:
+    """Return what the references in a pod's spec are resolved against."""
+    return Context(
+        pod=pod,
+        pod_ip=address,
+        host_ip=machine.host_ip,
+        find=lambda plural, name: found.get((plural, name)),
+        resources={},
+    )
+
+
+def furnish(member: Member, context: Context, machine: Machine, volumes: Volumes, run_folder: Path) -> Object:
+    """Return the content of the shim's container.json.
+
+    Raises:
+        UnknownImageError, BadTableError, ConfigError, VolumeError, OSError: it cannot be made; the message says why.
+    """
+    spec, pod = member.spec, dict(context.pod)
+    image = find_image(spec["image"], machine.images.table(), str(machine.images.file))
+    context = Context(pod, context.pod_ip, context.host_ip, context.find, _resources(spec))
+    own = make_variables(spec, context)
+    devices = machine.devices.take(pod["metadata"]["uid"], member.name, spec)
+    variables = {
+        **base_environment(),
+        **dict(image.env),
+        **_cluster_variables(pod, machine),
+        **_device_variables(devices),
+        **own,
+    }
+    argv = command_line(
+        image,
+        [expand(part, own) for part in spec.get("command") or []],
+        [expand(part, own) for part in spec.get("args") or []],
+    )
+    mounts = [*volumes.mounts_of(spec, own), _termination_mount(spec, run_folder)]
+    return {
+        "argv": argv,
+        "env": variables,
+        "cwd": spec.get("workingDir") or image.working_dir or "/",
+        "mounts": _with_image(mounts, variables),
+        "needs_mounts": bool(spec.get("volumeMounts")),
+        "devices": devices,
+    }
+
+
+def _resources(spec: Object) -> dict[str, str]:
+    resources = spec.get("resources") or {}
+    return {
+        f"{part}.{name}": str(value)
+        for part in ("requests", "limits")
+        for name, value in (resources.get(part) or {}).items()
+    }
+
+
+def _cluster_variables(pod: Object, machine: Machine) -> dict[str, str]:
+    address = urlsplit(machine.client.url)
+    return {
+        "HOSTNAME": pod["spec"].get("hostname") or pod["metadata"]["name"],
+        "KUBERNETES_SERVICE_HOST": address.hostname or "",
+        "KUBERNETES_SERVICE_PORT": str(address.port or 443),
+        "KUBERNETES_SERVICE_PORT_HTTPS": str(address.port or 443),
+    }
+
+
+def _device_variables(devices: dict[str, list[int]]) -> dict[str, str]:
+    """A container sees the GPUs that it was given, and none when it asked for none."""
+    numbers = [n for name, held in devices.items() if name.startswith("nvidia.com/") for n in held]
+    return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, numbers))}
+
+
+def _termination_mount(spec: Object, run_folder: Path) -> Object:
+    run_folder.mkdir(parents=True, exist_ok=True)
+    file = run_folder / TERMINATION_LOG
+    file.touch(mode=0o666)
+    target = spec.get("terminationMessagePath") or "/dev/termination-log"
+    return {"source": str(file), "target": target, "read_only": False}
+
+
+def _with_image(mounts: list[Object], variables: dict[str, str]) -> list[Object]:
+    """Keep our interpreter and packages in sight when a volume would hide them, as one at /tmp may."""
+    needed = {sys.prefix, sys.base_prefix, os.path.realpath(sys.prefix)}
+    needed |= {p for p in variables.get("PYTHONPATH", "").split(":") if p and Path(p).is_dir()}
+    targets = [os.path.realpath(m["target"]) for m in mounts]
+    hidden = sorted(p for p in needed if any(p.startswith(f"{target}/") for target in targets))
+    return mounts + [{"source": path, "target": path, "read_only": True} for path in hidden]

@@ -1,0 +1,1 @@
+"""Images: names to commands of this machine."""

@@ -1,0 +1,107 @@
+"""The kubelet: one worker for each pod that the API puts on this node."""
+
+import asyncio
+import logging
+from pathlib import Path
+
+from shoal_local.api_client import PODS, ApiClient, Object
+from shoal_local.informer import Informer
+from shoal_local.kubelet.machine import Machine
+from shoal_local.kubelet.records import PodRecord, known_pods
+from shoal_local.kubelet.worker import PodWorker
+
+LOG = logging.getLogger(__name__)
+
+
+class Kubelet:
+    """Keeps the pods of this node."""
+
+    def __init__(self, client: ApiClient, machine: Machine) -> None:
+        self._machine = machine
+        self._workers: dict[str, PodWorker] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._begun = False
+        self.pods = Informer(client, PODS, fieldSelector=f"spec.nodeName={machine.node_name}")
+        self.pods.listen(self._on_pod)
+
+    async def run(self) -> None:
+        """Keep pods until cancelled; then leave them running for the next kubelet."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.pods.run())
+                await self.pods.synced.wait()
+                self._begin()
+                await asyncio.Event().wait()
+        finally:
+            for worker in self._workers.values():
+                worker.release()
+            for task in self._tasks.values():
+                task.cancel()
+
+    def _begin(self) -> None:
+        """Take over what an earlier kubelet left, end what the API does not know, then start what is new.
+
+        Not before the first list: a kubelet that cannot reach the API must leave its pods alone.
+        """
+        known = {pod["metadata"]["uid"]: pod for pod in self.pods.objects.values()}
+        records = known_pods(self._machine.root)
+        loaded = [(record, found) for record in records if (found := record.load())]
+        for record, (_, address) in loaded:
+            self._machine.addresses.keep(record.uid, address)
+        for record, (old, _) in loaded:
+            worker = self._add(known.get(record.uid, old), record)
+            worker.adopt()
+            if record.uid not in known:
+                worker.erase()
+        self._begun = True
+        for uid, pod in known.items():
+            if uid not in self._workers:
+                self._add(pod, PodRecord(self._machine.root, uid))
+        for uid in self._workers:
+            self._launch(uid)
+
+    def _add(self, pod: Object, record: PodRecord) -> PodWorker:
+        worker = PodWorker(pod, record, self._machine)
+        self._workers[record.uid] = worker
+        return worker
+
+    def _launch(self, uid: str) -> None:
+        task = asyncio.create_task(self._work(uid), name=f"pod {uid}")
+        self._tasks[uid] = task
+
+    async def _work(self, uid: str) -> None:
+        """Run a worker; one that fails begins again, so that an odd pod harms itself only."""
+        worker = self._workers[uid]
+        while True:
+            try:
+                await worker.run()
+                break
+            except Exception:
+                LOG.exception("pod %s: its worker failed and begins again", uid)
+                await asyncio.sleep(1.0)
+        del self._workers[uid], self._tasks[uid]
+
+    def _on_pod(self, pod: Object) -> None:
+        if not self._begun:
+            return
+        uid = pod["metadata"]["uid"]
+        present = self.pods.get(pod["metadata"]["namespace"], pod["metadata"]["name"])
+        gone = present is None or present["metadata"]["uid"] != uid
+        worker = self._workers.get(uid)
+        if worker is None and not gone:
+            self._add(pod, PodRecord(self._machine.root, uid))
+            self._launch(uid)
+        elif worker is not None and gone:
+            worker.erase()
+        elif worker is not None:
+            worker.update(pod)
+
+    def run_folder(self, namespace: str, pod: str, container: str, *, previous: bool) -> Path | None:
+        """Return the directory of a container's present or previous run; None when there is none."""
+        known = self.pods.get(namespace, pod)
+        worker = self._workers.get(known["metadata"]["uid"]) if known else None
+        return worker.run_folder(container, previous=previous) if worker else None
+
+    def lives(self, folder: Path) -> bool:
+        """Say whether the run in this directory may still write its log."""
+        return folder.exists() and not (folder / "exit.json").exists()

@@ -1,0 +1,1 @@
+"""Logs of containers: the lines that were asked for."""

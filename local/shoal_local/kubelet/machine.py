@@ -1,0 +1,144 @@
+"""What all pods of this kubelet share: addresses, devices, the image table, the way to the API."""
+
+import ipaddress
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from shoal_local.api_client import ApiClient
+from shoal_local.events import EventRecorder
+from shoal_local.kubelet.attempts import Attempts
+from shoal_local.kubelet.images.table import Table, default_table, parse_table
+from shoal_local.kubelet.lookups import Lookups
+
+Object = dict[str, Any]
+_PASSED_ON = (
+    "HOME",
+    "LANG",
+    "LC_ALL",
+    "LD_LIBRARY_PATH",
+    "PYTHONPATH",
+    "TZ",
+    "USER",
+    "VIRTUAL_ENV",
+    *(f"{name}_proxy" for name in ("http", "https", "no")),
+    *(f"{name}_PROXY" for name in ("HTTP", "HTTPS", "NO")),
+)
+
+
+class Images:
+    """The image table: ours, and what the user's file adds; read anew whenever it is asked for."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def table(self) -> Table:
+        """Return the table as it is now.
+
+        Raises:
+            BadTableError: the user's file has a broken entry.
+        """
+        ours = default_table(sys.executable)
+        if not self.file.exists():
+            return ours
+        return {**ours, **parse_table(yaml.safe_load(self.file.read_text()) or {})}
+
+
+class AddressPool:
+    """Gives each pod an address of its own."""
+
+    def __init__(self, network: str) -> None:
+        self._network = ipaddress.IPv4Network(network)
+        self._taken: dict[str, str] = {}
+        self._next = 2
+
+    def keep(self, uid: str, address: str) -> None:
+        """Note the address that a pod has already."""
+        self._taken[uid] = address
+
+    def take(self, uid: str) -> str:
+        """Return the pod's address; a new pod gets one that was not used for the longest time."""
+        if uid in self._taken:
+            return self._taken[uid]
+        used = set(self._taken.values())
+        size = self._network.num_addresses - 3
+        for _ in range(size):
+            address = str(self._network[self._next])
+            self._next = 2 + (self._next - 1) % size
+            if address not in used:
+                self._taken[uid] = address
+                return address
+        raise OSError(f"no address is left in {self._network}: pass a larger --pod-cidr")
+
+    def give_back(self, uid: str) -> None:
+        """Free a pod's address."""
+        self._taken.pop(uid, None)
+
+
+class Devices:
+    """Gives containers the devices that they ask for, by number."""
+
+    def __init__(self, counts: Mapping[str, int]) -> None:
+        self._counts = counts
+        self._taken: dict[tuple[str, str], dict[str, list[int]]] = {}
+
+    def keep(self, uid: str, name: str, devices: dict[str, list[int]]) -> None:
+        """Note the devices that a container has already."""
+        self._taken[uid, name] = devices
+
+    def take(self, uid: str, name: str, container: Object) -> dict[str, list[int]]:
+        """Return the container's devices by resource.
+
+        Raises:
+            OSError: fewer are left than it asks for; the scheduler should not have sent it here.
+        """
+        if (uid, name) not in self._taken:
+            limits = (container.get("resources") or {}).get("limits") or {}
+            self._taken[uid, name] = {
+                resource: self._free(resource, int(limits[resource])) for resource in self._counts if resource in limits
+            }
+        return self._taken[uid, name]
+
+    def _free(self, resource: str, wanted: int) -> list[int]:
+        used = {n for held in self._taken.values() for n in held.get(resource, [])}
+        free = [n for n in range(self._counts[resource]) if n not in used]
+        if len(free) < wanted:
+            raise OSError(f"{wanted} of {resource} are wanted and {len(free)} are left")
+        return free[:wanted]
+
+    def give_back(self, uid: str) -> None:
+        """Free the devices of all containers of a pod."""
+        self._taken = {key: held for key, held in self._taken.items() if key[0] != uid}
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What pods share."""
+
+    client: ApiClient
+    recorder: EventRecorder
+    lookups: Lookups
+    attempts: Attempts
+    images: Images
+    addresses: AddressPool
+    devices: Devices
+    root: Path
+    """Directory of the pods' records."""
+    host_ip: str
+    node_name: str
+
+
+def base_environment() -> dict[str, str]:
+    """Return the variables that containers have from this machine, as they would from their image."""
+    found = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    if "PYTHONPATH" in found:
+        # Containers start in another directory.
+        parts = found["PYTHONPATH"].split(":")
+        found["PYTHONPATH"] = ":".join(str(Path(part).absolute()) for part in parts)
+    own = str(Path(sys.executable).parent)
+    return {**found, "PATH": f"{own}:{os.environ.get('PATH', os.defpath)}"}

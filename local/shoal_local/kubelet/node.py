@@ -1,0 +1,164 @@
+"""This machine as a Node: what it has, and the heartbeat that says it is there."""
+
+import asyncio
+import logging
+import os
+import platform
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from shoal_local.api_client import (
+    LEASES,
+    NODES,
+    STRATEGIC_PATCH,
+    ApiClient,
+    ApiError,
+    UnreachableError,
+)
+
+LOG = logging.getLogger(__name__)
+Object = dict[str, Any]
+HEARTBEAT_S, LEASE_S = 10.0, 40
+NAMESPACE = "kube-node-lease"
+MOST_PODS = 250
+
+
+def memory_bytes() -> int:
+    """Return the machine's memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def gpu_count() -> int:
+    """Return the number of NVIDIA GPUs that this machine shows."""
+    return sum(path.name[6:].isdigit() for path in Path("/dev").glob("nvidia[0-9]*"))
+
+
+class Node:
+    """Registers the node and keeps it alive."""
+
+    def __init__(self, client: ApiClient, name: str, *, address: str, port: int, capacity: Mapping[str, str]) -> None:
+        self._client = client
+        self._name = name
+        self._address = address
+        self._port = port
+        self._capacity = {
+            "cpu": str(os.cpu_count() or 1),
+            "memory": f"{memory_bytes() // 1024}Ki",
+            "pods": str(MOST_PODS),
+            **capacity,
+        }
+
+    async def run(self) -> None:
+        """Register, then beat until cancelled."""
+        while True:
+            try:
+                await self._register()
+                await self._renew()
+            except (ApiError, UnreachableError) as error:
+                LOG.info("node %s: %s", self._name, error)
+                await asyncio.sleep(1.0)
+            else:
+                await asyncio.sleep(HEARTBEAT_S)
+
+    async def _register(self) -> None:
+        known = await self._client.find(NODES, "", self._name)
+        if known is None:
+            known = await self._client.create(NODES, self._object())
+        status = self._status(known)
+        if not _tells(known.get("status") or {}, status):
+            await self._client.patch(
+                NODES,
+                known,
+                {"status": status},
+                subresource="status",
+                content_type=STRATEGIC_PATCH,
+            )
+
+    def _object(self) -> Object:
+        arch = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+        labels = {
+            "kubernetes.io/hostname": self._name,
+            "kubernetes.io/os": "linux",
+            "kubernetes.io/arch": arch,
+        }
+        return {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": self._name, "labels": labels},
+            "spec": {},
+        }
+
+    def _status(self, known: Object) -> Object:
+        return {
+            "capacity": self._capacity,
+            "allocatable": self._capacity,
+            "addresses": [
+                {"type": "InternalIP", "address": self._address},
+                {"type": "Hostname", "address": self._name},
+            ],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": self._port}},
+            "conditions": [_ready(known)],
+            "nodeInfo": _node_info(),
+        }
+
+    async def _renew(self) -> None:
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        spec = {
+            "holderIdentity": self._name,
+            "leaseDurationSeconds": LEASE_S,
+            "renewTime": now,
+        }
+        meta = {"name": self._name, "namespace": NAMESPACE}
+        try:
+            await self._client.patch(LEASES, {"metadata": meta}, {"spec": spec})
+        except ApiError as error:
+            if error.code != 404:
+                raise
+            lease = {
+                "apiVersion": LEASES.api_version,
+                "kind": "Lease",
+                "metadata": meta,
+                "spec": spec,
+            }
+            await self._client.create(LEASES, lease)
+
+
+def _ready(known: Object) -> Object:
+    conditions = (known.get("status") or {}).get("conditions") or []
+    before = next((c for c in conditions if c["type"] == "Ready"), None)
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    same = before is not None and before["status"] == "True"
+    return {
+        "type": "Ready",
+        "status": "True",
+        "reason": "KubeletReady",
+        "message": "kubelet is posting ready status",
+        "lastHeartbeatTime": before["lastHeartbeatTime"] if before and same else now,
+        "lastTransitionTime": before["lastTransitionTime"] if before and same else now,
+    }
+
+
+def _node_info() -> Object:
+    release = platform.freedesktop_os_release() if Path("/etc/os-release").exists() else {}
+    machine_id = Path("/etc/machine-id")
+    return {
+        "machineID": machine_id.read_text().strip() if machine_id.exists() else "",
+        "systemUUID": "",
+        "bootID": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
+        "kernelVersion": platform.release(),
+        "osImage": release.get("PRETTY_NAME", "Linux"),
+        "containerRuntimeVersion": "shoal://0.1.0",
+        "kubeletVersion": "v1.37.0-shoal",
+        "kubeProxyVersion": "",
+        "operatingSystem": "linux",
+        "architecture": platform.machine(),
+    }
+
+
+def _tells(known: Object, status: Object) -> bool:
+    """Say whether the known status says the same; conditions of others do not count."""
+    others = {key: value for key, value in status.items() if key != "conditions"}
+    ready = status["conditions"][0]
+    return all(known.get(k) == v for k, v in others.items()) and ready in known.get("conditions", [])

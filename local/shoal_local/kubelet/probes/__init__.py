@@ -1,0 +1,1 @@
+"""Probes: when one is due and what a row of results means."""

@@ -1,0 +1,74 @@
+"""The kubelet's memory on disk: what it needs to find its pods again after it was killed.
+
+Each pod has a directory named by its uid; each run of a container has one below it. Files are put in place at once,
+so that a kill at any moment leaves either the old or the new.
+"""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+Object = dict[str, Any]
+
+
+def write_json(path: Path, value: Object) -> None:
+    """Put a file in place at once."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(path.name + ".new")
+    new.write_text(json.dumps(value))
+    new.replace(path)
+
+
+def read_json(path: Path) -> Object | None:
+    """Return a file's content, or None when there is none."""
+    try:
+        found: Object = json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    return found
+
+
+class PodRecord:
+    """One pod's directory."""
+
+    def __init__(self, root: Path, uid: str) -> None:
+        self.folder = root / uid
+        self.uid = uid
+
+    def save(self, pod: Object, address: str) -> None:
+        """Remember the pod as it was last seen, and its address."""
+        write_json(self.folder / "pod.json", {"pod": pod, "address": address})
+
+    def load(self) -> tuple[Object, str] | None:
+        """Return the pod and its address; None when the kubelet was killed before it could save them."""
+        found = read_json(self.folder / "pod.json")
+        return (found["pod"], found["address"]) if found else None
+
+    @property
+    def grace_s(self) -> float:
+        """Return how long the pod may take to end."""
+        found = self.load()
+        return float(found[0]["spec"].get("terminationGracePeriodSeconds", 30)) if found else 0.0
+
+    def container(self, name: str) -> Path:
+        """Return the directory of a container."""
+        return self.folder / "containers" / name
+
+    def run(self, name: str, attempt: int) -> Path:
+        """Return the directory of one run."""
+        return self.container(name) / str(attempt)
+
+    def volume(self, name: str) -> Path:
+        """Return the directory of a volume."""
+        return self.folder / "volumes" / name
+
+    def forget(self) -> None:
+        """Remove everything."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def known_pods(root: Path) -> list[PodRecord]:
+    """Return the pods that have a directory."""
+    root.mkdir(parents=True, exist_ok=True)
+    return [PodRecord(root, folder.name) for folder in sorted(root.iterdir()) if folder.is_dir()]

@@ -1,0 +1,173 @@
+"""One run of a container: the shim's process and its files. The kubelet may come and go."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import shoal_local
+from shoal_local.kubelet.lifecycle.containers import Exit
+from shoal_local.kubelet.records import read_json, write_json
+from shoal_local.kubelet.shim import identity
+
+Object = dict[str, Any]
+SHIM = [sys.executable, "-S", "-m", "shoal_local.kubelet.shim"]
+SHIM_ENVIRONMENT = {"PYTHONPATH": str(Path(shoal_local.__file__).parent.parent)}
+LOST = 137
+"""Exit code of a run whose end nobody saw: everything was killed at once."""
+
+
+class Run:
+    """A run that was started, by this kubelet or an earlier one."""
+
+    def __init__(self, folder: Path, container: Object) -> None:
+        self.folder = folder
+        self.container = container
+        self.ended = asyncio.Event()
+        self._shim: Object | None = None
+
+    @classmethod
+    def start(cls, folder: Path, container: Object) -> "Run":
+        """Start a container; its process runs soon after."""
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / "container.json", container)
+        with (folder / "shim.log").open("wb") as log:
+            shim = subprocess.Popen(
+                [*SHIM, str(folder)],
+                env=SHIM_ENVIRONMENT,
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        # The event loop reaps it by its number; Popen must not complain that nobody waited.
+        shim.returncode = 0
+        run = cls(folder, container)
+        run._shim = identity(shim.pid)
+        write_json(folder / "shim.json", run._shim)
+        run._watch(shim.pid)
+        return run
+
+    @classmethod
+    def adopt(cls, folder: Path) -> "Run | None":
+        """Take a run over from an earlier kubelet; None when it never began."""
+        container = read_json(folder / "container.json")
+        if container is None:
+            return None
+        run = cls(folder, container)
+        run._shim = _shim_of(folder)
+        if run._shim is not None and _lives(run._shim):
+            run._watch(run._shim["pid"])
+        else:
+            run._settle()
+        return run
+
+    @property
+    def started_at(self) -> float | None:
+        """Return when the process began to run, in seconds since 1970; None while it has not."""
+        found = read_json(self.folder / "running.json")
+        return _seconds(found["started_at"]) if found else None
+
+    @property
+    def exit(self) -> Exit | None:
+        """Return how the run ended; None while it lives."""
+        found = read_json(self.folder / "exit.json")
+        if found is None or not self.ended.is_set():
+            return None
+        finished = _seconds(found["finished_at"])
+        return Exit(
+            code=found["code"],
+            signal=found.get("signal", 0),
+            started_at=self.started_at or finished,
+            finished_at=finished,
+            reason=found.get("reason", ""),
+            message=found.get("message", ""),
+        )
+
+    def terminate(self) -> None:
+        """Send SIGTERM to the container's process."""
+        self._send(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End the container's process and everything that it started."""
+        self._send(signal.SIGUSR1)
+
+    def _send(self, number: int) -> None:
+        if self._shim is not None and not self.ended.is_set() and _lives(self._shim):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._shim["pid"], number)
+
+    def _watch(self, pid: int) -> None:
+        try:
+            file = os.pidfd_open(pid)
+        except ProcessLookupError:
+            self._settle()
+            return
+        loop = asyncio.get_running_loop()
+
+        def over() -> None:
+            loop.remove_reader(file)
+            os.close(file)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+            self._settle()
+
+        loop.add_reader(file, over)
+
+    def _settle(self) -> None:
+        """Note the end; a shim that was killed could not write it, and what it ran must not live on alone."""
+        if not (self.folder / "exit.json").exists():
+            running = read_json(self.folder / "running.json")
+            if running:
+                _kill_session(running)
+            now = datetime.now().astimezone().isoformat()
+            told = "the process that watches over the container was killed, or the machine restarted"
+            lost = {"code": LOST, "reason": "ContainerStatusUnknown", "message": told}
+            write_json(self.folder / "exit.json", {**lost, "finished_at": now})
+        self.ended.set()
+
+
+def _shim_of(folder: Path) -> Object | None:
+    """Return the shim's identity; one that was started just before the kubelet was killed is waited for."""
+    for _ in range(20):
+        found = read_json(folder / "shim.json") or read_json(folder / "running.json")
+        if found or (folder / "exit.json").exists():
+            return found
+        time.sleep(0.1)
+    return None
+
+
+def _seconds(text: str) -> float:
+    # fromisoformat takes microseconds at most; the shim writes nanoseconds.
+    head, dot, tail = text.partition(".")
+    if dot and tail.endswith("Z"):
+        text = f"{head}.{tail[:6]}+00:00"
+    return datetime.fromisoformat(text).timestamp()
+
+
+def _lives(known: Object) -> bool:
+    try:
+        found = identity(known["pid"])
+    except OSError:
+        return False
+    return all(found[part] == known[part] for part in ("pid", "start_ticks", "boot"))
+
+
+def _kill_session(running: Object) -> None:
+    """Kill the container's session, if its leader is the process that the shim started."""
+    pid = running["process"]
+    try:
+        ours = os.getsid(pid) == pid and identity(pid)["boot"] == running["boot"]
+        started = identity(pid)["start_ticks"] >= running["start_ticks"]
+    except OSError:
+        return
+    if ours and started:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)

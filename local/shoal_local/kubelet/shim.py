@@ -1,0 +1,241 @@
+"""Runs one container: starts it, writes its log, remembers how it ended. It outlives the kubelet.
+
+`python -S -m shoal_local.kubelet.shim DIR` reads DIR/container.json and writes DIR/running.json once the process runs,
+DIR/log as it talks and DIR/exit.json when it has ended and nothing that it started is left. SIGTERM is passed on;
+SIGUSR1 kills. `... shim exec DIR ARGV` runs a command beside the container's process, with its view and environment.
+
+Standard library only, so that it starts fast and stays small.
+"""
+
+import contextlib
+import json
+import os
+import select
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from shoal_local.kubelet.namespaces import Mount, View, become_subreaper, isolate, join
+
+LOG_LIMIT_BYTES = 10 * 2**20
+"""A log that grows beyond this is moved to log.1; an older log.1 is forgotten."""
+CHUNK_BYTES = 16 * 1024
+CANNOT_START = 128
+
+
+def run(folder: Path) -> int:
+    """Run the container until it ends."""
+    become_subreaper()
+    container = json.loads((folder / "container.json").read_text())
+    told, tells = os.pipe2(os.O_CLOEXEC)
+    pipes = {name: os.pipe2(os.O_CLOEXEC) for name in ("stdout", "stderr")}
+    pid = os.fork()
+    if pid == 0:
+        _become(container, folder, {name: pair[1] for name, pair in pipes.items()}, tells)
+    os.close(tells)
+    for _, write in pipes.values():
+        os.close(write)
+    _pass_signals_on(pid)
+    trouble = _read_all(told)
+    if trouble:
+        os.waitpid(pid, 0)
+        _write(folder / "exit.json", {**json.loads(trouble), "finished_at": _now()})
+        return 0
+    _write(folder / "running.json", {**identity(os.getpid()), "process": pid, "started_at": _now()})
+    status = _pump(pid, {pair[0]: name for name, pair in pipes.items()}, Log(folder / "log"))
+    code = os.waitstatus_to_exitcode(status)
+    ended = {"code": code if code >= 0 else 128 - code, "signal": max(0, -code)}
+    _write(folder / "exit.json", {**ended, "finished_at": _now()})
+    return 0
+
+
+def identity(pid: int) -> dict[str, Any]:
+    """Return what tells this process from a later one of the same number.
+
+    Raises:
+        OSError: there is no such process, or it has ended and only waits to be reaped.
+    """
+    # The second field is the command in parentheses; it may hold spaces and parentheses itself.
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    if fields[0] in "ZX":
+        raise ProcessLookupError(pid, "the process has ended")
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return {"pid": pid, "start_ticks": int(fields[19]), "boot": boot}
+
+
+def _become(container: dict[str, Any], folder: Path, ends: dict[str, int], tells: int) -> None:
+    """Turn into the container's process; tell the parent if that fails."""
+    try:
+        os.setsid()
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(ends["stdout"], 1)
+        os.dup2(ends["stderr"], 2)
+        _show_volumes(container, folder)
+        _execute(container, container["argv"])
+    except BaseException as error:
+        reason, message = _explained(error, container)
+        text = json.dumps({"code": CANNOT_START, "signal": 0, "reason": reason, "message": message})
+        os.write(tells, text.encode())
+    os._exit(1)
+
+
+def _show_volumes(container: dict[str, Any], folder: Path) -> None:
+    mounts = [Mount(**mount) for mount in container["mounts"]]
+    try:
+        isolate()
+    except OSError as error:
+        if container["needs_mounts"]:
+            raise NoNamespacesError(str(error)) from error
+        return
+    staging = folder / "root"
+    staging.mkdir(exist_ok=True)
+    View(str(staging)).show(mounts)
+
+
+class NoNamespacesError(Exception):
+    """Mounts are wanted and this machine gives no mount namespace."""
+
+
+def _execute(container: dict[str, Any], argv: list[str]) -> None:
+    environment = container["env"]
+    os.chdir(container["cwd"])
+    for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_DFL)
+    os.execvpe(argv[0], argv, environment)
+
+
+def _explained(error: BaseException, container: dict[str, Any]) -> tuple[str, str]:
+    if isinstance(error, NoNamespacesError):
+        return (
+            "CreateContainerError",
+            f"this container mounts volumes, and no mount namespace can be made here ({error}); "
+            "run as root, or allow user namespaces (sysctl kernel.unprivileged_userns_clone=1)",
+        )
+    if isinstance(error, FileNotFoundError | PermissionError | NotADirectoryError):
+        return "StartError", f"cannot run {container['argv'][0]!r} in {container['cwd']}: {error}"
+    return "StartError", "".join(traceback.format_exception_only(error)).strip()
+
+
+def _pass_signals_on(pid: int) -> None:
+    def passed_on(number: int, frame: FrameType | None) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL if number == signal.SIGUSR1 else signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, passed_on)
+    signal.signal(signal.SIGUSR1, passed_on)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+class Log:
+    """The container's log in the format of the container runtime interface: time, stream, F or P, text."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = path.open("ab", buffering=0)
+        self._parts = {"stdout": b"", "stderr": b""}
+
+    def write(self, stream: str, data: bytes) -> None:
+        """Write whole lines; keep the rest until more comes."""
+        *lines, rest = (self._parts[stream] + data).split(b"\n")
+        while len(rest) > CHUNK_BYTES:
+            self._line(stream, "P", rest[:CHUNK_BYTES])
+            rest = rest[CHUNK_BYTES:]
+        self._parts[stream] = rest
+        for line in lines:
+            self._line(stream, "F", line)
+
+    def close(self) -> None:
+        """Write what did not end with a newline."""
+        for stream, rest in self._parts.items():
+            if rest:
+                self._line(stream, "F", rest)
+
+    def _line(self, stream: str, tag: str, text: bytes) -> None:
+        # A full disk must not kill the container.
+        with contextlib.suppress(OSError):
+            self._file.write(f"{_now()} {stream} {tag} ".encode() + text + b"\n")
+            if self._file.tell() > LOG_LIMIT_BYTES:
+                self._path.replace(self._path.with_name("log.1"))
+                self._file.close()
+                self._file = self._path.open("ab", buffering=0)
+
+
+def _pump(pid: int, streams: dict[int, str], log: Log) -> int:
+    """Write the log until the process has ended; then end what it left behind, and return its status."""
+    ended = os.pidfd_open(pid)
+    poll = select.poll()
+    for file in (ended, *streams):
+        poll.register(file, select.POLLIN)
+    status: int | None = None
+    while streams or status is None:
+        for file, _ in poll.poll(None if status is None else 1000):
+            if file == ended:
+                poll.unregister(ended)
+                status = _reaped(pid)
+            elif data := os.read(file, 65536):
+                log.write(streams[file], data)
+            else:
+                poll.unregister(file)
+                del streams[file]
+        if status is not None:
+            _end_descendants()
+    log.close()
+    assert status is not None
+    return status
+
+
+def _reaped(pid: int) -> int:
+    return os.waitpid(pid, 0)[1]
+
+
+def _end_descendants() -> None:
+    """Kill every process that the container left: as its subreaper they are our children by now."""
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    while found := children.read_text().split():
+        for pid in map(int, found):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for pid in map(int, found):
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+
+
+def _read_all(file: int) -> bytes:
+    with open(file, "rb") as stream:
+        return stream.read()
+
+
+def _write(path: Path, value: dict[str, Any]) -> None:
+    new = path.with_name(path.name + ".new")
+    new.write_text(json.dumps(value))
+    new.replace(path)
+
+
+def _now() -> str:
+    # Log lines and states tell the time of day.
+    nanoseconds = time.time_ns()
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(nanoseconds // 10**9))
+    return f"{stamp}.{nanoseconds % 10**9:09d}Z"
+
+
+def run_beside(folder: Path, argv: list[str]) -> None:
+    """Turn into a command beside the container's process."""
+    container = json.loads((folder / "container.json").read_text())
+    process = json.loads((folder / "running.json").read_text())["process"]
+    join(process)
+    _execute(container, argv)
+
+
+def main(arguments: list[str]) -> int:
+    """Run a container, or a command beside it."""
+    if arguments[0] == "exec":
+        run_beside(Path(arguments[1]), arguments[2:])
+    return run(Path(arguments[0]))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""A pod's status, from what is observed of its containers."""

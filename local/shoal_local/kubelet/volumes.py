@@ -1,0 +1,195 @@
+"""Makes a pod's volumes: directories of this machine that its containers see at their mount paths."""
+
+import base64
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from shoal_local.kubelet.environment.variables import ConfigError, Context, expand, field_value
+from shoal_local.kubelet.lookups import ROOT_CERTIFICATE, Lookups
+from shoal_local.kubelet.records import PodRecord
+
+Object = dict[str, Any]
+Found = Mapping[tuple[str, str], Object | None]
+ACCOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
+ACCOUNT_VOLUME = "kube-api-access"
+_ACCOUNT: Object = {
+    "name": ACCOUNT_VOLUME,
+    "projected": {
+        "sources": [
+            {"serviceAccountToken": {"path": "token"}},
+            {"configMap": {"name": ROOT_CERTIFICATE, "optional": True}},
+            {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]}},
+        ]
+    },
+}
+
+
+class VolumeError(Exception):
+    """A volume cannot be made; the message says which and why."""
+
+
+class Volumes:
+    """The volumes of one pod."""
+
+    def __init__(self, pod: Object, record: PodRecord, lookups: Lookups) -> None:
+        self._pod = pod
+        self._record = record
+        self._lookups = lookups
+        self._sources: dict[str, Path] = {}
+
+    async def prepare(self, found: Found, context: Context) -> None:
+        """Make what is missing, and write files anew that come from the API.
+
+        Raises:
+            VolumeError: a volume is of a kind that this machine does not have, or its source is missing.
+        """
+        for volume in self._wanted():
+            self._sources[volume["name"]] = await self._make(volume, found, context)
+
+    def _wanted(self) -> list[Object]:
+        spec = self._pod["spec"]
+        volumes = list(spec.get("volumes") or [])
+        return [*volumes, _ACCOUNT] if self._needs_account() else volumes
+
+    def _needs_account(self) -> bool:
+        spec = self._pod["spec"]
+        mounts = [m for c in spec["containers"] for m in c.get("volumeMounts") or []]
+        taken = any(m["mountPath"].rstrip("/") == ACCOUNT_PATH for m in mounts)
+        return not taken and spec.get("automountServiceAccountToken") is not False
+
+    async def _make(self, volume: Object, found: Found, context: Context) -> Path:
+        folder = self._record.volume(volume["name"])
+        if "emptyDir" in volume:
+            return _empty(folder, volume["emptyDir"] or {}, self._record.uid)
+        if "hostPath" in volume:
+            return _host_path(volume)
+        files = await self._files(volume, found, context)
+        _write_files(folder, files)
+        return folder
+
+    async def _files(self, volume: Object, found: Found, context: Context) -> dict[str, bytes]:
+        if "projected" not in volume:
+            return await self._source_files(volume, volume["name"], found, context)
+        files: dict[str, bytes] = {}
+        for source in volume["projected"].get("sources") or []:
+            files |= await self._source_files(source, volume["name"], found, context)
+        return files
+
+    async def _source_files(self, source: Object, name: str, found: Found, context: Context) -> dict[str, bytes]:
+        for field, plural in (("configMap", "configmaps"), ("secret", "secrets")):
+            if field in source:
+                return _object_files(source[field], plural, found)
+        if "downwardAPI" in source:
+            return _downward_files(source["downwardAPI"], context)
+        if "serviceAccountToken" in source:
+            wanted = source["serviceAccountToken"]
+            token = await self._lookups.token(self._pod, wanted)
+            return {wanted["path"]: token.encode()}
+        kind = ", ".join(key for key in source if key != "name")
+        raise VolumeError(
+            f'volume "{name}": {kind} volumes are not supported by the kubelet of shoal local; '
+            "emptyDir, hostPath, configMap, secret, projected and downwardAPI are"
+        )
+
+    def mounts_of(self, container: Object, variables: Mapping[str, str]) -> list[Object]:
+        """Return what the container's view shows; call ``prepare`` first.
+
+        Raises:
+            VolumeError: a sub-path leads out of its volume.
+        """
+        mounts = [self._mount(m, variables) for m in container.get("volumeMounts") or []]
+        if ACCOUNT_VOLUME in self._sources:
+            source = str(self._sources[ACCOUNT_VOLUME])
+            mounts.append({"source": source, "target": ACCOUNT_PATH, "read_only": True})
+        return mounts
+
+    def _mount(self, mount: Object, variables: Mapping[str, str]) -> Object:
+        source = self._sources[mount["name"]]
+        inner = mount.get("subPath") or expand(mount.get("subPathExpr") or "", variables)
+        if inner:
+            if ".." in Path(inner).parts or inner.startswith("/"):
+                raise VolumeError(f'volume "{mount["name"]}": sub-path {inner!r} leads out of it')
+            source /= inner
+            if not source.exists():
+                source.mkdir(parents=True)
+        read_only = bool(mount.get("readOnly"))
+        return {"source": str(source), "target": mount["mountPath"], "read_only": read_only}
+
+
+def _empty(folder: Path, spec: Object, uid: str) -> Path:
+    if spec.get("medium") == "Memory" and os.access("/dev/shm", os.W_OK):
+        folder = Path("/dev/shm", f"shoal-{uid}", folder.name)
+    if not folder.exists():
+        folder.mkdir(parents=True)
+        folder.chmod(0o777)
+    return folder
+
+
+def forget_memory(uid: str) -> None:
+    """Remove a pod's volumes in memory."""
+    shutil.rmtree(Path("/dev/shm", f"shoal-{uid}"), ignore_errors=True)
+
+
+def _host_path(volume: Object) -> Path:
+    spec = volume["hostPath"]
+    path, kind = Path(spec["path"]), spec.get("type") or ""
+    if kind == "DirectoryOrCreate":
+        path.mkdir(parents=True, exist_ok=True)
+    elif kind == "FileOrCreate" and not path.exists():
+        path.touch()
+    checks = {"Directory": path.is_dir, "File": path.is_file, "Socket": path.is_socket}
+    if not path.exists() or not checks.get(kind, path.exists)():
+        raise VolumeError(f'volume "{volume["name"]}": hostPath {path} is no {kind or "file or directory"} here')
+    return path
+
+
+def _object_files(source: Object, plural: str, found: Found) -> dict[str, bytes]:
+    name = source.get("secretName") or source["name"]
+    obj = found.get((plural, name))
+    if obj is None:
+        if source.get("optional"):
+            return {}
+        raise VolumeError(f'{plural[:-1]} "{name}" not found')
+    data = {k: _bytes(plural, v) for k, v in (obj.get("data") or {}).items()}
+    data |= {k: base64.b64decode(v) for k, v in (obj.get("binaryData") or {}).items()}
+    items = source.get("items")
+    if not items:
+        return data
+    missing = [item["key"] for item in items if item["key"] not in data]
+    if missing and not source.get("optional"):
+        raise VolumeError(f'{plural[:-1]} "{name}" has no key {missing[0]!r}')
+    return {item["path"]: data[item["key"]] for item in items if item["key"] in data}
+
+
+def _bytes(plural: str, value: str) -> bytes:
+    return base64.b64decode(value) if plural == "secrets" else value.encode()
+
+
+def _downward_files(source: Object, context: Context) -> dict[str, bytes]:
+    files = {}
+    for item in source.get("items") or []:
+        if "fieldRef" not in item:
+            raise VolumeError(f"downwardAPI file {item['path']!r}: only fieldRef is supported")
+        try:
+            files[item["path"]] = field_value(item["fieldRef"]["fieldPath"], context).encode()
+        except ConfigError as error:
+            raise VolumeError(str(error)) from None
+    return files
+
+
+def _write_files(folder: Path, files: dict[str, bytes]) -> None:
+    """Make the directory hold exactly these files; each is replaced at once, so readers never see half of one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, data in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.is_file() or path.read_bytes() != data:
+            new = path.with_name(f".{path.name}.new")
+            new.write_bytes(data)
+            new.replace(path)
+    for path in [p for p in folder.rglob("*") if p.is_file()]:
+        if str(path.relative_to(folder)) not in files:
+            path.unlink()

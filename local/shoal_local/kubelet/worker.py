@@ -1,0 +1,319 @@
+"""Looks after one pod: brings its containers to what the steps say, and its status to what is observed."""
+
+import asyncio
+import logging
+import shutil
+from collections.abc import Coroutine
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from shoal_local.api_client import PODS, STRATEGIC_PATCH, ApiError, Object, UnreachableError
+from shoal_local.kubelet.container import Container
+from shoal_local.kubelet.environment.variables import ConfigError
+from shoal_local.kubelet.furnishing import context_of, furnish
+from shoal_local.kubelet.images.table import BadTableError, UnknownImageError
+from shoal_local.kubelet.lifecycle.containers import Observed, members_of
+from shoal_local.kubelet.lifecycle.steps import End, Stop, next_steps
+from shoal_local.kubelet.machine import Machine
+from shoal_local.kubelet.prober import Prober
+from shoal_local.kubelet.probes.gauge import Kind
+from shoal_local.kubelet.records import PodRecord
+from shoal_local.kubelet.status.container_status import container_id
+from shoal_local.kubelet.status.pod_status import Addresses, pod_status
+from shoal_local.kubelet.volumes import VolumeError, Volumes, forget_memory
+
+LOG = logging.getLogger(__name__)
+RETRY_S = 5.0
+STARTING_S = 10.0
+ERASED_GRACE_S = 1.0
+"""A pod that vanished from the API without a grace period gets this long."""
+
+
+def _now() -> float:
+    return datetime.now(UTC).timestamp()
+
+
+class PodWorker:
+    """One pod."""
+
+    def __init__(self, pod: Object, record: PodRecord, machine: Machine) -> None:
+        self.pod = pod
+        self.uid = record.uid
+        self._record = record
+        self._machine = machine
+        self._address = machine.addresses.take(record.uid)
+        self._changed = asyncio.Event()
+        self._erased_at: float | None = None
+        self._containers = {m.name: Container(m, record, self._changed.set) for m in members_of(pod["spec"])}
+        self._volumes = Volumes(pod, record, machine.lookups)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._written: Object = {}
+        self._held_back: dict[str, int] = {}
+
+    def update(self, pod: Object) -> None:
+        """Take in what the API says of the pod now."""
+        self.pod = pod
+        self._changed.set()
+
+    def erase(self) -> None:
+        """The API does not know the pod any more: end it."""
+        if self._erased_at is None:
+            self._erased_at = _now()
+        self._changed.set()
+
+    def adopt(self) -> None:
+        """Take over the runs of an earlier kubelet, with what their probes had said."""
+        for name, container in self._containers.items():
+            container.adopt()
+            run = container.run
+            if run is None:
+                continue
+            self._machine.devices.keep(self.uid, name, run.container.get("devices") or {})
+            if not run.ended.is_set():
+                known = self._known_status(name, container.next_attempt - 1)
+                started, ready = bool(known.get("started")), bool(known.get("ready"))
+                container.probe(self._prober(container), started=started, ready=ready)
+
+    def _known_status(self, name: str, attempt: int) -> Object:
+        status = self.pod.get("status") or {}
+        wanted = container_id(self.pod, name, attempt)
+        for part in ("initContainerStatuses", "containerStatuses"):
+            for entry in status.get(part) or []:
+                if entry.get("containerID") == wanted:
+                    return dict(entry)
+        return {}
+
+    async def run(self) -> None:
+        """Work until the pod is gone."""
+        self._record.save(self.pod, self._address)
+        while True:
+            self._changed.clear()
+            try:
+                wait_s = await self._pass()
+            except (ApiError, UnreachableError) as error:
+                LOG.info("pod %s: %s", self.pod["metadata"]["name"], error)
+                wait_s = 1.0
+            if wait_s is not None and wait_s < 0:
+                return
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._changed.wait()
+            except TimeoutError:
+                pass
+
+    def release(self) -> None:
+        """Leave the pod's processes to themselves: the kubelet ends and they do not."""
+        for container in self._containers.values():
+            container.release()
+        for task in self._tasks:
+            task.cancel()
+
+    def run_folder(self, name: str, *, previous: bool) -> Path | None:
+        """Return the directory of a container's present or previous run; None when there is none."""
+        container = self._containers.get(name)
+        attempt = container.next_attempt - (2 if previous else 1) if container else -1
+        return self._record.run(name, attempt) if attempt >= 0 else None
+
+    async def _pass(self) -> float | None:
+        """Make one step; return how long to wait for the next one, or -1 when the pod is gone."""
+        now = _now()
+        steps = next_steps(self.pod["spec"], self._observed(now), now, self._end())
+        for stop in steps.stop:
+            self._stop(stop)
+        for name in steps.held_back:
+            self._tell_of_back_off(name)
+        if steps.start and not self._was_over():
+            await asyncio.gather(*(self._start(start.name) for start in steps.start))
+            self._changed.set()
+        if steps.over and self._end() is not None:
+            await self._bury()
+            return -1
+        await self._publish()
+        return None if steps.wake_at is None else max(0.0, steps.wake_at - now)
+
+    def _observed(self, now: float) -> dict[str, Observed]:
+        return {name: c.observed(now) for name, c in self._containers.items()}
+
+    def _was_over(self) -> bool:
+        """Say whether the pod had ended before this kubelet knew it: it does not run again."""
+        return (self.pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+
+    def _end(self) -> End | None:
+        if self._erased_at is not None:
+            return End(self._erased_at, ERASED_GRACE_S)
+        meta = self.pod["metadata"]
+        if not meta.get("deletionTimestamp"):
+            return None
+        grace_s = float(meta.get("deletionGracePeriodSeconds") or 0)
+        due = datetime.fromisoformat(meta["deletionTimestamp"]).timestamp()
+        return End(due - grace_s, grace_s)
+
+    async def _start(self, name: str) -> None:
+        container = self._containers[name]
+        try:
+            content = await self._furnished(container)
+        except (UnknownImageError, BadTableError) as error:
+            self._cannot_pull(container, str(error))
+        except ConfigError as error:
+            self._cannot_start(container, "CreateContainerConfigError", str(error))
+        except (VolumeError, OSError) as error:
+            self._tell("Warning", "FailedMount", str(error))
+            container.waiting, container.retry_at = None, _now() + RETRY_S
+        else:
+            await self._launch(container, content)
+
+    async def _furnished(self, container: Container) -> Object:
+        machine = self._machine
+        found = await machine.lookups.wanted_by(self.pod)
+        context = context_of(self.pod, self._address, machine, found)
+        await self._volumes.prepare(found, context)
+        folder = self._record.run(container.member.name, container.next_attempt)
+        return furnish(container.member, context, machine, self._volumes, folder)
+
+    def _cannot_pull(self, container: Container, message: str) -> None:
+        image = container.member.spec["image"]
+        known = container.waiting is not None and container.waiting[1].endswith(message)
+        if not known:
+            told = f'Failed to pull image "{image}": {message}'
+            self._tell("Warning", "Failed", told, container)
+            self._cannot_start(container, "ErrImagePull", message, retry_s=0.5)
+        else:
+            told = f'Back-off pulling image "{image}": ErrImagePull: {message}'
+            if container.waiting and container.waiting[0] != "ImagePullBackOff":
+                self._tell("Normal", "BackOff", f'Back-off pulling image "{image}"', container)
+            self._cannot_start(container, "ImagePullBackOff", told)
+
+    def _cannot_start(self, container: Container, reason: str, message: str, retry_s: float = RETRY_S) -> None:
+        if container.waiting != (reason, message) and reason == "CreateContainerConfigError":
+            self._tell("Warning", "Failed", f"Error: {message}", container)
+        container.waiting = (reason, message)
+        container.retry_at = _now() + retry_s
+
+    async def _launch(self, container: Container, content: Object) -> None:
+        name, old = container.member.name, container.next_attempt - 2
+        image = container.member.spec["image"]
+        told = f'Container image "{image}" already present on machine'
+        self._tell("Normal", "Pulled", told, container)
+        shutil.rmtree(self._record.run(name, old), ignore_errors=True)
+        run = container.start(content, _now())
+        self._tell("Normal", "Created", f"Container created: {name}", container)
+        async with asyncio.timeout(STARTING_S):
+            while run.started_at is None and not run.ended.is_set():
+                await asyncio.sleep(0.01)
+        if run.exit is not None and run.started_at is None:
+            self._tell("Warning", "Failed", f"Error: {run.exit.message}", container)
+            return
+        self._tell("Normal", "Started", f"Container started: {name}", container)
+        container.probe(self._prober(container))
+        self._run_hook(container, "postStart")
+
+    def _prober(self, container: Container) -> Prober:
+        assert container.run is not None
+
+        def complain(kind: Kind, trouble: str) -> None:
+            what = kind.value.removesuffix("Probe").capitalize()
+            self._tell("Warning", "Unhealthy", f"{what} probe failed: {trouble}", container)
+
+        spec, folder = container.member.spec, container.run.folder
+        return Prober(self._machine.attempts, spec, folder, self._address, complain)
+
+    def _run_hook(self, container: Container, hook: str) -> None:
+        handler = (container.member.spec.get("lifecycle") or {}).get(hook)
+        if handler:
+            self._spawn(self._after_start(container, handler))
+
+    async def _after_start(self, container: Container, handler: Object) -> None:
+        grace_s = float(self.pod["spec"].get("terminationGracePeriodSeconds", 30))
+        if trouble := await self._attempt(container, handler, grace_s):
+            self._tell("Warning", "FailedPostStartHook", trouble, container)
+            self._stop(Stop(container.member.name, grace_s, "FailedPostStartHook"))
+
+    async def _attempt(self, container: Container, handler: Object, timeout_s: float) -> str:
+        assert container.run is not None
+        spec, folder = container.member.spec, container.run.folder
+        return await self._machine.attempts.make(handler, folder, self._address, spec, timeout_s)
+
+    def _stop(self, stop: Stop) -> None:
+        container = self._containers[stop.name]
+        if container.stopping and stop.why != "ending":
+            return
+        container.stopping = True
+        why = f"Stopping container {stop.name}"
+        if stop.why == "unhealthy":
+            why = f"Container {stop.name} failed liveness probe, will be restarted"
+        self._tell("Normal", "Killing", why, container)
+        self._spawn(self._bring_down(container, stop.grace_s))
+
+    async def _bring_down(self, container: Container, grace_s: float) -> None:
+        """Run the hook, then SIGTERM, then SIGKILL: the hook's time counts against the grace period."""
+        run = container.run
+        if run is None:
+            return
+        clock = asyncio.get_running_loop().time
+        end_s = clock() + grace_s
+        handler = (container.member.spec.get("lifecycle") or {}).get("preStop")
+        if handler and grace_s > 0 and (trouble := await self._attempt(container, handler, grace_s)):
+            self._tell("Warning", "FailedPreStopHook", trouble, container)
+        run.terminate()
+        try:
+            async with asyncio.timeout(max(end_s - clock(), min(grace_s, 2.0))):
+                await run.ended.wait()
+        except TimeoutError:
+            run.kill()
+
+    async def _publish(self) -> None:
+        now = _now()
+        addresses = Addresses(self._address, self._machine.host_ip)
+        ending = self._end() is not None
+        status = pod_status(self.pod, self._observed(now), addresses, now=now, ending=ending)
+        if status == self._written or self._erased_at is not None:
+            return
+        try:
+            patched = await self._machine.client.patch(
+                PODS,
+                self.pod,
+                {"metadata": {"uid": self.uid}, "status": status},
+                subresource="status",
+                content_type=STRATEGIC_PATCH,
+            )
+        except ApiError as error:
+            if error.code not in (404, 409):
+                raise
+            return
+        self._written = status
+        if not patched["metadata"].get("deletionTimestamp") or self._end():
+            self.pod = {**self.pod, "status": patched["status"]}
+
+    async def _bury(self) -> None:
+        """Tell how it ended, take the pod out of the API, and forget it."""
+        await self._publish()
+        if self._erased_at is None:
+            await self._machine.client.delete(PODS, self.pod, grace_s=0)
+        self.release()
+        self._record.forget()
+        forget_memory(self.uid)
+        self._machine.addresses.give_back(self.uid)
+        self._machine.devices.give_back(self.uid)
+
+    def _tell(self, kind: str, reason: str, message: str, container: Container | None = None) -> None:
+        about = {**self.pod, "apiVersion": "v1", "kind": "Pod"}
+        if container is not None:
+            part = "containers" if container.member.role.name == "MAIN" else "initContainers"
+            about["fieldPath"] = f"spec.{part}{{{container.member.name}}}"
+        self._machine.recorder.post(about, kind, reason, message)
+
+    def _tell_of_back_off(self, name: str) -> None:
+        """Tell once for each run that the next one waits."""
+        container = self._containers[name]
+        if self._held_back.get(name) != container.next_attempt:
+            self._held_back[name] = container.next_attempt
+            meta = self.pod["metadata"]
+            whose = f"{meta['name']}_{meta['namespace']}({self.uid})"
+            told = f"Back-off restarting failed container {name} in pod {whose}"
+            self._tell("Warning", "BackOff", told, container)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,1 @@
+"""Makes services callable on one machine: listens on their loopback addresses and passes connections on to ready pods."""

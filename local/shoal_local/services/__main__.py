@@ -1,0 +1,42 @@
+"""`python -m shoal_local.services`: the forwarder alone."""
+
+import argparse
+import asyncio
+import logging
+import sys
+from pathlib import Path
+
+from shoal_local.api_client import ApiClient
+from shoal_local.events import EventRecorder
+from shoal_local.kubeconfig import read_kubeconfig
+from shoal_local.services.forwarder import Forwarder
+from shoal_local.stopping import until_stopped
+
+
+async def run(kubeconfig: Path) -> None:
+    """Forward until cancelled."""
+    async with (
+        ApiClient(read_kubeconfig(kubeconfig), "shoal-services") as client,
+        asyncio.TaskGroup() as group,
+    ):
+        recorder = EventRecorder(client, "shoal-services")
+        forwarder = Forwarder(client, recorder)
+        for informer in forwarder.informers:
+            group.create_task(informer.run())
+        group.create_task(recorder.run())
+        group.create_task(forwarder.run())
+
+
+def main(arguments: list[str]) -> int:
+    """Run until SIGINT or SIGTERM."""
+    parser = argparse.ArgumentParser(prog="python -m shoal_local.services", description=__doc__)
+    parser.add_argument("--kubeconfig", type=Path, required=True, metavar="FILE")
+    options = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    asyncio.run(until_stopped(run(options.kubeconfig)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,118 @@
+"""Passes TCP connections on from services to pods, in turn."""
+
+import asyncio
+import contextlib
+import logging
+
+from shoal_local.api_client import ENDPOINT_SLICES, SERVICES, ApiClient, Object
+from shoal_local.events import EventRecorder
+from shoal_local.informer import Informer
+from shoal_local.services.routing.routes import Front, Route, make_routes
+
+LOG = logging.getLogger(__name__)
+CHUNK_BYTES = 2**16
+CONNECT_S = 2.0
+PAUSE_S = 0.05
+RETRY_S = 10.0
+
+
+class Forwarder:
+    """Listens for every service that has a loopback address."""
+
+    def __init__(self, client: ApiClient, recorder: EventRecorder) -> None:
+        self.informers = [Informer(client, SERVICES), Informer(client, ENDPOINT_SLICES)]
+        self._recorder = recorder
+        self._routes: dict[Front, Route] = {}
+        self._servers: dict[Front, asyncio.Server] = {}
+        self._turn: dict[Front, int] = {}
+        self._changed = asyncio.Event()
+        for informer in self.informers:
+            informer.listen(self._on_change)
+
+    def _on_change(self, obj: Object) -> None:
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Follow services and their endpoints until cancelled."""
+        for informer in self.informers:
+            await informer.synced.wait()
+        while True:
+            self._changed.clear()
+            services, slices = (informer.objects.values() for informer in self.informers)
+            self._routes = make_routes(services, slices)
+            missing = await self._listen()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(RETRY_S if missing else None):
+                    await self._changed.wait()
+            # A burst of changes costs one pass.
+            await asyncio.sleep(PAUSE_S)
+
+    async def _listen(self) -> bool:
+        """Open what is missing and close what is not wanted; say whether something could not be opened."""
+        for front in [f for f in self._servers if f not in self._routes]:
+            self._servers.pop(front).close()
+        for front in [f for f in self._routes if f not in self._servers]:
+            await self._open(front)
+        return len(self._servers) < len(self._routes)
+
+    async def _open(self, front: Front) -> None:
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await self._answer(front, reader, writer)
+
+        try:
+            self._servers[front] = await asyncio.start_server(answer, front.address, front.port)
+        except OSError as error:
+            told = (
+                f"cannot listen on {front.address}:{front.port}: {error.strerror}; "
+                "give the service a port from 1024 up, or call a pod's own address"
+            )
+            LOG.warning("%s", told)
+            self._recorder.post(self._routes[front].service, "Warning", "FailedToListen", told)
+
+    async def _answer(self, front: Front, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            pod = await self._connect(front)
+            if pod is not None:
+                await _join((reader, writer), pod)
+        except (OSError, asyncio.CancelledError):
+            # Either side went away, or we are ending: both connections close below.
+            pass
+        finally:
+            writer.close()
+
+    async def _connect(self, front: Front) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
+        """Return a connection to the next pod that takes one; None when no pod does."""
+        backends = self._routes[front].backends if front in self._routes else ()
+        for _ in backends:
+            turn = self._turn.get(front, 0)
+            self._turn[front] = turn + 1
+            try:
+                async with asyncio.timeout(CONNECT_S):
+                    return await asyncio.open_connection(*backends[turn % len(backends)])
+            except (OSError, TimeoutError):
+                continue
+        return None
+
+
+Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def _join(caller: Pair, pod: Pair) -> None:
+    """Copy both ways until both ends have said all."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(_copy(caller[0], pod[1]))
+            group.create_task(_copy(pod[0], caller[1]))
+    except* OSError:
+        # A connection that breaks ends both.
+        pass
+    finally:
+        pod[1].close()
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(CHUNK_BYTES):
+        writer.write(data)
+        await writer.drain()
+    if writer.can_write_eof():
+        writer.write_eof()

@@ -1,0 +1,1 @@
+"""From Services and EndpointSlices to what listens where and who answers. Pure."""
