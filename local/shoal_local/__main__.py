@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from shoal_local.cluster import CannotStartError, Cluster
+from shoal_local.installing import CannotInstallError
 from shoal_local.kubelet import __main__ as kubelet
 
 DEFAULT = Path("~/.local/share/shoal/local")
@@ -43,6 +44,14 @@ def _parser() -> argparse.ArgumentParser:
         metavar="RESOURCE=COUNT",
         help="what the node offers, such as nvidia.com/gpu=2",
     )
+    up.add_argument(
+        "--model",
+        action="append",
+        default=[],
+        metavar="NAME=DIR",
+        help="show a model's folder to pods as file:///models/NAME; may be repeated",
+    )
+    up.add_argument("--no-operator", action="store_true", help="an empty cluster: do not install Shoal's chart")
     down.add_argument("--keep", action="store_true", help="keep the objects for the next up")
     return parser
 
@@ -50,8 +59,16 @@ def _parser() -> argparse.ArgumentParser:
 def _up(cluster: Cluster, options: argparse.Namespace) -> int:
     try:
         kubelet.parse_capacity(options.capacity)
-        cluster.up([part for text in options.capacity for part in ("--capacity", text)])
-    except (CannotStartError, ValueError) as error:
+        models = kubelet.parse_models(options.model)
+        cluster.up(
+            [
+                *(part for text in options.capacity for part in ("--capacity", text)),
+                *(part for name, folder in models.items() for part in ("--model", f"{name}={folder}")),
+            ]
+        )
+        if not options.no_operator:
+            cluster.install_operator()
+    except (CannotStartError, CannotInstallError, ValueError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
     sys.stdout.write(f"{cluster.status()}\nexport KUBECONFIG={cluster.kubeconfig}\n")

@@ -11,6 +11,7 @@ from shoal_local.kubeconfig import Connection
 
 Object = dict[str, Any]
 MERGE_PATCH = "application/merge-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 SILENCE_S = 90.0
 """A watch that brings nothing for this long, not even a bookmark, is dead."""
@@ -128,6 +129,13 @@ class ApiClient:
         meta = obj["metadata"]
         path = resource.path(meta.get("namespace", ""), meta["name"], subresource)
         return await self._ask("PATCH", path, body=patch, content_type=content_type)
+
+    async def apply(self, resource: Resource, obj: Object, manager: str) -> Object:
+        """Apply the object server-side, whoever owned its fields."""
+        meta = obj["metadata"]
+        path = resource.path(meta.get("namespace", ""), meta["name"])
+        query = {"fieldManager": manager, "force": "true"}
+        return await self._ask("PATCH", path, body=obj, query=query, content_type=APPLY_PATCH)
 
     async def delete(self, resource: Resource, obj: Object, *, grace_s: int | None = None) -> Object | None:
         """Delete this very object; return what is left of it, or None when it was gone already."""

@@ -18,6 +18,7 @@ from typing import Any
 import httpx
 
 from shoal_local.api_client import NODES, PODS, ApiClient, ApiError, UnreachableError
+from shoal_local.installing import chart_folder, install
 from shoal_local.kubeconfig import read_kubeconfig
 from shoal_local.kubelet.records import known_pods, read_json
 from shoal_local.kubelet.volumes import forget_memory
@@ -144,6 +145,20 @@ class Cluster:
         except (ApiError, UnreachableError, httpx.HTTPError):
             return False
         return answer.status_code == 200
+
+    def install_operator(self) -> None:
+        """Install the operator from its chart, and wait until it runs.
+
+        Raises:
+            CannotInstallError: it does not run in time.
+        """
+
+        async def main() -> None:
+            async with ApiClient(read_kubeconfig(self.kubeconfig), "shoal-local") as client:
+                await install(client, chart_folder())
+
+        with self._locked():
+            asyncio.run(main())
 
     def down(self, *, keep: bool) -> None:
         """Stop everything, pods included; ``keep`` leaves the objects for the next ``up``."""

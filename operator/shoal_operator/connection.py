@@ -1,6 +1,8 @@
 """How the operator reaches the API server: a service account, or a kubeconfig file."""
 
+import dataclasses
 import logging
+import os
 from collections.abc import Callable
 
 import kopf
@@ -19,10 +21,21 @@ def connect() -> kopf.ConnectionInfo:
         SettingsError: there is neither.
     """
     settings = kopf.OperatorSettings()
-    for login in (_from_kubeconfig, kopf.login_with_service_account):
+    for login in (_from_kubeconfig, _from_pod):
         if info := login(settings=settings, logger=logger):
             return info
     raise SettingsError("no API server to talk to: run in a pod with a service account, or give --kubeconfig FILE")
+
+
+def _from_pod(**kwargs: object) -> kopf.ConnectionInfo | None:
+    login: Callable[..., kopf.ConnectionInfo | None] = kopf.login_with_service_account
+    info = login(**kwargs)
+    host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT_HTTPS", "443")
+    if info is None or not host:
+        return info
+    # Every pod is told the address; kopf asks for it by name, which needs a cluster DNS that works already.
+    bracketed = f"[{host}]" if ":" in host else host
+    return dataclasses.replace(info, server=f"https://{bracketed}:{port}")
 
 
 def _from_kubeconfig(**kwargs: object) -> kopf.ConnectionInfo | None:

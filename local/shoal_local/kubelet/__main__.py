@@ -41,6 +41,13 @@ def parser() -> argparse.ArgumentParser:
         metavar="RESOURCE=COUNT",
         help=f"what the node offers, such as {GPU}=2; NVIDIA GPUs are counted unless given",
     )
+    made.add_argument(
+        "--model",
+        action="append",
+        default=[],
+        metavar="NAME=DIR",
+        help="a folder that the runtime's image holds as /models/NAME; may be repeated",
+    )
     made.add_argument("--images", type=Path, help="YAML: image name to command; DIR/images.yaml")
     return made
 
@@ -60,6 +67,21 @@ def parse_capacity(given: list[str]) -> dict[str, int]:
     return {name: count for name, count in counts.items() if count}
 
 
+def parse_models(given: list[str]) -> dict[str, str]:
+    """Read NAME=DIR options.
+
+    Raises:
+        ValueError: one is not of that form, or its folder does not exist.
+    """
+    models = {}
+    for text in given:
+        name, equals, folder = text.partition("=")
+        if not equals or not name or "/" in name or not Path(folder).is_dir():
+            raise ValueError(f"--model must be NAME=DIR with a folder that exists, not {text!r}")
+        models[name] = str(Path(folder).absolute())
+    return models
+
+
 async def run(options: argparse.Namespace, counts: dict[str, int]) -> None:
     """Run the kubelet until cancelled."""
     listening = socket.create_server((options.address, options.port))
@@ -69,7 +91,7 @@ async def run(options: argparse.Namespace, counts: dict[str, int]) -> None:
             recorder=EventRecorder(client, "kubelet", options.node_name),
             lookups=Lookups(client),
             attempts=Attempts(),
-            images=Images(options.images or options.dir / "images.yaml"),
+            images=Images(options.images or options.dir / "images.yaml", parse_models(options.model)),
             addresses=AddressPool(options.pod_cidr),
             devices=Devices(counts),
             root=options.dir / "pods",

@@ -50,13 +50,14 @@ def furnish(member: Member, context: Context, machine: Machine, volumes: Volumes
         [expand(part, own) for part in spec.get("command") or []],
         [expand(part, own) for part in spec.get("args") or []],
     )
-    mounts = [*volumes.mounts_of(spec, own), _termination_mount(spec, run_folder)]
+    files = [{"source": source, "target": target, "read_only": True} for target, source in image.files]
+    mounts = [*files, *volumes.mounts_of(spec, own), _termination_mount(spec, run_folder)]
     return {
         "argv": argv,
         "env": variables,
         "cwd": spec.get("workingDir") or image.working_dir or "/",
         "mounts": _with_image(mounts, variables),
-        "needs_mounts": bool(spec.get("volumeMounts")),
+        "needs_mounts": bool(spec.get("volumeMounts") or image.files),
         "devices": devices,
     }
 

@@ -13,7 +13,7 @@ import yaml
 from shoal_local.api_client import ApiClient
 from shoal_local.events import EventRecorder
 from shoal_local.kubelet.attempts import Attempts
-from shoal_local.kubelet.images.table import Table, default_table, parse_table
+from shoal_local.kubelet.images.table import Table, default_table, parse_table, with_files
 from shoal_local.kubelet.lookups import Lookups
 
 Object = dict[str, Any]
@@ -31,11 +31,16 @@ _PASSED_ON = (
 )
 
 
+MODELS = "/models"
+RUNTIME_IMAGE = "shoal/runtime"
+
+
 class Images:
     """The image table: ours, and what the user's file adds; read anew whenever it is asked for."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, models: Mapping[str, str] | None = None) -> None:
         self.file = file
+        self._models = {f"{MODELS}/{name}": folder for name, folder in (models or {}).items()}
 
     def table(self) -> Table:
         """Return the table as it is now.
@@ -43,7 +48,7 @@ class Images:
         Raises:
             BadTableError: the user's file has a broken entry.
         """
-        ours = default_table(sys.executable)
+        ours = with_files(default_table(sys.executable), RUNTIME_IMAGE, self._models)
         if not self.file.exists():
             return ours
         return {**ours, **parse_table(yaml.safe_load(self.file.read_text()) or {})}

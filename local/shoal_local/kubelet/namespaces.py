@@ -94,7 +94,7 @@ class View:
         opened = [
             (os.path.realpath(mount.target), os.open(mount.source, os.O_PATH), mount.read_only) for mount in mounts
         ]
-        for target, file, read_only in sorted(opened, key=lambda entry: entry[0].count("/")):
+        for target, file, read_only in sorted(opened, key=lambda entry: _order(entry[0])):
             self._show_one(target, file, read_only=read_only)
 
     def _show_one(self, target: str, file: int, *, read_only: bool) -> None:
@@ -136,6 +136,12 @@ class View:
             _mount(at, "/", None, _MS_MOVE)
             os.chroot(".")
         self._replaced.add(directory)
+
+
+def _order(target: str) -> tuple[bool, int]:
+    """Sort what needs a new root first, while the staging folder is still in sight, then outer mounts first."""
+    first_part = f"/{target.split('/')[1]}"
+    return os.path.lexists(first_part), target.count("/")
 
 
 def _copy_entry(source: str, target: str) -> None:

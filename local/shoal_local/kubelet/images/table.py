@@ -1,7 +1,7 @@
 """The table that stands in for a registry: an image's name to the command that is its content here."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 
@@ -22,6 +22,8 @@ class Image:
     args: tuple[str, ...] = ()
     env: tuple[tuple[str, str], ...] = ()
     working_dir: str = ""
+    files: tuple[tuple[str, str], ...] = ()
+    """What it holds: a path in the image, and the file or folder of this machine that is there."""
 
 
 Table = Mapping[str, Image]
@@ -30,12 +32,12 @@ Table = Mapping[str, Image]
 def default_table(python: str) -> dict[str, Image]:
     """Return our own images, and plain Python: ``python`` is the interpreter that has our packages."""
     modules = ("shoal_proxy", "shoal_runtime", "shoal_operator")
-    ours = {name.replace("_", "-"): Image((python, "-m", name), env=(("PYTHONUNBUFFERED", "1"),)) for name in modules}
+    ours = {name.replace("_", "/"): Image((python, "-m", name), env=(("PYTHONUNBUFFERED", "1"),)) for name in modules}
     return {**ours, "python": Image((), (python,))}
 
 
 def parse_table(document: Mapping[str, Any]) -> dict[str, Image]:
-    """Read ``{name: {command: [...], args: [...], env: {...}, workingDir: "..."}}``.
+    """Read ``{name: {command: [...], args: [...], env: {...}, workingDir: "...", files: {path: source}}}``.
 
     Raises:
         BadTableError: an entry is not of that form.
@@ -44,7 +46,7 @@ def parse_table(document: Mapping[str, Any]) -> dict[str, Image]:
 
 
 def _image(name: str, entry: Any) -> Image:
-    known = {"command", "args", "env", "workingDir"}
+    known = {"command", "args", "env", "workingDir", "files"}
     if not isinstance(entry, dict) or not set(entry) <= known:
         raise BadTableError(f"image {name!r}: expected a mapping of {', '.join(sorted(known))}")
     for part in ("command", "args"):
@@ -55,7 +57,13 @@ def _image(name: str, entry: Any) -> Image:
         args=tuple(map(str, entry.get("args", []))),
         env=tuple((str(k), str(v)) for k, v in (entry.get("env") or {}).items()),
         working_dir=str(entry.get("workingDir", "")),
+        files=tuple((str(k), str(v)) for k, v in (entry.get("files") or {}).items()),
     )
+
+
+def with_files(table: Table, name: str, files: Mapping[str, str]) -> dict[str, Image]:
+    """Return the table with more files in one of its images."""
+    return {**table, name: replace(table[name], files=(*table[name].files, *files.items()))} if files else dict(table)
 
 
 def find_image(name: str, table: Table, where: str) -> Image:
