@@ -35,9 +35,10 @@ def test_what_running_pods_hold_is_not_free(make_pod: Callable[..., Object]) -> 
     holder["spec"]["nodeName"] = "node"
     node = make_node(allocatable={"nvidia.com/gpu": "1"})
     assert place(wanting(nvidia_com__gpu="1"), [node], []).node == "node"
-    assert "Insufficient nvidia.com/gpu" in place(
-        wanting(nvidia_com__gpu="1"), [node], [holder]
-    ).message
+    assert (
+        "Insufficient nvidia.com/gpu"
+        in place(wanting(nvidia_com__gpu="1"), [node], [holder]).message
+    )
     ended = {**holder, "status": {"phase": "Succeeded"}}
     assert place(wanting(nvidia_com__gpu="1"), [node], [ended]).node == "node"
 
@@ -59,7 +60,10 @@ def test_the_node_with_more_room_is_chosen() -> None:
             make_node(ready="Unknown"),
             "node(s) had untolerated taint(s) {node.kubernetes.io/unreachable: }",
         ),
-        (make_node(allocatable={"memory": "1Gi", "cpu": "1"}), "Insufficient cpu, 1 Insufficient memory"),
+        (
+            make_node(allocatable={"memory": "1Gi", "cpu": "1"}),
+            "Insufficient cpu, 1 Insufficient memory",
+        ),
         (make_node(allocatable={"pods": "0"}), "Too many pods"),
     ],
 )

@@ -20,7 +20,9 @@ def replica_set(deployment: Object) -> Object:
 
 
 def test_missing_pods_are_created_with_the_set_as_their_owner(replica_set: Object) -> None:
-    made = [a.object for a in plan_replica_set(replica_set, [], NOW).actions if isinstance(a, Create)]
+    made = [
+        a.object for a in plan_replica_set(replica_set, [], NOW).actions if isinstance(a, Create)
+    ]
     assert len(made) == 2
     assert made[0]["metadata"]["ownerReferences"][0]["uid"] == "rs"
     assert made[0]["metadata"]["labels"]["app"] == "web"
