@@ -75,12 +75,14 @@ class Cluster:
         """
         with self._locked():
             plan = self._plan()
+            begun: list[Process] = []
             for name, argv in self._commands(plan, kubelet_options).items():
                 if self.parts[name].pid is None:
                     self.parts[name].start([sys.executable, "-m", f"shoal_local.{name}", *argv])
+                begun.append(self.parts[name])
                 if name == "apiserver":
-                    self._wait_for(self._api_answers)
-            self._wait_for(self._node_is_ready)
+                    self._wait_for(self._api_answers, begun)
+            self._wait_for(self._node_is_ready, begun)
 
     def _plan(self) -> Plan:
         file = self.folder / "cluster.json"
@@ -111,11 +113,11 @@ class Cluster:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
-    def _wait_for(self, check: Callable[[], Coroutine[Any, Any, bool]]) -> None:
+    def _wait_for(self, check: Callable[[], Coroutine[Any, Any, bool]], begun: list[Process]) -> None:
         end_s = time.monotonic() + START_S
         while not asyncio.run(check()):
-            for part in self.parts.values():
-                if part.pid is None and part.started_here:
+            for part in begun:
+                if part.pid is None:
                     raise CannotStartError(f"{part.name} ended; its log {part.log}:\n{part.last_words()}")
             if time.monotonic() > end_s:
                 logs = self.folder / "logs"
@@ -133,7 +135,10 @@ class Cluster:
         return True
 
     async def _node_is_ready(self) -> bool:
-        """Say whether the node is registered and its kubelet answers; the API may remember an earlier one."""
+        """Say whether the node is registered and its kubelet answers.
+
+        The API may remember an earlier one.
+        """
         try:
             async with ApiClient(read_kubeconfig(self.kubeconfig), "shoal-local") as client:
                 node = await client.find(NODES, "", NODE)

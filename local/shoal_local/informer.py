@@ -26,8 +26,8 @@ def version_of(obj: Object) -> int:
 class Informer:
     """A copy of the objects of one kind.
 
-    Writers put the server's answers into it (``note``, ``note_deleted``), so that whoever wrote sees their own
-    writes at once and never acts on the state before.
+    Writers put the server's answers into it (``note``, ``note_deleted``), so that whoever wrote
+    sees their own writes at once and never acts on the state before.
     """
 
     def __init__(self, client: ApiClient, resource: Resource, **query: str) -> None:

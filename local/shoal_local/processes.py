@@ -1,4 +1,7 @@
-"""Background processes: started once, found again by number and start time, stopped without leftovers."""
+"""Background processes.
+
+Started once, found again by number and start time, stopped without leftovers.
+"""
 
 import contextlib
 import json
@@ -22,7 +25,6 @@ class Process:
     def __init__(self, name: str, folder: Path) -> None:
         self.name = name
         self.log = folder / "logs" / f"{name}.log"
-        self.started_here = False
         self._file = folder / "parts" / f"{name}.json"
 
     @property
@@ -36,7 +38,6 @@ class Process:
 
     def start(self, argv: list[str]) -> None:
         """Start it in a session of its own, so that it outlives whoever started it."""
-        self.started_here = True
         for path in (self.log, self._file):
             path.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
@@ -85,7 +86,10 @@ def _reap(pid: int) -> None:
 
 
 def stop_all(processes: Iterable[Identity], timeout_s: float, last: int = signal.SIGKILL) -> None:
-    """End processes together: SIGTERM, then the last signal, and SIGKILL after five seconds more."""
+    """End processes together.
+
+    SIGTERM, then the last signal, and SIGKILL after five seconds more.
+    """
     left = [known for known in processes if lives(known)]
     for number, wait_s in ((signal.SIGTERM, timeout_s), (last, 5.0), (signal.SIGKILL, 5.0)):
         for known in left:

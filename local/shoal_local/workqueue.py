@@ -1,4 +1,7 @@
-"""A queue of keys to reconcile: each is in it once, one at a time is worked on, failures come back later."""
+"""A queue of keys to reconcile.
+
+Each is in it once, one at a time is worked on, failures come back later.
+"""
 
 import asyncio
 import logging

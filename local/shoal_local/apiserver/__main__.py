@@ -14,10 +14,15 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--listen", default="127.0.0.1:6443", metavar="HOST:PORT")
     parser.add_argument("--kubeconfig", type=Path, required=True, metavar="FILE")
     parser.add_argument("--snapshot", type=Path, metavar="FILE", help="keeps the state; it survives a kill")
-    parser.add_argument("--service-cidr", default="10.96.0.0/16", help="addresses of services; loopback can be called")
+    parser.add_argument(
+        "--service-cidr",
+        default="10.96.0.0/16",
+        help="addresses of services; loopback can be called",
+    )
     options = parser.parse_args(arguments)
     host, _, port = options.listen.rpartition(":")
-    running = make_server(host, int(port), snapshot=options.snapshot, service_network=options.service_cidr)
+    network = options.service_cidr
+    running = make_server(host, int(port), snapshot=options.snapshot, service_network=network)
     _write_secret(options.kubeconfig, running.kubeconfig)
     running.serve()
     return 0

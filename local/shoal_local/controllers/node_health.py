@@ -24,8 +24,9 @@ INTERVAL_S, GRACE_S = 5.0, 40.0
 class NodeHealth:
     """Watches over the leases of nodes.
 
-    The age of a lease is counted from when it was last seen to change, on this process's clock; pods on a lost node
-    stay, and so do their endpoints: on one machine they most likely still serve.
+    The age of a lease is counted from when it was last seen to change, on this process's clock;
+    pods on a lost node stay, and so do their endpoints: on one machine they most likely still
+    serve.
     """
 
     def __init__(self, client: ApiClient, nodes: Informer) -> None:

@@ -42,7 +42,10 @@ class Sources:
         ]
 
     async def synced(self) -> None:
-        """Return once each informer has its first list: a plan made before would be made blindly."""
+        """Return once each informer has its first list.
+
+        A plan made before would be made blindly.
+        """
         await asyncio.gather(*(informer.synced.wait() for informer in self.all))
 
 

@@ -1,4 +1,7 @@
-"""`python -m shoal_local.kubelet`: the kubelet alone. A signal ends it and leaves its pods running."""
+"""`python -m shoal_local.kubelet`.
+
+The kubelet alone. A signal ends it and leaves its pods running.
+"""
 
 import argparse
 import asyncio

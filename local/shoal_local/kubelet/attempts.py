@@ -52,7 +52,7 @@ class Attempts:
     async def _get(self, spec: Object, address: str, container: Object) -> str:
         host, scheme = spec.get("host") or address, (spec.get("scheme") or "HTTP").lower()
         path = spec.get("path") or "/"
-        url = f"{scheme}://{host}:{_port(spec['port'], container)}{path if path[0] == '/' else '/' + path}"
+        url = f"{scheme}://{host}:{_port(spec['port'], container)}/{path.removeprefix('/')}"
         headers = [(h["name"], h["value"]) for h in spec.get("httpHeaders") or []]
         answer = await self._http.get(url, headers=[("user-agent", "kube-probe/shoal"), *headers], timeout=None)
         if 200 <= answer.status_code < 400:

@@ -1,4 +1,7 @@
-"""One container of a pod over all its runs: what was observed, kept on disk as far as it must outlive us."""
+"""One container of a pod over all its runs.
+
+What was observed, kept on disk as far as it must outlive us.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -144,7 +147,10 @@ class Container:
         return self._ended
 
     def _last_words(self, run: Run, ended: Exit) -> str:
-        """Return the termination message: the file's, or the end of the log where the spec says so."""
+        """Return the termination message.
+
+        The file's, or the end of the log where the spec says so.
+        """
         try:
             text = (run.folder / TERMINATION_LOG).read_bytes()[-MESSAGE_BYTES:]
         except FileNotFoundError:

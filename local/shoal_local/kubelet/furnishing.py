@@ -31,7 +31,8 @@ def furnish(member: Member, context: Context, machine: Machine, volumes: Volumes
     """Return the content of the shim's container.json.
 
     Raises:
-        UnknownImageError, BadTableError, ConfigError, VolumeError, OSError: it cannot be made; the message says why.
+        UnknownImageError, BadTableError, ConfigError, VolumeError, OSError: it cannot be made; the
+        message says why.
     """
     spec, pod = member.spec, dict(context.pod)
     image = find_image(spec["image"], machine.images.table(), str(machine.images.file))
@@ -96,7 +97,7 @@ def _termination_mount(spec: Object, run_folder: Path) -> Object:
 
 
 def _with_image(mounts: list[Object], variables: dict[str, str]) -> list[Object]:
-    """Keep our interpreter and packages in sight when a volume would hide them, as one at /tmp may."""
+    """Keep our interpreter and packages in sight when a volume, at /tmp say, would hide them."""
     needed = {sys.prefix, sys.base_prefix, os.path.realpath(sys.prefix)}
     needed |= {p for p in variables.get("PYTHONPATH", "").split(":") if p and Path(p).is_dir()}
     targets = [os.path.realpath(m["target"]) for m in mounts]

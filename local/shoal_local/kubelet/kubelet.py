@@ -39,9 +39,10 @@ class Kubelet:
                 task.cancel()
 
     def _begin(self) -> None:
-        """Take over what an earlier kubelet left, end what the API does not know, then start what is new.
+        """Take over what an earlier kubelet left, and start what is new.
 
-        Not before the first list: a kubelet that cannot reach the API must leave its pods alone.
+        What the API does not know is ended; not before the first list, as a kubelet that
+        cannot reach the API must leave its pods alone.
         """
         known = {pod["metadata"]["uid"]: pod for pod in self.pods.objects.values()}
         records = known_pods(self._machine.root)
@@ -97,7 +98,10 @@ class Kubelet:
             worker.update(pod)
 
     def run_folder(self, namespace: str, pod: str, container: str, *, previous: bool) -> Path | None:
-        """Return the directory of a container's present or previous run; None when there is none."""
+        """Return the directory of a container's present or previous run.
+
+        None when there is none.
+        """
         known = self.pods.get(namespace, pod)
         worker = self._workers.get(known["metadata"]["uid"]) if known else None
         return worker.run_folder(container, previous=previous) if worker else None

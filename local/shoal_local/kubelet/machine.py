@@ -139,7 +139,7 @@ class Machine:
 
 
 def base_environment() -> dict[str, str]:
-    """Return the variables that containers have from this machine, as they would from their image."""
+    """Return what containers have from this machine, as they would from their image."""
     found = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     if "PYTHONPATH" in found:
         # Containers start in another directory.

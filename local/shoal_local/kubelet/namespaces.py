@@ -1,9 +1,10 @@
 """Gives a process its own view of the file system: mounts that only it sees.
 
-All containers share the machine's files; each gets its volumes at their mount paths through a mount namespace. As
-root that needs nothing else; a plain user gets one inside a user namespace. Where a mount path does not exist, the
-deepest directory above it is replaced, in this view only, by an empty one that holds the same entries and the new one:
-nothing is ever created on the machine itself.
+All containers share the machine's files; each gets its volumes at their mount paths through a mount
+namespace. As root that needs nothing else; a plain user gets one inside a user namespace. Where a
+mount path does not exist, the deepest directory above it is replaced, in this view only, by an
+empty one that holds the same entries and the new one: nothing is ever created on the machine
+itself.
 
 Standard library only: this runs in the small process that starts a container.
 """

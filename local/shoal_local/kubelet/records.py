@@ -1,7 +1,7 @@
 """The kubelet's memory on disk: what it needs to find its pods again after it was killed.
 
-Each pod has a directory named by its uid; each run of a container has one below it. Files are put in place at once,
-so that a kill at any moment leaves either the old or the new.
+Each pod has a directory named by its uid; each run of a container has one below it. Files are put
+in place at once, so that a kill at any moment leaves either the old or the new.
 """
 
 import json
@@ -41,7 +41,10 @@ class PodRecord:
         write_json(self.folder / "pod.json", {"pod": pod, "address": address})
 
     def load(self) -> tuple[Object, str] | None:
-        """Return the pod and its address; None when the kubelet was killed before it could save them."""
+        """Return the pod and its address.
+
+        None when the kubelet was killed before it could save them.
+        """
         found = read_json(self.folder / "pod.json")
         return (found["pod"], found["address"]) if found else None
 

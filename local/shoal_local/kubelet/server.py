@@ -56,7 +56,7 @@ def make_app(runs: Runs) -> Starlette:
 
 
 async def stream(folder: Path, wanted: Wanted, runs: Runs) -> AsyncIterator[bytes]:
-    """Yield a log, up to the limit, and what is added to it while ``follow`` is asked for and the run lives."""
+    """Yield a log up to the limit, and with ``follow`` what is added while the run lives."""
     left = wanted.limit_bytes
     async for block in _blocks(folder, wanted, runs):
         piece = block if left is None else block[:left]
@@ -70,7 +70,8 @@ async def stream(folder: Path, wanted: Wanted, runs: Runs) -> AsyncIterator[byte
 
 async def _blocks(folder: Path, wanted: Wanted, runs: Runs) -> AsyncIterator[bytes]:
     path = folder / "log"
-    while wanted.follow and not path.exists() and runs.lives(folder):
+    # Another process makes the file.
+    while wanted.follow and not path.exists() and runs.lives(folder):  # noqa: ASYNC110
         await asyncio.sleep(POLL_S)
     if not path.exists():
         return

@@ -1,8 +1,9 @@
 """Runs one container: starts it, writes its log, remembers how it ended. It outlives the kubelet.
 
-`python -S -m shoal_local.kubelet.shim DIR` reads DIR/container.json and writes DIR/running.json once the process runs,
-DIR/log as it talks and DIR/exit.json when it has ended and nothing that it started is left. SIGTERM is passed on;
-SIGUSR1 kills. `... shim exec DIR ARGV` runs a command beside the container's process, with its view and environment.
+`python -S -m shoal_local.kubelet.shim DIR` reads DIR/container.json and writes DIR/running.json
+once the process runs, DIR/log as it talks and DIR/exit.json when it has ended and nothing that it
+started is left. SIGTERM is passed on; SIGUSR1 kills. `... shim exec DIR ARGV` runs a command
+beside the container's process, with its view and environment.
 
 Standard library only, so that it starts fast and stays small.
 """
@@ -131,7 +132,10 @@ def _pass_signals_on(pid: int) -> None:
 
 
 class Log:
-    """The container's log in the format of the container runtime interface: time, stream, F or P, text."""
+    """The container's log in the format of the container runtime interface.
+
+    Time, stream, F or P, text.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -152,7 +156,7 @@ class Log:
         """Write what did not end with a newline."""
         for stream, rest in self._parts.items():
             if rest:
-                self._line(stream, "F", rest)
+                self._line(stream, "P", rest)
 
     def _line(self, stream: str, tag: str, text: bytes) -> None:
         # A full disk must not kill the container.
@@ -165,7 +169,10 @@ class Log:
 
 
 def _pump(pid: int, streams: dict[int, str], log: Log) -> int:
-    """Write the log until the process has ended; then end what it left behind, and return its status."""
+    """Write the log until the process has ended.
+
+    Then end what it left behind, and return its status.
+    """
     ended = os.pidfd_open(pid)
     poll = select.poll()
     for file in (ended, *streams):

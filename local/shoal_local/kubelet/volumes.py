@@ -1,4 +1,7 @@
-"""Makes a pod's volumes: directories of this machine that its containers see at their mount paths."""
+"""Makes a pod's volumes.
+
+Directories of this machine that its containers see at their mount paths.
+"""
 
 import base64
 import os
@@ -44,7 +47,8 @@ class Volumes:
         """Make what is missing, and write files anew that come from the API.
 
         Raises:
-            VolumeError: a volume is of a kind that this machine does not have, or its source is missing.
+            VolumeError: a volume is of a kind that this machine does not have, or its source is
+            missing.
         """
         for volume in self._wanted():
             self._sources[volume["name"]] = await self._make(volume, found, context)
@@ -181,7 +185,10 @@ def _downward_files(source: Object, context: Context) -> dict[str, bytes]:
 
 
 def _write_files(folder: Path, files: dict[str, bytes]) -> None:
-    """Make the directory hold exactly these files; each is replaced at once, so readers never see half of one."""
+    """Make the directory hold exactly these files.
+
+    Each is replaced at once, so readers never see half of one.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     for name, data in files.items():
         path = folder / name

@@ -1,4 +1,7 @@
-"""Looks after one pod: brings its containers to what the steps say, and its status to what is observed."""
+"""Looks after one pod.
+
+Brings its containers to what the steps say, and its status to what is observed.
+"""
 
 import asyncio
 import logging
@@ -110,7 +113,10 @@ class PodWorker:
             task.cancel()
 
     def run_folder(self, name: str, *, previous: bool) -> Path | None:
-        """Return the directory of a container's present or previous run; None when there is none."""
+        """Return the directory of a container's present or previous run.
+
+        None when there is none.
+        """
         container = self._containers.get(name)
         attempt = container.next_attempt - (2 if previous else 1) if container else -1
         return self._record.run(name, attempt) if attempt >= 0 else None
@@ -199,7 +205,8 @@ class PodWorker:
         run = container.start(content, _now())
         self._tell("Normal", "Created", f"Container created: {name}", container)
         async with asyncio.timeout(STARTING_S):
-            while run.started_at is None and not run.ended.is_set():
+            # The shim tells by a file.
+            while run.started_at is None and not run.ended.is_set():  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         if run.exit is not None and run.started_at is None:
             self._tell("Warning", "Failed", f"Error: {run.exit.message}", container)
@@ -246,7 +253,10 @@ class PodWorker:
         self._spawn(self._bring_down(container, stop.grace_s))
 
     async def _bring_down(self, container: Container, grace_s: float) -> None:
-        """Run the hook, then SIGTERM, then SIGKILL: the hook's time counts against the grace period."""
+        """Run the hook, then SIGTERM, then SIGKILL.
+
+        The hook's time counts against the grace period.
+        """
         run = container.run
         if run is None:
             return

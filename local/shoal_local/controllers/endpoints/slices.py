@@ -1,4 +1,4 @@
-"""From a service and its pods to EndpointSlices, one for each way in which the port names resolve."""
+"""From a service and its pods to EndpointSlices, one for each way in which port names resolve."""
 
 import json
 import zlib

@@ -49,7 +49,8 @@ def _covers(toleration: Object, taint: Object) -> bool:
         return False
     if toleration.get("operator", "Equal") == "Exists":
         return toleration.get("key") in (None, "", taint["key"])
-    return toleration.get("key") == taint["key"] and toleration.get("value", "") == taint.get("value", "")
+    same = toleration.get("value", "") == taint.get("value", "")
+    return bool(same and toleration.get("key") == taint["key"])
 
 
 def _wanted_by(spec: Object, node: Object) -> bool:

@@ -17,9 +17,12 @@ def amounts(resources: Mapping[str, Any]) -> Amounts:
 
 
 def pod_requests(pod: Object) -> Amounts:
-    """Return what the node must hold: the containers and sidecars together, or the largest step of the start.
+    """Return what the node must hold.
 
-    An init container runs beside the sidecars that started before it. Each pod also takes one of ``pods``.
+    The containers and sidecars together, or the largest step of the start.
+
+    An init container runs beside the sidecars that started before it. Each pod also takes one of
+    ``pods``.
     """
     spec = pod["spec"]
     total: Counter[str] = Counter()

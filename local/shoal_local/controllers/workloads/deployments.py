@@ -49,7 +49,10 @@ def plan_deployment(deployment: Object, owned: Sequence[Object], now: datetime) 
 
 
 def bounds_of(deployment: Object) -> Bounds:
-    """Return what the Deployment's strategy allows; Recreate allows no surge and needs nothing available."""
+    """Return what the Deployment's strategy allows.
+
+    Recreate allows no surge and needs nothing available.
+    """
     spec = deployment["spec"]
     strategy = spec.get("strategy") or {}
     if strategy.get("type") == "Recreate":

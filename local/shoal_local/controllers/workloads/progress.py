@@ -74,18 +74,24 @@ def _progress(deployment: Object, status: Object, new: Object | None, now: datet
         return None
     if new is None:
         return before
-    name = new["metadata"]["name"]
+    return _progress_of(deployment, status, new["metadata"]["name"], now) or before
+
+
+def _progress_of(deployment: Object, status: Object, name: str, now: datetime) -> Told | None:
+    """Return what is new about the rollout to a ReplicaSet; None when nothing is."""
+    known = condition(deployment, "Progressing")
+    told: Told | None = None
     if deployment["spec"].get("paused"):
-        return ("Unknown", "DeploymentPaused", "Deployment is paused")
-    if _is_complete(deployment, status):
-        return ("True", COMPLETE, f'ReplicaSet "{name}" has successfully progressed.')
-    if known is None or f'"{name}"' not in known["message"]:
-        return ("True", "NewReplicaSetCreated", f'Created new replica set "{name}"')
-    if _has_moved(deployment.get("status") or {}, status):
-        return ("True", "ReplicaSetUpdated", f'ReplicaSet "{name}" is progressing.')
-    if deadline_in_s(deployment, now) == 0:
-        return ("False", TIMED_OUT, f'ReplicaSet "{name}" has timed out progressing.')
-    return before
+        told = ("Unknown", "DeploymentPaused", "Deployment is paused")
+    elif _is_complete(deployment, status):
+        told = ("True", COMPLETE, f'ReplicaSet "{name}" has successfully progressed.')
+    elif known is None or f'"{name}"' not in known["message"]:
+        told = ("True", "NewReplicaSetCreated", f'Created new replica set "{name}"')
+    elif _has_moved(deployment.get("status") or {}, status):
+        told = ("True", "ReplicaSetUpdated", f'ReplicaSet "{name}" is progressing.')
+    elif deadline_in_s(deployment, now) == 0:
+        told = ("False", TIMED_OUT, f'ReplicaSet "{name}" has timed out progressing.')
+    return told
 
 
 def _is_complete(deployment: Object, status: Object) -> bool:
@@ -103,7 +109,10 @@ def _has_moved(before: Object, after: Object) -> bool:
 
 
 def deadline_in_s(deployment: Object, now: datetime) -> float | None:
-    """Return in how many seconds the rollout counts as stuck: 0 when it does, None when it is not under way."""
+    """Return in how many seconds the rollout counts as stuck.
+
+    0 when it does, None when it is not under way.
+    """
     known = condition(deployment, "Progressing")
     limit_s = deployment["spec"].get("progressDeadlineSeconds", NO_DEADLINE_S)
     if known is None or limit_s == NO_DEADLINE_S or known["reason"] in (COMPLETE, "DeploymentPaused"):
@@ -114,7 +123,10 @@ def deadline_in_s(deployment: Object, now: datetime) -> float | None:
 
 
 def _merged(known: Object | None, kind: str, told: Told, now: datetime, *, moved: bool) -> Object:
-    """Keep the times of a condition that says the same as before; moving on restarts the progress clock."""
+    """Keep the times of a condition that says the same as before.
+
+    Moving on restarts the progress clock.
+    """
     status, reason, message = told
     restarted = moved and reason == "ReplicaSetUpdated"
     if known and not restarted and (known["status"], known["reason"], known["message"]) == told:

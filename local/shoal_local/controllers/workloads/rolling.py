@@ -1,8 +1,8 @@
 """The rolling update: how many replicas each ReplicaSet of a Deployment gets next.
 
-Never more than ``replicas + max_surge`` pods are asked for, and never are available pods given up below
-``replicas - max_unavailable``. Source: kubernetes/kubernetes pkg/controller/deployment (rolling.go, sync.go) and
-its util/deployment_util.go.
+Never more than ``replicas + max_surge`` pods are asked for, and never are available pods given up
+below ``replicas - max_unavailable``. Source: kubernetes/kubernetes pkg/controller/deployment
+(rolling.go, sync.go) and its util/deployment_util.go.
 """
 
 import math
@@ -59,7 +59,10 @@ def _resolved(value: int | str, replicas: int, *, round_up: bool) -> int:
 
 
 def next_sizes(bounds: Bounds, new: Share, old: Sequence[Share]) -> dict[str, int]:
-    """Return the sizes to change in this step: first the new one grows, then the old ones shrink."""
+    """Return the sizes to change in this step.
+
+    First the new one grows, then the old ones shrink.
+    """
     size = _new_size(bounds, new, old)
     if size != new.replicas:
         return {new.name: size}
@@ -108,7 +111,10 @@ def _without_available(old: Sequence[Share], most: int) -> list[Share]:
 
 
 def scaled_sizes(bounds: Bounds, shares: Sequence[Share], newest: str) -> dict[str, int]:
-    """Return the sizes after someone changed the number of replicas: in the midst of a rollout, in proportion."""
+    """Return the sizes after someone changed the number of replicas.
+
+    In the midst of a rollout, in proportion.
+    """
     active = [share for share in shares if share.replicas > 0]
     if len(active) <= 1:
         only = active[0] if active else next((s for s in shares if s.name == newest), None)

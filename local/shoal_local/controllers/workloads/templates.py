@@ -92,7 +92,7 @@ def make_replica_set(deployment: Object, revision: int, replicas: int, most: int
 
 
 def copied_annotations(deployment: Object) -> dict[str, str]:
-    """Return the Deployment's annotations that its ReplicaSets show too, such as the change's cause."""
+    """Return the Deployment's annotations that its ReplicaSets show too: the change's cause."""
     annotations = deployment["metadata"].get("annotations") or {}
     return {key: value for key, value in annotations.items() if key not in _NOT_COPIED}
 
@@ -103,7 +103,10 @@ def size_annotations(desired: int, most: int) -> dict[str, str]:
 
 
 def revision_annotations(replica_set: Object, revision: int) -> dict[str, str]:
-    """Return the annotations by which a ReplicaSet becomes a later revision; earlier ones are remembered."""
+    """Return the annotations by which a ReplicaSet becomes a later revision.
+
+    Earlier ones are remembered.
+    """
     before = revision_of(replica_set)
     if before == 0 or before >= revision:
         return {REVISION: str(max(revision, before))}

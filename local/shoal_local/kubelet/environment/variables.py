@@ -1,4 +1,7 @@
-"""Environment variables: values, references to fields, ConfigMaps and Secrets, and $(VAR) in them."""
+"""Environment variables.
+
+Values, references to fields, ConfigMaps and Secrets, and $(VAR) in them.
+"""
 
 import base64
 import re

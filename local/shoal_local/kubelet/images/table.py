@@ -1,4 +1,7 @@
-"""The table that stands in for a registry: an image's name to the command that is its content here."""
+"""The table that stands in for a registry.
+
+An image's name to the command that is its content here.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -30,7 +33,10 @@ Table = Mapping[str, Image]
 
 
 def default_table(python: str) -> dict[str, Image]:
-    """Return our own images, and plain Python: ``python`` is the interpreter that has our packages."""
+    """Return our own images, and plain Python.
+
+    ``python`` is the interpreter that has our packages.
+    """
     modules = ("shoal_proxy", "shoal_runtime", "shoal_operator")
     ours = {name.replace("_", "/"): Image((python, "-m", name), env=(("PYTHONUNBUFFERED", "1"),)) for name in modules}
     return {**ours, "python": Image((), (python,))}
@@ -67,8 +73,9 @@ def with_files(table: Table, name: str, files: Mapping[str, str]) -> dict[str, I
 
 
 def find_image(name: str, table: Table, where: str) -> Image:
-    """Return the entry for an image: of its whole name, of the name without tag, or of its last part.
+    """Return the entry for an image.
 
+    An entry of the whole name goes first, then one without the tag, then one of the last part.
     ``where`` is the file that a user can add to.
 
     Raises:
@@ -82,13 +89,16 @@ def find_image(name: str, table: Table, where: str) -> Image:
             return table[candidate]
     last = repository.rpartition("/")[2]
     raise UnknownImageError(
-        f'image "{name}" is not known on this machine: containers run as processes here, so an image needs a command; '
-        f"add '{last}: {{command: [\"/path/to/program\"]}}' to {where}"
+        f'image "{name}" is not known on this machine: containers run as processes here, so an '
+        f"image needs a command; add '{last}: {{command: [\"/path/to/program\"]}}' to {where}"
     )
 
 
 def command_line(image: Image, command: list[str], args: list[str]) -> list[str]:
-    """Return what to run: the container's command replaces the image's command and arguments, its args the arguments."""
+    """Return what to run.
+
+    The container's command replaces the image's command and arguments, its args the arguments.
+    """
     if command:
         return [*command, *args]
     return [*image.command, *(args or image.args)]

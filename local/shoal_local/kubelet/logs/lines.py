@@ -62,7 +62,7 @@ def _number(query: Mapping[str, str], name: str) -> int | None:
 
 
 def shown(lines: Iterable[bytes], wanted: Wanted) -> Iterator[bytes]:
-    """Yield the texts of log lines, each with its newline unless the container did not end it yet."""
+    """Yield the texts of log lines, each with its newline if the container wrote one."""
     for line in lines:
         time, _, rest = line.partition(b" ")
         _, _, rest = rest.partition(b" ")

@@ -51,7 +51,7 @@ class Gauge:
 
     @classmethod
     def begin(cls, timing: Timing, now_s: float, *, verdict: bool | None = None) -> Self:
-        """Return a probe of a container that started now, or one taken over with its last verdict."""
+        """Return a probe of a container that starts now, or is taken over with a verdict."""
         delay_s = timing.initial_delay_s if verdict is None else 0.0
         return cls(timing, now_s + delay_s, verdict)
 

@@ -26,7 +26,10 @@ class Route:
 
 
 def make_routes(services: Iterable[Object], slices: Iterable[Object]) -> dict[Front, Route]:
-    """Return the routes of all services that have a loopback address; other addresses cannot be listened on."""
+    """Return the routes of all services that have a loopback address.
+
+    Other addresses cannot be listened on.
+    """
     by_service: dict[tuple[str, str], list[Object]] = {}
     for one in slices:
         meta = one["metadata"]

@@ -57,7 +57,10 @@ def test_the_node_with_more_room_is_chosen() -> None:
             make_node(ready="Unknown"),
             "node(s) had untolerated taint(s) {node.kubernetes.io/unreachable: }",
         ),
-        (make_node(allocatable={"memory": "1Gi", "cpu": "1"}), "Insufficient cpu, 1 Insufficient memory"),
+        (
+            make_node(allocatable={"memory": "1Gi", "cpu": "1"}),
+            "Insufficient cpu, 1 Insufficient memory",
+        ),
         (make_node(allocatable={"pods": "0"}), "Too many pods"),
     ],
 )

@@ -1,0 +1,339 @@
+"""The whole cluster with an unmodified kubectl and real processes."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from shoal_local.cluster import Cluster
+from tests.local.apiserver.kubectl import Kubectl
+
+pytestmark = pytest.mark.integration
+Object = dict[str, Any]
+SERVE = """
+import http.server, os, signal, sys
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200); self.end_headers();
+        self.wfile.write(os.environ["GREETING"].encode()) def log_message(self, *_): pass
+        print("hello from", os.environ["LISTEN"], flush=True) host, port =
+        os.environ["LISTEN"].split(":") http.server.HTTPServer((host, int(port)),
+        Handler).serve_forever()
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    made = Cluster(tmp_path_factory.mktemp("cluster"))
+    try:
+        made.up(["--capacity", "nvidia.com/gpu=1"])
+        yield made
+    finally:
+        made.down(keep=False)
+    assert processes_of(made) == {}
+
+
+@pytest.fixture
+def kubectl(cluster: Cluster, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Kubectl]:
+    """An unmodified kubectl, in a namespace that is gone when the test is over."""
+    name = f"test-{abs(hash(request.node.name)) % 10**8}"
+    found = Kubectl(cluster.kubeconfig, tmp_path / "cache", name)
+    found("create", "namespace", name)
+    yield found
+    found("delete", "namespace", name, "--timeout=30s")
+
+
+def processes_of(cluster: Cluster) -> dict[int, str]:
+    """Return the processes that name the cluster's directory or run below one that does."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            line = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue
+        if str(cluster.folder) in line:
+            found[int(folder.name)] = line
+    return found
+
+
+def eventually(check: Callable[[], Any], limit_s: float = 20.0) -> Any:
+    """Return what the check returns once that is true."""
+    end_s = time.monotonic() + limit_s
+    while not (found := check()):
+        assert time.monotonic() < end_s, "it did not come true in time"
+        time.sleep(0.05)
+    return found
+
+
+def kill(cluster: Cluster, *names: str) -> None:
+    for name in names:
+        pid = cluster.parts[name].pid
+        assert pid
+        os.kill(pid, signal.SIGKILL)
+        eventually(lambda part=cluster.parts[name]: part.pid is None)  # type: ignore[misc]
+
+
+def apply(kubectl: Kubectl, *objects: Object) -> None:
+    kubectl("apply", "-f", "-", stdin="\n---\n".join(map(json.dumps, objects)))
+
+
+def pod(name: str, script: str, container: Object | None = None, **spec: Any) -> Object:
+    main = {
+        "name": "main",
+        "image": "python:3",
+        "command": ["sh", "-c", script],
+        **(container or {}),
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {"terminationGracePeriodSeconds": 2, "containers": [main], **spec},
+    }
+
+
+def web(greeting: str, replicas: int = 2) -> list[Object]:
+    container = {
+        "name": "main",
+        "image": "python:3",
+        "command": ["python", "-c", SERVE],
+        "env": [
+            {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+            {"name": "LISTEN", "value": "$(POD_IP):8080"},
+            {"name": "GREETING", "value": greeting},
+        ],
+        "ports": [{"name": "http", "containerPort": 8080}],
+        "readinessProbe": {"httpGet": {"path": "/", "port": "http"}, "periodSeconds": 1},
+    }
+    labels = {"app": "web"}
+    spec = {"terminationGracePeriodSeconds": 5, "containers": [container]}
+    return [
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": "web"},
+            "spec": {
+                "replicas": replicas,
+                "selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": labels}, "spec": spec},
+            },
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": "web"},
+            "spec": {"selector": labels, "ports": [{"port": 8000, "targetPort": "http"}]},
+        },
+    ]
+
+
+def status_of(kubectl: Kubectl, name: str) -> Object:
+    found: Object = json.loads(kubectl("get", "pod", name, "-o", "json"))["status"]
+    return found
+
+
+def restarts_of(kubectl: Kubectl, name: str) -> int:
+    statuses = status_of(kubectl, name).get("containerStatuses") or [{}]
+    return int(statuses[0].get("restartCount", 0))
+
+
+def state_of(kubectl: Kubectl, name: str, part: str = "containerStatuses") -> Object:
+    statuses = status_of(kubectl, name).get(part) or [{}]
+    return dict(statuses[0].get("state", {}))
+
+
+def call(kubectl: Kubectl) -> str:
+    address = kubectl("get", "service", "web", "-o", "jsonpath={.spec.clusterIP}")
+    return httpx.get(f"http://{address}:8000/", trust_env=False, timeout=5).text
+
+
+def test_a_deployment_becomes_processes_that_answer_roll_over_and_go(kubectl: Kubectl) -> None:
+    apply(kubectl, *web("one"))
+    kubectl("rollout", "status", "deployment/web", "--timeout=20s")
+    assert eventually(lambda: call(kubectl)) == "one"
+    assert "hello from 127." in kubectl("logs", "deployment/web")
+    apply(kubectl, *web("two"))
+    kubectl("rollout", "status", "deployment/web", "--timeout=20s")
+    assert call(kubectl) == "two"
+    assert kubectl("rollout", "history", "deployment/web").count("<none>") == 2
+    kubectl("rollout", "undo", "deployment/web")
+    kubectl("rollout", "status", "deployment/web", "--timeout=20s")
+    assert call(kubectl) == "one"
+    kubectl("scale", "deployment/web", "--replicas=1")
+    eventually(lambda: len(kubectl("get", "pods", "-o", "name").split()) == 1)
+    kubectl("delete", "deployment", "web")
+    eventually(lambda: not kubectl("get", "pods", "-o", "name").split())
+
+
+def test_parts_that_are_killed_find_the_pods_undisturbed(cluster: Cluster, kubectl: Kubectl) -> None:
+    apply(kubectl, *web("still here"))
+    kubectl("rollout", "status", "deployment/web", "--timeout=20s")
+    before = kubectl("get", "pods", "-o", "jsonpath={.items[*].metadata.uid}")
+    shims = {pid for pid, line in processes_of(cluster).items() if "shim" in line}
+    kill(cluster, "apiserver", "controllers", "kubelet", "services")
+    cluster.up(["--capacity", "nvidia.com/gpu=1"])
+    kubectl("rollout", "status", "deployment/web", "--timeout=20s")
+    assert eventually(lambda: call(kubectl)) == "still here"
+    assert kubectl("get", "pods", "-o", "jsonpath={.items[*].metadata.uid}") == before
+    assert {pid for pid, line in processes_of(cluster).items() if "shim" in line} == shims
+    restarts = kubectl("get", "pods", "-o", "jsonpath={..restartCount}")
+    assert set(restarts.split()) == {"0"}
+
+
+def test_a_pod_deleted_while_the_kubelet_is_down_ends_when_it_is_back(cluster: Cluster, kubectl: Kubectl) -> None:
+    apply(kubectl, pod("one", "sleep 1000"))
+    eventually(lambda: "running" in state_of(kubectl, "one"))
+    kill(cluster, "kubelet")
+    kubectl("delete", "pod", "one", "--wait=false")
+    assert [line for line in processes_of(cluster).values() if "shim" in line]
+    cluster.up(["--capacity", "nvidia.com/gpu=1"])
+    kubectl("wait", "--for=delete", "pod/one", "--timeout=20s")
+    eventually(lambda: not [line for line in processes_of(cluster).values() if "shim" in line])
+
+
+def test_a_pod_that_fits_nowhere_says_what_is_short(kubectl: Kubectl) -> None:
+    resources = {"resources": {"limits": {"nvidia.com/gpu": "2"}}}
+    apply(kubectl, pod("big", "true", resources))
+    told = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
+    query = "jsonpath={.status.conditions[?(@.type=='PodScheduled')].message}"
+    eventually(lambda: kubectl("get", "pod", "big", "-o", query) == told)
+    eventually(lambda: told in kubectl("get", "events"))
+
+
+def test_a_container_sees_the_devices_that_it_asked_for(kubectl: Kubectl) -> None:
+    script = "echo [$CUDA_VISIBLE_DEVICES]"
+    gpu = {"resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    apply(
+        kubectl,
+        pod("with", script, gpu, restartPolicy="Never"),
+        pod("without", script, restartPolicy="Never"),
+    )
+    for name, told in (("with", "[0]"), ("without", "[]")):
+        kubectl("wait", f"pod/{name}", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=20s")
+        assert kubectl("logs", name).strip() == told
+
+
+def test_an_unknown_image_says_how_to_add_it_and_starts_once_it_is_there(cluster: Cluster, kubectl: Kubectl) -> None:
+    apply(kubectl, pod("strange", "echo started; sleep 1000", {"image": "x/strange:1"}))
+    waiting = eventually(
+        lambda: (w := state_of(kubectl, "strange").get("waiting", {})).get("reason") == "ImagePullBackOff" and w
+    )
+    assert "add 'strange: {command:" in waiting["message"]
+    assert str(cluster.images) in waiting["message"]
+    cluster.images.write_text("strange: {}\n")
+    eventually(lambda: "running" in state_of(kubectl, "strange"))
+
+
+def test_a_crash_leaves_its_last_words(kubectl: Kubectl) -> None:
+    fallback = {"terminationMessagePolicy": "FallbackToLogsOnError"}
+    apply(
+        kubectl,
+        pod("logs", "echo the model is broken >&2; exit 3", fallback),
+        pod("file", "echo out of luck > /dev/termination-log; exit 4"),
+    )
+    for name, code, told in (("logs", 3, "the model is broken"), ("file", 4, "out of luck")):
+        eventually(lambda name=name: "waiting" in state_of(kubectl, name))  # type: ignore[misc]
+        status = status_of(kubectl, name)["containerStatuses"][0]
+        assert status["state"]["waiting"]["reason"] == "CrashLoopBackOff"
+        ended = status["lastState"]["terminated"]
+        assert (ended["exitCode"], ended["message"]) == (code, told)
+        assert status["restartCount"] == 1
+    assert kubectl("logs", "logs", "--previous").strip() == "the model is broken"
+    eventually(lambda: "Back-off restarting failed container" in kubectl("get", "events"))
+
+
+def test_a_command_that_does_not_exist_is_a_start_error(kubectl: Kubectl) -> None:
+    apply(kubectl, pod("none", "", {"command": ["/no/such/program"]}, restartPolicy="Never"))
+    ended = eventually(lambda: state_of(kubectl, "none").get("terminated"))
+    assert (ended["exitCode"], ended["reason"]) == (128, "StartError")
+    assert "cannot run '/no/such/program'" in ended["message"]
+
+
+def test_init_containers_sidecars_and_volumes_work_together(kubectl: Kubectl) -> None:
+    mounts = {"volumeMounts": [{"name": "shared", "mountPath": "/run/shoal-test"}]}
+    conf = {"name": "conf", "mountPath": "/conf/inner"}
+    trap = "trap 'echo side >> $F; cat $F; exit 0' TERM; touch /tmp/up; while true; do sleep .1; done"
+    env = {"env": [{"name": "F", "value": "/run/shoal-test/order"}]}
+
+    def container(name: str, script: str, **more: Any) -> Object:
+        return {"name": name, "image": "python", "command": ["sh", "-c", script], **env, **more}
+
+    side = container("side", trap, restartPolicy="Always", **mounts)
+    side["startupProbe"] = {"exec": {"command": ["test", "-f", "/tmp/up"]}, "periodSeconds": 1}
+    side["volumeMounts"] = [*mounts["volumeMounts"], {"name": "tmp", "mountPath": "/tmp"}]
+    main = container("main", "cat $F /conf/inner/key; echo main >> $F")
+    main["volumeMounts"] = [*mounts["volumeMounts"], conf]
+    made = pod("together", "", restartPolicy="Never")
+    made["spec"] |= {
+        "initContainers": [container("first", "echo first >> $F", **mounts), side],
+        "containers": [main],
+        "volumes": [
+            {"name": "shared", "emptyDir": {}},
+            {"name": "tmp", "emptyDir": {"medium": "Memory"}},
+            {"name": "conf", "configMap": {"name": "conf"}},
+        ],
+    }
+    apply(kubectl, made)
+    eventually(lambda: 'configmap "conf" not found' in kubectl("get", "events").replace("\\", ""))
+    kubectl("create", "configmap", "conf", "--from-literal=key=value")
+    kubectl("wait", "pod/together", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=30s")
+    assert kubectl("logs", "together", "-c", "main") == "first\nvalue"
+    assert kubectl("logs", "together", "-c", "side") == "first\nmain\nside\n"
+    assert not Path("/run/shoal-test").exists()
+    assert not Path("/conf").exists()
+
+
+def test_a_process_that_ignores_sigterm_is_killed_when_its_grace_is_over(cluster: Cluster, kubectl: Kubectl) -> None:
+    marker = cluster.folder / "stubborn"
+    script = f"trap '' TERM; sleep 1000 & while true; do sleep .1; done; : {marker}"
+    hook = {"lifecycle": {"preStop": {"exec": {"command": ["touch", str(marker)]}}}}
+    apply(kubectl, pod("stubborn", script, hook, terminationGracePeriodSeconds=1))
+    eventually(lambda: "running" in state_of(kubectl, "stubborn"))
+    kubectl("delete", "pod", "stubborn", "--timeout=20s")
+    assert marker.exists()
+    assert not [line for line in processes_of(cluster).values() if str(marker) in line]
+
+
+def test_liveness_restarts_a_container_that_is_not_well(kubectl: Kubectl) -> None:
+    probe = {
+        "exec": {"command": ["sh", "-c", "echo sick; false"]},
+        "periodSeconds": 1,
+        "failureThreshold": 1,
+    }
+    apply(kubectl, pod("sick", "exec sleep 1000", {"livenessProbe": probe}))
+    eventually(lambda: restarts_of(kubectl, "sick"))
+    eventually(lambda: "Liveness probe failed: command exited with 1: sick" in kubectl("get", "events"))
+
+
+def test_a_run_whose_watcher_is_killed_is_ended_and_started_again(cluster: Cluster, kubectl: Kubectl) -> None:
+    apply(kubectl, pod("orphan", f"while true; do sleep .1; done; : {cluster.folder}/orphan"))
+    eventually(lambda: "running" in state_of(kubectl, "orphan"))
+    mine = {p: line for p, line in processes_of(cluster).items() if f"{cluster.folder}/orphan" in line}
+    uid = kubectl("get", "pod", "orphan", "-o", "jsonpath={.metadata.uid}")
+    shim = next(p for p, line in processes_of(cluster).items() if "shim" in line and uid in line)
+    os.kill(shim, signal.SIGKILL)
+    eventually(lambda: restarts_of(kubectl, "orphan") == 1)
+    last = status_of(kubectl, "orphan")["containerStatuses"][0]["lastState"]["terminated"]
+    assert last["exitCode"] == 137
+    assert not set(mine) & set(processes_of(cluster))
+
+
+def test_logs_follow_a_container_to_its_end(kubectl: Kubectl) -> None:
+    apply(kubectl, pod("talk", "for n in 1 2 3; do echo $n; sleep .3; done", restartPolicy="Never"))
+    eventually(lambda: "waiting" not in state_of(kubectl, "talk"))
+    assert kubectl("logs", "-f", "talk") == "1\n2\n3\n"
+    assert kubectl("logs", "talk", "--tail=1") == "3\n"
+
+
+def test_status_shows_the_parts_and_little_memory(cluster: Cluster) -> None:
+    text = cluster.status()
+    assert all(f"{name} " in text for name in cluster.parts)
+    assert cluster.runs
+    assert sum(part.memory_bytes for part in cluster.parts.values()) < 300 * 2**20
