@@ -5,13 +5,16 @@ BIN := $(VENV)/bin
 export PYTHONPATH := client:local:operator:proxy:runtime:.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: demo test check format lint types contracts guard crds bench-operator bench-serve pins clean
+.PHONY: demo test e2e check format lint types contracts guard crds bench-operator bench-serve pins clean
 
-demo: $(VENV)/.installed ## Serve a real image classifier, send it 200 pictures, print the figures
+demo: $(VENV)/.installed ## Deploy a real image classifier, send it 200 pictures, print the figures
 	$(BIN)/python -m examples.demo
 
 test: check ## Everything that must pass before a change lands
 	$(BIN)/python -m pytest
+
+e2e: $(VENV)/.installed ## The whole product in a cluster of this machine: kubectl, operator, pods, faults
+	$(BIN)/python -m pytest e2e
 
 check: lint types contracts guard ## Format, lint, strict types, import contracts
 

@@ -1,4 +1,4 @@
-"""Serve a real image classifier, send it 200 pictures from 32 callers, print what happened.
+"""Deploy a real image classifier, send it 200 pictures from 32 callers, print what happened.
 
 ``make demo``, or ``python -m examples.demo``. It takes half a minute, needs no network, and stops
 what it started, also on Ctrl-C.
@@ -19,10 +19,11 @@ import skimage.data
 from PIL import Image
 from tqdm import tqdm
 
+from examples.cluster import READY_TIMEOUT_S, LocalCluster, local_cluster
 from examples.report import Answer, bars, batch_counts, label_table, percentile
-from examples.server import Server, ServerError, serving
+from examples.server import Server, ServerError
 
-MODEL = Path(__file__).parent / "cat"
+EXAMPLE = Path(__file__).parent / "cat"
 REQUESTS = 200
 CALLERS = 32
 TIMEOUT_S = 60.0
@@ -67,10 +68,12 @@ def _check_interrupted() -> None:
 
 
 def run() -> None:
-    """Serve, ask, report."""
-    print("Starting `shoal serve examples/cat` ...", flush=True)
+    """Start a cluster, deploy, ask, report."""
+    print("$ shoal local up --model cat=examples/cat/model", flush=True)
     started_s = time.monotonic()
-    with serving(MODEL) as server:
+    with local_cluster({"cat": EXAMPLE / "model"}) as cluster:
+        print(f"A cluster of one machine runs after {time.monotonic() - started_s:.1f} s.", flush=True)
+        server = deploy(cluster)
         print(f"Ready after {time.monotonic() - started_s:.1f} s at {server.url}", flush=True)
         files = list(picture_files(REQUESTS))
         _check_interrupted()
@@ -78,8 +81,16 @@ def run() -> None:
         answers = asyncio.run(ask(server, files))
         elapsed_s = time.monotonic() - started_s
         metrics = server.metrics()
-    print("\n".join(report(answers, elapsed_s, metrics)))
+        print("\n".join(report(answers, elapsed_s, metrics)))
+        print(f"\n$ kubectl get infsvc,pods\n{cluster.kubectl('get', 'infsvc,pods')}", flush=True)
     require_cats(answers)
+
+
+def deploy(cluster: LocalCluster) -> Server:
+    """Apply the example and wait until it is served."""
+    print(f"$ kubectl apply -f examples/cat\n{cluster.kubectl('apply', '-f', str(EXAMPLE))}", flush=True)
+    cluster.kubectl("wait", "--for=condition=Ready", "infsvc/cat", f"--timeout={READY_TIMEOUT_S}s")
+    return cluster.server("cat")
 
 
 def picture_files(count: int) -> Iterator[tuple[str, bytes]]:

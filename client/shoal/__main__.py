@@ -1,6 +1,7 @@
 """The ``shoal`` command: serve a model, ask a server, see what a model takes."""
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ examples:
   shoal serve examples/cat                  serve a model from a manifest or a model directory
   shoal info http://127.0.0.1:8080          what it takes and gives
   shoal predict http://127.0.0.1:8080 picture.jpg
+  shoal local up                            a Kubernetes cluster on this machine, with the operator
 """
 SERVE_EXAMPLES = """\
 examples:
@@ -45,7 +47,11 @@ examples:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status."""
-    options = _parser().parse_args(arguments)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:1] == ["local"]:
+        # It has a help of its own, and one process less stands between it and Ctrl-C.
+        os.execv(sys.executable, [sys.executable, "-m", "shoal_local", *given[1:]])
+    options = _parser().parse_args(given)
     try:
         status: int = options.run(options)
     except (ShoalError, FieldError) as error:
@@ -76,6 +82,7 @@ def _parser() -> argparse.ArgumentParser:
 
     _fill_serve(command("serve", "serve a model on this machine", epilog=SERVE_EXAMPLES))
     _fill_predict(command("predict", "ask a server about one item", epilog=PREDICT_EXAMPLES))
+    command("local", "run a cluster on this machine: `shoal local --help`", epilog="")
     _fill_info(command("info", "show what a model takes and gives", epilog=INFO_EXAMPLES))
     return parser
 

@@ -86,9 +86,19 @@ def _absolute(fields: Values, folder: Path) -> Values:
     if not uri:
         raise FieldError("spec.model.uri is missing: it says where the model lies")
     path = uri.removeprefix("file://")
-    if "://" in path or Path(path).is_absolute():
+    if "://" in path:
         return fields
+    if Path(path).is_absolute():
+        return _in_pod(fields, Path(path), folder)
     return {**fields, "model.uri": str((folder / path).absolute())}
+
+
+def _in_pod(fields: Values, path: Path, folder: Path) -> Values:
+    """Find ``/models/NAME``, where a pod has its model, in ``model`` beside the manifest, if it is not here."""
+    beside = folder / "model"
+    if path.parent == Path("/models") and not path.exists() and beside.is_dir():
+        return {**fields, "model.uri": str(beside.absolute())}
+    return fields
 
 
 def _toml_name(file: Path) -> str | None:

@@ -79,7 +79,7 @@ async def install(client: ApiClient, chart: Path) -> None:
         await client.apply(resource, body, FIELD_MANAGER)
     try:
         async with asyncio.timeout(READY_S):
-            while not await _operator_runs(client):
+            while not await _operator_runs(client):  # noqa: ASYNC110 (seconds, once: not worth a watch)
                 await asyncio.sleep(POLL_S)
     except TimeoutError:
         raise CannotInstallError(

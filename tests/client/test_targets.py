@@ -130,3 +130,10 @@ def test_without_yaml_a_manifest_says_what_to_install(tmp_path: Path) -> None:
 
     assert ended.returncode == 1
     assert 'pip install "shoal[serve]"' in ended.stderr
+
+
+def test_a_pods_model_is_found_beside_its_manifest(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    file = tmp_path / "cat.yaml"
+    file.write_text(MANIFEST.replace("URI", "file:///models/cat-of-this-test"))
+    assert find_target(file).fields["model.uri"] == str(tmp_path / "model")

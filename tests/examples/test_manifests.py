@@ -28,7 +28,8 @@ def test_the_manifest_names_the_service_after_its_folder(name: str) -> None:
     assert manifest["apiVersion"] == "serving.shoal.dev/v1alpha1"
     assert manifest["kind"] == "InferenceService"
     assert manifest["metadata"] == {"name": name}
-    assert (EXAMPLES / name / manifest["spec"]["model"]["uri"] / "handler.py").is_file()
+    assert manifest["spec"]["model"]["uri"] == f"file:///models/{name}"
+    assert (EXAMPLES / name / "model" / "handler.py").is_file()
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,0 +1,75 @@
+"""Run ``shoal local`` beside a program, deploy an example in it with kubectl, and stop it all at the end.
+
+A guardian process holds the end of a pipe whose other end only this program has: however this program ends, also by
+kill -9, the pipe closes and the guardian takes the cluster down. That is the only way in which it is taken down.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from examples.server import Server, ServerError
+
+KUBECTL = Path(sys.executable).parent / "kubectl"
+READY_TIMEOUT_S = 120
+GUARD = """
+import signal, subprocess, sys
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, signal.SIG_IGN)
+sys.stdin.read()
+sys.exit(subprocess.call([sys.executable, "-m", "shoal_local", "down", "--dir", sys.argv[1]]))
+"""
+
+
+@dataclass(frozen=True)
+class LocalCluster:
+    """A cluster of this machine; ``folder`` keeps its files."""
+
+    folder: Path
+
+    def kubectl(self, *args: str) -> str:
+        """Run kubectl and return what it prints.
+
+        Raises:
+            ServerError: it failed; the message holds its own.
+        """
+        environment = {**os.environ, "KUBECONFIG": str(self.folder / "kubeconfig")}
+        command = [str(KUBECTL), "--cache-dir", str(self.folder / "kubectl"), *args]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise ServerError(f"kubectl {' '.join(args)} failed: {done.stderr.strip()}")
+        return done.stdout.rstrip()
+
+    def server(self, service: str) -> Server:
+        """Return where a service, and the first of its pods, are reached."""
+        address = self.kubectl("get", "service", service, "-o", "jsonpath={.spec.clusterIP}:{.spec.ports[0].port}")
+        selector = f"serving.shoal.dev/inferenceservice={service}"
+        pod = self.kubectl("get", "pods", "-l", selector, "-o", "jsonpath={.items[0].status.podIP}")
+        return Server(f"http://{address}", f"http://{pod}:9090", os.getpid())
+
+
+@contextmanager
+def local_cluster(models: dict[str, Path]) -> Iterator[LocalCluster]:
+    """Start a cluster that shows ``models`` to its pods as ``file:///models/NAME``; stop it when the block ends.
+
+    Raises:
+        ServerError: it did not start.
+    """
+    with tempfile.TemporaryDirectory(prefix="shoal-", ignore_cleanup_errors=True) as folder:
+        guardian = subprocess.Popen([sys.executable, "-c", GUARD, folder], stdin=subprocess.PIPE, process_group=0)
+        try:
+            options = [part for name, path in models.items() for part in ("--model", f"{name}={path}")]
+            command = [sys.executable, "-m", "shoal_local", "up", "--dir", folder, *options]
+            done = subprocess.run(command, capture_output=True, text=True, check=False, process_group=0)
+            if done.returncode:
+                raise ServerError(f"shoal local up failed: {done.stderr.strip()}")
+            yield LocalCluster(Path(folder))
+        finally:
+            assert guardian.stdin is not None
+            guardian.stdin.close()
+            guardian.wait()
