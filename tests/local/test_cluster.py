@@ -21,11 +21,14 @@ import http.server, os, signal, sys
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
-        self.send_response(200); self.end_headers();
-        self.wfile.write(os.environ["GREETING"].encode()) def log_message(self, *_): pass
-        print("hello from", os.environ["LISTEN"], flush=True) host, port =
-        os.environ["LISTEN"].split(":") http.server.HTTPServer((host, int(port)),
-        Handler).serve_forever()
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(os.environ["GREETING"].encode())
+    def log_message(self, *_):
+        pass
+print("hello from", os.environ["LISTEN"], flush=True)
+host, port = os.environ["LISTEN"].split(":")
+http.server.HTTPServer((host, int(port)), Handler).serve_forever()
 """
 
 
