@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.fixture
 def kubectl(cluster: Cluster, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Kubectl]:
     """An unmodified kubectl, in a namespace that is gone when the test is over."""
-    name = f"test-{abs(hash(request.node.name)) % 10**8}"
+    name = f"test-{zlib.crc32(request.node.name.encode())}"
     found = Kubectl(cluster.kubeconfig, tmp_path / "cache", name)
     found("create", "namespace", name)
     yield found
