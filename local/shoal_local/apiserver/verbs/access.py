@@ -104,7 +104,14 @@ def action_of(call: Call, verb: str = "") -> Action:
     resource = f"{target.plural}/{target.subresource}" if target.subresource else target.plural
     # A namespace is itself in the namespace of its name, so that a Role there can speak of it.
     namespace = target.namespace or (target.name if target.plural == "namespaces" else "")
-    return Action(verb or call.verb, target.group, resource, namespace, target.name)
+    return Action(verb or call.verb, target.group, resource, namespace, _name(call))
+
+
+def _name(call: Call) -> str:
+    """Return the one name that is asked for; a list or watch may give it as its field selector."""
+    selector = call.query.get("fieldSelector", "")
+    named = selector.removeprefix("metadata.name=")
+    return call.target.name or (named if named != selector and "," not in named else "")
 
 
 def review_access(world: World, call: Call) -> Reply:

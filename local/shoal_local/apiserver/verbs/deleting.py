@@ -10,6 +10,7 @@ from shoal_local.apiserver.verbs.admission import read_as
 from shoal_local.apiserver.verbs.call import Call, Reply, Target, timestamp
 from shoal_local.apiserver.verbs.reading import list_objects, selection
 from shoal_local.apiserver.verbs.world import World, presented
+from shoal_local.apiserver.verbs.writing import namespace_finalizers
 
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
@@ -97,7 +98,7 @@ def delete_object(
     meta = dict(live["metadata"])
     meta["finalizers"] = _finalizers(meta, options)
     grace_s = _grace_s(resource, live, options)
-    held = meta["finalizers"] or grace_s or (live.get("spec") or {}).get("finalizers")
+    held = meta["finalizers"] or grace_s or namespace_finalizers(live)
     if not meta["finalizers"]:
         del meta["finalizers"]
     if not held:

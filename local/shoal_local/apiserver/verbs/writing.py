@@ -135,12 +135,14 @@ def check_version(resource: Resource, live: Object, new: Object) -> None:
 def may_go(obj: Object) -> bool:
     """Say whether a deleted object is free to leave the store now."""
     meta = obj["metadata"]
-    waits = (
-        meta.get("finalizers")
-        or meta.get("deletionGracePeriodSeconds")
-        or (obj.get("spec") or {}).get("finalizers")
-    )
-    return bool(meta.get("deletionTimestamp")) and not waits
+    waits = meta.get("finalizers") or meta.get("deletionGracePeriodSeconds")
+    return bool(meta.get("deletionTimestamp")) and not waits and not namespace_finalizers(obj)
+
+
+def namespace_finalizers(obj: Object) -> list[str]:
+    """Return what a namespace waits for beside its metadata's finalizers; [] for other kinds."""
+    spec = (obj.get("spec") or {}) if obj["kind"] == "Namespace" else {}
+    return spec.get("finalizers") or []
 
 
 def _only_its_part(resource: Resource, subresource: str, live: Object, new: Object) -> Object:

@@ -68,6 +68,19 @@ def test_quantities_written_another_way_are_no_change(cluster: Cluster, deployme
     assert limits == {"cpu": "500m", "memory": "1Gi"}
 
 
+def test_applying_a_custom_object_again_is_no_write_in_spite_of_its_defaults(
+    cluster: Cluster, crd: Object
+) -> None:
+    cluster.post(CRDS, crd)
+    config = widget(parts=[{"name": "a"}, {"name": "b", "count": 2}], tags=["x"], free={"y": [1]})
+    first = cluster.apply(f"{WIDGETS}/w", config)
+    cluster.later(60)
+
+    assert cluster.apply(f"{WIDGETS}/w", config) == first
+    config["spec"]["parts"] = [{"name": "b", "count": 2}]
+    assert cluster.apply(f"{WIDGETS}/w", config)["spec"]["parts"] == [{"name": "b", "count": 2}]
+
+
 def test_a_field_of_another_manager_is_a_conflict_that_names_both(cluster: Cluster) -> None:
     cluster.apply(CM, config_map("a", x="1"), "one")
 
