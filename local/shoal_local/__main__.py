@@ -14,7 +14,7 @@ DEFAULT = Path("~/.local/share/shoal/local")
 def main(arguments: list[str]) -> int:
     """Carry out one command; return the exit status."""
     if arguments[:1] == ["node"]:
-        return kubelet.main(arguments[1:])
+        return kubelet.main(["--tls", *arguments[1:]])
     options = _parser().parse_args(arguments)
     cluster = Cluster(options.dir)
     match options.command:

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,14 @@ import http.server, os, signal, sys
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
-        self.send_response(200); self.end_headers();
-        self.wfile.write(os.environ["GREETING"].encode()) def log_message(self, *_): pass
-        print("hello from", os.environ["LISTEN"], flush=True) host, port =
-        os.environ["LISTEN"].split(":") http.server.HTTPServer((host, int(port)),
-        Handler).serve_forever()
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(os.environ["GREETING"].encode())
+    def log_message(self, *_):
+        pass
+print("hello from", os.environ["LISTEN"], flush=True)
+host, port = os.environ["LISTEN"].split(":")
+http.server.HTTPServer((host, int(port)), Handler).serve_forever()
 """
 
 
@@ -43,7 +47,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.fixture
 def kubectl(cluster: Cluster, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Kubectl]:
     """An unmodified kubectl, in a namespace that is gone when the test is over."""
-    name = f"test-{abs(hash(request.node.name)) % 10**8}"
+    name = f"test-{zlib.crc32(request.node.name.encode())}"
     found = Kubectl(cluster.kubeconfig, tmp_path / "cache", name)
     found("create", "namespace", name)
     yield found

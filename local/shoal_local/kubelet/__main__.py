@@ -6,17 +6,21 @@ The kubelet alone. A signal ends it and leaves its pods running.
 import argparse
 import asyncio
 import contextlib
+import ipaddress
 import logging
 import socket
+import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import uvicorn
 
 from shoal_local.api_client import ApiClient
+from shoal_local.apiserver.certificates import make_certificates
 from shoal_local.events import EventRecorder
-from shoal_local.kubeconfig import read_kubeconfig
+from shoal_local.kubeconfig import BadKubeconfigError, read_kubeconfig
 from shoal_local.kubelet.attempts import Attempts
 from shoal_local.kubelet.kubelet import Kubelet
 from shoal_local.kubelet.lookups import Lookups
@@ -45,11 +49,15 @@ def parser() -> argparse.ArgumentParser:
         help=f"what the node offers, such as {GPU}=2; NVIDIA GPUs are counted unless given",
     )
     made.add_argument(
+<<<<<<< HEAD
         "--model",
         action="append",
         default=[],
         metavar="NAME=DIR",
         help="a folder that the runtime's image holds as /models/NAME; may be repeated",
+=======
+        "--tls", action="store_true", help="serve logs over TLS, as a real API server asks"
+>>>>>>> kubelet
     )
     made.add_argument("--images", type=Path, help="YAML: image name to command; DIR/images.yaml")
     return made
@@ -87,6 +95,7 @@ def parse_models(given: list[str]) -> dict[str, str]:
 
 async def run(options: argparse.Namespace, counts: dict[str, int]) -> None:
     """Run the kubelet until cancelled."""
+    await asyncio.to_thread(make_local, options.pod_cidr)
     listening = socket.create_server((options.address, options.port))
     async with ApiClient(read_kubeconfig(options.kubeconfig), "shoal-kubelet") as client:
         machine = Machine(
@@ -109,12 +118,44 @@ async def run(options: argparse.Namespace, counts: dict[str, int]) -> None:
             port=listening.getsockname()[1],
             capacity={name: str(count) for name, count in counts.items()},
         )
-        server = _Server(uvicorn.Config(make_app(kubelet), log_level="warning", lifespan="off"))
+        server = _Server(_config(kubelet, options.address if options.tls else ""))
         async with asyncio.TaskGroup() as group:
             group.create_task(server.serve(sockets=[listening]))
             group.create_task(machine.recorder.run())
             group.create_task(kubelet.run())
             group.create_task(node.run())
+
+
+def make_local(network: str) -> None:
+    """Make every address of the pods' network one of this machine; loopback addresses are already.
+
+    Raises:
+        OSError: that was not allowed; the message says how to do it by hand.
+    """
+    if ipaddress.IPv4Network(network).is_loopback:
+        return
+    command = ["ip", "route", "replace", "local", network, "dev", "lo"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise OSError(f"{' '.join(command)} failed (run it as root): {done.stderr.strip()}")
+
+
+def _config(kubelet: Kubelet, tls_address: str) -> uvicorn.Config:
+    """Return the log server's configuration, over TLS when an address is given."""
+    app = make_app(kubelet)
+    if not tls_address:
+        return uvicorn.Config(app, log_level="warning", lifespan="off")
+    made = make_certificates((tls_address,))
+    with tempfile.TemporaryDirectory() as folder:
+        # The ssl module reads certificates from files only; they are gone once it has.
+        certificate, key = Path(folder, "certificate.pem"), Path(folder, "key.pem")
+        certificate.write_text(made.certificate)
+        key.write_text(made.key)
+        config = uvicorn.Config(
+            app, log_level="warning", lifespan="off", ssl_certfile=certificate, ssl_keyfile=key
+        )
+        config.load()
+    return config
 
 
 class _Server(uvicorn.Server):
@@ -136,7 +177,11 @@ def main(arguments: list[str]) -> int:
         return 2
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    asyncio.run(until_stopped(run(options, counts)))
+    try:
+        asyncio.run(until_stopped(run(options, counts)))
+    except (OSError, BadKubeconfigError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
     return 0
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from shoal_local.api_client import PODS, STRATEGIC_PATCH, ApiError, Object, UnreachableError
 from shoal_local.kubelet.container import Container
+from shoal_local.kubelet.ending import bring_down
 from shoal_local.kubelet.environment.variables import ConfigError
 from shoal_local.kubelet.furnishing import context_of, furnish
 from shoal_local.kubelet.images.table import BadTableError, UnknownImageError
@@ -22,7 +23,7 @@ from shoal_local.kubelet.machine import Machine
 from shoal_local.kubelet.prober import Prober
 from shoal_local.kubelet.probes.gauge import Kind
 from shoal_local.kubelet.records import PodRecord
-from shoal_local.kubelet.status.container_status import container_id
+from shoal_local.kubelet.status.container_status import known_status
 from shoal_local.kubelet.status.pod_status import Addresses, pod_status
 from shoal_local.kubelet.volumes import VolumeError, Volumes, forget_memory
 
@@ -74,18 +75,9 @@ class PodWorker:
                 continue
             self._machine.devices.keep(self.uid, name, run.container.get("devices") or {})
             if not run.ended.is_set():
-                known = self._known_status(name, container.next_attempt - 1)
+                known = known_status(self.pod, name, container.next_attempt - 1)
                 started, ready = bool(known.get("started")), bool(known.get("ready"))
                 container.probe(self._prober(container), started=started, ready=ready)
-
-    def _known_status(self, name: str, attempt: int) -> Object:
-        status = self.pod.get("status") or {}
-        wanted = container_id(self.pod, name, attempt)
-        for part in ("initContainerStatuses", "containerStatuses"):
-            for entry in status.get(part) or []:
-                if entry.get("containerID") == wanted:
-                    return dict(entry)
-        return {}
 
     async def run(self) -> None:
         """Work until the pod is gone."""
@@ -253,8 +245,11 @@ class PodWorker:
         self._spawn(self._bring_down(container, stop.grace_s))
 
     async def _bring_down(self, container: Container, grace_s: float) -> None:
-        """Run the hook, then SIGTERM, then SIGKILL.
+        async def hook(handler: Object, timeout_s: float) -> None:
+            if trouble := await self._attempt(container, handler, timeout_s):
+                self._tell("Warning", "FailedPreStopHook", trouble, container)
 
+<<<<<<< HEAD
         The hook's time counts against the grace period.
         """
         run = container.run
@@ -271,6 +266,10 @@ class PodWorker:
                 await run.ended.wait()
         except TimeoutError:
             run.kill()
+=======
+        if container.run is not None:
+            await bring_down(container.run, container.member.spec, grace_s, hook)
+>>>>>>> kubelet
 
     async def _publish(self) -> None:
         now = _now()

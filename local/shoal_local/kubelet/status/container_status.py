@@ -30,6 +30,17 @@ def container_id(pod: Object, name: str, attempt: int) -> str:
     return f"shoal://{pod['metadata']['uid']}/{name}/{attempt}"
 
 
+def known_status(pod: Object, name: str, attempt: int) -> Object:
+    """Return what the pod's status said of a run; nothing when it spoke of none or another."""
+    status = pod.get("status") or {}
+    wanted = container_id(pod, name, attempt)
+    for part in ("initContainerStatuses", "containerStatuses"):
+        for entry in status.get(part) or []:
+            if entry.get("containerID") == wanted:
+                return dict(entry)
+    return {}
+
+
 def container_status(member: Member, seen: Observed, place: Place) -> Object:
     """Return an entry of containerStatuses or initContainerStatuses."""
     pod, name = place.pod, member.name
