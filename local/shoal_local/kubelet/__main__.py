@@ -49,16 +49,13 @@ def parser() -> argparse.ArgumentParser:
         help=f"what the node offers, such as {GPU}=2; NVIDIA GPUs are counted unless given",
     )
     made.add_argument(
-<<<<<<< HEAD
         "--model",
         action="append",
         default=[],
         metavar="NAME=DIR",
         help="a folder that the runtime's image holds as /models/NAME; may be repeated",
-=======
-        "--tls", action="store_true", help="serve logs over TLS, as a real API server asks"
->>>>>>> kubelet
     )
+    made.add_argument("--tls", action="store_true", help="serve logs over TLS, as a real API server asks")
     made.add_argument("--images", type=Path, help="YAML: image name to command; DIR/images.yaml")
     return made
 
@@ -151,9 +148,7 @@ def _config(kubelet: Kubelet, tls_address: str) -> uvicorn.Config:
         certificate, key = Path(folder, "certificate.pem"), Path(folder, "key.pem")
         certificate.write_text(made.certificate)
         key.write_text(made.key)
-        config = uvicorn.Config(
-            app, log_level="warning", lifespan="off", ssl_certfile=certificate, ssl_keyfile=key
-        )
+        config = uvicorn.Config(app, log_level="warning", lifespan="off", ssl_certfile=certificate, ssl_keyfile=key)
         config.load()
     return config
 

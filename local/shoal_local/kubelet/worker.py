@@ -249,27 +249,8 @@ class PodWorker:
             if trouble := await self._attempt(container, handler, timeout_s):
                 self._tell("Warning", "FailedPreStopHook", trouble, container)
 
-<<<<<<< HEAD
-        The hook's time counts against the grace period.
-        """
-        run = container.run
-        if run is None:
-            return
-        clock = asyncio.get_running_loop().time
-        end_s = clock() + grace_s
-        handler = (container.member.spec.get("lifecycle") or {}).get("preStop")
-        if handler and grace_s > 0 and (trouble := await self._attempt(container, handler, grace_s)):
-            self._tell("Warning", "FailedPreStopHook", trouble, container)
-        run.terminate()
-        try:
-            async with asyncio.timeout(max(end_s - clock(), min(grace_s, 2.0))):
-                await run.ended.wait()
-        except TimeoutError:
-            run.kill()
-=======
         if container.run is not None:
             await bring_down(container.run, container.member.spec, grace_s, hook)
->>>>>>> kubelet
 
     async def _publish(self) -> None:
         now = _now()
