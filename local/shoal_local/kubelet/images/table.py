@@ -84,7 +84,8 @@ def find_image(name: str, table: Table, where: str) -> Image:
     untagged = name.partition("@")[0]
     head, colon, tag = untagged.rpartition(":")
     repository = head if colon and "/" not in tag else untagged
-    for candidate in (name, repository, repository.rpartition("/")[2]):
+    parts = repository.split("/")
+    for candidate in (name, repository, "/".join(parts[-2:]), parts[-1]):
         if candidate in table:
             return table[candidate]
     last = repository.rpartition("/")[2]

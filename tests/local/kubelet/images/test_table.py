@@ -16,11 +16,11 @@ from shoal_local.kubelet.images.table import (
 @pytest.mark.parametrize(
     "name",
     [
-        "shoal-proxy",
-        "ghcr.io/someone/shoal-proxy:1.2",
-        "localhost:5000/shoal-proxy",
-        "ghcr.io/someone/shoal-proxy@sha256:" + "0" * 64,
-        "ghcr.io/someone/shoal-proxy:1.2@sha256:" + "0" * 64,
+        "shoal/proxy",
+        "ghcr.io/someone/shoal/proxy:1.2",
+        "localhost:5000/shoal/proxy",
+        "ghcr.io/someone/shoal/proxy@sha256:" + "0" * 64,
+        "ghcr.io/someone/shoal/proxy:1.2@sha256:" + "0" * 64,
     ],
 )
 def test_our_images_are_known_by_any_registry_and_tag(name: str) -> None:
