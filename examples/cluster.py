@@ -5,6 +5,7 @@ kill -9, the pipe closes and the guardian takes the cluster down. That is the on
 """
 
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -50,7 +51,19 @@ class LocalCluster:
         address = self.kubectl("get", "service", service, "-o", "jsonpath={.spec.clusterIP}:{.spec.ports[0].port}")
         selector = f"serving.shoal.dev/inferenceservice={service}"
         pod = self.kubectl("get", "pods", "-l", selector, "-o", "jsonpath={.items[0].status.podIP}")
-        return Server(f"http://{address}", f"http://{pod}:9090", os.getpid())
+        host, _, port = address.rpartition(":")
+        # A plain user's cluster listens 8000 above a port that only the superuser may take.
+        reached = next((p for p in (int(port), int(port) + 8000) if listens(host, p)), int(port))
+        return Server(f"http://{host}:{reached}", f"http://{pod}:9090", os.getpid())
+
+
+def listens(host: str, port: int) -> bool:
+    """Tell whether somebody takes connections there."""
+    try:
+        socket.create_connection((host, port), timeout=2).close()
+    except OSError:
+        return False
+    return True
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+from collections.abc import Awaitable, Callable
 
 from shoal_local.api_client import ENDPOINT_SLICES, SERVICES, ApiClient, Object
 from shoal_local.events import EventRecorder
@@ -14,6 +15,10 @@ CHUNK_BYTES = 2**16
 CONNECT_S = 2.0
 PAUSE_S = 0.05
 RETRY_S = 10.0
+UNPRIVILEGED_STEP = 8000
+"""Added to a port below 1024 that a plain user may not listen on: 80 becomes 8080."""
+
+Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class Forwarder:
@@ -64,13 +69,25 @@ class Forwarder:
 
         try:
             self._servers[front] = await asyncio.start_server(answer, front.address, front.port)
+        except PermissionError:
+            await self._open_unprivileged(front, answer)
         except OSError as error:
-            told = (
-                f"cannot listen on {front.address}:{front.port}: {error.strerror}; "
-                "give the service a port from 1024 up, or call a pod's own address"
-            )
-            LOG.warning("%s", told)
-            self._recorder.post(self._routes[front].service, "Warning", "FailedToListen", told)
+            self._refuse(front, f"cannot listen on {front.address}:{front.port}: {error.strerror}")
+
+    async def _open_unprivileged(self, front: Front, answer: Answer) -> None:
+        """A plain user may not listen below 1024; a fixed step above is easy to say and to find."""
+        port = front.port + UNPRIVILEGED_STEP
+        try:
+            self._servers[front] = await asyncio.start_server(answer, front.address, port)
+        except OSError as error:
+            self._refuse(front, f"cannot listen on {front.address}:{port}: {error.strerror}")
+        else:
+            told = f"port {front.port} is the superuser's here: listening on {front.address}:{port} instead"
+            self._recorder.post(self._routes[front].service, "Normal", "ListensElsewhere", told)
+
+    def _refuse(self, front: Front, told: str) -> None:
+        LOG.warning("%s", told)
+        self._recorder.post(self._routes[front].service, "Warning", "FailedToListen", told)
 
     async def _answer(self, front: Front, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
