@@ -33,6 +33,26 @@ class Cluster:
         """Return the administrator's kubeconfig."""
         return self.folder / "kubeconfig"
 
+    @staticmethod
+    def options() -> list[str]:
+        """Return what `shoal local up` is told: models and devices."""
+        models = [part for name in EXAMPLES for part in ("--model", f"{name}={ROOT / 'examples' / name / 'model'}")]
+        return ["--capacity", "nvidia.com/gpu=1", *models]
+
+    def processes(self, module: str, pod_uid: str = "") -> list[Path]:
+        """Return the cmdline files of this cluster's pods that run a module of ours, of one pod or of all."""
+        found = []
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                words = path.read_bytes().split(b"\0")
+                mounts = (path.parent / "mountinfo").read_text()
+            except OSError:
+                continue
+            ours = str(self.folder) in mounts and pod_uid in mounts
+            if ours and words[1:3] == [b"-m", module.encode()]:
+                found.append(path)
+        return found
+
     def kubectl(self, *args: str, text: str | None = None, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run kubectl as a user would."""
         done = subprocess.run(
@@ -105,8 +125,7 @@ def local(*args: str) -> None:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Start a cluster; stop it, pods included, at the end."""
     folder = tmp_path_factory.mktemp("cluster")
-    models = [part for name in EXAMPLES for part in ("--model", f"{name}={ROOT / 'examples' / name / 'model'}")]
-    local("up", "--dir", str(folder), "--capacity", "nvidia.com/gpu=1", *models)
+    local("up", "--dir", str(folder), *Cluster.options())
     try:
         yield Cluster(folder)
     finally:

@@ -1,0 +1,100 @@
+"""Parts of the cluster die; services go on, and what was asked for in between is caught up with."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+
+import httpx
+
+from e2e.conftest import Cluster, eventually, local
+from e2e.test_life import predict
+
+PARTS = ("apiserver", "controllers", "kubelet", "services")
+
+
+def pod_address(cluster: Cluster, name: str = "adder") -> str:
+    (pod,) = cluster.get("pods", selector=f"serving.shoal.dev/inferenceservice={name}")
+    return f"http://{pod['status']['podIP']}:8080/v1/models/{name}:predict"
+
+
+def test_a_namespace_goes_while_no_operator_runs(cluster: Cluster) -> None:
+    cluster.kubectl("create", "namespace", "orphaned")
+    orphaned = Cluster(cluster.folder, "orphaned")
+    orphaned.apply()
+    orphaned.until_ready()
+    address = pod_address(orphaned)
+    system = Cluster(cluster.folder, "shoal-system")
+    system.kubectl("scale", "deployment/shoal-operator", "--replicas=0")
+    try:
+        eventually(lambda: not system.get("pods"))
+        cluster.kubectl("delete", "namespace", "orphaned", "--wait=true", "--timeout=60s")
+        assert not cluster.get("namespace", "orphaned")
+        eventually(lambda: not answers(address))
+    finally:
+        system.kubectl("scale", "deployment/shoal-operator", "--replicas=1")
+        system.kubectl("rollout", "status", "deployment/shoal-operator", "--timeout=60s")
+
+
+def answers(address: str) -> bool:
+    try:
+        return httpx.post(address, json={"instances": [[0.0] * 16]}, timeout=5).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def test_parts_are_killed_and_pods_go_on_undisturbed(namespace: Cluster) -> None:
+    namespace.apply()
+    namespace.until_ready()
+    address = pod_address(namespace)
+    (before,) = namespace.get("pods")
+    for part in PARTS:
+        pid = json.loads((namespace.folder / "parts" / f"{part}.json").read_text())["pid"]
+        os.kill(pid, signal.SIGKILL)
+        assert answers(address)
+    local("up", "--dir", str(namespace.folder), "--no-operator", *namespace.options())
+    (after,) = eventually(lambda: namespace.get("pods"))
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    assert [each["restartCount"] for each in after["status"]["containerStatuses"]] == [0, 0]
+    assert answers(address)
+    namespace.kubectl("scale", "infsvc/adder", "--replicas=2")
+    eventually(lambda: namespace.get("deployment", "adder")["status"].get("readyReplicas") == 2)
+    assert predict(namespace)
+
+
+def test_a_killed_operator_comes_back_and_goes_on(namespace: Cluster) -> None:
+    system = Cluster(namespace.folder, "shoal-system")
+    (pod,) = eventually(lambda: system.get("pods"))
+    pids = [int(path.parent.name) for path in namespace.processes("shoal_operator")]
+    assert pids
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    namespace.apply()
+    namespace.until_ready()
+    restarts = system.get("pod", pod["metadata"]["name"])["status"]["containerStatuses"][0]["restartCount"]
+    assert restarts >= 1
+    assert predict(namespace)
+
+
+def test_a_killed_runtime_is_started_again_and_no_answer_is_wrong(namespace: Cluster) -> None:
+    namespace.apply()
+    namespace.until_ready()
+    address = pod_address(namespace)
+    (pod,) = namespace.get("pods")
+    for path in namespace.processes("shoal_runtime", pod["metadata"]["uid"]):
+        os.kill(int(path.parent.name), signal.SIGKILL)
+    statuses = set()
+
+    def back() -> bool:
+        answer = httpx.post(address, json={"instances": [[1.0] * 16]}, timeout=20)
+        statuses.add(answer.status_code)
+        assert answer.status_code in (200, 503), answer.text
+        if answer.status_code == 503:
+            assert "retry-after" in answer.headers
+            return False
+        assert answer.json()["predictions"] == [[2.0] * 16]
+        (now,) = namespace.get("pods")
+        return any(each["restartCount"] for each in now["status"]["containerStatuses"])
+
+    eventually(back)
