@@ -18,7 +18,11 @@ import yaml
 ROOT = Path(__file__).parents[1]
 KUBECTL = Path(sys.executable).parent / "kubectl"
 PATIENCE_S = 60.0
-EXAMPLES = ("adder", "cat")
+MODELS = {
+    "adder": ROOT / "examples" / "adder" / "model",
+    "cat": ROOT / "examples" / "cat" / "model",
+    "broken": Path(__file__).parent / "models" / "broken",
+}
 
 
 @dataclass(frozen=True)
@@ -105,7 +109,7 @@ def local(*args: str) -> None:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Start a cluster; stop it, pods included, at the end."""
     folder = tmp_path_factory.mktemp("cluster")
-    models = [part for name in EXAMPLES for part in ("--model", f"{name}={ROOT / 'examples' / name / 'model'}")]
+    models = [part for name, source in MODELS.items() for part in ("--model", f"{name}={source}")]
     local("up", "--dir", str(folder), "--capacity", "nvidia.com/gpu=1", *models)
     try:
         yield Cluster(folder)
