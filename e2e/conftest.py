@@ -18,7 +18,11 @@ import yaml
 ROOT = Path(__file__).parents[1]
 KUBECTL = Path(sys.executable).parent / "kubectl"
 PATIENCE_S = 60.0
-EXAMPLES = ("adder", "cat")
+MODELS = {
+    "adder": ROOT / "examples" / "adder" / "model",
+    "cat": ROOT / "examples" / "cat" / "model",
+    "broken": Path(__file__).parent / "models" / "broken",
+}
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,7 @@ class Cluster:
     @staticmethod
     def options() -> list[str]:
         """Return what `shoal local up` is told: models and devices."""
-        models = [part for name in EXAMPLES for part in ("--model", f"{name}={ROOT / 'examples' / name / 'model'}")]
+        models = [part for name, source in MODELS.items() for part in ("--model", f"{name}={source}")]
         return ["--capacity", "nvidia.com/gpu=1", *models]
 
     def processes(self, module: str, pod_uid: str = "") -> list[Path]:
@@ -72,7 +76,7 @@ class Cluster:
         options = ["--selector", selector] if selector else []
         done = self.kubectl("get", kind, *names, *options, "--output", "json", "--ignore-not-found")
         found = json.loads(done.stdout) if done.stdout else None
-        return found if names or found is None else found["items"]
+        return found if names else (found or {"items": []})["items"]
 
     def apply(self, name: str = "adder", *, check: bool = True, **spec: Any) -> subprocess.CompletedProcess[str]:
         """Apply an InferenceService; the model is ``examples/adder`` unless ``spec`` says otherwise."""

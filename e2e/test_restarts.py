@@ -8,8 +8,8 @@ import signal
 
 import httpx
 
+from e2e.callers import predict
 from e2e.conftest import Cluster, eventually, local
-from e2e.test_life import predict
 
 PARTS = ("apiserver", "controllers", "kubelet", "services")
 

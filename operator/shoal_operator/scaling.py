@@ -36,6 +36,7 @@ class Autoscaler:
     Args:
         changed: called when a service's scaling state changed, so that its status follows.
         clock: monotonic seconds.
+        window_s: how long a want counts before replicas fall below it.
     """
 
     def __init__(
@@ -44,11 +45,14 @@ class Autoscaler:
         source: LoadSource,
         changed: Callable[[Key], None],
         clock: Callable[[], float],
+        *,
+        window_s: float,
     ) -> None:
         self._fleet = fleet
         self._source = source
         self._changed = changed
         self._clock = clock
+        self._window_s = window_s
         self._memory: dict[Key, State] = {}
         self._states: dict[Key, ScalingState] = {}
 
@@ -72,7 +76,8 @@ class Autoscaler:
     async def _follow(self, cluster: ScaleCluster, key: Key, scaled: Scaled, addresses: Sequence[str]) -> None:
         load = await self._source.read_load(addresses)
         memory = self._memory.get(key, State())
-        decision, memory = decide(scaled.law, load, scaled.replicas, memory, self._clock())
+        now_s = self._clock()
+        decision, memory = decide(scaled.law, load, scaled.replicas, memory, now_s, window_s=self._window_s)
         self._memory[key] = memory
         self._note(key, _STATES.get(decision.why))
         if decision.replicas != scaled.replicas:

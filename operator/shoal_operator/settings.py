@@ -20,6 +20,7 @@ class Settings:
         health_listen: ``HOST:PORT`` of ``/healthz``; empty means none.
         resync_s: look at every service again after this long, though nothing was heard (s).
         scrape_interval_s: how often proxies are asked for their load (s).
+        scale_down_window_s: replicas fall to the highest want of this long (s).
         workers: services that are looked at at the same time.
     """
 
@@ -30,6 +31,7 @@ class Settings:
     health_listen: str
     resync_s: float
     scrape_interval_s: float
+    scale_down_window_s: float
     workers: int
 
     @classmethod
@@ -53,6 +55,7 @@ class Settings:
             health_listen=reader.text("HEALTH_LISTEN", ""),
             resync_s=reader.number("RESYNC_S", 600, 1, 86400),
             scrape_interval_s=reader.number("SCRAPE_INTERVAL_S", 2, 0.1, 60),
+            scale_down_window_s=reader.number("SCALE_DOWN_WINDOW_S", 300, 0, 86400),
             workers=int(reader.number("WORKERS", 8, 1, 256)),
         )
 

@@ -24,7 +24,7 @@ class World:
         self.fleet, self.load, self.changed = Fleet(), FakeLoad(), list[Key]()
         self.fleet.see_service(CAT, service(spec))
         self.fleet.see_pod(CAT, pod())
-        self.autoscaler = Autoscaler(self.fleet, self.load, self.changed.append, clock)
+        self.autoscaler = Autoscaler(self.fleet, self.load, self.changed.append, clock, window_s=300)
 
     async def tick(self, rows: int | None) -> None:
         self.load.rows["10.0.0.1"] = rows

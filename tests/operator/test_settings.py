@@ -31,6 +31,7 @@ def test_every_setting_is_read() -> None:
             "SHOAL_OPERATOR_HEALTH_LISTEN": "127.0.0.1:1",
             "SHOAL_OPERATOR_RESYNC_S": "30",
             "SHOAL_OPERATOR_SCRAPE_INTERVAL_S": "0.5",
+            "SHOAL_OPERATOR_SCALE_DOWN_WINDOW_S": "5",
             "SHOAL_OPERATOR_WORKERS": "3",
         }
     )
@@ -38,6 +39,7 @@ def test_every_setting_is_read() -> None:
     assert settings.defaults.admin_namespaces == ("shoal", "monitoring")
     assert settings.watch_namespaces == ("a", "b")
     assert (settings.resync_s, settings.scrape_interval_s, settings.workers) == (30, 0.5, 3)
+    assert settings.scale_down_window_s == 5
 
 
 @pytest.mark.parametrize("value", ["0", "1e9", "often", "nan"])

@@ -1,7 +1,7 @@
 """Replicas follow the rows that wait and run.
 
     want = ceil(rows in all pods / target), within [minimum, maximum]
-    replicas = the highest want of the last five minutes
+    replicas = the highest want of the window, five minutes unless the operator's settings say otherwise
 
 So the count rises at once and falls slowly. It is absolute: it comes from the total, never from the
 present count, so pods that are still starting cannot make it run away. Without data it holds, and
@@ -9,7 +9,7 @@ what it holds counts as a want, so a gap is never followed by a plunge.
 
 ``spec.replicas`` is the truth that this law writes, and that a person may write too
 (``kubectl scale``). A number that the law did not write replaces its memory: it is taken at once
-and held for five minutes, unless the load wants more.
+and held for the window, unless the load wants more.
 """
 
 from dataclasses import dataclass
@@ -84,7 +84,9 @@ class Decision:
     why: Why
 
 
-def decide(law: Law, load: Load | None, replicas: int, state: State, now_s: float) -> tuple[Decision, State]:
+def decide(
+    law: Law, load: Load | None, replicas: int, state: State, now_s: float, *, window_s: float = WINDOW_S
+) -> tuple[Decision, State]:
     """Return the count and the next state.
 
     Args:
@@ -93,8 +95,9 @@ def decide(law: Law, load: Load | None, replicas: int, state: State, now_s: floa
         replicas: ``spec.replicas`` as it is now.
         state: what the last call returned; ``State()`` at first.
         now_s: monotonic time in seconds; must not go back between calls.
+        window_s: how long a want counts.
     """
-    wants = _recent(state, now_s) if state.decided == replicas else ((now_s, replicas),)
+    wants = _recent(state, now_s - window_s) if state.decided == replicas else ((now_s, replicas),)
     want = _want(law, load, replicas)
     wants = (*(item for item in wants if item[1] > want), (now_s, want))
     decided = law.within(max(count for _, count in wants))
@@ -121,5 +124,5 @@ def _why(blind_since_s: float | None, now_s: float) -> Why:
     return Why.HOLD if now_s - blind_since_s >= BLIND_S else Why.GAP
 
 
-def _recent(state: State, now_s: float) -> tuple[tuple[float, int], ...]:
-    return tuple(item for item in state.wants if item[0] > now_s - WINDOW_S)
+def _recent(state: State, since_s: float) -> tuple[tuple[float, int], ...]:
+    return tuple(item for item in state.wants if item[0] > since_s)

@@ -41,6 +41,14 @@ def test_up_at_once_and_down_to_the_highest_want_of_five_minutes() -> None:
     assert service.at(401, 0) == 1
 
 
+def test_a_shorter_window_lets_the_count_fall_sooner() -> None:
+    _, state = decide(LAW, Load(45, complete=True), 1, State(), 0, window_s=5)
+    idle = Load(0, complete=True)
+
+    assert decide(LAW, idle, 5, state, 4, window_s=5)[0].replicas == 5
+    assert decide(LAW, idle, 5, state, 6, window_s=5)[0].replicas == 1
+
+
 def test_a_restart_of_the_operator_keeps_the_scale_for_five_minutes() -> None:
     service = Service(replicas=6)
 

@@ -21,6 +21,7 @@ FULL = {
     "metricsNamespaces": ["monitoring"],
     "podListenHost": "$(POD_IP)",
     "verbose": True,
+    "scaleDownWindowSeconds": 60,
     "priorityClassName": "high",
     "nodeSelector": {"kubernetes.io/os": "linux"},
     "tolerations": [{"key": "a", "operator": "Exists"}],

@@ -1,0 +1,82 @@
+"""Callers of a served model: one that wants an answer, and many that never stop."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from e2e.conftest import Cluster
+
+ROW = [float(number) for number in range(16)]
+ANSWER = [value + 1 for value in ROW]
+PATIENCE_S = 20.0
+PAUSE_S = 0.01
+
+
+def predict(cluster: Cluster, name: str = "adder") -> list[float]:
+    """Return what the model makes of one row."""
+    answer = httpx.post(_url(cluster, name), json={"instances": [ROW]}, timeout=PATIENCE_S)
+    assert answer.status_code == 200, answer.text
+    prediction: list[float] = answer.json()["predictions"][0]
+    return prediction
+
+
+def metadata(cluster: Cluster, name: str = "adder") -> Any:
+    """Return the model's metadata, as the Open Inference Protocol tells it."""
+    answer = httpx.get(f"{cluster.address(name)}/v2/models/{name}", timeout=PATIENCE_S)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+@dataclass
+class Seen:
+    """What callers got: rows that were answered, and what was said instead of an answer."""
+
+    answered: int = 0
+    failures: list[str] = field(default_factory=list)
+
+
+@contextmanager
+def callers(cluster: Cluster, name: str = "adder", *, keeping: int = 2, fresh: int = 0) -> Iterator[Seen]:
+    """Call without a pause that matters until the block ends.
+
+    Args:
+        cluster: where the service is.
+        name: the service.
+        keeping: callers that keep their connection.
+        fresh: callers that open a connection for each request.
+    """
+    url, seen, stop = _url(cluster, name), Seen(), threading.Event()
+    with ThreadPoolExecutor(keeping + fresh) as pool:
+        calls = [pool.submit(_call, url, seen, stop, keep=number < keeping) for number in range(keeping + fresh)]
+        try:
+            yield seen
+        finally:
+            stop.set()
+    for call in calls:
+        call.result()
+
+
+def _call(url: str, seen: Seen, stop: threading.Event, *, keep: bool) -> None:
+    headers = {} if keep else {"connection": "close"}
+    with httpx.Client(timeout=PATIENCE_S, headers=headers) as client:
+        while not stop.wait(PAUSE_S):
+            try:
+                answer = client.post(url, json={"instances": [ROW]})
+            except httpx.HTTPError as error:
+                seen.failures.append(repr(error))
+                continue
+            if answer.status_code == 200 and answer.json() == {"predictions": [ANSWER]}:
+                seen.answered += 1
+            else:
+                seen.failures.append(f"{answer.status_code} {answer.text}")
+
+
+def _url(cluster: Cluster, name: str) -> str:
+    return f"{cluster.address(name)}/v1/models/{name}:predict"

@@ -1,0 +1,121 @@
+"""Specs that are refused, and specs that are admitted and cannot work."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from e2e.callers import ANSWER, predict
+from e2e.conftest import MODELS, Cluster, eventually
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({"scaling": {"minReplicas": 3, "maxReplicas": 2}}, ["spec.scaling", "minReplicas must not be larger"]),
+        ({"rollout": {"maxSurge": 0, "maxUnavailable": 0}}, ["spec.rollout", "cannot both be 0"]),
+        ({"batching": {"maxBatchSize": 64}, "queue": {"maxItems": 8}}, ["queue.maxItems must hold at least one batch"]),
+        ({"batching": {"maxBatchSise": 8}}, ['unknown field "spec.batching.maxBatchSise"']),
+        ({"runtime": {"device": "TPU"}}, ["spec.runtime.device", "Unsupported value", "CUDA"]),
+        ({"model": {"uri": "ftp://models/adder"}}, ["spec.model.uri", "ftp://models/adder"]),
+    ],
+    ids=["min-above-max", "no-rollout", "batch-above-queue", "unknown-field", "wrong-enum", "bad-uri"],
+)
+def test_a_spec_that_cannot_be_right_is_refused_by_field_and_rule(
+    namespace: Cluster, spec: dict[str, Any], said: list[str]
+) -> None:
+    done = namespace.apply(check=False, **spec)
+
+    assert done.returncode == 1
+    assert [part for part in said if part not in done.stderr] == [], done.stderr
+    assert not namespace.get("infsvc")
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason", "said"),
+    [
+        ({"model": {"uri": "file:///models/none"}}, "RuntimeCrashed", ["/models/none"]),
+        ({"model": {"uri": "file:///models/broken"}}, "RuntimeCrashed", ["have 10 classes, not 1000"]),
+        ({"runtime": {"image": "example/none:1"}}, "ImagePullFailed", ["example/none:1", "images.yaml"]),
+        (
+            {"runtime": {"resources": {"limits": {"nvidia.com/gpu": "2"}}}},
+            "InsufficientGPU",
+            ["0/1 nodes are available", "Insufficient nvidia.com/gpu"],
+        ),
+    ],
+    ids=["no-model", "crash-on-load", "no-image", "no-gpu"],
+)  # fmt: skip
+def test_a_spec_that_cannot_work_says_why(
+    namespace: Cluster, spec: dict[str, Any], reason: str, said: list[str]
+) -> None:
+    namespace.apply(**spec)
+
+    assert_told(namespace, reason, said)
+
+
+def assert_told(cluster: Cluster, reason: str, said: list[str]) -> None:
+    """Wait for a reason; the condition and ``kubectl describe`` must hold every part of ``said``."""
+    eventually(
+        lambda: cluster.condition("adder").get("reason") == reason,
+        lambda: cluster.kubectl("describe", "infsvc,pods", check=False).stdout,
+    )
+    ready = cluster.condition("adder")
+    described = cluster.kubectl("describe", "infsvc", "adder").stdout
+    assert ready["status"] == "False"
+    assert [part for part in said if part not in ready["message"]] == [], ready["message"]
+    assert [part for part in said if part not in described] == [], described
+    eventually(lambda: f"Warning  {reason}" in cluster.kubectl("describe", "infsvc", "adder").stdout)
+
+
+@contextmanager
+def web_server(files: dict[str, bytes]) -> Iterator[str]:
+    """Serve files on this machine; anything else is answered with 404."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = files.get(self.path)
+            self.send_response(200 if body is not None else 404)
+            self.send_header("content-length", str(len(body or b"")))
+            self.end_headers()
+            self.wfile.write(body or b"")
+
+        def log_message(self, *args: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_a_model_that_the_server_does_not_have_is_named(namespace: Cluster) -> None:
+    with web_server({}) as url:
+        namespace.apply(model={"uri": f"{url}/adder.tar.gz"})
+        assert_told(namespace, "ModelDownloadFailed", ["the model cannot be fetched", f"{url}/adder.tar.gz", "404"])
+
+
+def test_a_model_is_downloaded_and_only_the_right_one(namespace: Cluster) -> None:
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w:gz") as tar:
+        tar.add(MODELS["adder"], arcname="adder", filter=lambda info: None if "__pycache__" in info.name else info)
+    body = archive.getvalue()
+    with web_server({"/adder.tar.gz": body}) as url:
+        model = {"uri": f"{url}/adder.tar.gz", "checksum": f"sha256:{'0' * 64}"}
+        namespace.apply(model=model)
+        assert_told(namespace, "ModelDownloadFailed", ["sha256:"])
+
+        namespace.apply(model={**model, "checksum": f"sha256:{hashlib.sha256(body).hexdigest()}"})
+        namespace.until_ready()
+        assert predict(namespace) == ANSWER

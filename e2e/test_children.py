@@ -1,0 +1,69 @@
+"""What the operator makes stays as the operator made it; what others made is theirs."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+
+import yaml
+
+from e2e.callers import ANSWER, predict
+from e2e.conftest import Cluster, eventually
+
+
+def test_a_foreign_change_to_a_child_is_corrected(namespace: Cluster) -> None:
+    namespace.apply()
+    namespace.until_ready()
+    selector = namespace.get("service", "adder")["spec"]["selector"]
+    image = runtime_image(namespace)
+
+    namespace.kubectl(
+        "patch", "service", "adder", "--patch", json.dumps({"spec": {"selector": dict.fromkeys(selector, "x")}})
+    )
+    namespace.kubectl("set", "image", "deployment/adder", "runtime=registry.example/other:1")
+
+    eventually(lambda: namespace.get("service", "adder")["spec"]["selector"] == selector)
+    eventually(lambda: runtime_image(namespace) == image)
+    namespace.until_ready()
+    assert predict(namespace) == ANSWER
+
+
+def runtime_image(cluster: Cluster) -> str:
+    containers = cluster.get("deployment", "adder")["spec"]["template"]["spec"]["containers"]
+    return next(str(each["image"]) for each in containers if each["name"] == "runtime")
+
+
+def is_another(cluster: Cluster, kind: str, uid: str) -> bool:
+    """Tell whether there is an object again that is not the old one."""
+    found = cluster.get(kind, "adder")
+    return bool(found) and found["metadata"]["uid"] != uid
+
+
+def test_a_deleted_child_comes_back(namespace: Cluster) -> None:
+    namespace.apply()
+    namespace.until_ready()
+    children = ("deployment", "service")
+    before = {kind: namespace.get(kind, "adder")["metadata"]["uid"] for kind in children}
+
+    for kind in children:
+        namespace.kubectl("delete", kind, "adder")
+
+    for kind in children:
+        eventually(partial(is_another, namespace, kind, before[kind]))
+    namespace.until_ready()
+    assert predict(namespace) == ANSWER
+
+
+def test_an_object_of_somebody_else_is_left_alone_and_named(namespace: Cluster) -> None:
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "adder"}, "spec": {"ports": [{"port": 80}]}}
+    namespace.kubectl("apply", "--filename", "-", text=yaml.safe_dump(service))
+    theirs = namespace.get("service", "adder")
+
+    namespace.apply()
+    eventually(lambda: namespace.condition("adder").get("reason") == "NameTaken")
+    assert "Service adder exists and does not belong" in namespace.condition("adder")["message"]
+    assert namespace.get("service", "adder") == theirs
+
+    namespace.kubectl("delete", "service", "adder")
+    namespace.until_ready()
+    assert predict(namespace) == ANSWER
