@@ -28,7 +28,7 @@ from shoal_proxy.errors import (
     RuntimeAway,
 )
 from shoal_proxy.lifecycle.drain import ACCEPTS, Phase
-from shoal_proxy.lifecycle.drain_rate import DrainRate
+from shoal_proxy.batching.drain_rate import DrainRate
 from shoal_proxy.metrics import Metrics
 from shoal_proxy.model.signature import ModelSignature
 from shoal_proxy.upstream import RuntimeLink

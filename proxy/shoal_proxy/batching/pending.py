@@ -30,6 +30,18 @@ PLAIN_KEY = BatchKey()
 """The key of every ordinary request to a model whose shapes are fixed."""
 
 
+class LaneKey(NamedTuple):
+    """The class and the priority level of a request; level 0 is served first."""
+
+    share: bytes = b""
+    level: int = 0
+
+
+PLAIN_LANE = LaneKey()
+"""The lane of every ordinary request."""
+NEVER_S = float("inf")
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """A request's own rows, in its own order, and what its batches cost (the last one's, where it had several)."""
@@ -55,6 +67,10 @@ class Pending:
     deadline_s: float
     deliver: Callable[[Outcome], None]
     key: BatchKey = PLAIN_KEY
+    lane: LaneKey = PLAIN_LANE
+    due_s: float = NEVER_S
+    """When the answer should be there, by the caller's word or the latency objective; at ``deadline_s`` nobody waits
+    for it any more."""
     lengths: Mapping[str, Sequence[int]] = field(default_factory=dict)
     trace: Mapping[str, str] | None = None
     taken: int = 0
@@ -63,6 +79,11 @@ class Pending:
     resolved: bool = False
     parts: list[tuple[int, Mapping[str, Array]]] = field(default_factory=list)
     errors: list[RowError] = field(default_factory=list)
+
+    @property
+    def left(self) -> int:
+        """Return how many rows still wait."""
+        return self.rows - self.taken
 
     def resolve(self, outcome: Outcome) -> None:
         """Deliver ``outcome`` unless one was delivered already, and let go of everything else."""
