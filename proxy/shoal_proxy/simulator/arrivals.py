@@ -26,28 +26,28 @@ def gamma(rate: float, count: int, *, cv: float, seed: int) -> Times:
     return np.cumsum(np.random.default_rng(seed).gamma(shape, 1 / (rate * shape), count))
 
 
-def on_off(low: float, high: float, count: int, *, mean_period_s: float, seed: int) -> Times:
-    """Return Poisson arrivals whose rate changes between ``low`` and ``high`` after exponential times.
+def on_off(low: float, high: float, count: int, *, quiet_s: float, busy_s: float, seed: int) -> Times:
+    """Return Poisson arrivals whose rate is ``low``, then ``high``, and so on.
 
     Args:
         low: arrivals per second in a quiet time; may be 0.
         high: arrivals per second in a busy time.
         count: how many.
-        mean_period_s: mean length of a quiet time; busy times are as much shorter as their rate is higher, so that
-            half of all requests come in each.
+        quiet_s: mean length of a quiet time; lengths are exponential.
+        busy_s: mean length of a busy time.
         seed: of the random numbers.
     """
     random = np.random.default_rng(seed)
-    quiet_s, busy_s = mean_period_s, mean_period_s * (low / high if low else 1.0)
-    edges, rates = [0.0], []
+    lengths_s: list[float] = []
+    rates: list[float] = []
     expected = 0.0
     while expected < 1.5 * count + 100:
         for rate, mean_s in ((low, quiet_s), (high, busy_s)):
-            length_s = random.exponential(mean_s)
-            edges.append(edges[-1] + length_s)
+            lengths_s.append(random.exponential(mean_s))
             rates.append(rate)
-            expected += rate * length_s
-    return _inhomogeneous(np.array(edges), np.array(rates), count, random)
+            expected += rate * lengths_s[-1]
+    edges_s = np.concatenate([[0.0], np.cumsum(lengths_s)])
+    return _inhomogeneous(edges_s, np.array(rates), count, random)
 
 
 def bursty(rate: float, count: int, *, duration_s: float, seed: int) -> Times:
@@ -77,7 +77,7 @@ def bursty(rate: float, count: int, *, duration_s: float, seed: int) -> Times:
     edges = np.linspace(0.0, duration_s * len(pieces), len(rates) + 1)
     arrivals = _inhomogeneous(edges, rates, count, random)
     # A cascade cut off at ``count`` has not its mean rate; what is wanted is that of the trace.
-    return arrivals * (count / rate / arrivals[-1])
+    return scaled(arrivals, float(arrivals[-1]) * rate / count)
 
 
 def scaled(arrived_s: Times, factor: float) -> Times:
@@ -110,17 +110,17 @@ class ClosedLoop:
     def following(self, request: Request, now_s: float) -> Request | None:
         """Return the next request of the caller whose ``request`` was answered or refused just now."""
         time_s = now_s + self._think_s()
-        return self._send(time_s) if time_s < self._until_s else None
+        return self._send(time_s, request) if time_s < self._until_s else None
 
-    def _send(self, time_s: float) -> Request:
-        request = Request(time_s, time_s + self._objective_s)
+    def _send(self, time_s: float, previous: Request | None = None) -> Request:
+        request = Request(time_s, time_s + self._objective_s, previous=previous)
         self.sent.append(request)
         return request
 
 
 _CASCADE_LEVELS = 12
 _CASCADE_BETA = 6.0
-"""Halves share like this beta distribution: at 6 a step of 12 levels has a CV of 1.2, at 1 it would have 7."""
+"""Halves share like this beta distribution: at 6 the rate of 12 levels has a CV of 1.2, at 1 it would have 5.5."""
 
 
 def _inhomogeneous(edges_s: Times, rates: Times, count: int, random: np.random.Generator) -> Times:

@@ -9,7 +9,8 @@ between them, and a table of the earliest time at which the device can be free d
                = min( free[i-1][m-1],  min over b of  max(free[i-b][m], arrived[i]) + latency[b]
                                        where that is at most due[i-b+1] )
 
-The answer is N - min{m : free[N][m] < inf}. Source: Baptiste, Batching identical jobs, Math. Meth. Oper. Res. 52 (2000).
+The answer is N - min{m : free[N][m] < inf}.
+Source: Baptiste, Batching identical jobs, Mathematical Methods of Operations Research 52 (2000).
 
 Only a narrow band of m matters for each i: below it too much was kept to be in time, above it the device would stand
 idle when the next request comes, and refusing more buys nothing. Within the band a step is one numpy operation.

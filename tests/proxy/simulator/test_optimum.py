@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shoal_proxy.simulator.arrivals import Times
 from shoal_proxy.simulator.optimum import most_in_time
 
 
@@ -15,7 +16,7 @@ def brute_force(arrived: Sequence[float], due: Sequence[float], latency: Sequenc
     def best(waiting: frozenset[int], free: float) -> int:
         most = 0
         for batch in subsets(waiting, len(latency)):
-            finish = max(free, max(arrived[i] for i in batch)) + latency[len(batch) - 1]
+            finish = max(free, *(arrived[i] for i in batch)) + latency[len(batch) - 1]
             if finish <= min(due[i] for i in batch):
                 most = max(most, len(batch) + best(waiting - set(batch), finish))
         return most
@@ -53,7 +54,7 @@ def test_a_long_trace_agrees_with_the_plain_recursion() -> None:
         assert most_in_time(arrived.tolist(), due.tolist(), latency) == plain(arrived, due, latency)
 
 
-def plain(arrived: np.ndarray, due: np.ndarray, latency: Sequence[float]) -> int:
+def plain(arrived: Times, due: Times, latency: Sequence[float]) -> int:
     """The recursion of the module's docstring, over all refusals rather than a band of them."""
     count = len(arrived)
     free = np.full((count + 1, count + 1), np.inf)
@@ -93,8 +94,6 @@ def test_it_gives_up_when_enough_are_lost() -> None:
         pytest.param([0.0, 1.0], [3.0, 3.0], [1.0, 0.5], "latency_s", id="latency"),
     ],
 )
-def test_what_is_out_of_order_is_named(
-    arrived: list[float], due: list[float], latency: list[float], name: str
-) -> None:
+def test_what_is_out_of_order_is_named(arrived: list[float], due: list[float], latency: list[float], name: str) -> None:
     with pytest.raises(ValueError, match=name):
         most_in_time(arrived, due, latency)
