@@ -6,6 +6,7 @@ Sources: docs/batching.md.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,10 +32,7 @@ class Setting:
 
     def most_within(self, time_s: float) -> int:
         """Return the largest batch that takes at most ``time_s``; 0 when even one row takes longer."""
-        for rows in range(self.largest, 0, -1):
-            if self.latency_s[rows - 1] <= time_s:
-                return rows
-        return 0
+        return bisect_right(self.latency_s, time_s)
 
     @property
     def sustained(self) -> int:

@@ -28,7 +28,11 @@ _Times = npt.NDArray[np.float64]
 
 
 def most_in_time(
-    arrived_s: Sequence[float], due_s: Sequence[float], latency_s: Sequence[float], *, give_up_at: int | None = None
+    arrived_s: Sequence[float] | _Times,
+    due_s: Sequence[float] | _Times,
+    latency_s: Sequence[float],
+    *,
+    give_up_at: int | None = None,
 ) -> int:
     """Return how many requests can be answered in time.
 
