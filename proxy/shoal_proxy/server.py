@@ -18,6 +18,9 @@ import uvicorn
 
 from shoal_proxy.admin import make_admin_app
 from shoal_proxy.app import Pages, make_app
+from shoal_proxy.batching.batcher import Batcher
+from shoal_proxy.batching.order import Shares
+from shoal_proxy.batching.pending import NEVER_S
 from shoal_proxy.batching.policy import BatchLimits
 from shoal_proxy.batching.queue import QueueLimits
 from shoal_proxy.dispatcher import Dispatcher
@@ -75,6 +78,16 @@ def _remove_stale(path: str) -> None:
             return
 
 
+def make_batcher(settings: Settings) -> Batcher:
+    """Return the batching brain that ``settings`` ask for."""
+    return Batcher(
+        QueueLimits(settings.queue_max_rows, settings.queue_max_bytes),
+        BatchLimits(settings.max_batch_size, settings.max_delay_ms / 1000, settings.in_flight, settings.policy),
+        objective_s=settings.latency_objective_ms / 1000 or NEVER_S,
+        shares=Shares(dict(settings.fair_share_weights), settings.priority_ageing_ms / 1000),
+    )
+
+
 class Proxy:
     """Everything one proxy process holds. Create and `run` it inside a running event loop."""
 
@@ -85,8 +98,9 @@ class Proxy:
         self.dispatcher = Dispatcher(
             self.link,
             self.metrics,
-            QueueLimits(settings.queue_max_rows, settings.queue_max_bytes),
-            BatchLimits(settings.max_batch_size, settings.max_delay_ms / 1000, settings.in_flight),
+            make_batcher(settings),
+            idempotent=settings.idempotent,
+            coalesce=settings.coalesce,
         )
         self.inference = Inference(settings, self.dispatcher, self.metrics)
         self.pages = Pages(settings, self.link, self.dispatcher, version("shoal"))

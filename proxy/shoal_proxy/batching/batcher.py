@@ -128,14 +128,16 @@ class Batcher:
             self.queue.remove(pending)
         if not decision.rows:
             return Formed([], list(decision.refused), None)
-        costs, key = self.costs(decision.group), decision.group.key
-        start_s = self.free_s(now_s)
         slices = self.queue.take(decision.group, decision.rows)
         rows = sum([part.rows for part in slices])
-        finish_s = start_s + costs.table.expected_s(rows) + self.pace.overhead_s
+        return Formed(slices, list(decision.refused), self.sending(decision.group.key, rows, now_s))
+
+    def sending(self, key: BatchKey, rows: int, now_s: float) -> Running:
+        """Note that a batch goes to the runtime."""
+        finish_s = self.free_s(now_s) + self.tables[key].expected_s(rows) + self.pace.overhead_s
         running = Running(key, rows, now_s, finish_s, alone=not self.running)
         self.running.append(running)
-        return Formed(slices, list(decision.refused), running)
+        return running
 
     def released(self, running: Running, now_s: float) -> None:
         """Note that the runtime is done with a batch."""

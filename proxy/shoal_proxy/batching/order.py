@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping
 
 from shoal_proxy.batching.pending import LaneKey, Pending
 
-
 Lane = OrderedDict[Pending, None]
 
 

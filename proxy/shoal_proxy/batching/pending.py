@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import NamedTuple
 
 from shoal_proxy.errors import ProxyError, RowError, RowsFailed
@@ -25,7 +26,12 @@ class BatchKey(NamedTuple):
     headers: tuple[tuple[bytes, bytes], ...] = ()
     solo: int = 0
 
+    def alone(self) -> BatchKey:
+        """Return this key for a request that must travel alone."""
+        return self._replace(solo=next(_serial))
 
+
+_serial = count(1)
 PLAIN_KEY = BatchKey()
 """The key of every ordinary request to a model whose shapes are fixed."""
 
@@ -73,6 +79,10 @@ class Pending:
     for it any more."""
     lengths: Mapping[str, Sequence[int]] = field(default_factory=dict)
     trace: Mapping[str, str] | None = None
+    queued_s: float = 0.0
+    """How long it waited."""
+    timing: bytes = b""
+    """What its last batch cost, as Server-Timing says it."""
     taken: int = 0
     """Rows that have left the queue in some batch."""
     finished: int = 0

@@ -100,8 +100,7 @@ def _best_rate(hopeful: Sequence[W], costs: Costs, start_s: float) -> int:
     due_s = [due for due, _ in order]
     rows_due_later = [0, *accumulate([left for _, left in order])]
     best, best_rate = 1, 0.0
-    for size in costs.table.sizes:
-        size = min(size, costs.max_rows)
+    for size in [size for size in costs.table.sizes if size < costs.max_rows] + [costs.max_rows]:
         in_time = rows_due_later[bisect_right(due_s, -costs.finish_s(start_s, size))]
         rows = min(size, in_time)
         if rows and (rate := costs.rate(rows)) > best_rate:
