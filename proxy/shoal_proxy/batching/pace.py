@@ -41,6 +41,6 @@ class Pace:
 
     def send_ahead_s(self, forward_s: float, free_s: float) -> float | None:
         """Return when the batch behind the running one should leave, None for not before that one is back."""
-        if forward_s < _WORTH * self.overhead_s or not self.overhead_s:
+        if forward_s < _WORTH * self.overhead_s or self.overhead_s < _MARGIN_S:
             return None
         return free_s - self.overhead_s / 2 - _MARGIN_S
