@@ -110,9 +110,10 @@ class LatencyTable:
 
     def preset(self, seconds: Sequence[tuple[int, float]]) -> None:
         """Begin with times that somebody measured before, the runtime's warm-up for one."""
-        for rows, time_s in seconds:
+        for rows, time_s in sorted(seconds):
             self._learn(rows, max(time_s, 1e-7))
-        self._rebuild()
+            # A size between two knots is split by what is expected of them, so that has to be up to date.
+            self._rebuild()
 
     def _at(self, values: list[float], rows: int) -> float:
         index = bisect_left(self.sizes, rows)
