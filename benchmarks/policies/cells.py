@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -37,16 +38,18 @@ Make = Callable[[], Discipline]
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model whose batches take ``base_s`` and ``row_s`` for each row, up to ``largest``."""
+    """A model whose batches take ``base_s`` and ``row_s`` for each row, up to ``largest``, or padded to ``sizes``."""
 
     name: str
     base_s: float
     row_s: float
     largest: int
+    sizes: tuple[int, ...] = ()
 
     def latency_s(self, rows: int, shape: str = "") -> float:
         """Return how long a batch takes."""
-        return self.base_s + self.row_s * rows
+        padded = self.sizes[bisect_left(self.sizes, rows)] if self.sizes else rows
+        return self.base_s + self.row_s * padded
 
     def setting(self, patience: float) -> Setting:
         """Return what a rule is told, for an objective of ``patience`` times a batch of one."""
@@ -132,11 +135,18 @@ class Figures:
     goodput: Sequence[float]
 
 
-def shoal(setting: Setting, *, preset: bool) -> Shoal:
-    """Return Shoal's rule as the proxy runs it; ``preset``: its table begins with a warm-up's measurements."""
+def shoal(setting: Setting, *, preset: bool = False, sizes: tuple[int, ...] = ()) -> Shoal:
+    """Return Shoal's rule as the proxy runs it.
+
+    Args:
+        setting: the objective and the largest batch.
+        preset: its table begins with what a warm-up measures, batches of 1, 2, 4, ... rows; else with nothing.
+        sizes: that the runtime pads to.
+    """
     discipline = Shoal(BatchLimits(setting.largest), objective_s=setting.objective_s)
-    if preset:
-        discipline.batcher.serve(None, measured=tuple(enumerate(setting.latency_s, start=1)))
+    powers = [1 << power for power in range(setting.largest.bit_length())]
+    measured = tuple((rows, setting.lat(rows)) for rows in powers) if preset else ()
+    discipline.batcher.serve(None, sizes, measured)
     return discipline
 
 
