@@ -23,7 +23,7 @@ from tqdm import tqdm
 from benchmarks.policies import cases
 from benchmarks.policies.cells import LOADS, MODELS, SHOAL_PRESET, TRACES, Cell, cells, disciplines, measure, optimum
 from benchmarks.policies.plots import draw
-from benchmarks.policies.report import Result, markdown, mean_result, misses
+from benchmarks.policies.report import Result, markdown, mean_result, misses, over
 from benchmarks.report import slug
 from benchmarks.surroundings import surroundings
 
@@ -45,8 +45,8 @@ def run(job: Job) -> Result:
     arrivals = job.cell.arrivals(job.count, job.seed)
     best = optimum(job.cell, arrivals)
     rules = disciplines(job.cell, job.count // 3)
-    figures = {name: measure(make, job.cell, arrivals, best.capacity) for name, make in rules.items()}
-    return Result(job.cell.name, job.cell.trace, best, figures)
+    ratios = {name: over(measure(make, job.cell, arrivals, best.capacity), best) for name, make in rules.items()}
+    return Result(job.cell.name, job.cell.trace, best, ratios)
 
 
 def grid(jobs: Sequence[Job], processes: int) -> list[Result]:

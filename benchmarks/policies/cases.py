@@ -9,7 +9,8 @@ from functools import partial
 
 import numpy as np
 
-from benchmarks.policies.cells import LOADS, MODELS, RIVALS, SHOAL, Cell, Figures, Make, Model, measure, optimum, shoal
+from benchmarks.policies.cells import LOADS, MODELS, RIVALS, SHOAL, Cell, Make, Model, measure, optimum, shoal
+from benchmarks.policies.report import over
 from benchmarks.policies.rivals import BestRate, Eager, Nexus, Setting
 from shoal_proxy.simulator.arrivals import ClosedLoop, poisson, requests
 from shoal_proxy.simulator.engine import NEVER_S, Discipline, Engine, Request, Send, Sleep
@@ -149,17 +150,7 @@ def buckets(cell: Cell, count: int, seed: int) -> dict[str, Figure]:
     }
     best = optimum(padded, arrivals)
     figures = {name: measure(make, padded, arrivals, best.capacity) for name, make in rules.items()}
-    return {
-        name: {"capacity": each.capacity / exact.capacity, **_at_loads(each, exact)}
-        for name, each in {"optimum, padded": best, **figures}.items()
-    }
-
-
-def _at_loads(figures: Figures, best: Figures) -> Figure:
-    return {
-        f"goodput at {load:g}": got / possible
-        for load, got, possible in zip(LOADS, figures.goodput, best.goodput, strict=True)
-    }
+    return {name: over(each, exact) for name, each in {"optimum, padded": best, **figures}.items()}
 
 
 def returning(callers: int, think_s: float, seed: int) -> Figure:

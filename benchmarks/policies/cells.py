@@ -214,7 +214,7 @@ def measure(make: Make, cell: Cell, arrivals: Times, most: float) -> Figures:
 
 def bisect_rate(feasible: Callable[[float], bool], most: float) -> float:
     """Return the largest rate up to ``most`` that is feasible."""
-    if feasible(most):
+    if not most or feasible(most):
         return most
     low, high = 0.0, most
     for _ in range(_BISECTIONS):

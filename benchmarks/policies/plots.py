@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import matplotlib as mpl
@@ -31,11 +31,12 @@ def draw(results: Sequence[Result], traces: Sequence[str], folder: Path) -> list
 
 def _capacity(results: Sequence[Result], traces: Sequence[str], path: Path) -> Path:
     """Bars: the mean over models and objectives; whiskers: from the worst to the best."""
-    rules = [rule for rule in results[0].rules if rule != SHOAL_PRESET]
+    rules = [rule for rule in results[0].ratios if rule != SHOAL_PRESET]
     figure, axes = plt.subplots(1, len(traces), figsize=(12, 4), sharey=True, layout="constrained")
     for axis, trace in zip(axes, traces, strict=True):
         for place, rule in enumerate(rules):
-            shares = [each.ratios(rule)["capacity"] for each in results if each.trace == trace]
+            cells = [each.ratios[rule] for each in results if each.trace == trace]
+            shares = [ratios["capacity"] for ratios in cells if "capacity" in ratios]
             axis.barh(place, sum(shares) / len(shares), color=_SHOAL if rule == SHOAL else _GREY)
             axis.plot([min(shares), max(shares)], [place, place], color="black", linewidth=1)
         axis.set(title=trace, xlim=(0, 1), yticks=range(len(rules)), yticklabels=rules)
@@ -46,11 +47,11 @@ def _capacity(results: Sequence[Result], traces: Sequence[str], path: Path) -> P
 
 def _goodput(results: Sequence[Result], traces: Sequence[str], path: Path) -> Path:
     """Lines: answered in time over what the optimum answers, against the offered load."""
-    rules = [rule for rule in results[0].rules if rule != SHOAL_PRESET]
+    rules = [rule for rule in results[0].ratios if rule != SHOAL_PRESET]
     figure, axes = plt.subplots(1, len(traces), figsize=(12, 4), sharey=True, layout="constrained")
     for axis, trace in zip(axes, traces, strict=True):
         for rule in rules:
-            _line(axis, rule, [each.ratios(rule) for each in results if each.trace == trace])
+            _line(axis, rule, [each.ratios[rule] for each in results if each.trace == trace])
         axis.set(title=trace, ylim=(0, 1.02), xlabel="offered load, of saturation")
         axis.grid(alpha=0.3)
     axes[0].set_ylabel("in time, of the optimum")
@@ -58,7 +59,7 @@ def _goodput(results: Sequence[Result], traces: Sequence[str], path: Path) -> Pa
     return _save(figure, path)
 
 
-def _line(axis: Axes, rule: str, ratios: Sequence[dict[str, float]]) -> None:
+def _line(axis: Axes, rule: str, ratios: Sequence[Mapping[str, float]]) -> None:
     means = [sum(each[f"goodput at {load:g}"] for each in ratios) / len(ratios) for load in LOADS]
     if rule == SHOAL:
         axis.plot(LOADS, means, label=rule, color=_SHOAL, linewidth=3, zorder=3)

@@ -12,37 +12,50 @@ CAPACITY_MARK, GOODPUT_MARK, BEST_MARK = 0.92, 0.95, 0.98
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One cell: the optimum's figures, and those of each rule."""
+    """One cell: the optimum's figures, and each rule's over them: ``capacity``, and ``goodput at`` each load.
+
+    Where not even the optimum has 99 % in time at any rate, there is no ``capacity``.
+    """
 
     cell: str
     trace: str
     optimum: Figures
-    rules: Mapping[str, Figures]
+    ratios: Mapping[str, Mapping[str, float]]
 
-    def ratios(self, rule: str) -> dict[str, float]:
-        """Return the rule's figures over the optimum's: ``capacity``, and ``goodput at`` each load."""
-        mine = self.rules[rule]
-        return {"capacity": mine.capacity / self.optimum.capacity} | {
-            f"goodput at {load:g}": got / possible
-            for load, got, possible in zip(LOADS, mine.goodput, self.optimum.goodput, strict=True)
-        }
+
+def over(figures: Figures, best: Figures) -> dict[str, float]:
+    """Return figures over those of the optimum."""
+    capacity = {"capacity": figures.capacity / best.capacity} if best.capacity else {}
+    return capacity | {
+        f"goodput at {load:g}": got / possible
+        for load, got, possible in zip(LOADS, figures.goodput, best.goodput, strict=True)
+    }
 
 
 def mean_result(results: Sequence[Result]) -> Result:
-    """Return the mean of one cell's results with several seeds; its optimum is 1 everywhere."""
-    rules = {rule: [list(result.ratios(rule).values()) for result in results] for rule in results[0].rules}
-    means = {rule: [sum(column) / len(column) for column in zip(*rows, strict=True)] for rule, rows in rules.items()}
-    one = Figures(1.0, [1.0] * len(LOADS))
+    """Return the mean of one cell's results with several seeds; the optimum is the first one's."""
+    first = results[0]
     return Result(
-        results[0].cell, results[0].trace, one, {rule: Figures(each[0], each[1:]) for rule, each in means.items()}
+        first.cell,
+        first.trace,
+        first.optimum,
+        {rule: mean([each.ratios[rule] for each in results]) for rule in first.ratios},
     )
+
+
+def mean(ratios: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the mean of each quantity, over those that have it."""
+    columns: dict[str, list[float]] = {}
+    for each in ratios:
+        for quantity, value in each.items():
+            columns.setdefault(quantity, []).append(value)
+    return {quantity: sum(values) / len(values) for quantity, values in columns.items()}
 
 
 def misses(result: Result, rule: str = SHOAL) -> Iterator[str]:
     """Yield a line for each pass mark that ``rule`` misses in a cell."""
-    mine = result.ratios(rule)
-    others = {name: result.ratios(name) for name in result.rules if name not in (SHOAL, SHOAL_PRESET)}
-    for quantity, value in mine.items():
+    others = {name: ratios for name, ratios in result.ratios.items() if name not in (SHOAL, SHOAL_PRESET)}
+    for quantity, value in result.ratios[rule].items():
         mark = _mark(result.trace, quantity)
         if value < mark:
             yield f"{result.cell}: {quantity} {value:.3f} of the optimum, wanted {mark}"
@@ -64,16 +77,17 @@ def markdown(results: Sequence[Result]) -> list[str]:
     """
     traces = list(dict.fromkeys(result.trace for result in results))
     lines = ["| rule | " + " | ".join(traces) + " |", "|---" * (len(traces) + 1) + "|"]
-    for rule in results[0].rules:
-        cells = [_summary([each.ratios(rule) for each in results if each.trace == trace]) for trace in traces]
+    for rule in results[0].ratios:
+        cells = [_summary([each.ratios[rule] for each in results if each.trace == trace]) for trace in traces]
         lines.append(f"| {rule} | " + " | ".join(cells) + " |")
     return lines
 
 
 def _summary(ratios: Sequence[Mapping[str, float]]) -> str:
-    means = [sum(each[quantity] for each in ratios) / len(ratios) for quantity in ratios[0]]
-    least = min(each["capacity"] for each in ratios)
-    return f"{short(means[0])} ({short(least)}) / " + " ".join(short(mean) for mean in means[1:])
+    means = mean(ratios)
+    capacity = means.pop("capacity", 0.0)
+    least = min([each.get("capacity", 1.0) for each in ratios])
+    return f"{short(capacity)} ({short(least)}) / " + " ".join(short(value) for value in means.values())
 
 
 def short(value: float) -> str:
