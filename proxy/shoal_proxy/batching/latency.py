@@ -126,7 +126,8 @@ class LatencyTable:
         return values[index - 1] + (values[index] - values[index - 1]) * (rows - below) / (size - below)
 
     def _learn(self, rows: int, seconds: float) -> None:
-        self._fit.observe(rows, seconds)
+        # What the runtime pads costs what the padded size costs; the line must not see a smaller one.
+        self._fit.observe(self._padded(rows), seconds)
         ratio = seconds / expected_s if (expected_s := self.expected_s(rows)) > 0 else 1.0
         for index, share in self._shares(rows):
             value = self._values[index] if self._weights[index] else self._means[index]
@@ -134,6 +135,9 @@ class LatencyTable:
             weight = min(self._weights[index] + share, _KNOT_WEIGHT)
             self._values[index] = value + (seen_s - value) * share / weight
             self._weights[index] = weight
+
+    def _padded(self, rows: int) -> int:
+        return self.sizes[min(bisect_left(self.sizes, rows), len(self.sizes) - 1)] if self.padded_sizes else rows
 
     def _shares(self, rows: int) -> list[tuple[int, float]]:
         """Return the knots on both sides of ``rows``, and how much each has to do with it."""
