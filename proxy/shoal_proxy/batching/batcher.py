@@ -69,7 +69,7 @@ class Batcher:
         self.running: deque[Running] = deque()
         """The batches at the runtime, in the order in which it runs them."""
         self._outlook = Outlook(self.costs, self._hold_s)
-        self._configured_rows = limits.max_rows
+        self.configured_rows = limits.max_rows
         self._freed_s = 0.0
 
     def serve(
@@ -79,7 +79,7 @@ class Batcher:
         measured: tuple[tuple[int, float], ...] = (),
     ) -> None:
         """Begin with a model: its own limit of rows, the sizes that it pads to, and what its warm-up measured."""
-        rows = self._configured_rows if max_rows is None else min(self._configured_rows, max_rows)
+        rows = self.configured_rows if max_rows is None else min(self.configured_rows, max_rows)
         self.limits = replace(self.limits, max_rows=rows)
         self.tables = Tables(rows, allowed_sizes)
         self.tables.preset(measured)
