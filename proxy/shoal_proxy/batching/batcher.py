@@ -22,6 +22,9 @@ from shoal_proxy.batching.returns import Returns
 from shoal_proxy.batching.tables import Tables
 
 
+SLACK_QUANTILE = 0.75
+
+
 @dataclass(slots=True, eq=False)
 class Running:
     """A batch at the runtime, and what is expected of it."""
@@ -63,7 +66,7 @@ class Batcher:
         self.tables = Tables(limits.max_rows)
         self.returns = Returns()
         self.pace = Pace()
-        self.slack = Margin()
+        self.slack = Margin(SLACK_QUANTILE)
         """How much later than expected answers leave."""
         self.rate = DrainRate()
         self.running: deque[Running] = deque()
