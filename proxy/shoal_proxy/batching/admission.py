@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from shoal_proxy.batching.plan import Costs
 
-
 GUARD = 0.05
 """Share of its time that a request must have to spare if it comes behind others. What is measured and what will be
 differ; refusing a few more at once spares many a wait in vain, and full batches lose nothing by it."""

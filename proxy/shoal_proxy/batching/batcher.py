@@ -21,7 +21,6 @@ from shoal_proxy.batching.queue import Group, Queue, QueueLimits
 from shoal_proxy.batching.returns import Returns
 from shoal_proxy.batching.tables import Tables
 
-
 SLACK_QUANTILE = 0.75
 
 
