@@ -128,7 +128,7 @@ def _response(
     warnings: tuple[str, ...] = (),
     media_type: str = "application/json",
 ) -> Response:
-    content = body if isinstance(body, str) else orjson.dumps(body)
+    content = body if isinstance(body, str | bytes) else orjson.dumps(body)
     response = Response(content, code, media_type=media_type)
     for warning in warnings:
         response.headers.append("warning", f'299 - "{warning}"'.replace("\n", " "))
