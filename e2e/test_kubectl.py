@@ -7,10 +7,11 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 import yaml
 
-from e2e.callers import ANSWER, predict
+from e2e.callers import ANSWER, ROW, predict
 from e2e.conftest import KUBECTL, PATIENCE_S, Cluster, eventually
 
 SERVICE = {
@@ -260,3 +261,20 @@ def test_objects_are_created_from_the_command_line(namespace: Cluster) -> None:
 
 def test_metrics_are_said_to_be_missing(served: Cluster) -> None:
     assert "Metrics API not available" in served.kubectl("top", "pods", check=False).stderr
+
+
+def test_a_service_is_reached_through_a_forwarded_port(served: Cluster) -> None:
+    with following(served, "port-forward", "service/adder", ":80", "--address=127.0.0.1") as forwarding:
+        assert forwarding.stdout
+        try:
+            entry = forwarding.stdout.readline().split()[2]
+            url = f"http://{entry}/v1/models/adder:predict"
+            answer = httpx.post(url, json={"instances": [ROW]}, timeout=PATIENCE_S, trust_env=False)
+        finally:
+            forwarding.terminate()
+    assert answer.json() == {"predictions": [ANSWER]}
+
+
+def test_what_is_not_served_says_what_to_do_instead(served: Cluster) -> None:
+    refused = served.kubectl("exec", "deployment/adder", "--container", "proxy", "--", "ls", check=False)
+    assert "run the command here" in refused.stderr
