@@ -34,6 +34,7 @@ from shoal_proxy.exchange import Sent, exchange, result_of
 from shoal_proxy.lifecycle.drain import ACCEPTS, Phase
 from shoal_proxy.metrics import Metrics
 from shoal_proxy.model.signature import ModelSignature
+from shoal_proxy.recording import Recorder
 from shoal_proxy.timing import batch_timing
 from shoal_proxy.upstream import RuntimeLink
 
@@ -67,6 +68,7 @@ class Dispatcher:
         self._coalescing = Coalescing() if coalesce else None
         self._served: ModelSignature | None = None
         self.batcher = batcher
+        self.recorder = Recorder()
         self.queue = batcher.queue
         self.burst: Burst | None = None
         """The callers being answered now."""
@@ -115,6 +117,9 @@ class Dispatcher:
         if runs is not None and (reason := self.batcher.admit(runs, pending.arrived_s)):
             self._leave_shared(pending)
             raise self._overloaded(reason, pending.rows)
+        if runs is None:
+            self._metrics.coalesced_rows += pending.rows
+        self.recorder.arrived(pending)
         self._deadlines.add(pending)
         if self._deadline_timer is None or pending.deadline_s < self._deadline_timer[0]:
             self._arm_deadline()

@@ -16,7 +16,7 @@ from typing import Any
 
 import uvicorn
 
-from shoal_proxy.admin import make_admin_app
+from shoal_proxy.admin import Admin
 from shoal_proxy.app import Pages, make_app
 from shoal_proxy.batching.batcher import Batcher
 from shoal_proxy.batching.order import Shares
@@ -25,6 +25,7 @@ from shoal_proxy.batching.policy import BatchLimits
 from shoal_proxy.batching.queue import QueueLimits
 from shoal_proxy.dispatcher import Dispatcher
 from shoal_proxy.errors import Draining
+from shoal_proxy.explaining.report import last_key
 from shoal_proxy.inference import Inference
 from shoal_proxy.lifecycle.drain import Phase
 from shoal_proxy.metrics import Metrics
@@ -117,7 +118,8 @@ class Proxy:
         """Serve until told to stop, then drain."""
         protocol: Any = partial(InferProtocol, inference=self.inference, settings=self.settings)
         front = _listener(make_app(self.pages), http=protocol)
-        admin = _listener(make_admin_app(self.metrics, self.pages.reason, self.drain), http="httptools")
+        pages = Admin(self.metrics, self.dispatcher, reason=self.pages.reason, drain=self.drain)
+        admin = _listener(pages.app(), http="httptools")
         watch = asyncio.create_task(self.link.watch())
         front_task = asyncio.create_task(front.serve([self.socket]))
         admin_task = asyncio.create_task(admin.serve([self.admin_socket]))
@@ -183,6 +185,14 @@ class Proxy:
             "shoal_proxy_runtime_ready": (
                 "1 when the runtime is connected and warm.",
                 lambda: self.link.ready,
+            ),
+            "shoal_proxy_batch_rows_limit": (
+                "Rows that a batch may have, after what the model and its memory allow.",
+                lambda: dispatcher.batcher.tables.least_max_rows,
+            ),
+            "shoal_proxy_objective_attainable": (
+                "0 when even a request alone takes longer than the latency objective.",
+                lambda: dispatcher.batcher.attainable(last_key(dispatcher.batcher)),
             ),
             "shoal_proxy_draining": (
                 "1 from the start of the drain.",

@@ -6,8 +6,9 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from math import isfinite
 from typing import Any, Self
+
+import orjson
 
 from shoal_proxy.batching.policy import Policy
 
@@ -110,12 +111,10 @@ def _header_name(text: str) -> bytes:
 
 
 def _weights(text: str) -> tuple[tuple[bytes, float], ...]:
-    """Read ``key=weight,key=weight``; the last ``=`` counts, so that a key may hold one."""
-    pairs = [item.strip().rpartition("=") for item in text.split(",") if item.strip()]
-    weights = tuple((key.encode(), float(weight)) for key, _, weight in pairs)
-    if not all(key and isfinite(weight) and weight > 0 for key, weight in weights):
+    weights = orjson.loads(text)
+    if type(weights) is not dict or not all(type(weight) in (int, float) and weight > 0 for weight in weights.values()):
         raise ValueError
-    return weights
+    return tuple((key.encode(), weight) for key, weight in weights.items())
 
 
 _ADDRESS = "HOST:PORT or unix:PATH"
@@ -167,7 +166,7 @@ class Settings:
     fair_share_header: bytes = _setting("SHOAL_QUEUE_FAIR_SHARE_HEADER", b"", _header_name, "a header name")
     """Callers who differ in this header share the runtime by weight, however much each of them asks."""
     fair_share_weights: tuple[tuple[bytes, float], ...] = _setting(
-        "SHOAL_QUEUE_FAIR_SHARE_WEIGHTS", (), _weights, "comma-separated KEY=WEIGHT, weights above 0"
+        "SHOAL_QUEUE_FAIR_SHARE_WEIGHTS", (), _weights, "a JSON object of weights above 0"
     )
     """Weights of callers; others have 1."""
     max_body_bytes: int = _number("SHOAL_PROXY_MAX_BODY_BYTES", 64 * MIB, KIB, TIB)

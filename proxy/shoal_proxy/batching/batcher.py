@@ -21,6 +21,8 @@ from shoal_proxy.batching.queue import Group, Queue, QueueLimits
 from shoal_proxy.batching.returns import Returns
 from shoal_proxy.batching.tables import Tables
 
+SLACK_QUANTILE = 0.75
+
 
 @dataclass(slots=True, eq=False)
 class Running:
@@ -63,13 +65,13 @@ class Batcher:
         self.tables = Tables(limits.max_rows)
         self.returns = Returns()
         self.pace = Pace()
-        self.slack = Margin()
+        self.slack = Margin(SLACK_QUANTILE)
         """How much later than expected answers leave."""
         self.rate = DrainRate()
         self.running: deque[Running] = deque()
         """The batches at the runtime, in the order in which it runs them."""
         self._outlook = Outlook(self.costs, self._hold_s)
-        self._configured_rows = limits.max_rows
+        self.configured_rows = limits.max_rows
         self._freed_s = 0.0
 
     def serve(
@@ -79,7 +81,7 @@ class Batcher:
         measured: tuple[tuple[int, float], ...] = (),
     ) -> None:
         """Begin with a model: its own limit of rows, the sizes that it pads to, and what its warm-up measured."""
-        rows = self._configured_rows if max_rows is None else min(self._configured_rows, max_rows)
+        rows = self.configured_rows if max_rows is None else min(self.configured_rows, max_rows)
         self.limits = replace(self.limits, max_rows=rows)
         self.tables = Tables(rows, allowed_sizes)
         self.tables.preset(measured)
@@ -92,14 +94,24 @@ class Batcher:
         """Tell whether a request alone, on an idle runtime, would meet the objective."""
         return self._costs(key).finish_s(0.0, 1) <= self.objective_s
 
+    def _within_s(self, key: BatchKey) -> float:
+        """Return the objective; where nothing could meet it, the time of a full batch after another one.
+
+        Without a bound the queue would fill, and all would be answered late; like this they are as fast as can be.
+        """
+        if self.attainable(key):
+            return self.objective_s
+        costs = self._costs(key)
+        return max(self.objective_s, 2 * costs.finish_s(0.0, costs.max_rows))
+
     def admit(self, pending: Pending, now_s: float) -> str:
         """Set when ``pending`` is due and queue it, or return why not: a reason of docs/contracts.md, section 5."""
         reason = self.queue.full_reason(pending.rows, pending.size_bytes)
         if reason:
             return reason
         adaptive = self.limits.policy is Policy.ADAPTIVE
-        if adaptive and pending.due_s == NEVER_S and self.attainable(pending.key):
-            pending.due_s = pending.arrived_s + self.objective_s
+        if adaptive and pending.due_s == NEVER_S:
+            pending.due_s = pending.arrived_s + self._within_s(pending.key)
         if adaptive and pending.due_s < NEVER_S and self.predict_finish_s(pending, now_s) > pending.due_s:
             if self.running or self.queue.requests:
                 return "late"
@@ -134,7 +146,7 @@ class Batcher:
 
     def sending(self, key: BatchKey, rows: int, now_s: float) -> Running:
         """Note that a batch goes to the runtime."""
-        finish_s = self.free_s(now_s) + self.tables[key].expected_s(rows) + self.pace.overhead_s
+        finish_s = self.free_s(now_s) + self.tables[key].seconds(rows) + self.pace.overhead_s
         running = Running(key, rows, now_s, finish_s, alone=not self.running)
         self.running.append(running)
         return running

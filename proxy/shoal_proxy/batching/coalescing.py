@@ -19,14 +19,12 @@ class Coalescing:
     def __init__(self) -> None:
         self._shared: dict[_Mark, tuple[Pending, list[Pending]]] = {}
         self._marks: dict[Pending, _Mark] = {}
-        self.saved_rows = 0
 
     def join(self, caller: Pending) -> Pending | None:
         """Return the request to run for ``caller``; None when one that stands for it runs already."""
         mark = (caller.key, digest(caller.inputs))
         if mark in self._shared:
             self._shared[mark][1].append(caller)
-            self.saved_rows += caller.rows
             shared = None
         else:
             shared = replace(caller, deliver=lambda outcome: self._deliver(mark, outcome))

@@ -25,6 +25,7 @@ _FIT_MEMORY = 0.95
 """Weight that a batch keeps in the fitted line after each later one: about the last 20 count."""
 _KNOT_WEIGHT = 20.0
 """Batches that a knot remembers; the line counts as one more."""
+QUANTILE = 0.95
 _DRIFT_BATCHES = 4
 _SLOWER, _FASTER = 1.25, 0.8
 _CLIP = 2.0
@@ -50,7 +51,7 @@ class LatencyTable:
         self._values = [0.0] * len(self.sizes)
         self._weights = [0.0] * len(self.sizes)
         self._fit = _Line()
-        self._margin = Margin()
+        self._margin = Margin(QUANTILE)
         self._ratios: list[float] = []
         self._means: list[float] = list(self._values)
         self._highs: list[float] = list(self._values)

@@ -42,6 +42,11 @@ class Tables:
         """Return how many rows a batch of ``key`` may have."""
         return min(self._max_rows, self.caps.get(key.shapes, self._max_rows)) if self.caps else self._max_rows
 
+    @property
+    def least_max_rows(self) -> int:
+        """Return the least that any shape may have."""
+        return min([self._max_rows, *self.caps.values()])
+
     def ran_out_of_memory(self, key: BatchKey, rows: int) -> int:
         """Remember that ``rows`` were too many, and return how many may be tried."""
         cap = max(1, min(rows // 2, self.max_rows(key)))
