@@ -46,12 +46,14 @@ class Sizes:
 class Latencies:
     """``shapes`` by name; requests of a shape that is not there take the first one's time.
 
-    ``overhead_s`` is the host's work around each batch, before and after it; ``objective_s`` the service's, if told.
+    ``overhead_s`` is the host's work around each batch, before and after it; ``objective_s`` and ``max_batch_size`` are
+    those of the service that was asked.
     """
 
     shapes: Mapping[str, Sizes]
     overhead_s: float = 0.0
     objective_s: float | None = None
+    max_batch_size: int | None = None
 
     def sizes(self, shape: str) -> Sizes:
         """Return the sizes of a shape."""
@@ -97,12 +99,20 @@ def parse_document(document: object) -> Latencies:
     tables = document["tables"]
     if not isinstance(tables, list) or not tables:
         raise LatencyError('"tables" is empty: the proxy has not run a batch yet; send it some requests first')
-    shapes = {str(_table(table).get("shapes", "")): table for table in tables}
+    shapes = {_shape(_table(table).get("shapes")): table for table in tables}
     return Latencies(
         {name: _sizes(table.get("sizes"), padded=table.get("padded") is True) for name, table in shapes.items()},
         _seconds(document.get("overhead_s", 0.0), "overhead_s"),
         _objective(document.get("objective_s")),
+        _rows(document["max_batch_size"]) if "max_batch_size" in document else None,
     )
+
+
+def _shape(shapes: object) -> str:
+    """Name a shape as a recorded trace does."""
+    if not isinstance(shapes, dict):
+        return ""
+    return " ".join([f"{name}:{'x'.join(map(str, sizes))}" for name, sizes in shapes.items()])
 
 
 def _table(table: object) -> Mapping[str, Any]:

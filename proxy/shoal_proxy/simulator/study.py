@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +17,6 @@ from shoal_proxy.simulator.shoal import Shoal
 from shoal_proxy.simulator.trace import Entry
 
 IN_TIME = 0.99
-_BISECTIONS = 9
 _MOST_FOR_OPTIMUM = 50_000
 _DOUBLINGS = 12
 
@@ -62,17 +62,30 @@ class Study:
     outcome: Outcome
     capacity_per_s: float | None
     best_in_time: int | None
+    best_capacity_per_s: float | None
 
 
 def study(entries: Sequence[Entry], service: Service) -> Study:
     """Simulate ``entries``, which are in order of arrival, on ``service``."""
     requests = [entry.request(service.objective_s) for entry in entries]
     outcome = simulate(requests, service)
-    has_objective = any(request.due_s < NEVER_S for request in requests)
+    if all(request.due_s == NEVER_S for request in requests):
+        return Study(outcome, None, None, None)
+    enough = math.ceil(IN_TIME * len(entries))
+
+    def bears(factor: float) -> bool:
+        return simulate(_faster(entries, factor, service), service).in_time >= enough
+
+    def could_bear(factor: float) -> bool:
+        best = _best_in_time(_faster(entries, factor, service), service, enough)
+        return best is not None and best >= enough
+
+    best = _best_in_time(requests, service)
     return Study(
         outcome,
-        _capacity_per_s(entries, service, outcome) if has_objective else None,
-        _best_in_time(requests, service) if has_objective else None,
+        _rate(bears, outcome),
+        best,
+        None if best is None else _rate(could_bear, outcome),
     )
 
 
@@ -135,14 +148,12 @@ def _outcome(requests: Sequence[Request], engines: Sequence[Engine]) -> Outcome:
     )
 
 
-def _capacity_per_s(entries: Sequence[Entry], service: Service, outcome: Outcome) -> float | None:
-    """Return the rate at which the same trace, faster or slower, is 99 % in time; None if none is."""
+def _faster(entries: Sequence[Entry], factor: float, service: Service) -> list[Request]:
+    return [replace(entry, arrived_s=entry.arrived_s / factor).request(service.objective_s) for entry in entries]
 
-    def bears(factor: float) -> bool:
-        faster = [replace(entry, arrived_s=entry.arrived_s / factor) for entry in entries]
-        requests = [entry.request(service.objective_s) for entry in faster]
-        return simulate(requests, service).in_time >= IN_TIME * len(requests)
 
+def _rate(bears: Callable[[float], bool], outcome: Outcome) -> float | None:
+    """Return the rate up to which the same trace, faster or slower, is borne; None if there is none or no end to it."""
     factor = _largest(bears)
     return factor * outcome.offered_per_s if factor else None
 
@@ -170,7 +181,7 @@ def _largest(bears: Callable[[float], bool]) -> float | None:
     return low
 
 
-def _best_in_time(requests: Sequence[Request], service: Service) -> int | None:
+def _best_in_time(requests: Sequence[Request], service: Service, enough: int = 0) -> int | None:
     dues_s = [request.due_s for request in requests]
     plain = all(request.rows == 1 and request.shape == requests[0].shape for request in requests)
     if not plain or dues_s != sorted(dues_s) or len(requests) > _MOST_FOR_OPTIMUM:
@@ -180,7 +191,13 @@ def _best_in_time(requests: Sequence[Request], service: Service) -> int | None:
     half_s = service.latencies.overhead_s / 2
     return sum(
         [
-            most_in_time([each.arrived_s + half_s for each in share], [each.due_s - half_s for each in share], table_s)
+            most_in_time(
+                [each.arrived_s + half_s for each in share],
+                [each.due_s - half_s for each in share],
+                table_s,
+                # With so many refused the rest cannot be enough, whatever the other replicas do.
+                give_up_at=len(requests) - enough + 1,
+            )
             for share in _spread(requests, service)
         ]
     )
