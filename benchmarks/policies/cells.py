@@ -143,7 +143,9 @@ def shoal(setting: Setting, *, preset: bool = False, sizes: tuple[int, ...] = ()
         preset: its table begins with what a warm-up measures, batches of 1, 2, 4, ... rows; else with nothing.
         sizes: that the runtime pads to.
     """
-    discipline = Shoal(BatchLimits(setting.largest), objective_s=setting.objective_s)
+    # As many rows may wait as in the proxy unless told otherwise.
+    most = max(1024, 4 * setting.largest)
+    discipline = Shoal(BatchLimits(setting.largest), objective_s=setting.objective_s, max_queue_rows=most)
     powers = [1 << power for power in range(setting.largest.bit_length())]
     measured = tuple((rows, setting.lat(rows)) for rows in powers) if preset else ()
     discipline.batcher.serve(None, sizes, measured)
