@@ -14,9 +14,11 @@ import time
 from collections import deque
 from typing import Any
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from shoal_proxy.batching.pending import Pending
+from shoal_proxy.body import LARGE_BYTES, Body, BodyReader
 from shoal_proxy.codecs.base import Call, Reply
 from shoal_proxy.errors import BodyTooLarge, ProxyError, RequestTimeout
 from shoal_proxy.inference import Inference, Route
@@ -44,8 +46,8 @@ class InferCycle:
     """One infer request on one connection, from its headers until its reply is written."""
 
     __slots__ = (
-        "_chunks", "_held_bytes", "_pending", "_protocol", "_refusal", "active", "complete", "disconnected", "headers",
-        "keep_alive", "message_event", "response_complete", "route",
+        "_chunks", "_held_bytes", "_pending", "_protocol", "_refusal", "active", "body", "complete", "disconnected",
+        "headers", "keep_alive", "message_event", "response_complete", "route",
     )  # fmt: skip
 
     def __init__(
@@ -61,6 +63,8 @@ class InferCycle:
         self._held_bytes = 0
         self._pending: Pending | None = None
         self._refusal: ProxyError | None = None
+        self.body: Body | None = None
+        """Where a large body goes; None for one that is small, of unknown length, or not wanted."""
         self.route = route
         self.headers = headers
         self.keep_alive = keep_alive
@@ -76,7 +80,10 @@ class InferCycle:
         """Take the headers' word for the body's size, before any of it has come."""
         declared = self.headers.get(b"content-length")
         if declared is not None:
-            self._admit(int(declared))
+            size_bytes = int(declared)
+            self._admit(size_bytes)
+            if size_bytes > LARGE_BYTES and self._refusal is None:
+                self.body = Body(size_bytes)
 
     def activate(self) -> None:
         """Go on, now that it is this request's turn to be answered."""
@@ -90,7 +97,11 @@ class InferCycle:
         """Take a piece of the body."""
         if b"content-length" not in self.headers:
             self._admit(len(chunk))
-        if self._refusal is None and not self.response_complete:
+        if self._refusal is not None or self.response_complete:
+            return
+        if self.body is not None:
+            self.body.add(chunk)
+        else:
             self._chunks.append(chunk)
 
     def end_of_body(self) -> None:
@@ -141,8 +152,8 @@ class InferCycle:
             self._held_bytes += size_bytes
 
     def _submit(self) -> None:
-        body = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
-        self._chunks = []
+        body = self.body.view if self.body is not None else b"".join(self._chunks)
+        self.body, self._chunks = None, []
         pending = self._protocol.inference.start(self.route, Call(self.headers, body), self.reply)
         if pending is not None:
             self._pending = pending
@@ -150,6 +161,7 @@ class InferCycle:
 
     def _release(self) -> None:
         """The body is the queue's to count now, or nobody's."""
+        self.body = None
         if self._held_bytes:
             self._protocol.inference.release_body(self._held_bytes)
             self._held_bytes = 0
@@ -177,7 +189,36 @@ class InferProtocol(HttpToolsProtocol):
         if self._message_open:
             if self._body_timer is None:
                 self._body_timer = self.loop.call_later(self.settings.body_timeout_s, self._too_slow)
+            self._read_into_place()
         elif self._body_timer is not None:
+            self._stop_body_timer()
+
+    def _read_into_place(self) -> None:
+        """Let the rest of a large body pass the parser by."""
+        cycle = self.cycle
+        if isinstance(cycle, InferCycle) and cycle.body is not None and not cycle.complete:
+            # The old one would wait for the body for ever.
+            self.parser = httptools.HttpRequestParser(self)
+            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+            self._be_read_by(BodyReader(cycle.body, self, self._body_in_place))
+
+    def _body_in_place(self) -> None:
+        self._be_read_by(self)
+        self._stop_body_timer()
+        self.on_message_complete()
+
+    def _be_read_by(self, protocol: asyncio.BaseProtocol) -> None:
+        """Change who gets what comes; uvloop takes note of a protocol's kind when it starts to read."""
+        if self.transport.is_closing():
+            return
+        if not self.flow.read_paused:
+            self.transport.pause_reading()
+        self.transport.set_protocol(protocol)
+        if not self.flow.read_paused:
+            self.transport.resume_reading()
+
+    def _stop_body_timer(self) -> None:
+        if self._body_timer is not None:
             self._body_timer.cancel()
             self._body_timer = None
 

@@ -27,7 +27,7 @@ class Call:
     """One HTTP request to an infer route: lower-case header names, the whole body."""
 
     headers: Mapping[bytes, bytes]
-    body: bytes | bytearray
+    body: bytes | memoryview
 
     @property
     def says_json(self) -> bool:
@@ -88,7 +88,7 @@ class Codec(Protocol):
         """Return ``error`` in the protocol's shape."""
 
 
-def parse_json(body: bytes | bytearray | memoryview) -> Any:
+def parse_json(body: bytes | memoryview) -> Any:
     """Return the JSON value of ``body``; NaN and infinities are no JSON."""
     try:
         return orjson.loads(body)

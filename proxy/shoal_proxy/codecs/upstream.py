@@ -102,7 +102,7 @@ def _parameters(batch: Batch, *, binary: bool) -> dict[str, Any]:
     return parameters
 
 
-def decode_answer(body: bytes | bytearray, header_length: bytes | None, signature: ModelSignature) -> Result:
+def decode_answer(body: bytes | memoryview, header_length: bytes | None, signature: ModelSignature) -> Result:
     """Return the answer to a batch.
 
     Raises:
@@ -177,7 +177,7 @@ _BY_STATUS: dict[int, type[ProxyError]] = {
 }
 
 
-def decode_failure(status: int, body: bytes | bytearray) -> ProxyError:
+def decode_failure(status: int, body: bytes | memoryview) -> ProxyError:
     """Return what a runtime's error answer to a whole batch means for its callers."""
     try:
         document = orjson.loads(body)

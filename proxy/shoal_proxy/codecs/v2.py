@@ -110,7 +110,7 @@ class V2:
         return json_reply(error.status, error_document(error))
 
 
-def split_body(body: bytes | bytearray, header_length: bytes | None) -> tuple[Any, memoryview | None]:
+def split_body(body: bytes | memoryview, header_length: bytes | None) -> tuple[Any, memoryview | None]:
     """Return the JSON part of a body and the binary rest, None when the body is all JSON."""
     if header_length is None:
         return parse_json(body), None
