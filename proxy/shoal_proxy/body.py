@@ -14,6 +14,9 @@ import numpy as np
 LARGE_BYTES = 65536
 """From here on a body is worth a buffer of its own."""
 
+_HEAD = memoryview(bytearray(8192))
+"""One for all connections: what is read into it is taken out before the event loop reads again."""
+
 
 class Body:
     """So many bytes of one body, not all of them here yet."""
@@ -47,21 +50,29 @@ class Body:
 
 
 class BodyReader(asyncio.BufferedProtocol):
-    """Stands in for a connection's own protocol until a body is complete; then ``on_complete`` puts that one back."""
+    """Stands between a connection that has sent a large body and its own protocol, ``owner``, from then on.
 
-    def __init__(self, body: Body, owner: asyncio.Protocol, on_complete: Callable[[], None]) -> None:
-        self._body = body
+    It reads ``body`` while there is one; ``on_complete`` is called after its last byte. What else comes is the owner's,
+    a little at a time: the next large body should not come halfway with its headers, to be copied out of there.
+    """
+
+    def __init__(self, owner: asyncio.Protocol, on_complete: Callable[[], None]) -> None:
         self._owner = owner
         self._on_complete = on_complete
+        self.body: Body | None = None
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return where the next bytes go (asyncio)."""
-        return self._body.rest
+        return _HEAD if self.body is None else self.body.rest
 
     def buffer_updated(self, nbytes: int) -> None:
         """Note what has come (asyncio)."""
-        self._body.filled(nbytes)
-        if self._body.complete:
+        if self.body is None:
+            self._owner.data_received(bytes(_HEAD[:nbytes]))
+            return
+        self.body.filled(nbytes)
+        if self.body.complete:
+            self.body = None
             self._on_complete()
 
     def eof_received(self) -> bool | None:

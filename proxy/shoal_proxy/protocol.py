@@ -182,6 +182,8 @@ class InferProtocol(HttpToolsProtocol):
         self._idle_since_s = 0.0
         self._message_open = False
         self._body_timer: asyncio.TimerHandle | None = None
+        self._reader: BodyReader | None = None
+        """Reads in our place once this caller has sent a large body."""
 
     def data_received(self, data: bytes) -> None:
         """Parse, and bound the time that a half-sent request may take (asyncio)."""
@@ -200,20 +202,22 @@ class InferProtocol(HttpToolsProtocol):
             # The old one would wait for the body for ever.
             self.parser = httptools.HttpRequestParser(self)
             self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
-            self._be_read_by(BodyReader(cycle.body, self, self._body_in_place))
+            if self._reader is None:
+                self._reader = BodyReader(self, self._body_in_place)
+                self._be_read_by(self._reader)
+            self._reader.body = cycle.body
 
     def _body_in_place(self) -> None:
-        self._be_read_by(self)
         self._stop_body_timer()
         self.on_message_complete()
 
-    def _be_read_by(self, protocol: asyncio.BaseProtocol) -> None:
-        """Change who gets what comes; uvloop takes note of a protocol's kind when it starts to read."""
+    def _be_read_by(self, reader: BodyReader) -> None:
+        """Let ``reader`` have what comes; uvloop takes note of its kind when it starts to read."""
         if self.transport.is_closing():
             return
         if not self.flow.read_paused:
             self.transport.pause_reading()
-        self.transport.set_protocol(protocol)
+        self.transport.set_protocol(reader)
         if not self.flow.read_paused:
             self.transport.resume_reading()
 
