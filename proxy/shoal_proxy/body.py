@@ -25,7 +25,7 @@ class Body:
 
     def __init__(self, size_bytes: int) -> None:
         # Not a bytearray, which is zeroed first: memory that is never written, because its body never comes, is free.
-        self.view = memoryview(np.empty(size_bytes, np.uint8))
+        self.view = np.empty(size_bytes, np.uint8).data
         self._filled_bytes = 0
 
     @property

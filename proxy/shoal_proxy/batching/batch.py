@@ -13,7 +13,6 @@ from shoal_proxy.errors import ModelFailed, RowError
 from shoal_proxy.model.datatypes import Array
 from shoal_proxy.model.signature import ModelSignature
 
-
 APART_BYTES = 16384
 """From here on copying rows together costs more than sending each from where it lies."""
 
