@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from math import isfinite
 
@@ -72,7 +73,8 @@ class Inference:
             if not self._dispatcher.speaks_binary:
                 check_json(decoded.inputs, signature)
             pending = self._pending(decoded, call, signature)
-            pending.deliver = lambda outcome: reply(self._finish(route, decoded, outcome, signature))
+            # Not a closure: one would make every variable here a cell.
+            pending.deliver = partial(self._deliver, route, decoded, signature, reply)
             self._dispatcher.submit(pending)
         except ProxyError as error:
             reply(self.refuse(route, error))
@@ -141,6 +143,16 @@ class Inference:
         if given is not None:
             timeout_ms = min(_positive_ms(given), timeout_ms or 3_600_000.0)
         return (timeout_ms or self._settings.queue_timeout_ms) / 1000
+
+    def _deliver(
+        self,
+        route: Route,
+        decoded: Decoded,
+        signature: ModelSignature,
+        reply: Callable[[Reply], None],
+        outcome: Outcome,
+    ) -> None:
+        reply(self._finish(route, decoded, outcome, signature))
 
     def _finish(self, route: Route, decoded: Decoded, outcome: Outcome, signature: ModelSignature) -> Reply:
         if isinstance(outcome, Answer):

@@ -243,8 +243,14 @@ class InferProtocol(HttpToolsProtocol):
         self.expect_100_continue = False
         self.headers = []
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep a header (httptools)."""
+        self.headers.append((name.lower(), value))
+
     def on_headers_complete(self) -> None:
         """Choose the short way for an infer route (httptools)."""
+        headers = dict(self.headers)
+        self.expect_100_continue = headers.get(b"expect", b"").lower() == b"100-continue"
         routes = self.inference.routes
         route = routes.get(self.url) or routes.get(self.url.partition(b"?")[0])
         if route is None or self.parser.get_method() not in _METHODS:
@@ -252,7 +258,7 @@ class InferProtocol(HttpToolsProtocol):
             return
         keep_alive = self.parser.should_keep_alive()
         previous = self.cycle
-        self.cycle = cycle = InferCycle(self, route, dict(self.headers), keep_alive=keep_alive)
+        self.cycle = cycle = InferCycle(self, route, headers, keep_alive=keep_alive)
         self._unanswered.append(cycle)
         cycle.begin()
         if previous is not None and not previous.response_complete:
