@@ -14,7 +14,7 @@ from typing import cast
 import httptools
 
 from shoal_proxy.body import LARGE_BYTES, Body
-from shoal_proxy.errors import RuntimeAway
+from shoal_proxy.errors import NotExecuted, RuntimeLost
 
 LOST = "the connection to the runtime was lost"
 
@@ -62,11 +62,12 @@ class Connection(asyncio.BufferedProtocol):
         Cancelling closes the connection, since the answer could not be told from the next one's.
 
         Raises:
-            RuntimeAway: the connection was lost before the whole answer came.
+            NotExecuted: nothing was sent.
+            RuntimeLost: the connection was lost before the whole answer came.
         """
         transport = self._transport
         if transport is None or transport.is_closing():
-            raise RuntimeAway(LOST)
+            raise NotExecuted(LOST)
         self._answer = asyncio.get_running_loop().create_future()
         transport.writelines([head, *parts])
         try:
@@ -90,7 +91,7 @@ class Connection(asyncio.BufferedProtocol):
         """Fail the exchange under way and report (asyncio)."""
         self._transport = None
         if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(RuntimeAway(LOST if exc is None else f"{LOST}: {exc}"))
+            self._answer.set_exception(RuntimeLost(LOST if exc is None else f"{LOST}: {exc}"))
         self._on_lost(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -114,7 +115,7 @@ class Connection(asyncio.BufferedProtocol):
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
             if self._answer is not None and not self._answer.done():
-                self._answer.set_exception(RuntimeAway(f"the runtime does not speak HTTP/1.1: {error}"))
+                self._answer.set_exception(RuntimeLost(f"the runtime does not speak HTTP/1.1: {error}"))
             self.close()
         self._reads_body = self._body is not None
 
