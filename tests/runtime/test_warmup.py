@@ -136,7 +136,7 @@ def test_a_failure_on_made_up_shapes_proves_nothing(caplog: pytest.LogCaptureFix
     class Open(Broken):
         inputs = (TensorSpec("x", "FP32", [-1, -1]),)
 
-    warm(model_of(Text()), CpuPlacement(), Readiness())
+    warm(model_of(Open()), CpuPlacement(), Readiness())
 
     assert "warm-up with made-up shapes failed rows=8" in caplog.text
 
