@@ -137,7 +137,9 @@ def torchserve(job: Job, free_ports: tuple[int, int]) -> Launch:
     files = {"config.properties": text.encode(), "model.mar": archive(), "log4j2.xml": QUIET.encode()}
     options = ("--start", "--foreground", "--ts-config=config.properties", "--log-config=log4j2.xml")
     command = ("-c", "from ts.model_server import start; start()", *options, "--model-store=.", "--no-config-snapshots")
-    return Launch(command, "/predictions/model", PLAIN_BODY, {"LOG_LOCATION": "logs", "METRICS_LOCATION": "logs"}, files)
+    return Launch(
+        command, "/predictions/model", PLAIN_BODY, {"LOG_LOCATION": "logs", "METRICS_LOCATION": "logs"}, files
+    )
 
 
 QUIET = """<Configuration><Appenders><Console name="out"><PatternLayout pattern="%m%n"/></Console></Appenders>

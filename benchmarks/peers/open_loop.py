@@ -163,6 +163,7 @@ class Sender:
     request_bytes: bytes
     requests: list[Request] = field(default_factory=list)
     opened: int = 0
+    _all_sent: bool = False
     _open: int = 0
     _idle: dict[Connection, None] = field(default_factory=dict)
     _waiting: deque[Request] = field(default_factory=deque)
@@ -174,6 +175,9 @@ class Sender:
             self._idle.popitem()[0].post(request)
             return
         self._waiting.append(request)
+        self._open_another()
+
+    def _open_another(self) -> None:
         if self._open < self.plan.max_connections:
             self._open += 1
             task = asyncio.get_running_loop().create_task(self._connect())
@@ -201,9 +205,11 @@ class Sender:
         self._idle[connection] = None
 
     def lost(self, connection: Connection) -> None:
-        """Forget a connection."""
+        """Forget a connection; a request that waits gets another."""
         self._open -= 1
         self._idle.pop(connection, None)
+        if self._waiting:
+            self._open_another()
 
     async def run(self, due_s: Sequence[float]) -> None:
         """Send each request when it is due; return when all have ended."""
@@ -215,26 +221,28 @@ class Sender:
             request = Request(each)
             self.requests.append(request)
             self.post(request)
-        while any(request.status is None for request in self.requests):
-            await asyncio.sleep(SWEEP_S)
-        sweeping.cancel()
+        self._all_sent = True
+        await sweeping
 
     async def _sweep(self) -> None:
-        """Give up requests that took longer than the caller's patience, oldest first."""
+        """Give up requests older than the caller's patience; return when all are sent and have ended."""
         first = 0
-        while True:
+        while not (self._all_sent and first == len(self.requests)):
             limit_s = time.monotonic() - self.plan.patience_s
-            while first < len(self.requests) and self.requests[first].due_s < limit_s:
-                self._give_up(self.requests[first])
+            while first < len(self.requests) and self._is_over(self.requests[first], limit_s):
                 first += 1
             await asyncio.sleep(SWEEP_S)
 
+    def _is_over(self, request: Request, limit_s: float) -> bool:
+        if request.status is None and request.due_s < limit_s:
+            self._give_up(request)
+        return request.status is not None
+
     def _give_up(self, request: Request) -> None:
-        if request.status is None:
-            connection = request.connection
-            request.end(TIMED_OUT)
-            if connection is not None:
-                connection.close()
+        connection = request.connection
+        request.end(TIMED_OUT)
+        if connection is not None:
+            connection.close()
 
 
 def post_bytes(plan: Plan) -> bytes:

@@ -16,8 +16,8 @@ import httpx
 
 from benchmarks.peers.environments import python_with
 from benchmarks.peers.launching import Launch, launch
-from benchmarks.peers.workload import Job, Workload
 from benchmarks.peers.tuning import Settings
+from benchmarks.peers.workload import Job, Workload
 from benchmarks.processes import PROC, cpu_s
 from examples.server import free_ports, tail
 

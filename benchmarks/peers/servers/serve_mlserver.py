@@ -7,7 +7,7 @@ from mlserver.types import InferenceRequest, InferenceResponse
 from benchmarks.peers.workload import Job, load
 
 
-class Model(MLModel):  # type: ignore[misc]
+class Model(MLModel):
     """V2 tensors in, V2 tensors out."""
 
     async def load(self) -> bool:

@@ -15,7 +15,7 @@ JOB = Job.from_env()
 LIMIT = JOB.settings["max_queued_requests"]
 
 
-@serve.deployment(  # type: ignore[untyped-decorator]
+@serve.deployment(
     num_replicas=1,
     max_ongoing_requests=JOB.settings["max_ongoing_requests"],
     max_queued_requests=LIMIT,
@@ -27,7 +27,7 @@ class Model:
     def __init__(self) -> None:
         self._predict = load(JOB.workload)
 
-    @serve.batch(  # type: ignore[untyped-decorator]
+    @serve.batch(
         max_batch_size=JOB.workload.max_batch_size,
         batch_wait_timeout_s=JOB.settings["batch_wait_timeout_s"],
     )

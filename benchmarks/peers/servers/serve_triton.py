@@ -56,9 +56,6 @@ def config() -> TritonConfig:
         http_thread_count=JOB.settings["http_threads"],
         allow_grpc=False,
         allow_metrics=False,
-        log_error=True,
-        log_info=False,
-        log_warning=False,
     )
 
 
