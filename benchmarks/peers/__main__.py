@@ -39,6 +39,11 @@ from benchmarks.wrk import WrkError, find_wrk
 ROOT = Path(__file__).parents[2]
 PICTURE = ROOT / "docs/img/peers.svg"
 TUNING_SEED = 7
+SHOWN = (
+    *("requests_per_s", "p50_ms", "p99_ms"),
+    *("in_time_per_s", "late_per_s", "refused_per_s", "refusal_p99_ms", "timed_out_per_s", "errors_per_s"),
+    "cpu_us_per_request",
+)
 BUSY = 0.5
 """Load average above which others take a share of the processor that shows."""
 
@@ -141,10 +146,7 @@ def line(measured: Figures | str) -> str:
     """Say in short what was measured."""
     if isinstance(measured, str):
         return measured
-    if "in_time_per_s" in measured:
-        keys = ("in_time_per_s", "late_per_s", "refused_per_s", "refusal_p99_ms", "timed_out_per_s", "errors_per_s")
-    else:
-        keys = ("requests_per_s", "p50_ms", "p99_ms", "cpu_us_per_request")
+    keys = [key for key in SHOWN if key in measured]
     return ", ".join(f"{key} {measured[key]:.4g}" for key in keys)
 
 
@@ -153,7 +155,10 @@ def tune(peers: Sequence[str], models: Sequence[str], effort: Effort) -> None:
     kept: dict[str, Any] = json.loads(TUNED.read_text()) if TUNED.exists() else {}
     for model in models:
         for peer in peers:
-            tried = [tried_settings(peer, model, each, effort) for each in candidates(peer, model)]
+            grid = candidates(peer, model)
+            if len(grid) == 1:
+                continue
+            tried = [tried_settings(peer, model, each, effort) for each in grid]
             best = max(tried, key=lambda entry: entry["score"])
             kept.setdefault(model, {})[peer] = {"settings": best["settings"], "tried": tried}
             TUNED.write_text(json.dumps(kept, indent=2) + "\n")

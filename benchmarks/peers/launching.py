@@ -5,6 +5,7 @@ waits of two batches overlap, and measure the number of workers.
 """
 
 import json
+import sysconfig
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -71,6 +72,12 @@ def shoal(job: Job, free_ports: tuple[int, int]) -> Launch:
 def script(name: str, path: str, body: str) -> Callable[[Job, tuple[int, int]], Launch]:
     """Return the launch of a server that is a program of its own."""
     return lambda _job, _ports: Launch(("-m", f"{SERVERS}.{name}"), path, body)
+
+
+def triton(_job: Job, _ports: tuple[int, int]) -> Launch:
+    """Return PyTriton, whose stub must find the library of this Python rather than the system's."""
+    environment = {"LD_LIBRARY_PATH": str(sysconfig.get_config_var("LIBDIR"))}
+    return Launch(("-m", f"{SERVERS}.serve_triton"), "/v2/models/model/infer", V2_BODY, environment)
 
 
 def ray(_job: Job, _ports: tuple[int, int]) -> Launch:
@@ -162,7 +169,7 @@ def archive() -> bytes:
 LAUNCHES: Mapping[str, Callable[[Job, tuple[int, int]], Launch]] = {
     "shoal": shoal,
     "mosec": script("serve_mosec", "/inference", PLAIN_BODY),
-    "triton": script("serve_triton", "/v2/models/model/infer", V2_BODY),
+    "triton": triton,
     "bentoml": bentoml,
     "ray": ray,
     "litserve": script("serve_litserve", "/predict", PLAIN_BODY),

@@ -12,15 +12,8 @@ from starlette.requests import Request
 from benchmarks.peers.workload import Job, load
 
 JOB = Job.from_env()
-LIMIT = JOB.settings["max_queued_requests"]
 
 
-@serve.deployment(
-    num_replicas=1,
-    max_ongoing_requests=JOB.settings["max_ongoing_requests"],
-    max_queued_requests=LIMIT,
-    logging_config={"enable_access_log": False, "log_level": "ERROR"},
-)
 class Model:
     """JSON objects in, JSON objects out."""
 
@@ -53,7 +46,12 @@ def main() -> None:
         logging_level=logging.ERROR,
     )
     serve.start(http_options={"host": "127.0.0.1", "port": JOB.port}, logging_config={"enable_access_log": False})
-    serve.run(Model.bind(), name="model", route_prefix="/")
+    deployment = serve.deployment(
+        max_ongoing_requests=JOB.settings["max_ongoing_requests"],
+        max_queued_requests=JOB.settings["max_queued_requests"],
+        logging_config={"enable_access_log": False, "log_level": "ERROR"},
+    )
+    serve.run(deployment(Model).bind(), name="model", route_prefix="/")
     signal.sigwait({signal.SIGTERM, signal.SIGINT})
     ray.shutdown()
 
