@@ -83,7 +83,6 @@ class Request:
     done_s: float = 0.0
     status: int | None = None
     connection: "Connection | None" = None
-    again: bool = False
 
     def end(self, status: int) -> None:
         """Note the outcome."""
@@ -104,6 +103,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._request: Request | None = None
         self._heard = False
+        self._answers = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the first request that waits."""
@@ -128,6 +128,7 @@ class Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         """End the request; keep the connection if the server does."""
         request, self._request = self._request, None
+        self._answers += 1
         if request is not None:
             request.end(self._parser.get_status_code())
         keep = self._parser.should_keep_alive()
@@ -143,16 +144,15 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End the request; one that met a connection closed for idleness is sent once more."""
+        """End the request; one that met a connection closed for idleness is sent again."""
         request, self._request = self._request, None
         self._sender.lost(self)
         if request is None or request.status is not None:
             return
-        if self._heard or request.again:
+        if self._heard or self._answers == 0:
             request.end(BROKEN)
         else:
-            request.again = True
-            self._sender.post(request)
+            self._sender.post_anew(request)
 
 
 @dataclass(slots=True, eq=False)
@@ -173,7 +173,11 @@ class Sender:
         """Send a request over an idle connection, else over a new one."""
         if self._idle:
             self._idle.popitem()[0].post(request)
-            return
+        else:
+            self.post_anew(request)
+
+    def post_anew(self, request: Request) -> None:
+        """Send a request over a new connection, or over the first that becomes idle."""
         self._waiting.append(request)
         self._open_another()
 
