@@ -259,8 +259,6 @@ async def run(plan: Plan) -> Sent:
     """Send all, and report."""
     arrivals = poisson(plan.rate_per_s, plan.duration_s, plan.seed)
     sender = Sender(plan, post_bytes(plan))
-    gc.freeze()
-    gc.disable()
     start_s, cpu_s = time.monotonic() + START_S, time.process_time()
     await sender.run([start_s + arrival_s for arrival_s in arrivals])
     share = (time.process_time() - cpu_s) / (time.monotonic() - start_s)
@@ -269,6 +267,7 @@ async def run(plan: Plan) -> Sent:
 
 def main() -> None:
     """Run the plan on standard input."""
+    gc.disable()
     sent = uvloop.run(run(Plan(**json.load(sys.stdin))))
     outcomes = [(each.status, each.latency_s, each.lag_s) for each in sent.outcomes]
     json.dump({"outcomes": outcomes, "cpu_share": sent.cpu_share, "connections": sent.connections}, sys.stdout)
