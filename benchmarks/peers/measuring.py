@@ -21,7 +21,7 @@ OFFERED_PER_S = (440, 781, 1313, 1757)
 """About 0.5, 0.9, 1.5 and 2 x what `slow` can do."""
 WARM_UP_S = 1
 WARM_UP_SEED = 11
-SETTLE_S = 15.0
+SETTLE_S = 10.0
 
 Figures = Mapping[str, float]
 

@@ -23,7 +23,7 @@ from examples.server import free_ports, tail
 
 PR_SET_CHILD_SUBREAPER = 36
 START_TIMEOUT_S = 90.0
-STOP_TIMEOUT_S = 10.0
+STOP_TIMEOUT_S = 5.0
 POLL_INTERVAL_S = 0.2
 
 
