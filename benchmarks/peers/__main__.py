@@ -10,6 +10,7 @@ the reason.
 
 import argparse
 import json
+import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -51,6 +52,8 @@ BUSY = 0.5
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmark; return 0 when it ran, whether or not targets are met."""
     options = parse(arguments)
+    # What `kill` sends ends like Ctrl-C: through the with blocks, which stop the server.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     adopt_orphans()
     here = surroundings()
     if here["load_average"] > BUSY:
@@ -206,4 +209,7 @@ def about(peers: Sequence[str]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("benchmark: stopped")

@@ -19,7 +19,7 @@ from benchmarks.peers.launching import Launch, launch
 from benchmarks.peers.tuning import Settings
 from benchmarks.peers.workload import Job, Workload
 from benchmarks.processes import PROC, cpu_s
-from examples.server import free_ports, tail
+from examples.server import free_ports, stop_with_parent, tail
 
 PR_SET_CHILD_SUBREAPER = 36
 START_TIMEOUT_S = 90.0
@@ -111,6 +111,7 @@ def start(python: str, started: Launch, folder: Path, log: int) -> subprocess.Po
         stdout=log,
         stderr=subprocess.STDOUT,
         start_new_session=True,
+        preexec_fn=stop_with_parent,  # noqa: PLW1509, no thread of ours runs beside it
     )
 
 
