@@ -63,5 +63,5 @@ def goodput(axes: Axes, rows: Sequence[Row], peers: Sequence[str]) -> None:
         axes.plot([x for x, _ in known], [y for _, y in known], marker=marker, linewidth=width, color=color, label=peer)
     axes.set_xlabel("offered requests/s (Poisson)")
     axes.set_title("slow: answers within 100 ms, per second", fontsize=10)
-    axes.legend(fontsize=8, frameon=False)
+    axes.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
     axes.spines[["top", "right"]].set_visible(False)
