@@ -171,7 +171,8 @@ def tried_settings(peer: str, model: str, settings: Settings, effort: Effort) ->
     """Measure one entry of a grid: the sum of the rates that count."""
     measured = dict(attempts(peer, model, settings, effort))
     rates = {load: rate(figures) for load, figures in measured.items()}
-    print(f"{model}, {peer}, {json.dumps(settings)}: {rates}", flush=True)
+    failed = [figures for figures in measured.values() if isinstance(figures, str)]
+    print(f"{model}, {peer}, {json.dumps(settings)}: {rates} {' '.join(failed)}", flush=True)
     return {"settings": settings, "score": sum(rates.values()), "rates": rates}
 
 

@@ -20,8 +20,9 @@ CONNECTIONS = (1, 64, 256)
 OFFERED_PER_S = (440, 781, 1313, 1757)
 """About 0.5, 0.9, 1.5 and 2 x what `slow` can do."""
 WARM_UP_S = 1
+WARM_UP_PER_S = 100
 WARM_UP_SEED = 11
-SETTLE_S = 10.0
+SETTLE_S = 5.0
 
 Figures = Mapping[str, float]
 
@@ -75,7 +76,7 @@ def open_loads(peer: str, workload: str, settings: Settings, effort: Effort) -> 
     rates = list(effort.offered_per_s)
     while rates:
         with served(peer, WORKLOADS[workload], settings) as server:
-            offer(server, effort.offered_per_s[0], replace(effort, open_s=3 * WARM_UP_S, seed=WARM_UP_SEED))
+            offer(server, WARM_UP_PER_S, replace(effort, open_s=3 * WARM_UP_S, seed=WARM_UP_SEED))
             rate = rates.pop(0)
             yield open_name(rate), offer(server, rate, effort)
             while rates and comes_to_rest(server):

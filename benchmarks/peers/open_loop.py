@@ -46,7 +46,7 @@ class Plan:
     rate_per_s: float
     duration_s: float
     seed: int
-    patience_s: float = 10.0
+    patience_s: float = 5.0
     max_connections: int = 4096
 
 
