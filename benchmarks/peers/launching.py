@@ -21,9 +21,6 @@ ROW = [number / COLUMNS for number in range(COLUMNS)]
 PLAIN_BODY = json.dumps({"x": ROW})
 BATCH_BODY = json.dumps({"x": [ROW]})
 V2_BODY = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, COLUMNS], "data": ROW}]})
-OBJECTIVE_FIELD = ""
-"""The field of Shoal that takes a latency objective in milliseconds; empty while there is none, and then the
-queue's own time limit stands in."""
 
 
 @dataclass(frozen=True, slots=True)

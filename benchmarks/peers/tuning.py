@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.peers.launching import OBJECTIVE_FIELD
 from benchmarks.peers.workload import MLP, SLOW, WAIT
 
 Settings = Mapping[str, Any]
@@ -92,9 +91,7 @@ def candidates(peer: str, workload: str) -> Sequence[Settings]:
 
 def shoal_settings(workload: str) -> Settings:
     """Return Shoal's fields: what its defaults do not know is the objective."""
-    if workload != SLOW.name:
-        return {}
-    return {OBJECTIVE_FIELD or "queue.timeoutMilliseconds": OBJECTIVE_MS}
+    return {"batching.latencyObjectiveMilliseconds": OBJECTIVE_MS} if workload == SLOW.name else {}
 
 
 def chosen(peer: str, workload: str) -> Settings:
