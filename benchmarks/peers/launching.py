@@ -78,8 +78,13 @@ def triton(_job: Job, _ports: tuple[int, int]) -> Launch:
 
 
 def ray(_job: Job, _ports: tuple[int, int]) -> Launch:
-    """Return Ray Serve, which reports to nobody."""
-    environment = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0"}
+    """Return Ray Serve, which reports to nobody and has time to start on two cores."""
+    environment = {
+        "RAY_USAGE_STATS_ENABLED": "0",
+        # What Ray does on desktops: its many ports stay on the loopback address.
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+        "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
+    }
     return Launch(("-m", f"{SERVERS}.serve_ray"), "/", PLAIN_BODY, environment)
 
 

@@ -41,7 +41,6 @@ def main() -> None:
         num_cpus=2,
         include_dashboard=False,
         object_store_memory=100_000_000,
-        _node_ip_address="127.0.0.1",
         log_to_driver=False,
         logging_level=logging.ERROR,
     )
