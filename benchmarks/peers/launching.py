@@ -83,6 +83,8 @@ def ray(_job: Job, _ports: tuple[int, int]) -> Launch:
         "RAY_USAGE_STATS_ENABLED": "0",
         # What Ray does on desktops: its many ports stay on the loopback address.
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+        # Its workers would yield to the load generator, with which they share the cores.
+        "RAY_worker_niceness": "0",
         "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
     }
     return Launch(("-m", f"{SERVERS}.serve_ray"), "/", PLAIN_BODY, environment)

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import signal
+import tempfile
 
 import numpy as np
 import ray
@@ -42,6 +43,7 @@ def main() -> None:
         include_dashboard=False,
         object_store_memory=100_000_000,
         log_to_driver=False,
+        _temp_dir=tempfile.gettempdir(),
         logging_level=logging.ERROR,
     )
     serve.start(http_options={"host": "127.0.0.1", "port": JOB.port}, logging_config={"enable_access_log": False})
