@@ -9,6 +9,7 @@ import sys
 
 import uvloop
 
+from shoal_proxy.memory import keep_freed_memory
 from shoal_proxy.server import serve
 from shoal_proxy.settings import Settings, SettingsError
 
@@ -26,6 +27,7 @@ def main() -> int:
     except SettingsError as error:
         print(f"shoal-proxy: {error}", file=sys.stderr)  # noqa: T201 (the last line is what a person reads)
         return 2
+    keep_freed_memory()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(serve(settings))

@@ -137,6 +137,11 @@ def unsupported_media_type(offered: Iterable[str]) -> ApiError:
     return ApiError(415, "UnsupportedMediaType", message)
 
 
+def not_implemented(message: str) -> ApiError:
+    """A real server does this; this one does not."""
+    return ApiError(501, "NotImplemented", message)
+
+
 def expired(message: str) -> ApiError:
     """The resourceVersion or continue token is older than the log of changes."""
     return ApiError(410, "Expired", message)
