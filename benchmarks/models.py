@@ -34,6 +34,7 @@ BATCHES_AT_ONCE = 3
 """Callers per row of a batch: one batch runs, one waits, and one is on its way."""
 ROUNDS = 4
 BARE_TIMEOUT_S = 300.0
+PATIENCE_S = 60
 TARGETS = tuple(
     Target(model, f"ratio_to_{loop}", 0.95, at_least=True) for model in INPUTS for loop in ("whole", "forward")
 )
@@ -150,7 +151,7 @@ def requests(model: str, server: Server, connections: int, duration_s: int) -> L
     first, *rest = [inputs.encode(item) for item in inputs.items()]
     url = f"{server.url}/v1/models/{model}:predict"
     headers = {"content-type": inputs.content_type}
-    return Load(url, first, connections, duration_s, headers, rest)
+    return Load(url, first, connections, duration_s, headers, rest, PATIENCE_S)
 
 
 def cpu_of(server: Server, name: str) -> Callable[[], float]:

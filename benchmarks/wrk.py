@@ -49,7 +49,7 @@ class Wrk:
                 "--threads=1",
                 f"--connections={load.connections}",
                 f"--duration={load.duration_s}s",
-                "--timeout=10s",
+                f"--timeout={load.timeout_s}s",
                 f"--script={SCRIPT}",
                 load.url,
                 "--",
@@ -77,6 +77,7 @@ class Load:
     duration_s: int
     headers: Mapping[str, str] = field(default_factory=dict)
     more_bodies: Sequence[bytes] = ()
+    timeout_s: int = 10
 
 
 @dataclass(frozen=True, slots=True)
