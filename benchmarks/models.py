@@ -10,6 +10,7 @@ part says where the time goes. ``--device cuda`` measures a GPU.
 
 import argparse
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -61,6 +62,8 @@ class Plan:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmark; return 0 when it ran, whether or not targets are met."""
     options = parse(arguments)
+    # What `kill` sends ends like Ctrl-C: through the with blocks, which stop loop and server.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     here = surroundings() | {"device": device_name(options.device), "threads": options.threads}
     try:
         seconds, repetitions = (2, 1) if options.quick else (8, 3)
@@ -172,4 +175,7 @@ def publish(rows: Sequence[Row], here: Mapping[str, Any], *, keep: bool) -> None
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("benchmark: stopped")
