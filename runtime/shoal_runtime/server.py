@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +50,8 @@ class ServedModel:
     version: str
     platform: str
     pipeline: Pipeline
+    measured: Sequence[tuple[int, float]] = ()
+    """Rows and seconds of the forwards in warm-up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +161,7 @@ class App:
         self._check_model(parts)
         model = self._require_model()
         signature = model.pipeline.signature
-        return _json(model_metadata(model.name, model.version, model.platform, signature))
+        return _json(model_metadata(model.name, model.version, model.platform, signature, model.measured))
 
     def _check_model(self, parts: list[str]) -> None:
         """Accept the served model's v2/models/NAME[/versions/VERSION]; any while none is loaded."""
