@@ -10,8 +10,8 @@ its forward took; then its round trip counts as such, and nothing leaves ahead b
 from __future__ import annotations
 
 _WEIGHT = 0.1
-_MARGIN_S = 0.001
-"""The event loop's timers are a millisecond coarse."""
+_MARGIN_S = 0.0002
+"""What an alarm and the turn of the event loop may be late."""
 _LEAST_S = _MARGIN_S / 2
 """With less of it to hide, leaving a margin early loses more rows than the device's wait would cost."""
 _WORTH = 2.0
