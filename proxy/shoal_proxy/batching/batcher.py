@@ -220,7 +220,10 @@ class Batcher:
             return 0.0
         if group.rows >= costs.max_rows:
             return 0.0
-        hold_s = max(self._hold_for_returning_s(group, costs, device), self.clumps.hold_s(device.free_s))
+        if self.returns.closed_loop:
+            hold_s = self._hold_for_returning_s(group, costs, device)
+        else:
+            hold_s = self.clumps.hold_s(device.free_s, group.oldest_s)
         late = hold_s and costs.finish_s(device.free_s + hold_s, group.rows) > group.head.due_s
         return 0.0 if late else hold_s
 

@@ -9,6 +9,8 @@ long. With Poisson arrivals at any usual rate the share stays small, and nothing
 from __future__ import annotations
 
 PATIENCE_S = 0.0002
+LONGEST_S = 0.001
+"""A clump longer than this is a crowd; the runtime may as well begin with its first."""
 _SHARE = 0.5
 _WEIGHT = 0.01
 
@@ -27,6 +29,8 @@ class Clumps:
         self._share += _WEIGHT * ((now_s - self._last_s <= PATIENCE_S) - self._share)
         self._last_s = now_s
 
-    def hold_s(self, now_s: float) -> float:
-        """Return how long to wait for the rest of a clump; 0 for not at all."""
-        return max(0.0, self._last_s + PATIENCE_S - now_s) if self._share > _SHARE else 0.0
+    def hold_s(self, now_s: float, oldest_s: float) -> float:
+        """Return how long to wait for the rest of a clump, whose first came at ``oldest_s``; 0 for not at all."""
+        if self._share <= _SHARE:
+            return 0.0
+        return max(0.0, min(self._last_s + PATIENCE_S, oldest_s + LONGEST_S) - now_s)

@@ -25,6 +25,7 @@ from shoal_proxy.batching.latency import LatencyTable
 
 THINK_S = (0.0001, 0.0002, 0.0003, 0.0005, 0.0007, 0.001, 0.0015, 0.002, 0.003, 0.004, 0.006, 0.008, 0.012, 0.016)
 """Bounds of the think times told apart; whoever takes longer than the last is not waited for."""
+_CLOSED = 0.5
 _NEARLY_ALL = 0.9
 _FORGET = 0.9
 """Weight that the think times of one burst keep after each later burst."""
@@ -52,6 +53,11 @@ class Returns:
         self._bursts: deque[Burst] = deque()
         self._counts = [0.0] * (len(THINK_S) + 1)
         self._shares = [0.0] * len(THINK_S)
+
+    @property
+    def closed_loop(self) -> bool:
+        """Tell whether most callers come back soon after their answer."""
+        return self._shares[-1] > _CLOSED
 
     def burst(self, answered_s: float) -> Burst:
         """Return the burst to which the answers given now belong."""
@@ -86,7 +92,7 @@ class Returns:
         """
         bursts = [(burst.outstanding, burst.answered_s) for burst in self._bursts if burst.outstanding > 0]
         bursts.extend(running)
-        if not bursts or waiting >= max_rows or not self._shares[-1]:
+        if not bursts or waiting >= max_rows or not self.closed_loop:
             return 0.0
         coming = sum([count * self._share(answered_s, free_s, THINK_S[-1]) for count, answered_s in bursts])
         best_s, most_s = 0.0, 0.0

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from shoal_proxy.batching.clumps import PATIENCE_S, Clumps
+from shoal_proxy.batching.clumps import LONGEST_S, PATIENCE_S, Clumps
 
 
 def after(gaps_s: list[float]) -> tuple[Clumps, float]:
@@ -18,19 +18,25 @@ def after(gaps_s: list[float]) -> tuple[Clumps, float]:
 def test_arrivals_in_clumps_are_worth_a_moment_of_patience() -> None:
     clumps, now_s = after([0.05, 0.00001, 0.00001, 0.00001] * 100)
 
-    assert clumps.hold_s(now_s) == pytest.approx(PATIENCE_S)
-    assert clumps.hold_s(now_s + PATIENCE_S / 2) == pytest.approx(PATIENCE_S / 2)
-    assert clumps.hold_s(now_s + PATIENCE_S) == pytest.approx(0, abs=1e-9)
+    assert clumps.hold_s(now_s, now_s) == pytest.approx(PATIENCE_S)
+    assert clumps.hold_s(now_s + PATIENCE_S / 2, now_s) == pytest.approx(PATIENCE_S / 2)
+    assert clumps.hold_s(now_s + PATIENCE_S, now_s) == pytest.approx(0, abs=1e-9)
+
+
+def test_the_first_of_a_clump_waits_a_millisecond_at_most() -> None:
+    clumps, now_s = after([0.05, 0.00001, 0.00001, 0.00001] * 100)
+
+    assert clumps.hold_s(now_s, now_s - LONGEST_S) == 0
 
 
 def test_independent_arrivals_are_never_held_for() -> None:
     chance = random.Random(1)
     clumps, now_s = after([chance.expovariate(1000) for _ in range(1000)])
 
-    assert clumps.hold_s(now_s) == 0
+    assert clumps.hold_s(now_s, now_s) == 0
 
 
 def test_a_first_request_finds_no_patience() -> None:
     clumps, now_s = after([1.0])
 
-    assert clumps.hold_s(now_s) == 0
+    assert clumps.hold_s(now_s, now_s) == 0
