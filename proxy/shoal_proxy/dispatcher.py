@@ -111,6 +111,7 @@ class Dispatcher:
         Raises:
             Overloaded: the queue is full, or so long that the answer would be late.
         """
+        self.recorder.arrived(pending)
         if self._suspects.must_go_alone(pending, pending.arrived_s):
             pending.key = pending.key.alone()
         runs = self._coalescing.join(pending) if self._coalescing else pending
@@ -119,7 +120,6 @@ class Dispatcher:
             raise self._overloaded(reason, pending.rows)
         if runs is None:
             self._metrics.coalesced_rows += pending.rows
-        self.recorder.arrived(pending)
         self._deadlines.add(pending)
         if self._deadline_timer is None or pending.deadline_s < self._deadline_timer[0]:
             self._arm_deadline()
