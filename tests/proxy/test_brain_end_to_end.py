@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
@@ -76,7 +77,11 @@ def test_without_coalescing_each_request_costs_its_rows(running: RunningProxy) -
 
 
 def test_priorities_and_fair_shares_are_the_order_in_which_rows_reach_the_runtime() -> None:
-    settings = {"fair_share_header": b"x-api-key", "fair_share_weights": ((b"ann", 2.0),), "max_batch_size": 3}
+    settings: dict[str, Any] = {
+        "fair_share_header": b"x-api-key",
+        "fair_share_weights": ((b"ann", 2.0),),
+        "max_batch_size": 3,
+    }
     with running_proxy(**settings) as running, callers(running.url) as group:
         running.hold()
         first = group.ask(0)

@@ -24,7 +24,7 @@ _Look = tuple[int, int, object]
 
 class _Record(NamedTuple):
     look: _Look
-    count: int
+    times: int
     last_s: float
 
 
@@ -53,7 +53,7 @@ class Suspects:
         """Remember that ``pending`` failed alone."""
         mark, look = digest(pending), _look(pending)
         before = self._failed.pop(mark, None)
-        self._failed[mark] = _Record(look, 1 if before is None else before.count + 1, now_s)
+        self._failed[mark] = _Record(look, 1 if before is None else before.times + 1, now_s)
         if before is None:
             self._looks[look] += 1
         if len(self._failed) > _MOST:
@@ -64,7 +64,7 @@ class Suspects:
         if not self._looks or _look(pending) not in self._looks:
             return False
         record = self._failed.get(digest(pending))
-        return record is not None and record.count >= OFFENCES and now_s - record.last_s < ALONE_S
+        return record is not None and record.times >= OFFENCES and now_s - record.last_s < ALONE_S
 
     def forget_old(self, now_s: float) -> None:
         """Forget those whose time is over."""

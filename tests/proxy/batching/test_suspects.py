@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import hypothesis.strategies as st
 import numpy as np
 import pytest
@@ -28,7 +30,7 @@ def offender(pending: Pending, at_s: float = 0.0) -> Suspects:
 
 
 @pytest.mark.parametrize("make", [lambda: floats(1, 2, 3), lambda: words(b"a", b"bc" * 1000)])
-def test_whoever_failed_twice_travels_alone_until_its_time_is_over(make: type[Pending]) -> None:
+def test_whoever_failed_twice_travels_alone_until_its_time_is_over(make: Callable[[], Pending]) -> None:
     known = Suspects()
     known.failed(make(), 0.0)
     assert not known.must_go_alone(make(), 0.0), "once may be an accident"
@@ -54,7 +56,7 @@ def test_others_who_look_like_it_stay_in_company(offence: Pending, innocent: Pen
 
 
 @given(arrays.arrays(np.int16, st.tuples(st.integers(1, 3), st.integers(0, 3)), elements=st.integers(0, 2)), st.data())
-def test_equal_payloads_have_equal_digests_and_others_do_not(x: np.ndarray, data: st.DataObject) -> None:  # type: ignore[type-arg]
+def test_equal_payloads_have_equal_digests_and_others_do_not(x: np.ndarray, data: st.DataObject) -> None:
     other = data.draw(arrays.arrays(np.int16, x.shape, elements=st.integers(0, 2)))
 
     assert digest(request({"x": x})) == digest(request({"x": x.copy()}))
