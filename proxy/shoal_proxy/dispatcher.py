@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
+from shoal_proxy.alarm import Alarm
 from shoal_proxy.batching.batch import Batch, make_batch, split, waiting_callers
 from shoal_proxy.batching.batcher import Batcher, Running
 from shoal_proxy.batching.coalescing import Coalescing
@@ -59,7 +60,7 @@ class Dispatcher:
         self._loop = asyncio.get_running_loop()
         self._deadlines = Deadlines()
         self._deadline_timer: tuple[float, asyncio.TimerHandle] | None = None
-        self._delay_timer: asyncio.TimerHandle | None = None
+        self._alarm = Alarm(self._loop, self._look_soon)
         self._look_due = False
         self._batches: set[asyncio.Task[None]] = set()
         self._again: deque[Batch] = deque()
@@ -126,6 +127,10 @@ class Dispatcher:
             self._arm_deadline()
         self._look_soon()
 
+    def close(self) -> None:
+        """Give back what the event loop watches for it."""
+        self._alarm.close()
+
     def came_back(self, burst: Burst, rows: int) -> None:
         """Note that a caller of ``burst``, answered ``rows`` then, has begun its next request."""
         self.batcher.returns.came_back(burst, rows, time.monotonic())
@@ -180,9 +185,7 @@ class Dispatcher:
     def _look(self) -> None:
         """Close every batch that is due."""
         self._look_due = False
-        if self._delay_timer is not None:
-            self._delay_timer.cancel()
-            self._delay_timer = None
+        self._alarm.clear()
         signature = self._link.signature
         if signature is None or not self._link.ready:
             return
@@ -197,7 +200,7 @@ class Dispatcher:
             formed = self.batcher.next(now_s)
             if isinstance(formed, Wait):
                 if formed.until_s is not None:
-                    self._delay_timer = self._loop.call_later(max(0.0, formed.until_s - now_s), self._look_soon)
+                    self._alarm.set(formed.until_s)
                 return
             if formed.refused:
                 self._refuse(formed.refused, self._overloaded("late", len(formed.refused)))

@@ -130,6 +130,7 @@ class Proxy:
         await self._leave_service(front, front_task)
         watch.cancel()
         self.link.upstream.close()
+        self.dispatcher.close()
         self._drained.set()
         admin.should_exit = True
         await asyncio.gather(admin_task, watch, return_exceptions=True)

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from shoal_proxy.batching.plan import Costs
 
-GUARD = 0.05
-"""Share of its time that a request must have to spare if it comes behind others. What is measured and what will be
-differ; refusing a few more at once spares many a wait in vain, and full batches lose nothing by it."""
+LEAST_GUARD, MOST_GUARD = 0.01, 0.05
+"""Share of its time that a request must have to spare if it comes behind others: the table's own margin, within these.
+What is measured and what will be differ; refusing a few more at once spares many a wait in vain, and full batches lose
+nothing by it."""
 
 
 def predict_finish_s(
@@ -36,5 +37,6 @@ def predict_finish_s(
     before = (rows_ahead + rows - 1) // most
     if not (before or queued_behind):
         return costs.finish_s(free_s, rows_ahead + rows)
-    guard_s = min(GUARD * within_s, within_s - 2 * costs.finish_s(0.0, most))
+    guard = min(max(costs.table.margin, LEAST_GUARD), MOST_GUARD)
+    guard_s = min(guard * within_s, within_s - 2 * costs.finish_s(0.0, most))
     return costs.finish_s(free_s + before * costs.table.expected_s(most), most) + guard_s

@@ -10,6 +10,7 @@ from collections import deque
 from dataclasses import dataclass, replace
 
 from shoal_proxy.batching.admission import predict_finish_s
+from shoal_proxy.batching.clumps import Clumps
 from shoal_proxy.batching.drain_rate import DrainRate
 from shoal_proxy.batching.margin import Margin
 from shoal_proxy.batching.order import Shares
@@ -33,6 +34,8 @@ class Running:
     sent_s: float
     finish_s: float
     """When its answers should have left."""
+    guessed: bool
+    """Nothing was known yet when that was expected."""
     alone: bool
     """Nothing else was at the runtime when it was sent."""
     started_s: float = 0.0
@@ -64,6 +67,7 @@ class Batcher:
         self.objective_s = objective_s
         self.tables = Tables(limits.max_rows)
         self.returns = Returns()
+        self.clumps = Clumps()
         self.pace = Pace()
         self.slack = Margin(SLACK_QUANTILE)
         """How much later than expected answers leave."""
@@ -106,6 +110,7 @@ class Batcher:
 
     def admit(self, pending: Pending, now_s: float) -> str:
         """Set when ``pending`` is due and queue it, or return why not: a reason of docs/contracts.md, section 5."""
+        self.clumps.arrived(now_s)
         reason = self.queue.full_reason(pending.rows, pending.size_bytes)
         if reason:
             return reason
@@ -154,8 +159,9 @@ class Batcher:
 
     def sending(self, key: BatchKey, rows: int, now_s: float) -> Running:
         """Note that a batch goes to the runtime."""
-        finish_s = self.free_s(now_s) + self.tables[key].seconds(rows) + self.pace.overhead_s
-        running = Running(key, rows, now_s, finish_s, alone=not self.running)
+        table = self.tables[key]
+        finish_s = self.free_s(now_s) + table.seconds(rows) + self.pace.overhead_s
+        running = Running(key, rows, now_s, finish_s, guessed=not table.known, alone=not self.running)
         self.running.append(running)
         return running
 
@@ -181,7 +187,8 @@ class Batcher:
 
     def delivered(self, running: Running, now_s: float) -> None:
         """Note that the answers of a batch have left."""
-        self.slack.observe(now_s - running.finish_s)
+        if not running.guessed:
+            self.slack.observe(now_s - running.finish_s)
 
     def free_s(self, now_s: float) -> float:
         """Return when the runtime could start another batch: now, or when it should be through with what it has."""
@@ -208,16 +215,21 @@ class Batcher:
         return Device(in_flight, now_s, free_s, self.pace.send_ahead_s(forward_s, free_s))
 
     def _hold_s(self, group: Group, costs: Costs, device: Device) -> float:
-        """Return how long to hold a batch for callers about to return; never so long that it would be late."""
+        """Return how long to hold a batch for others about to come; never so long that it would be late."""
         if len(self.queue.groups) > 1 or group.key.solo or self.limits.in_flight > 1:
             return 0.0
+        if group.rows >= costs.max_rows:
+            return 0.0
+        hold_s = max(self._hold_for_returning_s(group, costs, device), self.clumps.hold_s(device.free_s))
+        late = hold_s and costs.finish_s(device.free_s + hold_s, group.rows) > group.head.due_s
+        return 0.0 if late else hold_s
+
+    def _hold_for_returning_s(self, group: Group, costs: Costs, device: Device) -> float:
         answered_s = device.free_s + self.pace.overhead_s / 2
-        hold_s = self.returns.hold_s(
+        return self.returns.hold_s(
             group.rows,
             [(running.rows, answered_s) for running in self.running],
             costs.table,
             free_s=device.free_s,
             max_rows=costs.max_rows,
         )
-        late = hold_s and costs.finish_s(device.free_s + hold_s, costs.max_rows) > group.head.due_s
-        return 0.0 if late else hold_s

@@ -1,9 +1,9 @@
 """When a batch closes, and what is in it.
 
 `Adaptive`: work-conserving. While the runtime has a free slot, whatever waits goes at once; the one exception is a
-burst of callers about to return (`returns`). One more batch may be sent ahead of a busy runtime, so that it never waits
-for the host: a full one at once, since waiting longer could not improve it, a partial one just in time (`pace`), since
-it may still grow while the runtime is busy. What is in it, and who is refused: `plan`.
+burst of requests about to come (`returns`, `clumps`). One more batch may be sent ahead of a busy runtime, so that it
+never waits for the host: a full one at once, since waiting longer could not improve it, a partial one just in time
+(`pace`), since it may still grow while the runtime is busy. What is in it, and who is refused: `plan`.
 
 `Fixed`: full, or ``max_delay_s`` old, as users of other servers know it. `None`: each request alone.
 """

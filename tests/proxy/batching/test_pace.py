@@ -23,7 +23,7 @@ def test_the_device_is_free_when_forward_ends() -> None:
 
 
 def test_the_next_batch_leaves_half_an_overhead_and_a_tick_before_forward_ends() -> None:
-    assert learned().send_ahead_s(0.0072, 10.0082) == pytest.approx(10.0062)
+    assert learned().send_ahead_s(0.0072, 10.0082) == pytest.approx(10.007)
 
 
 def test_where_the_host_is_the_bottleneck_nothing_leaves_ahead() -> None:

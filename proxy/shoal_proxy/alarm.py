@@ -1,0 +1,82 @@
+"""A timer finer than the event loop's own, which counts in milliseconds.
+
+A batch that leaves a millisecond early misses rows, and a millisecond late leaves the device idle. On Linux a timerfd
+wakes the loop within some ten microseconds. Elsewhere the loop's own timers have to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import sys
+import time
+from collections.abc import Callable
+
+_CLOCK_MONOTONIC = 1
+_FLAGS = os.O_NONBLOCK | os.O_CLOEXEC
+_ABSOLUTE = 1
+
+
+class _Timespec(ctypes.Structure):
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+
+class _Itimerspec(ctypes.Structure):
+    _fields_ = (("interval", _Timespec), ("value", _Timespec))
+
+
+class Alarm:
+    """Calls ``ring`` once at the time set last, in seconds of ``time.monotonic``."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, ring: Callable[[], None]) -> None:
+        self._loop = loop
+        self._ring = ring
+        self._timer: asyncio.TimerHandle | None = None
+        self._set = False
+        self._spec = _Itimerspec()
+        self._libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+        self._fd = self._libc.timerfd_create(_CLOCK_MONOTONIC, _FLAGS) if self._libc is not None else -1
+        if self._fd >= 0:
+            loop.add_reader(self._fd, self._rang)
+
+    def set(self, at_s: float) -> None:
+        """Ring at ``at_s`` and at no other time."""
+        self._set = True
+        if self._fd < 0:
+            self.clear()
+            self._timer = self._loop.call_later(max(0.0, at_s - time.monotonic()), self._ring)
+            return
+        # A time of 0 would disarm the timer; one that is past rings at once.
+        seconds, nanoseconds = divmod(max(1, int(at_s * 1e9)), 1_000_000_000)
+        self._arm(seconds, nanoseconds)
+
+    def clear(self) -> None:
+        """Do not ring."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._set and self._fd >= 0:
+            self._arm(0, 0)
+        self._set = False
+
+    def close(self) -> None:
+        """Give the timer back."""
+        self.clear()
+        if self._fd >= 0:
+            self._loop.remove_reader(self._fd)
+            os.close(self._fd)
+            self._fd = -1
+
+    def _arm(self, seconds: int, nanoseconds: int) -> None:
+        assert self._libc is not None
+        self._spec.value.seconds, self._spec.value.nanoseconds = seconds, nanoseconds
+        self._libc.timerfd_settime(self._fd, _ABSOLUTE, ctypes.byref(self._spec), None)
+
+    def _rang(self) -> None:
+        try:
+            os.read(self._fd, 8)
+        except BlockingIOError:  # set anew since it rang
+            return
+        self._set = False
+        self._ring()
