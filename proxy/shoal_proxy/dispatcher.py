@@ -26,6 +26,7 @@ from shoal_proxy.errors import (
     BatchTooLarge,
     DeadlineExceeded,
     Draining,
+    InvalidRequest,
     ModelFailed,
     Overloaded,
     ProxyError,
@@ -86,7 +87,7 @@ class Dispatcher:
     @property
     def settled(self) -> bool:
         """Tell whether nothing waits and nothing runs."""
-        return not (self.queue.requests or self._batches or self._again)
+        return not (self.queue.requests or self._batches or any(batch.live for batch in self._again))
 
     @property
     def speaks_binary(self) -> bool:
@@ -112,6 +113,7 @@ class Dispatcher:
         Raises:
             Overloaded: the queue is full, or so long that the answer would be late.
         """
+        self.recorder.arrived(pending)
         if self._suspects.must_go_alone(pending, pending.arrived_s):
             pending.key = pending.key.alone()
         runs = self._coalescing.join(pending) if self._coalescing else pending
@@ -120,7 +122,6 @@ class Dispatcher:
             raise self._overloaded(reason, pending.rows)
         if runs is None:
             self._metrics.coalesced_rows += pending.rows
-        self.recorder.arrived(pending)
         self._deadlines.add(pending)
         if self._deadline_timer is None or pending.deadline_s < self._deadline_timer[0]:
             self._arm_deadline()
@@ -160,10 +161,14 @@ class Dispatcher:
         for pending in refused:
             self.queue.remove(pending)
             pending.resolve(error)
+        if self.settled:
+            self.on_settled()
 
     def _leave(self, pending: Pending) -> None:
         runs = self._leave_shared(pending) if self._coalescing else pending
-        if runs is not None and self.queue.remove(runs) and self.settled:
+        if runs is not None:
+            self.queue.remove(runs)
+        if self.settled:
             self.on_settled()
 
     def _leave_shared(self, pending: Pending) -> Pending | None:
@@ -263,8 +268,10 @@ class Dispatcher:
         for part in batch.slices:
             part.pending.timing = timing
         self.burst = self.batcher.returns.burst(sent.answered_s)
-        split(batch, result, signature)
-        self.burst = None
+        try:
+            split(batch, result, signature)
+        finally:
+            self.burst = None
         self._recovery.succeeded(batch)
         self.batcher.learn(running, result.forward_s, sent.answered_s)
         self.batcher.delivered(running, time.monotonic())
@@ -284,17 +291,16 @@ class Dispatcher:
 
     def _fail(self, batch: Batch, error: ProxyError) -> None:
         callers = waiting_callers(batch)
-        if batch.tries and len(callers) == 1 and isinstance(error, ModelFailed):
+        offended = batch.tries > 0 or batch.key.solo > 0
+        if offended and callers and len(batch.slices) == 1 and isinstance(error, ModelFailed | InvalidRequest):
             self._suspects.forget_old(time.monotonic())
             self._suspects.failed(callers[0], time.monotonic())
-        for pending in callers:
-            self._leave(pending)
-            pending.resolve(error)
+        self._refuse(callers, error)
 
     def _runtime_changed(self) -> None:
         logger.info("event=runtime_%s %s", "ready" if self._link.ready else "away", self._link.reason)
         signature = self._link.signature
-        if self._link.ready and signature is not None and signature is not self._served:
+        if self._link.ready and signature is not None and signature != self._served:
             self._served = signature
             self.batcher.serve(signature.max_batch_size, signature.allowed_batch_sizes, signature.measured)
         self._look_soon()
@@ -312,6 +318,6 @@ class Dispatcher:
         self._deadline_timer = None
         for pending in self._deadlines.expired(time.monotonic()):
             waited = "in the queue" if pending.taken == 0 else "for the model's answer"
-            self._leave(pending)
             pending.resolve(DeadlineExceeded(f"the deadline passed {waited}"))
+            self._leave(pending)
         self._arm_deadline()

@@ -82,6 +82,7 @@ class Inference:
             if not self._dispatcher.speaks_binary:
                 check_json(decoded.inputs, signature)
             pending = self._pending(decoded, call, signature)
+            decoded.inputs = {}  # the queue's from here on, to let go of as soon as it can
             pending.deliver = lambda outcome: reply(self._finish(route, decoded, outcome, signature, pending))
             self._dispatcher.submit(pending)
         except ProxyError as error:

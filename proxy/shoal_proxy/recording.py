@@ -7,6 +7,7 @@ import csv
 import io
 import time
 from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
 
 from shoal_proxy.batching.pending import NEVER_S, Pending
 
@@ -17,30 +18,42 @@ _MOST_WAITING = 100_000
 _INTERVAL_S = 0.2
 
 
+@dataclass(slots=True, eq=False)
+class _Recording:
+    """What one reader has not had yet."""
+
+    arrivals: list[Pending] = field(default_factory=list)
+    full: bool = False
+
+
 class Recorder:
     """Hands arrivals to whoever records; nobody does, as a rule, and then nothing is kept."""
 
     def __init__(self) -> None:
-        self._recordings: list[list[Pending]] = []
+        self._recordings: list[_Recording] = []
 
     def arrived(self, pending: Pending) -> None:
-        """Note an arrival."""
-        for arrivals in self._recordings:
-            arrivals.append(pending)
+        """Note an arrival, admitted or not."""
+        for recording in self._recordings:
+            recording.full = recording.full or len(recording.arrivals) >= _MOST_WAITING
+            if not recording.full:
+                recording.arrivals.append(pending)
 
     async def lines(self, seconds: float) -> AsyncIterator[str]:
         """Yield the CSV of what arrives within ``seconds``, a piece at a time."""
-        arrivals: list[Pending] = []
+        recording = _Recording()
         began_s = time.monotonic()
-        self._recordings.append(arrivals)
+        self._recordings.append(recording)
         try:
             yield ",".join(HEADER) + "\n"
-            while (left_s := began_s + seconds - time.monotonic()) > 0 and len(arrivals) < _MOST_WAITING:
+            while (left_s := began_s + seconds - time.monotonic()) > 0 and not recording.full:
                 await asyncio.sleep(min(_INTERVAL_S, left_s))
-                taken, arrivals[:] = list(arrivals), []
+                taken, recording.arrivals = recording.arrivals, []
                 yield _csv(taken, began_s)
+            if recording.arrivals:
+                yield _csv(recording.arrivals, began_s)
         finally:
-            self._recordings.remove(arrivals)
+            self._recordings.remove(recording)
 
 
 def _csv(arrivals: list[Pending], began_s: float) -> str:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from shoal_proxy.batching.pending import BatchKey, Outcome, Pending
+from shoal_proxy.batching.pending import BatchKey, LaneKey, Outcome, Pending
 from shoal_proxy.batching.suspects import digest
 
-_Mark = tuple[BatchKey, bytes]
+_Mark = tuple[BatchKey, LaneKey, float, bytes]
 
 
 class Coalescing:
     """Which requests stand for several callers.
 
     What runs is a request of its own, which belongs to no caller: a caller that leaves takes nothing from the others.
+    Callers of another class, priority or time to live do not share it, since it is served, and refused, by those.
     """
 
     def __init__(self) -> None:
@@ -22,9 +23,13 @@ class Coalescing:
 
     def join(self, caller: Pending) -> Pending | None:
         """Return the request to run for ``caller``; None when one that stands for it runs already."""
-        mark = (caller.key, digest(caller.inputs))
+        time_to_live_s = round(caller.due_s - caller.arrived_s, 3)
+        mark = (caller.key, caller.lane, time_to_live_s, digest(caller))
         if mark in self._shared:
-            self._shared[mark][1].append(caller)
+            running, callers = self._shared[mark]
+            running.deadline_s = max(running.deadline_s, caller.deadline_s)
+            callers.append(caller)
+            caller.inputs = {}  # nobody reads them again, and no bound counts them
             shared = None
         else:
             shared = replace(caller, deliver=lambda outcome: self._deliver(mark, outcome))
@@ -49,4 +54,5 @@ class Coalescing:
         for caller in callers:
             self._marks.pop(caller, None)
             caller.timing = shared.timing
+            caller.queued_s = max(0.0, shared.arrived_s + shared.queued_s - caller.arrived_s)
             caller.resolve(outcome)

@@ -17,6 +17,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
+from math import inf
 from statistics import median
 
 from shoal_proxy.batching.margin import Margin
@@ -34,10 +35,10 @@ _CLIP = 2.0
 
 
 def knots_for(max_rows: int, allowed_sizes: Sequence[int] = ()) -> tuple[int, ...]:
-    """Return the sizes that get an entry of their own, the last one ``max_rows`` or the first allowed one above it."""
+    """Return the sizes that get an entry of their own, the last ``max_rows`` or the first allowed one from there."""
     if allowed_sizes:
         below = [size for size in allowed_sizes if size < max_rows]
-        return (*below, allowed_sizes[min(len(below), len(allowed_sizes) - 1)])
+        return tuple(allowed_sizes[: len(below) + 1])
     sizes = list(range(1, min(max_rows, 8) + 1))
     while sizes[-1] < max_rows:
         sizes.append(min(max_rows, sizes[-1] + (1 << (sizes[-1].bit_length() - 4))))
@@ -69,7 +70,9 @@ class LatencyTable:
         return self._margin.value
 
     def observe(self, rows: int, seconds: float) -> None:
-        """Learn that a batch of ``rows`` took ``seconds``."""
+        """Learn that a batch of ``rows`` took ``seconds``; what is no time says nothing."""
+        if not 0 <= seconds < inf:
+            return
         expected_s = self.expected_s(rows)
         if expected_s > 0:
             ratio = seconds / expected_s
@@ -173,7 +176,7 @@ class LatencyTable:
     def _rebuild(self) -> None:
         base_s, slope_s = self._fit.line()
         blended = [
-            (value * weight + max(0.0, base_s + slope_s * size)) / (weight + 1)
+            (value * weight + base_s + slope_s * size) / (weight + 1)
             for size, value, weight in zip(self.sizes, self._values, self._weights, strict=True)
         ]
         self._means = list(accumulate(blended, max))
@@ -208,4 +211,6 @@ class _Line:
         spread = self._squares / self.weight - mean_rows**2
         # Sizes that hardly differ say nothing of the slope; a batch never takes less for being larger.
         slope = max(0.0, (self._products / self.weight - mean_rows * mean_s) / spread) if spread > 0.25 else 0.0
-        return mean_s - slope * mean_rows, slope
+        base_s = mean_s - slope * mean_rows
+        # Steeper than a line through nothing: small sizes would take no time at all, and all would be done in small.
+        return (base_s, slope) if base_s >= 0 else (0.0, mean_s / mean_rows)

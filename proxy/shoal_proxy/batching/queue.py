@@ -121,8 +121,7 @@ class Queue:
         """Take up to ``max_rows`` rows from the head of ``group``."""
         slices: list[Slice] = []
         room = max_rows
-        while room and group.lanes:
-            pending = group.head
+        for pending in _first(group.requests(), max_rows):
             start = pending.taken
             count = min(room, pending.left)
             pending.taken = start + count
@@ -144,6 +143,15 @@ class Queue:
         self.size_bytes -= pending.size_bytes
         if not group.lanes:
             del self.groups[group.key]
+
+
+def _first(requests: Iterator[Pending], rows: int) -> list[Pending]:
+    """Return the requests that hold the first ``rows``; asked for once, since many lanes are dear to look through."""
+    first: list[Pending] = []
+    while rows > 0 and (pending := next(requests, None)) is not None:
+        first.append(pending)
+        rows -= pending.left
+    return first
 
 
 class Deadlines:

@@ -2,7 +2,8 @@
 
     failure                        what is tried again
     the device ran out of memory   both halves, by rows; the size is remembered as too large
-    the model failed, or refused   both halves, by callers: the innocent succeed, and the culprit is left alone
+    the model failed, or refused   both halves, by callers: the innocent succeed, and the culprit is left alone;
+                                   without those who have gone meanwhile, since one of them may be the culprit
     the runtime never ran it       the same batch, once
     the runtime died meanwhile     the same batch, once, but only if the model is idempotent; nobody knows what it did
     anything else                  nothing; and nothing twice for a caller who is alone
@@ -48,6 +49,8 @@ class Recovery:
         if isinstance(error, BatchTooLarge):
             return [make_batch(half, tries) for half in halve_rows(live)]
         if isinstance(error, ModelFailed | InvalidRequest):
+            if len(live) < len(batch.slices):
+                return [make_batch(live, tries)] if live else []
             middle = len(live) // 2
             return [make_batch(half, tries) for half in (live[:middle], live[middle:])] if middle else []
         if isinstance(error, NotExecuted) or (isinstance(error, RuntimeLost) and self._idempotent):

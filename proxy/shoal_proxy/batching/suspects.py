@@ -7,24 +7,32 @@ only of those that look like one: the same rows, bytes and first values.
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
-from collections.abc import Mapping
+from collections import Counter, OrderedDict
+from typing import NamedTuple
 
 from shoal_proxy.batching.pending import Pending
-from shoal_proxy.model.datatypes import Array
 
 OFFENCES = 2
 """Failures after which a payload travels alone."""
 ALONE_S = 300.0
 """How long it does, from its last failure."""
 _MOST = 1024
+_FIRST_VALUES = 8
+_Look = tuple[int, int, object]
+"""What can be told of a payload at no cost."""
 
 
-def digest(inputs: Mapping[str, Array]) -> bytes:
-    """Return a fingerprint of all that a request holds."""
+class _Record(NamedTuple):
+    look: _Look
+    times: int
+    last_s: float
+
+
+def digest(pending: Pending) -> bytes:
+    """Return a fingerprint of all that a request's rows hold, and how much of it is padding."""
     digester = hashlib.blake2b(digest_size=16)
-    for name, array in inputs.items():
-        digester.update(f"{name} {array.dtype} {array.shape} ".encode())
+    for name, array in pending.inputs.items():
+        digester.update(f"{name} {array.dtype} {array.shape} {list(pending.lengths.get(name, ()))} ".encode())
         if array.dtype.hasobject:
             for element in array.ravel().tolist():
                 digester.update(len(element).to_bytes(8, "little"))
@@ -38,29 +46,40 @@ class Suspects:
     """The payloads that failed alone, with how often and when last; the oldest are forgotten first."""
 
     def __init__(self) -> None:
-        self._failed: OrderedDict[bytes, tuple[int, float]] = OrderedDict()
-        self._looks: dict[tuple[int, int], int] = {}
+        self._failed: OrderedDict[bytes, _Record] = OrderedDict()
+        self._looks: Counter[_Look] = Counter()
 
     def failed(self, pending: Pending, now_s: float) -> None:
-        """Remember that ``pending`` made a batch fail, and failed alone too."""
-        mark = digest(pending.inputs)
-        count, _ = self._failed.pop(mark, (0, 0.0))
-        self._failed[mark] = (count + 1, now_s)
-        look = (pending.rows, pending.size_bytes)
-        if not count:
-            self._looks[look] = self._looks.get(look, 0) + 1
+        """Remember that ``pending`` failed alone."""
+        mark, look = digest(pending), _look(pending)
+        before = self._failed.pop(mark, None)
+        self._failed[mark] = _Record(look, 1 if before is None else before.times + 1, now_s)
+        if before is None:
+            self._looks[look] += 1
         if len(self._failed) > _MOST:
-            self._failed.popitem(last=False)
+            self._forget(next(iter(self._failed)))
 
     def must_go_alone(self, pending: Pending, now_s: float) -> bool:
         """Tell whether ``pending`` has offended so often, so lately, that nobody should share a batch with it."""
-        if (pending.rows, pending.size_bytes) not in self._looks:
+        if not self._looks or _look(pending) not in self._looks:
             return False
-        count, last_s = self._failed.get(digest(pending.inputs), (0, 0.0))
-        return count >= OFFENCES and now_s - last_s < ALONE_S
+        record = self._failed.get(digest(pending))
+        return record is not None and record.times >= OFFENCES and now_s - record.last_s < ALONE_S
 
     def forget_old(self, now_s: float) -> None:
         """Forget those whose time is over."""
-        self._failed = OrderedDict(item for item in self._failed.items() if now_s - item[1][1] < ALONE_S)
-        if not self._failed:
-            self._looks.clear()
+        while self._failed and now_s - next(iter(self._failed.values())).last_s >= ALONE_S:
+            self._forget(next(iter(self._failed)))
+
+    def _forget(self, mark: bytes) -> None:
+        look = self._failed.pop(mark).look
+        self._looks[look] -= 1
+        if not self._looks[look]:
+            del self._looks[look]
+
+
+def _look(pending: Pending) -> _Look:
+    first = next(iter(pending.inputs.values())).flat[:_FIRST_VALUES]
+    if first.dtype.hasobject:  # a picture, perhaps: its first bytes will do
+        return pending.rows, pending.size_bytes, tuple(element[:_FIRST_VALUES] for element in first)
+    return pending.rows, pending.size_bytes, first.tobytes()

@@ -10,6 +10,7 @@ from shoal_proxy.batching.pending import BatchKey
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 
 _MOST_SHAPES = 64
+_MOST_CAPS = 1024
 
 
 class Tables:
@@ -51,6 +52,8 @@ class Tables:
         """Remember that ``rows`` were too many, and return how many may be tried."""
         cap = max(1, min(rows // 2, self.max_rows(key)))
         self.caps[key.shapes] = cap
+        if len(self.caps) > _MOST_CAPS:
+            del self.caps[next(iter(self.caps))]
         return cap
 
     def all(self) -> dict[Shapes, LatencyTable]:

@@ -22,7 +22,10 @@ class Report:
     objective_ms: float | None
     alone_ms: float | None
     """What a request alone takes, 95th percentile, with the host's work around it."""
+    most_rows: int
+    """Rows that a batch may have, after what the device's memory held."""
     full_ms: float | None
+    """What a batch of ``most_rows`` takes."""
     overhead_ms: float
     late_ms: float
     """How much later than expected answers leave, 95th percentile."""
@@ -45,7 +48,7 @@ def report(batcher: Batcher, *, padding: float, rejected: dict[str, int]) -> Rep
     table = batcher.tables[key]
     limits, around_s = batcher.limits, batcher.pace.overhead_s + batcher.slack.value
     objective_s = batcher.objective_s
-    most = batcher.tables.max_rows(key)
+    most = 1 if limits.policy is Policy.NONE else batcher.tables.max_rows(key)
     allowed = most if objective_s == NEVER_S else table.largest((objective_s - around_s) / 2, most) or 1
     known = table.known
     return Report(
@@ -56,6 +59,7 @@ def report(batcher: Batcher, *, padding: float, rejected: dict[str, int]) -> Rep
         in_flight=limits.in_flight,
         objective_ms=None if objective_s == NEVER_S else 1000 * objective_s,
         alone_ms=1000 * (table.seconds(1) + around_s) if known else None,
+        most_rows=most,
         full_ms=1000 * (table.seconds(most) + around_s) if known else None,
         overhead_ms=1000 * batcher.pace.overhead_s,
         late_ms=1000 * batcher.slack.value,

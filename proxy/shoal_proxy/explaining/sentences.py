@@ -35,22 +35,22 @@ def _objective(report: Report) -> Iterator[str]:
             "Requests are served as fast as possible instead. Raise batching.latencyObjectiveMilliseconds above "
             f"{alone_ms:.3g}, or make the model faster (runtime.dtype, runtime.compile, runtime.device)."
         )
-    elif report.allowed_rows < report.max_rows:
+    elif report.allowed_rows < report.most_rows:
         yield (
             f"The latency objective of {objective_ms:g} ms bounds batches to {report.allowed_rows} rows at a steady "
-            f"load (two batches must fit into it, one running and one's own), out of {report.max_rows}. A larger "
+            f"load (two batches must fit into it, one running and one's own), out of {report.most_rows}. A larger "
             "batching.latencyObjectiveMilliseconds would serve more rows per second."
         )
     else:
         yield (
-            f"The latency objective of {objective_ms:g} ms leaves room for full batches of {report.max_rows} rows. "
+            f"The latency objective of {objective_ms:g} ms leaves room for full batches of {report.most_rows} rows. "
             "It does not bound throughput."
         )
 
 
 def _latency(report: Report, alone_ms: float, full_ms: float) -> Iterator[str]:
     yield (
-        f"A request alone on an idle runtime takes {alone_ms:.3g} ms, a full batch of {report.max_rows} rows "
+        f"A request alone on an idle runtime takes {alone_ms:.3g} ms, a full batch of {report.most_rows} rows "
         f"{full_ms:.3g} ms; of each {report.overhead_ms:.2g} ms are the host's work around the model."
     )
     if report.policy is Policy.FIXED and report.max_delay_ms > 0:
@@ -66,7 +66,7 @@ def _latency(report: Report, alone_ms: float, full_ms: float) -> Iterator[str]:
 
 
 def _throughput(report: Report, rows_per_s: float) -> Iterator[str]:
-    size = "1 row" if report.policy is Policy.NONE else f"{report.allowed_rows} rows"
+    size = "1 row" if report.allowed_rows == 1 else f"{report.allowed_rows} rows"
     yield f"One replica serves at most {rows_per_s:,.0f} rows per second, in batches of {size}."
     if report.policy is Policy.NONE:
         yield "Requests are not batched at all: set batching.policy to Adaptive to serve several at the price of one."

@@ -1,0 +1,269 @@
+"""The brain as a whole, driven by hand: whatever is believed, nothing is lost, and nothing waits for nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from shoal_proxy.batching.batcher import Batcher, Formed, Running
+from shoal_proxy.batching.order import Shares
+from shoal_proxy.batching.pending import NEVER_S, BatchKey, LaneKey, Pending
+from shoal_proxy.batching.policy import BatchLimits, Policy, Wait
+from shoal_proxy.batching.queue import QueueLimits
+from tests.proxy.signatures import request
+
+PLAIN = BatchKey()
+MAX_ROWS = 8
+
+
+def batcher(policy: Policy = Policy.ADAPTIVE, *, objective_s: float = NEVER_S, delay_s: float = 0.0) -> Batcher:
+    return Batcher(QueueLimits(64, 10**9), BatchLimits(MAX_ROWS, delay_s, 1, policy), objective_s=objective_s)
+
+
+def formed(brain: Batcher, now_s: float) -> Formed:
+    decision = brain.next(now_s)
+    assert isinstance(decision, Formed)
+    return decision
+
+
+def run(brain: Batcher, running: Running, took_s: float) -> float:
+    """Let the runtime take ``took_s`` for a batch; return when it is done."""
+    done_s = running.sent_s + took_s
+    brain.released(running, done_s)
+    brain.learn(running, took_s, done_s)
+    brain.delivered(running, done_s)
+    return done_s
+
+
+def closed_loop(brain: Batcher, batches: int, *, latency_s: float, now_s: float = 0.0) -> tuple[float, Counter[str]]:
+    """Ask one row after another; return the time, and what came of them."""
+    outcomes: Counter[str] = Counter()
+    for _ in range(batches):
+        outcomes[brain.admit(request(1, arrived_s=now_s), now_s) or "admitted"] += 1
+        decision = brain.next(now_s)
+        if isinstance(decision, Formed) and decision.running is not None:
+            now_s = run(brain, decision.running, latency_s)
+        else:
+            outcomes["stalled"] += 1
+        now_s += 0.05
+    return now_s, outcomes
+
+
+@pytest.mark.parametrize("factor", [0.01, 0.1, 10.0, 1000.0])
+@pytest.mark.parametrize("objective_s", [0.05, NEVER_S])
+def test_a_table_that_is_wrong_refuses_nobody_for_ever(factor: float, objective_s: float) -> None:
+    brain = batcher(objective_s=objective_s)
+    now_s, _ = closed_loop(brain, 50, latency_s=0.01 * factor)
+
+    now_s, outcomes = closed_loop(brain, 50, latency_s=0.01, now_s=now_s)
+
+    assert outcomes == {"admitted": 50}
+    assert brain.tables[PLAIN].expected_s(1) == pytest.approx(0.01, rel=0.3)
+    assert brain.attainable(PLAIN)
+
+
+def test_a_device_that_froze_once_is_trusted_again_within_50_batches() -> None:
+    brain = batcher(objective_s=0.05)
+    now_s, _ = closed_loop(brain, 100, latency_s=0.01)
+    now_s, _ = closed_loop(brain, 1, latency_s=30.0, now_s=now_s)
+
+    now_s, outcomes = closed_loop(brain, 50, latency_s=0.01, now_s=now_s)
+
+    assert outcomes == {"admitted": 50}
+    assert brain.attainable(PLAIN)
+
+
+def test_an_objective_that_nothing_can_meet_is_served_as_well_as_can_be() -> None:
+    brain = batcher(objective_s=0.005)
+
+    _, outcomes = closed_loop(brain, 50, latency_s=0.02)
+
+    assert outcomes == {"admitted": 50}
+    assert not brain.attainable(PLAIN)
+
+
+def overloaded(brain: Batcher) -> list[str]:
+    """Learn that a row takes 10 ms and any batch as much, then ask for far too much while one runs."""
+    closed_loop(brain, 50, latency_s=0.01)
+    assert brain.admit(request(MAX_ROWS, arrived_s=100.0), 100.0) == ""
+    formed(brain, 100.0)
+    return [brain.admit(request(1, arrived_s=100.0), 100.0) for _ in range(60)]
+
+
+def test_whoever_could_not_be_answered_in_time_is_refused_at_once() -> None:
+    reasons = overloaded(batcher(objective_s=0.05))
+
+    assert Counter(reasons)["late"] > 20
+    assert reasons == sorted(reasons), "whoever comes later is worse off"
+
+
+@pytest.mark.parametrize("policy", [Policy.FIXED, Policy.NONE])
+def test_other_policies_refuse_nobody_for_being_late(policy: Policy) -> None:
+    assert set(overloaded(batcher(policy))) == {""}
+
+
+def test_the_first_whom_nothing_holds_up_is_tried_whatever_is_believed() -> None:
+    brain = batcher(objective_s=0.05)
+    closed_loop(brain, 50, latency_s=0.01)
+    hurried = request(1, arrived_s=50.0)
+    hurried.due_s = 50.001
+
+    assert brain.admit(hurried, 50.0) == ""
+    assert [part.pending for part in formed(brain, 50.0).slices] == [hurried]
+
+
+def test_requests_are_not_batched_where_that_is_asked_for() -> None:
+    brain = batcher(Policy.NONE)
+    pendings = [request(1, arrived_s=1.0) for _ in range(3)]
+    for pending in pendings:
+        assert brain.admit(pending, 1.0) == ""
+
+    assert [[part.pending for part in formed(brain, 1.0).slices] for _ in range(2)] == [[one] for one in pendings[:2]]
+    assert isinstance(brain.next(1.0), Wait), "one runs, and one is sent ahead"
+
+
+def test_a_fixed_batch_is_full_or_old() -> None:
+    brain = batcher(Policy.FIXED, delay_s=0.01)
+    brain.admit(request(1, arrived_s=1.0), 1.0)
+    assert brain.next(1.0) == Wait(1.01)
+    brain.admit(request(MAX_ROWS, arrived_s=1.005), 1.005)
+
+    assert sum(part.rows for part in formed(brain, 1.005).slices) == MAX_ROWS
+
+
+class BatcherMachine(RuleBasedStateMachine):
+    """Requests come and go and batches run in any order and for any time; the clock only ever goes on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_s = 1000.0
+        self.waiting: dict[Pending, int] = {}
+        self.running: list[Running] = []
+
+    @initialize(
+        policy=st.sampled_from(Policy),
+        in_flight=st.integers(1, 3),
+        objective_s=st.sampled_from([0.0005, 0.02, NEVER_S]),
+        allowed=st.sampled_from([(), (2, 4, 8)]),
+        measured=st.sampled_from([(), ((1, 0.01), (8, 0.02)), ((1, 10.0), (8, 20.0)), ((1, 1e-6),)]),
+    )
+    def begin(
+        self,
+        policy: Policy,
+        in_flight: int,
+        objective_s: float,
+        allowed: tuple[int, ...],
+        measured: tuple[tuple[int, float], ...],
+    ) -> None:
+        delay_s = 0.01 if policy is Policy.FIXED else 0.0
+        limits = BatchLimits(MAX_ROWS, delay_s, in_flight, policy)
+        shares = Shares({b"a": 2.0})
+        self.brain = Batcher(QueueLimits(64, 10**9), limits, objective_s=objective_s, shares=shares)
+        self.brain.serve(None, allowed, measured)
+
+    @rule(
+        rows=st.integers(1, 12),
+        key=st.sampled_from([PLAIN, PLAIN, BatchKey(parameters=b"{}")]),
+        lane=st.builds(LaneKey, st.sampled_from([b"", b"a"]), st.integers(0, 1)),
+        allowed_s=st.sampled_from([NEVER_S, NEVER_S, 0.001, 0.1]),
+    )
+    def arrive(self, rows: int, key: BatchKey, lane: LaneKey, allowed_s: float) -> None:
+        pending = request(rows, key=key, arrived_s=self.now_s)
+        pending.lane, pending.due_s = lane, self.now_s + allowed_s
+        before = self.brain.queue.requests
+        reason = self.brain.admit(pending, self.now_s)
+        assert reason in ("", "late", "queue_rows")
+        if not reason:
+            self.waiting[pending] = rows
+        assert self.brain.queue.requests == before + (not reason)
+        assert not (reason == "late" and not self.running and not before), "an idle runtime refuses nobody"
+
+    @rule()
+    def look(self) -> None:
+        while isinstance(decision := self.brain.next(self.now_s), Formed):
+            assert decision.refused or decision.slices
+            for pending in decision.refused:
+                del self.waiting[pending]
+            rows = 0
+            for part in decision.slices:
+                assert part.pending.rows - part.start == self.waiting[part.pending], "rows leave in order, once"
+                self.waiting[part.pending] -= part.rows
+                rows += part.rows
+                if not self.waiting[part.pending]:
+                    del self.waiting[part.pending]
+            assert rows <= MAX_ROWS
+            assert (decision.running is not None) == (rows > 0)
+            if decision.running is not None:
+                assert decision.running.rows == rows
+                self.running.append(decision.running)
+        if self.waiting and not self.running:
+            assert decision.until_s is not None, "an idle runtime is kept from whoever waits by a timer at most"
+            assert decision.until_s - self.now_s < 0.05
+
+    @rule(seconds=st.sampled_from([0.0, 0.0001, 0.001, 0.01, 1.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.now_s += seconds
+
+    @precondition(lambda self: self.running)
+    @rule(
+        data=st.data(),
+        forward_s=st.sampled_from([None, 0.0, 1e-6, 0.005, 5.0]),
+        succeeds=st.booleans(),
+    )
+    def come_back(self, data: st.DataObject, forward_s: float | None, *, succeeds: bool) -> None:
+        running = self.running.pop(data.draw(st.integers(0, len(self.running) - 1)))
+        self.brain.released(running, self.now_s)
+        if succeeds:
+            self.brain.learn(running, forward_s, self.now_s)
+            burst = self.brain.returns.burst(self.now_s)
+            burst.answered(running.rows)
+            self.brain.delivered(running, self.now_s)
+            self.brain.returns.came_back(burst, running.rows, self.now_s)
+
+    @precondition(lambda self: self.running)
+    @rule(rows=st.integers(1, MAX_ROWS))
+    def run_out_of_memory(self, rows: int) -> None:
+        self.brain.tables.ran_out_of_memory(PLAIN, rows)
+
+    @precondition(lambda self: self.waiting)
+    @rule(data=st.data())
+    def hang_up(self, data: st.DataObject) -> None:
+        pending = data.draw(st.sampled_from(list(self.waiting)))
+        del self.waiting[pending]
+        pending.abandon()
+        assert self.brain.queue.remove(pending)
+
+    @invariant()
+    def the_books_are_right(self) -> None:
+        brain = self.brain
+        assert brain.queue.rows == sum(self.waiting.values())
+        assert brain.queue.requests == len(self.waiting)
+        assert list(brain.running) == self.running
+        assert len(self.running) <= brain.limits.in_flight + 1
+        assert brain.free_s(self.now_s) >= self.now_s
+
+    def teardown(self) -> None:
+        """Whatever was learned, everybody who waits is answered or refused soon, once the runtime goes on."""
+        for _ in range(10 * len(self.waiting) + 30):
+            if not self.waiting and not self.running:
+                break
+            self.look()
+            if self.running:
+                self.come_back_first()
+            self.now_s += 0.02
+        assert not self.waiting
+
+    def come_back_first(self) -> None:
+        running = self.running.pop(0)
+        self.now_s += 0.001
+        self.brain.released(running, self.now_s)
+        self.brain.learn(running, 0.001, self.now_s)
+        self.brain.delivered(running, self.now_s)
+
+
+BatcherMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestBatcherInAnyOrder = BatcherMachine.TestCase

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from shoal_proxy.batching.coalescing import Coalescing
+from shoal_proxy.batching.pending import Answer, BatchKey, LaneKey, Outcome, Pending
+from tests.proxy.signatures import request
+
+ANSWER = Answer({}, {})
+
+
+@dataclass(eq=False)
+class Caller:
+    pending: Pending
+    payload: float = 0.0
+    outcomes: list[Outcome] = field(default_factory=list)
+
+
+def caller(payload: float = 1.0, *, key: BatchKey | None = None, arrived_s: float = 0.0) -> Caller:
+    outcomes: list[Outcome] = []
+    inputs = {"x": np.array([[payload]], np.float32)}
+    made = request(inputs, deliver=outcomes.append, key=key or BatchKey(), arrived_s=arrived_s)
+    return Caller(made, payload, outcomes)
+
+
+def test_identical_callers_get_the_outcome_of_the_one_that_ran() -> None:
+    coalescing, callers = Coalescing(), [caller() for _ in range(3)]
+    shared, *others = [coalescing.join(one.pending) for one in callers]
+    assert shared is not None
+    assert others == [None, None]
+    shared.timing = b"batch;dur=1"
+
+    shared.resolve(ANSWER)
+
+    assert [one.outcomes for one in callers] == [[ANSWER]] * 3
+    assert {one.pending.timing for one in callers} == {b"batch;dur=1"}
+    assert coalescing.join(caller().pending) is not None, "what is answered is shared no longer"
+
+
+def change(pending: Pending, **values: Any) -> Pending:
+    for name, value in values.items():
+        setattr(pending, name, value)
+    return pending
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(caller(2.0).pending, id="another payload"),
+        pytest.param(caller(key=BatchKey(parameters=b"{}")).pending, id="other parameters"),
+        pytest.param(change(caller().pending, lengths={"x": [0]}), id="the same, but as padding"),
+        pytest.param(change(caller().pending, lane=LaneKey(b"", 3)), id="another priority"),
+        pytest.param(change(caller().pending, lane=LaneKey(b"bob")), id="another class"),
+        pytest.param(change(caller().pending, due_s=0.05), id="less time to live"),
+    ],
+)
+def test_whoever_differs_in_what_matters_runs_on_its_own(other: Pending) -> None:
+    coalescing = Coalescing()
+    coalescing.join(caller().pending)
+
+    assert coalescing.join(other) is not None
+
+
+def test_callers_with_the_same_time_to_live_share_although_they_came_apart() -> None:
+    coalescing = Coalescing()
+    first, second = caller(arrived_s=1.1), caller(arrived_s=7.3)
+    for one in (first, second):
+        one.pending.due_s = one.pending.deadline_s = one.pending.arrived_s + 0.1
+
+    shared = coalescing.join(first.pending)
+
+    assert coalescing.join(second.pending) is None
+    assert shared is not None
+    assert shared.deadline_s == second.pending.deadline_s, "the batch is waited for as long as anybody waits"
+
+
+def test_each_is_told_how_long_it_has_waited_itself() -> None:
+    coalescing, callers = Coalescing(), [caller(arrived_s=1.0), caller(arrived_s=1.2), caller(arrived_s=9.0)]
+    shared, *_ = [coalescing.join(one.pending) for one in callers]
+    assert shared is not None
+    shared.queued_s = 0.5
+
+    shared.resolve(ANSWER)
+
+    assert [one.pending.queued_s for one in callers] == pytest.approx([0.5, 0.3, 0.0])
+
+
+def test_payloads_that_do_not_run_are_not_kept() -> None:
+    coalescing, first, second = Coalescing(), caller(), caller()
+    shared = coalescing.join(first.pending)
+    coalescing.join(second.pending)
+
+    assert second.pending.inputs == {}
+    assert shared is not None
+    assert shared.inputs["x"].tolist() == [[1.0]]
+
+
+class CoalescingMachine(RuleBasedStateMachine):
+    """Callers come, go and are answered in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.coalescing = Coalescing()
+        self.running: dict[float, tuple[Pending, list[Caller]]] = {}
+
+    @rule(payload=st.sampled_from([1.0, 2.0]))
+    def join(self, payload: float) -> None:
+        one = caller(payload)
+        shared = self.coalescing.join(one.pending)
+        assert (shared is None) == (payload in self.running)
+        if shared is not None:
+            self.running[payload] = (shared, [])
+        self.running[payload][1].append(one)
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data())
+    def leave(self, data: st.DataObject) -> None:
+        payload = data.draw(st.sampled_from(sorted(self.running)))
+        shared, callers = self.running[payload]
+        one = callers.pop(data.draw(st.integers(0, len(callers) - 1)))
+        one.pending.abandon()
+        assert self.coalescing.leave(one.pending) is (None if callers else shared)
+        assert self.coalescing.leave(one.pending) is None
+        if not callers:
+            del self.running[payload]
+            shared.abandon()
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data())
+    def answer(self, data: st.DataObject) -> None:
+        payload = data.draw(st.sampled_from(sorted(self.running)))
+        shared, callers = self.running.pop(payload)
+        shared.resolve(ANSWER)
+        assert [one.outcomes for one in callers] == [[ANSWER]] * len(callers)
+
+    @invariant()
+    def nothing_is_kept_of_those_who_are_gone(self) -> None:
+        assert len(self.coalescing._shared) == len(self.running)
+        assert len(self.coalescing._marks) == sum(len(callers) for _, callers in self.running.values())
+
+
+CoalescingMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestCoalescing = CoalescingMachine.TestCase

@@ -1,0 +1,151 @@
+"""The rule of `plan` against a plain reading of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+
+from shoal_proxy.batching.latency import LatencyTable
+from shoal_proxy.batching.plan import Costs, plan_batch
+
+MAX_ROWS = 8
+START_S = 10.0
+
+
+@dataclass(eq=False)
+class One:
+    """A waiting request."""
+
+    left: int
+    due_s: float
+
+
+def costs(base_s: float = 0.004, row_s: float = 0.001, allowed: tuple[int, ...] = ()) -> Costs:
+    table = LatencyTable(MAX_ROWS, allowed)
+    for size in table.sizes * 30:
+        table.observe(size, base_s + row_s * size)
+    return Costs(table, 0.0005, MAX_ROWS)
+
+
+PLAIN = costs()
+PADDED = costs(allowed=(2, 4, 8))
+
+
+def ones(*left_ms: float) -> list[One]:
+    """Return requests of one row, due so many milliseconds after the start."""
+    return [One(1, START_S + ms / 1000) for ms in left_ms]
+
+
+def taken(waiting: list[One], known: Costs = PLAIN) -> tuple[list[One], list[One]]:
+    """Return who gets a row into the batch, and who is refused."""
+    plan = plan_batch(waiting, known, START_S)
+    rows, batch = plan.rows, []
+    for request in waiting:
+        if request not in plan.refused and rows > 0:
+            batch.append(request)
+            rows -= request.left
+    return batch, list(plan.refused)
+
+
+def test_without_deadlines_the_first_in_line_fill_the_batch() -> None:
+    waiting = [One(3, float("inf")) for _ in range(5)]
+
+    assert taken(waiting) == (waiting[:3], [])
+    assert plan_batch(waiting, PLAIN, START_S).rows == MAX_ROWS
+
+
+def test_whoever_would_be_late_even_alone_is_refused_and_the_rest_is_served() -> None:
+    waiting = ones(1, 50, 5, 50)
+
+    assert taken(waiting) == ([waiting[1], waiting[3]], [waiting[0], waiting[2]])
+
+
+def test_when_all_are_hopeless_all_are_refused() -> None:
+    waiting = ones(1, 2, 3)
+
+    assert taken(waiting) == ([], waiting)
+
+
+def test_rather_one_is_refused_than_all_served_in_small_batches() -> None:
+    waiting = ones(6, *[60] * 7)
+
+    assert taken(waiting) == (waiting[1:], waiting[:1])
+
+
+def test_whoever_misses_this_batch_but_can_make_the_next_stays() -> None:
+    waiting = ones(6, *[60] * 20)
+
+    batch, refused = taken(waiting)
+
+    assert (batch, refused) == (waiting[1:9], waiting[:1])
+
+
+@pytest.mark.parametrize(
+    ("base_s", "rows", "due_ms", "expected"),
+    [
+        pytest.param(0.004, 5, 900, 4, id="five rows cost eight: four first"),
+        pytest.param(0.004, 8, 900, 8, id="nothing is padded"),
+        pytest.param(0.004, 7, 900, 7, id="seven of eight are worth it"),
+        pytest.param(0.1, 5, 900, 5, id="a batch more would cost too much"),
+        pytest.param(0.004, 5, 12.6, 5, id="the rest would be late"),
+    ],
+)
+def test_a_batch_just_above_a_padded_size_is_trimmed_if_that_pays(
+    base_s: float, rows: int, due_ms: float, expected: int
+) -> None:
+    known = costs(base_s, 0.001, allowed=(2, 4, 8))
+
+    assert plan_batch(ones(*[due_ms] * rows), known, START_S).rows == expected
+
+
+requests = st.builds(One, st.integers(1, 3), st.floats(START_S - 0.001, START_S + 0.03))
+lines = st.lists(requests, min_size=1, max_size=14)
+
+
+@given(lines, st.sampled_from([PLAIN, PADDED, costs(0.01, 0.0), costs(0.0, 0.004)]))
+@settings(max_examples=200, deadline=None)
+def test_nobody_in_the_batch_is_late_and_nobody_is_refused_who_could_be_served(
+    waiting: list[One], known: Costs
+) -> None:
+    plan = plan_batch(waiting, known, START_S)
+    batch, refused = taken(waiting, known)
+
+    assert 0 <= plan.rows <= MAX_ROWS
+    assert plan.rows or refused == waiting
+    assert plan.rows <= sum(request.left for request in waiting if request not in refused)
+    finish_s = known.finish_s(START_S, plan.rows)
+    assert all(request.due_s >= finish_s for request in batch)
+    alone_s = known.finish_s(START_S, 1)
+    next_s = START_S + known.table.seconds(1)
+    for request in refused:
+        if request.due_s >= alone_s:
+            assert request.due_s < max(finish_s, known.finish_s(next_s, MAX_ROWS)), "it could be served after"
+
+
+@given(lines)
+@settings(max_examples=200, deadline=None)
+def test_the_batch_is_the_first_in_line_or_the_one_of_the_best_rate(waiting: list[One]) -> None:
+    plan, known = plan_batch(waiting, PLAIN, START_S), PLAIN
+    hopeful = [request for request in waiting if request.due_s >= known.finish_s(START_S, 1)]
+    if not hopeful:
+        return
+    everything = min(MAX_ROWS, sum(request.left for request in hopeful))
+    first, rows = [], everything
+    for request in hopeful:
+        if rows > 0:
+            first.append(request)
+            rows -= request.left
+    if all(request.due_s >= known.finish_s(START_S, everything) for request in first):
+        assert plan.rows == everything
+        assert list(plan.refused) == [request for request in waiting if request not in hopeful]
+        return
+
+    def possible(size: int) -> int:
+        finish_s = known.finish_s(START_S, size)
+        return min(size, sum(request.left for request in hopeful if request.due_s >= finish_s))
+
+    best = max(rows / known.table.seconds(rows) for size in range(1, MAX_ROWS + 1) if (rows := possible(size)))
+    assert plan.rows / known.table.seconds(plan.rows) == pytest.approx(best)

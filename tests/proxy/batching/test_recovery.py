@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from shoal_proxy.batching.batch import Batch, make_batch
+from shoal_proxy.batching.pending import Outcome, Pending, Slice
+from shoal_proxy.batching.recovery import _MOST_TRIES, Recovery, halve_rows
+from shoal_proxy.errors import (
+    BatchTooLarge,
+    DeadlineExceeded,
+    Draining,
+    InvalidRequest,
+    ModelFailed,
+    NotExecuted,
+    ProxyError,
+    RowError,
+    RowsFailed,
+    RuntimeAway,
+    RuntimeLost,
+)
+from tests.proxy.signatures import request
+
+Rows = list[tuple[int, int]]
+
+
+def whole(pending: Pending) -> Slice:
+    return Slice(pending, 0, pending.rows, pending.inputs)
+
+
+def batch_of(*sizes: int, tries: int = 0) -> Batch:
+    return make_batch([whole(request(size)) for size in sizes], tries)
+
+
+def rows_of(slices: list[Slice]) -> list[tuple[int, int]]:
+    return [(id(part.pending), row) for part in slices for row in range(part.start, part.stop)]
+
+
+def sizes(batches: object) -> list[int]:
+    assert isinstance(batches, list | tuple)
+    return [batch.rows for batch in batches]
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=6))
+def test_halving_keeps_every_row_once_and_in_order(requests: list[int]) -> None:
+    slices = list(batch_of(*requests).slices)
+
+    halves = halve_rows(slices)
+
+    if sum(requests) == 1:
+        assert halves == []
+        return
+    first, second = (rows_of(half) for half in halves)
+    assert first + second == rows_of(slices)
+    assert 0 <= len(first) - len(second) <= 1
+
+
+@given(st.lists(st.integers(1, 9), min_size=2, max_size=9), st.data())
+def test_bisecting_keeps_every_caller_who_still_waits_once(requests: list[int], data: st.DataObject) -> None:
+    batch = batch_of(*requests)
+    gone = data.draw(st.sets(st.sampled_from(range(len(requests)))))
+    for index in gone:
+        batch.slices[index].pending.abandon()
+
+    pieces = Recovery().again(batch, ModelFailed("no"))
+
+    waiting = [part for part in batch.slices if not part.pending.resolved]
+    assert [part for piece in pieces for part in piece.slices] == waiting
+    assert all(piece.tries == 1 for piece in pieces)
+
+
+@pytest.mark.parametrize(
+    ("error", "idempotent", "tries", "expected"),
+    [
+        pytest.param(BatchTooLarge("no"), False, 0, [4, 3], id="out of memory: half the rows"),
+        pytest.param(BatchTooLarge("no"), False, 5, [4, 3], id="out of memory again"),
+        pytest.param(ModelFailed("no"), False, 0, [2, 5], id="the model failed: half the callers"),
+        pytest.param(InvalidRequest("no"), False, 0, [2, 5], id="the model refused"),
+        pytest.param(NotExecuted("no"), False, 0, [7], id="it never ran"),
+        pytest.param(NotExecuted("no"), False, 1, [], id="it never ran, again"),
+        pytest.param(RuntimeLost("no"), False, 0, [], id="nobody knows whether it ran"),
+        pytest.param(RuntimeLost("no"), True, 0, [7], id="it may run twice"),
+        pytest.param(RuntimeLost("no"), True, 1, [], id="it may run twice, not thrice"),
+        pytest.param(RuntimeAway("no"), True, 0, [], id="the runtime is away"),
+        pytest.param(DeadlineExceeded("no"), True, 0, [], id="too late"),
+        pytest.param(Draining("no"), True, 0, [], id="stopping"),
+        pytest.param(RowsFailed([RowError(0, 400, "no")]), True, 0, [], id="rows failed on their own"),
+    ],
+)
+def test_what_is_tried_again(error: ProxyError, *, idempotent: bool, tries: int, expected: list[int]) -> None:
+    assert sizes(Recovery(idempotent=idempotent).again(batch_of(2, 5, tries=tries), error)) == expected
+
+
+@pytest.mark.parametrize("error", [ModelFailed("no"), InvalidRequest("no")])
+def test_a_caller_who_is_alone_gets_the_error(error: ProxyError) -> None:
+    assert sizes(Recovery().again(batch_of(7), error)) == []
+
+
+def test_a_single_row_that_does_not_fit_gets_the_error() -> None:
+    assert sizes(Recovery().again(batch_of(1), BatchTooLarge("no"))) == []
+
+
+def test_whoever_stayed_is_not_blamed_for_whoever_left() -> None:
+    batch = batch_of(1, 1)
+    batch.slices[0].pending.abandon()
+
+    (alone,) = Recovery().again(batch, ModelFailed("no"))
+
+    assert alone.slices == (batch.slices[1],)
+    assert sizes(Recovery().again(alone, ModelFailed("no"))) == []
+
+
+@pytest.mark.parametrize("error", [ModelFailed("no"), BatchTooLarge("no"), NotExecuted("no"), RuntimeLost("no")])
+def test_nothing_runs_for_callers_who_have_all_gone(error: ProxyError) -> None:
+    batch = batch_of(2, 2)
+    for part in batch.slices:
+        part.pending.abandon()
+
+    assert sizes(Recovery(idempotent=True).again(batch, error)) == []
+
+
+def settle(recovery: Recovery, batches: list[Batch], outcome_of: Callable[[Batch], ProxyError | None]) -> int:
+    """Run ``batches`` and whatever is tried again; return how many batches the runtime got."""
+    waiting, ran = deque(batches), 0
+    while waiting:
+        batch = waiting.popleft()
+        ran += 1
+        if (error := outcome_of(batch)) is None:
+            recovery.succeeded(batch)
+            for part in batch.slices:
+                part.pending.finish(part.rows, lambda parts: {})
+        elif pieces := recovery.again(batch, error):
+            waiting.extendleft(reversed(pieces))
+        else:
+            for part in batch.slices:
+                part.pending.resolve(error)
+    return ran
+
+
+@pytest.mark.parametrize("error", [ModelFailed("no"), BatchTooLarge("no"), NotExecuted("no"), RuntimeLost("no")])
+def test_a_model_that_always_fails_costs_little_more_than_its_load(error: ProxyError) -> None:
+    ran = settle(Recovery(idempotent=True), [batch_of(*[1] * 32) for _ in range(100)], lambda batch: error)
+
+    assert ran <= 100 + _MOST_TRIES
+
+
+def test_success_earns_tries_back() -> None:
+    recovery = Recovery()
+    poison = [batch_of(*[1] * 32) for _ in range(10)]
+    settle(recovery, poison, lambda batch: ModelFailed("no"))
+    assert sizes(recovery.again(batch_of(1, 1), ModelFailed("no"))) == []
+
+    settle(recovery, [batch_of(1), batch_of(1)], lambda batch: None)
+
+    assert sizes(recovery.again(batch_of(1, 1), ModelFailed("no"))) == [1, 1]
+
+
+@given(
+    requests=st.lists(st.integers(1, 5), min_size=1, max_size=16),
+    holds=st.integers(1, 40),
+    data=st.data(),
+)
+@settings(deadline=None)
+def test_every_request_ends_with_exactly_one_outcome_and_only_the_culprits_fail(
+    requests: list[int], holds: int, data: st.DataObject
+) -> None:
+    outcomes: Counter[int] = Counter()
+    failed: set[int] = set()
+    poison = data.draw(st.sets(st.sampled_from(range(len(requests))), max_size=2))
+
+    def made(index: int, rows: int) -> Pending:
+        def deliver(outcome: Outcome) -> None:
+            outcomes[index] += 1
+            if isinstance(outcome, ProxyError):
+                failed.add(index)
+
+        return request({"x": np.full((rows, 1), index)}, deliver=deliver)
+
+    def outcome_of(batch: Batch) -> ProxyError | None:
+        if batch.rows > holds:
+            return BatchTooLarge("too large")
+        hit = any(int(part.inputs["x"][0, 0]) in poison for part in batch.slices)
+        return ModelFailed("poison") if hit else None
+
+    settle(Recovery(), [make_batch([whole(made(*item)) for item in enumerate(requests)])], outcome_of)
+
+    assert outcomes == dict.fromkeys(range(len(requests)), 1)
+    assert poison <= failed
+    if holds >= sum(requests):
+        assert failed == poison

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import random
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+
+from shoal_proxy.batching.latency import LatencyTable
+from shoal_proxy.batching.returns import THINK_S, Burst, Returns
+
+MAX_ROWS = 64
+
+
+def table() -> LatencyTable:
+    learned = LatencyTable(MAX_ROWS)
+    for rows in learned.sizes * 5:
+        learned.observe(rows, 0.004 + 0.0001 * rows)
+    return learned
+
+
+TABLE = table()
+
+
+def learned(think_s: list[float], bursts: int = 20, callers: int = 64) -> tuple[Returns, float]:
+    """Return what is known after bursts whose callers came back after these times, in turn."""
+    returns, now_s = Returns(), 100.0
+    for _ in range(bursts):
+        burst = returns.burst(now_s)
+        for _ in range(callers):
+            burst.answered(1)
+        for number in range(callers):
+            if (think := think_s[number % len(think_s)]) < 1.0:
+                returns.came_back(burst, 1, now_s + think)
+        now_s += 0.02
+    return returns, now_s
+
+
+def hold_s(returns: Returns, now_s: float, *, waiting: int = 1, outstanding: int = 63, after_s: float = 0.0) -> float:
+    burst = returns.burst(now_s)
+    for _ in range(outstanding):
+        burst.answered(1)
+    return returns.hold_s(waiting, [], TABLE, free_s=now_s + after_s, max_rows=MAX_ROWS)
+
+
+def test_callers_who_all_come_back_at_once_are_held_for() -> None:
+    returns, now_s = learned([0.0003, 0.0005, 0.0006])
+
+    assert 0 < hold_s(returns, now_s) <= 0.002
+
+
+@pytest.mark.parametrize("think_s", [[5.0], [0.1, 5.0]], ids=["never", "much later"])
+def test_callers_of_an_open_loop_are_never_held_for(think_s: list[float]) -> None:
+    returns, now_s = learned(think_s)
+
+    assert hold_s(returns, now_s) == 0.0
+
+
+def test_before_anything_was_seen_nobody_is_held_for() -> None:
+    assert hold_s(Returns(), 5.0) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("waiting", "outstanding", "after_s"),
+    [
+        pytest.param(MAX_ROWS, 10, 0.0, id="the batch is full"),
+        pytest.param(5, 0, 0.0, id="nobody is about to return"),
+        pytest.param(1, 63, 0.05, id="whoever is not back by now will not be"),
+    ],
+)
+def test_a_batch_is_not_held_in_vain(waiting: int, outstanding: int, after_s: float) -> None:
+    returns, now_s = learned([0.0005])
+
+    assert hold_s(returns, now_s, waiting=waiting, outstanding=outstanding, after_s=after_s) == 0.0
+
+
+@given(st.lists(st.floats(0, 0.05), min_size=1, max_size=8), st.integers(0, 63), st.integers(0, 70), st.floats(0, 0.1))
+@settings(deadline=None)
+def test_no_hold_is_longer_than_the_longest_think_time(
+    think_s: list[float], outstanding: int, waiting: int, after_s: float
+) -> None:
+    returns, now_s = learned(think_s, bursts=3, callers=8)
+
+    assert 0 <= hold_s(returns, now_s, waiting=waiting, outstanding=outstanding, after_s=after_s) <= THINK_S[-1]
+
+
+def test_counts_never_fall_below_none_and_bursts_are_forgotten() -> None:
+    returns, chance, now_s = Returns(), random.Random(1), 0.0
+    away: list[tuple[Burst, int]] = []
+    for _ in range(500):
+        now_s += chance.random() * 0.01
+        burst = returns.burst(now_s)
+        for rows in (1, 3):
+            burst.answered(rows)
+            away.append((burst, rows))
+        chance.shuffle(away)
+        for _ in range(chance.randint(0, 3)):
+            if away:
+                returns.came_back(*away.pop(), now_s)
+        assert all(known.outstanding >= 0 and known.callers >= 0 for known in returns._bursts)
+        assert all(count >= 0 for count in returns._counts)
+        assert len(returns._bursts) < 50
+    assert all(0 <= share <= 1 for share in returns._shares)
+    assert returns._shares == sorted(returns._shares)

@@ -1,0 +1,201 @@
+"""Models that fail, memory that runs out, runtimes that die: what callers get, and what the runtime is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import httpx
+import numpy as np
+import orjson
+import pytest
+
+from shoal_proxy.batching.policy import Policy
+from tests.calls import V2_PATH, Callers, RawConnection, answer_to, callers, row, v2_body
+from tests.fakes import Array, FakeRuntime, RunningProxy, Seen, double, running_proxy, write_answer
+
+POISON = 666.0
+
+
+def poisoned(inputs: Mapping[str, Array]) -> dict[str, Array]:
+    if (inputs["x"] >= POISON).any():
+        raise ValueError("indigestible")
+    return double(inputs)
+
+
+def doubled(value: float) -> list[float]:
+    return [2 * x for x in row(value)]
+
+
+def ask_together(running: RunningProxy, group: Callers, values: list[float]) -> list[httpx.Response]:
+    """Ask for all ``values`` while the runtime is held, so that they leave in one batch; return the answers."""
+    running.hold()
+    before = len(running.runtime.seen)
+    first = group.ask(0)
+    running.until(lambda: len(running.runtime.seen) == before + 1)
+    asked = [group.ask(value) for value in values]
+    dispatcher = running.proxy.dispatcher
+    running.until(lambda: dispatcher.queue.rows + dispatcher.in_flight_rows == 1 + len(values))
+    running.release()
+    assert first.result().status_code == 200
+    return [answer.result() for answer in asked]
+
+
+@pytest.mark.parametrize("culprits", [[7], [0], [15], [3, 12], [4, 5]], ids=str)
+def test_only_the_culprits_of_a_failed_batch_get_the_error(culprits: list[int]) -> None:
+    with running_proxy(lambda: FakeRuntime(model=poisoned)) as running, callers(running.url) as group:
+        values = [POISON + number if number in culprits else float(number) for number in range(16)]
+
+        answers = ask_together(running, group, values)
+
+        for number, answer in enumerate(answers):
+            if number in culprits:
+                assert answer.status_code == 500
+                assert answer.json()["error"] == "indigestible"
+                assert "server-timing" not in answer.headers
+            else:
+                assert answer_to(answer) == doubled(number)
+        assert len(running.runtime.seen) <= 2 + 2 * 4 * len(culprits)
+
+
+def ok(outputs: Mapping[str, Array]) -> tuple[int, dict[str, str], bytes]:
+    return 200, *write_answer(outputs, {}, binary=True)
+
+
+@pytest.mark.parametrize("status", [400, 500])
+def test_a_payload_that_fails_again_and_again_travels_alone(status: int) -> None:
+    def respond(seen: Seen) -> tuple[int, dict[str, str], bytes]:
+        if (seen.inputs["x"] >= POISON).any():
+            return status, {}, orjson.dumps({"error": "indigestible"})
+        return ok(double(seen.inputs))
+
+    with running_proxy(lambda: FakeRuntime(respond=respond)) as running, callers(running.url) as group:
+        values = [1.0, POISON, 2.0, 3.0]
+        for _ in range(2):
+            assert [answer.status_code for answer in ask_together(running, group, values)] == [200, status, 200, 200]
+        retries, before = running.proxy.metrics.retries, len(running.runtime.seen)
+
+        statuses = [answer.status_code for answer in ask_together(running, group, values)]
+
+        assert statuses == [200, status, 200, 200]
+        assert running.proxy.metrics.retries == retries, "it made nobody else try again"
+        assert sorted(seen.rows for seen in running.runtime.seen[before:]) == [1, 1, 3]
+
+
+def test_a_memory_that_is_too_small_halves_batches_and_the_limit_is_published() -> None:
+    def respond(seen: Seen) -> tuple[int, dict[str, str], bytes]:
+        if seen.rows > 4:
+            return 500, {}, orjson.dumps({"error": "CUDA out of memory", "code": "OUT_OF_MEMORY"})
+        return ok(double(seen.inputs))
+
+    with running_proxy(lambda: FakeRuntime(respond=respond)) as running, callers(running.url) as group:
+        answers = ask_together(running, group, [float(number) for number in range(1, 17)])
+        assert [answer_to(answer) for answer in answers] == [doubled(number) for number in range(1, 17)]
+        before = len(running.runtime.seen)
+
+        answers = ask_together(running, group, [float(number) for number in range(1, 17)])
+
+        assert {answer.status_code for answer in answers} == {200}
+        assert max(seen.rows for seen in running.runtime.seen[before:]) <= 4
+        assert "shoal_proxy_batch_rows_limit 4.0" in httpx.get(running.admin_url + "/metrics").text
+        assert "ran out of memory with more than 4 rows" in httpx.get(running.admin_url + "/v1/explain").text
+
+
+def test_a_row_that_does_not_fit_at_all_gets_the_error_and_no_loop() -> None:
+    def respond(seen: Seen) -> tuple[int, dict[str, str], bytes]:
+        return 500, {}, orjson.dumps({"error": "CUDA out of memory", "code": "OUT_OF_MEMORY"})
+
+    with running_proxy(lambda: FakeRuntime(respond=respond)) as running:
+        answer = httpx.post(running.url + V2_PATH, json=v2_body([row(1), row(2)]))
+        assert answer.status_code == 500
+        assert [seen.rows for seen in running.runtime.seen] in ([2, 1], [2, 1, 1])
+
+
+@pytest.mark.parametrize("idempotent", [False, True])
+def test_a_batch_whose_runtime_dies_is_run_twice_only_if_that_is_allowed(*, idempotent: bool) -> None:
+    hang_up_on = [1, 2]
+
+    def respond(seen: Seen) -> tuple[int, dict[str, str], bytes] | None:
+        if hang_up_on and hang_up_on.pop():
+            return None
+        return ok(double(seen.inputs))
+
+    with running_proxy(lambda: FakeRuntime(respond=respond), idempotent=idempotent) as running:
+        hang_up_on.pop()
+        answer = httpx.post(running.url + V2_PATH, json=v2_body([row(1)]))
+        assert answer.status_code == (200 if idempotent else 503)
+        assert len(running.runtime.seen) == (2 if idempotent else 1)
+
+        running.until(lambda: running.proxy.link.ready)
+        hang_up_on[:] = [1, 2]
+        before = len(running.runtime.seen)
+        answer = httpx.post(running.url + V2_PATH, json=v2_body([row(1)]))
+        assert answer.status_code == 503
+        assert answer.headers["retry-after"] == "1"
+        assert len(running.runtime.seen) == before + (2 if idempotent else 1), "once more, and never a third time"
+
+
+def test_a_model_that_always_fails_is_not_hammered() -> None:
+    def respond(seen: Seen) -> tuple[int, dict[str, str], bytes]:
+        return 500, {}, orjson.dumps({"error": "broken"})
+
+    with running_proxy(lambda: FakeRuntime(respond=respond)) as running, callers(running.url) as group:
+        for _ in range(4):
+            answers = [group.ask(float(number)) for number in range(50)]
+            assert {answer.result().status_code for answer in answers} == {500}
+        assert len(running.runtime.seen) <= 200 + 64
+        assert running.proxy.metrics.retries <= 64
+    assert running.proxy.dispatcher.settled
+
+
+def test_a_caller_who_leaves_with_the_poison_takes_nobody_down() -> None:
+    with running_proxy(lambda: FakeRuntime(model=poisoned), policy=Policy.FIXED, max_delay_ms=59_000.0) as running:
+        running.proxy.dispatcher.batcher.serve(2)
+        running.hold()
+        body = orjson.dumps(v2_body([row(POISON)]))
+        with callers(running.url) as group, RawConnection(running.address) as leaver:
+            leaver.send(b"POST %s HTTP/1.1\r\nhost: x\r\n" % V2_PATH.encode())
+            leaver.send(b"content-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body), body)
+            running.until_waiting(1)
+            innocent = group.ask(1)
+            running.until(lambda: len(running.runtime.seen) == 1)
+            leaver.socket.close()
+            running.until(lambda: running.proxy.metrics.rejections["cancelled"] == 1)
+            running.release()
+            assert answer_to(innocent.result()) == doubled(1)
+        assert [seen.rows for seen in running.runtime.seen] == [2, 1]
+
+
+def test_a_request_cut_in_two_that_fails_leaves_nothing_behind() -> None:
+    with running_proxy(lambda: FakeRuntime(model=poisoned), max_batch_size=4, coalesce=True) as running:
+        running.hold()
+        with callers(running.url) as group:
+            first = group.ask(0)
+            running.until(lambda: len(running.runtime.seen) == 1)
+            values = [POISON, *np.arange(9.0).tolist()]
+            large = group.post(V2_PATH, json=v2_body([row(value) for value in values]))
+            running.until(lambda: len(running.runtime.seen) == 2)
+            small = group.ask(5)
+            running.until_waiting(2)
+            running.release()
+            assert first.result().status_code == 200
+            assert large.result().status_code == 500
+            assert answer_to(small.result()) == doubled(5)
+        dispatcher = running.proxy.dispatcher
+        running.until(lambda: dispatcher.settled)
+        assert (dispatcher.queue.rows, dispatcher.queue.size_bytes, dispatcher.queue.groups) == (0, 0, {})
+
+
+def test_a_drain_does_not_wait_for_a_batch_that_nobody_waits_for() -> None:
+    with running_proxy(idempotent=True, drain_timeout_s=60.0) as running:
+
+        def die(seen: Seen) -> None:
+            running.runtime.ready = False
+
+        running.runtime.respond = die
+        body = orjson.dumps(v2_body([row(1)]))
+        with RawConnection(running.address) as caller:
+            caller.send(b"POST %s HTTP/1.1\r\nhost: x\r\n" % V2_PATH.encode())
+            caller.send(b"content-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body), body)
+            running.until(lambda: not running.proxy.link.ready and running.proxy.metrics.retries == 1)
+            assert not running.proxy.dispatcher.settled
+        assert httpx.post(running.admin_url + "/drain", timeout=20).json() == {"drained": True}
