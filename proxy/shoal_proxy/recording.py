@@ -8,6 +8,7 @@ import io
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from shoal_proxy.batching.pending import NEVER_S, Pending
 
@@ -18,11 +19,20 @@ _MOST_WAITING = 100_000
 _INTERVAL_S = 0.2
 
 
+class Arrival(NamedTuple):
+    """What is kept of a request: nothing of its payload."""
+
+    arrived_s: float
+    rows: int
+    shapes: tuple[tuple[str, tuple[int, ...]], ...]
+    due_s: float
+
+
 @dataclass(slots=True, eq=False)
 class _Recording:
     """What one reader has not had yet."""
 
-    arrivals: list[Pending] = field(default_factory=list)
+    arrivals: list[Arrival] = field(default_factory=list)
     full: bool = False
 
 
@@ -37,7 +47,9 @@ class Recorder:
         for recording in self._recordings:
             recording.full = recording.full or len(recording.arrivals) >= _MOST_WAITING
             if not recording.full:
-                recording.arrivals.append(pending)
+                # Kept as it came: admission may yet set when it is due, and that is not the caller's word.
+                arrival = Arrival(pending.arrived_s, pending.rows, pending.key.shapes, pending.due_s)
+                recording.arrivals.append(arrival)
 
     async def lines(self, seconds: float) -> AsyncIterator[str]:
         """Yield the CSV of what arrives within ``seconds``, a piece at a time."""
@@ -56,11 +68,11 @@ class Recorder:
             self._recordings.remove(recording)
 
 
-def _csv(arrivals: list[Pending], began_s: float) -> str:
+def _csv(arrivals: list[Arrival], began_s: float) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    for pending in arrivals:
-        shape = " ".join(f"{name}:{'x'.join(map(str, sizes))}" for name, sizes in pending.key.shapes)
-        deadline_ms = "" if pending.due_s == NEVER_S else f"{1000 * (pending.due_s - pending.arrived_s):.3f}"
-        writer.writerow((f"{pending.arrived_s - began_s:.6f}", pending.rows, shape, deadline_ms))
+    for arrival in arrivals:
+        shape = " ".join(f"{name}:{'x'.join(map(str, sizes))}" for name, sizes in arrival.shapes)
+        deadline_ms = "" if arrival.due_s == NEVER_S else f"{1000 * (arrival.due_s - arrival.arrived_s):.3f}"
+        writer.writerow((f"{arrival.arrived_s - began_s:.6f}", arrival.rows, shape, deadline_ms))
     return text.getvalue()

@@ -67,3 +67,18 @@ def test_a_recording_without_time_has_its_header_only(seconds: float) -> None:
         return [piece async for piece in Recorder().lines(seconds)]
 
     assert asyncio.run(record()) == [",".join(HEADER) + "\n"]
+
+
+def test_what_admission_sets_is_not_the_callers_word() -> None:
+    async def record() -> str:
+        recorder = Recorder()
+        lines = recorder.lines(60)
+        await anext(lines)
+        pending = request(1, arrived_s=5.0)
+        recorder.arrived(pending)
+        pending.due_s = 5.1
+        text = await anext(lines)
+        await lines.aclose()  # type: ignore[attr-defined]
+        return text
+
+    assert asyncio.run(record()).endswith(",1,,\n")

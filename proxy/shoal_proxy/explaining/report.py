@@ -85,6 +85,7 @@ def latency_document(batcher: Batcher) -> dict[str, Any]:
         "tables": [
             {
                 "shapes": {name: list(shape) for name, shape in shapes},
+                "padded": bool(table.padded_sizes),
                 "sizes": [
                     {"rows": rows, "mean_s": mean_s, "p95_s": high_s} for rows, mean_s, high_s in table.rows_shown()
                 ],
