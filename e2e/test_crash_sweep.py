@@ -24,7 +24,8 @@ import httpx
 import pytest
 import yaml
 
-from e2e.conftest import ROOT, eventually
+from e2e.clusters.cluster import ROOT
+from e2e.waiting import eventually
 from shoal_local.apiserver.server import Running, make_server
 
 Json = dict[str, Any]
