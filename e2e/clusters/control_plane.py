@@ -53,6 +53,8 @@ class ControlPlane:
         self.node.start()
 
     def _answers(self) -> bool:
+        for part in (Process(name, self.folder) for name in PROGRAMS):
+            assert part.pid is not None, f"{part.name} ended: {part.last_words()}"
         return kubectl(self.node.kubeconfig, "get", "--raw", "/readyz", check=False).returncode == 0
 
     def _arguments(self) -> dict[str, list[str]]:

@@ -32,7 +32,9 @@ class Credentials:
         made.certificate.write_text(certificates.certificate)
         made.key.write_text(certificates.key)
         account_key = ec.generate_private_key(ec.SECP256R1())
-        made.account_key.write_bytes(account_key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+        made.account_key.write_bytes(
+            account_key.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption())
+        )
         tokens = {user: secrets.token_hex(16) for user in GROUPS}
         made.tokens.write_text("".join(f'{tokens[user]},{user},{user},"{GROUPS[user]}"\n' for user in GROUPS))
         for user, token in tokens.items():
