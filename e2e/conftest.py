@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import signal
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -13,7 +15,7 @@ from e2e.clusters.cluster import Cluster
 from e2e.clusters.control_plane import control_plane
 from e2e.clusters.embedded import embedded
 from e2e.clusters.existing import existing
-from e2e.waiting import PATIENCE_S
+from e2e.waiting import eventually
 
 
 def chosen(folder: Path) -> AbstractContextManager[Cluster]:
@@ -30,17 +32,21 @@ def chosen(folder: Path) -> AbstractContextManager[Cluster]:
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Start a cluster; stop it, pods included, at the end."""
+    """Start a cluster; stop it, pods included, at the end, also when SIGTERM brings that."""
+    before = signal.signal(signal.SIGTERM, lambda *_: pytest.exit("SIGTERM"))
     with chosen(tmp_path_factory.mktemp("cluster")) as started:
         yield started
+    signal.signal(signal.SIGTERM, before)
 
 
 @pytest.fixture
 def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """Give a test a namespace of its own, and delete it afterwards."""
-    name = request.node.name.lower().replace("_", "-").split("[")[0][:50].strip("-")
-    cluster.kubectl("create", "namespace", name)
+    """Give a test a namespace of its own; afterwards its pods are gone, and the rest goes in its own time."""
+    own = cluster.within(re.sub("[^a-z0-9]+", "-", request.node.name.lower())[-60:].strip("-"))
+    own.create_namespace()
     try:
-        yield cluster.within(name)
+        yield own
     finally:
-        cluster.kubectl("delete", "namespace", name, "--wait=true", f"--timeout={PATIENCE_S:g}s")
+        own.kubectl("delete", "infsvc", "--all")
+        eventually(lambda: not own.get("pods"), lambda: own.kubectl("describe", "pods", check=False).stdout)
+        own.kubectl("delete", "namespace", own.namespace, "--wait=false")

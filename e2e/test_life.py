@@ -76,7 +76,7 @@ def test_a_deleted_service_leaves_nothing_behind(namespace: Cluster) -> None:
 
 def test_one_name_in_two_namespaces_is_two_services(namespace: Cluster) -> None:
     other = namespace.within(f"{namespace.namespace}-2")
-    namespace.kubectl("create", "namespace", other.namespace)
+    other.create_namespace()
     try:
         namespace.apply(model={"uri": "file:///models/adder", "version": "here"})
         other.apply(model={"uri": "file:///models/adder", "version": "there"})

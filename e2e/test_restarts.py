@@ -18,8 +18,8 @@ def pod_address(cluster: Cluster, name: str = "adder") -> str:
 
 
 def test_a_namespace_goes_while_no_operator_runs(cluster: Cluster) -> None:
-    cluster.kubectl("create", "namespace", "orphaned")
     orphaned = cluster.within("orphaned")
+    orphaned.create_namespace()
     orphaned.apply()
     orphaned.until_ready()
     address = pod_address(orphaned)

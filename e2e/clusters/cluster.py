@@ -28,6 +28,8 @@ NODE_OPTIONS = (
     *(part for name, source in MODELS.items() for part in ("--model", f"{name}={source}")),
 )
 """What the node is told: devices and models."""
+OURS = "serving.shoal.dev/suite"
+"""Marks the namespaces that tests make."""
 
 
 class Parts(Protocol):
@@ -52,6 +54,16 @@ class Cluster:
     def within(self, namespace: str) -> Cluster:
         """Return the same cluster, seen from another namespace."""
         return replace(self, namespace=namespace)
+
+    def create_namespace(self) -> None:
+        """Make the namespace that this cluster is seen from."""
+        metadata = {"name": self.namespace, "labels": {OURS: "e2e"}}
+        self.kubectl(
+            "create",
+            "--filename",
+            "-",
+            text=yaml.safe_dump({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}),
+        )
 
     @property
     def kubeconfig(self) -> Path:

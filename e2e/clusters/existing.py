@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from e2e.clusters.cluster import Cluster
+from e2e.clusters.cluster import OURS, Cluster
 from e2e.clusters.joined import NODE, Joined
 from e2e.clusters.kubectl import kubectl
 from e2e.clusters.network import POD_CIDR
@@ -50,6 +50,7 @@ def _own_address(kubeconfig: str) -> str:
 def _clean(node: Joined) -> None:
     """Remove what the run put there: the node goes last, as pods end on it."""
     kubectl(node.kubeconfig, "delete", "infsvc", "--all", "--all-namespaces", check=False)
+    kubectl(node.kubeconfig, "delete", "namespace", "--selector", OURS, "--timeout=60s", check=False)
     chart = yaml.safe_dump_all(reversed(render(chart_folder())))
     options = ("--ignore-not-found", "--timeout=60s", "--filename", "-")
     kubectl(node.kubeconfig, "delete", *options, text=chart, check=False)
