@@ -97,8 +97,7 @@ class ApiServer:
     def _watch(self, call: Call, accept: str) -> Response:
         form = form_wanted(accept)
         # What is wrong with the options must be told before the answer starts.
-        selection(call, self.world.resource(call.target))
-        call.number("timeoutSeconds")
+        check_watch(self.world, call)
         lines = watch_lines(self.world, self.bell, call, form, self.bookmark_interval_s)
         return StreamingResponse(lines, media_type="application/json")
 
@@ -131,8 +130,14 @@ def _response(
     content = body if isinstance(body, str) else orjson.dumps(body)
     response = Response(content, code, media_type=media_type)
     for warning in warnings:
-        response.headers.append("warning", f'299 - "{warning}"'.replace("\n", " "))
+        response.headers.append("warning", f"299 - {_quoted(warning)}")
     return response
+
+
+def _quoted(text: str) -> str:
+    """Return a quoted-string as HTTP defines it."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
+    return f'"{escaped}"'
 
 
 async def told(request: Request, error: Exception) -> Response:

@@ -120,8 +120,16 @@ def _service(obj: Object, live: Object | None) -> Iterator[Cause]:
         if not 1 <= port["port"] <= 65535:
             told = f"Invalid value: {port['port']}: must be between 1 and 65535, inclusive"
             yield Cause(f"spec.ports[{index}].port", told)
-    if live and live["spec"].get("clusterIP"):
-        yield from _immutable("spec.clusterIP", obj, live)
+    fixed = live["spec"].get("clusterIP") if live else None
+    if fixed and spec.get("clusterIP") != fixed:
+        told = f"Invalid value: {shown([spec.get('clusterIP')])}: may not change once set"
+        yield Cause("spec.clusterIPs[0]", told)
+
+
+def _budget(obj: Object, live: Object | None) -> Iterator[Cause]:
+    if {"minAvailable", "maxUnavailable"} <= set(obj["spec"]):
+        told = "minAvailable and maxUnavailable cannot be both set"
+        yield Cause("spec", f"Invalid value: {shown(obj['spec'])}: {told}")
 
 
 def _binding(obj: Object, live: Object | None) -> Iterator[Cause]:
@@ -135,6 +143,7 @@ CHECKS: Mapping[str, Check] = {
     "/services": _service,
     "apps/deployments": _deployment,
     "apps/replicasets": _workload,
+    "policy/poddisruptionbudgets": _budget,
     "rbac.authorization.k8s.io/clusterrolebindings": _binding,
     "rbac.authorization.k8s.io/rolebindings": _binding,
 }

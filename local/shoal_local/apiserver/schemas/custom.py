@@ -13,6 +13,19 @@ from shoal_local.apiserver.schemas.structural import prune, with_defaults
 from shoal_local.apiserver.schemas.values import compile_schema, duplicate_causes, value_causes
 
 Object = dict[str, Any]
+BLOCKING = {
+    "FieldValueNotSupported",
+    "FieldValueRequired",
+    "FieldValueTooLong",
+    "FieldValueTooMany",
+    "FieldValueTypeInvalid",
+}
+"""An object with one of these is not fit for its rules."""
+NOT_CHECKED = Cause(
+    "<nil>",
+    "Invalid value: null: some validation rules were not checked because the object was invalid; "
+    "correct the existing errors to complete validation",
+)
 _MISSING = object()
 
 
@@ -43,9 +56,10 @@ class CustomSchema:
         does not stop writes to objects that are older than it.
         """
         told = value_causes(self.validator, obj) or list(duplicate_causes(obj, self.root, []))
-        if told:
-            return [cause for cause in told if live is None or not _untouched(cause, obj, live)]
-        return list(rule_causes(self.rules, self.root, _seen(obj), _seen(live), []))
+        told = [cause for cause in told if live is None or not _untouched(cause, obj, live)]
+        if self.rules and any(cause.reason in BLOCKING for cause in told):
+            return [*told, NOT_CHECKED]
+        return [*told, *rule_causes(self.rules, self.root, _seen(obj), _seen(live), [])]
 
 
 def _seen(obj: Object | None) -> Object | None:

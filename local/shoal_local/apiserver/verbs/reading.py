@@ -93,7 +93,7 @@ def revision_in(call: Call) -> int:
     """
     text = call.query.get("resourceVersion") or "0"
     if not text.isdigit():
-        raise bad_request(f'Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax')
+        raise bad_request(f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax')
     return int(text)
 
 
