@@ -26,10 +26,9 @@ from shoal_local.apiserver.verbs import access
 from shoal_local.apiserver.verbs.call import Call, User, parse_path, verb_of
 from shoal_local.apiserver.verbs.dispatch import answer, check_call
 from shoal_local.apiserver.verbs.logs import log_url
-from shoal_local.apiserver.verbs.reading import selection
 from shoal_local.apiserver.verbs.scaling import SCALE
 from shoal_local.apiserver.verbs.world import World
-from shoal_local.apiserver.watching import Bell, watch_lines
+from shoal_local.apiserver.watching import Bell, check_watch, watch_lines
 
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 

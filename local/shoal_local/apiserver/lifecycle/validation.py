@@ -132,6 +132,12 @@ def _budget(obj: Object, live: Object | None) -> Iterator[Cause]:
         yield Cause("spec", f"Invalid value: {shown(obj['spec'])}: {told}")
 
 
+def _event(obj: Object, live: Object | None) -> Iterator[Cause]:
+    space = obj.get("involvedObject", {}).get("namespace", "")
+    if space and space != obj["metadata"]["namespace"]:
+        yield Cause("involvedObject.namespace", f"Invalid value: {shown(space)}: does not match event.namespace")
+
+
 def _binding(obj: Object, live: Object | None) -> Iterator[Cause]:
     if live is not None and obj["roleRef"] != live["roleRef"]:
         told = f"Invalid value: {shown(obj['roleRef'])}: cannot change roleRef"
@@ -139,6 +145,7 @@ def _binding(obj: Object, live: Object | None) -> Iterator[Cause]:
 
 
 CHECKS: Mapping[str, Check] = {
+    "/events": _event,
     "/pods": _pod,
     "/services": _service,
     "apps/deployments": _deployment,

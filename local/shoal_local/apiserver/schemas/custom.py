@@ -41,7 +41,8 @@ class CustomSchema:
     def of(cls, root: Node) -> "CustomSchema":
         """Compile the schema of a whole object."""
         plain = {key: value for key, value in root.schema.items() if key != "properties"}
-        fields = {k: v for k, v in root.fields.items() if k != "metadata"}
+        meta = {key: value for key, value in root.fields["metadata"].items() if key != "$ref"}
+        fields = {**root.fields, "metadata": meta}
         return cls(root, compile_schema({**plain, "properties": fields}), compile_rules(root.schema))
 
     def admitted(self, obj: Object) -> Object:
