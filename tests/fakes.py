@@ -15,6 +15,7 @@ import numpy as np
 import orjson
 import uvloop
 
+from shoal_proxy.batching.policy import Policy
 from shoal_proxy.server import Proxy
 from shoal_proxy.settings import Address, Settings
 
@@ -265,9 +266,10 @@ def running_proxy(
     async def serve() -> None:
         runtime = make_runtime()
         address = await runtime.start(Address("127.0.0.1", 0))
-        listen = {"listen": Address("127.0.0.1", 0), "admin_listen": Address("127.0.0.1", 0)}
-        base: dict[str, Any] = {"model_name": runtime.name, "runtime": address, "drain_timeout_s": 5.0}
-        proxy = Proxy(Settings(**{**base, **listen, **settings}))
+        anywhere = Address("127.0.0.1", 0)
+        policy = Policy.FIXED if "max_delay_ms" in settings else Policy.ADAPTIVE
+        base = {"model_name": runtime.name, "runtime": address, "drain_timeout_s": 5.0, "policy": policy}
+        proxy = Proxy(Settings(listen=anywhere, admin_listen=anywhere, **{**base, **settings}))
         loop = asyncio.get_running_loop()
         stop.set_result(partial(loop.call_soon_threadsafe, proxy.stop))
         task = asyncio.create_task(proxy.run())

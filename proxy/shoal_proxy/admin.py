@@ -1,46 +1,104 @@
-"""The admin port: health for the kubelet, metrics for monitoring, drain for whoever stops this replica."""
+"""The admin port: health for the kubelet, metrics for monitoring, drain for whoever stops this replica.
+
+And for people: what bounds latency and throughput now, and a recording of what arrives.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from shoal_proxy.dispatcher import Dispatcher
+from shoal_proxy.explaining.report import latency_document, report
+from shoal_proxy.explaining.sentences import explain
 from shoal_proxy.metrics import Metrics
+from shoal_proxy.recording import LONGEST_RECORDING_S
 
 
-def make_admin_app(metrics: Metrics, reason: Callable[[], str], drain: Callable[[], Awaitable[None]]) -> Starlette:
-    """Return the ASGI application of the admin port.
+class Admin:
+    """The handlers.
 
     Args:
         metrics: what ``/metrics`` shows.
+        dispatcher: what is explained and recorded.
         reason: why this replica is not ready, or nothing when it is.
         drain: starts the drain, if it has not started, and returns when it is done.
     """
 
-    async def healthz(request: Request) -> Response:
+    def __init__(
+        self,
+        metrics: Metrics,
+        dispatcher: Dispatcher,
+        *,
+        reason: Callable[[], str],
+        drain: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._metrics = metrics
+        self._dispatcher = dispatcher
+        self._reason = reason
+        self._drain = drain
+
+    def app(self) -> Starlette:
+        """Return the ASGI application of the admin port."""
+        return Starlette(
+            routes=[
+                Route("/healthz", self.healthz),
+                Route("/readyz", self.readyz),
+                Route("/metrics", self.metrics),
+                Route("/v1/explain", self.explanation),
+                Route("/v1/latency", self.latency),
+                Route("/v1/trace", self.trace),
+                Route("/drain", self.drain, methods=["POST"]),
+            ]
+        )
+
+    async def healthz(self, request: Request) -> Response:
+        """Answer while the event loop turns."""
         return JSONResponse({"alive": True})
 
-    async def readyz(request: Request) -> Response:
-        why = reason()
+    async def readyz(self, request: Request) -> Response:
+        """Tell whether this replica should get traffic."""
+        why = self._reason()
         return JSONResponse({"ready": False, "reason": why} if why else {"ready": True}, 503 if why else 200)
 
-    async def show_metrics(request: Request) -> Response:
-        return Response(metrics.text(), media_type=CONTENT_TYPE_LATEST)
+    async def metrics(self, request: Request) -> Response:
+        """Show the metrics."""
+        return Response(self._metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
-    async def start_drain(request: Request) -> Response:
-        await drain()
+    async def explanation(self, request: Request) -> Response:
+        """Explain in sentences; as JSON, with the numbers behind them."""
+        metrics = self._metrics
+        now = report(
+            self._dispatcher.batcher,
+            padding=metrics.padded_elements / metrics.elements if metrics.elements else 0.0,
+            rejected=dict(metrics.rejections),
+        )
+        sentences = explain(now)
+        if "application/json" in request.headers.get("accept", ""):
+            return JSONResponse({"sentences": sentences, "report": asdict(now)})
+        return PlainTextResponse("".join(f"{sentence}\n" for sentence in sentences))
+
+    async def latency(self, request: Request) -> Response:
+        """Show the latency tables."""
+        return JSONResponse(latency_document(self._dispatcher.batcher))
+
+    async def trace(self, request: Request) -> Response:
+        """Record what arrives from now on."""
+        try:
+            seconds = float(request.query_params.get("seconds", "10"))
+        except ValueError:
+            seconds = 0.0
+        if not 0 < seconds <= LONGEST_RECORDING_S:
+            return JSONResponse({"error": f"seconds must be more than 0 to {LONGEST_RECORDING_S:g}"}, 400)
+        return StreamingResponse(self._dispatcher.recorder.lines(seconds), media_type="text/csv")
+
+    async def drain(self, request: Request) -> Response:
+        """Drain, and answer when it is done."""
+        await self._drain()
         return JSONResponse({"drained": True})
-
-    return Starlette(
-        routes=[
-            Route("/healthz", healthz),
-            Route("/readyz", readyz),
-            Route("/metrics", show_metrics),
-            Route("/drain", start_drain, methods=["POST"]),
-        ]
-    )

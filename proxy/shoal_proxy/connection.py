@@ -13,7 +13,7 @@ from typing import cast
 
 import httptools
 
-from shoal_proxy.errors import RuntimeAway
+from shoal_proxy.errors import NotExecuted, RuntimeLost
 
 LOST = "the connection to the runtime was lost"
 
@@ -52,11 +52,12 @@ class Connection(asyncio.Protocol):
         Cancelling closes the connection, since the answer could not be told from the next one's.
 
         Raises:
-            RuntimeAway: the connection was lost before the whole answer came.
+            NotExecuted: nothing was sent.
+            RuntimeLost: the connection was lost before the whole answer came.
         """
         transport = self._transport
         if transport is None or transport.is_closing():
-            raise RuntimeAway(LOST)
+            raise NotExecuted(LOST)
         self._answer = asyncio.get_running_loop().create_future()
         transport.writelines([head, *parts])
         try:
@@ -80,7 +81,7 @@ class Connection(asyncio.Protocol):
         """Fail the exchange under way and report (asyncio)."""
         self._transport = None
         if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(RuntimeAway(LOST if exc is None else f"{LOST}: {exc}"))
+            self._answer.set_exception(RuntimeLost(LOST if exc is None else f"{LOST}: {exc}"))
         self._on_lost(self)
 
     def data_received(self, data: bytes) -> None:
@@ -89,7 +90,7 @@ class Connection(asyncio.Protocol):
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
             if self._answer is not None and not self._answer.done():
-                self._answer.set_exception(RuntimeAway(f"the runtime does not speak HTTP/1.1: {error}"))
+                self._answer.set_exception(RuntimeLost(f"the runtime does not speak HTTP/1.1: {error}"))
             self.close()
 
     def on_message_begin(self) -> None:

@@ -1,4 +1,4 @@
-"""The loop that drives batching: it admits requests, closes batches when the policy says so, and settles answers.
+"""The loop that drives batching: it hands the brain what happens, sends what it forms, and settles answers.
 
 Callback-driven: whatever may let a batch close (an arrival, an answer, a timer, the runtime's return) schedules a look
 at the queue for the end of the current turn of the event loop, so that requests that arrived together leave together.
@@ -10,16 +10,19 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from shoal_proxy.batching.batch import Batch, make_batch, merge, split, waiting_callers
-from shoal_proxy.batching.pace import Pace
+from shoal_proxy.batching.batch import Batch, make_batch, split, waiting_callers
+from shoal_proxy.batching.batcher import Batcher, Running
+from shoal_proxy.batching.coalescing import Coalescing
 from shoal_proxy.batching.pending import Pending
-from shoal_proxy.batching.policy import BatchLimits, Close, decide
-from shoal_proxy.batching.queue import Deadlines, Queue, QueueLimits
-from shoal_proxy.codecs.upstream import decode_answer, decode_failure, encode_batch
-from shoal_proxy.connection import Response
+from shoal_proxy.batching.policy import Wait
+from shoal_proxy.batching.queue import Deadlines
+from shoal_proxy.batching.recovery import Recovery
+from shoal_proxy.batching.returns import Burst
+from shoal_proxy.batching.suspects import Suspects
 from shoal_proxy.errors import (
+    BatchTooLarge,
     DeadlineExceeded,
     Draining,
     ModelFailed,
@@ -27,44 +30,48 @@ from shoal_proxy.errors import (
     ProxyError,
     RuntimeAway,
 )
+from shoal_proxy.exchange import Sent, exchange, result_of
 from shoal_proxy.lifecycle.drain import ACCEPTS, Phase
-from shoal_proxy.lifecycle.drain_rate import DrainRate
 from shoal_proxy.metrics import Metrics
 from shoal_proxy.model.signature import ModelSignature
+from shoal_proxy.recording import Recorder
+from shoal_proxy.timing import batch_timing
 from shoal_proxy.upstream import RuntimeLink
 
 logger = logging.getLogger("shoal.proxy")
 
-STUCK_MARGIN_S = 1.0
-"""How long after its last caller's deadline a batch is given up: a stuck runtime must not hold its slot for ever."""
-
 
 class Dispatcher:
-    """Owns the queue and the batches in flight. All methods belong to the event loop's thread."""
+    """Owns the brain and the batches in flight. All methods belong to the event loop's thread."""
 
     def __init__(
         self,
         link: RuntimeLink,
         metrics: Metrics,
-        queue_limits: QueueLimits,
-        batch_limits: BatchLimits,
+        batcher: Batcher,
+        *,
+        idempotent: bool = False,
+        coalesce: bool = False,
     ) -> None:
         self._link = link
         self._metrics = metrics
-        self._batch_limits = batch_limits
         self._loop = asyncio.get_running_loop()
         self._deadlines = Deadlines()
         self._deadline_timer: tuple[float, asyncio.TimerHandle] | None = None
         self._delay_timer: asyncio.TimerHandle | None = None
         self._look_due = False
         self._batches: set[asyncio.Task[None]] = set()
-        self._rate = DrainRate()
-        self._pace = Pace()
-        self._running: deque[tuple[Batch, float]] = deque()
-        """The batches at the runtime, in the order in which it runs them, and when each was sent."""
-        self._freed_s = 0.0
-        """When the runtime last answered."""
-        self.queue = Queue(queue_limits)
+        self._again: deque[Batch] = deque()
+        """Pieces of failed batches; they go before everything that waits."""
+        self._recovery = Recovery(idempotent=idempotent)
+        self._suspects = Suspects()
+        self._coalescing = Coalescing() if coalesce else None
+        self._served: ModelSignature | None = None
+        self.batcher = batcher
+        self.recorder = Recorder()
+        self.queue = batcher.queue
+        self.burst: Burst | None = None
+        """The callers being answered now."""
         self.in_flight_rows = 0
         self.phase = Phase.SERVING
         self.on_settled: Callable[[], None] = lambda: None
@@ -73,12 +80,12 @@ class Dispatcher:
     @property
     def in_flight(self) -> int:
         """Return how many batches are at the runtime."""
-        return len(self._running)
+        return len(self.batcher.running)
 
     @property
     def settled(self) -> bool:
         """Tell whether nothing waits and nothing runs."""
-        return not self.queue.requests and not self._batches
+        return not (self.queue.requests or self._batches or self._again)
 
     @property
     def speaks_binary(self) -> bool:
@@ -102,18 +109,25 @@ class Dispatcher:
         """Queue ``pending``; its outcome is delivered exactly once, unless it is cancelled first.
 
         Raises:
-            Overloaded: the queue is full.
+            Overloaded: the queue is full, or so long that the answer would be late.
         """
-        reason = self.queue.full_reason(pending.rows, pending.size_bytes)
-        if reason:
-            what = f"{self.queue.rows} rows" if reason == "queue_rows" else f"{self.queue.size_bytes} bytes"
-            retry_after_s = self._rate.retry_after_s(self.queue.rows + pending.rows)
-            raise Overloaded(f"the queue is full ({what} wait)", reason=reason, retry_after_s=retry_after_s)
-        self.queue.add(pending)
+        if self._suspects.must_go_alone(pending, pending.arrived_s):
+            pending.key = pending.key.alone()
+        runs = self._coalescing.join(pending) if self._coalescing else pending
+        if runs is not None and (reason := self.batcher.admit(runs, pending.arrived_s)):
+            self._leave_shared(pending)
+            raise self._overloaded(reason, pending.rows)
+        if runs is None:
+            self._metrics.coalesced_rows += pending.rows
+        self.recorder.arrived(pending)
         self._deadlines.add(pending)
         if self._deadline_timer is None or pending.deadline_s < self._deadline_timer[0]:
             self._arm_deadline()
         self._look_soon()
+
+    def came_back(self, burst: Burst, rows: int) -> None:
+        """Note that a caller of ``burst``, answered ``rows`` then, has begun its next request."""
+        self.batcher.returns.came_back(burst, rows, time.monotonic())
 
     def cancel(self, pending: Pending) -> None:
         """Forget a request whose caller has gone; rows that already run are computed for nobody."""
@@ -125,15 +139,33 @@ class Dispatcher:
     def refuse_waiting(self, error: ProxyError) -> None:
         """Answer everything that still waits or runs with ``error``: the drain's time is up."""
         for group in list(self.queue.groups.values()):
-            for pending in list(group.waiting):
-                self.queue.remove(pending)
-                pending.resolve(error)
+            self._refuse(list(group.requests()), error)
+        while self._again:
+            self._fail(self._again.popleft(), error)
         for task in self._batches:
             task.cancel()
 
+    def _overloaded(self, reason: str, rows: int) -> Overloaded:
+        what = {"queue_rows": f"{self.queue.rows} rows wait", "queue_bytes": f"{self.queue.size_bytes} bytes wait"}
+        message = "the answer would come too late" if reason == "late" else f"the queue is full ({what[reason]})"
+        retry_after_s = self.batcher.rate.retry_after_s(self.queue.rows + rows)
+        return Overloaded(message, reason=reason, retry_after_s=retry_after_s)
+
+    def _refuse(self, refused: Iterable[Pending], error: ProxyError) -> None:
+        for pending in refused:
+            self.queue.remove(pending)
+            pending.resolve(error)
+
     def _leave(self, pending: Pending) -> None:
-        if self.queue.remove(pending) and self.settled:
+        runs = self._leave_shared(pending) if self._coalescing else pending
+        if runs is not None and self.queue.remove(runs) and self.settled:
             self.on_settled()
+
+    def _leave_shared(self, pending: Pending) -> Pending | None:
+        shared = self._coalescing.leave(pending) if self._coalescing else None
+        if shared is not None:
+            shared.abandon()
+        return shared
 
     def _look_soon(self) -> None:
         if not self._look_due:
@@ -149,48 +181,47 @@ class Dispatcher:
         signature = self._link.signature
         if signature is None or not self._link.ready:
             return
-        limits = self._limits(signature)
+        while self._again and self.in_flight < self.batcher.limits.in_flight:
+            self._send_again(self._again.popleft(), signature)
+        if not self._again:
+            self._form(signature)
+
+    def _form(self, signature: ModelSignature) -> None:
         while True:
             now_s = time.monotonic()
-            decision = decide(
-                self.queue, limits, in_flight=self.in_flight, now_s=now_s, ahead_s=self._send_ahead_s(limits)
-            )
-            if not isinstance(decision, Close):
-                break
-            self._send(make_batch(self.queue.take(decision.group, limits.max_rows)), signature, now_s)
-        if decision.until_s is not None:
-            self._delay_timer = self._loop.call_later(max(0.0, decision.until_s - now_s), self._look_soon)
+            formed = self.batcher.next(now_s)
+            if isinstance(formed, Wait):
+                if formed.until_s is not None:
+                    self._delay_timer = self._loop.call_later(max(0.0, formed.until_s - now_s), self._look_soon)
+                return
+            if formed.refused:
+                self._refuse(formed.refused, self._overloaded("late", len(formed.refused)))
+            if formed.running is not None:
+                self._send(make_batch(formed.slices), formed.running, signature, now_s)
 
-    def _send_ahead_s(self, limits: BatchLimits) -> float | None:
-        """Return when a partial batch should leave for the busy runtime; several executors have no one next end."""
-        if len(self._running) != 1 or limits.in_flight > 1:
-            return None
-        batch, sent_s = self._running[0]
-        return self._pace.send_ahead_s(batch.rows, sent_s=sent_s, freed_s=self._freed_s)
+    def _send_again(self, batch: Batch, signature: ModelSignature) -> None:
+        if batch.live:
+            now_s = time.monotonic()
+            self._send(batch, self.batcher.sending(batch.key, batch.rows, now_s), signature, now_s)
 
-    def _limits(self, signature: ModelSignature) -> BatchLimits:
-        own = self._batch_limits
-        rows = own.max_rows if signature.max_batch_size is None else min(own.max_rows, signature.max_batch_size)
-        return own if rows == own.max_rows else BatchLimits(rows, own.max_delay_s, own.in_flight)
-
-    def _send(self, batch: Batch, signature: ModelSignature, now_s: float) -> None:
-        observe = self._metrics.queue_seconds.observe
-        for part in batch.slices:
-            if part.start == 0:
-                observe(now_s - part.pending.arrived_s)
+    def _send(self, batch: Batch, running: Running, signature: ModelSignature, now_s: float) -> None:
+        if not batch.tries:
+            observe = self._metrics.queue_seconds.observe
+            for part in batch.slices:
+                if part.start == 0:
+                    part.pending.queued_s = now_s - part.pending.arrived_s
+                    observe(part.pending.queued_s)
         self._metrics.batch_rows.observe(batch.rows)
         self._metrics.rows += batch.rows
-        self._running.append((batch, now_s))
         self.in_flight_rows += batch.rows
-        task = self._loop.create_task(self._run(batch, signature))
+        task = self._loop.create_task(self._run(batch, running, signature))
         self._batches.add(task)
         task.add_done_callback(self._finished)
 
-    def _release(self, batch: Batch) -> None:
-        """The runtime is done with ``batch``: send the next one before anything else."""
-        self._running = deque(entry for entry in self._running if entry[0] is not batch)
-        self.in_flight_rows -= batch.rows
-        self._freed_s = time.monotonic()
+    def _release(self, running: Running) -> None:
+        """The runtime is done with a batch: send the next one before anything else."""
+        self.in_flight_rows -= running.rows
+        self.batcher.released(running, time.monotonic())
         self._look()
 
     def _finished(self, task: asyncio.Task[None]) -> None:
@@ -198,68 +229,71 @@ class Dispatcher:
         if self.settled:
             self.on_settled()
 
-    async def _run(self, batch: Batch, signature: ModelSignature) -> None:
+    async def _run(self, batch: Batch, running: Running, signature: ModelSignature) -> None:
         """Take one batch to the runtime and back; whatever happens, every caller gets an outcome."""
-        closed_s = time.monotonic()
-        alone = self.in_flight == 1
         try:
             try:
-                response = await self._exchange(batch, signature)
+                sent = await exchange(batch, signature, self._link, self._metrics)
             finally:
-                self._release(batch)
-            took_s = self._freed_s - closed_s
+                self._release(running)
             # One turn of the loop puts the next batch on the wire; the answers of this one are split while it runs.
             await asyncio.sleep(0)
-            forward_s = self._settle(batch, response, signature)
-            if forward_s is not None:
-                self._pace.observe(batch.rows, forward_s, took_s - forward_s if alone else None)
+            self._settle(batch, running, sent, signature)
         except ProxyError as error:
-            self._fail(batch, error)
+            self._try_again(batch, error)
         except asyncio.CancelledError:
             self._fail(batch, Draining("this replica had to stop before the answer came"))
         except Exception as error:
             logger.exception("event=batch_failed rows=%d", batch.rows)
             self._fail(batch, ModelFailed(f"internal error of the proxy: {type(error).__name__}: {error}"))
-        self._metrics.batch_seconds.observe(time.monotonic() - closed_s)
+        self._metrics.batch_seconds.observe(time.monotonic() - running.sent_s)
 
-    async def _exchange(self, batch: Batch, signature: ModelSignature) -> Response:
-        merged = merge(batch, signature)
-        self._metrics.elements += merged.elements
-        self._metrics.padded_elements += merged.padded_elements
-        header, tail = encode_batch(batch, merged.inputs, signature, binary=self._link.binary)
-        sent_s = time.monotonic()
-        budget_s = max(0.001, batch.deadline_s - sent_s)
-        extra = [
-            *_trace_headers(batch),
-            *batch.key.headers,
-            (b"x-request-timeout-ms", b"%d" % max(1, int(budget_s * 1000))),
-        ]
-        try:
-            async with asyncio.timeout(budget_s + STUCK_MARGIN_S):
-                response = await self._link.upstream.infer(header, tail, extra)
-        except TimeoutError:
-            raise DeadlineExceeded("the runtime did not answer in time") from None
-        took_s = time.monotonic() - sent_s
-        self._metrics.runtime_seconds.observe(took_s)
-        self._rate.observe(batch.rows, took_s)
-        return response
-
-    def _settle(self, batch: Batch, response: Response, signature: ModelSignature) -> float | None:
-        """Split the answer, and return what the runtime says its forward took."""
-        if response.status != 200:
-            raise decode_failure(response.status, response.body)
-        header_length = response.headers.get(b"inference-header-content-length")
-        result = decode_answer(response.body, header_length, signature)
+    def _settle(self, batch: Batch, running: Running, sent: Sent, signature: ModelSignature) -> None:
+        """Split the answer among its callers, and learn from what it took."""
+        result = result_of(sent, signature)
+        timing = batch_timing(
+            batch,
+            sent.merged,
+            runtime_s=sent.answered_s - sent.sent_s,
+            batch_s=time.monotonic() - running.sent_s - (sent.answered_s - sent.sent_s),
+        )
+        for part in batch.slices:
+            part.pending.timing = timing
+        self.burst = self.batcher.returns.burst(sent.answered_s)
         split(batch, result, signature)
-        return result.forward_s
+        self.burst = None
+        self._recovery.succeeded(batch)
+        self.batcher.learn(running, result.forward_s, sent.answered_s)
+        self.batcher.delivered(running, time.monotonic())
+
+    def _try_again(self, batch: Batch, error: ProxyError) -> None:
+        if isinstance(error, BatchTooLarge):
+            cap = self.batcher.tables.ran_out_of_memory(batch.key, batch.rows)
+            logger.warning("event=out_of_memory rows=%d next_at_most=%d", batch.rows, cap)
+        pieces = self._recovery.again(batch, error)
+        if not pieces:
+            self._fail(batch, error)
+            return
+        self._metrics.retries += len(pieces)
+        logger.warning("event=batch_retried rows=%d pieces=%d error=%s", batch.rows, len(pieces), error.message)
+        self._again.extendleft(reversed(pieces))
+        self._look_soon()
 
     def _fail(self, batch: Batch, error: ProxyError) -> None:
-        for pending in waiting_callers(batch):
+        callers = waiting_callers(batch)
+        if batch.tries and len(callers) == 1 and isinstance(error, ModelFailed):
+            self._suspects.forget_old(time.monotonic())
+            self._suspects.failed(callers[0], time.monotonic())
+        for pending in callers:
             self._leave(pending)
             pending.resolve(error)
 
     def _runtime_changed(self) -> None:
         logger.info("event=runtime_%s %s", "ready" if self._link.ready else "away", self._link.reason)
+        signature = self._link.signature
+        if self._link.ready and signature is not None and signature is not self._served:
+            self._served = signature
+            self.batcher.serve(signature.max_batch_size, signature.allowed_batch_sizes)
         self._look_soon()
 
     def _arm_deadline(self) -> None:
@@ -278,11 +312,3 @@ class Dispatcher:
             self._leave(pending)
             pending.resolve(DeadlineExceeded(f"the deadline passed {waited}"))
         self._arm_deadline()
-
-
-def _trace_headers(batch: Batch) -> list[tuple[bytes, bytes]]:
-    """A batch of one request carries its trace headers as HTTP knows them; a shared one cannot."""
-    trace = batch.slices[0].pending.trace
-    if len(batch.slices) > 1 or not trace:
-        return []
-    return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in trace.items()]

@@ -8,9 +8,12 @@
       UnsupportedMediaType      415      invalid
       RowsFailed                the first failing row's
       ModelFailed               500      -
-      Overloaded                503      queue_rows, queue_bytes
+        BatchTooLarge           500      -
+      Overloaded                503      queue_rows, queue_bytes, late
       Draining                  503      draining
       RuntimeAway               503      runtime_away
+        NotExecuted             503      runtime_away
+        RuntimeLost             503      runtime_away
       DeadlineExceeded          504      deadline
 
 Each carries the status of its HTTP answer; the codecs give it the shape of the caller's protocol.
@@ -92,8 +95,12 @@ class ModelFailed(ProxyError):
     """The model raised, or the runtime broke its contract."""
 
 
+class BatchTooLarge(ModelFailed):
+    """The runtime's memory is too small for this batch; a smaller one may pass."""
+
+
 class Overloaded(ProxyError):
-    """The queue is full; ``reason`` says by which count."""
+    """The queue is full, by the count that ``reason`` names, or so long that the answer would be late."""
 
     status = 503
 
@@ -117,6 +124,14 @@ class RuntimeAway(ProxyError):
     status = 503
     reason = "runtime_away"
     retry_after_s = 1
+
+
+class NotExecuted(RuntimeAway):
+    """The runtime did not begin with this batch."""
+
+
+class RuntimeLost(RuntimeAway):
+    """The runtime went away with this batch; nobody knows whether it ran."""
 
 
 class DeadlineExceeded(ProxyError):

@@ -5,11 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import count
 from math import isfinite
 
 from shoal_proxy.batching.padding import check_lengths, shape_key
-from shoal_proxy.batching.pending import PLAIN_KEY, Answer, BatchKey, Outcome, Pending
+from shoal_proxy.batching.pending import (
+    NEVER_S,
+    PLAIN_KEY,
+    PLAIN_LANE,
+    Answer,
+    BatchKey,
+    LaneKey,
+    Outcome,
+    Pending,
+)
+from shoal_proxy.batching.returns import Burst
 from shoal_proxy.codecs.base import Call, Codec, Decoded, Reply
 from shoal_proxy.codecs.torchserve import TorchServe
 from shoal_proxy.codecs.upstream import check_json
@@ -22,9 +31,9 @@ from shoal_proxy.metrics import Metrics
 from shoal_proxy.model.datatypes import byte_size
 from shoal_proxy.model.signature import ModelSignature
 from shoal_proxy.settings import Settings
+from shoal_proxy.timing import server_timing
 
 _TRACED = {b"x-request-id": "x-request-id", b"traceparent": "traceparent", b"tracestate": "tracestate"}
-_serial = count(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +64,7 @@ class Inference:
         self._dispatcher = dispatcher
         self._metrics = metrics
         self._reading_bytes = 0
+        self._queue_timeout_s = settings.queue_timeout_ms / 1000
         self.routes = infer_routes(settings.model_name, settings.model_version)
 
     @property
@@ -72,12 +82,21 @@ class Inference:
             if not self._dispatcher.speaks_binary:
                 check_json(decoded.inputs, signature)
             pending = self._pending(decoded, call, signature)
-            pending.deliver = lambda outcome: reply(self._finish(route, decoded, outcome, signature))
+            pending.deliver = lambda outcome: reply(self._finish(route, decoded, outcome, signature, pending))
             self._dispatcher.submit(pending)
         except ProxyError as error:
             reply(self.refuse(route, error))
             return None
         return pending
+
+    @property
+    def burst(self) -> Burst | None:
+        """Return the callers who are being answered now."""
+        return self._dispatcher.burst
+
+    def came_back(self, burst: Burst, rows: int) -> None:
+        """Note that a caller of ``burst`` has begun its next request."""
+        self._dispatcher.came_back(burst, rows)
 
     def cancel(self, pending: Pending) -> None:
         """Forget a request whose caller has gone."""
@@ -113,14 +132,17 @@ class Inference:
             _fill_lengths(decoded, signature)
             check_lengths(decoded.lengths, signature)
         now_s = time.monotonic()
+        timeout_s = self._timeout_s(decoded, call)
         return Pending(
             inputs=decoded.inputs,
             rows=decoded.rows,
             size_bytes=sum([byte_size(array) for array in decoded.inputs.values()]),
             arrived_s=now_s,
-            deadline_s=now_s + self._timeout_s(decoded, call),
+            deadline_s=now_s + (timeout_s or self._queue_timeout_s),
+            due_s=now_s + timeout_s if timeout_s else NEVER_S,
             deliver=_nowhere,
             key=self._key(decoded, call, signature),
+            lane=self._lane(call),
             lengths=decoded.lengths,
             trace=_trace(call.headers),
         )
@@ -130,23 +152,36 @@ class Inference:
         headers = tuple((name, call.headers[name]) for name in wanted if name in call.headers) if wanted else ()
         if signature.fixed and not (decoded.parameters or decoded.tensors or headers):
             return PLAIN_KEY
-        solo = 0 if signature.batches else next(_serial)
         shapes = shape_key(decoded.inputs, signature) if signature.batches else ()
-        return BatchKey(shapes, decoded.parameters, decoded.tensors, headers, solo)
+        key = BatchKey(shapes, decoded.parameters, decoded.tensors, headers)
+        return key if signature.batches else key.alone()
 
     def _timeout_s(self, decoded: Decoded, call: Call) -> float:
-        """Return the tightest of the header's, the protocol's and the queue's own time-out."""
+        """Return the tighter of the header's and the protocol's time-out; 0 when the caller names none."""
         given = call.headers.get(b"x-request-timeout-ms")
         timeout_ms = decoded.timeout_ms
         if given is not None:
             timeout_ms = min(_positive_ms(given), timeout_ms or 3_600_000.0)
-        return (timeout_ms or self._settings.queue_timeout_ms) / 1000
+        return (timeout_ms or 0.0) / 1000
 
-    def _finish(self, route: Route, decoded: Decoded, outcome: Outcome, signature: ModelSignature) -> Reply:
+    def _lane(self, call: Call) -> LaneKey:
+        """Return who the caller is, as far as it matters for who is next."""
+        header = self._settings.fair_share_header
+        priority = call.headers.get(b"x-shoal-priority")
+        if priority is None and not header:
+            return PLAIN_LANE
+        return LaneKey(call.headers.get(header, b"") if header else b"", _level(priority) if priority else 0)
+
+    def _finish(
+        self, route: Route, decoded: Decoded, outcome: Outcome, signature: ModelSignature, pending: Pending
+    ) -> Reply:
         if isinstance(outcome, Answer):
             try:
                 reply = route.codec.encode(decoded, outcome.outputs, outcome.lengths, signature)
-                return self._counted(route, reply)
+                timing = server_timing(pending.queued_s, pending.timing)
+                return self._counted(
+                    route, Reply(reply.status, reply.body, reply.content_type, (*reply.headers, timing))
+                )
             except Exception as error:
                 outcome = ModelFailed(f"the model's answer cannot be written: {type(error).__name__}: {error}")
         return self.refuse(route, outcome)
@@ -180,6 +215,13 @@ def _trace(headers: Mapping[bytes, bytes]) -> Mapping[str, str] | None:
     if headers.keys().isdisjoint(_TRACED):
         return None
     return {text: headers[name].decode("latin-1") for name, text in _TRACED.items() if name in headers}
+
+
+def _level(value: bytes) -> int:
+    if len(value) != 1 or not value.isdigit():
+        text = value.decode("latin-1")
+        raise InvalidRequest(f"x-shoal-priority must be a digit, 0 for the first served, not {text!r}")
+    return int(value)
 
 
 def _positive_ms(value: bytes) -> float:

@@ -59,6 +59,8 @@ class Metrics(Collector):
         self.rows = 0
         self.elements = 0
         self.padded_elements = 0
+        self.retries = 0
+        self.coalesced_rows = 0
         self.request_bytes = 0
         self.response_bytes = 0
         self.gauges: dict[str, tuple[str, Callable[[], float]]] = {}
@@ -87,6 +89,10 @@ class Metrics(Collector):
         yield CounterMetricFamily(
             "shoal_proxy_padded_elements", "Elements that were padding.", value=self.padded_elements
         )
+        yield CounterMetricFamily(
+            "shoal_proxy_coalesced_rows", "Rows answered by an identical request's.", value=self.coalesced_rows
+        )
+        yield CounterMetricFamily("shoal_proxy_retries", "Batches sent again after a failure.", value=self.retries)
         yield CounterMetricFamily("shoal_proxy_request_bytes", "Bytes of request bodies.", value=self.request_bytes)
         yield CounterMetricFamily("shoal_proxy_response_bytes", "Bytes of response bodies.", value=self.response_bytes)
 

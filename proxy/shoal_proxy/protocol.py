@@ -17,6 +17,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from shoal_proxy.batching.pending import Pending
+from shoal_proxy.batching.returns import Burst
 from shoal_proxy.codecs.base import Call, Reply
 from shoal_proxy.errors import BodyTooLarge, ProxyError, RequestTimeout
 from shoal_proxy.inference import Inference, Route
@@ -113,6 +114,8 @@ class InferCycle:
 
     def reply(self, reply: Reply) -> None:
         """Write ``reply``, once; the queue calls this when the request's batch has come back."""
+        if self._pending is not None:
+            self._protocol.answered(self._pending.rows)
         self._pending = None
         self.response_complete = True
         self._release()
@@ -168,6 +171,9 @@ class InferProtocol(HttpToolsProtocol):
         self._unanswered: deque[InferCycle] = deque()
         """Infer requests in the order in which they came, which is the order of their answers."""
         self._idle_since_s = 0.0
+        self._burst: Burst | None = None
+        """The callers this one was answered with."""
+        self._burst_rows = 0
         self._message_open = False
         self._body_timer: asyncio.TimerHandle | None = None
 
@@ -194,6 +200,9 @@ class InferProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Start a request, without the ASGI scope, which an infer request does not need (httptools)."""
         self._message_open = True
+        if self._burst is not None:
+            self.inference.came_back(self._burst, self._burst_rows)
+            self._burst = None
         self.url = b""
         self.expect_100_continue = False
         self.headers = []
@@ -278,6 +287,12 @@ class InferProtocol(HttpToolsProtocol):
         super().resume_writing()
         self.flow.resume_reading()
         self._read_no_further()
+
+    def answered(self, rows: int) -> None:
+        """Note that the caller has its answer with others, and may be back with them."""
+        if self._burst is None and (burst := self.inference.burst) is not None:
+            burst.answered(rows)
+            self._burst, self._burst_rows = burst, rows
 
     def write_reply(self, cycle: InferCycle, reply: Reply) -> None:
         """Write one whole response."""

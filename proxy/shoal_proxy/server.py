@@ -16,12 +16,16 @@ from typing import Any
 
 import uvicorn
 
-from shoal_proxy.admin import make_admin_app
+from shoal_proxy.admin import Admin
 from shoal_proxy.app import Pages, make_app
+from shoal_proxy.batching.batcher import Batcher
+from shoal_proxy.batching.order import Shares
+from shoal_proxy.batching.pending import NEVER_S
 from shoal_proxy.batching.policy import BatchLimits
 from shoal_proxy.batching.queue import QueueLimits
 from shoal_proxy.dispatcher import Dispatcher
 from shoal_proxy.errors import Draining
+from shoal_proxy.explaining.report import last_key
 from shoal_proxy.inference import Inference
 from shoal_proxy.lifecycle.drain import Phase
 from shoal_proxy.metrics import Metrics
@@ -75,6 +79,16 @@ def _remove_stale(path: str) -> None:
             return
 
 
+def make_batcher(settings: Settings) -> Batcher:
+    """Return the batching brain that ``settings`` ask for."""
+    return Batcher(
+        QueueLimits(settings.queue_max_rows, settings.queue_max_bytes),
+        BatchLimits(settings.max_batch_size, settings.max_delay_ms / 1000, settings.in_flight, settings.policy),
+        objective_s=settings.latency_objective_ms / 1000 or NEVER_S,
+        shares=Shares(dict(settings.fair_share_weights), settings.priority_ageing_ms / 1000),
+    )
+
+
 class Proxy:
     """Everything one proxy process holds. Create and `run` it inside a running event loop."""
 
@@ -85,8 +99,9 @@ class Proxy:
         self.dispatcher = Dispatcher(
             self.link,
             self.metrics,
-            QueueLimits(settings.queue_max_rows, settings.queue_max_bytes),
-            BatchLimits(settings.max_batch_size, settings.max_delay_ms / 1000, settings.in_flight),
+            make_batcher(settings),
+            idempotent=settings.idempotent,
+            coalesce=settings.coalesce,
         )
         self.inference = Inference(settings, self.dispatcher, self.metrics)
         self.pages = Pages(settings, self.link, self.dispatcher, version("shoal"))
@@ -103,7 +118,8 @@ class Proxy:
         """Serve until told to stop, then drain."""
         protocol: Any = partial(InferProtocol, inference=self.inference, settings=self.settings)
         front = _listener(make_app(self.pages), http=protocol)
-        admin = _listener(make_admin_app(self.metrics, self.pages.reason, self.drain), http="httptools")
+        pages = Admin(self.metrics, self.dispatcher, reason=self.pages.reason, drain=self.drain)
+        admin = _listener(pages.app(), http="httptools")
         watch = asyncio.create_task(self.link.watch())
         front_task = asyncio.create_task(front.serve([self.socket]))
         admin_task = asyncio.create_task(admin.serve([self.admin_socket]))
@@ -169,6 +185,14 @@ class Proxy:
             "shoal_proxy_runtime_ready": (
                 "1 when the runtime is connected and warm.",
                 lambda: self.link.ready,
+            ),
+            "shoal_proxy_batch_rows_limit": (
+                "Rows that a batch may have, after what the model and its memory allow.",
+                lambda: dispatcher.batcher.tables.least_max_rows,
+            ),
+            "shoal_proxy_objective_attainable": (
+                "0 when even a request alone takes longer than the latency objective.",
+                lambda: dispatcher.batcher.attainable(last_key(dispatcher.batcher)),
             ),
             "shoal_proxy_draining": (
                 "1 from the start of the drain.",

@@ -5,7 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from enum import StrEnum
 from typing import Any, Self
+
+import orjson
+
+from shoal_proxy.batching.policy import Policy
 
 KIB, MIB = 1024, 1024**2
 TIB = 1024**4
@@ -82,6 +87,36 @@ def _number(env: str, default: float, low: float, high: float) -> Any:
     return _setting(env, default, parse, f"{low} to {high}", within=(low, high))
 
 
+def _choice(env: str, default: StrEnum) -> Any:
+    kind = type(default)
+    names = {str(choice).lower(): choice for choice in kind}
+
+    def parse(text: str) -> StrEnum:
+        if text.lower() not in names:
+            raise ValueError
+        return names[text.lower()]
+
+    return _setting(env, default, parse, ", ".join(kind))
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError
+    return text.lower() == "true"
+
+
+def _header_name(text: str) -> bytes:
+    (name,) = _header_names(text)
+    return name
+
+
+def _weights(text: str) -> tuple[tuple[bytes, float], ...]:
+    weights = orjson.loads(text)
+    if type(weights) is not dict or not all(type(weight) in (int, float) and weight > 0 for weight in weights.values()):
+        raise ValueError
+    return tuple((key.encode(), weight) for key, weight in weights.items())
+
+
 _ADDRESS = "HOST:PORT or unix:PATH"
 _ABOVE_ZERO = 5e-324  # the smallest positive float
 
@@ -107,16 +142,33 @@ class Settings:
     """The V2 server that runs the model, ours or a foreign one."""
     max_batch_size: int = _number("SHOAL_BATCHING_MAX_BATCH_SIZE", 32, 1, 65536)
     """Rows per batch; never exceeded. The runtime's own limit holds too."""
+    policy: Policy = _choice("SHOAL_BATCHING_POLICY", Policy.ADAPTIVE)
+    """How batches are formed: by what was learned, by size and delay, or not at all."""
+    latency_objective_ms: float = _number("SHOAL_BATCHING_LATENCY_OBJECTIVE_MS", 0.0, 0, 3_600_000)
+    """Within what time answers should leave; batches are as full as it allows, and what cannot make it is refused. 0:
+    as soon as possible."""
     max_delay_ms: float = _number("SHOAL_BATCHING_MAX_DELAY_MS", 0.0, 0, 60_000)
-    """How long a batch may wait for more rows while the runtime is idle; 0: never wait."""
+    """With `Fixed`: how long a batch may wait for more rows while the runtime is idle; 0: never wait."""
     in_flight: int = _number("SHOAL_BATCHING_IN_FLIGHT", 1, 1, 64)
     """Batches that the runtime executes at a time; one more full batch is sent ahead."""
+    idempotent: bool = _setting("SHOAL_BATCHING_IDEMPOTENT", default=False, parse=_boolean, allowed="true or false")
+    """A batch whose runtime died meanwhile may be sent once more."""
+    coalesce: bool = _setting("SHOAL_BATCHING_COALESCE", default=False, parse=_boolean, allowed="true or false")
+    """Identical requests in flight share one row."""
     queue_max_rows: int = _number("SHOAL_QUEUE_MAX_ROWS", 1024, 1, 2**31)
     """Rows that may wait; at least one batch."""
     queue_max_bytes: int = _number("SHOAL_QUEUE_MAX_BYTES", 256 * MIB, KIB, TIB)
     """Bytes of request bodies and inputs that may be held."""
     queue_timeout_ms: float = _number("SHOAL_QUEUE_TIMEOUT_MS", 60_000.0, 1, 3_600_000)
     """Deadline of a request that names none."""
+    priority_ageing_ms: float = _number("SHOAL_QUEUE_PRIORITY_AGEING_MS", 1000.0, 0, 3_600_000)
+    """Each level of ``x-shoal-priority`` waits as if it had come this much later."""
+    fair_share_header: bytes = _setting("SHOAL_QUEUE_FAIR_SHARE_HEADER", b"", _header_name, "a header name")
+    """Callers who differ in this header share the runtime by weight, however much each of them asks."""
+    fair_share_weights: tuple[tuple[bytes, float], ...] = _setting(
+        "SHOAL_QUEUE_FAIR_SHARE_WEIGHTS", (), _weights, "a JSON object of weights above 0"
+    )
+    """Weights of callers; others have 1."""
     max_body_bytes: int = _number("SHOAL_PROXY_MAX_BODY_BYTES", 64 * MIB, KIB, TIB)
     """Longest request body; longer ones are answered 413 without being read."""
     body_timeout_s: float = _setting(
@@ -157,6 +209,14 @@ class Settings:
                 f"SHOAL_QUEUE_MAX_ROWS must be at least SHOAL_BATCHING_MAX_BATCH_SIZE ({self.max_batch_size}),"
                 f" not {self.queue_max_rows}"
             )
+        for needed, name, given in (
+            (Policy.FIXED, "SHOAL_BATCHING_MAX_DELAY_MS", self.max_delay_ms),
+            (Policy.ADAPTIVE, "SHOAL_BATCHING_LATENCY_OBJECTIVE_MS", self.latency_objective_ms),
+        ):
+            if given and self.policy is not needed:
+                raise SettingsError(f"{name} works with SHOAL_BATCHING_POLICY={needed} only, not {self.policy}")
+        if self.fair_share_weights and not self.fair_share_header:
+            raise SettingsError("SHOAL_QUEUE_FAIR_SHARE_WEIGHTS needs SHOAL_QUEUE_FAIR_SHARE_HEADER")
         if self.max_delay_ms >= self.queue_timeout_ms:
             raise SettingsError(
                 f"SHOAL_BATCHING_MAX_DELAY_MS must be less than SHOAL_QUEUE_TIMEOUT_MS ({self.queue_timeout_ms:g}),"

@@ -14,7 +14,7 @@ from urllib.parse import quote
 import orjson
 
 from shoal_proxy.connection import Connection, Response
-from shoal_proxy.errors import ProxyError, RuntimeAway
+from shoal_proxy.errors import NotExecuted, ProxyError
 from shoal_proxy.model.signature import ModelSignature, SignatureError, parse_metadata
 from shoal_proxy.settings import Address
 
@@ -122,9 +122,9 @@ class Upstream:
             else:
                 _, connection = await loop.create_connection(make, self._address.host, self._address.port)
         except (FileNotFoundError, ConnectionRefusedError):
-            raise RuntimeAway(f"no runtime listens at {self._address}") from None
+            raise NotExecuted(f"no runtime listens at {self._address}") from None
         except OSError as error:
-            raise RuntimeAway(f"cannot reach the runtime at {self._address}: {error.strerror or error}") from None
+            raise NotExecuted(f"cannot reach the runtime at {self._address}: {error.strerror or error}") from None
         self._connections.add(connection)
         return connection
 

@@ -27,13 +27,25 @@ VALUES = {
     "runtime.forwardHeaders": "authorization,x-tenant",
     "batching.maxBatchSize": "16",
     "batching.allowedBatchSizes": "8,32",
+    "batching.policy": "Fixed",
+    "batching.latencyObjectiveMilliseconds": "100",
     "batching.maxDelayMilliseconds": "4",
     "batching.inFlight": "2",
+    "batching.idempotent": "true",
+    "batching.coalesceIdentical": "true",
     "queue.maxItems": "77",
     "queue.maxBytes": "99999",
     "queue.timeoutMilliseconds": "123",
     "queue.maxBodyBytes": "4096",
+    "queue.priorityAgeingMilliseconds": "5",
+    "queue.fairShareHeader": "x-tenant",
+    "queue.fairShareWeights": '{"acme": 3}',
 }
+NEEDED = {
+    "batching.maxDelayMilliseconds": "batching.policy=Fixed",
+    "queue.fairShareWeights": "queue.fairShareHeader=x-tenant",
+}
+"""What a field needs beside it."""
 SHARED = {"metadata.name", "model.version", "batching.maxBatchSize"}
 
 
@@ -43,9 +55,10 @@ def test_every_field_has_an_example_here() -> None:
 
 @pytest.mark.parametrize("name", VALUES)
 def test_a_field_changes_the_settings_of_the_process_it_is_for(name: str) -> None:
-    environment = {**REQUIRED, **to_environment(parse_assignment(f"{name}={VALUES[name]}"))}
-    proxy = ProxySettings.from_env(environment) != ProxySettings.from_env(REQUIRED)
-    runtime = RuntimeSettings.from_env(environment) != RuntimeSettings.from_env(REQUIRED)
+    before = {**REQUIRED, **(to_environment(parse_assignment(NEEDED[name])) if name in NEEDED else {})}
+    environment = {**before, **to_environment(parse_assignment(f"{name}={VALUES[name]}"))}
+    proxy = ProxySettings.from_env(environment) != ProxySettings.from_env(before)
+    runtime = RuntimeSettings.from_env(environment) != RuntimeSettings.from_env(before)
     if name in SHARED:
         assert (proxy, runtime) == (True, True)
     else:

@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as arrays
 from shoal_proxy.batching.batch import make_batch, merge, split
 from shoal_proxy.batching.pending import Answer, Outcome, Pending, Slice
 from shoal_proxy.codecs.upstream import decode_answer, decode_failure, encode_batch
-from shoal_proxy.errors import DeadlineExceeded, InvalidRequest, ModelFailed, ProxyError, RowsFailed, RuntimeAway
+from shoal_proxy.errors import DeadlineExceeded, InvalidRequest, ModelFailed, NotExecuted, ProxyError, RowsFailed
 from shoal_proxy.model.datatypes import DTYPES
 from shoal_proxy.model.signature import ModelSignature, parse_metadata
 from shoal_runtime import TensorSpec
@@ -130,8 +130,8 @@ def test_failed_rows_are_absent_from_the_outputs_and_named_beside(failed: Sequen
         (500, "FORWARD_FAILED", ModelFailed),
         (500, "WRONG_ROWS", ModelFailed),
         (500, "OUT_OF_MEMORY", ModelFailed),
-        (503, "NOT_READY", RuntimeAway),
-        (503, "DEVICE_LOST", RuntimeAway),
+        (503, "NOT_READY", NotExecuted),
+        (503, "DEVICE_LOST", NotExecuted),
         (504, "TIMEOUT", DeadlineExceeded),
     ],
 )

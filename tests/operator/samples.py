@@ -42,6 +42,7 @@ EVERYTHING: Json = {
     "batching": {
         "maxBatchSize": 16,
         "allowedBatchSizes": [16, 1, 4],
+        "policy": "Fixed",
         "maxDelayMilliseconds": 5,
         "inFlight": 2,
     },

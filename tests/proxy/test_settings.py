@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from shoal_proxy.batching.policy import Policy
 from shoal_proxy.settings import Address, Settings, SettingsError
 from tests.proxy.contracts_page import names_in, rows_after
 
@@ -31,8 +32,10 @@ def test_the_documented_variables_are_the_ones_that_are_read() -> None:
 def test_documented_defaults_are_the_real_ones(variable: str) -> None:
     documented, default = table()[variable][0], BY_VARIABLE[variable].default
 
-    if documented == "none":
+    if documented in ("none", "`{}`"):
         assert not default
+    elif isinstance(default, bool):
+        assert names_in(documented) == [str(default).lower()]
     elif isinstance(default, int | float):
         assert number(documented) == default
     else:
@@ -69,6 +72,12 @@ def test_every_variable_is_read() -> None:
         "SHOAL_PROXY_RUNTIME": ("http://triton:8000/", Address("triton", 8000)),
         "SHOAL_BATCHING_MAX_BATCH_SIZE": ("64", 64),
         "SHOAL_BATCHING_MAX_DELAY_MS": ("2.5", 2.5),
+        "SHOAL_BATCHING_POLICY": ("fixed", Policy.FIXED),
+        "SHOAL_BATCHING_IDEMPOTENT": ("true", True),
+        "SHOAL_BATCHING_COALESCE": ("True", True),
+        "SHOAL_QUEUE_PRIORITY_AGEING_MS": ("5", 5.0),
+        "SHOAL_QUEUE_FAIR_SHARE_HEADER": ("X-Tenant", b"x-tenant"),
+        "SHOAL_QUEUE_FAIR_SHARE_WEIGHTS": ('{"acme": 3, "=": 0.5}', ((b"acme", 3), (b"=", 0.5))),
         "SHOAL_BATCHING_IN_FLIGHT": ("2", 2),
         "SHOAL_QUEUE_MAX_ROWS": ("128", 128),
         "SHOAL_QUEUE_MAX_BYTES": ("1024", 1024),
@@ -79,7 +88,8 @@ def test_every_variable_is_read() -> None:
         "SHOAL_PROXY_DRAIN_TIMEOUT_S": ("0", 0.0),
         "SHOAL_PROXY_FORWARD_HEADERS": ("X-B, x-a,,x-A", (b"x-a", b"x-b")),
     }
-    assert set(given) == set(BY_VARIABLE)
+    assert set(given) == set(BY_VARIABLE) - {"SHOAL_BATCHING_LATENCY_OBJECTIVE_MS"}, "which rules out a delay"
+    assert Settings.from_env({"SHOAL_BATCHING_LATENCY_OBJECTIVE_MS": "50"}).latency_objective_ms == 50
 
     settings = Settings.from_env({name: text for name, (text, _) in given.items()})
 
@@ -96,6 +106,11 @@ def test_every_variable_is_read() -> None:
         ("SHOAL_BATCHING_MAX_BATCH_SIZE", "many", "1 to 65536"),
         ("SHOAL_BATCHING_MAX_DELAY_MS", "-1", "0 to 60000"),
         ("SHOAL_BATCHING_MAX_DELAY_MS", "nan", "0 to 60000"),
+        ("SHOAL_BATCHING_POLICY", "eager", "Adaptive, Fixed, None"),
+        ("SHOAL_BATCHING_IDEMPOTENT", "yes", "true or false"),
+        ("SHOAL_QUEUE_FAIR_SHARE_HEADER", "x-a,x-b", "a header name"),
+        ("SHOAL_QUEUE_FAIR_SHARE_WEIGHTS", '{"a": 0}', "a JSON object of weights above 0"),
+        ("SHOAL_QUEUE_FAIR_SHARE_WEIGHTS", "a=1", "a JSON object of weights above 0"),
         ("SHOAL_BATCHING_IN_FLIGHT", "65", "1 to 64"),
         ("SHOAL_QUEUE_MAX_BYTES", "1", "1024 to 1099511627776"),
         ("SHOAL_QUEUE_TIMEOUT_MS", "inf", "1 to 3600000"),
@@ -131,7 +146,7 @@ def test_a_bad_value_is_named_with_key_range_and_value(variable: str, text: str,
             id="a queue smaller than a batch",
         ),
         pytest.param(
-            {"SHOAL_BATCHING_MAX_DELAY_MS": "500", "SHOAL_QUEUE_TIMEOUT_MS": "500"},
+            {"SHOAL_BATCHING_POLICY": "Fixed", "SHOAL_BATCHING_MAX_DELAY_MS": "500", "SHOAL_QUEUE_TIMEOUT_MS": "500"},
             r"SHOAL_BATCHING_MAX_DELAY_MS must be less than SHOAL_QUEUE_TIMEOUT_MS \(500\), not 500",
             id="a delay beyond the time-out",
         ),

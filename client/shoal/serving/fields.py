@@ -56,12 +56,19 @@ FIELDS = (
     Field("runtime.forwardHeaders", "SHOAL_PROXY_FORWARD_HEADERS", Kind.LIST),
     Field("batching.maxBatchSize", "SHOAL_BATCHING_MAX_BATCH_SIZE", Kind.INTEGER),
     Field("batching.allowedBatchSizes", "SHOAL_BATCHING_ALLOWED_BATCH_SIZES", Kind.LIST),
+    Field("batching.policy", "SHOAL_BATCHING_POLICY"),
+    Field("batching.latencyObjectiveMilliseconds", "SHOAL_BATCHING_LATENCY_OBJECTIVE_MS", Kind.NUMBER),
     Field("batching.maxDelayMilliseconds", "SHOAL_BATCHING_MAX_DELAY_MS", Kind.NUMBER),
     Field("batching.inFlight", "SHOAL_BATCHING_IN_FLIGHT", Kind.INTEGER),
+    Field("batching.idempotent", "SHOAL_BATCHING_IDEMPOTENT", Kind.BOOLEAN),
+    Field("batching.coalesceIdentical", "SHOAL_BATCHING_COALESCE", Kind.BOOLEAN),
     Field("queue.maxItems", "SHOAL_QUEUE_MAX_ROWS", Kind.INTEGER),
     Field("queue.maxBytes", "SHOAL_QUEUE_MAX_BYTES", Kind.INTEGER),
     Field("queue.timeoutMilliseconds", "SHOAL_QUEUE_TIMEOUT_MS", Kind.INTEGER),
     Field("queue.maxBodyBytes", "SHOAL_PROXY_MAX_BODY_BYTES", Kind.INTEGER),
+    Field("queue.priorityAgeingMilliseconds", "SHOAL_QUEUE_PRIORITY_AGEING_MS", Kind.NUMBER),
+    Field("queue.fairShareHeader", "SHOAL_QUEUE_FAIR_SHARE_HEADER"),
+    Field("queue.fairShareWeights", "SHOAL_QUEUE_FAIR_SHARE_WEIGHTS", Kind.OBJECT),
 )
 BY_NAME = {field.name: field for field in FIELDS}
 PARAMETERS = "model.parameters"

@@ -1,9 +1,25 @@
 """How requests wait, become batches, and get more pods."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import ClassVar
 
-from shoal_operator.api.fields import Rule, spec_field
+from shoal_operator.api.fields import Json, Rule, spec_field
+
+
+class BatchingPolicy(StrEnum):
+    """How batches are formed."""
+
+    ADAPTIVE = "Adaptive"
+    FIXED = "Fixed"
+    NONE = "None"
+
+
+WEIGHTS: Json = {
+    "type": "object",
+    "maxProperties": 256,
+    "additionalProperties": {"type": "integer", "minimum": 1, "maximum": 1_000_000},
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +33,33 @@ class BatchingSpec:
             "the largest of allowedBatchSizes must be maxBatchSize",
             ".allowedBatchSizes",
         ),
+        Rule(
+            "self.policy == 'Fixed' || self.maxDelayMilliseconds == 0",
+            "maxDelayMilliseconds works with policy Fixed only; Adaptive never waits while the runtime is idle",
+            ".maxDelayMilliseconds",
+        ),
+        Rule(
+            "self.policy == 'Adaptive' || !has(self.latencyObjectiveMilliseconds)",
+            "latencyObjectiveMilliseconds works with policy Adaptive only",
+            ".latencyObjectiveMilliseconds",
+        ),
+    )
+
+    policy: BatchingPolicy = spec_field(
+        "`Adaptive` learns how long batches take, and fills them while the runtime is busy; `Fixed` closes a batch when"
+        " it is full or `maxDelayMilliseconds` old; `None` runs each request alone.",
+        default=BatchingPolicy.ADAPTIVE,
+        env="SHOAL_BATCHING_POLICY",
+        containers=("proxy",),
+    )
+    latency_objective_milliseconds: int | None = spec_field(
+        "Within what time answers should leave. Batches are as full as it allows, and what cannot make it is refused"
+        " at once, with 503 and `Retry-After`. Default: as soon as possible, and nothing is refused for being late.",
+        default=None,
+        minimum=1,
+        maximum=3_600_000,
+        env="SHOAL_BATCHING_LATENCY_OBJECTIVE_MS",
+        containers=("proxy",),
     )
 
     max_batch_size: int = spec_field(
@@ -39,7 +82,7 @@ class BatchingSpec:
         containers=("runtime",),
     )
     max_delay_milliseconds: int = spec_field(
-        "How long a batch may wait for more rows while the runtime is idle.",
+        "With policy `Fixed`: how long a batch may wait for more rows while the runtime is idle.",
         default=0,
         minimum=0,
         maximum=60000,
@@ -54,11 +97,31 @@ class BatchingSpec:
         env="SHOAL_BATCHING_IN_FLIGHT",
         containers=("proxy",),
     )
+    idempotent: bool = spec_field(
+        "Running a request twice does no harm: a batch whose runtime died meanwhile is sent once more.",
+        default=False,
+        env="SHOAL_BATCHING_IDEMPOTENT",
+        containers=("proxy",),
+    )
+    coalesce_identical: bool = spec_field(
+        "Identical requests in flight share one row.",
+        default=False,
+        env="SHOAL_BATCHING_COALESCE",
+        containers=("proxy",),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSpec:
-    """How much work may wait in one pod; more is answered with 503 and `Retry-After`."""
+    """How much work may wait in one pod, and who is next; more is answered with 503 and `Retry-After`."""
+
+    RULES: ClassVar = (
+        Rule(
+            "!has(self.fairShareWeights) || has(self.fairShareHeader)",
+            "fairShareWeights need fairShareHeader, the header whose values they weigh",
+            ".fairShareWeights",
+        ),
+    )
 
     max_items: int = spec_field(
         "Rows that may wait.",
@@ -90,6 +153,29 @@ class QueueSpec:
         minimum=1024,
         maximum=2**40,
         env="SHOAL_PROXY_MAX_BODY_BYTES",
+        containers=("proxy",),
+    )
+    priority_ageing_milliseconds: int = spec_field(
+        "A request with `x-shoal-priority: N` (0 to 9) waits as if it had come N times this much later.",
+        default=1000,
+        minimum=0,
+        maximum=3_600_000,
+        env="SHOAL_QUEUE_PRIORITY_AGEING_MS",
+        containers=("proxy",),
+    )
+    fair_share_header: str | None = spec_field(
+        "Callers who differ in this header share the runtime by weight, however much each of them asks.",
+        default=None,
+        pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$",
+        max_length=128,
+        env="SHOAL_QUEUE_FAIR_SHARE_HEADER",
+        containers=("proxy",),
+    )
+    fair_share_weights: Json | None = spec_field(
+        "Weight of each value of `fairShareHeader`; others have 1.",
+        default=None,
+        raw=WEIGHTS,
+        env="SHOAL_QUEUE_FAIR_SHARE_WEIGHTS",
         containers=("proxy",),
     )
 

@@ -20,6 +20,8 @@ class Batch:
 
     slices: tuple[Slice, ...]
     rows: int
+    tries: int = 0
+    """How often its rows have been sent before."""
 
     @property
     def key(self) -> BatchKey:
@@ -56,9 +58,9 @@ class Result:
     """What the runtime says its forward took."""
 
 
-def make_batch(slices: Sequence[Slice]) -> Batch:
+def make_batch(slices: Sequence[Slice], tries: int = 0) -> Batch:
     """Return the batch of ``slices``."""
-    return Batch(tuple(slices), sum(part.rows for part in slices))
+    return Batch(tuple(slices), sum([part.rows for part in slices]), tries)
 
 
 def merge(batch: Batch, signature: ModelSignature) -> Merged:

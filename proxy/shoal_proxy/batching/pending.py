@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import NamedTuple
 
 from shoal_proxy.errors import ProxyError, RowError, RowsFailed
@@ -25,9 +26,26 @@ class BatchKey(NamedTuple):
     headers: tuple[tuple[bytes, bytes], ...] = ()
     solo: int = 0
 
+    def alone(self) -> BatchKey:
+        """Return this key for a request that must travel alone."""
+        return self._replace(solo=next(_serial))
 
+
+_serial = count(1)
 PLAIN_KEY = BatchKey()
 """The key of every ordinary request to a model whose shapes are fixed."""
+
+
+class LaneKey(NamedTuple):
+    """The class and the priority level of a request; level 0 is served first."""
+
+    share: bytes = b""
+    level: int = 0
+
+
+PLAIN_LANE = LaneKey()
+"""The lane of every ordinary request."""
+NEVER_S = float("inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +73,27 @@ class Pending:
     deadline_s: float
     deliver: Callable[[Outcome], None]
     key: BatchKey = PLAIN_KEY
+    lane: LaneKey = PLAIN_LANE
+    due_s: float = NEVER_S
+    """When the answer should be there, by the caller's word or the latency objective; at ``deadline_s`` nobody waits
+    for it any more."""
     lengths: Mapping[str, Sequence[int]] = field(default_factory=dict)
     trace: Mapping[str, str] | None = None
+    queued_s: float = 0.0
+    """How long it waited."""
+    timing: bytes = b""
+    """What its last batch cost, as Server-Timing says it."""
     taken: int = 0
     """Rows that have left the queue in some batch."""
     finished: int = 0
     resolved: bool = False
     parts: list[tuple[int, Mapping[str, Array]]] = field(default_factory=list)
     errors: list[RowError] = field(default_factory=list)
+
+    @property
+    def left(self) -> int:
+        """Return how many rows still wait."""
+        return self.rows - self.taken
 
     def resolve(self, outcome: Outcome) -> None:
         """Deliver ``outcome`` unless one was delivered already, and let go of everything else."""

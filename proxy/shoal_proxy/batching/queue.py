@@ -1,4 +1,4 @@
-"""The bounded queue: requests grouped by whom they may share a batch with, first come first served within a group.
+"""The bounded queue: requests grouped by whom they may share a batch with, in lanes by who is served first.
 
 A request's rows leave in order; a request larger than the room left in a batch is split and its rest stays at the head,
 so a batch is always as full as the queue allows. Cancelled and expired requests leave at once.
@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 
-from shoal_proxy.batching.pending import BatchKey, Pending, Slice
+from shoal_proxy.batching.order import Lane, Shares
+from shoal_proxy.batching.pending import BatchKey, LaneKey, Pending, Slice
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,29 +23,69 @@ class QueueLimits:
     max_bytes: int
 
 
-@dataclass(slots=True, eq=False)
 class Group:
-    """The waiting requests of one batch key, oldest first."""
+    """The waiting requests of one batch key, in lanes."""
 
-    key: BatchKey
-    waiting: OrderedDict[Pending, None] = field(default_factory=OrderedDict)
-    rows: int = 0
+    __slots__ = ("_shares", "in_due_order", "key", "lanes", "latest_due_s", "rows")
+
+    def __init__(self, key: BatchKey, shares: Shares) -> None:
+        self.key = key
+        self.lanes: dict[LaneKey, Lane] = {}
+        self.rows = 0
+        self.in_due_order = True
+        """Whoever is served first is also due first, as long as all have the same time to live."""
+        self.latest_due_s = 0.0
+        self._shares = shares
 
     @property
     def oldest_s(self) -> float:
-        """Return the arrival of the request at the head."""
-        return next(iter(self.waiting)).arrived_s
+        """Return the arrival of the request that has waited longest."""
+        return min([next(iter(lane)).arrived_s for lane in self.lanes.values()])
+
+    @property
+    def head(self) -> Pending:
+        """Return the request that is served next."""
+        return next(self.requests())
+
+    def requests(self) -> Iterator[Pending]:
+        """Yield the requests in serving order."""
+        if len(self.lanes) == 1:
+            return iter(next(iter(self.lanes.values())))
+        return self._shares.serving_order(self.lanes)
+
+    def add(self, pending: Pending) -> None:
+        """Put ``pending`` at the end of its lane."""
+        lane = self.lanes.get(pending.lane)
+        if lane is None:
+            lane = self.lanes[pending.lane] = OrderedDict()
+        lane[pending] = None
+        self.rows += pending.rows
+        if pending.due_s < self.latest_due_s or len(self.lanes) > 1:
+            self.in_due_order = False
+        self.latest_due_s = pending.due_s
+
+    def remove(self, pending: Pending, rows: int) -> None:
+        """Take ``pending`` out, of which ``rows`` still waited."""
+        lane = self.lanes[pending.lane]
+        del lane[pending]
+        if not lane:
+            del self.lanes[pending.lane]
+        self.rows -= rows
+
+    def __contains__(self, pending: Pending) -> bool:
+        return pending in self.lanes.get(pending.lane, ())
 
 
 class Queue:
     """What waits, in rows, requests and bytes. Not thread-safe; one event loop owns it."""
 
-    def __init__(self, limits: QueueLimits) -> None:
+    def __init__(self, limits: QueueLimits, shares: Shares | None = None) -> None:
         self.limits = limits
         self.groups: dict[BatchKey, Group] = {}
         self.rows = 0
         self.requests = 0
         self.size_bytes = 0
+        self._shares = shares or Shares()
 
     def full_reason(self, rows: int, size_bytes: int) -> str:
         """Return why ``rows`` more of ``size_bytes`` do not fit, or nothing.
@@ -57,12 +99,12 @@ class Queue:
         return ""
 
     def add(self, pending: Pending) -> None:
-        """Put ``pending`` at the end of its group; the caller has checked `full_reason`."""
+        """Put ``pending`` at the end of its lane; the caller has checked `full_reason`."""
         group = self.groups.get(pending.key)
         if group is None:
-            group = self.groups[pending.key] = Group(pending.key)
-        group.waiting[pending] = None
-        group.rows += pending.rows
+            group = self.groups[pending.key] = Group(pending.key, self._shares)
+        group.add(pending)
+        self._shares.joined(pending.lane.share)
         self.rows += pending.rows
         self.requests += 1
         self.size_bytes += pending.size_bytes
@@ -70,22 +112,23 @@ class Queue:
     def remove(self, pending: Pending) -> bool:
         """Take ``pending`` out, whatever rows of it still wait; return whether it was waiting."""
         group = self.groups.get(pending.key)
-        if group is None or pending not in group.waiting:
+        if group is None or pending not in group:
             return False
-        self._forget(group, pending, pending.rows - pending.taken)
+        self._forget(group, pending, pending.left)
         return True
 
     def take(self, group: Group, max_rows: int) -> list[Slice]:
         """Take up to ``max_rows`` rows from the head of ``group``."""
         slices: list[Slice] = []
         room = max_rows
-        while room and group.waiting:
-            pending = next(iter(group.waiting))
+        while room and group.lanes:
+            pending = group.head
             start = pending.taken
-            count = min(room, pending.rows - start)
+            count = min(room, pending.left)
             pending.taken = start + count
             room -= count
             slices.append(Slice(pending, start, pending.taken, pending.inputs))
+            self._shares.served(pending.lane.share, count)
             if pending.taken == pending.rows:
                 self._forget(group, pending, count)
             else:
@@ -94,12 +137,12 @@ class Queue:
         return slices
 
     def _forget(self, group: Group, pending: Pending, rows: int) -> None:
-        del group.waiting[pending]
-        group.rows -= rows
+        group.remove(pending, rows)
+        self._shares.left(pending.lane.share)
         self.rows -= rows
         self.requests -= 1
         self.size_bytes -= pending.size_bytes
-        if not group.waiting:
+        if not group.lanes:
             del self.groups[group.key]
 
 

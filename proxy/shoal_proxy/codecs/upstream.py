@@ -14,19 +14,16 @@ from shoal_proxy.codecs.base import shown
 from shoal_proxy.codecs.tensors import from_binary, from_json, to_binary, to_canonical, to_wire, widen_bf16
 from shoal_proxy.codecs.v2 import split_body
 from shoal_proxy.errors import (
+    BatchTooLarge,
     DeadlineExceeded,
     InvalidRequest,
     ModelFailed,
+    NotExecuted,
     ProxyError,
     RowError,
-    RuntimeAway,
 )
 from shoal_proxy.model.datatypes import DTYPES, Array
 from shoal_proxy.model.signature import InputSpec, ModelSignature, OutputSpec
-
-
-class BatchTooLarge(ModelFailed):
-    """The runtime's memory is too small for this batch; a smaller one may pass."""
 
 
 def encode_batch(
@@ -172,7 +169,7 @@ def _row_errors(parameters: Mapping[str, Any]) -> list[RowError]:
 _BY_CODE: dict[str, type[ProxyError]] = {"OUT_OF_MEMORY": BatchTooLarge}
 _BY_STATUS: dict[int, type[ProxyError]] = {
     400: InvalidRequest,
-    503: RuntimeAway,
+    503: NotExecuted,
     504: DeadlineExceeded,
 }
 

@@ -5,14 +5,22 @@ import pytest
 from hypothesis import given
 
 from shoal_proxy.batching.batch import make_batch
+from shoal_proxy.batching.latency import LatencyTable
 from shoal_proxy.batching.pending import BatchKey
-from shoal_proxy.batching.policy import BatchLimits, Close, Wait, decide
+from shoal_proxy.batching.plan import Costs
+from shoal_proxy.batching.policy import BatchLimits, Close, Device, Outlook, Policy, Wait, decide
 from shoal_proxy.batching.queue import Queue, QueueLimits
 from tests.proxy.signatures import request
 
 A, B = BatchKey(parameters=b"a"), BatchKey(parameters=b"b")
 SOLO = BatchKey(solo=7)
+TABLE = LatencyTable(8)
 Waiting = list[tuple[BatchKey, int, float]]
+
+
+def outlook(max_rows: int) -> Outlook:
+    """Nothing is known of the runtime, and nobody is about to return."""
+    return Outlook(lambda group: Costs(TABLE, 0.0, max_rows), lambda group, costs, device: 0.0)
 
 
 def queue_of(waiting: Waiting) -> Queue:
@@ -24,7 +32,10 @@ def queue_of(waiting: Waiting) -> Queue:
 
 def decided(waiting: Waiting, *, in_flight: int = 0, delay_s: float = 0.0, slots: int = 1) -> BatchKey | float | None:
     """Return the key whose batch closes at 10 s, or until when to wait."""
-    decision = decide(queue_of(waiting), BatchLimits(4, delay_s, slots), in_flight=in_flight, now_s=10.0)
+    policy = Policy.FIXED if delay_s else Policy.ADAPTIVE
+    decision = decide(
+        queue_of(waiting), BatchLimits(4, delay_s, slots, policy), Device(in_flight, 10.0, 10.0), outlook(4)
+    )
     return decision.group.key if isinstance(decision, Close) else decision.until_s
 
 
@@ -68,8 +79,11 @@ def test_an_idle_runtime_is_never_kept_waiting_and_batches_never_exceed_their_ro
     limits = BatchLimits(max_rows, 0.0, slots)
     total = queue.rows
 
-    while isinstance(decision := decide(queue, limits, in_flight=in_flight, now_s=10.0), Close):
-        rows = make_batch(queue.take(decision.group, limits.max_rows)).rows
+    while isinstance(
+        decision := decide(queue, limits, Device(in_flight, 10.0, 10.0), outlook(max_rows)),
+        Close,
+    ):
+        rows = make_batch(queue.take(decision.group, decision.rows)).rows
         assert 1 <= rows <= max_rows
         assert rows == max_rows or in_flight < slots, "only full batches go ahead"
         in_flight += 1
@@ -86,7 +100,7 @@ def test_an_idle_runtime_is_never_kept_waiting_and_batches_never_exceed_their_ro
 def test_no_request_waits_beyond_the_delay_while_a_slot_is_free(waiting: Waiting, delay_s: float, now_s: float) -> None:
     queue = queue_of(waiting)
 
-    decision = decide(queue, BatchLimits(4, delay_s, 1), in_flight=0, now_s=now_s)
+    decision = decide(queue, BatchLimits(4, delay_s, 1, Policy.FIXED), Device(0, now_s, now_s), outlook(4))
 
     if isinstance(decision, Wait):
         oldest_s = min((group.oldest_s for group in queue.groups.values()), default=None)

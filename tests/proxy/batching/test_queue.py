@@ -118,8 +118,8 @@ class QueueMachine(RuleBasedStateMachine):
         assert queue.requests == len(self.model)
         assert queue.size_bytes == sum(entry[0].size_bytes for entry in self.model)
         for key, group in queue.groups.items():
-            assert list(group.waiting) == [entry[0] for entry in self.model if entry[1] == key]
-            assert group.waiting, "an empty group must not stay"
+            assert list(group.requests()) == [entry[0] for entry in self.model if entry[1] == key]
+            assert group.lanes, "an empty group must not stay"
 
 
 QueueMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)

@@ -9,8 +9,16 @@ import pytest
 
 from shoal_proxy.batching.batch import Batch, Result, make_batch
 from shoal_proxy.batching.pending import BatchKey, Pending, Slice
-from shoal_proxy.codecs.upstream import BatchTooLarge, check_json, decode_answer, decode_failure, encode_batch
-from shoal_proxy.errors import DeadlineExceeded, InvalidRequest, ModelFailed, ProxyError, RowError, RuntimeAway
+from shoal_proxy.codecs.upstream import check_json, decode_answer, decode_failure, encode_batch
+from shoal_proxy.errors import (
+    BatchTooLarge,
+    DeadlineExceeded,
+    InvalidRequest,
+    ModelFailed,
+    NotExecuted,
+    ProxyError,
+    RowError,
+)
 from shoal_proxy.model.datatypes import Array, bytes_array
 from tests.fakes import tensor
 from tests.proxy.signatures import request, signature
@@ -186,7 +194,7 @@ def test_an_answer_that_breaks_the_protocol_is_the_models_failure(
         pytest.param(400, b'{"error": "bad shape"}', InvalidRequest, "bad shape", id="400"),
         pytest.param(500, b'{"error": "boom", "code": "FORWARD_FAILED"}', ModelFailed, "boom", id="500"),
         pytest.param(500, b'{"error": "full", "code": "OUT_OF_MEMORY"}', BatchTooLarge, "full", id="out of memory"),
-        pytest.param(503, b'{"error": "stopping"}', RuntimeAway, "stopping", id="503"),
+        pytest.param(503, b'{"error": "stopping"}', NotExecuted, "stopping", id="503"),
         pytest.param(504, b'{"error": "late"}', DeadlineExceeded, "late", id="504"),
         pytest.param(302, b"", ModelFailed, "no reason given", id="a redirect"),
         pytest.param(502, b"\xff<html>", ModelFailed, "\ufffd<html>", id="no JSON"),

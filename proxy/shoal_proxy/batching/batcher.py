@@ -1,0 +1,215 @@
+"""The batching brain: everything that decides, in one object that is told what happens and when.
+
+The proxy drives it with real batches and the clock, the simulator with numbers: the code is the same. It never looks at
+a clock, sends nothing and answers nobody; what it wants done it returns.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, replace
+
+from shoal_proxy.batching.admission import predict_finish_s
+from shoal_proxy.batching.drain_rate import DrainRate
+from shoal_proxy.batching.margin import Margin
+from shoal_proxy.batching.order import Shares
+from shoal_proxy.batching.pace import Pace
+from shoal_proxy.batching.pending import NEVER_S, BatchKey, Pending, Slice
+from shoal_proxy.batching.plan import Costs
+from shoal_proxy.batching.policy import BatchLimits, Device, Outlook, Policy, Wait, decide
+from shoal_proxy.batching.queue import Group, Queue, QueueLimits
+from shoal_proxy.batching.returns import Returns
+from shoal_proxy.batching.tables import Tables
+
+SLACK_QUANTILE = 0.75
+
+
+@dataclass(slots=True, eq=False)
+class Running:
+    """A batch at the runtime, and what is expected of it."""
+
+    key: BatchKey
+    rows: int
+    sent_s: float
+    finish_s: float
+    """When its answers should have left."""
+    alone: bool
+    """Nothing else was at the runtime when it was sent."""
+    started_s: float = 0.0
+    """When the runtime could begin with it, as known when it was done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Formed:
+    """Answer ``refused`` that they would be late; send ``slices`` as one batch, if there are any."""
+
+    slices: list[Slice]
+    refused: list[Pending]
+    running: Running | None
+
+
+class Batcher:
+    """Owns the queue and what is known of the runtime's speed."""
+
+    def __init__(
+        self,
+        queue_limits: QueueLimits,
+        limits: BatchLimits,
+        *,
+        objective_s: float = NEVER_S,
+        shares: Shares | None = None,
+    ) -> None:
+        self.queue = Queue(queue_limits, shares)
+        self.limits = limits
+        self.objective_s = objective_s
+        self.tables = Tables(limits.max_rows)
+        self.returns = Returns()
+        self.pace = Pace()
+        self.slack = Margin(SLACK_QUANTILE)
+        """How much later than expected answers leave."""
+        self.rate = DrainRate()
+        self.running: deque[Running] = deque()
+        """The batches at the runtime, in the order in which it runs them."""
+        self._outlook = Outlook(self.costs, self._hold_s)
+        self.configured_rows = limits.max_rows
+        self._freed_s = 0.0
+
+    def serve(
+        self,
+        max_rows: int | None,
+        allowed_sizes: tuple[int, ...] = (),
+        measured: tuple[tuple[int, float], ...] = (),
+    ) -> None:
+        """Begin with a model: its own limit of rows, the sizes that it pads to, and what its warm-up measured."""
+        rows = self.configured_rows if max_rows is None else min(self.configured_rows, max_rows)
+        self.limits = replace(self.limits, max_rows=rows)
+        self.tables = Tables(rows, allowed_sizes)
+        self.tables.preset(measured)
+
+    def costs(self, group: Group) -> Costs:
+        """Return what batches of ``group`` cost."""
+        return self._costs(group.key)
+
+    def attainable(self, key: BatchKey) -> bool:
+        """Tell whether a request alone, on an idle runtime, would meet the objective."""
+        return self._costs(key).finish_s(0.0, 1) <= self.objective_s
+
+    def _within_s(self, key: BatchKey) -> float:
+        """Return the objective; where nothing could meet it, the time of a full batch after another one.
+
+        Without a bound the queue would fill, and all would be answered late; like this they are as fast as can be.
+        """
+        if self.attainable(key):
+            return self.objective_s
+        costs = self._costs(key)
+        return max(self.objective_s, 2 * costs.finish_s(0.0, costs.max_rows))
+
+    def admit(self, pending: Pending, now_s: float) -> str:
+        """Set when ``pending`` is due and queue it, or return why not: a reason of docs/contracts.md, section 5."""
+        reason = self.queue.full_reason(pending.rows, pending.size_bytes)
+        if reason:
+            return reason
+        adaptive = self.limits.policy is Policy.ADAPTIVE
+        if adaptive and pending.due_s == NEVER_S:
+            pending.due_s = pending.arrived_s + self._within_s(pending.key)
+        if adaptive and pending.due_s < NEVER_S and self.predict_finish_s(pending, now_s) > pending.due_s:
+            if self.running or self.queue.requests:
+                return "late"
+            # Nothing else wants the runtime, and what is known of it may be wrong: try.
+            pending.due_s = NEVER_S
+        self.queue.add(pending)
+        return ""
+
+    def predict_finish_s(self, pending: Pending, now_s: float) -> float:
+        """Return when ``pending`` would be answered, were it queued now."""
+        return predict_finish_s(
+            self.queue.rows,
+            pending.rows,
+            self._costs(pending.key),
+            free_s=self.free_s(now_s),
+            within_s=pending.due_s - pending.arrived_s,
+            queued_behind=len(self.running) > self.limits.in_flight,
+        )
+
+    def next(self, now_s: float) -> Formed | Wait:
+        """Form the next batch, or return how long to wait; ask again after each formed one."""
+        decision = decide(self.queue, self.limits, self._device(now_s), self._outlook)
+        if isinstance(decision, Wait):
+            return decision
+        for pending in decision.refused:
+            self.queue.remove(pending)
+        if not decision.rows:
+            return Formed([], list(decision.refused), None)
+        slices = self.queue.take(decision.group, decision.rows)
+        rows = sum([part.rows for part in slices])
+        return Formed(slices, list(decision.refused), self.sending(decision.group.key, rows, now_s))
+
+    def sending(self, key: BatchKey, rows: int, now_s: float) -> Running:
+        """Note that a batch goes to the runtime."""
+        finish_s = self.free_s(now_s) + self.tables[key].seconds(rows) + self.pace.overhead_s
+        running = Running(key, rows, now_s, finish_s, alone=not self.running)
+        self.running.append(running)
+        return running
+
+    def released(self, running: Running, now_s: float) -> None:
+        """Note that the runtime is done with a batch."""
+        running.started_s = max(running.sent_s, self._freed_s)
+        self.running.remove(running)
+        self._freed_s = now_s
+
+    def learn(self, running: Running, forward_s: float | None, answered_s: float) -> None:
+        """Learn from a batch that succeeded and was `released`.
+
+        Args:
+            running: the batch.
+            forward_s: what the runtime says its forward took; None if it does not say.
+            answered_s: when the runtime's answer came.
+        """
+        took_s = answered_s - (running.sent_s if self.limits.in_flight > 1 else running.started_s)
+        self.rate.observe(running.rows, took_s / self.limits.in_flight)
+        self.tables[running.key].observe(running.rows, took_s if forward_s is None else forward_s)
+        if running.alone and forward_s is not None:
+            self.pace.observe(took_s - forward_s)
+
+    def delivered(self, running: Running, now_s: float) -> None:
+        """Note that the answers of a batch have left."""
+        self.slack.observe(now_s - running.finish_s)
+
+    def free_s(self, now_s: float) -> float:
+        """Return when the runtime could start another batch: now, or when it should be through with what it has."""
+        if len(self.running) < self.limits.in_flight:
+            return now_s
+        ends_s: list[float] = []
+        for running in self.running:
+            freed_s = ends_s.pop(0) if len(ends_s) == self.limits.in_flight else self._freed_s
+            forward_s = self.tables[running.key].expected_s(running.rows)
+            ends_s.append(self.pace.free_s(forward_s, sent_s=running.sent_s, freed_s=freed_s))
+            ends_s.sort()
+        return max(now_s, ends_s[0])
+
+    def _costs(self, key: BatchKey) -> Costs:
+        return Costs(self.tables[key], self.pace.overhead_s + self.slack.value, self.tables.max_rows(key))
+
+    def _device(self, now_s: float) -> Device:
+        in_flight, free_s = len(self.running), self.free_s(now_s)
+        # Of several executors one cannot tell which falls free next.
+        if in_flight != 1 or self.limits.in_flight > 1 or self.limits.policy is not Policy.ADAPTIVE:
+            return Device(in_flight, now_s, free_s)
+        running = self.running[0]
+        forward_s = self.tables[running.key].expected_s(running.rows)
+        return Device(in_flight, now_s, free_s, self.pace.send_ahead_s(forward_s, free_s))
+
+    def _hold_s(self, group: Group, costs: Costs, device: Device) -> float:
+        """Return how long to hold a batch for callers about to return; never so long that it would be late."""
+        if len(self.queue.groups) > 1 or group.key.solo or self.limits.in_flight > 1:
+            return 0.0
+        answered_s = device.free_s + self.pace.overhead_s / 2
+        hold_s = self.returns.hold_s(
+            group.rows,
+            [(running.rows, answered_s) for running in self.running],
+            costs.table,
+            free_s=device.free_s,
+            max_rows=costs.max_rows,
+        )
+        late = hold_s and costs.finish_s(device.free_s + hold_s, costs.max_rows) > group.head.due_s
+        return 0.0 if late else hold_s

@@ -1,0 +1,200 @@
+"""How long a batch of a given size takes, learned from the batches that ran.
+
+A table of knots (the runtime's allowed sizes, or eight to an octave) with the mean time at each; sizes between two
+knots are interpolated, sizes that the runtime pads take the time of the padded one. A straight line, fitted to recent
+batches of every size, stands in where a knot has seen little. The table never falls with size.
+
+Beside the mean stands a margin, so that the table's answer is the 95th percentile: it is counted in mean deviations
+and steered by how often batches take longer than it says. A runtime that always takes the same time has no margin.
+
+Four batches in a row that all took a quarter more, or all a fifth less, than expected are no noise: the device has
+become slower or faster, and the whole table is scaled. One slow batch alone is a hiccup and counts as at most twice
+its expected time.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
+from statistics import median
+
+from shoal_proxy.batching.margin import Margin
+
+_FIT_MEMORY = 0.95
+"""Weight that a batch keeps in the fitted line after each later one: about the last 20 count."""
+_KNOT_WEIGHT = 20.0
+"""Batches that a knot remembers; the line counts as one more."""
+QUANTILE = 0.95
+_DRIFT_BATCHES = 4
+_SLOWER, _FASTER = 1.25, 0.8
+_CLIP = 2.0
+
+
+def knots_for(max_rows: int, allowed_sizes: Sequence[int] = ()) -> tuple[int, ...]:
+    """Return the sizes that get an entry of their own, the last one ``max_rows`` or the first allowed one above it."""
+    if allowed_sizes:
+        below = [size for size in allowed_sizes if size < max_rows]
+        return (*below, allowed_sizes[min(len(below), len(allowed_sizes) - 1)])
+    sizes = list(range(1, min(max_rows, 8) + 1))
+    while sizes[-1] < max_rows:
+        sizes.append(min(max_rows, sizes[-1] + (1 << (sizes[-1].bit_length() - 4))))
+    return tuple(sizes)
+
+
+class LatencyTable:
+    """Seconds per batch size; empty until the first batch, and then every size is expected to take no time."""
+
+    def __init__(self, max_rows: int, allowed_sizes: Sequence[int] = ()) -> None:
+        self.sizes = knots_for(max_rows, allowed_sizes)
+        self.padded_sizes = self.sizes if allowed_sizes else ()
+        self._values = [0.0] * len(self.sizes)
+        self._weights = [0.0] * len(self.sizes)
+        self._fit = _Line()
+        self._margin = Margin(QUANTILE)
+        self._ratios: list[float] = []
+        self._means: list[float] = list(self._values)
+        self._highs: list[float] = list(self._values)
+
+    @property
+    def known(self) -> bool:
+        """Tell whether any batch has been seen."""
+        return self._fit.weight > 0
+
+    @property
+    def margin(self) -> float:
+        """Return the 95th percentile's distance from the mean, as a fraction of the mean."""
+        return self._margin.value
+
+    def observe(self, rows: int, seconds: float) -> None:
+        """Learn that a batch of ``rows`` took ``seconds``."""
+        expected_s = self.expected_s(rows)
+        if expected_s > 0:
+            ratio = seconds / expected_s
+            self._drift(ratio)
+            expected_s = self.expected_s(rows)
+            if expected_s / _CLIP <= seconds <= expected_s * _CLIP:
+                self._margin.observe(seconds / expected_s - 1)
+            seconds = min(max(seconds, expected_s / _CLIP), expected_s * _CLIP)
+        self._learn(rows, max(seconds, 1e-7))
+        self._rebuild()
+
+    def expected_s(self, rows: int) -> float:
+        """Return the mean time of a batch of ``rows``."""
+        return self._at(self._means, rows)
+
+    def seconds(self, rows: int) -> float:
+        """Return the time that 19 of 20 batches of ``rows`` stay within."""
+        return self._at(self._highs, rows)
+
+    def largest(self, within_s: float, most: int) -> int:
+        """Return the largest size up to ``most`` whose `seconds` stay within ``within_s``; 0 when none does."""
+        if self.seconds(most) <= within_s:
+            return most
+        index = bisect_right(self._highs, within_s) - 1
+        if index < 0:
+            return 0
+        rows = self.sizes[index]
+        if not self.padded_sizes and index + 1 < len(self.sizes):
+            low, high = self._highs[index], self._highs[index + 1]
+            rows += int((self.sizes[index + 1] - rows) * (within_s - low) / (high - low))
+        return min(rows, most)
+
+    def best_rows(self, most: int) -> int:
+        """Return the size up to ``most`` that serves the most rows a second."""
+        sizes = [size for size in self.sizes if size < most]
+        return max([*sizes, most], key=lambda rows: rows / max(self.expected_s(rows), 1e-9))
+
+    def rows_shown(self) -> list[tuple[int, float, float]]:
+        """Return size, mean and 95th percentile of each knot, for people and for `shoal simulate`."""
+        return list(zip(self.sizes, self._means, self._highs, strict=True))
+
+    def preset(self, seconds: Sequence[tuple[int, float]]) -> None:
+        """Begin with times that somebody measured before, the runtime's warm-up for one."""
+        for rows, time_s in seconds:
+            self._learn(rows, max(time_s, 1e-7))
+        self._rebuild()
+
+    def _at(self, values: list[float], rows: int) -> float:
+        index = bisect_left(self.sizes, rows)
+        if index >= len(self.sizes):
+            return values[-1]
+        size = self.sizes[index]
+        if size == rows or self.padded_sizes or index == 0:
+            return values[index]
+        below = self.sizes[index - 1]
+        return values[index - 1] + (values[index] - values[index - 1]) * (rows - below) / (size - below)
+
+    def _learn(self, rows: int, seconds: float) -> None:
+        self._fit.observe(rows, seconds)
+        ratio = seconds / expected_s if (expected_s := self.expected_s(rows)) > 0 else 1.0
+        for index, share in self._shares(rows):
+            value = self._values[index] if self._weights[index] else self._means[index]
+            seen_s = value * ratio if value > 0 and self.sizes[index] != rows and not self.padded_sizes else seconds
+            weight = min(self._weights[index] + share, _KNOT_WEIGHT)
+            self._values[index] = value + (seen_s - value) * share / weight
+            self._weights[index] = weight
+
+    def _shares(self, rows: int) -> list[tuple[int, float]]:
+        """Return the knots on both sides of ``rows``, and how much each has to do with it."""
+        index = min(bisect_left(self.sizes, rows), len(self.sizes) - 1)
+        if index == 0 or self.padded_sizes or self.sizes[index] <= rows:
+            return [(index, 1.0)]
+        below, above = self.sizes[index - 1], self.sizes[index]
+        share = (rows - below) / (above - below)
+        return [(index - 1, 1 - share), (index, share)]
+
+    def _drift(self, ratio: float) -> None:
+        self._ratios = [*self._ratios[1 - _DRIFT_BATCHES :], ratio]
+        if len(self._ratios) < _DRIFT_BATCHES:
+            return
+        if min(self._ratios) > _SLOWER + self.margin or max(self._ratios) < _FASTER:
+            self._scale(median(self._ratios))
+
+    def _scale(self, factor: float) -> None:
+        """Believe that every size has changed as the last ones have, and that little is known about it."""
+        self._ratios = []
+        self._values = [value * factor for value in self._values]
+        self._weights = [min(weight, 1.0) for weight in self._weights]
+        self._fit.scale(factor)
+        self._rebuild()
+
+    def _rebuild(self) -> None:
+        base_s, slope_s = self._fit.line()
+        blended = [
+            (value * weight + max(0.0, base_s + slope_s * size)) / (weight + 1)
+            for size, value, weight in zip(self.sizes, self._values, self._weights, strict=True)
+        ]
+        self._means = list(accumulate(blended, max))
+        high = 1 + self.margin
+        self._highs = [mean * high for mean in self._means]
+
+
+class _Line:
+    """A straight line through recent batches, least squares with exponential forgetting."""
+
+    __slots__ = ("_products", "_rows", "_seconds", "_squares", "weight")
+
+    def __init__(self) -> None:
+        self.weight = self._rows = self._squares = self._seconds = self._products = 0.0
+
+    def observe(self, rows: int, seconds: float) -> None:
+        self.weight = _FIT_MEMORY * self.weight + 1
+        self._rows = _FIT_MEMORY * self._rows + rows
+        self._squares = _FIT_MEMORY * self._squares + rows * rows
+        self._seconds = _FIT_MEMORY * self._seconds + seconds
+        self._products = _FIT_MEMORY * self._products + rows * seconds
+
+    def scale(self, factor: float) -> None:
+        self._seconds *= factor
+        self._products *= factor
+
+    def line(self) -> tuple[float, float]:
+        """Return the time of no rows and of each row more."""
+        if not self.weight:
+            return 0.0, 0.0
+        mean_rows, mean_s = self._rows / self.weight, self._seconds / self.weight
+        spread = self._squares / self.weight - mean_rows**2
+        # Sizes that hardly differ say nothing of the slope; a batch never takes less for being larger.
+        slope = max(0.0, (self._products / self.weight - mean_rows * mean_s) / spread) if spread > 0.25 else 0.0
+        return mean_s - slope * mean_rows, slope

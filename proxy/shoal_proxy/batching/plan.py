@@ -1,0 +1,146 @@
+"""Which waiting requests form the next batch, and which are refused because no batch could answer them in time.
+
+Given when the batch starts and how long batches take:
+
+1. A request that would be late even alone is refused.
+2. The normal case: the first in line, as many as the batch holds, if all of them are in time together.
+3. Otherwise somebody will be late, whoever is served. Serve as many as possible: of all batch sizes take the one with
+   the most rows per second, counting only requests that are in time in a batch of that size; of equal ones the
+   smallest, which holds the oldest. Whoever would be late after it is refused now.
+4. Where the runtime pads to a few sizes, a batch just above one of them costs as much as the next one: send the
+   smaller full size if it serves more rows a second and the rest still makes the batch after.
+
+Serving the head at any price in case 3 would shrink every batch to what the head still allows, and the shortage would
+grow with it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Generic, Protocol, TypeVar
+
+from shoal_proxy.batching.latency import LatencyTable
+from shoal_proxy.batching.pending import NEVER_S
+
+
+class Waiting(Protocol):
+    """What a plan needs to know of a request."""
+
+    @property
+    def left(self) -> int:
+        """Rows that still wait."""
+
+    @property
+    def due_s(self) -> float:
+        """When its answer should be there."""
+
+
+W = TypeVar("W", bound=Waiting)
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """``table``: the device's time; ``around_s``: the host's, before and after each; ``max_rows`` of a batch."""
+
+    table: LatencyTable
+    around_s: float
+    max_rows: int
+
+    def finish_s(self, start_s: float, rows: int) -> float:
+        """Return when a batch of ``rows`` that starts at ``start_s`` has been answered."""
+        return start_s + self.table.seconds(rows) + self.around_s
+
+    def rate(self, rows: int) -> float:
+        """Return the rows per second of batches of ``rows``, one after another."""
+        return rows / max(self.table.seconds(rows), 1e-9)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan(Generic[W]):
+    """``rows`` to take from the head of what is left once ``refused`` are gone; 0 when nothing is."""
+
+    rows: int
+    refused: Sequence[W] = ()
+
+
+def plan_batch(waiting: Sequence[W], costs: Costs, start_s: float) -> Plan[W]:
+    """Return the batch to form from ``waiting``, which is in serving order."""
+    alone_s = costs.finish_s(start_s, 1)
+    hopeful = [request for request in waiting if request.due_s >= alone_s]
+    if not hopeful:
+        return Plan(0, waiting)
+    rows = min(sum([request.left for request in hopeful]), costs.max_rows)
+    if costs.finish_s(start_s, rows) > _soonest_s(hopeful, rows):
+        rows = _best_rate(hopeful, costs, start_s)
+        hopeful = _in_time(hopeful, costs.finish_s(start_s, rows), rows, costs)
+    rows = _trim(hopeful, rows, costs, start_s)
+    if len(hopeful) == len(waiting):
+        return Plan(rows)
+    kept = set(map(id, hopeful))
+    return Plan(rows, [request for request in waiting if id(request) not in kept])
+
+
+def _soonest_s(waiting: Sequence[W], rows: int) -> float:
+    """Return when the first answer is due of the requests that make up the first ``rows``."""
+    soonest_s = NEVER_S
+    for request in waiting:
+        soonest_s = min(soonest_s, request.due_s)
+        rows -= request.left
+        if rows <= 0:
+            break
+    return soonest_s
+
+
+def _best_rate(hopeful: Sequence[W], costs: Costs, start_s: float) -> int:
+    """Return the size of the batch that serves the most rows a second, all of them in time."""
+    order = sorted([(-request.due_s, request.left) for request in hopeful])
+    due_s = [due for due, _ in order]
+    rows_due_later = [0, *accumulate([left for _, left in order])]
+    best, best_rate = 1, 0.0
+    for size in [size for size in costs.table.sizes if size < costs.max_rows] + [costs.max_rows]:
+        in_time = rows_due_later[bisect_right(due_s, -costs.finish_s(start_s, size))]
+        rows = min(size, in_time)
+        if rows and (rate := costs.rate(rows)) > best_rate:
+            best, best_rate = rows, rate
+        if in_time < size:
+            break
+    return best
+
+
+def _in_time(hopeful: Sequence[W], finish_s: float, rows: int, costs: Costs) -> list[W]:
+    """Return those that are in time in a batch of ``rows`` that ends at ``finish_s``, or after it."""
+    after_s = costs.finish_s(finish_s - costs.around_s, 1)
+    kept: list[W] = []
+    for request in hopeful:
+        if request.due_s >= finish_s and (rows > 0 or request.due_s >= after_s):
+            kept.append(request)
+            rows -= request.left
+    return kept
+
+
+def _trim(hopeful: Sequence[W], rows: int, costs: Costs, start_s: float) -> int:
+    """Return the largest padded size below ``rows`` if it pays to leave the rest for the next batch, else ``rows``."""
+    sizes = costs.table.padded_sizes
+    index = bisect_left(sizes, rows) - 1
+    if index < 0 or sizes[index + 1 : index + 2] == (rows,):
+        return rows
+    smaller = sizes[index]
+    if costs.rate(smaller) <= costs.rate(rows):
+        return rows
+    rest = _after(hopeful, smaller)
+    rest_rows = sum([request.left for request in hopeful]) - smaller
+    next_start_s = start_s + costs.table.seconds(smaller)
+    in_time = costs.finish_s(next_start_s, min(rest_rows, rows)) <= _soonest_s(rest, rest_rows)
+    return smaller if in_time else rows
+
+
+def _after(waiting: Sequence[W], rows: int) -> Sequence[W]:
+    """Return the requests of which something is left when the first ``rows`` are gone."""
+    for index, request in enumerate(waiting):
+        rows -= request.left
+        if rows < 0:
+            return waiting[index:]
+    return ()

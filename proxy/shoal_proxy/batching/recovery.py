@@ -1,0 +1,73 @@
+"""What becomes of a batch that failed as a whole.
+
+    failure                        what is tried again
+    the device ran out of memory   both halves, by rows; the size is remembered as too large
+    the model failed, or refused   both halves, by callers: the innocent succeed, and the culprit is left alone
+    the runtime never ran it       the same batch, once
+    the runtime died meanwhile     the same batch, once, but only if the model is idempotent; nobody knows what it did
+    anything else                  nothing; and nothing twice for a caller who is alone
+
+Trying again costs device time, so there is a budget: a model that fails every batch must not cost twice its load. Every
+batch that succeeds at its first try earns one more try.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shoal_proxy.batching.batch import Batch, make_batch
+from shoal_proxy.batching.pending import Slice
+from shoal_proxy.errors import BatchTooLarge, InvalidRequest, ModelFailed, NotExecuted, ProxyError, RuntimeLost
+
+_MOST_TRIES = 64
+
+
+class Recovery:
+    """The budget of tries, and the rule above."""
+
+    def __init__(self, *, idempotent: bool = False) -> None:
+        self._idempotent = idempotent
+        self._tries = _MOST_TRIES
+
+    def succeeded(self, batch: Batch) -> None:
+        """Earn a try, if ``batch`` needed none."""
+        if not batch.tries:
+            self._tries = min(_MOST_TRIES, self._tries + 1)
+
+    def again(self, batch: Batch, error: ProxyError) -> Sequence[Batch]:
+        """Return what to send again instead of delivering ``error``; nothing when it must be delivered."""
+        batches = self._pieces(batch, error)
+        if len(batches) > self._tries:
+            return ()
+        self._tries -= len(batches)
+        return batches
+
+    def _pieces(self, batch: Batch, error: ProxyError) -> Sequence[Batch]:
+        live = [part for part in batch.slices if not part.pending.resolved]
+        tries = batch.tries + 1
+        if isinstance(error, BatchTooLarge):
+            return [make_batch(half, tries) for half in halve_rows(live)]
+        if isinstance(error, ModelFailed | InvalidRequest):
+            middle = len(live) // 2
+            return [make_batch(half, tries) for half in (live[:middle], live[middle:])] if middle else []
+        if isinstance(error, NotExecuted) or (isinstance(error, RuntimeLost) and self._idempotent):
+            return [make_batch(live, tries)] if live and not batch.tries else []
+        return []
+
+
+def halve_rows(slices: Sequence[Slice]) -> list[list[Slice]]:
+    """Return the rows of ``slices`` in two halves, a request cut in two where need be; nothing for a single row."""
+    rows = sum(part.rows for part in slices)
+    if rows < 2:
+        return []
+    first: list[Slice] = []
+    second: list[Slice] = []
+    room = (rows + 1) // 2
+    for part in slices:
+        cut = min(part.stop, part.start + room)
+        room -= cut - part.start
+        if cut > part.start:
+            first.append(Slice(part.pending, part.start, cut, part.inputs))
+        if cut < part.stop:
+            second.append(Slice(part.pending, cut, part.stop, part.inputs))
+    return [first, second]

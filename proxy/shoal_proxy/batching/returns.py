@@ -1,0 +1,119 @@
+"""Callers who come back: how long after an answer the next request of the same connection tends to come.
+
+Callers in closed loops all return at once when their batch is answered. Whoever starts the first of them alone pays
+for two batches: 1 + 63 instead of 64. Here is learned how soon they return, and from that how long it pays to hold a
+batch for them: as long as the device's idle time is shorter than what the second batch would cost on top.
+
+    hold h, if  h < l(waiting) + l(returning within h) - l(both)
+
+Callers of an open loop return after many milliseconds or never; for them the sum never pays and nothing is held.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from shoal_proxy.batching.latency import LatencyTable
+
+THINK_S = (0.0001, 0.0002, 0.0003, 0.0005, 0.0007, 0.001, 0.0015, 0.002, 0.003, 0.004, 0.006, 0.008, 0.012, 0.016)
+"""Bounds of the think times told apart; whoever takes longer than the last is not waited for."""
+_FORGET = 0.9
+"""Weight that the think times of one burst keep after each later burst."""
+
+
+@dataclass(slots=True, eq=False)
+class Burst:
+    """The callers of one batch: when they were answered, and of how many rows they have not come back yet."""
+
+    answered_s: float
+    outstanding: int = 0
+    callers: int = 0
+    thinks: list[int] = field(default_factory=lambda: [0] * (len(THINK_S) + 1))
+
+    def answered(self, rows: int) -> None:
+        """Count a caller who has been answered."""
+        self.outstanding += rows
+        self.callers += 1
+
+
+class Returns:
+    """Recent bursts, and the share of callers that return within each of `THINK_S`."""
+
+    def __init__(self) -> None:
+        self._bursts: deque[Burst] = deque()
+        self._counts = [0.0] * (len(THINK_S) + 1)
+        self._shares = [0.0] * len(THINK_S)
+
+    def burst(self, answered_s: float) -> Burst:
+        """Return the burst to which the answers given now belong."""
+        self._expire(answered_s)
+        burst = Burst(answered_s)
+        self._bursts.append(burst)
+        return burst
+
+    def came_back(self, burst: Burst, rows: int, now_s: float) -> None:
+        """Count a caller of ``burst``, answered ``rows`` then, that has sent its next request."""
+        burst.outstanding -= rows
+        burst.callers -= 1
+        burst.thinks[bisect_left(THINK_S, now_s - burst.answered_s)] += 1
+
+    def hold_s(
+        self,
+        waiting: int,
+        running: Sequence[tuple[int, float]],
+        table: LatencyTable,
+        *,
+        free_s: float,
+        max_rows: int,
+    ) -> float:
+        """Return how long after ``free_s`` the batch of ``waiting`` rows should be held; 0 for not at all.
+
+        Args:
+            waiting: rows that could leave now.
+            running: per batch at the runtime its rows, and when it will be answered.
+            table: what batches cost.
+            free_s: when the device could start.
+            max_rows: of a batch.
+        """
+        bursts = [(burst.outstanding, burst.answered_s) for burst in self._bursts if burst.outstanding > 0]
+        bursts.extend(running)
+        if not bursts or waiting >= max_rows or not self._shares[-1]:
+            return 0.0
+        best_s, most_s = 0.0, 0.0
+        for hold_s in THINK_S:
+            returning = sum([count * self._share(answered_s, free_s, hold_s) for count, answered_s in bursts])
+            saved_s = _saved_s(waiting, round(returning), max_rows, table) - hold_s
+            if saved_s > most_s:
+                best_s, most_s = hold_s, saved_s
+        return best_s
+
+    def _share(self, answered_s: float, free_s: float, hold_s: float) -> float:
+        """Return the share of callers, not back at ``free_s``, who will be ``hold_s`` later."""
+        gone = self._within(free_s - answered_s)
+        return (self._within(free_s + hold_s - answered_s) - gone) / (1 - gone) if gone < 1 else 0.0
+
+    def _within(self, think_s: float) -> float:
+        index = bisect_left(THINK_S, think_s + 1e-9)
+        return self._shares[min(index, len(THINK_S)) - 1] if index else 0.0
+
+    def _expire(self, now_s: float) -> None:
+        """Learn from the bursts that nobody waits for any more."""
+        while self._bursts and now_s - self._bursts[0].answered_s > THINK_S[-1]:
+            burst = self._bursts.popleft()
+            burst.thinks[-1] += max(0, burst.callers)
+            burst.outstanding = 0
+            self._counts = [_FORGET * old + new for old, new in zip(self._counts, burst.thinks, strict=True)]
+            total = sum(self._counts)
+            self._shares = [count / total for count in accumulate(self._counts[:-1])] if total else self._shares
+
+
+def _saved_s(waiting: int, returning: int, max_rows: int, table: LatencyTable) -> float:
+    """Return what one batch of both saves over two."""
+    together = min(waiting + returning, max_rows)
+    rest = waiting + returning - together
+    cost = table.expected_s
+    return cost(waiting) + (cost(returning) if returning else 0.0) - cost(together) - (cost(rest) if rest else 0.0)

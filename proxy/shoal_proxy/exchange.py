@@ -1,0 +1,76 @@
+"""One batch's way to the runtime and back."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+
+from shoal_proxy.batching.batch import Batch, Merged, Result, merge
+from shoal_proxy.codecs.upstream import decode_answer, decode_failure, encode_batch
+from shoal_proxy.connection import Response
+from shoal_proxy.errors import DeadlineExceeded
+from shoal_proxy.metrics import Metrics
+from shoal_proxy.model.signature import ModelSignature
+from shoal_proxy.upstream import RuntimeLink
+
+STUCK_MARGIN_S = 1.0
+"""How long after its last caller's deadline a batch is given up: a stuck runtime must not hold its slot for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A batch that came back: what was sent, the runtime's raw answer, and when."""
+
+    merged: Merged
+    response: Response
+    sent_s: float
+    answered_s: float
+
+
+async def exchange(batch: Batch, signature: ModelSignature, link: RuntimeLink, metrics: Metrics) -> Sent:
+    """Send ``batch`` and wait for the answer, whatever it says.
+
+    Raises:
+        RuntimeAway: it cannot be reached, or went away meanwhile.
+        DeadlineExceeded: nobody waits for this batch any more.
+    """
+    merged = merge(batch, signature)
+    metrics.elements += merged.elements
+    metrics.padded_elements += merged.padded_elements
+    header, tail = encode_batch(batch, merged.inputs, signature, binary=link.binary)
+    sent_s = time.monotonic()
+    budget_s = max(0.001, batch.deadline_s - sent_s)
+    extra = [
+        *_trace_headers(batch),
+        *batch.key.headers,
+        (b"x-request-timeout-ms", b"%d" % max(1, int(budget_s * 1000))),
+    ]
+    try:
+        async with asyncio.timeout(budget_s + STUCK_MARGIN_S):
+            response = await link.upstream.infer(header, tail, extra)
+    except TimeoutError:
+        raise DeadlineExceeded("the runtime did not answer in time") from None
+    answered_s = time.monotonic()
+    metrics.runtime_seconds.observe(answered_s - sent_s)
+    return Sent(merged, response, sent_s, answered_s)
+
+
+def result_of(sent: Sent, signature: ModelSignature) -> Result:
+    """Return the rows that came back.
+
+    Raises:
+        ProxyError: what the runtime says went wrong with the whole batch.
+    """
+    response = sent.response
+    if response.status != 200:
+        raise decode_failure(response.status, response.body)
+    return decode_answer(response.body, response.headers.get(b"inference-header-content-length"), signature)
+
+
+def _trace_headers(batch: Batch) -> list[tuple[bytes, bytes]]:
+    """A batch of one request carries its trace headers as HTTP knows them; a shared one cannot."""
+    trace = batch.slices[0].pending.trace
+    if len(batch.slices) > 1 or not trace:
+        return []
+    return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in trace.items()]

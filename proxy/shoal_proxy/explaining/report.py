@@ -1,0 +1,94 @@
+"""What is known of a proxy at one moment, as numbers: what `sentences` explain and ``GET /v1/latency`` shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from shoal_proxy.batching.batcher import Batcher
+from shoal_proxy.batching.pending import NEVER_S, BatchKey
+from shoal_proxy.batching.policy import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The numbers. Times are in milliseconds, rates in rows per second; None where nothing is known yet."""
+
+    policy: Policy
+    max_rows: int
+    configured_rows: int
+    max_delay_ms: float
+    in_flight: int
+    objective_ms: float | None
+    alone_ms: float | None
+    """What a request alone takes, 95th percentile, with the host's work around it."""
+    full_ms: float | None
+    overhead_ms: float
+    late_ms: float
+    """How much later than expected answers leave, 95th percentile."""
+    allowed_rows: int
+    """Rows of a batch for which even a request that just missed one is answered within the objective."""
+    rows_per_s: float | None
+    """What batches of ``allowed_rows`` serve, one after another."""
+    waiting_rows: int
+    running_batches: int
+    padding: float
+    """Share of the elements sent that were padding."""
+    capped_rows: int | None
+    """What the device's memory held, where it was less than the limit."""
+    rejected: dict[str, int]
+
+
+def report(batcher: Batcher, *, padding: float, rejected: dict[str, int]) -> Report:
+    """Return what is known now, about the shape of input that was used last."""
+    key = last_key(batcher)
+    table = batcher.tables[key]
+    limits, around_s = batcher.limits, batcher.pace.overhead_s + batcher.slack.value
+    objective_s = batcher.objective_s
+    most = batcher.tables.max_rows(key)
+    allowed = most if objective_s == NEVER_S else table.largest((objective_s - around_s) / 2, most) or 1
+    known = table.known
+    return Report(
+        policy=limits.policy,
+        max_rows=limits.max_rows,
+        configured_rows=batcher.configured_rows,
+        max_delay_ms=1000 * limits.max_delay_s,
+        in_flight=limits.in_flight,
+        objective_ms=None if objective_s == NEVER_S else 1000 * objective_s,
+        alone_ms=1000 * (table.seconds(1) + around_s) if known else None,
+        full_ms=1000 * (table.seconds(most) + around_s) if known else None,
+        overhead_ms=1000 * batcher.pace.overhead_s,
+        late_ms=1000 * batcher.slack.value,
+        allowed_rows=allowed,
+        rows_per_s=limits.in_flight * allowed / table.expected_s(allowed) if known else None,
+        waiting_rows=batcher.queue.rows,
+        running_batches=len(batcher.running),
+        padding=padding,
+        capped_rows=min(batcher.tables.caps.values(), default=None),
+        rejected=rejected,
+    )
+
+
+def last_key(batcher: Batcher) -> BatchKey:
+    """Return a key of the shape of input that was used last."""
+    shapes = next(reversed(batcher.tables.all()), ())
+    return BatchKey(shapes=shapes)
+
+
+def latency_document(batcher: Batcher) -> dict[str, Any]:
+    """Return the latency tables as JSON: what `shoal simulate` starts from."""
+    return {
+        "tables": [
+            {
+                "shapes": {name: list(shape) for name, shape in shapes},
+                "sizes": [
+                    {"rows": rows, "mean_s": mean_s, "p95_s": high_s} for rows, mean_s, high_s in table.rows_shown()
+                ],
+            }
+            for shapes, table in batcher.tables.all().items()
+            if table.known
+        ],
+        "overhead_s": batcher.pace.overhead_s,
+        "objective_s": None if batcher.objective_s == NEVER_S else batcher.objective_s,
+        "max_batch_size": batcher.limits.max_rows,
+    }

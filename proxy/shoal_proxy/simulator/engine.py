@@ -1,0 +1,142 @@
+"""Replay arrivals through a policy on one simulated device, event by event."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+NEVER_S = float("inf")
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """One arrival, and what became of it: answered at ``answered_s``, or refused at ``refused_s``."""
+
+    arrived_s: float
+    due_s: float = NEVER_S
+    rows: int = 1
+    shape: str = ""
+    answered_s: float | None = None
+    refused_s: float | None = None
+
+    @property
+    def in_time(self) -> bool:
+        """Tell whether it was answered when it was due."""
+        return self.answered_s is not None and self.answered_s <= self.due_s
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send these requests as one batch, and refuse those; either may be empty."""
+
+    batch: Sequence[Request] = ()
+    refused: Sequence[Request] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Sleep:
+    """Do nothing before ``until_s``, unless something happens."""
+
+    until_s: float = NEVER_S
+
+
+class Discipline(Protocol):
+    """A rule of batching under test. It is told what happens, and asked after each event until it sleeps."""
+
+    def arrive(self, request: Request, now_s: float) -> Sequence[Request]:
+        """Take a request; return the requests that are refused because of it."""
+
+    def decide(self, now_s: float) -> Send | Sleep:
+        """Return what to do now."""
+
+    def finished(self, batch: Sequence[Request], took_s: float, now_s: float) -> None:
+        """Learn that ``batch`` has run, for ``took_s`` on the device."""
+
+
+@dataclass(slots=True)
+class Engine:
+    """Arrivals, a discipline, and a device that takes ``latency_s(rows)`` for a batch and runs one at a time.
+
+    A batch sent while another runs starts when that one ends. ``host_s`` passes between a batch's sending and its
+    start, and again between its end and the answers, beside whatever the device does.
+    """
+
+    discipline: Discipline
+    latency_s: Callable[[int], float]
+    host_s: float = 0.0
+    on_answer: Callable[[Request, float], Request | None] | None = None
+    """Asked after each answer for the caller's next request: a closed loop."""
+    now_s: float = 0.0
+    busy_s: float = 0.0
+    batches: list[int] = field(default_factory=list)
+    """Rows of each batch, in order."""
+    _events: list[tuple[float, int, int, object]] = field(default_factory=list)
+    _serial: int = 0
+    _free_s: float = 0.0
+    _wake_s: float = NEVER_S
+
+    def run(self, requests: Sequence[Request], until_s: float = NEVER_S) -> None:
+        """Let every request arrive, and go on until nothing is left to happen."""
+        for request in requests:
+            self._at(request.arrived_s, _ARRIVAL, request)
+        events = self._events
+        while events and events[0][0] <= until_s:
+            self.now_s, _, kind, what = heapq.heappop(events)
+            self._happen(kind, what)
+            # What happens at the same moment is seen together, as in one turn of an event loop.
+            while events and events[0][0] <= self.now_s:
+                _, _, kind, what = heapq.heappop(events)
+                self._happen(kind, what)
+            self._ask()
+
+    def _at(self, time_s: float, kind: int, what: object) -> None:
+        self._serial += 1
+        heapq.heappush(self._events, (time_s, self._serial, kind, what))
+
+    def _happen(self, kind: int, what: object) -> None:
+        if kind == _ARRIVAL:
+            assert isinstance(what, Request)
+            self._refuse(self.discipline.arrive(what, self.now_s))
+        elif kind == _ANSWER:
+            assert isinstance(what, _Flight)
+            self.discipline.finished(what.batch, what.took_s, self.now_s)
+            for request in what.batch:
+                self._answer(request)
+
+    def _answer(self, request: Request) -> None:
+        request.answered_s = self.now_s
+        if self.on_answer is not None and (following := self.on_answer(request, self.now_s)) is not None:
+            self._at(following.arrived_s, _ARRIVAL, following)
+
+    def _refuse(self, requests: Sequence[Request]) -> None:
+        for request in requests:
+            request.refused_s = self.now_s
+
+    def _ask(self) -> None:
+        while isinstance(action := self.discipline.decide(self.now_s), Send):
+            self._refuse(action.refused)
+            if action.batch:
+                self._send(action.batch)
+        if self.now_s < action.until_s < NEVER_S and action.until_s != self._wake_s:
+            self._wake_s = action.until_s
+            self._at(action.until_s, _WAKE, None)
+
+    def _send(self, batch: Sequence[Request]) -> None:
+        rows = sum([request.rows for request in batch])
+        took_s = self.latency_s(rows)
+        start_s = max(self.now_s + self.host_s, self._free_s)
+        self._free_s = start_s + took_s
+        self.busy_s += took_s
+        self.batches.append(rows)
+        self._at(self._free_s + self.host_s, _ANSWER, _Flight(batch, took_s))
+
+
+@dataclass(frozen=True, slots=True)
+class _Flight:
+    batch: Sequence[Request]
+    took_s: float
+
+
+_ARRIVAL, _ANSWER, _WAKE = range(3)

@@ -1,0 +1,74 @@
+"""The proxy's own batching, as a discipline of the simulator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shoal_proxy.batching.batcher import Batcher, Running
+from shoal_proxy.batching.pending import NEVER_S, BatchKey, Outcome, Pending
+from shoal_proxy.batching.policy import BatchLimits, Wait
+from shoal_proxy.batching.queue import QueueLimits
+from shoal_proxy.batching.returns import Burst
+from shoal_proxy.simulator.engine import Request, Send, Sleep
+
+_LARGE = 1 << 40
+
+
+class Shoal:
+    """A `Batcher` with simulated requests. A request's rows travel in one batch here, as long as they fit."""
+
+    def __init__(self, limits: BatchLimits, *, objective_s: float = NEVER_S, max_queue_rows: int = _LARGE) -> None:
+        self.batcher = Batcher(QueueLimits(max_queue_rows, _LARGE), limits, objective_s=objective_s)
+        self._pendings: dict[Request, Pending] = {}
+        self._requests: dict[int, Request] = {}
+        self._running: dict[int, Running] = {}
+        self._bursts: dict[int, Burst] = {}
+
+    def arrive(self, request: Request, now_s: float) -> Sequence[Request]:
+        """Ask for admission (`Discipline`)."""
+        pending = Pending(
+            inputs={},
+            rows=request.rows,
+            size_bytes=0,
+            arrived_s=now_s,
+            deadline_s=NEVER_S,
+            deliver=_nowhere,
+            key=BatchKey(shapes=((request.shape, ()),)),
+        )
+        if self.batcher.admit(pending, now_s):
+            return (request,)
+        self._requests[id(pending)] = request
+        return ()
+
+    def came_back(self, request: Request, rows: int, now_s: float) -> None:
+        """Note that the caller of an answered ``request`` has sent its next one."""
+        if (burst := self._bursts.pop(id(request), None)) is not None:
+            self.batcher.returns.came_back(burst, rows, now_s)
+
+    def decide(self, now_s: float) -> Send | Sleep:
+        """Form the next batch (`Discipline`)."""
+        formed = self.batcher.next(now_s)
+        if isinstance(formed, Wait):
+            return Sleep(NEVER_S if formed.until_s is None else formed.until_s)
+        refused = [self._requests.pop(id(pending)) for pending in formed.refused]
+        batch = [
+            self._requests.pop(id(part.pending)) for part in formed.slices if part.pending.taken == part.pending.rows
+        ]
+        if formed.running is not None and batch:
+            self._running[id(batch[0])] = formed.running
+        return Send(batch, refused)
+
+    def finished(self, batch: Sequence[Request], took_s: float, now_s: float) -> None:
+        """Teach the batcher what the device took (`Discipline`)."""
+        running = self._running.pop(id(batch[0]))
+        self.batcher.released(running, now_s)
+        self.batcher.learn(running, took_s, now_s)
+        self.batcher.delivered(running, now_s)
+        burst = self.batcher.returns.burst(now_s)
+        for request in batch:
+            burst.answered(request.rows)
+            self._bursts[id(request)] = burst
+
+
+def _nowhere(outcome: Outcome) -> None:
+    """Deliver to nobody: the engine keeps the books."""

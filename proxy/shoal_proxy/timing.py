@@ -1,0 +1,21 @@
+"""What a request cost, as its caller sees it: the Server-Timing header."""
+
+from __future__ import annotations
+
+from shoal_proxy.batching.batch import Batch, Merged
+
+
+def batch_timing(batch: Batch, merged: Merged, *, runtime_s: float, batch_s: float) -> bytes:
+    """Return what all requests of ``batch`` share: the proxy's time, the runtime's, rows, and padding in percent."""
+    padding = round(100 * merged.padded_elements / merged.elements) if merged.elements else 0
+    return b'batch;dur=%.2f, runtime;dur=%.2f, rows;desc="%d", padding;desc="%d%%"' % (
+        1000 * batch_s,
+        1000 * runtime_s,
+        batch.rows,
+        padding,
+    )
+
+
+def server_timing(queued_s: float, timing: bytes) -> tuple[bytes, bytes]:
+    """Return the header of one request: how long it waited, and then what its batch cost."""
+    return (b"server-timing", b"queue;dur=%.2f, %b" % (1000 * queued_s, timing))
