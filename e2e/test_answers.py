@@ -43,7 +43,8 @@ def config_map(**data: str) -> str:
         (
             service(batching={"maxBatchSise": 8}),
             'Error from server (BadRequest): error when creating "STDIN": InferenceService in version '
-            '"v1alpha1" cannot be handled as a InferenceService: strict decoding error: unknown field "spec.batching.maxBatchSise"',
+            '"v1alpha1" cannot be handled as a InferenceService: strict decoding error: '
+            'unknown field "spec.batching.maxBatchSise"',
         ),
         (
             service("a" * 64),
