@@ -31,5 +31,6 @@ def own_network() -> Iterator[None]:
 
 def _check(result: int) -> None:
     if result:
-        told = "a control plane needs a network namespace of its own: run as root, or under `unshare --map-root-user --net`"
-        raise OSError(ctypes.get_errno(), f"{os.strerror(ctypes.get_errno())}; {told}")
+        number = ctypes.get_errno()
+        told = "a control plane needs a network of its own: run as root, or under `unshare --map-root-user --net`"
+        raise OSError(number, f"{os.strerror(number)}; {told}")
