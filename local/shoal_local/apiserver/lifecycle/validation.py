@@ -127,7 +127,7 @@ def _service(obj: Object, live: Object | None) -> Iterator[Cause]:
 
 
 def _budget(obj: Object, live: Object | None) -> Iterator[Cause]:
-    if {"minAvailable", "maxUnavailable"} <= set(obj["spec"]):
+    if {"minAvailable", "maxUnavailable"} <= set(obj.get("spec", {})):
         told = "minAvailable and maxUnavailable cannot be both set"
         yield Cause("spec", f"Invalid value: {shown(obj['spec'])}: {told}")
 

@@ -51,9 +51,6 @@ def patch(world: World, call: Call) -> Reply:
 
 def _apply(world: World, call: Call, resource: Resource) -> Reply:
     config, node = _configuration(world, call, resource), world.schema(resource)
-    for field in unknown_fields(config, node):
-        name = f"{call.target.namespace}/{call.target.name}"
-        raise untyped(f"{name}; {resource.api_version}, Kind={resource.kind}", field)
     live = world.store.get(resource.key, (call.target.namespace, call.target.name))
     if live is None and call.target.subresource:
         live = world.existing(resource, call.target)
@@ -81,6 +78,9 @@ def _configuration(world: World, call: Call, resource: Resource) -> Object:
     if named != call.target.name:
         why = f"the name of the object ({named}) does not match the name on the URL ({call.target.name})"
         raise bad_request(why)
+    for field in unknown_fields(config, world.schema(resource)):
+        whose = f"{call.target.namespace}/{named}; {resource.api_version}, Kind={resource.kind}"
+        raise untyped(whose, field)
     config = clean(world, resource, config)
     if "status" not in resource.subresources:
         return config
