@@ -57,15 +57,15 @@ def test_a_rule_for_names_holds(cluster: Cluster) -> None:
 
 
 def test_unknown_fields_of_built_in_kinds_are_dropped(cluster: Cluster) -> None:
-    reply = cluster.ask("POST", CONFIG_MAPS, {**config_map("m"), "datas": {}})
-    assert reply.warnings == ('unknown field "datas"',)
-    assert "datas" not in reply.body
+    reply = cluster.ask("POST", CONFIG_MAPS, {**config_map("m"), "extra": {}})
+    assert reply.warnings == ('unknown field "extra"',)
+    assert "extra" not in reply.body
 
 
 def test_unknown_fields_are_refused_by_server_side_apply(cluster: Cluster) -> None:
     with pytest.raises(ApiError) as told:
-        cluster.apply(f"{CONFIG_MAPS}/m", {**config_map("m"), "datas": {}})
-    said = "failed to create typed patch object (default/m; v1, Kind=ConfigMap): .datas: field not declared in schema"
+        cluster.apply(f"{CONFIG_MAPS}/m", {**config_map("m"), "extra": {}})
+    said = "failed to create typed patch object (default/m; v1, Kind=ConfigMap): .extra: field not declared in schema"
     assert (told.value.code, told.value.message) == (500, said)
 
 
