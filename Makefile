@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 export PYTHONPATH := client:local:operator:proxy:runtime:.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: demo test e2e check format lint types contracts guard crds bench-operator bench-serve pins clean
+.PHONY: demo test e2e check format lint types contracts guard crds bench-operator bench-policy bench-serve bench-peers bench-models pins clean
 
 demo: $(VENV)/.installed ## Deploy a real image classifier, send it 200 pictures, print the figures
 	$(BIN)/python -m examples.demo
@@ -44,8 +44,17 @@ crds: $(VENV)/.installed ## Write the CRD and its reference again from operator/
 bench-operator: $(VENV)/.installed ## Time from a changed spec to its patched child, idle writes, memory
 	$(BIN)/python -m benchmarks.reconciling
 
+bench-policy: $(VENV)/.installed ## The rules of batching, Shoal's and others', beside the offline optimum
+	$(BIN)/python -m benchmarks.policy
+
 bench-serve: $(VENV)/.installed ## Requests per second and latency beside the model's own ceiling
 	$(BIN)/python -m benchmarks.serve
+
+bench-peers: $(VENV)/.installed ## The same models behind other model servers, each in an environment of its own
+	$(BIN)/python -m benchmarks.peers
+
+bench-models: $(VENV)/.installed ## The examples, served, beside a bare loop over the same inputs
+	$(BIN)/python -m benchmarks.models
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -35,12 +35,13 @@ class Wrk:
         Raises:
             WrkError: wrk failed, or a request was not answered with 2xx or 3xx.
         """
-        with tempfile.NamedTemporaryFile() as body:
-            body.write(load.body)
-            body.flush()
-            return self._run(load, body.name)
+        with tempfile.TemporaryDirectory() as folder:
+            paths = [Path(folder) / str(number) for number in range(1 + len(load.more_bodies))]
+            for path, body in zip(paths, (load.body, *load.more_bodies), strict=True):
+                path.write_bytes(body)
+            return self._run(load, map(str, paths))
 
-    def _run(self, load: "Load", body_path: str) -> "Measurement":
+    def _run(self, load: "Load", body_paths: Iterable[str]) -> "Measurement":
         headers = [f"{name}: {value}" for name, value in load.headers.items()]
         result = subprocess.run(
             [
@@ -48,11 +49,11 @@ class Wrk:
                 "--threads=1",
                 f"--connections={load.connections}",
                 f"--duration={load.duration_s}s",
-                "--timeout=10s",
+                f"--timeout={load.timeout_s}s",
                 f"--script={SCRIPT}",
                 load.url,
                 "--",
-                body_path,
+                *body_paths,
                 *headers,
             ],
             env=os.environ | ({"LD_LIBRARY_PATH": self.library_path} if self.library_path else {}),
@@ -68,13 +69,15 @@ class Wrk:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is sent to where, over how many connections, for how many whole seconds."""
+    """What is sent to where, over how many connections, for how many whole seconds; bodies in turn."""
 
     url: str
     body: bytes
     connections: int
     duration_s: int
     headers: Mapping[str, str] = field(default_factory=dict)
+    more_bodies: Sequence[bytes] = ()
+    timeout_s: int = 10
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,8 @@ examples:
   shoal info http://127.0.0.1:8080          what it takes and gives
   shoal predict http://127.0.0.1:8080 picture.jpg
   shoal local up                            a Kubernetes cluster on this machine, with the operator
+  shoal record --from http://127.0.0.1:9090 > trace.csv
+  shoal simulate trace.csv --from http://127.0.0.1:9090 --objective-ms 30
 """
 SERVE_EXAMPLES = """\
 examples:
@@ -51,6 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given[:1] == ["local"]:
         # It has a help of its own, and one process less stands between it and Ctrl-C.
         os.execv(sys.executable, [sys.executable, "-m", "shoal_local", *given[1:]])
+    if given[:1] in (["simulate"], ["record"]):
+        os.execv(sys.executable, [sys.executable, "-m", "shoal_proxy", *given])
     options = _parser().parse_args(given)
     try:
         status: int = options.run(options)
@@ -83,6 +87,8 @@ def _parser() -> argparse.ArgumentParser:
     _fill_serve(command("serve", "serve a model on this machine", epilog=SERVE_EXAMPLES))
     _fill_predict(command("predict", "ask a server about one item", epilog=PREDICT_EXAMPLES))
     command("local", "run a cluster on this machine: `shoal local --help`", epilog="")
+    command("simulate", "try objectives and loads without a device: `shoal simulate --help`", epilog="")
+    command("record", "write down what arrives at a proxy: `shoal record --help`", epilog="")
     _fill_info(command("info", "show what a model takes and gives", epilog=INFO_EXAMPLES))
     return parser
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+import pytest
 import yaml
 
 from e2e.clusters.kubectl import kubectl
@@ -39,6 +40,10 @@ class Parts(Protocol):
     def names(self) -> tuple[str, ...]:
         """Return those that may be killed; each has a file of its name in ``parts/``."""
 
+    @property
+    def embedded(self) -> bool:
+        """Say whether the control plane is Shoal's own."""
+
     def start(self) -> None:
         """Start those that do not run; return when the node takes pods."""
 
@@ -54,6 +59,11 @@ class Cluster:
     def within(self, namespace: str) -> Cluster:
         """Return the same cluster, seen from another namespace."""
         return replace(self, namespace=namespace)
+
+    def only_embedded(self, why: str) -> None:
+        """Skip the test on any other cluster."""
+        if not self.parts.embedded:
+            pytest.skip(f"only on the embedded cluster: {why}")
 
     def create_namespace(self) -> None:
         """Make the namespace that this cluster is seen from."""

@@ -32,6 +32,7 @@ class ControlPlane:
     programs: Path
     credentials: Credentials
     node: Joined
+    embedded: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ class Embedded:
 
     folder: Path
     names: tuple[str, ...] = ("apiserver", "controllers", "kubelet", "services")
+    embedded: bool = True
 
     def start(self) -> None:
         """Start those that do not run."""

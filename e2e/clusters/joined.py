@@ -32,6 +32,7 @@ class Joined:
     pod_cidr: str
     service_cidr: str
     names: tuple[str, ...] = ("kubelet", "services")
+    embedded: bool = False
 
     @property
     def kubeconfig(self) -> Path:

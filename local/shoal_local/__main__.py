@@ -1,6 +1,7 @@
 """`python -m shoal_local up|down|status|node`: a cluster for one machine."""
 
 import argparse
+import shlex
 import sys
 from pathlib import Path
 
@@ -71,7 +72,7 @@ def _up(cluster: Cluster, options: argparse.Namespace) -> int:
     except (CannotStartError, CannotInstallError, ValueError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    sys.stdout.write(f"{cluster.status()}\nexport KUBECONFIG={cluster.kubeconfig}\n")
+    sys.stdout.write(f"{cluster.status()}\nexport KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}\n")
     return 0
 
 

@@ -21,6 +21,7 @@ from shoal_local.api_client import NODES, PODS, ApiClient, ApiError, Unreachable
 from shoal_local.installing import chart_folder, install
 from shoal_local.kubeconfig import read_kubeconfig
 from shoal_local.kubelet.records import known_pods, read_json
+from shoal_local.kubelet.runs import kill_session
 from shoal_local.kubelet.volumes import forget_memory
 from shoal_local.processes import Process, lives, stop_all
 
@@ -190,6 +191,7 @@ class Cluster:
         graces = [pod.grace_s for pod in pods]
         stop_all(shims, min(max(graces, default=0.0), LONGEST_GRACE_S), last=SIGUSR1)
         for pod in pods:
+            _kill_orphans(pod.folder)
             forget_memory(pod.uid)
             pod.forget()
 
@@ -224,6 +226,14 @@ class Cluster:
     def runs(self) -> bool:
         """Say whether all parts run."""
         return all(part.pid is not None for part in self.parts.values())
+
+
+def _kill_orphans(pod: Path) -> None:
+    """Kill what still runs although the process that watched over it was killed itself."""
+    for file in pod.glob("containers/*/*/running.json"):
+        running = read_json(file)
+        if running and not file.with_name("exit.json").exists():
+            kill_session(running)
 
 
 def _aligned(rows: list[tuple[str, str, str, str]]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""``python -m shoal_proxy``: run the proxy with settings from the environment."""
+"""``python -m shoal_proxy``: run the proxy with settings from the environment; ``simulate`` or ``record``."""
 
 from __future__ import annotations
 
@@ -6,14 +6,28 @@ import asyncio
 import logging
 import os
 import sys
+from collections.abc import Sequence
 
 import uvloop
 
+from shoal_proxy import record, simulate
+from shoal_proxy.memory import keep_freed_memory
 from shoal_proxy.server import serve
 from shoal_proxy.settings import Settings, SettingsError
 
 
-def main() -> int:
+def main(arguments: Sequence[str]) -> int:
+    """Run the proxy, or the command that ``arguments`` name; return the exit status."""
+    commands = {"simulate": simulate.main, "record": record.main}
+    if not arguments:
+        return run()
+    if arguments[0] in commands:
+        return commands[arguments[0]](arguments[1:])
+    print(f"shoal-proxy: there is no command {arguments[0]}; there are simulate and record", file=sys.stderr)  # noqa: T201
+    return 2
+
+
+def run() -> int:
     """Run until told to stop; return the exit status."""
     logging.basicConfig(
         stream=sys.stderr,
@@ -26,6 +40,7 @@ def main() -> int:
     except SettingsError as error:
         print(f"shoal-proxy: {error}", file=sys.stderr)  # noqa: T201 (the last line is what a person reads)
         return 2
+    keep_freed_memory()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(serve(settings))
@@ -36,4 +51,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -13,6 +13,7 @@ from typing import cast
 
 import httptools
 
+from shoal_proxy.body import LARGE_BYTES, Body
 from shoal_proxy.errors import NotExecuted, RuntimeLost
 
 LOST = "the connection to the runtime was lost"
@@ -24,11 +25,14 @@ class Response:
 
     status: int
     headers: dict[bytes, bytes]
-    body: bytes | bytearray
+    body: bytes | memoryview
 
 
-class Connection(asyncio.Protocol):
-    """The protocol of one connection. ``on_lost`` is called once, whoever closed it."""
+class Connection(asyncio.BufferedProtocol):
+    """The protocol of one connection. ``on_lost`` is called once, whoever closed it.
+
+    A large answer is parsed as far as its headers and read into place from there on.
+    """
 
     def __init__(self, on_lost: Callable[[Connection], None]) -> None:
         self._on_lost = on_lost
@@ -37,6 +41,12 @@ class Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._headers: dict[bytes, bytes] = {}
         self._chunks: list[bytes] = []
+        self._body: Body | None = None
+        self._reads_body = False
+        """The parser is out of it: what comes is the rest of the body."""
+        self._scratch = memoryview(bytearray(LARGE_BYTES))
+        self._status = 0
+        self._keep = False
         self.idle_since_s = 0.0
         self.announced = False
         """The runtime said with its last answer that it closes the connection: no sign of trouble."""
@@ -84,35 +94,60 @@ class Connection(asyncio.Protocol):
             self._answer.set_exception(RuntimeLost(LOST if exc is None else f"{LOST}: {exc}"))
         self._on_lost(self)
 
-    def data_received(self, data: bytes) -> None:
-        """Feed the parser (asyncio)."""
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return where the next bytes go (asyncio)."""
+        if self._body is not None and self._reads_body:
+            return self._body.rest
+        return self._scratch
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Feed the parser, or note that more of the body is here (asyncio)."""
+        if self._body is None or not self._reads_body:
+            self._parse(self._scratch[:nbytes])
+            return
+        self._body.filled(nbytes)
+        if self._body.complete:
+            self._parser = httptools.HttpResponseParser(self)
+            self.on_message_complete()
+
+    def _parse(self, data: memoryview) -> None:
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
             if self._answer is not None and not self._answer.done():
                 self._answer.set_exception(RuntimeLost(f"the runtime does not speak HTTP/1.1: {error}"))
             self.close()
+        self._reads_body = self._body is not None
 
     def on_message_begin(self) -> None:
         """Start a new answer (httptools)."""
-        self._headers, self._chunks = {}, []
+        self._headers, self._chunks, self._body = {}, [], None
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep a header (httptools)."""
         self._headers[name.lower()] = value
 
+    def on_headers_complete(self) -> None:
+        """Make room for a large body (httptools)."""
+        self._status = self._parser.get_status_code()
+        self._keep = self._parser.should_keep_alive()
+        size_bytes = int(self._headers.get(b"content-length", 0))
+        if size_bytes > LARGE_BYTES:
+            self._body = Body(size_bytes)
+
     def on_body(self, body: bytes) -> None:
         """Keep a piece of the body (httptools)."""
-        self._chunks.append(body)
+        if self._body is not None:
+            self._body.add(body)
+        else:
+            self._chunks.append(body)
 
     def on_message_complete(self) -> None:
         """Hand the answer over (httptools)."""
-        body = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
-        self._chunks = []
-        status = self._parser.get_status_code()
-        keep = self._parser.should_keep_alive()
-        if status >= 200 and self._answer is not None and not self._answer.done():
-            self._answer.set_result(Response(status, self._headers, body))
-        self.announced = not keep
-        if not keep and self._transport is not None:
+        body = self._body.view if self._body is not None else b"".join(self._chunks)
+        self._chunks, self._body, self._reads_body = [], None, False
+        if self._status >= 200 and self._answer is not None and not self._answer.done():
+            self._answer.set_result(Response(self._status, self._headers, body))
+        self.announced = not self._keep
+        if not self._keep and self._transport is not None:
             self._transport.close()

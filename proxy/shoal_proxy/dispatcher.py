@@ -293,7 +293,7 @@ class Dispatcher:
         signature = self._link.signature
         if self._link.ready and signature is not None and signature is not self._served:
             self._served = signature
-            self.batcher.serve(signature.max_batch_size, signature.allowed_batch_sizes)
+            self.batcher.serve(signature.max_batch_size, signature.allowed_batch_sizes, signature.measured)
         self._look_soon()
 
     def _arm_deadline(self) -> None:

@@ -14,10 +14,12 @@ import time
 from collections import deque
 from typing import Any
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from shoal_proxy.batching.pending import Pending
 from shoal_proxy.batching.returns import Burst
+from shoal_proxy.body import LARGE_BYTES, Body, BodyReader
 from shoal_proxy.codecs.base import Call, Reply
 from shoal_proxy.errors import BodyTooLarge, ProxyError, RequestTimeout
 from shoal_proxy.inference import Inference, Route
@@ -45,8 +47,8 @@ class InferCycle:
     """One infer request on one connection, from its headers until its reply is written."""
 
     __slots__ = (
-        "_chunks", "_held_bytes", "_pending", "_protocol", "_refusal", "active", "complete", "disconnected", "headers",
-        "keep_alive", "message_event", "response_complete", "route",
+        "_chunks", "_held_bytes", "_pending", "_protocol", "_refusal", "active", "body", "complete", "disconnected",
+        "headers", "keep_alive", "message_event", "response_complete", "route",
     )  # fmt: skip
 
     def __init__(
@@ -62,6 +64,8 @@ class InferCycle:
         self._held_bytes = 0
         self._pending: Pending | None = None
         self._refusal: ProxyError | None = None
+        self.body: Body | None = None
+        """Where a large body goes; None for one that is small, of unknown length, or not wanted."""
         self.route = route
         self.headers = headers
         self.keep_alive = keep_alive
@@ -77,7 +81,10 @@ class InferCycle:
         """Take the headers' word for the body's size, before any of it has come."""
         declared = self.headers.get(b"content-length")
         if declared is not None:
-            self._admit(int(declared))
+            size_bytes = int(declared)
+            self._admit(size_bytes)
+            if size_bytes > LARGE_BYTES and self._refusal is None:
+                self.body = Body(size_bytes)
 
     def activate(self) -> None:
         """Go on, now that it is this request's turn to be answered."""
@@ -91,7 +98,11 @@ class InferCycle:
         """Take a piece of the body."""
         if b"content-length" not in self.headers:
             self._admit(len(chunk))
-        if self._refusal is None and not self.response_complete:
+        if self._refusal is not None or self.response_complete:
+            return
+        if self.body is not None:
+            self.body.add(chunk)
+        else:
             self._chunks.append(chunk)
 
     def end_of_body(self) -> None:
@@ -144,8 +155,8 @@ class InferCycle:
             self._held_bytes += size_bytes
 
     def _submit(self) -> None:
-        body = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
-        self._chunks = []
+        body = self.body.view if self.body is not None else b"".join(self._chunks)
+        self.body, self._chunks = None, []
         pending = self._protocol.inference.start(self.route, Call(self.headers, body), self.reply)
         if pending is not None:
             self._pending = pending
@@ -153,6 +164,7 @@ class InferCycle:
 
     def _release(self) -> None:
         """The body is the queue's to count now, or nobody's."""
+        self.body = None
         if self._held_bytes:
             self._protocol.inference.release_body(self._held_bytes)
             self._held_bytes = 0
@@ -176,6 +188,8 @@ class InferProtocol(HttpToolsProtocol):
         self._burst_rows = 0
         self._message_open = False
         self._body_timer: asyncio.TimerHandle | None = None
+        self._reader: BodyReader | None = None
+        """Reads in our place once this caller has sent a large body."""
 
     def data_received(self, data: bytes) -> None:
         """Parse, and bound the time that a half-sent request may take (asyncio)."""
@@ -183,7 +197,38 @@ class InferProtocol(HttpToolsProtocol):
         if self._message_open:
             if self._body_timer is None:
                 self._body_timer = self.loop.call_later(self.settings.body_timeout_s, self._too_slow)
+            self._read_into_place()
         elif self._body_timer is not None:
+            self._stop_body_timer()
+
+    def _read_into_place(self) -> None:
+        """Let the rest of a large body pass the parser by."""
+        cycle = self.cycle
+        if isinstance(cycle, InferCycle) and cycle.body is not None and not cycle.complete:
+            # The old one would wait for the body for ever.
+            self.parser = httptools.HttpRequestParser(self)
+            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+            if self._reader is None:
+                self._reader = BodyReader(self, self._body_in_place)
+                self._be_read_by(self._reader)
+            self._reader.body = cycle.body
+
+    def _body_in_place(self) -> None:
+        self._stop_body_timer()
+        self.on_message_complete()
+
+    def _be_read_by(self, reader: BodyReader) -> None:
+        """Let ``reader`` have what comes; uvloop takes note of its kind when it starts to read."""
+        if self.transport.is_closing():
+            return
+        if not self.flow.read_paused:
+            self.transport.pause_reading()
+        self.transport.set_protocol(reader)
+        if not self.flow.read_paused:
+            self.transport.resume_reading()
+
+    def _stop_body_timer(self) -> None:
+        if self._body_timer is not None:
             self._body_timer.cancel()
             self._body_timer = None
 
@@ -207,8 +252,14 @@ class InferProtocol(HttpToolsProtocol):
         self.expect_100_continue = False
         self.headers = []
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep a header (httptools)."""
+        self.headers.append((name.lower(), value))
+
     def on_headers_complete(self) -> None:
         """Choose the short way for an infer route (httptools)."""
+        headers = dict(self.headers)
+        self.expect_100_continue = headers.get(b"expect", b"").lower() == b"100-continue"
         routes = self.inference.routes
         route = routes.get(self.url) or routes.get(self.url.partition(b"?")[0])
         if route is None or self.parser.get_method() not in _METHODS:
@@ -216,7 +267,7 @@ class InferProtocol(HttpToolsProtocol):
             return
         keep_alive = self.parser.should_keep_alive()
         previous = self.cycle
-        self.cycle = cycle = InferCycle(self, route, dict(self.headers), keep_alive=keep_alive)
+        self.cycle = cycle = InferCycle(self, route, headers, keep_alive=keep_alive)
         self._unanswered.append(cycle)
         cycle.begin()
         if previous is not None and not previous.response_complete:

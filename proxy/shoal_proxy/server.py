@@ -95,7 +95,7 @@ class Proxy:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.metrics = Metrics()
-        self.link = RuntimeLink(settings.runtime, settings.model_name)
+        self.link = RuntimeLink(settings.runtime, settings.model_name, settings.pad_buckets)
         self.dispatcher = Dispatcher(
             self.link,
             self.metrics,

@@ -105,6 +105,17 @@ def _boolean(text: str) -> bool:
     return text.lower() == "true"
 
 
+def _buckets(text: str) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    buckets = orjson.loads(text)
+    if type(buckets) is not dict or not all(map(_are_lengths, buckets.values())):
+        raise ValueError
+    return tuple((name, tuple(sorted(set(lengths)))) for name, lengths in buckets.items())
+
+
+def _are_lengths(value: Any) -> bool:
+    return type(value) is list and bool(value) and all(type(length) is int and length > 0 for length in value)
+
+
 def _header_name(text: str) -> bytes:
     (name,) = _header_names(text)
     return name
@@ -149,6 +160,10 @@ class Settings:
     as soon as possible."""
     max_delay_ms: float = _number("SHOAL_BATCHING_MAX_DELAY_MS", 0.0, 0, 60_000)
     """With `Fixed`: how long a batch may wait for more rows while the runtime is idle; 0: never wait."""
+    pad_buckets: tuple[tuple[str, tuple[int, ...]], ...] = _setting(
+        "SHOAL_BATCHING_PAD_BUCKETS", (), _buckets, 'a JSON object of lists of lengths, {"tokens": [64, 128]}'
+    )
+    """Lengths to pad to, by input, instead of the model's own."""
     in_flight: int = _number("SHOAL_BATCHING_IN_FLIGHT", 1, 1, 64)
     """Batches that the runtime executes at a time; one more full batch is sent ahead."""
     idempotent: bool = _setting("SHOAL_BATCHING_IDEMPOTENT", default=False, parse=_boolean, allowed="true or false")

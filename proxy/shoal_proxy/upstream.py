@@ -15,6 +15,7 @@ import orjson
 
 from shoal_proxy.connection import Connection, Response
 from shoal_proxy.errors import NotExecuted, ProxyError
+from shoal_proxy.model.overrides import PadBuckets, with_pad_buckets
 from shoal_proxy.model.signature import ModelSignature, SignatureError, parse_metadata
 from shoal_proxy.settings import Address
 
@@ -66,8 +67,8 @@ class Upstream:
         except (ValueError, KeyError, TypeError):
             return f"the runtime answers {response.status} to /v2/health/ready"
 
-    async def signature(self) -> ModelSignature:
-        """Return the model's signature.
+    async def signature(self, pad_buckets: PadBuckets = ()) -> ModelSignature:
+        """Return the model's signature, with these lengths to pad to instead of its own.
 
         Raises:
             SignatureError: the runtime has no such model, or its metadata makes no sense.
@@ -75,7 +76,7 @@ class Upstream:
         response = await self._get(self._model_path)
         if response.status != 200:
             raise SignatureError(f"the runtime answers {response.status} to {self._model_path.decode()}")
-        return parse_metadata(_document(response))
+        return parse_metadata(with_pad_buckets(_document(response), pad_buckets))
 
     async def speaks_binary(self) -> bool:
         """Tell whether the runtime has the binary tensor extension."""
@@ -149,7 +150,8 @@ def _document(response: Response) -> dict[str, Any]:
 class RuntimeLink:
     """Whether the runtime can serve now, and the signature of what it serves; kept up to date by `watch`."""
 
-    def __init__(self, address: Address, model_name: str) -> None:
+    def __init__(self, address: Address, model_name: str, pad_buckets: PadBuckets = ()) -> None:
+        self._pad_buckets = pad_buckets
         self.upstream = Upstream(address, model_name, on_lost=self._lost)
         self.signature: ModelSignature | None = None
         self.binary = True
@@ -179,7 +181,7 @@ class RuntimeLink:
             async with asyncio.timeout(10):
                 reason = await self.upstream.ready_reason()
                 if not reason and not self.ready:
-                    self.signature = await self.upstream.signature()
+                    self.signature = await self.upstream.signature(self._pad_buckets)
                     self.binary = await self.upstream.speaks_binary()
         except (ProxyError, SignatureError) as error:
             reason = str(error)

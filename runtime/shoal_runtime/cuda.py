@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import defaultdict
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -197,6 +198,15 @@ class CudaPlacement:
         self._compute.synchronize()
         if self._graphs is not None:
             self._graphs.add(function, batch.batch)
+
+    def measure(self, function: Callable[[Any], Any], batch: _Staged) -> float:  # pragma: cuda
+        """Time one call from an idle device to its end."""
+        self._compute.wait_event(batch.copied)
+        self._compute.synchronize()
+        start = time.perf_counter()
+        self.forward(function, batch)
+        self._compute.synchronize()
+        return time.perf_counter() - start
 
     def fetch(self, tensors: list[Tensor]) -> list[Tensor]:  # pragma: cuda
         """Copy the tensors to the host through pinned memory, and wait once for all of them."""

@@ -10,10 +10,12 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import httptools
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from shoal_runtime.body import BODY, Body, BodyReader, large_body
 from shoal_runtime.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -102,6 +104,7 @@ class Connections:
             timeout_keep_alive=KEEP_ALIVE_S,
         )
         self._config.load()
+        self._limit_bytes = app.max_body_bytes
         self._state = ServerState()
         self._listener = listener
         self._name = listener.getsockname()
@@ -130,8 +133,8 @@ class Connections:
         # One turn, for the transports to let go of their sockets.
         await asyncio.sleep(0)
 
-    def _protocol(self) -> asyncio.Protocol:
-        return _Connection(self._config, self._state, self._lost)
+    def _protocol(self) -> asyncio.BaseProtocol:
+        return _Connection(self._config, self._state, self._lost, self._limit_bytes).reader
 
     def _lost(self) -> None:
         if not self._state.connections:
@@ -143,9 +146,36 @@ def _remove(path: str) -> None:
 
 
 class _Connection(HttpToolsProtocol):
-    def __init__(self, config: uvicorn.Config, state: ServerState, on_lost: Callable[[], None]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, state: ServerState, on_lost: Callable[[], None], limit_bytes: int
+    ) -> None:
         super().__init__(config, state, {}, asyncio.get_running_loop())
         self._on_lost = on_lost
+        self._limit_bytes = limit_bytes
+        self._body: Body | None = None
+        self.reader = BodyReader(self, self.on_message_complete)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._body is not None:
+            # The rest of it passes the parser by, which would wait for it for ever.
+            self.parser = httptools.HttpRequestParser(self)
+            self.reader.body = self._body
+
+    def on_headers_complete(self) -> None:
+        self._body = large_body(dict(self.headers), self._limit_bytes)
+        self.scope.update({BODY: self._body})  # type: ignore[misc]  # ASGI lets servers add keys of their own.
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        if self._body is None:
+            super().on_body(body)
+        else:
+            self._body.add(body)
+
+    def on_message_complete(self) -> None:
+        self._body = None
+        super().on_message_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)

@@ -6,6 +6,7 @@ thread.
 
 from __future__ import annotations
 
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -39,6 +40,9 @@ class Placement(Protocol):
     def warm(self, function: Callable[[Any], Any], batch: Any) -> None:
         """Run `function` once on a staged batch and prepare for others of its shape."""
 
+    def measure(self, function: Callable[[Any], Any], batch: Any) -> float:
+        """Return how many seconds `function` takes on a batch that it has been warmed for."""
+
     def fetch(self, tensors: list[Tensor]) -> list[Tensor]:
         """Return the tensors on the CPU, complete."""
 
@@ -71,6 +75,12 @@ class CpuPlacement:
     def warm(self, function: Callable[[Any], Any], batch: Any) -> None:
         """Call the function."""
         function(batch)
+
+    def measure(self, function: Callable[[Any], Any], batch: Any) -> float:
+        """Time one call."""
+        start = time.perf_counter()
+        function(batch)
+        return time.perf_counter() - start
 
     def fetch(self, tensors: list[Tensor]) -> list[Tensor]:
         """Return the tensors; they are there already."""

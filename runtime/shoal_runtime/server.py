@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from shoal_runtime.body import ALIGNMENT_BYTES, BODY
 from shoal_runtime.codecs.metadata import SERVER_METADATA, model_metadata
 from shoal_runtime.codecs.request import decode_request
 from shoal_runtime.codecs.response import encode_error, encode_response
@@ -30,14 +31,13 @@ from shoal_runtime.item_log import ItemLog
 from shoal_runtime.readiness import Phase, Readiness
 
 if TYPE_CHECKING:
+    from shoal_runtime.body import Body
     from shoal_runtime.codecs.request import InferRequest
     from shoal_runtime.pipeline import BatchResult, Pipeline
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-
-_ALIGNMENT_BYTES = 64
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +50,8 @@ class ServedModel:
     version: str
     platform: str
     pipeline: Pipeline
+    measured: Sequence[tuple[int, float]] = ()
+    """Rows and seconds of the forwards in warm-up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ class App:
 
     def __init__(self, readiness: Readiness, *, max_body_bytes: int) -> None:
         self._readiness = readiness
-        self._max_body_bytes = max_body_bytes
+        self.max_body_bytes = max_body_bytes
         self._model: ServedModel | None = None
         self._infer_paths: frozenset[str] = frozenset()
         self._item_log = ItemLog(logger)
@@ -108,7 +110,13 @@ class App:
         model = self._require_model()
         headers = dict(scope["headers"])
         json_bytes = _whole_number(headers, b"inference-header-content-length")
-        body = await _read_body(headers, receive, json_bytes or 0, self._max_body_bytes)
+        if headers.get(b"content-encoding", b"identity") != b"identity":
+            raise BadRequest("compressed bodies are not taken")
+        large: Body | None = scope.get(BODY)
+        if large is None:
+            body = await _read_body(headers, receive, json_bytes or 0, self.max_body_bytes)
+        else:
+            body = await _read_in_place(large, receive)
         signature = model.pipeline.signature
         request = decode_request(body, len(body) if json_bytes is None else json_bytes, signature)
         timeout_ms = _whole_number(headers, b"x-request-timeout-ms")
@@ -153,7 +161,7 @@ class App:
         self._check_model(parts)
         model = self._require_model()
         signature = model.pipeline.signature
-        return _json(model_metadata(model.name, model.version, model.platform, signature))
+        return _json(model_metadata(model.name, model.version, model.platform, signature, model.measured))
 
     def _check_model(self, parts: list[str]) -> None:
         """Accept the served model's v2/models/NAME[/versions/VERSION]; any while none is loaded."""
@@ -197,22 +205,32 @@ def _whole_number(headers: Mapping[bytes, bytes], name: bytes) -> int | None:
 
 async def _read_body(headers: Mapping[bytes, bytes], receive: Receive, json_bytes: int, limit_bytes: int) -> memoryview:
     """Read the body; tensors behind `json_bytes` of JSON start aligned, to be used in place."""
-    if headers.get(b"content-encoding", b"identity") != b"identity":
-        raise BadRequest("compressed bodies are not taken")
     if (_whole_number(headers, b"content-length") or 0) > limit_bytes:
         raise _too_large(limit_bytes)
-    lead = -json_bytes % _ALIGNMENT_BYTES
+    lead = -json_bytes % ALIGNMENT_BYTES
     buffer = bytearray(lead)
     more = True
     while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise BadRequest("the caller went away before the body was complete")
+        message = await _received(receive)
         buffer += message.get("body", b"")
         if len(buffer) - lead > limit_bytes:
             raise _too_large(limit_bytes)
         more = message.get("more_body", False)
     return memoryview(buffer)[lead:]
+
+
+async def _read_in_place(body: Body, receive: Receive) -> memoryview:
+    """Wait until a large body, which the connection reads, is complete."""
+    while not body.complete:
+        await _received(receive)
+    return body.view
+
+
+async def _received(receive: Receive) -> MutableMapping[str, Any]:
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise BadRequest("the caller went away before the body was complete")
+    return message
 
 
 def _too_large(limit_bytes: int) -> BodyTooLarge:

@@ -23,7 +23,7 @@ from shoal_runtime.server import ServedModel
 from shoal_runtime.warmup import WarmupBatch, plan_warmup
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from shoal_runtime.fetching import ModelFiles
     from shoal_runtime.readiness import Readiness
@@ -38,6 +38,8 @@ class Started:
 
     model: Model
     placement: Placement
+    measured: Sequence[tuple[int, float]] = ()
+    """Rows and seconds of the forwards in warm-up."""
 
 
 def start_model(settings: Settings, readiness: Readiness) -> Started:
@@ -55,7 +57,7 @@ def start_model(settings: Settings, readiness: Readiness) -> Started:
     readiness.progress("loading")
     model = _load(files, settings, device)
     placement = make_placement(device, model)
-    warm(model, placement, readiness)
+    measured = warm(model, placement, readiness)
     # What is there now stays: the collector need not look at it while batches run.
     gc.collect()
     gc.freeze()
@@ -67,7 +69,7 @@ def start_model(settings: Settings, readiness: Readiness) -> Started:
         model.signature.max_batch_size,
         time.monotonic() - start_s,
     )
-    return Started(model, placement)
+    return Started(model, placement, measured)
 
 
 def _load(files: ModelFiles, settings: Settings, device: torch.device) -> Model:
@@ -86,8 +88,8 @@ def make_placement(device: torch.device, model: Model) -> Placement:
     return CudaPlacement(device, graphs=model.graphs)
 
 
-def warm(model: Model, placement: Placement, readiness: Readiness) -> None:
-    """Run a forward for each allowed batch size.
+def warm(model: Model, placement: Placement, readiness: Readiness) -> Sequence[tuple[int, float]]:
+    """Run forwards for each allowed batch size, and return the rows and seconds of each; nothing where they vary.
 
     Raises:
         LoadError: a batch does not fit into memory.
@@ -96,18 +98,23 @@ def warm(model: Model, placement: Placement, readiness: Readiness) -> None:
     batches = plan_warmup(model.stages, model.signature, model.handler)
     if not batches:
         logger.info("warm-up skipped reason=inputs cannot be made up, and there is no warmup_items()")
-        return
+        return ()
     with Progress(readiness, "warming up", total=len(batches), unit="batch") as progress:
+        measured = []
         for batch in batches:
-            _warm_one(model, placement, batch)
+            measured.append((batch.rows, _warm_one(model, placement, batch)))
             progress.advance(1)
+    telling = all(batch.exact for batch in batches) and len({batch.rows for batch in batches}) == len(batches)
+    return sorted(measured) if telling else ()
 
 
-def _warm_one(model: Model, placement: Placement, batch: WarmupBatch) -> None:
+def _warm_one(model: Model, placement: Placement, batch: WarmupBatch) -> float:
+    """Run one batch to prepare for others of its form, and once more to see how long it takes, in seconds."""
     try:
         staged = placement.stage(batch.make())
         with placement.active():
             placement.warm(model.stages.forward, staged)
+            return placement.measure(model.stages.forward, staged)
     except HANDLER_FAULTS as error:
         if placement.is_lost(error):
             raise LoadError(f"the device failed in warm-up: {error}") from error
@@ -122,10 +129,11 @@ def _warm_one(model: Model, placement: Placement, batch: WarmupBatch) -> None:
                 " if zeros are no valid input, offer warmup_items()"
             ) from error
         logger.warning("warm-up with made-up shapes failed rows=%d error=%s", batch.rows, type(error).__name__)
+        return 0.0
 
 
 def serve_model(started: Started, version: str, lanes: Lanes, on_lost: Callable[[str], None]) -> ServedModel:
     """Return the started model as the server serves it."""
     model = started.model
     pipeline = Pipeline(model.stages, model.signature, started.placement, lanes=lanes, on_lost=on_lost)
-    return ServedModel(model.name, version, model.platform, pipeline)
+    return ServedModel(model.name, version, model.platform, pipeline, started.measured)

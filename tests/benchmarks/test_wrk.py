@@ -1,5 +1,9 @@
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -7,6 +11,32 @@ from benchmarks.serve import echo_server
 from benchmarks.wrk import HOW_TO_INSTALL, Load, Measurement, Wrk, WrkError, find_wrk, parse
 
 TOOLS = Path(__file__).parents[2] / ".tools"
+
+
+@contextmanager
+def collecting_server() -> Iterator[tuple[str, list[bytes]]]:
+    """Answer each request with nothing; yield the URL, and the bodies so far."""
+    bodies: list[bytes] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            bodies.append(self.rfile.read(int(self.headers["content-length"])))
+            self.send_response(200)
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/", bodies
+        server.shutdown()
+        thread.join()
+
 
 REPORT = """\
 Running 2s test @ http://127.0.0.1:8080/v2/models/mlp/infer
@@ -68,3 +98,19 @@ def test_it_loads_a_real_server() -> None:
 
     assert measured.requests > 10
     assert 0 < measured.p50_ms <= measured.p99_ms
+
+
+@pytest.mark.integration
+def test_bodies_are_sent_in_turn() -> None:
+    if shutil.which("wrk") is None and not (TOOLS / "wrk/usr/bin/wrk").is_file():
+        pytest.skip("no wrk on PATH, and python -m benchmarks.serve has not fetched it yet")
+
+    with collecting_server() as (url, bodies):
+        load = Load(
+            url, b"first", connections=1, duration_s=1, headers={"x-kind": "a"}, more_bodies=[b"second", b"third"]
+        )
+        find_wrk(TOOLS).run(load)
+
+    # wrk asks its script for one request before it starts.
+    assert set(bodies) == {b"first", b"second", b"third"}
+    assert bodies[3:] == bodies[:-3]

@@ -30,6 +30,7 @@ VALUES = {
     "batching.policy": "Fixed",
     "batching.latencyObjectiveMilliseconds": "100",
     "batching.maxDelayMilliseconds": "4",
+    "batching.padBuckets": '{"tokens": [64, 128]}',
     "batching.inFlight": "2",
     "batching.idempotent": "true",
     "batching.coalesceIdentical": "true",

@@ -174,3 +174,9 @@ def test_padding_rules_survive_the_metadata() -> None:
     assert (mask.optional, mask.pad_axis) == (True, 1)
     assert (scores.unpad_axis, scores.unpad_input) == (1, "ids")
     assert (ours.max_batch_size, ours.allowed_batch_sizes, ours.pads) == (32, (8, 32), True)
+
+
+def test_what_warm_up_measured_is_where_the_latency_table_starts() -> None:
+    metadata = model_metadata("m", "1", "test", runtime_signature("FP32", 0), [(1, 0.0042), (64, 0.0104)])
+
+    assert parse_metadata(orjson.loads(orjson.dumps(metadata))).measured == ((1, 0.0042), (64, 0.0104))

@@ -1,11 +1,7 @@
 """The whole cluster with an unmodified kubectl and real processes."""
 
-import json
 import os
 import signal
-import time
-import zlib
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +10,7 @@ import pytest
 
 from shoal_local.cluster import Cluster
 from tests.local.apiserver.kubectl import Kubectl
+from tests.local.live import apply, eventually, pod, processes_of, restarts_of, state_of, status_of
 
 pytestmark = pytest.mark.integration
 Object = dict[str, Any]
@@ -33,74 +30,12 @@ http.server.HTTPServer((host, int(port)), Handler).serve_forever()
 """
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    made = Cluster(tmp_path_factory.mktemp("cluster"))
-    try:
-        made.up(["--capacity", "nvidia.com/gpu=1"])
-        yield made
-    finally:
-        made.down(keep=False)
-    assert processes_of(made) == {}
-
-
-@pytest.fixture
-def kubectl(cluster: Cluster, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Kubectl]:
-    """An unmodified kubectl, in a namespace that is gone when the test is over."""
-    name = f"test-{zlib.crc32(request.node.name.encode())}"
-    found = Kubectl(cluster.kubeconfig, tmp_path / "cache", name)
-    found("create", "namespace", name)
-    yield found
-    found("delete", "namespace", name, "--timeout=30s")
-
-
-def processes_of(cluster: Cluster) -> dict[int, str]:
-    """Return the processes that name the cluster's directory or run below one that does."""
-    found = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            line = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-        except OSError:
-            continue
-        if str(cluster.folder) in line:
-            found[int(folder.name)] = line
-    return found
-
-
-def eventually(check: Callable[[], Any], limit_s: float = 20.0) -> Any:
-    """Return what the check returns once that is true."""
-    end_s = time.monotonic() + limit_s
-    while not (found := check()):
-        assert time.monotonic() < end_s, "it did not come true in time"
-        time.sleep(0.05)
-    return found
-
-
 def kill(cluster: Cluster, *names: str) -> None:
     for name in names:
         pid = cluster.parts[name].pid
         assert pid
         os.kill(pid, signal.SIGKILL)
         eventually(lambda part=cluster.parts[name]: part.pid is None)  # type: ignore[misc]
-
-
-def apply(kubectl: Kubectl, *objects: Object) -> None:
-    kubectl("apply", "-f", "-", stdin="\n---\n".join(map(json.dumps, objects)))
-
-
-def pod(name: str, script: str, container: Object | None = None, **spec: Any) -> Object:
-    main = {
-        "name": "main",
-        "image": "python:3",
-        "command": ["sh", "-c", script],
-        **(container or {}),
-    }
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name},
-        "spec": {"terminationGracePeriodSeconds": 2, "containers": [main], **spec},
-    }
 
 
 def web(greeting: str, replicas: int = 2) -> list[Object]:
@@ -136,21 +71,6 @@ def web(greeting: str, replicas: int = 2) -> list[Object]:
             "spec": {"selector": labels, "ports": [{"port": 8000, "targetPort": "http"}]},
         },
     ]
-
-
-def status_of(kubectl: Kubectl, name: str) -> Object:
-    found: Object = json.loads(kubectl("get", "pod", name, "-o", "json"))["status"]
-    return found
-
-
-def restarts_of(kubectl: Kubectl, name: str) -> int:
-    statuses = status_of(kubectl, name).get("containerStatuses") or [{}]
-    return int(statuses[0].get("restartCount", 0))
-
-
-def state_of(kubectl: Kubectl, name: str, part: str = "containerStatuses") -> Object:
-    statuses = status_of(kubectl, name).get(part) or [{}]
-    return dict(statuses[0].get("state", {}))
 
 
 def call(kubectl: Kubectl) -> str:

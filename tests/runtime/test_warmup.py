@@ -139,3 +139,14 @@ def test_a_failure_on_made_up_shapes_proves_nothing(caplog: pytest.LogCaptureFix
     warm(model_of(Open()), CpuPlacement(), Readiness())
 
     assert "warm-up with made-up shapes failed rows=8" in caplog.text
+
+
+def test_what_forwards_took_is_told_smallest_first() -> None:
+    measured = warm(model_of(Adder(), (4, 8)), CpuPlacement(), Readiness())
+
+    assert [rows for rows, _ in measured] == [4, 8]
+    assert all(seconds > 0 for _, seconds in measured)
+
+
+def test_without_warm_up_nothing_is_told() -> None:
+    assert warm(model_of(Text()), CpuPlacement(), Readiness()) == ()

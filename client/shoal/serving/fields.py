@@ -59,6 +59,7 @@ FIELDS = (
     Field("batching.policy", "SHOAL_BATCHING_POLICY"),
     Field("batching.latencyObjectiveMilliseconds", "SHOAL_BATCHING_LATENCY_OBJECTIVE_MS", Kind.NUMBER),
     Field("batching.maxDelayMilliseconds", "SHOAL_BATCHING_MAX_DELAY_MS", Kind.NUMBER),
+    Field("batching.padBuckets", "SHOAL_BATCHING_PAD_BUCKETS", Kind.OBJECT),
     Field("batching.inFlight", "SHOAL_BATCHING_IN_FLIGHT", Kind.INTEGER),
     Field("batching.idempotent", "SHOAL_BATCHING_IDEMPOTENT", Kind.BOOLEAN),
     Field("batching.coalesceIdentical", "SHOAL_BATCHING_COALESCE", Kind.BOOLEAN),

@@ -11,13 +11,15 @@ from typing import Any
 
 import orjson
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route
+from starlette.routing import Route, WebSocketRoute
+from starlette.websockets import WebSocket
 
 from shoal_local.apiserver.access.rbac import Action
 from shoal_local.apiserver.discovery.pages import page
 from shoal_local.apiserver.errors import ApiError, internal
+from shoal_local.apiserver.forwarding import forward
 from shoal_local.apiserver.housekeeping import Housekeeping
 from shoal_local.apiserver.kubelet_logs import log_response
 from shoal_local.apiserver.printing.negotiation import form_wanted, in_form
@@ -27,6 +29,7 @@ from shoal_local.apiserver.verbs.call import Call, User, parse_path, verb_of
 from shoal_local.apiserver.verbs.dispatch import answer, check_call
 from shoal_local.apiserver.verbs.logs import log_url
 from shoal_local.apiserver.verbs.scaling import SCALE
+from shoal_local.apiserver.verbs.streaming import forward_address
 from shoal_local.apiserver.verbs.world import World
 from shoal_local.apiserver.watching import Bell, check_watch, watch_lines
 
@@ -44,7 +47,8 @@ class ApiServer:
 
     def app(self) -> Starlette:
         """Return the ASGI application."""
-        routes = [Route("/{path:path}", self.answer, methods=METHODS)]
+        path = "/{path:path}"
+        routes = [Route(path, self.answer, methods=METHODS), WebSocketRoute(path, self.stream)]
         return Starlette(
             routes=routes,
             exception_handlers={ApiError: told, Exception: broken},
@@ -78,8 +82,18 @@ class ApiServer:
             return await log_response(log_url(self.world, call))
         return self._plain(call, accept)
 
-    def _user(self, request: Request) -> User:
-        headers, now = request.headers, datetime.now(UTC)
+    async def stream(self, websocket: WebSocket) -> None:
+        """Serve one connection of many streams: a port-forward."""
+        try:
+            target = parse_path(websocket.url.path)
+            address = forward_address(self.world, self._user(websocket), target)
+        except ApiError as error:
+            await websocket.send_denial_response(_response(error.as_status(), error.code))
+            return
+        await forward(websocket, address)
+
+    def _user(self, connection: HTTPConnection) -> User:
+        headers, now = connection.headers, datetime.now(UTC)
         user = access.authenticate(self.world, headers.get("authorization", ""), now)
         name, groups = headers.get("impersonate-user", ""), headers.getlist("impersonate-group")
         return access.impersonated(self.world, user, name, groups)
@@ -126,7 +140,7 @@ def _response(
     warnings: tuple[str, ...] = (),
     media_type: str = "application/json",
 ) -> Response:
-    content = body if isinstance(body, str) else orjson.dumps(body)
+    content = body if isinstance(body, str | bytes) else orjson.dumps(body)
     response = Response(content, code, media_type=media_type)
     for warning in warnings:
         response.headers.append("warning", f"299 - {_quoted(warning)}")

@@ -143,6 +143,11 @@ def untyped(resource: str, field: str) -> ApiError:
     return ApiError(500, "", told)
 
 
+def not_implemented(message: str) -> ApiError:
+    """A real server does this; this one does not."""
+    return ApiError(501, "NotImplemented", message)
+
+
 def expired(message: str) -> ApiError:
     """The resourceVersion or continue token is older than the log of changes."""
     return ApiError(410, "Expired", message)

@@ -127,6 +127,8 @@ def _config(api: ApiServer, credentials: Credentials) -> uvicorn.Config:
             log_level="warning",
             lifespan="on",
             timeout_graceful_shutdown=2,
+            # Others refuse the slash in the name of kubectl's protocol.
+            ws="wsproto",
         )
         config.load()
     return config

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from shoal_local.kubelet.environment.variables import Context, expand, make_variables
+from shoal_local.kubelet.environment.variables import Context, expand, make_variables, resources_of
 from shoal_local.kubelet.images.table import command_line, find_image
 from shoal_local.kubelet.lifecycle.containers import Member
 from shoal_local.kubelet.machine import Machine, base_environment
@@ -36,7 +36,7 @@ def furnish(member: Member, context: Context, machine: Machine, volumes: Volumes
     """
     spec, pod = member.spec, dict(context.pod)
     image = find_image(spec["image"], machine.images.table(), str(machine.images.file))
-    context = Context(pod, context.pod_ip, context.host_ip, context.find, _resources(spec))
+    context = Context(pod, context.pod_ip, context.host_ip, context.find, resources_of(spec))
     own = make_variables(spec, context)
     devices = machine.devices.take(pod["metadata"]["uid"], member.name, spec)
     variables = {
@@ -60,15 +60,6 @@ def furnish(member: Member, context: Context, machine: Machine, volumes: Volumes
         "mounts": _with_image(mounts, variables),
         "needs_mounts": bool(spec.get("volumeMounts") or image.files),
         "devices": devices,
-    }
-
-
-def _resources(spec: Object) -> dict[str, str]:
-    resources = spec.get("resources") or {}
-    return {
-        f"{part}.{name}": str(value)
-        for part in ("requests", "limits")
-        for name, value in (resources.get(part) or {}).items()
     }
 
 

@@ -129,7 +129,7 @@ class Run:
         if not (self.folder / "exit.json").exists():
             running = read_json(self.folder / "running.json")
             if running:
-                _kill_session(running)
+                kill_session(running)
             now = datetime.now().astimezone().isoformat()
             told = "the process that watches over the container was killed, or the machine restarted"
             lost = {"code": LOST, "reason": "ContainerStatusUnknown", "message": told}
@@ -166,7 +166,7 @@ def _lives(known: Object) -> bool:
     return all(found[part] == known[part] for part in ("pid", "start_ticks", "boot"))
 
 
-def _kill_session(running: Object) -> None:
+def kill_session(running: Object) -> None:
     """Kill the container's session, if its leader is the process that the shim started."""
     pid = running["process"]
     try:

@@ -10,7 +10,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shoal_local.kubelet.environment.variables import ConfigError, Context, expand, field_value
+from shoal_local.kubelet.environment.variables import (
+    ConfigError,
+    Context,
+    expand,
+    field_value,
+    resource_value,
+    resources_of,
+)
 from shoal_local.kubelet.lookups import ROOT_CERTIFICATE, Lookups
 from shoal_local.kubelet.records import PodRecord
 
@@ -173,15 +180,21 @@ def _bytes(plural: str, value: str) -> bytes:
 
 
 def _downward_files(source: Object, context: Context) -> dict[str, bytes]:
-    files = {}
-    for item in source.get("items") or []:
-        if "fieldRef" not in item:
-            raise VolumeError(f"downwardAPI file {item['path']!r}: only fieldRef is supported")
-        try:
-            files[item["path"]] = field_value(item["fieldRef"]["fieldPath"], context).encode()
-        except ConfigError as error:
-            raise VolumeError(str(error)) from None
-    return files
+    items = source.get("items") or []
+    try:
+        return {item["path"]: _downward_value(item, context).encode() for item in items}
+    except ConfigError as error:
+        raise VolumeError(str(error)) from None
+
+
+def _downward_value(item: Object, context: Context) -> str:
+    if "fieldRef" in item:
+        return field_value(item["fieldRef"]["fieldPath"], context)
+    reference, spec = item["resourceFieldRef"], context.pod["spec"]
+    for container in [*spec["containers"], *(spec.get("initContainers") or [])]:
+        if container["name"] == reference.get("containerName"):
+            return resource_value(reference, resources_of(container))
+    raise ConfigError(f"file {item['path']!r}: the pod has no container {reference.get('containerName')!r}")
 
 
 def _write_files(folder: Path, files: dict[str, bytes]) -> None:

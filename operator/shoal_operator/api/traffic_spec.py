@@ -15,6 +15,16 @@ class BatchingPolicy(StrEnum):
     NONE = "None"
 
 
+BUCKETS: Json = {
+    "type": "object",
+    "maxProperties": 64,
+    "additionalProperties": {
+        "type": "array",
+        "minItems": 1,
+        "maxItems": 64,
+        "items": {"type": "integer", "minimum": 1, "maximum": 2**31 - 1},
+    },
+}
 WEIGHTS: Json = {
     "type": "object",
     "maxProperties": 256,
@@ -87,6 +97,14 @@ class BatchingSpec:
         minimum=0,
         maximum=60000,
         env="SHOAL_BATCHING_MAX_DELAY_MS",
+        containers=("proxy",),
+    )
+    pad_buckets: Json | None = spec_field(
+        "By input, the lengths to pad its rows to (`tokens: [64, 128, 256]`), instead of those in the model's own"
+        " metadata; rows of different buckets never share a batch. Only of inputs that the model pads.",
+        default=None,
+        raw=BUCKETS,
+        env="SHOAL_BATCHING_PAD_BUCKETS",
         containers=("proxy",),
     )
     in_flight: int = spec_field(

@@ -13,6 +13,12 @@ from shoal_proxy.errors import ModelFailed, RowError
 from shoal_proxy.model.datatypes import Array
 from shoal_proxy.model.signature import ModelSignature
 
+APART_BYTES = 16384
+"""From here on copying rows together costs more than sending each from where it lies."""
+
+Rows = Array | tuple[Array, ...]
+"""A batch's rows of one input, in one array or in several to be read one after another."""
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -43,7 +49,7 @@ class Batch:
 class Merged:
     """A batch's inputs, batch dimension first, with how many of their elements are padding."""
 
-    inputs: Mapping[str, Array]
+    inputs: Mapping[str, Rows]
     elements: int
     padded_elements: int
 
@@ -64,21 +70,23 @@ def make_batch(slices: Sequence[Slice], tries: int = 0) -> Batch:
 
 
 def merge(batch: Batch, signature: ModelSignature) -> Merged:
-    """Concatenate the batch's rows, padding where the model has a rule."""
+    """Bring the batch's rows together, padding where the model has a rule."""
     if signature.pads:
         inputs, padded = pad_inputs(batch.slices, signature)
-    else:
-        inputs, padded = _concatenate(batch.slices), 0
-    return Merged(inputs, sum(array.size for array in inputs.values()), padded)
+        return Merged(inputs, sum(array.size for array in inputs.values()), padded)
+    first = batch.slices[0]
+    if len(batch.slices) == 1 and first.rows == first.pending.rows:
+        return Merged(first.inputs, sum(array.size for array in first.inputs.values()), 0)
+    pieces = {name: [part.inputs[name][part.start : part.stop] for part in batch.slices] for name in first.inputs}
+    elements = sum(piece.size for own in pieces.values() for piece in own)
+    return Merged({name: _together(own) for name, own in pieces.items()}, elements, 0)
 
 
-def _concatenate(slices: Sequence[Slice]) -> Mapping[str, Array]:
-    first = slices[0]
-    if len(slices) == 1 and first.rows == first.pending.rows:
-        return first.inputs
-    return {
-        name: np.concatenate([part.inputs[name][part.start : part.stop] for part in slices]) for name in first.inputs
-    }
+def _together(pieces: Sequence[Array]) -> Rows:
+    size_bytes = sum(piece.nbytes for piece in pieces)
+    if size_bytes >= APART_BYTES * len(pieces) and not pieces[0].dtype.hasobject:
+        return tuple(pieces)
+    return np.concatenate(pieces)
 
 
 def split(batch: Batch, result: Result, signature: ModelSignature) -> None:

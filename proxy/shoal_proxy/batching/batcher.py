@@ -109,16 +109,24 @@ class Batcher:
         reason = self.queue.full_reason(pending.rows, pending.size_bytes)
         if reason:
             return reason
-        adaptive = self.limits.policy is Policy.ADAPTIVE
-        if adaptive and pending.due_s == NEVER_S:
-            pending.due_s = pending.arrived_s + self._within_s(pending.key)
-        if adaptive and pending.due_s < NEVER_S and self.predict_finish_s(pending, now_s) > pending.due_s:
-            if self.running or self.queue.requests:
-                return "late"
-            # Nothing else wants the runtime, and what is known of it may be wrong: try.
-            pending.due_s = NEVER_S
+        if self.limits.policy is Policy.ADAPTIVE and self._too_late(pending, now_s):
+            return "late"
         self.queue.add(pending)
         return ""
+
+    def _too_late(self, pending: Pending, now_s: float) -> bool:
+        """Tell whether ``pending`` would be answered after it is due, by the caller's word or the objective."""
+        if pending.due_s == NEVER_S:
+            if self.objective_s == NEVER_S:
+                return False
+            pending.due_s = pending.arrived_s + self._within_s(pending.key)
+        if self.predict_finish_s(pending, now_s) <= pending.due_s:
+            return False
+        if self.running or self.queue.requests:
+            return True
+        # Nothing else wants the runtime, and what is known of it may be wrong: try.
+        pending.due_s = NEVER_S
+        return False
 
     def predict_finish_s(self, pending: Pending, now_s: float) -> float:
         """Return when ``pending`` would be answered, were it queued now."""

@@ -26,6 +26,8 @@ _FIT_MEMORY = 0.95
 _KNOT_WEIGHT = 20.0
 """Batches that a knot remembers; the line counts as one more."""
 QUANTILE = 0.95
+_SEEN = 1.0
+"""Batches of about a size after which its time is known, not guessed."""
 _DRIFT_BATCHES = 4
 _SLOWER, _FASTER = 1.25, 0.8
 _CLIP = 2.0
@@ -73,7 +75,8 @@ class LatencyTable:
             ratio = seconds / expected_s
             self._drift(ratio)
             expected_s = self.expected_s(rows)
-            if expected_s / _CLIP <= seconds <= expected_s * _CLIP:
+            # What was guessed from other sizes being wrong says nothing of how much batches vary.
+            if expected_s / _CLIP <= seconds <= expected_s * _CLIP and self._seen(rows):
                 self._margin.observe(seconds / expected_s - 1)
             seconds = min(max(seconds, expected_s / _CLIP), expected_s * _CLIP)
         self._learn(rows, max(seconds, 1e-7))
@@ -111,9 +114,10 @@ class LatencyTable:
 
     def preset(self, seconds: Sequence[tuple[int, float]]) -> None:
         """Begin with times that somebody measured before, the runtime's warm-up for one."""
-        for rows, time_s in seconds:
+        for rows, time_s in sorted(seconds):
             self._learn(rows, max(time_s, 1e-7))
-        self._rebuild()
+            # A size between two knots is split by what is expected of them, so that has to be up to date.
+            self._rebuild()
 
     def _at(self, values: list[float], rows: int) -> float:
         index = bisect_left(self.sizes, rows)
@@ -126,7 +130,8 @@ class LatencyTable:
         return values[index - 1] + (values[index] - values[index - 1]) * (rows - below) / (size - below)
 
     def _learn(self, rows: int, seconds: float) -> None:
-        self._fit.observe(rows, seconds)
+        # What the runtime pads costs what the padded size costs; the line must not see a smaller one.
+        self._fit.observe(self._padded(rows), seconds)
         ratio = seconds / expected_s if (expected_s := self.expected_s(rows)) > 0 else 1.0
         for index, share in self._shares(rows):
             value = self._values[index] if self._weights[index] else self._means[index]
@@ -134,6 +139,12 @@ class LatencyTable:
             weight = min(self._weights[index] + share, _KNOT_WEIGHT)
             self._values[index] = value + (seen_s - value) * share / weight
             self._weights[index] = weight
+
+    def _seen(self, rows: int) -> bool:
+        return sum([self._weights[index] * share for index, share in self._shares(rows)]) >= _SEEN
+
+    def _padded(self, rows: int) -> int:
+        return self.sizes[min(bisect_left(self.sizes, rows), len(self.sizes) - 1)] if self.padded_sizes else rows
 
     def _shares(self, rows: int) -> list[tuple[int, float]]:
         """Return the knots on both sides of ``rows``, and how much each has to do with it."""

@@ -12,6 +12,8 @@ from __future__ import annotations
 _WEIGHT = 0.1
 _MARGIN_S = 0.001
 """The event loop's timers are a millisecond coarse."""
+_LEAST_S = _MARGIN_S / 2
+"""With less of it to hide, leaving a margin early loses more rows than the device's wait would cost."""
 _WORTH = 2.0
 """Where forward takes less than this many overheads, the host is the bottleneck and larger batches help it more."""
 
@@ -41,6 +43,6 @@ class Pace:
 
     def send_ahead_s(self, forward_s: float, free_s: float) -> float | None:
         """Return when the batch behind the running one should leave, None for not before that one is back."""
-        if forward_s < _WORTH * self.overhead_s or not self.overhead_s:
+        if forward_s < _WORTH * self.overhead_s or self.overhead_s < _LEAST_S:
             return None
         return free_s - self.overhead_s / 2 - _MARGIN_S

@@ -48,8 +48,7 @@ PLAIN_LANE = LaneKey()
 NEVER_S = float("inf")
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """A request's own rows, in its own order, and what its batches cost (the last one's, where it had several)."""
 
     outputs: Mapping[str, Array]
@@ -136,8 +135,7 @@ def _nobody(_: Outcome) -> None:
     """Stand in for a caller that has its outcome."""
 
 
-@dataclass(frozen=True, slots=True)
-class Slice:
+class Slice(NamedTuple):
     """Rows ``start`` to ``stop`` of one request, as one batch takes them.
 
     ``inputs`` are the request's own, all rows of them: a caller who leaves between the closing of its batch and the

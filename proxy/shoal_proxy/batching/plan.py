@@ -99,14 +99,20 @@ def _best_rate(hopeful: Sequence[W], costs: Costs, start_s: float) -> int:
     order = sorted([(-request.due_s, request.left) for request in hopeful])
     due_s = [due for due, _ in order]
     rows_due_later = [0, *accumulate([left for _, left in order])]
-    best, best_rate = 1, 0.0
+
+    def in_time(size: int) -> int:
+        return min(size, rows_due_later[bisect_right(due_s, -costs.finish_s(start_s, size))])
+
+    best = last = 1
     for size in [size for size in costs.table.sizes if size < costs.max_rows] + [costs.max_rows]:
-        in_time = rows_due_later[bisect_right(due_s, -costs.finish_s(start_s, size))]
-        rows = min(size, in_time)
-        if rows and (rate := costs.rate(rows)) > best_rate:
-            best, best_rate = rows, rate
-        if in_time < size:
+        fills = in_time(size) == size
+        # Where the size is no longer filled, the largest that is lies above the one before.
+        rows = size if fills else bisect_left(range(size), x=True, lo=last + 1, key=lambda few: in_time(few) < few) - 1
+        if costs.rate(rows) > costs.rate(best):
+            best = rows
+        if not fills:
             break
+        last = size
     return best
 
 

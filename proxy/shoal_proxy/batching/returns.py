@@ -2,9 +2,13 @@
 
 Callers in closed loops all return at once when their batch is answered. Whoever starts the first of them alone pays
 for two batches: 1 + 63 instead of 64. Here is learned how soon they return, and from that how long it pays to hold a
-batch for them: as long as the device's idle time is shorter than what the second batch would cost on top.
+batch for them: as long as the device's idle time is shorter than what the second batch would cost on top. With w rows
+waiting, n about to return, and r of those within h:
 
-    hold h, if  h < l(waiting) + l(returning within h) - l(both)
+    hold h, if  h < l(w) + l(n) - l(w + r) - l(n - r)
+
+So it pays only if nearly all come: to hold for some of them, and then run the others as a second batch all the same,
+would be time lost. A few stragglers do not count; they join the next batch.
 
 Callers of an open loop return after many milliseconds or never; for them the sum never pays and nothing is held.
 """
@@ -21,6 +25,7 @@ from shoal_proxy.batching.latency import LatencyTable
 
 THINK_S = (0.0001, 0.0002, 0.0003, 0.0005, 0.0007, 0.001, 0.0015, 0.002, 0.003, 0.004, 0.006, 0.008, 0.012, 0.016)
 """Bounds of the think times told apart; whoever takes longer than the last is not waited for."""
+_NEARLY_ALL = 0.9
 _FORGET = 0.9
 """Weight that the think times of one burst keep after each later burst."""
 
@@ -83,10 +88,13 @@ class Returns:
         bursts.extend(running)
         if not bursts or waiting >= max_rows or not self._shares[-1]:
             return 0.0
+        coming = sum([count * self._share(answered_s, free_s, THINK_S[-1]) for count, answered_s in bursts])
         best_s, most_s = 0.0, 0.0
         for hold_s in THINK_S:
             returning = sum([count * self._share(answered_s, free_s, hold_s) for count, answered_s in bursts])
-            saved_s = _saved_s(waiting, round(returning), max_rows, table) - hold_s
+            if returning >= _NEARLY_ALL * coming:
+                returning = coming
+            saved_s = _saved_s(waiting, round(coming), round(returning), max_rows, table) - hold_s
             if saved_s > most_s:
                 best_s, most_s = hold_s, saved_s
         return best_s
@@ -111,9 +119,13 @@ class Returns:
             self._shares = [count / total for count in accumulate(self._counts[:-1])] if total else self._shares
 
 
-def _saved_s(waiting: int, returning: int, max_rows: int, table: LatencyTable) -> float:
-    """Return what one batch of both saves over two."""
+def _saved_s(waiting: int, coming: int, returning: int, max_rows: int, table: LatencyTable) -> float:
+    """Return what it saves to run ``returning`` of those ``coming`` together with those ``waiting``."""
     together = min(waiting + returning, max_rows)
-    rest = waiting + returning - together
-    cost = table.expected_s
-    return cost(waiting) + (cost(returning) if returning else 0.0) - cost(together) - (cost(rest) if rest else 0.0)
+    rest = waiting + coming - together
+    apart_s = _cost_s(waiting, table) + _cost_s(coming, table)
+    return apart_s - _cost_s(together, table) - _cost_s(rest, table)
+
+
+def _cost_s(rows: int, table: LatencyTable) -> float:
+    return table.expected_s(rows) if rows else 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from reprlib import Repr
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import orjson
 
@@ -22,12 +22,11 @@ _SHOWN.maxstring = _SHOWN.maxother = 200
 _SHOWN.maxlist = _SHOWN.maxdict = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """One HTTP request to an infer route: lower-case header names, the whole body."""
 
     headers: Mapping[bytes, bytes]
-    body: bytes | bytearray
+    body: bytes | memoryview
 
     @property
     def says_json(self) -> bool:
@@ -57,8 +56,7 @@ class Decoded:
     timeout_ms: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     """One HTTP answer, its body in pieces that need not be joined."""
 
     status: int
@@ -88,7 +86,7 @@ class Codec(Protocol):
         """Return ``error`` in the protocol's shape."""
 
 
-def parse_json(body: bytes | bytearray | memoryview) -> Any:
+def parse_json(body: bytes | memoryview) -> Any:
     """Return the JSON value of ``body``; NaN and infinities are no JSON."""
     try:
         return orjson.loads(body)

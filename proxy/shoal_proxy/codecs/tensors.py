@@ -97,7 +97,7 @@ def from_json(spec: InputSpec | OutputSpec, data: Any) -> Array:
         InvalidRequest: ragged rows, values of another type, or values the datatype cannot hold.
     """
     flat: list[Any] = data if type(data) is list else [data]
-    shape: tuple[int, ...] = (len(flat),) if flat is data else ()
+    shape: tuple[int, ...] | None = None if flat is data else ()
     kinds = set(map(type, flat))
     if list in kinds:
         flat, shape = _flatten(spec, flat)
@@ -106,8 +106,9 @@ def from_json(spec: InputSpec | OutputSpec, data: Any) -> Array:
     if not kinds <= allowed:
         raise InvalidRequest(f"{_called(spec)} is {spec.datatype} and takes {words} only")
     if spec.datatype == "BYTES":
-        return bytes_array([text.encode() for text in flat], shape)
-    return _pack(spec, flat).reshape(shape)
+        return bytes_array([text.encode() for text in flat], (len(flat),) if shape is None else shape)
+    array = _pack(spec, flat)
+    return array if shape is None else array.reshape(shape)
 
 
 def _pack(spec: InputSpec | OutputSpec, flat: list[Any]) -> Array:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from shoal_proxy.batching.batch import Batch, Result
+from shoal_proxy.batching.batch import Batch, Result, Rows
 from shoal_proxy.codecs.base import shown
 from shoal_proxy.codecs.tensors import from_binary, from_json, to_binary, to_canonical, to_wire, widen_bf16
 from shoal_proxy.codecs.v2 import split_body
@@ -27,14 +27,14 @@ from shoal_proxy.model.signature import InputSpec, ModelSignature, OutputSpec
 
 
 def encode_batch(
-    batch: Batch, inputs: Mapping[str, Array], signature: ModelSignature, *, binary: bool
+    batch: Batch, inputs: Mapping[str, Rows], signature: ModelSignature, *, binary: bool
 ) -> tuple[bytes, list[bytes | memoryview]]:
     """Return the JSON part and the binary tensors that follow it; without ``binary`` everything is in the JSON."""
     tensors: list[dict[str, Any]] = []
     tail: list[bytes | memoryview] = []
     asked = orjson.loads(batch.key.tensors) if batch.key.tensors else {}
-    for name, array in inputs.items():
-        tensor = _input(signature.inputs[name], array, tail, binary=binary)
+    for name, rows in inputs.items():
+        tensor = _input(signature.inputs[name], rows, tail, binary=binary)
         if extra := asked.get("inputs", {}).get(name):
             tensor["parameters"] = {**extra, **tensor.get("parameters", {})}
         tensors.append(tensor)
@@ -49,8 +49,10 @@ def encode_batch(
     return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY), tail
 
 
-def _input(spec: InputSpec, array: Array, tail: list[bytes | memoryview], *, binary: bool) -> dict[str, Any]:
-    wire = to_wire(spec, array)
+def _input(spec: InputSpec, rows: Rows, tail: list[bytes | memoryview], *, binary: bool) -> dict[str, Any]:
+    if isinstance(rows, tuple) and binary and spec.batch_dim == 0:
+        return _pieces(spec, rows, tail)
+    wire = to_wire(spec, np.concatenate(rows) if isinstance(rows, tuple) else rows)
     tensor: dict[str, Any] = {"name": spec.name, "datatype": spec.datatype, "shape": wire.shape}
     if binary:
         data = to_binary(wire)
@@ -61,6 +63,15 @@ def _input(spec: InputSpec, array: Array, tail: list[bytes | memoryview], *, bin
     else:
         tensor["data"] = (widen_bf16(wire) if spec.datatype == "BF16" else wire).reshape(-1)
     return tensor
+
+
+def _pieces(spec: InputSpec, rows: tuple[Array, ...], tail: list[bytes | memoryview]) -> dict[str, Any]:
+    """Rows that lie one after another on the wire need not do so here."""
+    tail.extend(to_binary(piece) for piece in rows)
+    shape = (sum(len(piece) for piece in rows), *rows[0].shape[1:])
+    size_bytes = sum(piece.nbytes for piece in rows)
+    parameters = {"binary_data_size": size_bytes}
+    return {"name": spec.name, "datatype": spec.datatype, "shape": shape, "parameters": parameters}
 
 
 def check_json(inputs: Mapping[str, Array], signature: ModelSignature) -> None:
@@ -99,7 +110,7 @@ def _parameters(batch: Batch, *, binary: bool) -> dict[str, Any]:
     return parameters
 
 
-def decode_answer(body: bytes | bytearray, header_length: bytes | None, signature: ModelSignature) -> Result:
+def decode_answer(body: bytes | memoryview, header_length: bytes | None, signature: ModelSignature) -> Result:
     """Return the answer to a batch.
 
     Raises:
@@ -174,7 +185,7 @@ _BY_STATUS: dict[int, type[ProxyError]] = {
 }
 
 
-def decode_failure(status: int, body: bytes | bytearray) -> ProxyError:
+def decode_failure(status: int, body: bytes | memoryview) -> ProxyError:
     """Return what a runtime's error answer to a whole batch means for its callers."""
     try:
         document = orjson.loads(body)

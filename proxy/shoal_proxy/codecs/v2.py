@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import orjson
@@ -49,6 +50,8 @@ class Style:
 
 
 PLAIN = Style()
+_OURS = {"binary_data_size"}
+"""Tensor parameters that are the protocol's own, not the model's."""
 
 
 class V2:
@@ -110,7 +113,7 @@ class V2:
         return json_reply(error.status, error_document(error))
 
 
-def split_body(body: bytes | bytearray, header_length: bytes | None) -> tuple[Any, memoryview | None]:
+def split_body(body: bytes | memoryview, header_length: bytes | None) -> tuple[Any, memoryview | None]:
     """Return the JSON part of a body and the binary rest, None when the body is all JSON."""
     if header_length is None:
         return parse_json(body), None
@@ -137,8 +140,9 @@ def _decode_inputs(
         array, size = _decode_tensor(tensor, spec, tail[offset:] if tail is not None else None)
         offset += size
         inputs[spec.name] = array
-        extra = {key: value for key, value in (tensor.get("parameters") or {}).items() if key != "binary_data_size"}
-        if extra:
+        parameters = tensor.get("parameters")
+        if parameters and parameters.keys() != _OURS:
+            extra = {key: value for key, value in parameters.items() if key not in _OURS}
             asked.setdefault("inputs", {})[spec.name] = extra
     if tail is not None and offset != len(tail):
         raise InvalidRequest(
@@ -185,9 +189,7 @@ def _decode_tensor(tensor: dict[str, Any], spec: InputSpec, rest: memoryview | N
 
 def _reshaped(spec: InputSpec, array: Array, shape: list[int]) -> Array:
     """Give flat data its shape; nested data must have it already."""
-    size = 1
-    for length in shape:
-        size *= length
+    size = prod(shape)
     if array.ndim != 1 or array.size != size:
         given = f"{array.size} values" if array.ndim == 1 else f"data of shape {list(array.shape)}"
         raise InvalidRequest(f"input {spec.name!r} has {given}, but its shape {shown(shape)} holds {size}")

@@ -25,8 +25,9 @@ class Phase(StrEnum):
 
 
 NEXT = {Phase.SERVING: Phase.LEAVING, Phase.LEAVING: Phase.DRAINING, Phase.DRAINING: Phase.STOPPED}
-ACCEPTS = frozenset({Phase.SERVING, Phase.LEAVING})
-KEEPS_CONNECTIONS = frozenset({Phase.SERVING})
+# Tuples: a look into a set would hash the member, which for an enum is Python code.
+ACCEPTS = (Phase.SERVING, Phase.LEAVING)
+KEEPS_CONNECTIONS = (Phase.SERVING,)
 
 
 def unready_reason(phase: Phase, runtime_reason: str) -> str:

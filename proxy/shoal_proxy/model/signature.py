@@ -68,6 +68,8 @@ class ModelSignature:
     batches: bool = True
     max_batch_size: int | None = None
     allowed_batch_sizes: tuple[int, ...] = ()
+    measured: tuple[tuple[int, float], ...] = ()
+    """Rows and seconds of forwards that the runtime measured when it warmed up."""
     pads: bool = False
     """Whether any input has a padding rule."""
     fixed: bool = False
@@ -95,6 +97,7 @@ def parse_metadata(metadata: Mapping[str, Any]) -> ModelSignature:
             batches=batches,
             max_batch_size=_max_batch_size(_parameters(metadata).get("max_batch_size")),
             allowed_batch_sizes=tuple(map(int, _words(_parameters(metadata).get("allowed_batch_sizes")))),
+            measured=_measured(_parameters(metadata).get("forward_us")),
             pads=any(spec.pad_axis is not None for spec in input_specs.values()),
             fixed=batches and all(_is_fixed(spec) for spec in input_specs.values()),
         )
@@ -118,6 +121,15 @@ def _max_batch_size(given: Any) -> int | None:
     if int(given) < 1:
         raise ValueError(f"max_batch_size must be at least 1, not {given!r}")
     return int(given)
+
+
+def _measured(given: Any) -> tuple[tuple[int, float], ...]:
+    """Read ``rows:microseconds`` pairs."""
+    pairs = [word.split(":") for word in _words(given)]
+    measured = tuple((int(rows), int(micros) / 1e6) for rows, micros in pairs)
+    if not all(rows > 0 and seconds >= 0 for rows, seconds in measured):
+        raise ValueError(f"forward_us must be rows:microseconds pairs, not {given!r}")
+    return measured
 
 
 def _parameters(owner: Mapping[str, Any]) -> Mapping[str, Any]:

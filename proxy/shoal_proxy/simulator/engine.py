@@ -12,12 +12,20 @@ NEVER_S = float("inf")
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """One arrival, and what became of it: answered at ``answered_s``, or refused at ``refused_s``."""
+    """One arrival, and what became of it: answered at ``answered_s``, or refused at ``refused_s``.
+
+    ``due_s`` is when the answer counts as late. ``own``: the caller said so itself, and the policy is told.
+    ``previous``: the request to whose answer this one is the same caller's next.
+    """
 
     arrived_s: float
     due_s: float = NEVER_S
     rows: int = 1
     shape: str = ""
+    own: bool = False
+    previous: Request | None = None
+    done: int = 0
+    """Rows that have come back."""
     answered_s: float | None = None
     refused_s: float | None = None
 
@@ -29,10 +37,15 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send these requests as one batch, and refuse those; either may be empty."""
+    """Send these requests as one batch, and refuse those; either may be empty.
+
+    ``counts``: how many rows of each request are in this batch, where it is not all of them; a request is answered
+    when all its rows are back.
+    """
 
     batch: Sequence[Request] = ()
     refused: Sequence[Request] = ()
+    counts: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +70,17 @@ class Discipline(Protocol):
 
 @dataclass(slots=True)
 class Engine:
-    """Arrivals, a discipline, and a device that takes ``latency_s(rows)`` for a batch and runs one at a time.
+    """Arrivals, a discipline, and a device that takes ``latency_s(rows, shape)`` for a batch and runs one at a time.
 
     A batch sent while another runs starts when that one ends. ``host_s`` passes between a batch's sending and its
     start, and again between its end and the answers, beside whatever the device does.
     """
 
     discipline: Discipline
-    latency_s: Callable[[int], float]
+    latency_s: Callable[[int, str], float]
     host_s: float = 0.0
-    on_answer: Callable[[Request, float], Request | None] | None = None
-    """Asked after each answer for the caller's next request: a closed loop."""
+    following: Callable[[Request, float], Request | None] | None = None
+    """Asked after each answer or refusal for the caller's next request: a closed loop."""
     now_s: float = 0.0
     busy_s: float = 0.0
     batches: list[int] = field(default_factory=list)
@@ -102,40 +115,50 @@ class Engine:
         elif kind == _ANSWER:
             assert isinstance(what, _Flight)
             self.discipline.finished(what.batch, what.took_s, self.now_s)
-            for request in what.batch:
-                self._answer(request)
+            self._answer(what)
 
-    def _answer(self, request: Request) -> None:
-        request.answered_s = self.now_s
-        if self.on_answer is not None and (following := self.on_answer(request, self.now_s)) is not None:
-            self._at(following.arrived_s, _ARRIVAL, following)
+    def _answer(self, flight: _Flight) -> None:
+        for request, count in zip(flight.batch, flight.counts, strict=True):
+            request.done += count
+            if request.done == request.rows:
+                request.answered_s = self.now_s
+        self._follow([request for request in flight.batch if request.answered_s is not None])
 
     def _refuse(self, requests: Sequence[Request]) -> None:
         for request in requests:
             request.refused_s = self.now_s
+        self._follow(requests)
+
+    def _follow(self, requests: Sequence[Request]) -> None:
+        if self.following is None:
+            return
+        for request in requests:
+            if (following := self.following(request, self.now_s)) is not None:
+                self._at(following.arrived_s, _ARRIVAL, following)
 
     def _ask(self) -> None:
         while isinstance(action := self.discipline.decide(self.now_s), Send):
             self._refuse(action.refused)
             if action.batch:
-                self._send(action.batch)
+                self._send(action.batch, action.counts or [request.rows for request in action.batch])
         if self.now_s < action.until_s < NEVER_S and action.until_s != self._wake_s:
             self._wake_s = action.until_s
             self._at(action.until_s, _WAKE, None)
 
-    def _send(self, batch: Sequence[Request]) -> None:
-        rows = sum([request.rows for request in batch])
-        took_s = self.latency_s(rows)
+    def _send(self, batch: Sequence[Request], counts: Sequence[int]) -> None:
+        rows = sum(counts)
+        took_s = self.latency_s(rows, batch[0].shape)
         start_s = max(self.now_s + self.host_s, self._free_s)
         self._free_s = start_s + took_s
         self.busy_s += took_s
         self.batches.append(rows)
-        self._at(self._free_s + self.host_s, _ANSWER, _Flight(batch, took_s))
+        self._at(self._free_s + self.host_s, _ANSWER, _Flight(batch, counts, took_s))
 
 
 @dataclass(frozen=True, slots=True)
 class _Flight:
     batch: Sequence[Request]
+    counts: Sequence[int]
     took_s: float
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 
 from shoal_proxy.batching.batcher import Batcher, Running
@@ -15,17 +16,18 @@ _LARGE = 1 << 40
 
 
 class Shoal:
-    """A `Batcher` with simulated requests. A request's rows travel in one batch here, as long as they fit."""
+    """A `Batcher` with simulated requests."""
 
     def __init__(self, limits: BatchLimits, *, objective_s: float = NEVER_S, max_queue_rows: int = _LARGE) -> None:
         self.batcher = Batcher(QueueLimits(max_queue_rows, _LARGE), limits, objective_s=objective_s)
-        self._pendings: dict[Request, Pending] = {}
         self._requests: dict[int, Request] = {}
-        self._running: dict[int, Running] = {}
-        self._bursts: dict[int, Burst] = {}
+        self._sent: deque[Running] = deque()
+        """In the order in which the device runs them."""
+        self._bursts: dict[Request, Burst] = {}
 
     def arrive(self, request: Request, now_s: float) -> Sequence[Request]:
         """Ask for admission (`Discipline`)."""
+        self._came_back(request, now_s)
         pending = Pending(
             inputs={},
             rows=request.rows,
@@ -34,16 +36,12 @@ class Shoal:
             deadline_s=NEVER_S,
             deliver=_nowhere,
             key=BatchKey(shapes=((request.shape, ()),)),
+            due_s=request.due_s if request.own else NEVER_S,
         )
         if self.batcher.admit(pending, now_s):
             return (request,)
         self._requests[id(pending)] = request
         return ()
-
-    def came_back(self, request: Request, rows: int, now_s: float) -> None:
-        """Note that the caller of an answered ``request`` has sent its next one."""
-        if (burst := self._bursts.pop(id(request), None)) is not None:
-            self.batcher.returns.came_back(burst, rows, now_s)
 
     def decide(self, now_s: float) -> Send | Sleep:
         """Form the next batch (`Discipline`)."""
@@ -51,23 +49,30 @@ class Shoal:
         if isinstance(formed, Wait):
             return Sleep(NEVER_S if formed.until_s is None else formed.until_s)
         refused = [self._requests.pop(id(pending)) for pending in formed.refused]
-        batch = [
-            self._requests.pop(id(part.pending)) for part in formed.slices if part.pending.taken == part.pending.rows
-        ]
-        if formed.running is not None and batch:
-            self._running[id(batch[0])] = formed.running
-        return Send(batch, refused)
+        batch, counts = [], []
+        for part in formed.slices:
+            pending = part.pending
+            whole = pending.taken == pending.rows
+            batch.append(self._requests.pop(id(pending)) if whole else self._requests[id(pending)])
+            counts.append(part.rows)
+        if formed.running is not None:
+            self._sent.append(formed.running)
+        return Send(batch, refused, counts)
 
     def finished(self, batch: Sequence[Request], took_s: float, now_s: float) -> None:
         """Teach the batcher what the device took (`Discipline`)."""
-        running = self._running.pop(id(batch[0]))
+        running = self._sent.popleft()
         self.batcher.released(running, now_s)
         self.batcher.learn(running, took_s, now_s)
         self.batcher.delivered(running, now_s)
         burst = self.batcher.returns.burst(now_s)
         for request in batch:
             burst.answered(request.rows)
-            self._bursts[id(request)] = burst
+            self._bursts[request] = burst
+
+    def _came_back(self, request: Request, now_s: float) -> None:
+        if request.previous is not None and (burst := self._bursts.pop(request.previous, None)) is not None:
+            self.batcher.returns.came_back(burst, request.rows, now_s)
 
 
 def _nowhere(outcome: Outcome) -> None:

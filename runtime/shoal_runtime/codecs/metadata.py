@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from shoal_runtime.handlers.signature import Signature
     from shoal_runtime.handlers.spec import TensorSpec
 
@@ -15,11 +17,18 @@ SERVER_METADATA: Final = {
 }
 
 
-def model_metadata(name: str, version: str, platform: str, signature: Signature) -> dict[str, Any]:
-    """Return the metadata of docs/contracts.md, section 1; parameters hold scalars only."""
+def model_metadata(
+    name: str, version: str, platform: str, signature: Signature, measured: Sequence[tuple[int, float]] = ()
+) -> dict[str, Any]:
+    """Return the metadata of docs/contracts.md, section 1; parameters hold scalars only.
+
+    ``measured`` are rows and seconds of the forwards in warm-up.
+    """
     parameters: dict[str, Any] = {"max_batch_size": signature.max_batch_size}
     if signature.allowed_batch_sizes:
         parameters["allowed_batch_sizes"] = ",".join(map(str, signature.allowed_batch_sizes))
+    if measured:
+        parameters["forward_us"] = ",".join(f"{rows}:{round(seconds * 1e6)}" for rows, seconds in measured)
     return {
         "name": name,
         "versions": [version],

@@ -306,3 +306,30 @@ def test_typed_commands_speak_protobuf(kubectl: Kubectl, tmp_path: Path, server:
     assert f'cannot list resource "secrets" in API group "" in the namespace "{space}"' in complaint
     config.write_text(kubeconfig(server.url, server.credentials.authority, "forged"))
     assert "You must be logged in to the server" in bot.refused("get", "pods")
+
+
+def test_kinds_of_all_sizes_are_created_from_protobuf(kubectl: Kubectl) -> None:
+    kubectl("create", "deployment", "web", "--image=web:1", "--replicas=2", "--port=80")
+    kubectl("create", "service", "clusterip", "web", "--tcp=80:http")
+    kubectl("create", "ingress", "web", "--rule=web.example/*=web:80")
+    kubectl("create", "pdb", "web", "--selector=app=web", "--min-available=50%")
+    kubectl("run", "one", "--image=python", "--env=A=b", "--labels=x=y", "--command", "--", "python", "-V")
+
+    pair = "jsonpath={.spec.replicas} {.spec.template.spec.containers[0].ports}"
+    assert kubectl("get", "deploy", "web", "-o", pair) == '2 [{"containerPort":80,"protocol":"TCP"}]'
+    assert kubectl("get", "svc", "web", "-o", "jsonpath={.spec.ports[0].targetPort}") == "http"
+    assert kubectl("get", "pdb", "web", "-o", "jsonpath={.spec.minAvailable}") == "50%"
+    container = json.loads(kubectl("get", "pod", "one", "-o", "jsonpath={.spec.containers[0]}"))
+    assert container["command"] == ["python", "-V"]
+    assert container["env"] == [{"name": "A", "value": "b"}]
+
+
+def test_a_list_is_applied_item_by_item_and_checked_by_the_server(kubectl: Kubectl) -> None:
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"x": "1"}}
+    items = [config, widget()]
+    done = kubectl("apply", "-f", "-", stdin=text({"apiVersion": "v1", "kind": "List", "items": items}))
+    assert done == "configmap/a created\nwidget.example.com/w created\n"
+
+    items = [{**config, "data": {"x": "2"}}, widget(nope=1)]
+    complaint = kubectl.refused("apply", "-f", "-", stdin=text({"apiVersion": "v1", "kind": "List", "items": items}))
+    assert 'unknown field "spec.nope"' in complaint

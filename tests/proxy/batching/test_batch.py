@@ -59,7 +59,8 @@ def batches_of(everyone: list[Caller], max_rows: int) -> list[Batch]:
 
 def run(batch: Batch, failing: frozenset[int] = frozenset()) -> Result:
     """Execute the row-wise model y = 3 x + 1, z = x[0], on the merged rows; rows numbered in ``failing`` fail."""
-    x = merge(batch, MODEL).inputs["x"]
+    merged = merge(batch, MODEL).inputs["x"]
+    x = np.concatenate(merged) if isinstance(merged, tuple) else merged
     assert len(x) == batch.rows
     bad = [row for row, number in enumerate(x[:, 0].tolist()) if number in failing]
     good = np.delete(x, bad, axis=0)

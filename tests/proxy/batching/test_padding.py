@@ -69,15 +69,15 @@ def test_requests_of_one_bucket_share_a_key_and_others_do_not() -> None:
 def test_without_buckets_all_lengths_share_a_batch_padded_to_the_longest() -> None:
     result = merged(token_model(), [[1, 2, 3]], [[4], [5, 6]])
 
-    assert result.inputs["ids"].tolist() == [[1, 2, 3], [4, -7, -7], [5, 6, -7]]
-    assert result.inputs["mask"].tolist() == [[1, 1, 1], [1, 0, 0], [1, 1, 0]]
+    assert np.asarray(result.inputs["ids"]).tolist() == [[1, 2, 3], [4, -7, -7], [5, 6, -7]]
+    assert np.asarray(result.inputs["mask"]).tolist() == [[1, 1, 1], [1, 0, 0], [1, 1, 0]]
 
 
 def test_with_buckets_rows_are_padded_to_the_bucket() -> None:
     result = merged(token_model(buckets="4,8"), [[1, 2, 3]])
 
-    assert result.inputs["ids"].tolist() == [[1, 2, 3, -7]]
-    assert result.inputs["mask"].tolist() == [[1, 1, 1, 0]]
+    assert np.asarray(result.inputs["ids"]).tolist() == [[1, 2, 3, -7]]
+    assert np.asarray(result.inputs["mask"]).tolist() == [[1, 1, 1, 0]]
 
 
 def test_waste_counts_every_padded_element_whoever_made_the_mask() -> None:
@@ -99,7 +99,7 @@ def test_a_mask_that_a_caller_gives_is_padded_with_zeros() -> None:
     holes = ids([[1, 2]], model, mask=np.array([[1, 0]]))
     long = ids([[1, 2, 3]], model, mask=np.array([[0, 1, 1]]))
 
-    assert merge(batch_of(holes, long), model).inputs["mask"].tolist() == [[1, 0, 0], [0, 1, 1]]
+    assert np.asarray(merge(batch_of(holes, long), model).inputs["mask"]).tolist() == [[1, 0, 0], [0, 1, 1]]
 
 
 def test_inputs_of_one_group_must_have_the_same_lengths() -> None:
@@ -123,8 +123,8 @@ def test_two_groups_are_padded_each_to_its_own_longest() -> None:
 
     result = merge(batch_of(first, second), model)
 
-    assert result.inputs["question"].tolist() == [[1, 0, 0, 0], [1, 1, 1, 1]]
-    assert result.inputs["image"].tolist() == [[[1, 1, 1]] * 2, [[1, 0.5, 0.5]] * 2]
+    assert np.asarray(result.inputs["question"]).tolist() == [[1, 0, 0, 0], [1, 1, 1, 1]]
+    assert np.asarray(result.inputs["image"]).tolist() == [[[1, 1, 1]] * 2, [[1, 0.5, 0.5]] * 2]
     assert result.padded_elements == 3 + 4
 
 
@@ -133,7 +133,7 @@ def test_bytes_are_padded_with_empty_elements() -> None:
     one = padded_request({"words": bytes_array([b"a"], (1, 1))}, model)
     two = padded_request({"words": bytes_array([b"b", b"c"], (1, 2))}, model)
 
-    assert merge(batch_of(one, two), model).inputs["words"].tolist() == [[b"a", b""], [b"b", b"c"]]
+    assert np.asarray(merge(batch_of(one, two), model).inputs["words"]).tolist() == [[b"a", b""], [b"b", b"c"]]
 
 
 def test_an_axis_before_the_batch_dimension_is_padded_too() -> None:
@@ -147,7 +147,7 @@ def test_an_axis_before_the_batch_dimension_is_padded_too() -> None:
 
     result = merge(batch_of(short, long), model)
 
-    assert result.inputs["x"].shape == (3, 3, 2)
+    assert np.asarray(result.inputs["x"]).shape == (3, 3, 2)
     assert result.inputs["x"][0].tolist() == [[1, 1], [0, 0], [0, 0]]
 
 
@@ -165,11 +165,11 @@ def test_padding_and_cutting_give_each_caller_its_own_values(requests: list[Rows
     batch = batch_of(*pendings)
 
     sent = merge(batch, model)
-    split(batch, Result({"y": sent.inputs["ids"] + 1}), model)
+    split(batch, Result({"y": np.asarray(sent.inputs["ids"]) + 1}), model)
 
     if mask:
         values = sum(sum(map(len, rows)) for rows in requests)
-        assert int(sent.inputs["mask"].sum()) == values
+        assert int(np.asarray(sent.inputs["mask"]).sum()) == values
         assert sent.elements - sent.padded_elements == 2 * values
     for rows, (outcome,) in zip(requests, delivered, strict=True):
         assert isinstance(outcome, Answer)

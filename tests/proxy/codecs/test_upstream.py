@@ -37,6 +37,18 @@ def sent(inputs: Mapping[str, Array], model: Any = MODEL, *, binary: bool = True
     return orjson.loads(header), b"".join(tail)
 
 
+@pytest.mark.parametrize("batch_dim", [0, 1])
+def test_rows_in_several_arrays_are_sent_as_one_tensor(batch_dim: int) -> None:
+    shape = [-1, 4] if batch_dim == 0 else [4, -1]
+    model = signature(inputs=[tensor("x", "FP32", shape, batch_dim=batch_dim)])
+    pieces = tuple(np.arange(rows * 4, dtype=np.float32).reshape(rows, 4) for rows in (1, 3, 2))
+    batch = batch_of(*[request({"x": piece}) for piece in pieces])
+    apart = encode_batch(batch, {"x": pieces}, model, binary=True)
+    together = encode_batch(batch, {"x": np.concatenate(pieces)}, model, binary=True)
+    assert orjson.loads(apart[0]) == orjson.loads(together[0])
+    assert b"".join(apart[1]) == b"".join(together[1])
+
+
 def answer(*outputs: dict[str, Any], tail: bytes | None = None, **parameters: Any) -> Result:
     header = orjson.dumps({"outputs": outputs, "parameters": parameters})
     length = None if tail is None else b"%d" % len(header)

@@ -7,12 +7,14 @@ from shoal_local.apiserver.discovery import documents, openapi
 from shoal_local.apiserver.kinds.registry import Registry
 
 JSON = "application/json"
+# Asked for with an @, which is no media type: the answer names it with a dot.
+OPENAPI_PROTOBUF = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 HEALTH = ("healthz", "livez", "readyz")
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A document and its media type; text is sent as it is."""
+    """A document and its media type; text and bytes are sent as they are."""
 
     body: Any
     media_type: str = JSON
@@ -30,6 +32,8 @@ def page(registry: Registry, definitions: openapi.Definitions, path: str, accept
         case ["api" | "apis" as root] if aggregated:
             found = documents.aggregated(registry, core=root == "api")
             return Page(found, documents.AGGREGATED)
+        case ["openapi", "v2"] if accept.startswith(OPENAPI_PROTOBUF):
+            return Page(openapi.version_2_in_protobuf(), OPENAPI_PROTOBUF.replace("@", "."))
         case ["openapi", *rest]:
             return _openapi(registry, definitions, rest)
         case _:

@@ -77,7 +77,7 @@ BUILTIN: tuple[Resource, ...] = (
         "pods",
         short_names=("po",),
         categories=("all",),
-        subresources=("binding", "eviction", "log", "status"),
+        subresources=("binding", "eviction", "log", "portforward", "status"),
         generation=True,
         selectable=_POD_FIELDS,
     ),

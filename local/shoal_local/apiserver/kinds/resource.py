@@ -11,6 +11,7 @@ SUBRESOURCE_VERBS: Mapping[str, tuple[str, ...]] = {
     "status": ("get", "patch", "update"),
     "scale": ("get", "patch", "update"),
     "log": ("get",),
+    "portforward": ("create", "get"),
     "binding": ("create",),
     "eviction": ("create",),
     "token": ("create",),
@@ -20,6 +21,7 @@ SUBRESOURCE_KINDS: Mapping[str, tuple[str, str, str]] = {
     "scale": ("autoscaling", "v1", "Scale"),
     "binding": ("", "v1", "Binding"),
     "eviction": ("policy", "v1", "Eviction"),
+    "portforward": ("", "v1", "PodPortForwardOptions"),
     "token": ("authentication.k8s.io", "v1", "TokenRequest"),
 }
 

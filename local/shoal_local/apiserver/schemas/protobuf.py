@@ -1,20 +1,20 @@
 r"""Reads the protobuf bodies that typed Go clients send.
 
-`kubectl create token`, leader election, events.
+`kubectl run`, `kubectl create`, leader election, events.
 
 A body is ``k8s\0`` and a ``runtime.Unknown`` that names the kind and holds the message. Types
-come from the OpenAPI definitions; the field numbers, which those lack, are listed below for the
-kinds that such clients write. Everything else is asked for in JSON.
+come from the OpenAPI definitions, field numbers, which those lack, from ``field_numbers``.
 """
 
 import base64
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import orjson
 
 from shoal_local.apiserver.errors import unsupported_media_type
+from shoal_local.apiserver.schemas.field_numbers import FIELDS
 from shoal_local.apiserver.schemas.node import Node
 
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
@@ -22,93 +22,6 @@ MAGIC = b"k8s\0"
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1."
 _JSON = ("application/json", "application/yaml")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-# Field names in the order of their numbers, from 1; "-" is a number that is not used.
-# "&" is a message whose fields belong to the one around it.
-_COMMON = "metadata spec status"
-_ORDERS: Mapping[str, str] = {
-    "meta.v1.ObjectMeta": "name generateName namespace selfLink uid resourceVersion "
-    "generation creationTimestamp "
-    "deletionTimestamp deletionGracePeriodSeconds labels annotations ownerReferences "
-    "finalizers - - managedFields",
-    "meta.v1.OwnerReference": "kind - name uid apiVersion controller blockOwnerDeletion",
-    "meta.v1.ManagedFieldsEntry": "manager operation apiVersion time - fieldsType fieldsV1 subresource",
-    "meta.v1.DeleteOptions": "gracePeriodSeconds preconditions orphanDependents "
-    "propagationPolicy dryRun "
-    "ignoreStoreReadErrorWithClusterBreakingPotential",
-    "meta.v1.Preconditions": "uid resourceVersion",
-    "meta.v1.LabelSelector": "matchLabels matchExpressions",
-    "meta.v1.LabelSelectorRequirement": "key operator values",
-    "core.v1.Binding": "metadata target",
-    "core.v1.ConfigMap": "metadata data binaryData immutable",
-    "core.v1.Event": "metadata involvedObject reason message source firstTimestamp "
-    "lastTimestamp count type eventTime "
-    "series action related reportingComponent reportingInstance",
-    "core.v1.EventSeries": "count lastObservedTime",
-    "core.v1.EventSource": "component host",
-    "core.v1.LocalObjectReference": "name",
-    "core.v1.Namespace": _COMMON,
-    "core.v1.NamespaceSpec": "finalizers",
-    "core.v1.NamespaceStatus": "phase conditions",
-    "core.v1.ObjectReference": "kind namespace name uid apiVersion resourceVersion fieldPath",
-    "core.v1.Secret": "metadata data type stringData immutable",
-    "core.v1.ServiceAccount": "metadata secrets imagePullSecrets automountServiceAccountToken",
-    "autoscaling.v1.Scale": _COMMON,
-    "autoscaling.v1.ScaleSpec": "replicas",
-    "autoscaling.v1.ScaleStatus": "replicas selector",
-    "authentication.v1.BoundObjectReference": "kind apiVersion name uid",
-    "authentication.v1.SelfSubjectReview": "metadata status",
-    "authentication.v1.SelfSubjectReviewStatus": "userInfo",
-    "authentication.v1.TokenRequest": _COMMON,
-    "authentication.v1.TokenRequestSpec": "audiences - boundObjectRef expirationSeconds",
-    "authentication.v1.TokenRequestStatus": "token expirationTimestamp",
-    "authentication.v1.TokenReview": _COMMON,
-    "authentication.v1.TokenReviewSpec": "token audiences",
-    "authentication.v1.TokenReviewStatus": "authenticated user error audiences",
-    "authentication.v1.UserInfo": "username uid groups extra",
-    "authorization.v1.LocalSubjectAccessReview": _COMMON,
-    "authorization.v1.NonResourceAttributes": "path verb",
-    "authorization.v1.ResourceAttributes": "namespace verb group version resource subresource name",
-    "authorization.v1.SelfSubjectAccessReview": _COMMON,
-    "authorization.v1.SelfSubjectAccessReviewSpec": "resourceAttributes nonResourceAttributes",
-    "authorization.v1.SelfSubjectRulesReview": _COMMON,
-    "authorization.v1.SelfSubjectRulesReviewSpec": "namespace",
-    "authorization.v1.SubjectAccessReview": _COMMON,
-    "authorization.v1.SubjectAccessReviewSpec": "resourceAttributes nonResourceAttributes user groups extra uid",
-    "authorization.v1.SubjectAccessReviewStatus": "allowed reason evaluationError denied",
-    "authorization.v1.SubjectRulesReviewStatus": "resourceRules nonResourceRules incomplete evaluationError",
-    "coordination.v1.Lease": "metadata spec",
-    "coordination.v1.LeaseSpec": "holderIdentity leaseDurationSeconds acquireTime "
-    "renewTime leaseTransitions strategy "
-    "preferredHolder",
-    "events.v1.Event": "metadata eventTime series reportingController "
-    "reportingInstance action reason regarding related "
-    "note type deprecatedSource deprecatedFirstTimestamp deprecatedLastTimestamp deprecatedCount",
-    "events.v1.EventSeries": "count lastObservedTime",
-    "networking.v1.HTTPIngressPath": "path backend pathType",
-    "networking.v1.HTTPIngressRuleValue": "paths",
-    "networking.v1.Ingress": _COMMON,
-    "networking.v1.IngressBackend": "- - resource service",
-    "networking.v1.IngressLoadBalancerIngress": "ip hostname - ports",
-    "networking.v1.IngressLoadBalancerStatus": "ingress",
-    "networking.v1.IngressPortStatus": "port protocol error",
-    "networking.v1.IngressRule": "host &http",
-    "networking.v1.IngressServiceBackend": "name port",
-    "networking.v1.IngressSpec": "defaultBackend tls rules ingressClassName",
-    "networking.v1.IngressStatus": "loadBalancer",
-    "networking.v1.IngressTLS": "hosts secretName",
-    "networking.v1.ServiceBackendPort": "name number",
-    "core.v1.TypedLocalObjectReference": "apiGroup kind name",
-    "policy.v1.Eviction": "metadata deleteOptions",
-    "rbac.v1.AggregationRule": "clusterRoleSelectors",
-    "rbac.v1.ClusterRole": "metadata rules aggregationRule",
-    "rbac.v1.ClusterRoleBinding": "metadata subjects roleRef",
-    "rbac.v1.PolicyRule": "verbs apiGroups resources resourceNames nonResourceURLs",
-    "rbac.v1.Role": "metadata rules",
-    "rbac.v1.RoleBinding": "metadata subjects roleRef",
-    "rbac.v1.RoleRef": "apiGroup kind name",
-    "rbac.v1.Subject": "kind apiGroup name namespace",
-}
 
 
 def read_protobuf(body: bytes, definition: str, definitions: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -132,25 +45,26 @@ def read_protobuf(body: bytes, definition: str, definitions: Mapping[str, Mappin
     return {"apiVersion": head.get(1, ""), "kind": kind, **_message(outer.get(2, b""), node)}
 
 
-def _names(node: Node) -> list[str]:
-    short = ".".join(node.reference.split(".")[-3:])
-    if short not in _ORDERS:
-        raise unsupported_media_type(_JSON)
-    return _ORDERS[short].split()
-
-
 def _message(data: bytes, node: Node) -> dict[str, Any]:
-    names = _names(node)
+    found = _read(data, node, ".".join(node.reference.split(".")[-3:]))
+    return {name: value for name, value in found.items() if value not in ("", None)}
+
+
+def _read(data: bytes, node: Node, message: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
+    names = FIELDS.get(message, ())
     for number, raw in _fields(data):
         name = names[number - 1] if number <= len(names) else "-"
-        child = node.child(name.lstrip("&"))
+        if name.startswith("&"):
+            found |= _read(raw, node, name[1:])
+            continue
+        child = node.child(name.rstrip("?"))
         if child is None:
-            # A field that is newer than the list above.
+            # A field, or a whole kind, that is not in the table.
             raise unsupported_media_type(_JSON)
-        inner = dict(_fields(raw)).get(1, b"") if name.startswith("&") else raw
-        _put(found, name.lstrip("&"), inner, child)
-    return {name: value for name, value in found.items() if value not in ("", None)}
+        if raw or not name.endswith("?"):
+            _put(found, name.rstrip("?"), raw, child)
+    return found
 
 
 def _put(found: dict[str, Any], name: str, raw: Any, node: Node) -> None:
@@ -168,16 +82,32 @@ def _put(found: dict[str, Any], name: str, raw: Any, node: Node) -> None:
 def _value(raw: Any, node: Node) -> Any:
     if node.reference in (f"{_META}Time", f"{_META}MicroTime"):
         return _time(raw, micro=node.reference.endswith("MicroTime"))
-    if node.reference == f"{_META}FieldsV1":
-        return orjson.loads(dict(_fields(raw)).get(1, b"{}"))
+    if node.reference in _WRAPPED:
+        return _WRAPPED[node.reference](dict(_fields(raw)))
     if node.type == "boolean":
         return bool(raw)
     if node.type == "integer":
-        return raw - 2**64 if raw >= 2**63 else raw
+        return _signed(raw)
     if node.type == "string":
         byte = node.resolved.get("format") == "byte"
         return base64.b64encode(raw).decode() if byte else bytes(raw).decode()
     return _message(raw, node)
+
+
+def _int_or_string(parts: Mapping[int, Any]) -> int | str:
+    return _signed(parts.get(2, 0)) if not parts.get(1) else bytes(parts.get(3, b"")).decode()
+
+
+def _signed(number: int) -> int:
+    return number - 2**64 if number >= 2**63 else number
+
+
+# Messages that JSON writes as one value.
+_WRAPPED: Mapping[str, Callable[[Mapping[int, Any]], Any]] = {
+    f"{_META}FieldsV1": lambda parts: orjson.loads(parts.get(1, b"{}")),
+    "io.k8s.apimachinery.pkg.api.resource.Quantity": lambda parts: bytes(parts.get(1, b"")).decode(),
+    "io.k8s.apimachinery.pkg.util.intstr.IntOrString": _int_or_string,
+}
 
 
 def _time(raw: bytes, *, micro: bool) -> str | None:
@@ -216,8 +146,3 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, at
     raise ValueError("a number in the protobuf body has more than 64 bits")
-
-
-def field_names() -> dict[str, set[str]]:
-    """Return the listed field names by the end of their definition's name."""
-    return {k: {name.lstrip("&") for name in v.split()} - {"-"} for k, v in _ORDERS.items()}

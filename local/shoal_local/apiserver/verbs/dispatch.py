@@ -13,6 +13,7 @@ from shoal_local.apiserver.verbs.call import Call, Reply
 from shoal_local.apiserver.verbs.deleting import delete, delete_collection
 from shoal_local.apiserver.verbs.patching import is_apply, patch
 from shoal_local.apiserver.verbs.reading import get, list_objects
+from shoal_local.apiserver.verbs.streaming import check_streaming
 from shoal_local.apiserver.verbs.world import World
 from shoal_local.apiserver.verbs.writing import create, update
 
@@ -52,9 +53,10 @@ def check_call(world: World, call: Call) -> None:
     """Refuse a call that is not allowed, or that the kind does not know.
 
     Raises:
-        ApiError: 403, 404 or 405.
+        ApiError: 403, 404 or 405; 501 or 400 for what would need a connection of many streams.
     """
     access.check(world, call.user, access.action_of(call))
+    check_streaming(call.target)
     resource = world.resource(call.target)
     subresource = call.target.subresource
     if call.verb not in (SUBRESOURCE_VERBS[subresource] if subresource else resource.verbs):

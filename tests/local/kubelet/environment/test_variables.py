@@ -23,7 +23,7 @@ def variables(*env: Object, env_from: tuple[Object, ...] = ()) -> dict[str, str]
         pod_ip="127.1.2.3",
         host_ip="127.0.0.1",
         find=lambda plural, name: OBJECTS.get((plural, name)),
-        resources={"limits.cpu": "2"},
+        resources={"limits.cpu": "1500m", "limits.memory": "64Mi"},
     )
     return make_variables({"env": list(env), "envFrom": list(env_from)}, context)
 
@@ -55,6 +55,9 @@ def test_a_process_can_listen_on_its_pods_address() -> None:
         ({"fieldRef": {"fieldPath": "metadata.labels['app']"}}, "cat"),
         ({"fieldRef": {"fieldPath": "spec.nodeName"}}, "n"),
         ({"resourceFieldRef": {"resource": "limits.cpu"}}, "2"),
+        ({"resourceFieldRef": {"resource": "limits.cpu", "divisor": "1m"}}, "1500"),
+        ({"resourceFieldRef": {"resource": "limits.memory", "divisor": "0"}}, "67108864"),
+        ({"resourceFieldRef": {"resource": "requests.memory", "divisor": "1Mi"}}, "0"),
         ({"configMapKeyRef": {"name": "conf", "key": "a"}}, "1"),
         ({"secretKeyRef": {"name": "secret", "key": "token"}}, "s3cret"),
     ],

@@ -1,0 +1,162 @@
+"""``python -m shoal_proxy simulate``: what would become of a trace under another objective, batch size or load."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from shoal_proxy.asking import AskError, ask
+from shoal_proxy.batching.policy import BatchLimits, Policy
+from shoal_proxy.simulator.arrivals import Times, gamma, on_off, poisson
+from shoal_proxy.simulator.engine import NEVER_S
+from shoal_proxy.simulator.latencies import Latencies, LatencyError, parse_document, parse_terms
+from shoal_proxy.simulator.report import lines
+from shoal_proxy.simulator.study import Service, study
+from shoal_proxy.simulator.trace import Entry, TraceError, read_trace
+
+EXAMPLES = """\
+examples:
+  shoal simulate --poisson 600 --latency 5ms+1ms --objective-ms 50 --max-batch-size 32
+  shoal simulate --gamma 600,4 --latency table.json --objective-ms 50 --replicas 2
+  shoal simulate --on-off 100,900,5 --from http://127.0.0.1:9090
+  shoal record --from http://127.0.0.1:9090 --seconds 60 > trace.csv
+  shoal simulate trace.csv --from http://127.0.0.1:9090 --objective-ms 30 --speed 2
+
+A trace is CSV with the columns arrived_s,rows,shape,deadline_ms, of which only the first must be there. A latency
+table is a JSON object of rows to seconds, {"1": 0.004, "32": 0.009}, or what /v1/latency of a proxy answers.
+The policy is the proxy's own code; the device, the network and the callers are not.
+"""
+
+
+class SimulateError(Exception):
+    """Something that was asked for cannot be simulated."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Simulate, print what became of it, and return the exit status."""
+    options = _parser().parse_args(arguments)
+    try:
+        latencies = _latencies(options)
+        entries = _entries(options)
+        service = _service(options, latencies)
+    except (AskError, LatencyError, SimulateError, TraceError) as error:
+        print(f"shoal: {error}", file=sys.stderr)  # noqa: T201
+        return 1
+    result = study(entries, service)
+    print(json.dumps(asdict(result), indent=1) if options.json else "\n".join(lines(result, service)))  # noqa: T201
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "shoal simulate", description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    arrivals = parser.add_mutually_exclusive_group(required=True)
+    arrivals.add_argument("trace", nargs="?", metavar="TRACE.csv", help="recorded arrivals; - reads standard input")
+    arrivals.add_argument("--poisson", type=_numbers(1), metavar="RATE", help="random arrivals, per second")
+    arrivals.add_argument("--gamma", type=_numbers(2), metavar="RATE,CV", help="clumped ones: 1 is Poisson, 4 bursty")
+    arrivals.add_argument("--on-off", type=_numbers(3), metavar="LOW,HIGH,SECONDS", help="two rates by turns")
+    parser.add_argument("--requests", type=_whole, default=20_000, help="of a random trace (%(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="of everything random (%(default)s)")
+    parser.add_argument("--speed", type=_numbers(1), default=(1.0,), help="replay so many times as fast")
+    parser.add_argument("--ignore-deadlines", action="store_true", help="the trace's own; the objective counts")
+    device = parser.add_mutually_exclusive_group(required=True)
+    device.add_argument("--latency", metavar="TABLE", help="4ms+0.15ms (a batch, each row), or a JSON file")
+    device.add_argument("--from", dest="source", metavar="URL", help="admin port of a running proxy")
+    parser.add_argument("--objective-ms", type=_numbers(1), help="default: the running proxy's, else none")
+    parser.add_argument("--max-batch-size", type=_whole, help="default: the running proxy's, else 32")
+    parser.add_argument("--max-queue-rows", type=_whole, help="default: 1024, or four batches")
+    parser.add_argument("--replicas", type=_whole, default=1, help="(%(default)s)")
+    parser.add_argument("--policy", type=Policy, choices=list(Policy), default=Policy.ADAPTIVE, help="(%(default)s)")
+    parser.add_argument("--max-delay-ms", type=_numbers(1, least=0.0), default=(0.0,), help="of policy Fixed")
+    parser.add_argument("--json", action="store_true", help="print JSON, times in seconds")
+    return parser
+
+
+def _numbers(count: int, *, least: float = 1e-9) -> Callable[[str], tuple[float, ...]]:
+    def numbers(text: str) -> tuple[float, ...]:
+        values = tuple([float(part) for part in text.split(",")])
+        if len(values) != count or not all(least <= value < float("inf") for value in values):
+            raise ValueError
+        return values
+
+    numbers.__name__ = f"list of {count} positive numbers" if count > 1 else "positive number"
+    return numbers
+
+
+def _whole(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise ValueError
+    return value
+
+
+_whole.__name__ = "whole number of at least 1"
+
+
+def _latencies(options: argparse.Namespace) -> Latencies:
+    if options.source:
+        return parse_document(_json(ask(options.source, "/v1/latency"), f"{options.source}/v1/latency"))
+    path = Path(options.latency)
+    if path.suffix == ".json" or path.exists():
+        return parse_document(_json(_read(path), str(path)))
+    return parse_terms(options.latency)
+
+
+def _json(text: str, where: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise LatencyError(f"{where} is no JSON: {error}") from None
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SimulateError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _entries(options: argparse.Namespace) -> list[Entry]:
+    speed = options.speed[0]
+    entries = _recorded(options.trace) if options.trace else [Entry(time) for time in _random(options).tolist()]
+    return [
+        Entry(
+            entry.arrived_s / speed,
+            entry.rows,
+            entry.shape,
+            None if options.ignore_deadlines else entry.deadline_ms,
+        )
+        for entry in entries
+    ]
+
+
+def _recorded(trace: str) -> list[Entry]:
+    if trace == "-":
+        return read_trace(sys.stdin)
+    try:
+        return read_trace(_read(Path(trace)).splitlines())
+    except TraceError as error:
+        raise TraceError(f"{trace}: {error}") from None
+
+
+def _random(options: argparse.Namespace) -> Times:
+    if options.poisson:
+        return poisson(options.poisson[0], options.requests, seed=options.seed)
+    if options.gamma:
+        rate, cv = options.gamma
+        return gamma(rate, options.requests, cv=cv, seed=options.seed)
+    low, high, period_s = options.on_off
+    return on_off(low, high, options.requests, quiet_s=period_s, busy_s=period_s, seed=options.seed)
+
+
+def _service(options: argparse.Namespace, latencies: Latencies) -> Service:
+    most = options.max_batch_size or latencies.max_batch_size or 32
+    objective_s = options.objective_ms[0] / 1000 if options.objective_ms else latencies.objective_s or NEVER_S
+    limits = BatchLimits(most, options.max_delay_ms[0] / 1000, policy=options.policy)
+    queue_rows = options.max_queue_rows or max(1024, 4 * most)
+    return Service(latencies, limits, objective_s, options.replicas, queue_rows, options.seed)

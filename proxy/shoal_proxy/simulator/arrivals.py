@@ -1,0 +1,131 @@
+"""When requests come: the processes that benchmarks use, seeded and in seconds.
+
+All are open loops, whose callers do not wait for one another, but `ClosedLoop`, whose callers do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from shoal_proxy.simulator.engine import NEVER_S, Request
+
+Times = npt.NDArray[np.float64]
+
+
+def poisson(rate: float, count: int, *, seed: int) -> Times:
+    """Return ``count`` arrivals of many independent callers, ``rate`` a second."""
+    return gamma(rate, count, cv=1.0, seed=seed)
+
+
+def gamma(rate: float, count: int, *, cv: float, seed: int) -> Times:
+    """Return arrivals whose gaps have the coefficient of variation ``cv``: 1 is Poisson, 4 comes in clumps."""
+    shape = 1 / cv**2
+    return np.cumsum(np.random.default_rng(seed).gamma(shape, 1 / (rate * shape), count))
+
+
+def on_off(low: float, high: float, count: int, *, quiet_s: float, busy_s: float, seed: int) -> Times:
+    """Return Poisson arrivals whose rate is ``low``, then ``high``, and so on.
+
+    Args:
+        low: arrivals per second in a quiet time; may be 0.
+        high: arrivals per second in a busy time.
+        count: how many.
+        quiet_s: mean length of a quiet time; lengths are exponential.
+        busy_s: mean length of a busy time.
+        seed: of the random numbers.
+    """
+    random = np.random.default_rng(seed)
+    lengths_s: list[float] = []
+    rates: list[float] = []
+    expected = 0.0
+    while expected < 1.5 * count + 100:
+        for rate, mean_s in ((low, quiet_s), (high, busy_s)):
+            lengths_s.append(random.exponential(mean_s))
+            rates.append(rate)
+            expected += rate * lengths_s[-1]
+    edges_s = np.concatenate([[0.0], np.cumsum(lengths_s)])
+    return _inhomogeneous(edges_s, np.array(rates), count, random)
+
+
+def bursty(rate: float, count: int, *, duration_s: float, seed: int) -> Times:
+    """Return arrivals like those of a public function-as-a-service trace: bursts within bursts, on every scale.
+
+    Synthetic. The rate is a random cascade: the requests of ``duration_s`` are split unevenly between its halves, those
+    of each half between its quarters, down to fractions of a second, as the minutes and seconds of public invocation
+    traces are (Azure Functions 2021: CV of counts far above 1 at every resolution). Within the finest step, Poisson.
+
+    Args:
+        rate: mean arrivals per second.
+        count: how many.
+        duration_s: span of the cascade; repeated, with other random numbers, when it ends.
+        seed: of the random numbers.
+    """
+    random = np.random.default_rng(seed)
+    pieces: list[Times] = []
+    have = 0.0
+    while have < 1.5 * count + 100:
+        weights = np.ones(1)
+        for _ in range(_CASCADE_LEVELS):
+            share = random.beta(_CASCADE_BETA, _CASCADE_BETA, len(weights))
+            weights = np.stack([2 * share * weights, 2 * (1 - share) * weights], axis=1).ravel()
+        pieces.append(rate * weights)
+        have += rate * duration_s
+    rates = np.concatenate(pieces)
+    edges = np.linspace(0.0, duration_s * len(pieces), len(rates) + 1)
+    arrivals = _inhomogeneous(edges, rates, count, random)
+    # A cascade cut off at ``count`` has not its mean rate; what is wanted is that of the trace.
+    return scaled(arrivals, float(arrivals[-1]) * rate / count)
+
+
+def scaled(arrived_s: Times, factor: float) -> Times:
+    """Return the same trace ``factor`` times as fast."""
+    return arrived_s / factor
+
+
+def requests(arrived_s: Times | Sequence[float], objective_s: float = NEVER_S) -> list[Request]:
+    """Return a request of one row per arrival, due ``objective_s`` later."""
+    return [Request(float(time), float(time) + objective_s) for time in arrived_s]
+
+
+class ClosedLoop:
+    """Callers who each send the next request a while after the answer to the last, for ``until_s``.
+
+    A refused caller tries again after its think time as well.
+    """
+
+    def __init__(self, callers: int, think_s: Callable[[], float], *, until_s: float, objective_s: float) -> None:
+        self.sent: list[Request] = []
+        self._callers = callers
+        self._think_s = think_s
+        self._until_s = until_s
+        self._objective_s = objective_s
+
+    def start(self) -> list[Request]:
+        """Return everybody's first request."""
+        return [self._send(self._think_s()) for _ in range(self._callers)]
+
+    def following(self, request: Request, now_s: float) -> Request | None:
+        """Return the next request of the caller whose ``request`` was answered or refused just now."""
+        time_s = now_s + self._think_s()
+        return self._send(time_s, request) if time_s < self._until_s else None
+
+    def _send(self, time_s: float, previous: Request | None = None) -> Request:
+        request = Request(time_s, time_s + self._objective_s, previous=previous)
+        self.sent.append(request)
+        return request
+
+
+_CASCADE_LEVELS = 12
+_CASCADE_BETA = 6.0
+"""Halves share like this beta distribution: at 6 the rate of 12 levels has a CV of 1.2, at 1 it would have 5.5."""
+
+
+def _inhomogeneous(edges_s: Times, rates: Times, count: int, random: np.random.Generator) -> Times:
+    """Return the first ``count`` arrivals of a Poisson process whose rate is constant between the edges."""
+    due = np.concatenate([[0.0], np.cumsum(rates * np.diff(edges_s))])
+    wanted = np.cumsum(random.exponential(1.0, count))
+    # Where the rate is 0 nothing comes, so any inverse will do.
+    return np.interp(wanted, due, edges_s)

@@ -1,0 +1,162 @@
+"""What batches take on the simulated device: ``4ms+0.15ms``, or a table of sizes as a proxy or a person wrote it."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+_TERM = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*(us|ms|s)")
+_UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+_P95_DEVIATIONS = 1.645
+"""The 95th percentile of a normal distribution, in standard deviations."""
+
+
+class LatencyError(Exception):
+    """The latencies cannot be read; the message says what was expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Batches of one shape: ``rows``, rising; the mean time of each; and its spread, as a share of the mean.
+
+    Sizes between two take what lies between their times, or, if ``padded``, what the larger takes.
+    """
+
+    rows: Sequence[int]
+    mean_s: Sequence[float]
+    spread: Sequence[float]
+    padded: bool = False
+
+    def at(self, rows: int) -> tuple[float, float]:
+        """Return mean time and spread of a batch of ``rows``; above the last size time goes on as it rose last."""
+        index = min(bisect_left(self.rows, rows), len(self.rows) - 1)
+        size = self.rows[index]
+        if index == 0 or size == rows or (self.padded and size > rows):
+            slope_s = self.mean_s[0] / size if len(self.rows) == 1 else 0.0
+            return self.mean_s[index] + max(0, rows - size) * slope_s, self.spread[index]
+        below = self.rows[index - 1]
+        slope_s = max(0.0, (self.mean_s[index] - self.mean_s[index - 1]) / (size - below))
+        return self.mean_s[index] + (rows - size) * slope_s, self.spread[index]
+
+
+@dataclass(frozen=True, slots=True)
+class Latencies:
+    """``shapes`` by name; requests of a shape that is not there take the first one's time.
+
+    ``overhead_s`` is the host's work around each batch, before and after it; ``objective_s`` and ``max_batch_size`` are
+    those of the service that was asked.
+    """
+
+    shapes: Mapping[str, Sizes]
+    overhead_s: float = 0.0
+    objective_s: float | None = None
+    max_batch_size: int | None = None
+
+    def sizes(self, shape: str) -> Sizes:
+        """Return the sizes of a shape."""
+        return self.shapes.get(shape) or next(iter(self.shapes.values()))
+
+    def sampler(self, gauss: Callable[[], float]) -> Callable[[int, str], float]:
+        """Return a function of rows and shape that draws a batch's time; ``gauss`` draws from N(0, 1)."""
+
+        def latency_s(rows: int, shape: str) -> float:
+            mean_s, spread = self.sizes(shape).at(rows)
+            # Nothing takes no time, however wide the spread.
+            return mean_s * max(0.1, 1 + spread * gauss()) if spread else mean_s
+
+        return latency_s
+
+
+def parse_terms(text: str) -> Latencies:
+    """Return the latencies of ``4ms+0.15ms``: of a batch, and of each row in it.
+
+    Raises:
+        LatencyError: it is no such text.
+    """
+    terms = [_TERM.fullmatch(term.strip()) for term in text.split("+")]
+    if len(terms) != 2 or None in terms:
+        raise LatencyError(f"{text!r} is no latency: give 4ms+0.15ms, for a batch and for each row, or a JSON file")
+    base_s, row_s = [float(term[1]) * _UNITS_S[term[2]] for term in terms if term is not None]
+    if base_s + row_s <= 0:
+        raise LatencyError(f"{text!r}: a batch that takes no time cannot be simulated")
+    return Latencies({"": Sizes((1, 2), (base_s + row_s, base_s + 2 * row_s), (0.0, 0.0))})
+
+
+def parse_document(document: object) -> Latencies:
+    """Return the latencies of a JSON document: ``{"1": 0.004, "8": 0.005}``, or what ``/v1/latency`` answers.
+
+    Raises:
+        LatencyError: something in it is not as it should be.
+    """
+    if not isinstance(document, dict) or not document:
+        raise LatencyError('latencies must be a JSON object like {"1": 0.004, "8": 0.005}: rows to seconds')
+    if "tables" not in document:
+        rows = {key: {"rows": _rows(key), "mean_s": value} for key, value in document.items()}
+        return Latencies({"": _sizes(list(rows.values()), padded=False)})
+    tables = document["tables"]
+    if not isinstance(tables, list) or not tables:
+        raise LatencyError('"tables" is empty: the proxy has not run a batch yet; send it some requests first')
+    shapes = {_shape(_table(table).get("shapes")): table for table in tables}
+    return Latencies(
+        {name: _sizes(table.get("sizes"), padded=table.get("padded") is True) for name, table in shapes.items()},
+        _seconds(document.get("overhead_s", 0.0), "overhead_s"),
+        _objective(document.get("objective_s")),
+        _rows(document["max_batch_size"]) if "max_batch_size" in document else None,
+    )
+
+
+def _shape(shapes: object) -> str:
+    """Name a shape as a recorded trace does."""
+    if not isinstance(shapes, dict):
+        return ""
+    return " ".join([f"{name}:{'x'.join(map(str, sizes))}" for name, sizes in shapes.items()])
+
+
+def _table(table: object) -> Mapping[str, Any]:
+    if not isinstance(table, dict):
+        raise LatencyError(f'each of "tables" must be an object with "shapes" and "sizes", not {table!r}')
+    return table
+
+
+def _sizes(entries: object, *, padded: bool) -> Sizes:
+    if not isinstance(entries, list) or not entries:
+        raise LatencyError('"sizes" must be a list like [{"rows": 1, "mean_s": 0.004, "p95_s": 0.005}]')
+    read = sorted([_size(entry) for entry in entries])
+    rows = [each[0] for each in read]
+    if len(set(rows)) < len(rows):
+        raise LatencyError(f"a number of rows is there twice: {rows}")
+    spread = [max(0.0, p95_s / mean_s - 1) / _P95_DEVIATIONS for _, mean_s, p95_s in read]
+    return Sizes(rows, [each[1] for each in read], spread, padded)
+
+
+def _size(entry: object) -> tuple[int, float, float]:
+    if not isinstance(entry, dict):
+        raise LatencyError(f'each of "sizes" must be an object with "rows" and "mean_s", not {entry!r}')
+    rows = _rows(entry.get("rows"))
+    mean_s = _seconds(entry.get("mean_s"), f"mean_s of {rows} rows")
+    if mean_s <= 0:
+        raise LatencyError(f"mean_s of {rows} rows is {mean_s:g}; it must be above 0")
+    return rows, mean_s, _seconds(entry.get("p95_s", mean_s), f"p95_s of {rows} rows")
+
+
+def _rows(value: object) -> int:
+    try:
+        rows = int(str(value))
+    except ValueError:
+        rows = 0
+    if rows < 1:
+        raise LatencyError(f"{value!r} is no number of rows: a whole number of at least 1")
+    return rows
+
+
+def _seconds(value: object, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+        raise LatencyError(f"{name} must be a number of seconds, not {value!r}")
+    return float(value)
+
+
+def _objective(value: object) -> float | None:
+    return None if value is None else _seconds(value, "objective_s") or None

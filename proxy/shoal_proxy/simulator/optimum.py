@@ -1,0 +1,125 @@
+"""The most requests that anybody could have answered in time, who knew the whole trace from the start.
+
+One device that runs one batch at a time, one row a request, and requests that fall due in the order in which they
+arrive. Then two exchanges lose nothing: whoever came first is served first, and a batch that ends with request i takes
+the most recent ones, since that only loosens its deadline. So batches are stretches of the trace, with refusals
+between them, and a table of the earliest time at which the device can be free decides it all:
+
+    free[i][m]   with the first i requests decided and at most m of them refused
+               = min( free[i-1][m-1],  min over b of  max(free[i-b][m], arrived[i]) + latency[b]
+                                       where that is at most due[i-b+1] )
+
+The answer is N - min{m : free[N][m] < inf}.
+Source: Baptiste, Batching identical jobs, Mathematical Methods of Operations Research 52 (2000).
+
+Only a narrow band of m matters for each i: below it too much was kept to be in time, above it the device would stand
+idle when the next request comes, and refusing more buys nothing. Within the band a step is one numpy operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+_BLOCK = 512
+_Times = npt.NDArray[np.float64]
+
+
+def most_in_time(
+    arrived_s: Sequence[float] | _Times,
+    due_s: Sequence[float] | _Times,
+    latency_s: Sequence[float],
+    *,
+    give_up_at: int | None = None,
+) -> int:
+    """Return how many requests can be answered in time.
+
+    Args:
+        arrived_s: arrivals, in order.
+        due_s: when each must be answered; in order as well.
+        latency_s: how long a batch of 1, 2, ... rows takes, up to the largest; not falling.
+        give_up_at: stop when at least so many must be refused, and return what is then still possible at most.
+
+    Raises:
+        ValueError: a sequence is not in order.
+    """
+    arrivals, dues, latencies = (np.asarray(values, dtype=float) for values in (arrived_s, due_s, latency_s))
+    for name, values in (("arrived_s", arrivals), ("due_s", dues), ("latency_s", latencies)):
+        if np.any(np.diff(values) < 0):
+            raise ValueError(f"{name} must not fall from one entry to the next")
+    band = _Band(arrivals, dues, latencies)
+    for end in range(1, len(arrivals) + 1):
+        band.step(end)
+        if give_up_at is not None and band.fewest >= give_up_at:
+            break
+    return len(arrivals) - band.fewest
+
+
+class _Band:
+    """The last rows of the table; columns from the fewest refusals possible to where the device idles.
+
+    Row ``end`` is at ``_row(end)`` of a block of rows whose first column stands for ``_base`` refusals; when the block
+    is full, the rows still needed move to a new one. Beyond its idle column a row is -inf: the device is free.
+    """
+
+    def __init__(self, arrived_s: _Times, due_s: _Times, latency_s: _Times) -> None:
+        self.fewest = 0
+        """Refusals that cannot be avoided among the requests decided so far."""
+        self._arrived_s, self._due_s, self._latency_s = arrived_s, due_s, latency_s
+        self._largest = len(latency_s)
+        self._column_latency_s = latency_s[::-1].reshape(-1, 1)
+        self._idle = 0
+        """The column, in refusals, from which on the device is free when the next request comes."""
+        self._base = 0
+        self._first_row = 0
+        self._table: _Times = np.full((self._largest + _BLOCK, self._largest + _BLOCK + 2), -np.inf)
+
+    def step(self, end: int) -> None:
+        """Decide request ``end`` (counted from 1)."""
+        if end - self._first_row >= len(self._table):
+            self._move(end)
+        low, high = self.fewest - self._base, self._idle + 1 - self._base
+        row = end - self._first_row
+        free_s = np.full(high - low + 1, np.inf)
+        free_s[1:] = self._table[row - 1, low:high]
+        if (most := self._largest_in_time(end)) > 0:
+            np.minimum(free_s, self._batches(end, most, slice(low, high + 1)), out=free_s)
+        self._table[row, :low] = np.inf
+        self._table[row, low : high + 1] = free_s
+        self._settle(end, free_s)
+
+    def _largest_in_time(self, end: int) -> int:
+        """Return the largest batch ending with ``end`` that is in time on a free device; smaller ones are too."""
+        most = min(self._largest, end)
+        finish_s = self._arrived_s[end - 1] + self._latency_s[:most]
+        return int(np.count_nonzero(finish_s <= self._due_s[end - most : end][::-1]))
+
+    def _batches(self, end: int, most: int, columns: slice) -> _Times:
+        """Return, per number of refusals, the earliest end of a last batch of up to ``most`` requests."""
+        row = end - self._first_row
+        finish_s = np.maximum(self._table[row - most : row, columns], self._arrived_s[end - 1])
+        finish_s += self._column_latency_s[-most:]
+        finish_s[finish_s > self._due_s[end - most : end, None]] = np.inf
+        best: _Times = finish_s.min(axis=0)
+        return best
+
+    def _settle(self, end: int, free_s: _Times) -> None:
+        """Narrow the band to where the device is neither too late nor idle."""
+        next_s = self._arrived_s[end] if end < len(self._arrived_s) else np.inf
+        low = self.fewest
+        self.fewest = low + int(np.count_nonzero(np.isinf(free_s) & (free_s > 0)))
+        self._idle = low + int(np.count_nonzero(free_s > next_s))
+
+    def _move(self, end: int) -> None:
+        """Begin a new block with the rows that the next steps look back to."""
+        kept = self._table[-self._largest :]
+        lowest = int(np.count_nonzero(np.isposinf(kept[0])))
+        width = self._idle - self._base - lowest + _BLOCK + 2
+        table = np.full((self._largest + _BLOCK, width), -np.inf)
+        columns = min(width, kept.shape[1] - lowest)
+        table[: self._largest, :columns] = kept[:, lowest : lowest + columns]
+        self._table = table
+        self._base += lowest
+        self._first_row = end - self._largest

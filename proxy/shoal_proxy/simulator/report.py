@@ -1,0 +1,54 @@
+"""A study as a table for people."""
+
+from __future__ import annotations
+
+from shoal_proxy.simulator.engine import NEVER_S
+from shoal_proxy.simulator.study import IN_TIME, Outcome, Service, Study
+
+
+def lines(study: Study, service: Service) -> list[str]:
+    """Return the lines of the table."""
+    outcome = study.outcome
+    rows = [
+        ("offered", f"{outcome.offered:,} requests, {outcome.offered_per_s:,.0f}/s, {_replicas(service)}"),
+        ("objective", "none" if service.objective_s == NEVER_S else f"{1000 * service.objective_s:g} ms"),
+        ("in time", _share(outcome.in_time, outcome) + _best(study)),
+        ("late", _share(outcome.late, outcome)),
+        ("refused", _share(outcome.refused, outcome) + _refusals(outcome)),
+        ("latency", f"p50 {_ms(outcome.p50_s)}, p95 {_ms(outcome.p95_s)}, p99 {_ms(outcome.p99_s)}"),
+        ("batches", f"mean {outcome.mean_batch_rows:.1f} rows of {service.limits.max_rows}"),
+        ("device busy", f"{outcome.busy:.0%}"),
+    ]
+    if service.objective_s < NEVER_S:
+        rows.append((f"capacity at {IN_TIME:.0%}", _capacity(study)))
+    width = max(len(name) for name, _ in rows)
+    return [f"{name:<{width}}  {text}" for name, text in rows]
+
+
+def _replicas(service: Service) -> str:
+    return "1 replica" if service.replicas == 1 else f"{service.replicas} replicas"
+
+
+def _share(count: int, outcome: Outcome) -> str:
+    return f"{count:,} ({count / outcome.offered:.2%})"
+
+
+def _best(study: Study) -> str:
+    best = study.best_in_time
+    return "" if best is None else f"; nobody could have served more than {best:,} ({best / study.outcome.offered:.2%})"
+
+
+def _refusals(outcome: Outcome) -> str:
+    after_s = outcome.refused_after_p99_s
+    return "" if after_s is None else f", 99 % of them within {_ms(after_s)}"
+
+
+def _capacity(study: Study) -> str:
+    if study.capacity_per_s is None:
+        return "none found: it is missed at any rate, or met at every one"
+    best = study.best_capacity_per_s
+    return f"{study.capacity_per_s:,.0f}/s" + ("" if best is None else f"; nobody could exceed {best:,.0f}/s")
+
+
+def _ms(time_s: float | None) -> str:
+    return "-" if time_s is None else f"{1000 * time_s:.1f} ms"

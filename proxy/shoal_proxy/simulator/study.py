@@ -1,0 +1,203 @@
+"""A service of several replicas on one trace: what becomes of the requests, and how much more it could bear."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from shoal_proxy.batching.policy import BatchLimits
+from shoal_proxy.simulator.engine import NEVER_S, Engine, Request
+from shoal_proxy.simulator.latencies import Latencies
+from shoal_proxy.simulator.optimum import most_in_time
+from shoal_proxy.simulator.shoal import Shoal
+from shoal_proxy.simulator.trace import Entry
+
+IN_TIME = 0.99
+_MOST_FOR_OPTIMUM = 50_000
+_DOUBLINGS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What is simulated. ``objective_s`` is infinite where there is none; then whoever is answered is in time."""
+
+    latencies: Latencies
+    limits: BatchLimits
+    objective_s: float = NEVER_S
+    replicas: int = 1
+    max_queue_rows: int = 1 << 40
+    seed: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a trace. Times in seconds, None where nobody was answered."""
+
+    offered: int
+    offered_per_s: float
+    in_time: int
+    late: int
+    refused: int
+    p50_s: float | None
+    p95_s: float | None
+    p99_s: float | None
+    refused_after_p99_s: float | None
+    mean_batch_rows: float
+    busy: float
+    """Share of the time in which a device works, mean over replicas."""
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """An outcome; the rate at which 99 % would still be in time; and what nobody could exceed.
+
+    The bounds know the whole trace and the routing to replicas. None where they are not defined: without an objective,
+    with requests of several rows or shapes, or with deadlines that overtake one another.
+    """
+
+    outcome: Outcome
+    capacity_per_s: float | None
+    best_in_time: int | None
+    best_capacity_per_s: float | None
+
+
+def study(entries: Sequence[Entry], service: Service) -> Study:
+    """Simulate ``entries``, which are in order of arrival, on ``service``."""
+    requests = [entry.request(service.objective_s) for entry in entries]
+    outcome = simulate(requests, service)
+    if all(request.due_s == NEVER_S for request in requests):
+        return Study(outcome, None, None, None)
+    enough = math.ceil(IN_TIME * len(entries))
+
+    def bears(factor: float) -> bool:
+        return simulate(_faster(entries, factor, service), service).in_time >= enough
+
+    def could_bear(factor: float) -> bool:
+        best = _best_in_time(_faster(entries, factor, service), service, enough)
+        return best is not None and best >= enough
+
+    best = _best_in_time(requests, service)
+    return Study(
+        outcome,
+        _rate(bears, outcome),
+        best,
+        None if best is None else _rate(could_bear, outcome),
+    )
+
+
+def simulate(requests: Sequence[Request], service: Service) -> Outcome:
+    """Spread ``requests`` over the replicas at random, as a Kubernetes Service does, and run them."""
+    engines = []
+    for number, share in enumerate(_spread(requests, service)):
+        gauss = random.Random(service.seed + number)
+        engine = Engine(
+            _shoal(service),
+            service.latencies.sampler(lambda gauss=gauss: gauss.gauss(0.0, 1.0)),  # type: ignore[misc]
+            host_s=service.latencies.overhead_s / 2,
+        )
+        engine.run(share)
+        engines.append(engine)
+    return _outcome(requests, engines)
+
+
+def _spread(requests: Sequence[Request], service: Service) -> list[list[Request]]:
+    choice = random.Random(service.seed)
+    shares: list[list[Request]] = [[] for _ in range(service.replicas)]
+    for request in requests:
+        shares[choice.randrange(service.replicas)].append(request)
+    return shares
+
+
+def _shoal(service: Service) -> Shoal:
+    """Return the policy of a replica that has been at it for a while: it knows what batches take."""
+    shoal = Shoal(service.limits, objective_s=service.objective_s, max_queue_rows=service.max_queue_rows)
+    sizes = service.latencies.sizes("")
+    most = service.limits.max_rows
+    rows = [size for size in sizes.rows if size < most] + [most]
+    if len(sizes.rows) == 2:  # a straight line: it is known at every size
+        rows = sorted({min(most, 1 << power) for power in range(most.bit_length() + 1)})
+    padded = tuple(sizes.rows) if sizes.padded else ()
+    shoal.batcher.serve(None, padded, tuple((size, sizes.at(size)[0]) for size in rows))
+    return shoal
+
+
+def _outcome(requests: Sequence[Request], engines: Sequence[Engine]) -> Outcome:
+    latencies_s = [each.answered_s - each.arrived_s for each in requests if each.answered_s is not None]
+    refusals_s = [each.refused_s - each.arrived_s for each in requests if each.refused_s is not None]
+    in_time = sum([request.in_time for request in requests])
+    batches = [rows for engine in engines for rows in engine.batches]
+    span_s = max(engine.now_s for engine in engines) - requests[0].arrived_s
+    arriving_s = requests[-1].arrived_s - requests[0].arrived_s
+    p50_s, p95_s, p99_s = np.percentile(latencies_s, [50, 95, 99]).tolist() if latencies_s else (None, None, None)
+    return Outcome(
+        offered=len(requests),
+        offered_per_s=(len(requests) - 1) / arriving_s if arriving_s else 0.0,
+        in_time=in_time,
+        late=len(latencies_s) - in_time,
+        refused=len(refusals_s),
+        p50_s=p50_s,
+        p95_s=p95_s,
+        p99_s=p99_s,
+        refused_after_p99_s=float(np.percentile(refusals_s, 99)) if refusals_s else None,
+        mean_batch_rows=sum(batches) / len(batches) if batches else 0.0,
+        busy=sum([engine.busy_s for engine in engines]) / len(engines) / span_s if span_s else 0.0,
+    )
+
+
+def _faster(entries: Sequence[Entry], factor: float, service: Service) -> list[Request]:
+    return [replace(entry, arrived_s=entry.arrived_s / factor).request(service.objective_s) for entry in entries]
+
+
+def _rate(bears: Callable[[float], bool], outcome: Outcome) -> float | None:
+    """Return the rate up to which the same trace, faster or slower, is borne; None if there is none or no end to it."""
+    factor = _largest(bears)
+    return factor * outcome.offered_per_s if factor else None
+
+
+def _largest(bears: Callable[[float], bool]) -> float | None:
+    """Return the largest factor that is borne, to 0.5 %; None if none is found, or no end to it."""
+    low = high = 1.0
+    if bears(1.0):
+        for _ in range(_DOUBLINGS):
+            low, high = high, 2 * high
+            if not bears(high):
+                break
+        else:
+            return None
+    else:
+        for _ in range(_DOUBLINGS):
+            low, high = low / 2, low
+            if bears(low):
+                break
+        else:
+            return None
+    while high / low > 1.005:
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if bears(middle) else (low, middle)
+    return low
+
+
+def _best_in_time(requests: Sequence[Request], service: Service, enough: int = 0) -> int | None:
+    dues_s = [request.due_s for request in requests]
+    plain = all(request.rows == 1 and request.shape == requests[0].shape for request in requests)
+    if not plain or dues_s != sorted(dues_s) or len(requests) > _MOST_FOR_OPTIMUM:
+        return None
+    sizes = service.latencies.sizes(requests[0].shape)
+    table_s = [sizes.at(rows)[0] for rows in range(1, service.limits.max_rows + 1)]
+    half_s = service.latencies.overhead_s / 2
+    return sum(
+        [
+            most_in_time(
+                [each.arrived_s + half_s for each in share],
+                [each.due_s - half_s for each in share],
+                table_s,
+                # With so many refused the rest cannot be enough, whatever the other replicas do.
+                give_up_at=len(requests) - enough + 1,
+            )
+            for share in _spread(requests, service)
+        ]
+    )

@@ -1,0 +1,125 @@
+"""A trace of arrivals as text: what `shoal record` writes and `shoal simulate` reads.
+
+CSV with a header line. Columns, in any order:
+
+    arrived_s    seconds since whenever the trace begins
+    rows         of the request; 1 where the column is absent
+    shape        of one row, as the proxy names it; requests of different shapes share no batch. Absent: all the same
+    deadline_ms  the caller's own latency objective; absent or empty: the service's
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from shoal_proxy.simulator.engine import Request
+
+COLUMNS = ("arrived_s", "rows", "shape", "deadline_ms")
+HEADER = ",".join(COLUMNS)
+
+
+class TraceError(Exception):
+    """A trace cannot be read; the message names line and column."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One recorded arrival. ``deadline_ms`` is None where the caller named no objective of its own."""
+
+    arrived_s: float
+    rows: int = 1
+    shape: str = ""
+    deadline_ms: float | None = None
+
+    def line(self) -> str:
+        """Return it as a line of CSV, without the end of line; times to a microsecond."""
+        deadline = "" if self.deadline_ms is None else f"{self.deadline_ms:g}"
+        return f"{self.arrived_s:.6f},{self.rows},{_quoted(self.shape)},{deadline}"
+
+    def request(self, objective_s: float) -> Request:
+        """Return it as a request that is due by its own deadline, else after ``objective_s``."""
+        own = self.deadline_ms is not None
+        within_s = self.deadline_ms / 1000 if self.deadline_ms is not None else objective_s
+        return Request(self.arrived_s, self.arrived_s + within_s, self.rows, self.shape, own)
+
+
+def read_trace(lines: Iterable[str]) -> list[Entry]:
+    """Return the entries of a trace, in order of arrival.
+
+    Raises:
+        TraceError: a line or column is not as it should be.
+    """
+    reader = csv.reader(lines, strict=True)
+    try:
+        columns = _columns(next(reader, []))
+        entries = [_entry(columns, cells, reader.line_num) for cells in reader if cells]
+    except csv.Error as error:
+        raise TraceError(f"line {reader.line_num} is no CSV: {error}") from None
+    if not entries:
+        raise TraceError("the trace has no arrivals: one line each after the header")
+    return sorted(entries, key=lambda entry: entry.arrived_s)
+
+
+def write_trace(entries: Iterable[Entry]) -> Iterator[str]:
+    """Yield the lines of a trace, header first, without ends of line."""
+    yield HEADER
+    for entry in entries:
+        yield entry.line()
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"' if set(text) & set(',"\r\n') else text
+
+
+def _columns(header: Sequence[str]) -> list[str]:
+    columns = [name.strip() for name in header]
+    for name in columns:
+        if name not in COLUMNS:
+            raise TraceError(f"line 1: there is no column {name!r}; columns are {HEADER}")
+        if columns.count(name) > 1:
+            raise TraceError(f"line 1: column {name} is there twice")
+    if "arrived_s" not in columns:
+        raise TraceError(f"line 1 must name the columns, arrived_s at least: {HEADER}")
+    return columns
+
+
+def _entry(columns: Sequence[str], cells: Sequence[str], line: int) -> Entry:
+    if len(cells) != len(columns):
+        raise TraceError(f"line {line} has {len(cells)} cells, the header {len(columns)}")
+    cell = dict(zip(columns, cells, strict=True))
+    arrived_s = _number(cell["arrived_s"], line, "arrived_s", "a number of seconds", _finite)
+    rows = _number(cell.get("rows", "1"), line, "rows", "a whole number of at least 1", _count)
+    deadline = cell.get("deadline_ms", "").strip()
+    within = _number(deadline, line, "deadline_ms", "milliseconds above 0, or empty", _positive) if deadline else None
+    return Entry(arrived_s, int(rows), cell.get("shape", ""), within)
+
+
+def _number(text: str, line: int, column: str, wanted: str, parse: Callable[[str], float]) -> float:
+    try:
+        return parse(text)
+    except ValueError:
+        raise TraceError(f"line {line}, column {column}: {text!r} is not {wanted}") from None
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError
+    return value
+
+
+def _count(text: str) -> float:
+    value = int(text)
+    if value < 1:
+        raise ValueError
+    return value
+
+
+def _positive(text: str) -> float:
+    value = _finite(text)
+    if value <= 0:
+        raise ValueError
+    return value

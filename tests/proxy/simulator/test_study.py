@@ -1,0 +1,82 @@
+from dataclasses import replace
+
+import pytest
+
+from shoal_proxy.batching.policy import BatchLimits
+from shoal_proxy.simulator.arrivals import poisson
+from shoal_proxy.simulator.latencies import parse_terms
+from shoal_proxy.simulator.report import lines
+from shoal_proxy.simulator.study import Service, study
+from shoal_proxy.simulator.trace import Entry
+
+SERVICE = Service(parse_terms("4ms+1ms"), BatchLimits(16), objective_s=0.05)
+
+
+def trace(rate: float, count: int = 600) -> list[Entry]:
+    return [Entry(time) for time in poisson(rate, count, seed=1).tolist()]
+
+
+def test_below_capacity_everybody_is_in_time() -> None:
+    result = study(trace(300), SERVICE)
+
+    assert result.outcome.in_time == 600
+    assert result.outcome.late == result.outcome.refused == 0
+    assert result.capacity_per_s is not None
+    assert result.capacity_per_s > 300
+    assert 0 < result.outcome.busy <= 1
+
+
+def test_above_it_the_rest_is_refused_and_the_bound_is_nearly_reached() -> None:
+    result = study(trace(2000), SERVICE)
+
+    assert result.best_in_time is not None
+    assert 0.85 * result.best_in_time <= result.outcome.in_time <= result.best_in_time
+    assert result.outcome.in_time + result.outcome.late + result.outcome.refused == 600
+    assert result.capacity_per_s is not None
+    assert result.best_capacity_per_s is not None
+    assert result.capacity_per_s <= result.best_capacity_per_s < 2000
+
+
+def test_two_replicas_bear_about_twice_as_much() -> None:
+    one = study(trace(300), SERVICE).capacity_per_s
+    two = study(trace(300), replace(SERVICE, replicas=2)).capacity_per_s
+
+    assert one is not None
+    assert two is not None
+    assert 1.5 * one < two < 2.2 * one
+
+
+def test_without_an_objective_there_is_no_capacity() -> None:
+    result = study(trace(300), replace(SERVICE, objective_s=float("inf")))
+
+    assert (result.capacity_per_s, result.best_in_time) == (None, None)
+    assert result.outcome.in_time == 600
+
+
+def test_an_objective_that_nothing_meets_is_reported() -> None:
+    result = study(trace(300, count=100), replace(SERVICE, objective_s=0.001))
+
+    assert result.outcome.in_time == 0
+    assert result.capacity_per_s is None
+
+
+def test_the_bound_is_left_out_where_it_is_not_defined() -> None:
+    assert study([Entry(0.0, rows=2), Entry(0.1)], SERVICE).best_in_time is None
+    assert study([Entry(0.0, deadline_ms=500), Entry(0.1, deadline_ms=10)], SERVICE).best_in_time is None
+
+
+def test_one_arrival_is_a_trace() -> None:
+    assert study([Entry(5.0)], SERVICE).outcome.in_time == 1
+
+
+def test_the_host_works_before_and_after_each_batch() -> None:
+    latencies = replace(SERVICE.latencies, overhead_s=0.01)
+
+    assert study([Entry(0.0)], replace(SERVICE, latencies=latencies)).outcome.p50_s == pytest.approx(0.015)
+
+
+def test_the_table_says_what_became_of_everybody() -> None:
+    text = "\n".join(lines(study(trace(2000), SERVICE), SERVICE))
+
+    for word in ("offered", "in time", "refused", "p99", "device busy", "capacity at 99%", "nobody could"):
+        assert word in text

@@ -1,0 +1,144 @@
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from shoal_proxy import record, simulate
+
+LATENCY = {"tables": [{"shapes": {}, "sizes": [{"rows": 1, "mean_s": 0.004, "p95_s": 0.004}]}], "overhead_s": 0.001}
+TRACE = "arrived_s,rows,shape,deadline_ms\n0.1,1,,\n0.2,2,x:3,50\n"
+
+
+@contextmanager
+def admin_port(answers: dict[str, str]) -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            text = answers.get(self.path)
+            body = (text or "no such route").encode()
+            self.send_response(404 if text is None else 200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Say nothing."""
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_a_random_trace_is_simulated(capsys: pytest.CaptureFixture[str]) -> None:
+    given = "--poisson 300 --requests 300 --latency 4ms+1ms --objective-ms 50 --max-batch-size 8 --json"
+
+    assert simulate.main(given.split()) == 0
+
+    study = json.loads(capsys.readouterr().out)
+    assert study["outcome"]["offered"] == 300
+    assert study["outcome"]["in_time"] == 300
+    assert study["capacity_per_s"] <= study["best_capacity_per_s"] * 1.01
+
+
+@pytest.mark.parametrize("arrivals", ["--gamma 300,4", "--on-off 100,500,1"])
+@pytest.mark.parametrize("policy", ["Adaptive", "Fixed --max-delay-ms 5", "None"])
+def test_every_trace_goes_with_every_policy(arrivals: str, policy: str, capsys: pytest.CaptureFixture[str]) -> None:
+    given = f"{arrivals} --requests 200 --latency 4ms+1ms --objective-ms 50 --policy {policy}"
+
+    assert simulate.main(given.split()) == 0
+    assert "offered" in capsys.readouterr().out
+
+
+def test_a_recorded_trace_meets_a_table_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "trace.csv").write_text(TRACE)
+    (tmp_path / "table.json").write_text('{"1": 0.004, "8": 0.009}')
+
+    given = [str(tmp_path / "trace.csv"), "--latency", str(tmp_path / "table.json"), "--speed", "2", "--json"]
+    assert simulate.main(given) == 0
+
+    outcome = json.loads(capsys.readouterr().out)["outcome"]
+    assert outcome["offered"] == outcome["in_time"] == 2
+    assert outcome["offered_per_s"] == pytest.approx(20)
+
+
+def test_a_running_proxy_lends_its_table(capsys: pytest.CaptureFixture[str]) -> None:
+    document = json.dumps({**LATENCY, "objective_s": 0.02, "max_batch_size": 4})
+    with admin_port({"/v1/latency": document}) as url:
+        assert simulate.main(["--poisson", "100", "--requests", "100", "--from", url]) == 0
+
+    out = capsys.readouterr().out
+    assert "20 ms" in out
+    assert "rows of 4" in out
+
+
+def test_what_a_proxy_records_is_written_out(capsys: pytest.CaptureFixture[str]) -> None:
+    with admin_port({"/v1/trace?seconds=2": TRACE}) as url:
+        assert record.main(["--from", url, "--seconds", "2"]) == 0
+
+    out, err = capsys.readouterr()
+    assert out == TRACE
+    assert "2 arrivals" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        pytest.param(["no-such.csv", "--latency", "4ms+1ms"], "cannot read no-such.csv", id="no trace"),
+        pytest.param(["--poisson", "1", "--latency", "4ms"], "'4ms' is no latency", id="no latency"),
+        pytest.param(["--poisson", "1", "--latency", "no.json"], "cannot read no.json", id="no table"),
+        pytest.param(["--poisson", "1", "--from", "127.0.0.1:x"], "is no address of a proxy", id="no address"),
+        pytest.param(["--poisson", "1", "--from", "https://h:1"], "is no address of a proxy", id="https"),
+        pytest.param(["--poisson", "1", "--from", "http://127.0.0.1:1"], "http://127.0.0.1:1: ", id="nobody there"),
+    ],
+)
+def test_what_goes_wrong_is_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulate.main(arguments) == 1
+
+    err = capsys.readouterr().err
+    assert err.startswith("shoal: ")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_the_wrong_port_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    with admin_port({}) as url:
+        assert record.main(["--from", url]) == 1
+
+    assert "answers 404: no such route; is this the admin port" in capsys.readouterr().err
+
+
+def test_what_is_no_json_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    with admin_port({"/v1/latency": "<html>"}) as url:
+        assert simulate.main(["--poisson", "1", "--from", url]) == 1
+
+    assert "/v1/latency is no JSON" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("given", ["--poisson 0", "--poisson 1,2", "--gamma 5", "--poisson x", "--poisson 1 --seed x"])
+def test_wrong_arguments_are_explained(given: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        simulate.main([*given.split(), "--latency", "4ms+1ms"])
+
+    assert "invalid" in capsys.readouterr().err
+
+
+@pytest.mark.integration
+def test_the_module_runs_its_commands_and_no_others() -> None:
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "shoal_proxy", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    assert "--poisson" in run("simulate", "--help").stdout
+    assert "--seconds" in run("record", "--help").stdout
+    assert "there is no command replay" in run("replay").stderr
