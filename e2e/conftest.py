@@ -16,6 +16,7 @@ from e2e.clusters.control_plane import control_plane
 from e2e.clusters.embedded import embedded
 from e2e.clusters.existing import existing
 from e2e.waiting import eventually
+from tests.interop.environments import python_with
 
 
 def chosen(folder: Path) -> AbstractContextManager[Cluster]:
@@ -31,8 +32,17 @@ def chosen(folder: Path) -> AbstractContextManager[Cluster]:
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def program() -> Path:
+    """Install Traefik beside its own interpreter."""
+    return python_with("traefik").with_name("traefik")
+
+
+@pytest.fixture(scope="session")
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Start a cluster; stop it, pods included, at the end, also when SIGTERM brings that."""
+    if any("program" in getattr(item, "fixturenames", ()) for item in request.session.items):
+        # Now: from a network of its own nothing can be downloaded.
+        request.getfixturevalue("program")
     before = signal.signal(signal.SIGTERM, lambda *_: pytest.exit("SIGTERM"))
     with chosen(tmp_path_factory.mktemp("cluster")) as started:
         yield started
@@ -47,6 +57,6 @@ def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Clus
     try:
         yield own
     finally:
-        own.kubectl("delete", "infsvc", "--all")
+        own.kubectl("delete", "infsvc,deployments,pods", "--all", "--wait=false")
         eventually(lambda: not own.get("pods"), lambda: own.kubectl("describe", "pods", check=False).stdout)
         own.kubectl("delete", "namespace", own.namespace, "--wait=false")
