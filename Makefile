@@ -13,8 +13,8 @@ demo: $(VENV)/.installed ## Deploy a real image classifier, send it 200 pictures
 test: check ## Everything that must pass before a change lands
 	$(BIN)/python -m pytest
 
-e2e: $(VENV)/.installed ## The whole product in a cluster of this machine: kubectl, operator, pods, faults
-	$(BIN)/python -m pytest e2e
+e2e: $(VENV)/.installed ## The whole product in a cluster: kubectl, operator, pods, faults; KUBEBUILDER_ASSETS or SHOAL_E2E_KUBECONFIG choose another
+	$(BIN)/python -m pytest e2e --timeout=300
 
 check: lint types contracts guard ## Format, lint, strict types, import contracts
 

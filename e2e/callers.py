@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from e2e.conftest import Cluster
+from e2e.clusters.cluster import Cluster
 
 ROW = [float(number) for number in range(16)]
 ANSWER = [value + 1 for value in ROW]

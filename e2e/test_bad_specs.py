@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from e2e.callers import ANSWER, predict
-from e2e.conftest import MODELS, Cluster, eventually
+from e2e.clusters.cluster import MODELS, Cluster
+from e2e.waiting import eventually
 
 
 @pytest.mark.parametrize(

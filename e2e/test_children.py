@@ -8,7 +8,8 @@ from functools import partial
 import yaml
 
 from e2e.callers import ANSWER, predict
-from e2e.conftest import Cluster, eventually
+from e2e.clusters.cluster import Cluster
+from e2e.waiting import eventually
 
 
 def test_a_foreign_change_to_a_child_is_corrected(namespace: Cluster) -> None:

@@ -24,7 +24,8 @@ import httpx
 import pytest
 import yaml
 
-from e2e.conftest import ROOT, eventually
+from e2e.clusters.cluster import ROOT
+from e2e.waiting import eventually
 from shoal_local.apiserver.server import Running, make_server
 
 Json = dict[str, Any]
@@ -191,7 +192,7 @@ def was_struck(killer: Killer, api: Api, name: str, log: Path) -> bool:
 
 def until_equal(api: Api, name: str, whole: Json) -> None:
     """Wait until what is written for the service is what an undisturbed operator writes."""
-    eventually(lambda: api.world(name) == whole, lambda: difference(api.world(name), whole), 20)
+    eventually(lambda: api.world(name) == whole, lambda: difference(api.world(name), whole))
 
 
 def complete(world: Json) -> Json | None:

@@ -12,7 +12,9 @@ import pytest
 import yaml
 
 from e2e.callers import ANSWER, ROW, predict
-from e2e.conftest import KUBECTL, PATIENCE_S, Cluster, eventually
+from e2e.clusters.cluster import Cluster
+from e2e.clusters.kubectl import KUBECTL
+from e2e.waiting import PATIENCE_S, eventually
 
 SERVICE = {
     "apiVersion": "serving.shoal.dev/v1alpha1",
@@ -25,8 +27,8 @@ SERVICE = {
 @pytest.fixture(scope="module")
 def served(cluster: Cluster) -> Iterator[Cluster]:
     """Serve one model for tests that only look, or that put back what they change."""
-    cluster.kubectl("create", "namespace", "looked-at")
-    space = Cluster(cluster.folder, "looked-at")
+    space = cluster.within("looked-at")
+    space.create_namespace()
     try:
         space.apply()
         space.until_ready()
@@ -255,6 +257,10 @@ def test_objects_are_created_from_the_command_line(namespace: Cluster) -> None:
     namespace.kubectl("expose", "deployment", "web", "--port=80", "--target-port=8000")
     namespace.kubectl("set", "env", "deployment/web", "MODE=fast")
     namespace.kubectl("create", "secret", "generic", "token", "--from-literal=a=b")
+
+
+def test_a_kind_that_is_not_served_is_said_to_be_missing(namespace: Cluster) -> None:
+    namespace.only_embedded("a real API server has Jobs")
     refused = namespace.kubectl("create", "job", "once", "--image=python", check=False)
     assert "the server could not find the requested resource" in refused.stderr
 
@@ -264,6 +270,7 @@ def test_metrics_are_said_to_be_missing(served: Cluster) -> None:
 
 
 def test_a_service_is_reached_through_a_forwarded_port(served: Cluster) -> None:
+    served.only_embedded("the kubelet itself forwards no ports")
     with following(served, "port-forward", "service/adder", ":80", "--address=127.0.0.1") as forwarding:
         assert forwarding.stdout
         try:
@@ -276,5 +283,6 @@ def test_a_service_is_reached_through_a_forwarded_port(served: Cluster) -> None:
 
 
 def test_what_is_not_served_says_what_to_do_instead(served: Cluster) -> None:
+    served.only_embedded("a real API server says of exec what the kubelet says")
     refused = served.kubectl("exec", "deployment/adder", "--container", "proxy", "--", "ls", check=False)
     assert "run the command here" in refused.stderr

@@ -8,7 +8,8 @@ import httpx
 import pytest
 
 from e2e.callers import ANSWER, ROW, callers, metadata, predict
-from e2e.conftest import Cluster, eventually
+from e2e.clusters.cluster import Cluster
+from e2e.waiting import eventually
 
 
 def processes(name: str) -> list[str]:
@@ -74,8 +75,8 @@ def test_a_deleted_service_leaves_nothing_behind(namespace: Cluster) -> None:
 
 
 def test_one_name_in_two_namespaces_is_two_services(namespace: Cluster) -> None:
-    other = Cluster(namespace.folder, f"{namespace.namespace}-2")
-    namespace.kubectl("create", "namespace", other.namespace)
+    other = namespace.within(f"{namespace.namespace}-2")
+    other.create_namespace()
     try:
         namespace.apply(model={"uri": "file:///models/adder", "version": "here"})
         other.apply(model={"uri": "file:///models/adder", "version": "there"})

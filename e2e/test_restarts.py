@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 
 import httpx
 
 from e2e.callers import predict
-from e2e.conftest import Cluster, eventually, local
-
-PARTS = ("apiserver", "controllers", "kubelet", "services")
+from e2e.clusters.cluster import Cluster
+from e2e.waiting import eventually
 
 
 def pod_address(cluster: Cluster, name: str = "adder") -> str:
@@ -20,12 +18,12 @@ def pod_address(cluster: Cluster, name: str = "adder") -> str:
 
 
 def test_a_namespace_goes_while_no_operator_runs(cluster: Cluster) -> None:
-    cluster.kubectl("create", "namespace", "orphaned")
-    orphaned = Cluster(cluster.folder, "orphaned")
+    orphaned = cluster.within("orphaned")
+    orphaned.create_namespace()
     orphaned.apply()
     orphaned.until_ready()
     address = pod_address(orphaned)
-    system = Cluster(cluster.folder, "shoal-system")
+    system = cluster.within("shoal-system")
     system.kubectl("scale", "deployment/shoal-operator", "--replicas=0")
     try:
         eventually(lambda: not system.get("pods"))
@@ -49,11 +47,10 @@ def test_parts_are_killed_and_pods_go_on_undisturbed(namespace: Cluster) -> None
     namespace.until_ready()
     address = pod_address(namespace)
     (before,) = namespace.get("pods")
-    for part in PARTS:
-        pid = json.loads((namespace.folder / "parts" / f"{part}.json").read_text())["pid"]
-        os.kill(pid, signal.SIGKILL)
+    for part in namespace.parts.names:
+        namespace.kill(part)
         assert answers(address)
-    local("up", "--dir", str(namespace.folder), "--no-operator", *namespace.options())
+    namespace.parts.start()
     (after,) = eventually(lambda: namespace.get("pods"))
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
     assert [each["restartCount"] for each in after["status"]["containerStatuses"]] == [0, 0]
@@ -64,7 +61,7 @@ def test_parts_are_killed_and_pods_go_on_undisturbed(namespace: Cluster) -> None
 
 
 def test_a_killed_operator_comes_back_and_goes_on(namespace: Cluster) -> None:
-    system = Cluster(namespace.folder, "shoal-system")
+    system = namespace.within("shoal-system")
     (pod,) = eventually(lambda: system.get("pods"))
     pids = [int(path.parent.name) for path in namespace.processes("shoal_operator")]
     assert pids

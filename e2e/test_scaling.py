@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import httpx
 import pytest
 
 from e2e.callers import callers
-from e2e.conftest import Cluster, eventually
+from e2e.clusters.cluster import Cluster
+from e2e.waiting import eventually
 
 ADMIN_PORT = 9090
 
@@ -65,7 +65,7 @@ def test_kubectl_scale_sets_the_pods_and_all_of_them_get_requests(namespace: Clu
 @pytest.fixture
 def short_window(cluster: Cluster) -> Iterator[None]:
     """Let replicas fall after four quiet seconds instead of five minutes."""
-    system = replace(cluster, namespace="shoal-system")
+    system = cluster.within("shoal-system")
 
     def restart(window_s: int) -> None:
         system.kubectl("set", "env", "deployment/shoal-operator", f"SHOAL_OPERATOR_SCALE_DOWN_WINDOW_S={window_s}")

@@ -13,22 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 import yaml
 
 from e2e.callers import ANSWER, ROW
-from e2e.conftest import Cluster, eventually
-from tests.interop.environments import python_with
+from e2e.clusters.cluster import Cluster
+from e2e.waiting import eventually
 
 HOST = "adder.example"
 GATEWAY_API = Path(__file__).parent / "manifests" / "gateway-api.yaml"
 PROGRAM_PATIENCE_S = 20.0
-
-
-@pytest.fixture(scope="module")
-def program() -> Path:
-    """Install Traefik beside its own interpreter."""
-    return python_with("traefik").with_name("traefik")
 
 
 def free_port() -> int:

@@ -28,11 +28,10 @@ from shoal_local.apiserver.verbs import access
 from shoal_local.apiserver.verbs.call import Call, User, parse_path, verb_of
 from shoal_local.apiserver.verbs.dispatch import answer, check_call
 from shoal_local.apiserver.verbs.logs import log_url
-from shoal_local.apiserver.verbs.reading import selection
 from shoal_local.apiserver.verbs.scaling import SCALE
 from shoal_local.apiserver.verbs.streaming import forward_address
 from shoal_local.apiserver.verbs.world import World
-from shoal_local.apiserver.watching import Bell, watch_lines
+from shoal_local.apiserver.watching import Bell, check_watch, watch_lines
 
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 
@@ -111,8 +110,7 @@ class ApiServer:
     def _watch(self, call: Call, accept: str) -> Response:
         form = form_wanted(accept)
         # What is wrong with the options must be told before the answer starts.
-        selection(call, self.world.resource(call.target))
-        call.number("timeoutSeconds")
+        check_watch(self.world, call)
         lines = watch_lines(self.world, self.bell, call, form, self.bookmark_interval_s)
         return StreamingResponse(lines, media_type="application/json")
 
@@ -145,8 +143,14 @@ def _response(
     content = body if isinstance(body, str | bytes) else orjson.dumps(body)
     response = Response(content, code, media_type=media_type)
     for warning in warnings:
-        response.headers.append("warning", f'299 - "{warning}"'.replace("\n", " "))
+        response.headers.append("warning", f"299 - {_quoted(warning)}")
     return response
+
+
+def _quoted(text: str) -> str:
+    """Return a quoted-string as HTTP defines it."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
+    return f'"{escaped}"'
 
 
 async def told(request: Request, error: Exception) -> Response:

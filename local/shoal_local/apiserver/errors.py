@@ -137,6 +137,12 @@ def unsupported_media_type(offered: Iterable[str]) -> ApiError:
     return ApiError(415, "UnsupportedMediaType", message)
 
 
+def untyped(resource: str, field: str) -> ApiError:
+    """Server-side apply was given a field that its schema does not know; the real server says it so."""
+    told = f"failed to create typed patch object ({resource}): .{field}: field not declared in schema"
+    return ApiError(500, "", told)
+
+
 def not_implemented(message: str) -> ApiError:
     """A real server does this; this one does not."""
     return ApiError(501, "NotImplemented", message)

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from shoal_local.apiserver.errors import ApiError, expired
+from shoal_local.apiserver.errors import ApiError, Cause, expired, invalid
 from shoal_local.apiserver.kinds.resource import Object, Resource
 from shoal_local.apiserver.printing.negotiation import Form, in_form
 from shoal_local.apiserver.storage.store import Change, TooOldError, Verb
@@ -20,6 +20,11 @@ from shoal_local.apiserver.verbs.call import Call
 from shoal_local.apiserver.verbs.reading import Predicate, revision_in, selection
 from shoal_local.apiserver.verbs.world import World, presented
 
+NO_MATCH = Cause(
+    "resourceVersionMatch",
+    "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+    "FieldValueForbidden",
+)
 INITIAL_EVENTS_END = {"k8s.io/initial-events-end": "true"}
 
 
@@ -110,6 +115,19 @@ def _last_seen(change: Change) -> Object:
         return change.object
     version = change.object["metadata"]["resourceVersion"]
     return {**change.before, "metadata": {**change.before["metadata"], "resourceVersion": version}}
+
+
+def check_watch(world: World, call: Call) -> None:
+    """Look at the options of a watch.
+
+    Raises:
+        ApiError: 400 or 422, one cannot be.
+    """
+    selection(call, world.resource(call.target))
+    call.number("timeoutSeconds")
+    revision_in(call)
+    if "sendInitialEvents" in call.query and call.query.get("resourceVersionMatch") != "NotOlderThan":
+        raise invalid("ListOptions", "meta.k8s.io", "", [NO_MATCH])
 
 
 def open_watch(world: World, call: Call, form: Form) -> tuple[Watch, list[Object]]:

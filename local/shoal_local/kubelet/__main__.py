@@ -6,13 +6,12 @@ The kubelet alone. A signal ends it and leaves its pods running.
 import argparse
 import asyncio
 import contextlib
-import ipaddress
 import logging
 import socket
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from ipaddress import IPv4Network
 from pathlib import Path
 
 import uvicorn
@@ -27,6 +26,7 @@ from shoal_local.kubelet.lookups import Lookups
 from shoal_local.kubelet.machine import AddressPool, Devices, Images, Machine
 from shoal_local.kubelet.node import Node, gpu_count
 from shoal_local.kubelet.server import make_app
+from shoal_local.local_network import make_local
 from shoal_local.stopping import until_stopped
 
 GPU = "nvidia.com/gpu"
@@ -38,7 +38,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--kubeconfig", type=Path, required=True, metavar="FILE")
     made.add_argument("--dir", type=Path, required=True, help="keeps the pods' files")
     made.add_argument("--node-name", default="shoal-local")
-    made.add_argument("--pod-cidr", default="127.64.0.0/16", help="addresses of pods")
+    made.add_argument("--pod-cidr", type=IPv4Network, default="127.64.0.0/16", help="addresses of pods")
     made.add_argument("--address", default="127.0.0.1", help="this node's own address")
     made.add_argument("--port", type=int, default=0, help="for logs; 0 takes a free one")
     made.add_argument(
@@ -121,20 +121,6 @@ async def run(options: argparse.Namespace, counts: dict[str, int]) -> None:
             group.create_task(machine.recorder.run())
             group.create_task(kubelet.run())
             group.create_task(node.run())
-
-
-def make_local(network: str) -> None:
-    """Make every address of the pods' network one of this machine; loopback addresses are already.
-
-    Raises:
-        OSError: that was not allowed; the message says how to do it by hand.
-    """
-    if ipaddress.IPv4Network(network).is_loopback:
-        return
-    command = ["ip", "route", "replace", "local", network, "dev", "lo"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise OSError(f"{' '.join(command)} failed (run it as root): {done.stderr.strip()}")
 
 
 def _config(kubelet: Kubelet, tls_address: str) -> uvicorn.Config:

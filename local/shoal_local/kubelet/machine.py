@@ -1,10 +1,10 @@
 """What all pods of this kubelet share: addresses, devices, the image table, the way to the API."""
 
-import ipaddress
 import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +57,8 @@ class Images:
 class AddressPool:
     """Gives each pod an address of its own."""
 
-    def __init__(self, network: str) -> None:
-        self._network = ipaddress.IPv4Network(network)
+    def __init__(self, network: IPv4Network) -> None:
+        self._network = network
         self._taken: dict[str, str] = {}
         self._next = 2
 

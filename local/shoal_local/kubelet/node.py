@@ -94,10 +94,8 @@ class Node:
         return {
             "capacity": self._capacity,
             "allocatable": self._capacity,
-            "addresses": [
-                {"type": "InternalIP", "address": self._address},
-                {"type": "Hostname", "address": self._name},
-            ],
+            # No Hostname: API servers would ask for logs by that name first, and nobody resolves it.
+            "addresses": [{"type": "InternalIP", "address": self._address}],
             "daemonEndpoints": {"kubeletEndpoint": {"Port": self._port}},
             "conditions": [_ready(known)],
             "nodeInfo": _node_info(),

@@ -4,23 +4,27 @@ import argparse
 import asyncio
 import logging
 import sys
+from ipaddress import IPv4Network
 from pathlib import Path
 
 from shoal_local.api_client import ApiClient
 from shoal_local.events import EventRecorder
-from shoal_local.kubeconfig import read_kubeconfig
+from shoal_local.kubeconfig import BadKubeconfigError, read_kubeconfig
+from shoal_local.local_network import make_local
 from shoal_local.services.forwarder import Forwarder
+from shoal_local.services.routing.routes import LOOPBACK
 from shoal_local.stopping import until_stopped
 
 
-async def run(kubeconfig: Path) -> None:
+async def run(kubeconfig: Path, network: IPv4Network) -> None:
     """Forward until cancelled."""
+    await asyncio.to_thread(make_local, network)
     async with (
         ApiClient(read_kubeconfig(kubeconfig), "shoal-services") as client,
         asyncio.TaskGroup() as group,
     ):
         recorder = EventRecorder(client, "shoal-services")
-        forwarder = Forwarder(client, recorder)
+        forwarder = Forwarder(client, recorder, network)
         for informer in forwarder.informers:
             group.create_task(informer.run())
         group.create_task(recorder.run())
@@ -31,10 +35,15 @@ def main(arguments: list[str]) -> int:
     """Run until SIGINT or SIGTERM."""
     parser = argparse.ArgumentParser(prog="python -m shoal_local.services", description=__doc__)
     parser.add_argument("--kubeconfig", type=Path, required=True, metavar="FILE")
+    parser.add_argument("--service-cidr", type=IPv4Network, default=LOOPBACK, help="addresses of services")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    asyncio.run(until_stopped(run(options.kubeconfig)))
+    try:
+        asyncio.run(until_stopped(run(options.kubeconfig, options.service_cidr)))
+    except (OSError, BadKubeconfigError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
     return 0
 
 

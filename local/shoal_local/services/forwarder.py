@@ -4,11 +4,12 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
+from ipaddress import IPv4Network
 
 from shoal_local.api_client import ENDPOINT_SLICES, SERVICES, ApiClient, Object
 from shoal_local.events import EventRecorder
 from shoal_local.informer import Informer
-from shoal_local.services.routing.routes import Front, Route, make_routes
+from shoal_local.services.routing.routes import LOOPBACK, Front, Route, make_routes
 
 LOG = logging.getLogger(__name__)
 CHUNK_BYTES = 2**16
@@ -22,11 +23,12 @@ Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class Forwarder:
-    """Listens for every service that has a loopback address."""
+    """Listens for every service that has an address in the network."""
 
-    def __init__(self, client: ApiClient, recorder: EventRecorder) -> None:
+    def __init__(self, client: ApiClient, recorder: EventRecorder, network: IPv4Network = LOOPBACK) -> None:
         self.informers = [Informer(client, SERVICES), Informer(client, ENDPOINT_SLICES)]
         self._recorder = recorder
+        self._network = network
         self._routes: dict[Front, Route] = {}
         self._servers: dict[Front, asyncio.Server] = {}
         self._turn: dict[Front, int] = {}
@@ -44,7 +46,7 @@ class Forwarder:
         while True:
             self._changed.clear()
             services, slices = (informer.objects.values() for informer in self.informers)
-            self._routes = make_routes(services, slices)
+            self._routes = make_routes(services, slices, self._network)
             missing = await self._listen()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(RETRY_S if missing else None):

@@ -118,7 +118,7 @@ def test_custom_objects_get_defaults_columns_and_short_names(kubectl: Kubectl) -
             'Invalid value: "string": spec.size in body must be of type integer: "string"',
         ),
         ({"size": None}, "spec.size: Required value"),
-        ({"min": 2, "max": 1}, 'spec: Invalid value: "object": min must not exceed max'),
+        ({"min": 2, "max": 1}, "spec: Invalid value: min must not exceed max"),
         ({"nope": 1}, 'strict decoding error: unknown field "spec.nope"'),
         ({"tags": ["a", "a"]}, 'spec.tags[1]: Duplicate value: "a"'),
     ],

@@ -1,3 +1,4 @@
+from ipaddress import IPv4Network
 from typing import Any
 
 from shoal_local.services.routing.routes import Front, make_routes
@@ -34,5 +35,10 @@ def test_pods_that_end_answer_only_when_no_other_does() -> None:
         assert len(routes[Front("127.9.0.1", 80)].backends) == expected
 
 
-def test_a_service_without_a_loopback_address_is_nobodys() -> None:
+def test_a_service_whose_address_is_not_of_this_machine_is_nobodys() -> None:
     assert make_routes([service("None"), service("10.96.0.2")], []) == {}
+
+
+def test_services_of_a_given_network_are_listened_for() -> None:
+    services = [service("10.96.0.2"), service("10.97.0.2"), service("127.9.0.1")]
+    assert list(make_routes(services, [], IPv4Network("10.96.0.0/16"))) == [Front("10.96.0.2", 80)]

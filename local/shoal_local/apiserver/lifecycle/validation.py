@@ -120,8 +120,22 @@ def _service(obj: Object, live: Object | None) -> Iterator[Cause]:
         if not 1 <= port["port"] <= 65535:
             told = f"Invalid value: {port['port']}: must be between 1 and 65535, inclusive"
             yield Cause(f"spec.ports[{index}].port", told)
-    if live and live["spec"].get("clusterIP"):
-        yield from _immutable("spec.clusterIP", obj, live)
+    fixed = live["spec"].get("clusterIP") if live else None
+    if fixed and spec.get("clusterIP") != fixed:
+        told = f"Invalid value: {shown([spec.get('clusterIP')])}: may not change once set"
+        yield Cause("spec.clusterIPs[0]", told)
+
+
+def _budget(obj: Object, live: Object | None) -> Iterator[Cause]:
+    if {"minAvailable", "maxUnavailable"} <= set(obj.get("spec", {})):
+        told = "minAvailable and maxUnavailable cannot be both set"
+        yield Cause("spec", f"Invalid value: {shown(obj['spec'])}: {told}")
+
+
+def _event(obj: Object, live: Object | None) -> Iterator[Cause]:
+    space = obj.get("involvedObject", {}).get("namespace", "")
+    if space and space != obj["metadata"]["namespace"]:
+        yield Cause("involvedObject.namespace", f"Invalid value: {shown(space)}: does not match event.namespace")
 
 
 def _binding(obj: Object, live: Object | None) -> Iterator[Cause]:
@@ -131,10 +145,12 @@ def _binding(obj: Object, live: Object | None) -> Iterator[Cause]:
 
 
 CHECKS: Mapping[str, Check] = {
+    "/events": _event,
     "/pods": _pod,
     "/services": _service,
     "apps/deployments": _deployment,
     "apps/replicasets": _workload,
+    "policy/poddisruptionbudgets": _budget,
     "rbac.authorization.k8s.io/clusterrolebindings": _binding,
     "rbac.authorization.k8s.io/rolebindings": _binding,
 }

@@ -159,5 +159,5 @@ def _who(manager: Manager, owned: Owned) -> str:
     if manager.subresource:
         who += f' with subresource "{manager.subresource}"'
     if manager.operation == "Update":
-        who += f" using {owned.api_version}" + (f" at {owned.time}" if owned.time else "")
+        who += f" using {owned.api_version}"
     return who

@@ -12,7 +12,7 @@ Header = tuple[str, str, str, str, int]
 Cells = Callable[[Object, datetime], list[Any]]
 NONE, UNSET = "<none>", "<unset>"
 NAME: Header = ("Name", "string", "name", "Name must be unique within a namespace.", 0)
-_NUMBERS = ("Data", "Desired", "Current", "Up-to-date", "Available", "Secrets", "Value")
+_NUMBERS = ("Data", "Desired", "Current", "Secrets", "Value")
 
 
 @dataclass(frozen=True, slots=True)

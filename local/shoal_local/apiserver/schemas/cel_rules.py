@@ -15,7 +15,7 @@ import cel
 from shoal_local.apiserver.errors import Cause
 from shoal_local.apiserver.schemas.cel_functions import FUNCTIONS
 from shoal_local.apiserver.schemas.node import Node
-from shoal_local.apiserver.schemas.values import path_text
+from shoal_local.apiserver.schemas.values import path_text, shown
 
 _RESERVED = re.compile(
     "true|false|null|in|as|break|const|continue|else|for|function|if|import|let|loop|package|"
@@ -128,19 +128,21 @@ def _judged(rule: Rule, node: Node, value: Any, old: Any, steps: list[Any]) -> I
         told = f"{error} evaluating rule: {rule.message}"
         yield Cause(path, f'Invalid value: "{node.type}": {told}', "FieldValueInvalid")
         return
-    yield Cause(path, _complaint(rule, node, _message(rule, variables)), rule.reason)
+    yield Cause(path, _complaint(rule, value, _message(rule, variables)), rule.reason)
 
 
-def _complaint(rule: Rule, node: Node, message: str) -> str:
+def _complaint(rule: Rule, value: Any, message: str) -> str:
+    # Objects and lists are too long to be shown.
+    told = "" if isinstance(value, dict | list) else f"{shown(value)}: "
     match rule.reason:
         case "FieldValueForbidden":
             return f"Forbidden: {message}"
         case "FieldValueRequired":
             return f"Required value: {message}"
         case "FieldValueDuplicate":
-            return f'Duplicate value: "{node.type}"'
+            return f"Duplicate value: {told}".removesuffix(": ")
         case _:
-            return f'Invalid value: "{node.type}": {message}'
+            return f"Invalid value: {told}{message}"
 
 
 def _message(rule: Rule, variables: dict[str, Any]) -> str:

@@ -13,6 +13,19 @@ from shoal_local.apiserver.schemas.structural import prune, with_defaults
 from shoal_local.apiserver.schemas.values import compile_schema, duplicate_causes, value_causes
 
 Object = dict[str, Any]
+BLOCKING = {
+    "FieldValueNotSupported",
+    "FieldValueRequired",
+    "FieldValueTooLong",
+    "FieldValueTooMany",
+    "FieldValueTypeInvalid",
+}
+"""An object with one of these is not fit for its rules."""
+NOT_CHECKED = Cause(
+    "<nil>",
+    "Invalid value: null: some validation rules were not checked because the object was invalid; "
+    "correct the existing errors to complete validation",
+)
 _MISSING = object()
 
 
@@ -28,7 +41,8 @@ class CustomSchema:
     def of(cls, root: Node) -> "CustomSchema":
         """Compile the schema of a whole object."""
         plain = {key: value for key, value in root.schema.items() if key != "properties"}
-        fields = {k: v for k, v in root.fields.items() if k != "metadata"}
+        meta = {key: value for key, value in root.fields["metadata"].items() if key != "$ref"}
+        fields = {**root.fields, "metadata": meta}
         return cls(root, compile_schema({**plain, "properties": fields}), compile_rules(root.schema))
 
     def admitted(self, obj: Object) -> Object:
@@ -43,9 +57,10 @@ class CustomSchema:
         does not stop writes to objects that are older than it.
         """
         told = value_causes(self.validator, obj) or list(duplicate_causes(obj, self.root, []))
-        if told:
-            return [cause for cause in told if live is None or not _untouched(cause, obj, live)]
-        return list(rule_causes(self.rules, self.root, _seen(obj), _seen(live), []))
+        told = [cause for cause in told if live is None or not _untouched(cause, obj, live)]
+        if self.rules and any(cause.reason in BLOCKING for cause in told):
+            return [*told, NOT_CHECKED]
+        return [*told, *rule_causes(self.rules, self.root, _seen(obj), _seen(live), [])]
 
 
 def _seen(obj: Object | None) -> Object | None:

@@ -1,6 +1,6 @@
 """Built-in kinds: JSON to what the real server's Go types would hold.
 
-Nulls vanish, quantities take their canonical form, a value of the wrong type is refused as Go's
+Nulls and unknown fields vanish, quantities take their canonical form, a value of the wrong type is refused as Go's
 decoder does.
 """
 
@@ -42,7 +42,7 @@ def decoded(value: Any, node: Node | None, kind: str = "", path: str = "") -> An
         return {
             key: decoded(inner, node.child(key), kind, f"{path}.{key}" if path else key)
             for key, inner in value.items()
-            if inner is not None
+            if inner is not None and (node.open or node.child(key))
         }
     if isinstance(value, list):
         return [decoded(inner, node.item, kind, path) for inner in value]

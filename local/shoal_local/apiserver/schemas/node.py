@@ -104,6 +104,7 @@ def root_of(
         **(schema.get("properties") or {}),
         "apiVersion": {"type": "string"},
         "kind": {"type": "string"},
-        "metadata": {"$ref": _REF + OBJECT_META},
+        # What the author demands of a name is checked as a value; the rest of metadata is the server's affair.
+        "metadata": {**(schema.get("properties") or {}).get("metadata", {}), "$ref": _REF + OBJECT_META},
     }
     return Node({**schema, "properties": named}, definitions)

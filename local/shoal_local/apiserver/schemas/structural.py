@@ -30,7 +30,7 @@ def prune(value: Any, node: Node | None) -> Any:
 
 
 def with_defaults(value: Any, node: Node | None) -> Any:
-    """Return the value with defaults for missing fields, and for null ones that may not be null."""
+    """Return the value with defaults for missing fields; null ones that may not be null count as missing."""
     if node is None:
         return value
     if isinstance(value, list):
@@ -45,14 +45,5 @@ def with_defaults(value: Any, node: Node | None) -> Any:
     return {
         key: with_defaults(inner, node.child(key))
         for key, inner in found.items()
-        if inner is not None or _may_be_null(node, key)
+        if inner is not None or key not in node.fields or node.fields[key].get("nullable")
     }
-
-
-def _may_be_null(node: Node, key: str) -> bool:
-    """Say whether a null stays.
-
-    It is dropped only where a default waits for the field that may not be null.
-    """
-    child = node.child(key)
-    return child is None or "default" not in child.schema or bool(child.schema.get("nullable"))

@@ -46,12 +46,17 @@ def admit(
     obj, causes = _by_schema(world, resource, obj, live)
     if causes:
         raise invalid(resource.kind, resource.group, obj["metadata"].get("name", ""), causes)
-    meta = {key: value for key, value in obj["metadata"].items() if key != "managedFields"}
+    meta = {key: value for key, value in obj["metadata"].items() if _stays(key, value)}
     if obj["metadata"].get("managedFields") == RESET:
         return {**obj, "metadata": meta}
     if managers is None:
         managers = _after(world, call, resource, {**obj, "metadata": meta}, live)
     return {**obj, "metadata": meta | {"managedFields": written(managers)}}
+
+
+def _stays(key: str, value: object) -> bool:
+    """Say whether a part of the metadata is kept: empty maps are not, and owners of fields are counted anew."""
+    return key != "managedFields" and (key not in ("annotations", "labels") or bool(value))
 
 
 def _after(world: World, call: Call, resource: Resource, obj: Object, live: Object | None) -> Managers:

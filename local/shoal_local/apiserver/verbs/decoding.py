@@ -93,7 +93,7 @@ def strict_fields(obj: Object, call: Call, node: Node) -> tuple[str, ...]:
     if unknown and mode == "Strict":
         kind, version = obj["kind"], obj["apiVersion"].rpartition("/")[2]
         told = "strict decoding error: " + ", ".join(unknown)
-        if node.definitions and node.reference == "" and "x-kubernetes-group-version-kind" in node.schema:
+        if call.verb != "patch":
             told = f'{kind} in version "{version}" cannot be handled as a {kind}: {told}'
         raise bad_request(told)
     return tuple(unknown)

@@ -81,8 +81,11 @@ def _check_preconditions(resource: Resource, live: Object, options: dict[str, An
     wanted, meta = options.get("preconditions") or {}, live["metadata"]
     for field, told in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
         if wanted.get(field) and wanted[field] != meta[field]:
-            why = f"Precondition failed: {told} in precondition: {wanted[field]}, {told} in object meta: {meta[field]}"
-            raise conflict(resource.plural, resource.group, meta["name"], why)
+            why = (
+                f"the {told} in the precondition ({wanted[field]}) does not match the {told} in record "
+                f"({meta[field]}). The object might have been deleted and then recreated"
+            )
+            raise conflict(resource.kind, resource.group, meta["name"], why)
 
 
 def delete_object(world: World, call: Call, resource: Resource, live: Object, options: dict[str, Any]) -> Object:

@@ -10,6 +10,7 @@ from shoal_local.apiserver.errors import (
     bad_request,
     invalid,
     unsupported_media_type,
+    untyped,
 )
 from shoal_local.apiserver.kinds.resource import Object, Resource
 from shoal_local.apiserver.patching.applying import Applier, apply
@@ -19,7 +20,7 @@ from shoal_local.apiserver.patching.strategic import strategic_merge
 from shoal_local.apiserver.schemas.node import Node
 from shoal_local.apiserver.verbs.admission import clean
 from shoal_local.apiserver.verbs.call import Call, Reply
-from shoal_local.apiserver.verbs.decoding import checked, decode, decode_object, strict_fields
+from shoal_local.apiserver.verbs.decoding import checked, decode, decode_object, strict_fields, unknown_fields
 from shoal_local.apiserver.verbs.world import World, presented
 from shoal_local.apiserver.verbs.writing import check_version, store_new, store_update
 
@@ -50,7 +51,6 @@ def patch(world: World, call: Call) -> Reply:
 
 def _apply(world: World, call: Call, resource: Resource) -> Reply:
     config, node = _configuration(world, call, resource), world.schema(resource)
-    warnings = strict_fields(config, call, node)
     live = world.store.get(resource.key, (call.target.namespace, call.target.name))
     if live is None and call.target.subresource:
         live = world.existing(resource, call.target)
@@ -62,9 +62,9 @@ def _apply(world: World, call: Call, resource: Resource) -> Reply:
     applied = apply(base, config, read_managers(live), applier, node)
     if live is None:
         stored = store_new(world, call, resource, applied.object, applied.managers)
-        return Reply(presented(resource, stored), 201, warnings)
+        return Reply(presented(resource, stored), 201)
     stored = store_update(world, call, resource, live, applied.object, applied.managers)
-    return Reply(presented(resource, stored), warnings=warnings)
+    return Reply(presented(resource, stored))
 
 
 def _configuration(world: World, call: Call, resource: Resource) -> Object:
@@ -78,6 +78,9 @@ def _configuration(world: World, call: Call, resource: Resource) -> Object:
     if named != call.target.name:
         why = f"the name of the object ({named}) does not match the name on the URL ({call.target.name})"
         raise bad_request(why)
+    for field in unknown_fields(config, world.schema(resource)):
+        whose = f"{call.target.namespace}/{named}; {resource.api_version}, Kind={resource.kind}"
+        raise untyped(whose, field)
     config = clean(world, resource, config)
     if "status" not in resource.subresources:
         return config

@@ -57,6 +57,7 @@ def list_objects(world: World, call: Call) -> Reply:
         ApiError: 410, that revision's later changes are no longer all known.
     """
     resource = world.resource(call.target)
+    revision_in(call)
     revision, after = _position(world, call)
     try:
         at = world.store.list_at(resource.key, call.target.namespace, revision)
@@ -93,7 +94,9 @@ def revision_in(call: Call) -> int:
     """
     text = call.query.get("resourceVersion") or "0"
     if not text.isdigit():
-        raise bad_request(f'Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax')
+        raise bad_request(
+            f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
+        )
     return int(text)
 
 

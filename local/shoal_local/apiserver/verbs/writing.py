@@ -1,7 +1,9 @@
 """create and update: one way into the store for every change of an object."""
 
 from shoal_local.apiserver.errors import (
+    Cause,
     already_exists,
+    bad_request,
     conflict,
     forbidden,
     invalid,
@@ -58,7 +60,8 @@ def check_namespace(world: World, resource: Resource, name: tuple[str, str]) -> 
         raise not_found("namespaces", "", name[0])
     if namespace["metadata"].get("deletionTimestamp"):
         why = f"unable to create new content in namespace {name[0]} because it is being terminated"
-        raise forbidden(resource.plural, resource.group, name[1], why)
+        ending = Cause("metadata.namespace", f"namespace {name[0]} is being terminated", "NamespaceTerminating")
+        raise forbidden(resource.plural, resource.group, name[1], why, [ending])
 
 
 def check_account(world: World, pod: Object) -> None:
@@ -76,6 +79,8 @@ def update(world: World, call: Call) -> Reply:
     resource = world.resource(call.target)
     live = world.existing(resource, call.target)
     new = decode_object(call, resource)
+    if (named := new["metadata"].get("name", "")) != call.target.name:
+        raise bad_request(f"the name of the object ({named}) does not match the name on the URL ({call.target.name})")
     warnings = strict_fields(new, call, world.schema(resource))
     return Reply(presented(resource, store_update(world, call, resource, live, new)), warnings=warnings)
 

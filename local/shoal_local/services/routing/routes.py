@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv4Network
 from typing import Any
 
 Object = dict[str, Any]
 SERVICE_NAME = "kubernetes.io/service-name"
+LOOPBACK = IPv4Network("127.0.0.0/8")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -25,11 +26,10 @@ class Route:
     backends: tuple[tuple[str, int], ...]
 
 
-def make_routes(services: Iterable[Object], slices: Iterable[Object]) -> dict[Front, Route]:
-    """Return the routes of all services that have a loopback address.
-
-    Other addresses cannot be listened on.
-    """
+def make_routes(
+    services: Iterable[Object], slices: Iterable[Object], network: IPv4Network = LOOPBACK
+) -> dict[Front, Route]:
+    """Return the routes of all services whose address is in the network: others cannot be listened on."""
     by_service: dict[tuple[str, str], list[Object]] = {}
     for one in slices:
         meta = one["metadata"]
@@ -39,7 +39,7 @@ def make_routes(services: Iterable[Object], slices: Iterable[Object]) -> dict[Fr
     for service in services:
         meta, spec = service["metadata"], service["spec"]
         address = spec.get("clusterIP") or "None"
-        if address == "None" or not IPv4Address(address).is_loopback:
+        if address == "None" or IPv4Address(address) not in network:
             continue
         own = by_service.get((meta["namespace"], meta["name"]), [])
         for port in spec.get("ports") or []:

@@ -1,0 +1,88 @@
+"""This machine as the only node of a control plane that is not Shoal's, with the operator installed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from e2e.clusters.cluster import NODE_OPTIONS
+from e2e.clusters.embedded import local
+from e2e.clusters.kubectl import kubectl
+from e2e.waiting import eventually
+from shoal_local.api_client import ApiClient
+from shoal_local.installing import chart_folder, install
+from shoal_local.kubeconfig import read_kubeconfig
+from shoal_local.processes import Process
+
+NODE = "shoal-e2e"
+
+
+@dataclass(frozen=True)
+class Joined:
+    """The kubelet, and the forwarder of services."""
+
+    folder: Path
+    address: str
+    pod_cidr: str
+    service_cidr: str
+    names: tuple[str, ...] = ("kubelet", "services")
+    embedded: bool = False
+
+    @property
+    def kubeconfig(self) -> Path:
+        """Return the administrator's kubeconfig."""
+        return self.folder / "kubeconfig"
+
+    def start(self) -> None:
+        """Start what does not run; return when the node takes pods."""
+        for name, command in self._commands().items():
+            part = Process(name, self.folder)
+            if part.pid is None:
+                part.start([sys.executable, "-m", *command])
+        eventually(self._takes_pods, self._last_words)
+
+    def _commands(self) -> dict[str, list[str]]:
+        config = ["--kubeconfig", str(self.kubeconfig)]
+        node = ["--dir", str(self.folder / "node"), "--node-name", NODE, "--images", str(self.folder / "images.yaml")]
+        network = ["--address", self.address, "--pod-cidr", self.pod_cidr]
+        return {
+            "kubelet": ["shoal_local", "node", *config, *node, *network, *NODE_OPTIONS],
+            "services": ["shoal_local.services", *config, "--service-cidr", self.service_cidr],
+        }
+
+    def _takes_pods(self) -> bool:
+        node: dict[str, Any] = json.loads(
+            kubectl(self.kubeconfig, "get", "node", NODE, "--output", "json", check=False).stdout or "{}"
+        )
+        conditions = node.get("status", {}).get("conditions", [])
+        ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+        if not ready or node["spec"].get("taints"):
+            return False
+        port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]
+        try:
+            answer = httpx.get(f"https://{self.address}:{port}/healthz", verify=False, trust_env=False)
+        except httpx.TransportError:
+            return False
+        return answer.status_code == 200
+
+    def _last_words(self) -> str:
+        return "\n".join(f"{name}: {Process(name, self.folder).last_words()}" for name in self.names)
+
+    def install_operator(self) -> None:
+        """Apply the chart and nothing else; return when the operator runs."""
+
+        async def main() -> None:
+            async with ApiClient(read_kubeconfig(self.kubeconfig), "shoal-e2e") as client:
+                await install(client, chart_folder())
+
+        asyncio.run(main())
+
+    def stop(self) -> None:
+        """Stop both, and every pod."""
+        local("down", "--keep", "--dir", str(self.folder))
