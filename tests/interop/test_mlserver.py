@@ -54,7 +54,11 @@ def mlserver(python: Path, http_port: str, grpc_port: str, metrics_port: str) ->
 def served() -> Iterator[tuple[str, str]]:
     """Run MLServer and the proxy, in batches of four; give the proxy's URL and its admin URL."""
     python = python_with("mlserver")
-    batching = {"SHOAL_BATCHING_MAX_BATCH_SIZE": "4", "SHOAL_BATCHING_MAX_DELAY_MS": "300"}
+    batching = {
+        "SHOAL_BATCHING_POLICY": "Fixed",
+        "SHOAL_BATCHING_MAX_BATCH_SIZE": "4",
+        "SHOAL_BATCHING_MAX_DELAY_MS": "300",
+    }
     with (
         mlserver(python, *free_ports(3)) as url,
         proxy_process(SHOAL_MODEL_NAME="double", SHOAL_PROXY_RUNTIME=url, **batching) as (address, admin),
