@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from shoal_proxy.batching.plan import Costs
 
-LEAST_GUARD, MOST_GUARD = 0.01, 0.05
+LEAST_GUARD, MOST_GUARD = 0.03, 0.05
 """Share of its time that a request must have to spare if it comes behind others: the table's own margin, within these.
 What is measured and what will be differ; refusing a few more at once spares many a wait in vain, and full batches lose
 nothing by it."""
