@@ -109,11 +109,23 @@ class Leadership:
         self._election.lost()
         with contextlib.suppress(ApiError, TimeoutError):
             async with asyncio.timeout(RETRY_PERIOD_S):
-                stored = await cluster.read_lease(self._key)
-                record = _record(stored)
-                if record is not None and record.holder == self._election.identity:
-                    free = LeaseRecord("", record.acquired, record.renewed, record.transitions)
-                    await cluster.write_lease(self._key, self._body(free, stored))
+                while not await self._let_go(cluster):
+                    pass
+
+    async def _let_go(self, cluster: LeaseCluster) -> bool:
+        """Free the Lease; return whether that is settled. A renewal cut off by the stop may still land in between."""
+        stored = await cluster.read_lease(self._key)
+        record = _record(stored)
+        if record is None or record.holder != self._election.identity:
+            return True
+        free = LeaseRecord("", record.acquired, record.renewed, record.transitions)
+        try:
+            await cluster.write_lease(self._key, self._body(free, stored))
+        except ApiError as error:
+            if error.status != 409:
+                raise
+            return False
+        return True
 
     def _body(self, record: LeaseRecord, stored: Json | None) -> Json:
         metadata: Json = {"name": self._key.name, "namespace": self._key.namespace}

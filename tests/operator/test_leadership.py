@@ -22,6 +22,7 @@ class Link:
     def __init__(self, cluster: FakeCluster) -> None:
         self._cluster = cluster
         self.cut = False
+        self.conflicts = 0
 
     async def read_lease(self, key: Key) -> Json | None:
         self._check()
@@ -29,6 +30,9 @@ class Link:
 
     async def write_lease(self, key: Key, body: Json) -> Json:
         self._check()
+        if self.conflicts:
+            self.conflicts -= 1
+            raise ApiError(409, "the object has been modified")
         return await self._cluster.write_lease(key, body)
 
     def _check(self) -> None:
@@ -98,6 +102,21 @@ def test_after_a_goodbye_the_other_follows_within_a_retry_period() -> None:
         await two.stop()
         assert cluster.lease is not None
         assert cluster.lease["spec"]["holderIdentity"] == ""
+
+    run(main())
+
+
+def test_a_renewal_that_lands_late_does_not_keep_the_lease_after_a_goodbye() -> None:
+    async def main() -> None:
+        cluster = FakeCluster()
+        one, two = Candidate("one", cluster), Candidate("two", cluster)
+        await asyncio.sleep(10)
+        one.link.conflicts = 1
+        await one.stop()
+        stopped_s = clock()
+        await asyncio.sleep(5)
+        assert two.started[0] - stopped_s <= 2.1
+        await two.stop()
 
     run(main())
 
