@@ -96,16 +96,18 @@ class Batcher:
 
     def attainable(self, key: BatchKey) -> bool:
         """Tell whether a request alone, on an idle runtime, would meet the objective."""
-        return self._costs(key).finish_s(0.0, 1) <= self.objective_s
+        return self._meets_objective(self._costs(key))
 
-    def _within_s(self, key: BatchKey) -> float:
+    def _meets_objective(self, costs: Costs) -> bool:
+        return costs.finish_s(0.0, 1) <= self.objective_s
+
+    def _within_s(self, costs: Costs) -> float:
         """Return the objective; where nothing could meet it, the time of a full batch after another one.
 
         Without a bound the queue would fill, and all would be answered late; like this they are as fast as can be.
         """
-        if self.attainable(key):
+        if self._meets_objective(costs):
             return self.objective_s
-        costs = self._costs(key)
         return max(self.objective_s, 2 * costs.finish_s(0.0, costs.max_rows))
 
     def admit(self, pending: Pending, now_s: float) -> str:
@@ -121,11 +123,12 @@ class Batcher:
 
     def _too_late(self, pending: Pending, now_s: float) -> bool:
         """Tell whether ``pending`` would be answered after it is due, by the caller's word or the objective."""
+        if pending.due_s == NEVER_S and self.objective_s == NEVER_S:
+            return False
+        costs = self._costs(pending.key)
         if pending.due_s == NEVER_S:
-            if self.objective_s == NEVER_S:
-                return False
-            pending.due_s = pending.arrived_s + self._within_s(pending.key)
-        if self.predict_finish_s(pending, now_s) <= pending.due_s:
+            pending.due_s = pending.arrived_s + self._within_s(costs)
+        if self._predict_finish_s(pending, costs, now_s) <= pending.due_s:
             return False
         if self.running or self.queue.requests:
             return True
@@ -133,12 +136,12 @@ class Batcher:
         pending.due_s = NEVER_S
         return False
 
-    def predict_finish_s(self, pending: Pending, now_s: float) -> float:
+    def _predict_finish_s(self, pending: Pending, costs: Costs, now_s: float) -> float:
         """Return when ``pending`` would be answered, were it queued now."""
         return predict_finish_s(
             self.queue.rows,
             pending.rows,
-            self._costs(pending.key),
+            costs,
             free_s=self.free_s(now_s),
             within_s=pending.due_s - pending.arrived_s,
             queued_behind=len(self.running) > self.limits.in_flight,
