@@ -12,8 +12,9 @@ import numpy as np
 from benchmarks.policies.cells import LOADS, MODELS, RIVALS, SHOAL, Cell, Make, Model, measure, optimum, shoal
 from benchmarks.policies.report import over
 from benchmarks.policies.rivals import BestRate, Eager, Nexus, Setting
+from shoal_proxy.batching.pending import NEVER_S
 from shoal_proxy.simulator.arrivals import ClosedLoop, poisson, requests
-from shoal_proxy.simulator.engine import NEVER_S, Discipline, Engine, Request, Send, Sleep
+from shoal_proxy.simulator.engine import Discipline, Engine, Request, Send, Sleep
 from shoal_proxy.simulator.shoal import Shoal
 
 Figure = Mapping[str, float]

@@ -11,7 +11,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shoal_proxy.simulator.engine import NEVER_S, Request, Send, Sleep
+from shoal_proxy.batching.pending import NEVER_S
+from shoal_proxy.simulator.engine import Request, Send, Sleep
 
 
 @dataclass(frozen=True, slots=True)

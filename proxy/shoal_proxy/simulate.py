@@ -10,9 +10,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from shoal_proxy.asking import AskError, ask
+from shoal_proxy.batching.pending import NEVER_S
 from shoal_proxy.batching.policy import BatchLimits, Policy
 from shoal_proxy.simulator.arrivals import Times, gamma, on_off, poisson
-from shoal_proxy.simulator.engine import NEVER_S
 from shoal_proxy.simulator.latencies import Latencies, LatencyError, parse_document, parse_terms
 from shoal_proxy.simulator.report import lines
 from shoal_proxy.simulator.study import Service, study

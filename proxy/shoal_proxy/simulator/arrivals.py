@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from shoal_proxy.simulator.engine import NEVER_S, Request
+from shoal_proxy.batching.pending import NEVER_S
+from shoal_proxy.simulator.engine import Request
 
 Times = npt.NDArray[np.float64]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-NEVER_S = float("inf")
+from shoal_proxy.batching.pending import NEVER_S
 
 
 @dataclass(slots=True, eq=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal_proxy.simulator.engine import NEVER_S
+from shoal_proxy.batching.pending import NEVER_S
 from shoal_proxy.simulator.study import IN_TIME, Outcome, Service, Study
 
 

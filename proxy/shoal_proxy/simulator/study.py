@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from shoal_proxy.batching.pending import NEVER_S
 from shoal_proxy.batching.policy import BatchLimits
-from shoal_proxy.simulator.engine import NEVER_S, Engine, Request
+from shoal_proxy.simulator.engine import Engine, Request
 from shoal_proxy.simulator.latencies import Latencies
 from shoal_proxy.simulator.optimum import most_in_time
 from shoal_proxy.simulator.shoal import Shoal
