@@ -32,6 +32,8 @@ _SEEN = 1.0
 _DRIFT_BATCHES = 4
 _SLOWER, _FASTER = 1.25, 0.8
 _CLIP = 2.0
+_LEAST_S = 1e-7
+"""A batch that seems to take no time, by a clock that did not move, has taken some."""
 
 
 def knots_for(max_rows: int, allowed_sizes: Sequence[int] = ()) -> tuple[int, ...]:
@@ -73,6 +75,7 @@ class LatencyTable:
         """Learn that a batch of ``rows`` took ``seconds``; what is no time says nothing."""
         if not 0 <= seconds < inf:
             return
+        seconds = max(seconds, _LEAST_S)
         expected_s = self.expected_s(rows)
         if expected_s > 0:
             ratio = seconds / expected_s
@@ -82,7 +85,7 @@ class LatencyTable:
             if expected_s / _CLIP <= seconds <= expected_s * _CLIP and self._seen(rows):
                 self._margin.observe(seconds / expected_s - 1)
             seconds = min(max(seconds, expected_s / _CLIP), expected_s * _CLIP)
-        self._learn(rows, max(seconds, 1e-7))
+        self._learn(rows, seconds)
         self._rebuild()
 
     def expected_s(self, rows: int) -> float:
@@ -118,7 +121,7 @@ class LatencyTable:
     def preset(self, seconds: Sequence[tuple[int, float]]) -> None:
         """Begin with times that somebody measured before, the runtime's warm-up for one."""
         for rows, time_s in sorted(seconds):
-            self._learn(rows, max(time_s, 1e-7))
+            self._learn(rows, max(time_s, _LEAST_S))
             # A size between two knots is split by what is expected of them, so that has to be up to date.
             self._rebuild()
 

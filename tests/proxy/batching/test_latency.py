@@ -210,3 +210,13 @@ def test_no_knot_serves_more_rows_a_second_than_the_best(table: LatencyTable, mo
     assert 1 <= best <= max(most, 1)
     rates = [size / max(table.expected_s(size), 1e-9) for size in table.sizes if size <= most]
     assert best / max(table.expected_s(best), 1e-9) >= max(rates, default=0.0)
+
+
+def test_batches_that_seem_to_take_no_time_are_no_trouble() -> None:
+    table = LatencyTable(8)
+    table.preset([(1, 0.01), (8, 0.02)])
+
+    for _ in range(20):
+        table.observe(1, 0.0)
+
+    assert 0 < table.expected_s(1) < 0.001
