@@ -39,8 +39,13 @@ def call(body: Any, **headers: str) -> Call:
 def document(reply: Reply) -> Any:
     """Return the JSON part of a reply."""
     body = b"".join(reply.body)
-    length = dict(reply.headers).get(b"inference-header-content-length")
-    return orjson.loads(body if length is None else body[: int(length)])
+    return orjson.loads(body[: header_length(reply)])
+
+
+def header_length(reply: Reply) -> int:
+    """Return how long the JSON part of a reply is."""
+    _, named, rest = reply.lines.partition(b"inference-header-content-length: ")
+    return int(rest.partition(b"\r\n")[0]) if named else sum(map(len, reply.body))
 
 
 def ignore(_: Outcome) -> None:

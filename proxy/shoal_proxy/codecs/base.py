@@ -62,7 +62,8 @@ class Reply(NamedTuple):
     status: int
     body: Sequence[bytes | memoryview]
     content_type: bytes = JSON
-    headers: tuple[tuple[bytes, bytes], ...] = ()
+    lines: bytes = b""
+    """More header lines, each with its end."""
 
 
 class Codec(Protocol):

@@ -16,7 +16,7 @@ from shoal_proxy.errors import InvalidRequest
 from shoal_proxy.model.datatypes import DATATYPES, DTYPES, Array, byte_size, bytes_array
 from shoal_proxy.model.signature import InputSpec, ModelSignature
 from tests.fakes import tensor
-from tests.proxy.signatures import call, document, signature
+from tests.proxy.signatures import call, document, header_length, signature
 
 JSON_TYPES = sorted(set(DTYPES) - {"BF16"})
 shapes = hnp.array_shapes(min_dims=1, max_dims=3, max_side=4)
@@ -80,7 +80,7 @@ def test_binary_tensors_survive_the_way_in_and_out(datatype: str, data: st.DataO
     spec = model.outputs["y"]
     (output,) = document(reply)["outputs"]
     assert output["datatype"] == datatype
-    tail = memoryview(b"".join(reply.body))[int(dict(reply.headers)[b"inference-header-content-length"]) :]
+    tail = memoryview(b"".join(reply.body))[header_length(reply) :]
     assert output["parameters"]["binary_data_size"] == len(tail)
     assert same(to_canonical(spec, from_binary(spec, tail, output["shape"])), array)
 
