@@ -106,10 +106,6 @@ class Inference:
         """Return the callers who are being answered now."""
         return self._dispatcher.burst
 
-    def came_back(self, burst: Burst, rows: int) -> None:
-        """Note that a caller of ``burst`` has begun its next request."""
-        self._dispatcher.came_back(burst, rows)
-
     def cancel(self, pending: Pending) -> None:
         """Forget a request whose caller has gone."""
         self._dispatcher.cancel(pending)

@@ -266,7 +266,7 @@ class InferProtocol(HttpToolsProtocol):
 
     def _note_return(self) -> None:
         if self._burst is not None:
-            self.inference.came_back(self._burst, self._burst_rows)
+            self._burst.came_back(self._burst_rows, time.monotonic())
             self._burst = None
 
     def on_header(self, name: bytes, value: bytes) -> None:

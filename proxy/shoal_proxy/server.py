@@ -85,7 +85,11 @@ def make_batcher(settings: Settings) -> Batcher:
         QueueLimits(settings.queue_max_rows, settings.queue_max_bytes),
         BatchLimits(settings.max_batch_size, settings.max_delay_ms / 1000, settings.in_flight, settings.policy),
         objective_s=settings.latency_objective_ms / 1000 or NEVER_S,
-        shares=Shares(dict(settings.fair_share_weights), settings.priority_ageing_ms / 1000),
+        shares=Shares(
+            dict(settings.fair_share_weights),
+            settings.priority_ageing_ms / 1000,
+            classes=bool(settings.fair_share_header),
+        ),
     )
 
 

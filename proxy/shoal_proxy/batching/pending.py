@@ -136,7 +136,7 @@ def _nobody(_: Outcome) -> None:
 
 
 class Slice(NamedTuple):
-    """Rows ``start`` to ``stop`` of one request, as one batch takes them.
+    """So many ``rows`` of one request, from ``start`` on, as one batch takes them.
 
     ``inputs`` are the request's own, all rows of them: a caller who leaves between the closing of its batch and the
     merge must not take the rows of the others' batch away.
@@ -144,10 +144,10 @@ class Slice(NamedTuple):
 
     pending: Pending
     start: int
-    stop: int
+    rows: int
     inputs: Mapping[str, Array]
 
     @property
-    def rows(self) -> int:
-        """Return how many rows these are."""
-        return self.stop - self.start
+    def stop(self) -> int:
+        """Return the row after the last of these."""
+        return self.start + self.rows

@@ -117,7 +117,7 @@ def decode_answer(body: bytes | memoryview, header_length: bytes | None, signatu
         ModelFailed: the runtime broke the protocol.
     """
     try:
-        header, tail = split_body(body, header_length)
+        header, tail = (body, None) if header_length is None else split_body(body, header_length)
         document = parse_json(header)
         outputs: dict[str, Array] = {}
         offset = 0

@@ -31,7 +31,6 @@ from shoal_proxy.errors import InvalidRequest, ProxyError
 from shoal_proxy.model.datatypes import Array
 from shoal_proxy.model.signature import InputSpec, ModelSignature
 
-
 _OURS = {"binary_data_size"}
 """Tensor parameters that are the protocol's own, not the model's."""
 
@@ -49,21 +48,14 @@ class V2:
         header_length = call.headers.get(HEADER_LENGTH)
         if header_length is None and not call.says_json and raw.is_raw(call.media_type):
             return raw.decode(call, signature, PLAIN)
-        header, tail = split_body(call.body, header_length)
-        usual = self._usual_of(signature)
-        if tail is not None and (known := usual.binary(header, tail)) is not None:
-            return known
-        document = parse_json(header)
-        if type(document) is not dict or type(document.get("inputs")) is not list:
-            raise InvalidRequest('a V2 request is an object with a list "inputs"')
-        asked: dict[str, Any] = {}
-        inputs = usual.row(document["inputs"]) if tail is None else None
-        if inputs is None:
-            inputs = _decode_inputs(document["inputs"], tail, signature, asked)
-        decoded = _decoded(document, inputs, asked, signature)
-        if tail is not None:
-            usual.remember(header, document["inputs"], decoded)
-        return decoded
+        usual = self._usual
+        if usual is None or usual.signature is not signature:
+            usual = self._usual = Usual(signature)
+        if header_length is not None:
+            return _decode_binary(call.body, header_length, usual)
+        document = parse_json(call.body)
+        known = usual.row(document)
+        return _decode(document, None, signature) if known is None else known
 
     def encode(
         self,
@@ -73,22 +65,30 @@ class V2:
         signature: ModelSignature,
     ) -> Reply:
         """Return the outputs the caller asked for, JSON or binary each."""
-        usual = self._usual_of(signature).answer(decoded.style, outputs)
+        usual = self._usual.answer(decoded.style, outputs, signature) if self._usual is not None else None
         return encode_answer(decoded.style, outputs, signature) if usual is None else usual
-
-    def _usual_of(self, signature: ModelSignature) -> Usual:
-        if self._usual is None or self._usual.signature is not signature:
-            self._usual = Usual(signature)
-        return self._usual
 
     def error(self, error: ProxyError) -> Reply:
         """Return ``{"error": ...}``."""
         return json_reply(error.status, error_document(error))
 
 
-def _decoded(
-    document: dict[str, Any], inputs: dict[str, Array], asked: dict[str, Any], signature: ModelSignature
-) -> Decoded:
+def _decode_binary(body: bytes | memoryview, header_length: bytes, usual: Usual) -> Decoded:
+    header, tail = split_body(body, header_length)
+    known = usual.binary(header, tail)
+    if known is not None:
+        return known
+    document = parse_json(header)
+    decoded = _decode(document, tail, usual.signature)
+    usual.remember(header, document["inputs"], decoded)
+    return decoded
+
+
+def _decode(document: Any, tail: memoryview | None, signature: ModelSignature) -> Decoded:
+    if type(document) is not dict or type(document.get("inputs")) is not list:
+        raise InvalidRequest('a V2 request is an object with a list "inputs"')
+    asked: dict[str, Any] = {}
+    inputs = _decode_inputs(document["inputs"], tail, signature, asked)
     parameters = document.get("parameters")
     binary, timeout_ms, forwarded = _take_parameters(parameters) if parameters is not None else (False, None, b"")
     style = _style(document, signature, asked, binary=binary)
@@ -97,10 +97,8 @@ def _decoded(
     return Decoded(inputs, rows, style, {}, forwarded, tensors, timeout_ms)
 
 
-def split_body(body: bytes | memoryview, header_length: bytes | None) -> tuple[bytes | memoryview, memoryview | None]:
-    """Return the JSON part of a body and the binary rest, None when the body is all JSON."""
-    if header_length is None:
-        return body, None
+def split_body(body: bytes | memoryview, header_length: bytes) -> tuple[bytes, memoryview]:
+    """Return the JSON part of a body and the binary rest."""
     # int() alone would take "+5", " 5" and "1_000", and choke on digits by the thousand.
     length = int(header_length) if header_length.isdigit() and len(header_length) < 20 else -1
     if not 0 <= length <= len(body):

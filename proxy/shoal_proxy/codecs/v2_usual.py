@@ -45,14 +45,18 @@ class Usual:
         self._layouts: dict[bytes, _Layout] = {}
         self._answers: dict[tuple[Any, ...], tuple[bytes, bytes]] = {}
 
-    def row(self, tensors: list[Any]) -> dict[str, Array] | None:
-        """Return the inputs of a request of one row of numbers in JSON; None when ``tensors`` are anything else.
+    def row(self, document: Any) -> Decoded | None:
+        """Return a request of one row of numbers in JSON and nothing more; None when ``document`` is any other.
 
         Raises:
             InvalidRequest: the values are none that the input takes.
         """
-        spec, tensor = self._row, tensors[0] if len(tensors) == 1 else None
-        if spec is None or type(tensor) is not dict or len(tensor) != 4 or tensor.get("name") != spec.name:
+        spec = self._row
+        if spec is None or type(document) is not dict or len(document) != 1:
+            return None
+        tensors = document.get("inputs")
+        tensor = tensors[0] if type(tensors) is list and len(tensors) == 1 else None
+        if type(tensor) is not dict or len(tensor) != 4 or tensor.get("name") != spec.name:
             return None
         data = tensor.get("data")
         if type(data) is not list or len(data) != self._row_size or tensor.get("datatype") != spec.datatype:
@@ -60,12 +64,13 @@ class Usual:
         if tensor.get("shape") != spec.one_row:
             return None
         array = from_json(spec, data)
-        # [[1, 2]] has the length of a row of one number.
-        return {spec.name: array.reshape(spec.one_row or ())} if array.size == self._row_size else None
+        if array.shape != (self._row_size,):
+            return None
+        return Decoded({spec.name: array.reshape(spec.one_row or ())}, 1, PLAIN)
 
-    def binary(self, header: bytes | memoryview, tail: memoryview) -> Decoded | None:
+    def binary(self, header: bytes, tail: memoryview) -> Decoded | None:
         """Return the request whose tensors are ``tail``, laid out as ``header`` says; None if that is not known."""
-        layout = self._layouts.get(bytes(header))
+        layout = self._layouts.get(header)
         if layout is None or layout.size_bytes != len(tail):
             return None
         inputs: dict[str, Array] = {}
@@ -76,7 +81,7 @@ class Usual:
         rest = layout.rest
         return Decoded(inputs, rest.rows, rest.style, {}, rest.parameters, rest.tensors, rest.timeout_ms)
 
-    def remember(self, header: bytes | memoryview, tensors: Sequence[Mapping[str, Any]], decoded: Decoded) -> None:
+    def remember(self, header: bytes, tensors: Sequence[Mapping[str, Any]], decoded: Decoded) -> None:
         """Keep what the ``header`` of a binary request says, which has become ``decoded``."""
         sizes: list[Any] = [(tensor.get("parameters") or {}).get("binary_data_size") for tensor in tensors]
         if len(header) > _LONGEST_BYTES or decoded.style.id is not None or None in sizes:
@@ -86,11 +91,11 @@ class Usual:
             for tensor, size in zip(tensors, sizes, strict=True)
         ]
         rest = Decoded({}, decoded.rows, decoded.style, {}, decoded.parameters, decoded.tensors, decoded.timeout_ms)
-        _keep(self._layouts, bytes(header), _Layout(parts, sum(sizes), rest))
+        _keep(self._layouts, header, _Layout(parts, sum(sizes), rest))
 
-    def answer(self, style: Style, outputs: Mapping[str, Array]) -> Reply | None:
+    def answer(self, style: Style, outputs: Mapping[str, Array], signature: ModelSignature) -> Reply | None:
         """Return the answer of one output of numbers, all JSON or all binary; None where it takes more than that."""
-        if len(outputs) != 1 or not (style is PLAIN or style is ALL_BINARY):
+        if signature is not self.signature or len(outputs) != 1 or not (style is PLAIN or style is ALL_BINARY):
             return None
         ((name, array),) = outputs.items()
         key = style.binary, name, array.shape, array.dtype.num

@@ -31,7 +31,7 @@ def learned(think_s: list[float], bursts: int = 20, callers: int = 64) -> tuple[
             burst.answered(1)
         for number in range(callers):
             if (think := think_s[number % len(think_s)]) < 1.0:
-                returns.came_back(burst, 1, now_s + think)
+                burst.came_back(1, now_s + think)
         now_s += 0.02
     return returns, now_s
 
