@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from shoal_proxy.batching.pending import LaneKey
+from shoal_proxy.codecs.base import Codec
 
 END = b"\r\n\r\n"
 LONGEST_BYTES = 2048
@@ -21,7 +22,12 @@ _METHODS = (b"POST ", b"PUT /")
 _NEVER_AGAIN = frozenset({b"x-request-id", b"traceparent", b"tracestate", b"expect", b"upgrade", b"transfer-encoding"})
 """Headers that differ from request to request, or that ask for more than to be answered."""
 
-R = TypeVar("R")
+
+@dataclass(frozen=True)
+class Route:
+    """One infer path: which codec speaks there."""
+
+    codec: Codec
 
 
 class Terms(NamedTuple):
@@ -34,31 +40,31 @@ class Terms(NamedTuple):
     trace: Mapping[str, str] | None
 
 
-@dataclass(slots=True, eq=False)
-class Head(Generic[R]):
+@dataclass(eq=False)
+class Head:
     """A request line and headers; header names in lower case."""
 
-    route: R
+    route: Route
     headers: Mapping[bytes, bytes]
     keep_alive: bool
     terms: Terms | None = None
     """None until somebody has made sense of the headers."""
 
 
-class Heads(Generic[R]):
+class Heads:
     """Heads by their bytes; all are forgotten when there are too many."""
 
     def __init__(self, largest_body_bytes: int) -> None:
-        self._known: dict[bytes, tuple[Head[R], int]] = {}
+        self._known: dict[bytes, tuple[Head, int]] = {}
         self._largest_body_bytes = largest_body_bytes
 
-    def find(self, data: bytes) -> tuple[Head[R], int] | None:
+    def find(self, data: bytes) -> tuple[Head, int] | None:
         """Return the known head of ``data`` and where its body starts, if ``data`` is one whole request."""
         start = data.find(END, 0, LONGEST_BYTES) + 4
         known = self._known.get(data[:start])
         return (known[0], start) if known is not None and start + known[1] == len(data) else None
 
-    def remember(self, data: bytes, head: Head[R]) -> None:
+    def remember(self, data: bytes, head: Head) -> None:
         """Remember the ``head`` of ``data``, if ``data`` was one whole request of which the like may come again."""
         start = data.find(END, 0, LONGEST_BYTES) + 4
         size_bytes = len(data) - start

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from math import isfinite
 
 from shoal_proxy.batching.padding import check_lengths, shape_key
@@ -20,14 +19,14 @@ from shoal_proxy.batching.pending import (
 )
 from shoal_proxy.batching.returns import Burst
 from shoal_proxy.body import LARGE_BYTES
-from shoal_proxy.codecs.base import Call, Codec, Decoded, Reply
+from shoal_proxy.codecs.base import Call, Decoded, Reply
 from shoal_proxy.codecs.torchserve import TorchServe
 from shoal_proxy.codecs.upstream import check_json
 from shoal_proxy.codecs.v1 import V1
 from shoal_proxy.codecs.v2 import V2
 from shoal_proxy.dispatcher import Dispatcher
 from shoal_proxy.errors import InvalidRequest, ModelFailed, Overloaded, ProxyError, UnsupportedMediaType
-from shoal_proxy.heads import Head, Heads, Terms
+from shoal_proxy.heads import Head, Heads, Route, Terms
 from shoal_proxy.lifecycle.drain import KEEPS_CONNECTIONS
 from shoal_proxy.metrics import Metrics
 from shoal_proxy.model.datatypes import byte_size
@@ -38,16 +37,6 @@ from shoal_proxy.timing import server_timing
 _LONGEST_S = 3600.0
 """However long a caller's header says it would wait."""
 _TRACED = {b"x-request-id": "x-request-id", b"traceparent": "traceparent", b"tracestate": "tracestate"}
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """One infer path: which codec speaks there."""
-
-    codec: Codec
-
-
-InferHead = Head[Route]
 
 
 def infer_routes(model_name: str, version: str) -> Mapping[bytes, Route]:
@@ -73,14 +62,14 @@ class Inference:
         self._reading_bytes = 0
         self._queue_timeout_s = settings.queue_timeout_ms / 1000
         self.routes = infer_routes(settings.model_name, settings.model_version)
-        self.heads: Heads[Route] = Heads(min(settings.max_body_bytes, LARGE_BYTES))
+        self.heads: Heads = Heads(min(settings.max_body_bytes, LARGE_BYTES))
 
     @property
     def keeps_connections(self) -> bool:
         """Tell whether answers may leave their connection open."""
         return self._dispatcher.phase in KEEPS_CONNECTIONS
 
-    def start(self, head: InferHead, body: bytes | memoryview, reply: Callable[[Reply], None]) -> Pending | None:
+    def start(self, head: Head, body: bytes | memoryview, reply: Callable[[Reply], None]) -> Pending | None:
         """Queue a request; ``reply`` is called once, at once when it is refused (then None is returned)."""
         route = head.route
         self._metrics.request_bytes += len(body)

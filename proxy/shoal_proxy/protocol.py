@@ -23,7 +23,7 @@ from shoal_proxy.body import LARGE_BYTES, Body, BodyReader
 from shoal_proxy.codecs.base import Reply
 from shoal_proxy.errors import BodyTooLarge, ProxyError, RequestTimeout
 from shoal_proxy.heads import Head
-from shoal_proxy.inference import Inference, InferHead
+from shoal_proxy.inference import Inference
 from shoal_proxy.settings import Settings
 
 logger = logging.getLogger("shoal.proxy")
@@ -56,7 +56,7 @@ class InferCycle:
     )  # fmt: skip
     message_event = _NOBODY_WAITS
 
-    def __init__(self, protocol: InferProtocol, head: InferHead) -> None:
+    def __init__(self, protocol: InferProtocol, head: Head) -> None:
         self._protocol = protocol
         self._chunks: list[bytes] = []
         self._held_bytes = 0

@@ -20,7 +20,7 @@ Rows = Array | tuple[Array, ...]
 """A batch's rows of one input, in one array or in several to be read one after another."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Batch:
     """The rows of ``slices``, in order, that travel together."""
 
@@ -45,7 +45,7 @@ class Batch:
         return max(part.pending.deadline_s for part in self.slices)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Merged:
     """A batch's inputs, batch dimension first, with how many of their elements are padding."""
 
@@ -54,7 +54,7 @@ class Merged:
     padded_elements: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Result:
     """A runtime's answer to one batch: the rows that succeeded, in order, and the rows that failed."""
 

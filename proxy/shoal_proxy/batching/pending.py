@@ -58,7 +58,7 @@ class Answer(NamedTuple):
 Outcome = Answer | ProxyError
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Pending:
     """One request, from admission until its outcome is delivered, exactly once.
 

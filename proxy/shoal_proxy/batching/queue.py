@@ -15,7 +15,7 @@ from shoal_proxy.batching.order import Lane, Shares
 from shoal_proxy.batching.pending import BatchKey, LaneKey, Pending, Slice
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class QueueLimits:
     """Bounds of what may wait: rows, and bytes of decoded inputs."""
 

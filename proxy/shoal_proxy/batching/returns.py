@@ -31,7 +31,7 @@ _FORGET = 0.9
 """Weight that the think times of one burst keep after each later burst."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Burst:
     """The callers of one batch: when they were answered, and of how many rows they have not come back yet."""
 

@@ -39,7 +39,7 @@ class Call(NamedTuple):
         return self.headers.get(b"content-type", NO_BYTES).partition(b";")[0].strip().lower().decode("latin-1")
 
 
-@dataclass(slots=True)
+@dataclass
 class Decoded:
     """What a caller asks: canonical inputs, and how it wants the answer.
 

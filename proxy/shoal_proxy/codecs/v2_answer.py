@@ -17,7 +17,7 @@ from shoal_proxy.model.signature import ModelSignature, OutputSpec
 HEADER_LENGTH = b"inference-header-content-length"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Style:
     """How a V2 caller wants its answer: which outputs, which of them binary, and its own id."""
 
