@@ -40,15 +40,17 @@ class Terms(NamedTuple):
     trace: Mapping[str, str] | None
 
 
-@dataclass(eq=False)
 class Head:
     """A request line and headers; header names in lower case."""
 
-    route: Route
-    headers: Mapping[bytes, bytes]
-    keep_alive: bool
-    terms: Terms | None = None
-    """None until somebody has made sense of the headers."""
+    __slots__ = ("headers", "keep_alive", "route", "terms")
+
+    def __init__(self, route: Route, headers: Mapping[bytes, bytes], *, keep_alive: bool) -> None:
+        self.route = route
+        self.headers = headers
+        self.keep_alive = keep_alive
+        self.terms: Terms | None = None
+        """None until somebody has made sense of the headers."""
 
 
 class Heads:

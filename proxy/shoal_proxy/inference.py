@@ -29,7 +29,7 @@ from shoal_proxy.errors import InvalidRequest, ModelFailed, Overloaded, ProxyErr
 from shoal_proxy.heads import Head, Heads, Route, Terms
 from shoal_proxy.lifecycle.drain import KEEPS_CONNECTIONS
 from shoal_proxy.metrics import Metrics
-from shoal_proxy.model.datatypes import byte_size
+from shoal_proxy.model.datatypes import byte_size_of
 from shoal_proxy.model.signature import ModelSignature
 from shoal_proxy.settings import Settings
 from shoal_proxy.timing import server_timing
@@ -133,7 +133,7 @@ class Inference:
         return Pending(
             inputs=decoded.inputs,
             rows=decoded.rows,
-            size_bytes=sum([byte_size(array) for array in decoded.inputs.values()]),
+            size_bytes=byte_size_of(decoded.inputs),
             arrived_s=now_s,
             deadline_s=now_s + (timeout_s or self._queue_timeout_s),
             due_s=now_s + timeout_s if timeout_s else NEVER_S,

@@ -283,7 +283,7 @@ class InferProtocol(HttpToolsProtocol):
             self._headers_for_asgi()
             return
         previous = self.cycle
-        self.cycle = cycle = InferCycle(self, Head(route, headers, self.parser.should_keep_alive()))
+        self.cycle = cycle = InferCycle(self, Head(route, headers, keep_alive=self.parser.should_keep_alive()))
         self._unanswered.append(cycle)
         cycle.begin()
         if previous is not None and not previous.response_complete:
@@ -321,7 +321,8 @@ class InferProtocol(HttpToolsProtocol):
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
-        self.flow.resume_reading()
+        if self.flow.read_paused:
+            self.flow.resume_reading()
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
         else:

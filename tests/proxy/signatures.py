@@ -11,7 +11,7 @@ import orjson
 from shoal_proxy.batching.padding import shape_key
 from shoal_proxy.batching.pending import PLAIN_KEY, BatchKey, Outcome, Pending
 from shoal_proxy.codecs.base import Call, Reply
-from shoal_proxy.model.datatypes import Array, byte_size
+from shoal_proxy.model.datatypes import Array, byte_size_of
 from shoal_proxy.model.signature import ModelSignature, parse_metadata
 from tests.fakes import tensor
 
@@ -65,7 +65,7 @@ def request(
     return Pending(
         inputs=arrays,
         rows=len(next(iter(arrays.values()))),
-        size_bytes=sum(map(byte_size, arrays.values())),
+        size_bytes=byte_size_of(arrays),
         arrived_s=arrived_s,
         deadline_s=deadline_s,
         deliver=deliver,

@@ -94,7 +94,7 @@ def _decode(document: Any, tail: memoryview | None, signature: ModelSignature) -
     style = _style(document, signature, asked, binary=binary)
     rows = next(iter(inputs.values())).shape[0] if signature.batches else 1
     tensors = json_text(asked, orjson.OPT_SORT_KEYS) if asked else b""
-    return Decoded(inputs, rows, style, {}, forwarded, tensors, timeout_ms)
+    return Decoded(inputs, rows, style, parameters=forwarded, tensors=tensors, timeout_ms=timeout_ms)
 
 
 def split_body(body: bytes | memoryview, header_length: bytes) -> tuple[bytes, memoryview]:

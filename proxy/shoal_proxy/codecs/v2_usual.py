@@ -78,8 +78,7 @@ class Usual:
         for spec, shape, size in layout.tensors:
             inputs[spec.name] = to_canonical(spec, from_binary(spec, tail[offset : offset + size], shape))
             offset += size
-        rest = layout.rest
-        return Decoded(inputs, rest.rows, rest.style, {}, rest.parameters, rest.tensors, rest.timeout_ms)
+        return layout.rest.with_inputs(inputs)
 
     def remember(self, header: bytes, tensors: Sequence[Mapping[str, Any]], decoded: Decoded) -> None:
         """Keep what the ``header`` of a binary request says, which has become ``decoded``."""
@@ -90,8 +89,7 @@ class Usual:
             (self.signature.inputs[tensor["name"]], tensor["shape"], size)
             for tensor, size in zip(tensors, sizes, strict=True)
         ]
-        rest = Decoded({}, decoded.rows, decoded.style, {}, decoded.parameters, decoded.tensors, decoded.timeout_ms)
-        _keep(self._layouts, header, _Layout(parts, sum(sizes), rest))
+        _keep(self._layouts, header, _Layout(parts, sum(sizes), decoded.with_inputs({})))
 
     def answer(self, style: Style, outputs: Mapping[str, Array], signature: ModelSignature) -> Reply | None:
         """Return the answer of one output of numbers, all JSON or all binary; None where it takes more than that."""
