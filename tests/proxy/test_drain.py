@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from shoal_proxy.lifecycle.drain import Phase
+from tests import plain
 from tests.calls import V2_PATH, RawConnection, answer_to, callers, row, v2_body
 from tests.fakes import RunningProxy, running_proxy
 from tests.proxy.test_connections import request, value_of
@@ -23,7 +24,7 @@ def test_queued_and_running_requests_are_answered_before_it_stops(running: Runni
         drained = threading.Thread(target=httpx.post, args=(running.admin_url + "/drain",), kwargs={"timeout": 20})
         drained.start()
         running.until(lambda: running.proxy.dispatcher.phase is Phase.DRAINING)
-        assert httpx.get(running.admin_url + "/readyz").status_code == 503
+        assert plain.get(running.admin_url + "/readyz").status_code == 503
         running.release()
         drained.join(20)
 
@@ -39,14 +40,14 @@ def test_while_leaving_requests_are_served_and_connections_sent_away() -> None:
         assert "connection" not in kept.response()[1]
         running.call(running.proxy.stop)
         running.until(lambda: running.proxy.dispatcher.phase is Phase.LEAVING)
-        ready = httpx.get(running.url + "/v2/health/ready")
+        ready = plain.get(running.url + "/v2/health/ready")
         assert (ready.status_code, ready.json()["reason"]) == (503, "proxy is leaving")
         kept.send(request(2))
         _, headers, body = kept.response()
         assert value_of(body) == 2
         assert headers["connection"] == "close"
         assert kept.closed()
-        assert answer_to(httpx.post(running.url + V2_PATH, json=v2_body([row(3)])))
+        assert answer_to(plain.post(running.url + V2_PATH, json=v2_body([row(3)])))
         running.call(running.proxy.stop)  # a second signal ends the delay
 
 
