@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Tests wait for processes and sockets half of their time: on two cores, three at once use them up.
+TEST_PROCESSES ?= 3
 export PYTHONPATH := client:local:operator:proxy:runtime:.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
@@ -11,7 +13,7 @@ demo: $(VENV)/.installed ## Deploy a real image classifier, send it 200 pictures
 	$(BIN)/python -m examples.demo
 
 test: check ## Everything that must pass before a change lands
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses=$(TEST_PROCESSES) --dist=loadfile --no-loadscope-reorder
 
 e2e: $(VENV)/.installed ## The whole product in a cluster: kubectl, operator, pods, faults; KUBEBUILDER_ASSETS or SHOAL_E2E_KUBECONFIG choose another
 	$(BIN)/python -m pytest e2e --timeout=300
