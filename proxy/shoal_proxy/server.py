@@ -68,7 +68,8 @@ class Listener(uvicorn.Server):
         while not await self.on_tick(tick):
             tick += 1
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._leave.wait(), _TICK_S)
+                async with asyncio.timeout(_TICK_S):
+                    await self._leave.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Close what listens, and return when the last connection has been served."""
@@ -186,7 +187,8 @@ class Proxy:
     async def _leave_service(self, front: Listener, front_task: asyncio.Task[None]) -> None:
         self._enter(Phase.LEAVING)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._hurry.wait(), self.settings.drain_delay_s)
+            async with asyncio.timeout(self.settings.drain_delay_s):
+                await self._hurry.wait()
         self._enter(Phase.DRAINING)
         front.leave()
         try:

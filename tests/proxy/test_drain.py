@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 
 import httpx
 import pytest
 
 from shoal_proxy.lifecycle.drain import Phase
+from shoal_proxy.settings import Address
+from shoal_proxy.upstream import RuntimeLink
 from tests import plain
 from tests.calls import V2_PATH, RawConnection, answer_to, callers, row, v2_body
-from tests.fakes import RunningProxy, running_proxy
+from tests.fakes import FakeRuntime, RunningProxy, running_proxy
 from tests.proxy.test_connections import request, value_of
 
 
@@ -55,12 +58,33 @@ def test_a_runtime_that_never_answers_does_not_hold_the_drain_for_ever() -> None
     with running_proxy(drain_timeout_s=0.2) as running:
         running.hold()
         with callers(running.url) as group:
-            first, second = group.ask(0), group.ask(1)
-            running.until(lambda: running.proxy.dispatcher.queue.requests == 1)
+            first = group.ask(0)
+            running.until(lambda: len(running.runtime.seen) == 1)
+            second = group.ask(1)
+            running.until_waiting(1)
             running.call(running.proxy.stop)
             for answer in (first, second):
                 assert answer.result().status_code == 503
                 assert "had to stop" in answer.result().json()["error"]
+
+
+@pytest.mark.parametrize("turns", range(8))
+def test_the_watch_ends_though_the_runtime_goes_in_the_same_moment(turns: int) -> None:
+    async def main() -> None:
+        runtime = FakeRuntime()
+        link = RuntimeLink(await runtime.start(Address("127.0.0.1", 0)), runtime.name)
+        ready = asyncio.Event()
+        link.on_change = ready.set
+        watch = asyncio.create_task(link.watch())
+        await ready.wait()
+        await runtime.stop()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        watch.cancel()
+        await asyncio.wait([watch], timeout=5)
+        assert watch.cancelled()
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("times", [1, 3])
