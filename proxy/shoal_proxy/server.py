@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import inspect
 import logging
 import signal
 import socket
@@ -266,9 +267,10 @@ async def serve(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, proxy.stop)
     logger.info(
-        "event=listening address=%s admin=%s",
+        "event=listening address=%s admin=%s compiled=%s",
         _bound(proxy.socket),
         _bound(proxy.admin_socket),
+        "no" if inspect.isfunction(InferProtocol.data_received) else "yes",
     )
     await proxy.run()
 
