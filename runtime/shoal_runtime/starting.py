@@ -16,6 +16,7 @@ from shoal_runtime.fetching import Fetcher
 from shoal_runtime.handlers.calling import HANDLER_FAULTS
 from shoal_runtime.importing import HandlerFailed
 from shoal_runtime.loading import Model, load_model
+from shoal_runtime.memory import return_freed_memory
 from shoal_runtime.pipeline import Lanes, Pipeline
 from shoal_runtime.placement import CpuPlacement, Placement, choose_device, is_out_of_memory
 from shoal_runtime.progress import Progress
@@ -56,6 +57,7 @@ def start_model(settings: Settings, readiness: Readiness) -> Started:
     files = fetcher.fetch(settings.model_uri)
     readiness.progress("loading")
     model = _load(files, settings, device)
+    return_freed_memory()
     placement = make_placement(device, model)
     measured = warm(model, placement, readiness)
     # What is there now stays: the collector need not look at it while batches run.
