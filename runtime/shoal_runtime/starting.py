@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from shoal_runtime.cores import core_limit, default_threads
 from shoal_runtime.cuda import CudaPlacement
 from shoal_runtime.errors import LoadError
 from shoal_runtime.fetching import Fetcher
@@ -50,8 +51,7 @@ def start_model(settings: Settings, readiness: Readiness) -> Started:
         LoadError: says what is wrong and what to do next.
     """
     start_s = time.monotonic()
-    if settings.threads is not None:
-        torch.set_num_threads(settings.threads)
+    torch.set_num_threads(settings.threads or default_threads(torch.get_num_threads(), core_limit()))
     device = choose_device(settings.device)
     fetcher = Fetcher(settings.cache_dir, readiness, checksum=settings.model_checksum)
     files = fetcher.fetch(settings.model_uri)

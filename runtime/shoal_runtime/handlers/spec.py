@@ -125,7 +125,7 @@ Rule = PaddingRule | TensorSpec
 
 
 def every_length(rule: Rule) -> Rule:
-    """Return the rule with each length up to its last bucket as a bucket: rows are padded to the longest of the batch."""
+    """Return the rule with each length up to its last bucket as a bucket: no batch is longer than its longest row."""
     return replace(rule, pad_buckets=range(1, rule.pad_buckets[-1] + 1)) if rule.pad_buckets else rule
 
 
