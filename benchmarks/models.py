@@ -150,7 +150,7 @@ def run_served(model: str, plan: Plan, loop: Mapping[str, Any]) -> dict[str, flo
     }
     batch_s = batch_size / loop["whole_per_s"]
     warm_up_s, window_s = (max(plan.duration_s * share, count * batch_s) for share, count in ((0.3, 4), (1, 12)))
-    # After the window come the batch that ends it and, on a machine that becomes slower, a third of the time as reserve.
+    # A reserve for a machine that becomes slower meanwhile: the window must end under load.
     duration_s = ceil(1.3 * (warm_up_s + window_s) + BATCHES_AT_ONCE * batch_s)
     with serving(ROOT / "examples" / model, fields=fields) as server:
         load = requests(model, server, BATCHES_AT_ONCE * batch_size, duration_s)

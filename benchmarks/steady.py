@@ -1,7 +1,7 @@
 """What a server does in the middle of a load: between two of its batches, so that no part of a batch is left out.
 
-A load begins with an empty server and ends with batches that nobody waits for. Where one batch takes half a second, that is
-several per cent of what a short load would count.
+A load begins with an empty server and ends with batches that nobody waits for. Where one batch takes half a second,
+that is several per cent of what a short load would count.
 """
 
 import time
