@@ -6,6 +6,7 @@ import re
 import subprocess
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,14 @@ def surroundings() -> dict[str, Any]:
             **{name: package_version(name) for name in PACKAGES},
         },
         "commit": commit(),
+        "proxy": "compiled" if compiled("shoal_proxy.protocol") else "interpreted",
     }
+
+
+def compiled(module: str) -> bool:
+    """Tell whether a module is a C extension."""
+    found = find_spec(module)
+    return found is not None and not str(found.origin).endswith(".py")
 
 
 def machine() -> str:

@@ -10,6 +10,8 @@ from typing import Any
 
 import httpx
 
+from tests import plain
+
 V2_PATH = "/v2/models/double/infer"
 V1_PATH = "/v1/models/double:predict"
 TORCHSERVE_PATH = "/predictions/double"
@@ -37,7 +39,7 @@ class Callers:
 
     def post(self, path: str, **options: Any) -> Future[httpx.Response]:
         """Start a POST."""
-        return self._pool.submit(httpx.post, self._url + path, timeout=20, **options)
+        return self._pool.submit(plain.post, self._url + path, timeout=20, **options)
 
     def ask(self, value: float, **options: Any) -> Future[httpx.Response]:
         """Start a V2 request of one row."""

@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -255,6 +255,11 @@ async def _is_ready(proxy: Proxy) -> bool:
     return False
 
 
+def _stop(loop: asyncio.AbstractEventLoop, proxy: Proxy) -> None:
+    with suppress(RuntimeError):  # a test may have stopped it: its loop is closed
+        loop.call_soon_threadsafe(proxy.stop)
+
+
 @contextmanager
 def running_proxy(
     make_runtime: Callable[[], FakeRuntime] = FakeRuntime, *, ready: bool = True, **settings: Any
@@ -271,7 +276,7 @@ def running_proxy(
         base = {"model_name": runtime.name, "runtime": address, "drain_timeout_s": 5.0, "policy": policy}
         proxy = Proxy(Settings(listen=anywhere, admin_listen=anywhere, **{**base, **settings}))
         loop = asyncio.get_running_loop()
-        stop.set_result(partial(loop.call_soon_threadsafe, proxy.stop))
+        stop.set_result(partial(_stop, loop, proxy))
         task = asyncio.create_task(proxy.run())
         running = RunningProxy(runtime, proxy, loop)
         if not ready or await _is_ready(proxy):

@@ -65,5 +65,7 @@ class Workers:
         due_s = self._queue.next_due_s()
         timeout_s = None if due_s is None else max(0.0, due_s - self._clock())
         self._wake.clear()
+        # No wait_for: before Python 3.12 it forgets that it is cancelled in the moment that it has waited for.
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._wake.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await self._wake.wait()

@@ -131,10 +131,6 @@ class Dispatcher:
         """Give back what the event loop watches for it."""
         self._alarm.close()
 
-    def came_back(self, burst: Burst, rows: int) -> None:
-        """Note that a caller of ``burst``, answered ``rows`` then, has begun its next request."""
-        self.batcher.returns.came_back(burst, rows, time.monotonic())
-
     def cancel(self, pending: Pending) -> None:
         """Forget a request whose caller has gone; rows that already run are computed for nobody."""
         if not pending.resolved:

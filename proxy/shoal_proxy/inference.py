@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from math import isfinite
 
 from shoal_proxy.batching.padding import check_lengths, shape_key
@@ -19,28 +18,25 @@ from shoal_proxy.batching.pending import (
     Pending,
 )
 from shoal_proxy.batching.returns import Burst
-from shoal_proxy.codecs.base import Call, Codec, Decoded, Reply
+from shoal_proxy.body import LARGE_BYTES
+from shoal_proxy.codecs.base import Call, Decoded, Reply
 from shoal_proxy.codecs.torchserve import TorchServe
 from shoal_proxy.codecs.upstream import check_json
 from shoal_proxy.codecs.v1 import V1
 from shoal_proxy.codecs.v2 import V2
 from shoal_proxy.dispatcher import Dispatcher
 from shoal_proxy.errors import InvalidRequest, ModelFailed, Overloaded, ProxyError, UnsupportedMediaType
+from shoal_proxy.heads import Head, Heads, Route, Terms
 from shoal_proxy.lifecycle.drain import KEEPS_CONNECTIONS
 from shoal_proxy.metrics import Metrics
-from shoal_proxy.model.datatypes import byte_size
+from shoal_proxy.model.datatypes import byte_size_of
 from shoal_proxy.model.signature import ModelSignature
 from shoal_proxy.settings import Settings
 from shoal_proxy.timing import server_timing
 
+_LONGEST_S = 3600.0
+"""However long a caller's header says it would wait."""
 _TRACED = {b"x-request-id": "x-request-id", b"traceparent": "traceparent", b"tracestate": "tracestate"}
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """One infer path: which codec speaks there."""
-
-    codec: Codec
 
 
 def infer_routes(model_name: str, version: str) -> Mapping[bytes, Route]:
@@ -66,22 +62,26 @@ class Inference:
         self._reading_bytes = 0
         self._queue_timeout_s = settings.queue_timeout_ms / 1000
         self.routes = infer_routes(settings.model_name, settings.model_version)
+        self.heads: Heads = Heads(min(settings.max_body_bytes, LARGE_BYTES))
 
     @property
     def keeps_connections(self) -> bool:
         """Tell whether answers may leave their connection open."""
         return self._dispatcher.phase in KEEPS_CONNECTIONS
 
-    def start(self, route: Route, call: Call, reply: Callable[[Reply], None]) -> Pending | None:
-        """Queue ``call``; ``reply`` is called once, at once when it is refused (then None is returned)."""
-        self._metrics.request_bytes += len(call.body)
+    def start(self, head: Head, body: bytes | memoryview, reply: Callable[[Reply], None]) -> Pending | None:
+        """Queue a request; ``reply`` is called once, at once when it is refused (then None is returned)."""
+        route = head.route
+        self._metrics.request_bytes += len(body)
         try:
             signature = self._dispatcher.signature()
-            _check_encoding(call.headers.get(b"content-encoding"))
-            decoded = route.codec.decode(call, signature)
+            terms = head.terms
+            if terms is None:
+                terms = head.terms = self._terms(head.headers)
+            decoded = route.codec.decode(Call(head.headers, body), signature)
             if not self._dispatcher.speaks_binary:
                 check_json(decoded.inputs, signature)
-            pending = self._pending(decoded, call, signature)
+            pending = self._pending(decoded, terms, signature)
             decoded.inputs = {}  # the queue's from here on, to let go of as soon as it can
             pending.deliver = lambda outcome: reply(self._finish(route, decoded, outcome, signature, pending))
             self._dispatcher.submit(pending)
@@ -95,10 +95,6 @@ class Inference:
         """Return the callers who are being answered now."""
         return self._dispatcher.burst
 
-    def came_back(self, burst: Burst, rows: int) -> None:
-        """Note that a caller of ``burst`` has begun its next request."""
-        self._dispatcher.came_back(burst, rows)
-
     def cancel(self, pending: Pending) -> None:
         """Forget a request whose caller has gone."""
         self._dispatcher.cancel(pending)
@@ -109,8 +105,8 @@ class Inference:
             self._metrics.rejections[error.reason] += 1
         reply = route.codec.error(error)
         if error.retry_after_s is not None:
-            header = (b"retry-after", b"%d" % error.retry_after_s)
-            reply = Reply(reply.status, reply.body, reply.content_type, (*reply.headers, header))
+            lines = b"%bretry-after: %d\r\n" % (reply.lines, error.retry_after_s)
+            reply = Reply(reply.status, reply.body, reply.content_type, lines)
         return self._counted(route, reply)
 
     def hold_body(self, size_bytes: int) -> None:
@@ -128,50 +124,45 @@ class Inference:
         """Give back what `hold_body` took."""
         self._reading_bytes -= size_bytes
 
-    def _pending(self, decoded: Decoded, call: Call, signature: ModelSignature) -> Pending:
+    def _pending(self, decoded: Decoded, terms: Terms, signature: ModelSignature) -> Pending:
         if signature.pads:
             _fill_lengths(decoded, signature)
             check_lengths(decoded.lengths, signature)
         now_s = time.monotonic()
-        timeout_s = self._timeout_s(decoded, call)
+        timeout_s = _tighter_s(terms.timeout_s, decoded.timeout_ms)
         return Pending(
             inputs=decoded.inputs,
             rows=decoded.rows,
-            size_bytes=sum([byte_size(array) for array in decoded.inputs.values()]),
+            size_bytes=byte_size_of(decoded.inputs),
             arrived_s=now_s,
             deadline_s=now_s + (timeout_s or self._queue_timeout_s),
             due_s=now_s + timeout_s if timeout_s else NEVER_S,
             deliver=_nowhere,
-            key=self._key(decoded, call, signature),
-            lane=self._lane(call),
+            key=_key(decoded, terms, signature),
+            lane=terms.lane,
             lengths=decoded.lengths,
-            trace=_trace(call.headers),
+            trace=terms.trace,
         )
 
-    def _key(self, decoded: Decoded, call: Call, signature: ModelSignature) -> BatchKey:
-        wanted = self._settings.forward_headers
-        headers = tuple((name, call.headers[name]) for name in wanted if name in call.headers) if wanted else ()
-        if signature.fixed and not (decoded.parameters or decoded.tensors or headers):
-            return PLAIN_KEY
-        shapes = shape_key(decoded.inputs, signature) if signature.batches else ()
-        key = BatchKey(shapes, decoded.parameters, decoded.tensors, headers)
-        return key if signature.batches else key.alone()
+    def _terms(self, headers: Mapping[bytes, bytes]) -> Terms:
+        """Return what ``headers`` ask for.
 
-    def _timeout_s(self, decoded: Decoded, call: Call) -> float:
-        """Return the tighter of the header's and the protocol's time-out; 0 when the caller names none."""
-        given = call.headers.get(b"x-request-timeout-ms")
-        timeout_ms = decoded.timeout_ms
-        if given is not None:
-            timeout_ms = min(_positive_ms(given), timeout_ms or 3_600_000.0)
-        return (timeout_ms or 0.0) / 1000
+        Raises:
+            ProxyError: one of them makes no sense.
+        """
+        _check_encoding(headers.get(b"content-encoding"))
+        given = headers.get(b"x-request-timeout-ms")
+        forwarded = tuple((name, headers[name]) for name in self._settings.forward_headers if name in headers)
+        timeout_s = 0.0 if given is None else min(_positive_ms(given) / 1000, _LONGEST_S)
+        return Terms(timeout_s, self._lane(headers), forwarded, _trace(headers))
 
-    def _lane(self, call: Call) -> LaneKey:
+    def _lane(self, headers: Mapping[bytes, bytes]) -> LaneKey:
         """Return who the caller is, as far as it matters for who is next."""
         header = self._settings.fair_share_header
-        priority = call.headers.get(b"x-shoal-priority")
+        priority = headers.get(b"x-shoal-priority")
         if priority is None and not header:
             return PLAIN_LANE
-        return LaneKey(call.headers.get(header, b"") if header else b"", _level(priority) if priority else 0)
+        return LaneKey(headers.get(header, b"") if header else b"", _level(priority) if priority else 0)
 
     def _finish(
         self, route: Route, decoded: Decoded, outcome: Outcome, signature: ModelSignature, pending: Pending
@@ -179,10 +170,8 @@ class Inference:
         if isinstance(outcome, Answer):
             try:
                 reply = route.codec.encode(decoded, outcome.outputs, outcome.lengths, signature)
-                timing = server_timing(pending.queued_s, pending.timing)
-                return self._counted(
-                    route, Reply(reply.status, reply.body, reply.content_type, (*reply.headers, timing))
-                )
+                lines = reply.lines + server_timing(pending.queued_s, pending.timing)
+                return self._counted(route, Reply(reply.status, reply.body, reply.content_type, lines))
             except Exception as error:
                 outcome = ModelFailed(f"the model's answer cannot be written: {type(error).__name__}: {error}")
         return self.refuse(route, outcome)
@@ -191,6 +180,21 @@ class Inference:
         self._metrics.requests[route.codec.name, reply.status] += 1
         self._metrics.response_bytes += sum(map(len, reply.body))
         return reply
+
+
+def _key(decoded: Decoded, terms: Terms, signature: ModelSignature) -> BatchKey:
+    if signature.fixed and not (decoded.parameters or decoded.tensors or terms.forwarded):
+        return PLAIN_KEY
+    shapes = shape_key(decoded.inputs, signature) if signature.batches else ()
+    key = BatchKey(shapes, decoded.parameters, decoded.tensors, terms.forwarded)
+    return key if signature.batches else key.alone()
+
+
+def _tighter_s(timeout_s: float, timeout_ms: float | None) -> float:
+    """Return the tighter of the header's and the protocol's time-out; 0 when the caller names none."""
+    if timeout_ms is None:
+        return timeout_s
+    return min(timeout_s, timeout_ms / 1000) if timeout_s else timeout_ms / 1000
 
 
 def _nowhere(outcome: Outcome) -> None:

@@ -20,9 +20,10 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from shoal_proxy.batching.pending import Pending
 from shoal_proxy.batching.returns import Burst
 from shoal_proxy.body import LARGE_BYTES, Body, BodyReader
-from shoal_proxy.codecs.base import Call, Reply
+from shoal_proxy.codecs.base import Reply
 from shoal_proxy.errors import BodyTooLarge, ProxyError, RequestTimeout
-from shoal_proxy.inference import Inference, Route
+from shoal_proxy.heads import Head
+from shoal_proxy.inference import Inference
 from shoal_proxy.settings import Settings
 
 logger = logging.getLogger("shoal.proxy")
@@ -43,22 +44,19 @@ class _NobodyWaits:
         """Do nothing."""
 
 
+_NOBODY_WAITS = _NobodyWaits()
+
+
 class InferCycle:
-    """One infer request on one connection, from its headers until its reply is written."""
+    """One infer request on one connection, from its head until its reply is written."""
 
     __slots__ = (
         "_chunks", "_held_bytes", "_pending", "_protocol", "_refusal", "active", "body", "complete", "disconnected",
-        "headers", "keep_alive", "message_event", "response_complete", "route",
+        "head", "keep_alive", "response_complete",
     )  # fmt: skip
+    message_event = _NOBODY_WAITS
 
-    def __init__(
-        self,
-        protocol: InferProtocol,
-        route: Route,
-        headers: dict[bytes, bytes],
-        *,
-        keep_alive: bool,
-    ) -> None:
+    def __init__(self, protocol: InferProtocol, head: Head) -> None:
         self._protocol = protocol
         self._chunks: list[bytes] = []
         self._held_bytes = 0
@@ -66,20 +64,18 @@ class InferCycle:
         self._refusal: ProxyError | None = None
         self.body: Body | None = None
         """Where a large body goes; None for one that is small, of unknown length, or not wanted."""
-        self.route = route
-        self.headers = headers
-        self.keep_alive = keep_alive
+        self.head = head
+        self.keep_alive = head.keep_alive
         self.active = False
         """It is this request's turn: earlier ones on the connection have been answered."""
         self.complete = False
         """The whole body has arrived."""
         self.response_complete = False
         self.disconnected = False
-        self.message_event = _NobodyWaits()
 
     def begin(self) -> None:
         """Take the headers' word for the body's size, before any of it has come."""
-        declared = self.headers.get(b"content-length")
+        declared = self.head.headers.get(b"content-length")
         if declared is not None:
             size_bytes = int(declared)
             self._admit(size_bytes)
@@ -92,11 +88,20 @@ class InferCycle:
         if self._refusal is not None:
             self.refuse(self._refusal)
         elif self.complete:
-            self._submit()
+            body = self.body.view if self.body is not None else b"".join(self._chunks)
+            self.body, self._chunks = None, []
+            self.submit(body)
+
+    def submit(self, body: bytes | memoryview) -> None:
+        """Queue the request, whose turn it is and whose ``body`` is here."""
+        self.active = self.complete = True
+        self._pending = self._protocol.inference.start(self.head, body, self.reply)
+        if self._pending is not None:
+            self._release()
 
     def add(self, chunk: bytes) -> None:
         """Take a piece of the body."""
-        if b"content-length" not in self.headers:
+        if b"content-length" not in self.head.headers:
             self._admit(len(chunk))
         if self._refusal is not None or self.response_complete:
             return
@@ -121,7 +126,7 @@ class InferCycle:
     def refuse(self, error: ProxyError) -> None:
         """Answer before the body has been read, and read no more of it."""
         self.keep_alive = False
-        self.reply(self._protocol.inference.refuse(self.route, error))
+        self.reply(self._protocol.inference.refuse(self.head.route, error))
 
     def reply(self, reply: Reply) -> None:
         """Write ``reply``, once; the queue calls this when the request's batch has come back."""
@@ -154,14 +159,6 @@ class InferCycle:
         else:
             self._held_bytes += size_bytes
 
-    def _submit(self) -> None:
-        body = self.body.view if self.body is not None else b"".join(self._chunks)
-        self.body, self._chunks = None, []
-        pending = self._protocol.inference.start(self.route, Call(self.headers, body), self.reply)
-        if pending is not None:
-            self._pending = pending
-            self._release()
-
     def _release(self) -> None:
         """The body is the queue's to count now, or nobody's."""
         self.body = None
@@ -188,11 +185,28 @@ class InferProtocol(HttpToolsProtocol):
         self._burst_rows = 0
         self._message_open = False
         self._body_timer: asyncio.TimerHandle | None = None
+        self._defaults: list[tuple[bytes, bytes]] | None = None
+        self._default_lines = b""
         self._reader: BodyReader | None = None
         """Reads in our place once this caller has sent a large body."""
 
     def data_received(self, data: bytes) -> None:
-        """Parse, and bound the time that a half-sent request may take (asyncio)."""
+        """Parse what is not known by heart, and bound the time that a half-sent request may take (asyncio)."""
+        previous = self.cycle
+        if self._message_open or not (previous is None or previous.response_complete):
+            self._parse(data)
+        elif (known := self.inference.heads.find(data)) is not None:
+            head, start = known
+            self._note_return()
+            self.cycle = cycle = InferCycle(self, head)
+            self._unanswered.append(cycle)
+            cycle.submit(data[start:])
+        else:
+            self._parse(data)
+            if self.cycle is not previous and isinstance(self.cycle, InferCycle) and self.cycle.complete:
+                self.inference.heads.remember(data, self.cycle.head)
+
+    def _parse(self, data: bytes) -> None:
         super().data_received(data)
         if self._message_open:
             if self._body_timer is None:
@@ -245,12 +259,15 @@ class InferProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Start a request, without the ASGI scope, which an infer request does not need (httptools)."""
         self._message_open = True
-        if self._burst is not None:
-            self.inference.came_back(self._burst, self._burst_rows)
-            self._burst = None
+        self._note_return()
         self.url = b""
         self.expect_100_continue = False
         self.headers = []
+
+    def _note_return(self) -> None:
+        if self._burst is not None:
+            self._burst.came_back(self._burst_rows, time.monotonic())
+            self._burst = None
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep a header (httptools)."""
@@ -265,9 +282,8 @@ class InferProtocol(HttpToolsProtocol):
         if route is None or self.parser.get_method() not in _METHODS:
             self._headers_for_asgi()
             return
-        keep_alive = self.parser.should_keep_alive()
         previous = self.cycle
-        self.cycle = cycle = InferCycle(self, route, headers, keep_alive=keep_alive)
+        self.cycle = cycle = InferCycle(self, Head(route, headers, keep_alive=self.parser.should_keep_alive()))
         self._unanswered.append(cycle)
         cycle.begin()
         if previous is not None and not previous.response_complete:
@@ -305,7 +321,8 @@ class InferProtocol(HttpToolsProtocol):
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
-        self.flow.resume_reading()
+        if self.flow.read_paused:
+            self.flow.resume_reading()
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
         else:
@@ -352,7 +369,7 @@ class InferProtocol(HttpToolsProtocol):
         if cycle.disconnected or self.transport.is_closing():
             return
         size_bytes = sum(map(len, reply.body))
-        head = self._head(cycle, reply, size_bytes)
+        head = self._reply_head(cycle, reply, size_bytes)
         if size_bytes <= _SMALL_BYTES:
             self.transport.write(b"".join((head, *reply.body)))
         else:
@@ -364,18 +381,22 @@ class InferProtocol(HttpToolsProtocol):
         else:
             self._linger()
 
-    def _head(self, cycle: InferCycle, reply: Reply, size_bytes: int) -> bytes:
-        first = (STATUS_LINE[reply.status], reply.content_type, size_bytes)
-        head = b"%bcontent-type: %b\r\ncontent-length: %d\r\n" % first
-        for header in (*self.server_state.default_headers, *reply.headers):
-            head += b"%b: %b\r\n" % header
+    def _reply_head(self, cycle: InferCycle, reply: Reply, size_bytes: int) -> bytes:
+        if self._defaults is not self.server_state.default_headers:  # uvicorn makes them anew each second
+            self._defaults = self.server_state.default_headers
+            self._default_lines = b"".join(b"%b: %b\r\n" % header for header in self._defaults)
+        lines = reply.lines
+        headers = cycle.head.headers
         for name in _ECHOED:
-            if name in cycle.headers:
-                head += b"%b: %b\r\n" % (name, cycle.headers[name])
+            if name in headers:
+                lines += b"%b: %b\r\n" % (name, headers[name])
         if not (cycle.keep_alive and self.inference.keeps_connections):
             cycle.keep_alive = False
-            head += b"connection: close\r\n"
-        return head + b"\r\n"
+            lines += b"connection: close\r\n"
+        first = STATUS_LINE[reply.status]
+        return b"%b%bcontent-type: %b\r\ncontent-length: %d\r\n%b\r\n" % (
+            first, self._default_lines, reply.content_type, size_bytes, lines,
+        )  # fmt: skip
 
     def _linger(self) -> None:
         """Say that no more comes, and drop what the caller still sends until it has seen our answer."""

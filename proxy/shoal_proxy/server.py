@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import inspect
 import logging
 import signal
 import socket
@@ -38,14 +39,52 @@ logger = logging.getLogger("shoal.proxy")
 KEEP_ALIVE_S = 620
 """Longer than any load balancer's own: the side that reuses a connection must be the one that closes it."""
 
+_TICK_S = 0.1  # uvicorn's: ten of them renew the Date header
+_LEAVING_TICK_S = 0.005
+
 
 class Listener(uvicorn.Server):
-    """A uvicorn server without signal handlers of its own: two of them share the process."""
+    """A uvicorn server without signal handlers, as two share the process; told to leave, it does so without delay.
+
+    uvicorn's own looks every 0.1 s whether it should go, and again whether everybody has gone.
+    """
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._leave = asyncio.Event()
+
+    def leave(self) -> None:
+        """Take no more connections, answer what has been asked, and end."""
+        self.should_exit = True
+        self._leave.set()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Leave signals alone."""
         yield
+
+    async def main_loop(self) -> None:
+        """Tick until told to leave."""
+        tick = 0
+        while not await self.on_tick(tick):
+            tick += 1
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_TICK_S):
+                    await self._leave.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Close what listens, and return when the last connection has been served."""
+        for server in self.servers:
+            server.close()
+        for sock in sockets or []:
+            sock.close()
+        state = self.server_state
+        for connection in list(state.connections):
+            connection.shutdown()
+        while (state.connections or state.tasks) and not self.force_exit:  # noqa: ASYNC110 (uvicorn's sets tell nobody)
+            await asyncio.sleep(_LEAVING_TICK_S)
+        for server in self.servers:
+            await server.wait_closed()
 
 
 def bind(address: Address) -> socket.socket:
@@ -85,7 +124,11 @@ def make_batcher(settings: Settings) -> Batcher:
         QueueLimits(settings.queue_max_rows, settings.queue_max_bytes),
         BatchLimits(settings.max_batch_size, settings.max_delay_ms / 1000, settings.in_flight, settings.policy),
         objective_s=settings.latency_objective_ms / 1000 or NEVER_S,
-        shares=Shares(dict(settings.fair_share_weights), settings.priority_ageing_ms / 1000),
+        shares=Shares(
+            dict(settings.fair_share_weights),
+            settings.priority_ageing_ms / 1000,
+            classes=bool(settings.fair_share_header),
+        ),
     )
 
 
@@ -132,7 +175,7 @@ class Proxy:
         self.link.upstream.close()
         self.dispatcher.close()
         self._drained.set()
-        admin.should_exit = True
+        admin.leave()
         await asyncio.gather(admin_task, watch, return_exceptions=True)
 
     def stop(self) -> None:
@@ -146,12 +189,13 @@ class Proxy:
         self._leave.set()
         await self._drained.wait()
 
-    async def _leave_service(self, front: uvicorn.Server, front_task: asyncio.Task[None]) -> None:
+    async def _leave_service(self, front: Listener, front_task: asyncio.Task[None]) -> None:
         self._enter(Phase.LEAVING)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._hurry.wait(), self.settings.drain_delay_s)
+            async with asyncio.timeout(self.settings.drain_delay_s):
+                await self._hurry.wait()
         self._enter(Phase.DRAINING)
-        front.should_exit = True
+        front.leave()
         try:
             async with asyncio.timeout(self.settings.drain_timeout_s):
                 await asyncio.shield(front_task)
@@ -202,7 +246,7 @@ class Proxy:
         }
 
 
-def _listener(app: Any, *, http: Any) -> uvicorn.Server:
+def _listener(app: Any, *, http: Any) -> Listener:
     config = uvicorn.Config(
         app,
         http=http,
@@ -223,9 +267,10 @@ async def serve(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, proxy.stop)
     logger.info(
-        "event=listening address=%s admin=%s",
+        "event=listening address=%s admin=%s compiled=%s",
         _bound(proxy.socket),
         _bound(proxy.admin_socket),
+        "no" if inspect.isfunction(InferProtocol.data_received) else "yes",
     )
     await proxy.run()
 

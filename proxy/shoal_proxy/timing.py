@@ -16,6 +16,6 @@ def batch_timing(batch: Batch, merged: Merged, *, runtime_s: float, batch_s: flo
     )
 
 
-def server_timing(queued_s: float, timing: bytes) -> tuple[bytes, bytes]:
-    """Return the header of one request: how long it waited, and then what its batch cost."""
-    return (b"server-timing", b"queue;dur=%.2f, %b" % (1000 * queued_s, timing))
+def server_timing(queued_s: float, timing: bytes) -> bytes:
+    """Return the header line of one request: how long it waited, and then what its batch cost."""
+    return b"server-timing: queue;dur=%.2f, %b\r\n" % (1000 * queued_s, timing)

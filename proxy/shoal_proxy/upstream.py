@@ -169,12 +169,13 @@ class RuntimeLink:
         while True:
             self._wake.clear()
             await self._look()
-            with_timeout = asyncio.wait_for(self._wake.wait(), interval_s if self.ready else away_interval_s)
             try:
-                await with_timeout
-                await asyncio.sleep(away_interval_s)
+                # No wait_for: before Python 3.12 it forgets that it is cancelled in the moment that it has waited for.
+                async with asyncio.timeout(interval_s if self.ready else away_interval_s):
+                    await self._wake.wait()
             except TimeoutError:
-                pass
+                continue
+            await asyncio.sleep(away_interval_s)
 
     async def _look(self) -> None:
         try:

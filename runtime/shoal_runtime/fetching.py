@@ -13,7 +13,7 @@ import os
 import shutil
 import tempfile
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -244,8 +244,9 @@ def sweep(cache_dir: Path) -> None:
     now_s = newest.stat().st_mtime
     newest.rmdir()
     for path in cache_dir.glob(f"{PARTIAL_PREFIX}*"):
-        if now_s - path.stat().st_mtime > STALE_AFTER_S:
-            shutil.rmtree(path, ignore_errors=True)
+        with suppress(FileNotFoundError):  # another process has just finished with it
+            if now_s - path.stat().st_mtime > STALE_AFTER_S:
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def _unchanged(old: ModelFiles | None) -> ModelFiles:

@@ -44,7 +44,15 @@ def proxy_signature(signature: Signature) -> ModelSignature:
 
 
 def pending(x: Array, outcomes: list[Outcome], **more: Any) -> Pending:
-    return Pending({"x": x}, len(x), x.nbytes, 0.0, 1.0, outcomes.append, **more)
+    return Pending(
+        inputs={"x": x},
+        rows=len(x),
+        size_bytes=x.nbytes,
+        arrived_s=0.0,
+        deadline_s=1.0,
+        deliver=outcomes.append,
+        **more,
+    )
 
 
 def whole(one: Pending) -> Slice:

@@ -123,8 +123,8 @@ def test_the_demo_names_the_cat_and_counts_the_batches(tmp_path: Path) -> None:
 def test_an_interrupted_demo_leaves_nothing_running(tmp_path: Path, number: signal.Signals) -> None:
     with demo(tmp_path) as process:
         assert process.stdout is not None
-        while not process.stdout.readline().startswith("Ready"):
-            assert process.poll() is None
+        while not (line := process.stdout.readline()).startswith("Ready"):
+            assert line, process.communicate()
         started = processes_of(tmp_path)
         process.send_signal(number)
         process.communicate(timeout=60)

@@ -1,12 +1,17 @@
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
 
-from examples.embed.model.handler import Embed
 from shoal_runtime import Context, ItemError
 from shoal_runtime.batches.collate import collate
+
+if TYPE_CHECKING:
+    from examples.embed.model.handler import Embed
 
 TEXTS = [
     "A cat sleeps on the sofa.",
@@ -19,6 +24,8 @@ TEXTS = [
 
 @pytest.fixture(scope="module")
 def model(context_of: Callable[..., Context]) -> Embed:
+    from examples.embed.model.handler import Embed  # transformers, seconds long, only where these tests run
+
     embed = Embed()
     embed.load(context_of("embed"))
     return embed

@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from examples.server import serving
+from tests import plain
 
 pytestmark = pytest.mark.integration
 
@@ -21,7 +22,7 @@ CALLERS = 16
 def post_all(url: str, requests: Iterable[dict[str, Any]]) -> list[httpx.Response]:
     """Send all at once, so that they share batches."""
     with (
-        httpx.Client(base_url=url, trust_env=False, timeout=60) as client,
+        plain.Client(base_url=url, trust_env=False, timeout=60) as client,
         ThreadPoolExecutor(CALLERS) as callers,
     ):
         return list(callers.map(lambda request: client.post(**request), requests))

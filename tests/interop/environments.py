@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import shutil
 import subprocess
@@ -21,14 +22,22 @@ def python_with(name: str) -> Path:
     key = hashlib.sha256(pins.read_bytes() + sys.version.encode()).hexdigest()[:12]
     venv = ROOT / ".venvs" / f"interop-{name}-{key}"
     python, installed = venv / "bin" / "python", venv / ".installed"
-    if not installed.exists():
-        shutil.rmtree(venv, ignore_errors=True)
-        _run([sys.executable, "-m", "venv", "--without-pip", str(venv)])
-        # The pins are a whole closure, so nothing is resolved; what is imported is compiled then: both save minutes.
-        options = ["--quiet", "--disable-pip-version-check", "--no-deps", "--no-compile", "--requirement", str(pins)]
-        _run([sys.executable, "-m", "pip", "--python", str(python), "install", *options])
-        installed.touch()
+    venv.parent.mkdir(exist_ok=True)
+    # Pytest may run as several processes that want the same one; the kernel unlocks for one that is killed.
+    with venv.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not installed.exists():
+            _build(venv, pins)
+            installed.touch()
     return python
+
+
+def _build(venv: Path, pins: Path) -> None:
+    shutil.rmtree(venv, ignore_errors=True)
+    _run([sys.executable, "-m", "venv", "--without-pip", str(venv)])
+    # The pins are a whole closure, so nothing is resolved; what is imported is compiled then: both save minutes.
+    options = ["--quiet", "--disable-pip-version-check", "--no-deps", "--no-compile", "--requirement", str(pins)]
+    _run([sys.executable, "-m", "pip", "--python", str(venv / "bin" / "python"), "install", *options])
 
 
 def _run(command: list[str]) -> None:

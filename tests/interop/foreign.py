@@ -12,8 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import cast
 
-import httpx
-
+from tests import plain
 from tests.fakes import FakeRuntime
 from tests.interop.environments import ROOT
 
@@ -94,6 +93,6 @@ def proxy_process(**settings: str) -> Iterator[tuple[str, str]]:
 def until_ok(url: str, within_s: float = 60.0) -> None:
     """Ask for ``url`` until it answers 200: another process has no event to wait for."""
     end_s = time.monotonic() + within_s
-    while (answer := httpx.get(url)).status_code != 200:
+    while (answer := plain.get(url)).status_code != 200:
         assert time.monotonic() < end_s, answer.text
         time.sleep(0.05)

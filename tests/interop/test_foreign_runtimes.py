@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-import httpx
 import numpy as np
 import orjson
 import pytest
 
+from tests import plain
 from tests.calls import V1_PATH, V2_PATH, answer_to, callers, row, v2_body
 from tests.fakes import Array, FakeRuntime, RunningProxy, running_proxy, tensor
 from tests.interop.foreign import ForeignRuntime, Rewrite, announcing_close, as_http_1_0, in_chunks
@@ -18,7 +18,7 @@ from tests.interop.foreign import ForeignRuntime, Rewrite, announcing_close, as_
 
 def ask(running: RunningProxy, value: float) -> list[float]:
     """Return the answer to one row."""
-    return answer_to(httpx.post(running.url + V2_PATH, json=v2_body([row(value)]), timeout=20))
+    return answer_to(plain.post(running.url + V2_PATH, json=v2_body([row(value)]), timeout=20))
 
 
 def doubled(value: float) -> list[float]:
@@ -82,7 +82,7 @@ def test_a_runtime_like_mlserver_gets_json_batches() -> None:
 def test_a_binary_caller_may_use_a_runtime_of_json() -> None:
     data = np.array(row(3), "<f4").tobytes()
     with running_proxy(partial(FakeRuntime, binary=False)) as running:
-        answer = httpx.post(running.url + V2_PATH, **binary_request("x", "FP32", [1, 4], data))
+        answer = plain.post(running.url + V2_PATH, **binary_request("x", "FP32", [1, 4], data))
         assert answer.status_code == 200
         values = np.frombuffer(answer.content[int(answer.headers["inference-header-content-length"]) :], "<f4")
         assert values.tolist() == doubled(3)
@@ -90,7 +90,7 @@ def test_a_binary_caller_may_use_a_runtime_of_json() -> None:
 
 def test_texts_pass_through_a_runtime_of_json() -> None:
     with running_proxy(json_only_text_runtime) as running:
-        answer = httpx.post(running.url + V1_PATH, json={"instances": [["große"], ["魚"]]})
+        answer = plain.post(running.url + V1_PATH, json={"instances": [["große"], ["魚"]]})
         assert answer.json() == {"predictions": [["große"], ["魚"]]}
 
 
@@ -112,7 +112,7 @@ def test_bytes_that_are_no_text_are_refused_alone_by_a_runtime_of_json() -> None
 def test_numbers_that_json_has_no_words_for_are_refused_alone_by_a_runtime_of_json() -> None:
     data = np.array([1, 2, np.nan, 4], "<f4").tobytes()
     with running_proxy(partial(FakeRuntime, binary=False)) as running:
-        bad = httpx.post(running.url + V2_PATH, **binary_request("x", "FP32", [1, 4], data))
+        bad = plain.post(running.url + V2_PATH, **binary_request("x", "FP32", [1, 4], data))
         assert bad.status_code == 400
         assert bad.json()["error"] == "input 'x' holds NaN or an infinity, and this runtime takes JSON only"
 
@@ -128,8 +128,8 @@ def test_requests_travel_alone_to_a_model_without_a_batch_dimension() -> None:
             running.release()
             assert [answer_to(answer.result()) for answer in answers] == [doubled(1)] * 3
         assert [seen.document["inputs"][0]["shape"] for seen in running.runtime.seen] == [[4]] * 3
-        assert httpx.post(running.url + V1_PATH, json={"instances": [row(1)]}).json() == {"predictions": [doubled(1)]}
-        two = httpx.post(running.url + V1_PATH, json={"instances": [row(1), row(2)]})
+        assert plain.post(running.url + V1_PATH, json={"instances": [row(1)]}).json() == {"predictions": [doubled(1)]}
+        two = plain.post(running.url + V1_PATH, json={"instances": [row(1), row(2)]})
         assert (two.status_code, "does not batch" in two.json()["error"]) == (400, True)
 
 
@@ -138,7 +138,7 @@ def test_a_runtime_that_closes_its_connection_after_each_answer_stays_ready(rewr
     with running_proxy(partial(ForeignRuntime, rewrite=rewrite, closes=True)) as running:
         for number in range(8):
             assert ask(running, number) == doubled(number)
-        assert httpx.get(running.admin_url + "/readyz").status_code == 200
+        assert plain.get(running.admin_url + "/readyz").status_code == 200
 
 
 def test_a_runtime_that_announces_a_close_and_leaves_it_to_us_is_served() -> None:
@@ -166,7 +166,7 @@ def test_answers_in_chunks_are_understood() -> None:
 )
 def test_a_runtimes_own_error_reaches_the_caller(running: RunningProxy, status: int, body: bytes, shown: str) -> None:
     running.runtime.respond = lambda seen: (status, {"content-type": "text/plain"}, body)
-    answer = httpx.post(running.url + V2_PATH, json=v2_body([row(1)]))
+    answer = plain.post(running.url + V2_PATH, json=v2_body([row(1)]))
     assert (answer.status_code, answer.json()["error"]) == (status, shown)
     assert ("retry-after" in answer.headers) == (status == 503)
-    assert httpx.get(running.admin_url + "/readyz").status_code == 200
+    assert plain.get(running.admin_url + "/readyz").status_code == 200

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import httpx
 import pytest
 
+from tests import plain
 from tests.calls import V1_PATH, V2_PATH, answer_to, callers, row, v2_body
 from tests.interop.environments import HERE, python_with
 from tests.interop.foreign import proxy_process, until_ok
@@ -69,7 +69,7 @@ def served() -> Iterator[tuple[str, str]]:
 
 def batches(admin: str) -> tuple[float, float]:
     """Return how many batches have been sent, and their rows."""
-    lines = httpx.get(admin + "/metrics").text.splitlines()
+    lines = plain.get(admin + "/metrics").text.splitlines()
     figures = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
     return float(figures["shoal_proxy_batch_rows_count"]), float(figures["shoal_proxy_batch_rows_sum"])
 
@@ -88,18 +88,18 @@ def test_requests_of_many_callers_reach_it_as_batches(served: tuple[str, str]) -
 
 def test_it_serves_protocols_that_it_does_not_know(served: tuple[str, str]) -> None:
     url, _ = served
-    assert httpx.post(url + V1_PATH, json={"instances": [row(1)]}).json() == {"predictions": [[2, 2.5, 3, 3.5]]}
-    assert httpx.post(url + "/predictions/double", json=row(1)).json() == [2, 2.5, 3, 3.5]
+    assert plain.post(url + V1_PATH, json={"instances": [row(1)]}).json() == {"predictions": [[2, 2.5, 3, 3.5]]}
+    assert plain.post(url + "/predictions/double", json=row(1)).json() == [2, 2.5, 3, 3.5]
 
 
 def test_its_own_error_reaches_the_caller(served: tuple[str, str]) -> None:
     url, _ = served
-    answer = httpx.post(url + V2_PATH, json=v2_body([[-1, 0, 0, 0]]))
+    answer = plain.post(url + V2_PATH, json=v2_body([[-1, 0, 0, 0]]))
     assert answer.status_code >= 400
     assert "fish cannot be negative" in answer.json()["error"]
 
 
 def test_its_metadata_is_shown(served: tuple[str, str]) -> None:
     url, _ = served
-    document = httpx.get(url + "/v2/models/double").json()
+    document = plain.get(url + "/v2/models/double").json()
     assert document["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}]

@@ -5,10 +5,10 @@ import signal
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from shoal_local.cluster import Cluster
+from tests import plain
 from tests.local.apiserver.kubectl import Kubectl
 from tests.local.live import apply, eventually, pod, processes_of, restarts_of, state_of, status_of
 
@@ -75,7 +75,7 @@ def web(greeting: str, replicas: int = 2) -> list[Object]:
 
 def call(kubectl: Kubectl) -> str:
     address = kubectl("get", "service", "web", "-o", "jsonpath={.spec.clusterIP}")
-    return httpx.get(f"http://{address}:8000/", trust_env=False, timeout=5).text
+    return plain.get(f"http://{address}:8000/", trust_env=False, timeout=5).text
 
 
 def test_a_deployment_becomes_processes_that_answer_roll_over_and_go(kubectl: Kubectl) -> None:

@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 
+import pytest
+
 from shoal_operator.errors import ApiError, NotLeadingError
 from shoal_operator.planning.observation import Key
 from shoal_operator.planning.workqueue import Outcome, WorkQueue
@@ -99,3 +101,23 @@ def test_what_a_cancelled_worker_held_is_due_again() -> None:
 
     assert queue.next_due_s() is not None
     assert queue.oldest_running_s() is None
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_a_worker_that_has_just_been_woken_can_be_cancelled(turns: int) -> None:
+    async def main() -> None:
+        async def look(key: Key) -> Outcome:
+            return Outcome.DONE
+
+        workers = Workers(WorkQueue(resync_s=600), look, clock)
+        task = asyncio.ensure_future(workers.run(1))
+        workers.mark(CAT)
+        await asyncio.sleep(1)  # it waits for the resync now
+        workers.mark(CAT)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task], timeout=5)
+        assert task.cancelled()
+
+    run(main())

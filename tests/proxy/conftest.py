@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
+from tests import plain
 from tests.fakes import RunningProxy, running_proxy
 
 
@@ -18,5 +19,5 @@ def running() -> Iterator[RunningProxy]:
 @pytest.fixture
 def client(running: RunningProxy) -> Iterator[httpx.Client]:
     """Call it."""
-    with httpx.Client(base_url=running.url, timeout=20) as caller:
+    with plain.Client(base_url=running.url, timeout=20) as caller:
         yield caller

@@ -11,7 +11,7 @@ import orjson
 from shoal_proxy.batching.padding import shape_key
 from shoal_proxy.batching.pending import PLAIN_KEY, BatchKey, Outcome, Pending
 from shoal_proxy.codecs.base import Call, Reply
-from shoal_proxy.model.datatypes import Array, byte_size
+from shoal_proxy.model.datatypes import Array, byte_size_of
 from shoal_proxy.model.signature import ModelSignature, parse_metadata
 from tests.fakes import tensor
 
@@ -39,8 +39,13 @@ def call(body: Any, **headers: str) -> Call:
 def document(reply: Reply) -> Any:
     """Return the JSON part of a reply."""
     body = b"".join(reply.body)
-    length = dict(reply.headers).get(b"inference-header-content-length")
-    return orjson.loads(body if length is None else body[: int(length)])
+    return orjson.loads(body[: header_length(reply)])
+
+
+def header_length(reply: Reply) -> int:
+    """Return how long the JSON part of a reply is."""
+    _, named, rest = reply.lines.partition(b"inference-header-content-length: ")
+    return int(rest.partition(b"\r\n")[0]) if named else sum(map(len, reply.body))
 
 
 def ignore(_: Outcome) -> None:
@@ -60,7 +65,7 @@ def request(
     return Pending(
         inputs=arrays,
         rows=len(next(iter(arrays.values()))),
-        size_bytes=sum(map(byte_size, arrays.values())),
+        size_bytes=byte_size_of(arrays),
         arrived_s=arrived_s,
         deadline_s=deadline_s,
         deliver=deliver,

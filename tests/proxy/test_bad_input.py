@@ -5,6 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
+from tests import plain
 from tests.calls import TORCHSERVE_PATH, V1_PATH, V2_PATH, RawConnection, answer_to, row, v2_body
 from tests.fakes import FakeRuntime, RunningProxy, running_proxy, tensor
 
@@ -148,7 +149,7 @@ def test_media_types_that_the_model_does_not_take_are_415(media_type: str, statu
             model=lambda inputs: {"y": inputs["x"]},
         )
 
-    with running_proxy(make) as running, httpx.Client(base_url=running.url) as client:
+    with running_proxy(make) as running, plain.Client(base_url=running.url) as client:
         answer = client.post(V1_PATH, content=b"\xff\xd8\xff", headers={"content-type": media_type})
         assert answer.status_code == status
         if status == 415:

@@ -6,6 +6,7 @@ import httpx
 import numpy as np
 import pytest
 
+from tests import plain
 from tests.calls import TORCHSERVE_PATH, V1_PATH, V2_PATH, answer_to, callers, row, v2_body
 from tests.fakes import FakeRuntime, RunningProxy, Seen, running_proxy, tensor
 
@@ -54,7 +55,7 @@ def test_all_protocols_share_one_batch(running: RunningProxy) -> None:
 
 
 def test_the_batch_limit_holds_and_a_larger_request_is_split_and_rejoined() -> None:
-    with running_proxy(max_batch_size=8) as running, httpx.Client(base_url=running.url) as client:
+    with running_proxy(max_batch_size=8) as running, plain.Client(base_url=running.url) as client:
         rows = [row(number) for number in range(30)]
 
         answer = client.post(V2_PATH, json=v2_body(rows))
@@ -66,7 +67,7 @@ def test_the_batch_limit_holds_and_a_larger_request_is_split_and_rejoined() -> N
 
 def test_the_runtimes_own_limit_holds_too() -> None:
     runtime = lambda: FakeRuntime(parameters={"max_batch_size": 4})  # noqa: E731
-    with running_proxy(runtime) as running, httpx.Client(base_url=running.url) as client:
+    with running_proxy(runtime) as running, plain.Client(base_url=running.url) as client:
         answer_to(client.post(V2_PATH, json=v2_body([row(number) for number in range(6)])))
         assert [seen.rows for seen in running.runtime.seen] == [4, 2]
 
@@ -94,7 +95,7 @@ def test_a_delay_lets_a_batch_fill_while_the_runtime_is_idle() -> None:
 
 
 def test_a_delay_ends_by_itself() -> None:
-    with running_proxy(max_delay_ms=30.0) as running, httpx.Client(base_url=running.url) as client:
+    with running_proxy(max_delay_ms=30.0) as running, plain.Client(base_url=running.url) as client:
         assert answer_to(client.post(V2_PATH, json=v2_body([row(1)]))) == doubled(1)
 
 
@@ -185,7 +186,7 @@ def test_rows_of_one_bucket_are_padded_together_and_cut_again() -> None:
 
 
 def test_a_row_longer_than_the_last_bucket_is_refused() -> None:
-    with running_proxy(padded) as running, httpx.Client(base_url=running.url) as client:
+    with running_proxy(padded) as running, plain.Client(base_url=running.url) as client:
         answer = client.post(V2_PATH, json=v2_body([[1.0] * 9]))
         assert answer.status_code == 400
         assert "longest allowed is 8" in answer.json()["error"]
@@ -227,7 +228,7 @@ def test_a_row_that_fails_leaves_the_rest_of_the_batch_alone() -> None:
 
 
 def test_a_request_with_failed_rows_says_which() -> None:
-    with running_proxy(picky, max_batch_size=2) as running, httpx.Client(base_url=running.url) as client:
+    with running_proxy(picky, max_batch_size=2) as running, plain.Client(base_url=running.url) as client:
         answer = client.post(V2_PATH, json=v2_body([row(1), row(2), row(3), row(-4), row(-5)]))
         assert answer.status_code == 422
         assert answer.json()["error"] == "row 3: negative"
@@ -251,7 +252,7 @@ def test_headers_to_forward_split_batches_and_reach_the_runtime() -> None:
 
 def test_trace_headers_return_to_the_caller_and_reach_the_runtime(running: RunningProxy) -> None:
     trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-    answer = httpx.post(
+    answer = plain.post(
         running.url + V2_PATH, json=v2_body([row(1)]), headers={"x-request-id": "me", "traceparent": trace}
     )
     assert (answer.headers["x-request-id"], answer.headers["traceparent"]) == ("me", trace)
@@ -261,7 +262,7 @@ def test_trace_headers_return_to_the_caller_and_reach_the_runtime(running: Runni
 
 
 def test_a_foreign_runtime_without_the_binary_extension_gets_json() -> None:
-    with running_proxy(lambda: FakeRuntime(binary=False)) as running, httpx.Client(base_url=running.url) as client:
+    with running_proxy(lambda: FakeRuntime(binary=False)) as running, plain.Client(base_url=running.url) as client:
         assert answer_to(client.post(V2_PATH, json=v2_body([row(1), row(2)]))) == doubled(1) + doubled(2)
         assert running.runtime.seen[0].document["inputs"][0]["data"] == row(1) + row(2)
 
@@ -282,7 +283,7 @@ def test_a_model_without_a_batch_dimension_gets_requests_one_by_one() -> None:
             running.release()
             assert sorted(answer_to(answer.result()) for answer in answers) == [doubled(number) for number in (1, 2, 3)]
         assert {seen.inputs["x"].shape for seen in running.runtime.seen} == {(4,)}
-    with running_proxy(runtime) as running, httpx.Client(base_url=running.url) as client:
+    with running_proxy(runtime) as running, plain.Client(base_url=running.url) as client:
         assert client.post(V1_PATH, json={"instances": [row(1)]}).json() == {"predictions": [doubled(1)]}
         assert "does not batch" in client.post(V1_PATH, json={"instances": [row(1), row(2)]}).json()["error"]
 
@@ -297,7 +298,7 @@ def test_the_batch_dimension_may_be_anywhere(batch_dim: int) -> None:
             outputs=[tensor("y", "FP32", shape, batch_dim=batch_dim)],
         )
 
-    with running_proxy(make, max_batch_size=2) as running, httpx.Client(base_url=running.url) as client:
+    with running_proxy(make, max_batch_size=2) as running, plain.Client(base_url=running.url) as client:
         rows = [row(1), row(2), row(3)]
         wire = np.array(rows) if batch_dim == 0 else np.array(rows).T
         body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": list(wire.shape), "data": wire.ravel().tolist()}]}

@@ -15,6 +15,7 @@ import pytest
 import shoal_proxy
 from shoal_proxy.batching.pending import PLAIN_KEY
 from shoal_proxy.batching.policy import Policy
+from tests import plain
 from tests.calls import TORCHSERVE_PATH, V1_PATH, V2_PATH, RawConnection, answer_to, callers, row, v2_body
 from tests.fakes import RunningProxy, running_proxy
 
@@ -124,13 +125,13 @@ def test_overload_is_refused_at_once_and_whoever_is_taken_in_is_answered() -> No
 
 
 def test_an_objective_that_cannot_be_met_is_served_and_reported() -> None:
-    with running_proxy(latency_objective_ms=10.0) as running, httpx.Client(base_url=running.url) as client:
+    with running_proxy(latency_objective_ms=10.0) as running, plain.Client(base_url=running.url) as client:
         believe(running, 0.5)
         assert answer_to(client.post(V2_PATH, json=v2_body([row(1)]))) == doubled(1)
         believe(running, 0.5)
-        metrics = httpx.get(running.admin_url + "/metrics").text
+        metrics = plain.get(running.admin_url + "/metrics").text
         assert "shoal_proxy_objective_attainable 0.0" in metrics
-        explained = httpx.get(running.admin_url + "/v1/explain").text
+        explained = plain.get(running.admin_url + "/v1/explain").text
         assert "The latency objective of 10 ms cannot be met" in explained
         assert "batching.latencyObjectiveMilliseconds" in explained
 
@@ -192,7 +193,7 @@ def test_an_error_says_nothing_of_costs(client: httpx.Client, path: str, body: o
 
 
 def test_the_admin_port_explains_and_shows_what_was_learned(running: RunningProxy, client: httpx.Client) -> None:
-    with httpx.Client(base_url=running.admin_url) as admin:
+    with plain.Client(base_url=running.admin_url) as admin:
         assert "No batch has run yet" in admin.get("/v1/explain").text
         assert admin.get("/v1/latency").json()["tables"] == []
         for number in range(3):
@@ -208,7 +209,7 @@ def test_the_admin_port_explains_and_shows_what_was_learned(running: RunningProx
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "soon", "3601", ""])
 def test_a_recording_of_no_time_is_refused(running: RunningProxy, seconds: str) -> None:
-    answer = httpx.get(f"{running.admin_url}/v1/trace", params={"seconds": seconds})
+    answer = plain.get(f"{running.admin_url}/v1/trace", params={"seconds": seconds})
     assert answer.status_code == 400
     assert "more than 0 to 3600" in answer.json()["error"]
 
@@ -219,14 +220,14 @@ def test_recordings_end_with_their_readers(running: RunningProxy, client: httpx.
     seen = threading.Event()
 
     def read() -> None:
-        with httpx.stream("GET", running.admin_url + "/v1/trace?seconds=60", timeout=20) as answer:
+        with plain.stream("GET", running.admin_url + "/v1/trace?seconds=60", timeout=20) as answer:
             for line in answer.iter_lines():
                 lines.append(line)
                 if len(lines) == 3:
                     seen.set()
                     return
 
-    with httpx.stream("GET", running.admin_url + "/v1/trace?seconds=60", timeout=20):
+    with plain.stream("GET", running.admin_url + "/v1/trace?seconds=60", timeout=20):
         reader = threading.Thread(target=read)
         reader.start()
         running.until(lambda: len(recordings) == 2)
@@ -274,4 +275,4 @@ def test_callers_who_come_and_go_at_random_leave_nothing_behind() -> None:
         assert dispatcher._coalescing is not None
         assert (dispatcher._coalescing._shared, dispatcher._coalescing._marks) == ({}, {})
         assert dispatcher.in_flight_rows == dispatcher.in_flight == 0
-        assert answer_to(httpx.post(running.url + V2_PATH, json=v2_body([row(1)]))) == doubled(1)
+        assert answer_to(plain.post(running.url + V2_PATH, json=v2_body([row(1)]))) == doubled(1)

@@ -28,6 +28,31 @@ def test_pipelined_requests_are_answered_in_order(running: RunningProxy) -> None
         assert value_of(caller.response()[2]) == 3
 
 
+def test_a_head_that_is_known_by_heart_changes_nothing(running: RunningProxy) -> None:
+    with RawConnection(running.address) as caller:
+        for value in (1, 2, 3):
+            caller.send(request(value))
+            assert value_of(caller.response()[2]) == value
+        caller.send(request(4), request(5))
+        assert [value_of(caller.response()[2]) for _ in range(2)] == [4, 5]
+        head, _, body = request(6).partition(b"\r\n\r\n")
+        caller.send(head + b"\r\n\r\n")
+        caller.send(body)
+        assert value_of(caller.response()[2]) == 6
+        caller.send(request(7, b"X-Request-Timeout-Ms: 0"))
+        assert caller.response()[0] == 400
+
+
+def test_nothing_is_learned_from_a_request_that_is_none(running: RunningProxy) -> None:
+    broken = request(2).replace(b"Host: x", b"Ho st: x")
+    for _ in range(2):
+        with RawConnection(running.address) as caller:
+            caller.send(request(1))
+            assert value_of(caller.response()[2]) == 1
+            caller.send(broken)
+            assert caller.response()[0] == 400
+
+
 def test_a_request_may_arrive_byte_by_byte(running: RunningProxy) -> None:
     with RawConnection(running.address) as caller:
         for byte in request(5):

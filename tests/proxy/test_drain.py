@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 
 import httpx
 import pytest
 
 from shoal_proxy.lifecycle.drain import Phase
+from shoal_proxy.settings import Address
+from shoal_proxy.upstream import RuntimeLink
+from tests import plain
 from tests.calls import V2_PATH, RawConnection, answer_to, callers, row, v2_body
-from tests.fakes import RunningProxy, running_proxy
+from tests.fakes import FakeRuntime, RunningProxy, running_proxy
 from tests.proxy.test_connections import request, value_of
 
 
@@ -23,7 +27,7 @@ def test_queued_and_running_requests_are_answered_before_it_stops(running: Runni
         drained = threading.Thread(target=httpx.post, args=(running.admin_url + "/drain",), kwargs={"timeout": 20})
         drained.start()
         running.until(lambda: running.proxy.dispatcher.phase is Phase.DRAINING)
-        assert httpx.get(running.admin_url + "/readyz").status_code == 503
+        assert plain.get(running.admin_url + "/readyz").status_code == 503
         running.release()
         drained.join(20)
 
@@ -39,14 +43,14 @@ def test_while_leaving_requests_are_served_and_connections_sent_away() -> None:
         assert "connection" not in kept.response()[1]
         running.call(running.proxy.stop)
         running.until(lambda: running.proxy.dispatcher.phase is Phase.LEAVING)
-        ready = httpx.get(running.url + "/v2/health/ready")
+        ready = plain.get(running.url + "/v2/health/ready")
         assert (ready.status_code, ready.json()["reason"]) == (503, "proxy is leaving")
         kept.send(request(2))
         _, headers, body = kept.response()
         assert value_of(body) == 2
         assert headers["connection"] == "close"
         assert kept.closed()
-        assert answer_to(httpx.post(running.url + V2_PATH, json=v2_body([row(3)])))
+        assert answer_to(plain.post(running.url + V2_PATH, json=v2_body([row(3)])))
         running.call(running.proxy.stop)  # a second signal ends the delay
 
 
@@ -54,12 +58,33 @@ def test_a_runtime_that_never_answers_does_not_hold_the_drain_for_ever() -> None
     with running_proxy(drain_timeout_s=0.2) as running:
         running.hold()
         with callers(running.url) as group:
-            first, second = group.ask(0), group.ask(1)
-            running.until(lambda: running.proxy.dispatcher.queue.requests == 1)
+            first = group.ask(0)
+            running.until(lambda: len(running.runtime.seen) == 1)
+            second = group.ask(1)
+            running.until_waiting(1)
             running.call(running.proxy.stop)
             for answer in (first, second):
                 assert answer.result().status_code == 503
                 assert "had to stop" in answer.result().json()["error"]
+
+
+@pytest.mark.parametrize("turns", range(8))
+def test_the_watch_ends_though_the_runtime_goes_in_the_same_moment(turns: int) -> None:
+    async def main() -> None:
+        runtime = FakeRuntime()
+        link = RuntimeLink(await runtime.start(Address("127.0.0.1", 0)), runtime.name)
+        ready = asyncio.Event()
+        link.on_change = ready.set
+        watch = asyncio.create_task(link.watch())
+        await ready.wait()
+        await runtime.stop()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        watch.cancel()
+        await asyncio.wait([watch], timeout=5)
+        assert watch.cancelled()
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("times", [1, 3])

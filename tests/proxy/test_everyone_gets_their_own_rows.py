@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests import plain
 from tests.calls import TORCHSERVE_PATH, V1_PATH, V2_PATH
 from tests.fakes import FakeRuntime, RunningProxy, running_proxy, tensor
 
@@ -116,7 +117,7 @@ async def call(client: httpx.AsyncClient, caller: Caller) -> None:
 
 
 async def call_all(url: str, group: list[Caller]) -> None:
-    async with httpx.AsyncClient(base_url=url, timeout=20) as client:
+    async with plain.AsyncClient(base_url=url, timeout=20) as client:
         await asyncio.gather(*(call(client, caller) for caller in group))
 
 

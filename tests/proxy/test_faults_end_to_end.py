@@ -10,6 +10,7 @@ import orjson
 import pytest
 
 from shoal_proxy.batching.policy import Policy
+from tests import plain
 from tests.calls import V2_PATH, Callers, RawConnection, answer_to, callers, row, v2_body
 from tests.fakes import Array, FakeRuntime, RunningProxy, Seen, double, running_proxy, write_answer
 
@@ -96,8 +97,8 @@ def test_a_memory_that_is_too_small_halves_batches_and_the_limit_is_published() 
 
         assert {answer.status_code for answer in answers} == {200}
         assert max(seen.rows for seen in running.runtime.seen[before:]) <= 4
-        assert "shoal_proxy_batch_rows_limit 4.0" in httpx.get(running.admin_url + "/metrics").text
-        assert "ran out of memory with more than 4 rows" in httpx.get(running.admin_url + "/v1/explain").text
+        assert "shoal_proxy_batch_rows_limit 4.0" in plain.get(running.admin_url + "/metrics").text
+        assert "ran out of memory with more than 4 rows" in plain.get(running.admin_url + "/v1/explain").text
 
 
 def test_a_row_that_does_not_fit_at_all_gets_the_error_and_no_loop() -> None:
@@ -105,7 +106,7 @@ def test_a_row_that_does_not_fit_at_all_gets_the_error_and_no_loop() -> None:
         return 500, {}, orjson.dumps({"error": "CUDA out of memory", "code": "OUT_OF_MEMORY"})
 
     with running_proxy(lambda: FakeRuntime(respond=respond)) as running:
-        answer = httpx.post(running.url + V2_PATH, json=v2_body([row(1), row(2)]))
+        answer = plain.post(running.url + V2_PATH, json=v2_body([row(1), row(2)]))
         assert answer.status_code == 500
         assert [seen.rows for seen in running.runtime.seen] in ([2, 1], [2, 1, 1])
 
@@ -121,14 +122,14 @@ def test_a_batch_whose_runtime_dies_is_run_twice_only_if_that_is_allowed(*, idem
 
     with running_proxy(lambda: FakeRuntime(respond=respond), idempotent=idempotent) as running:
         hang_up_on.pop()
-        answer = httpx.post(running.url + V2_PATH, json=v2_body([row(1)]))
+        answer = plain.post(running.url + V2_PATH, json=v2_body([row(1)]))
         assert answer.status_code == (200 if idempotent else 503)
         assert len(running.runtime.seen) == (2 if idempotent else 1)
 
         running.until(lambda: running.proxy.link.ready)
         hang_up_on[:] = [1, 2]
         before = len(running.runtime.seen)
-        answer = httpx.post(running.url + V2_PATH, json=v2_body([row(1)]))
+        answer = plain.post(running.url + V2_PATH, json=v2_body([row(1)]))
         assert answer.status_code == 503
         assert answer.headers["retry-after"] == "1"
         assert len(running.runtime.seen) == before + (2 if idempotent else 1), "once more, and never a third time"
@@ -198,4 +199,4 @@ def test_a_drain_does_not_wait_for_a_batch_that_nobody_waits_for() -> None:
             caller.send(b"content-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body), body)
             running.until(lambda: not running.proxy.link.ready and running.proxy.metrics.retries == 1)
             assert not running.proxy.dispatcher.settled
-        assert httpx.post(running.admin_url + "/drain", timeout=20).json() == {"drained": True}
+        assert plain.post(running.admin_url + "/drain", timeout=20).json() == {"drained": True}

@@ -13,6 +13,7 @@ import time
 import httpx
 import pytest
 
+from tests import plain
 from tests.calls import V1_PATH, V2_PATH, answer_to, callers, row, v2_body
 from tests.fakes import FakeRuntime, RunningProxy, running_proxy
 
@@ -31,7 +32,7 @@ from tests.fakes import FakeRuntime, RunningProxy, running_proxy
 )
 def test_1_a_failed_batch_is_never_a_success(status: int, body: bytes, expected: int, words: str) -> None:
     runtime = lambda: FakeRuntime(respond=lambda seen: (status, {}, body))  # noqa: E731
-    with running_proxy(runtime) as running, httpx.Client(base_url=running.url) as client:
+    with running_proxy(runtime) as running, plain.Client(base_url=running.url) as client:
         for path, request in ((V2_PATH, v2_body([row(1)])), (V1_PATH, {"instances": [row(1)]})):
             answer = client.post(path, json=request)
             assert answer.status_code == expected
@@ -43,7 +44,7 @@ def test_2_requests_are_taken_in_while_a_batch_runs(running: RunningProxy) -> No
     with callers(running.url) as group:
         first = group.ask(0)
         running.until(lambda: len(running.runtime.seen) == 1)
-        assert httpx.get(running.url + "/v2/health/live").status_code == 200
+        assert plain.get(running.url + "/v2/health/live").status_code == 200
         second = group.ask(1)
         running.until_waiting(1)
         running.release()
@@ -52,7 +53,7 @@ def test_2_requests_are_taken_in_while_a_batch_runs(running: RunningProxy) -> No
 
 
 def test_3_an_idle_runtime_gets_a_request_without_any_window(running: RunningProxy) -> None:
-    with httpx.Client(base_url=running.url) as client:
+    with plain.Client(base_url=running.url) as client:
         answer_to(client.post(V2_PATH, json=v2_body([row(1)])))
     assert running.proxy.settings.max_delay_ms == 0
     assert running.proxy.metrics.queue_seconds.total < 1.0
@@ -100,7 +101,7 @@ def test_7_a_full_queue_refuses_at_once_with_a_time_to_come_back() -> None:
             waiting = [group.post(V2_PATH, json=v2_body([row(3), row(4), row(5)]))]
             running.until(lambda: running.proxy.dispatcher.queue.rows == 3)
             for path, body in ((V2_PATH, v2_body([row(6)])), (V1_PATH, {"instances": [row(6)]})):
-                refused = httpx.post(running.url + path, json=body)
+                refused = plain.post(running.url + path, json=body)
                 assert refused.status_code == 503
                 assert 1 <= int(refused.headers["retry-after"]) <= 60
                 assert "queue is full" in refused.json()["error"]
@@ -114,7 +115,7 @@ def test_7_a_caller_that_goes_away_leaves_the_queue(running: RunningProxy) -> No
     running.hold()
 
     async def ask_and_leave() -> None:
-        async with httpx.AsyncClient(base_url=running.url) as client:
+        async with plain.AsyncClient(base_url=running.url) as client:
             task = asyncio.create_task(client.post(V2_PATH, json=v2_body([row(13)])))
             while running.proxy.dispatcher.queue.requests == 0:  # noqa: ASYNC110
                 await asyncio.sleep(0.002)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import httpx
 import pytest
 
+from tests import plain
 from tests.calls import V2_PATH, answer_to, callers, row, v2_body
 from tests.fakes import FakeRuntime, RunningProxy, running_proxy
 
@@ -12,15 +12,15 @@ from tests.fakes import FakeRuntime, RunningProxy, running_proxy
 def test_before_the_runtime_is_ready_callers_are_told_why() -> None:
     with running_proxy(lambda: FakeRuntime(ready=False), ready=False) as running:
         running.until(lambda: "warming up" in running.proxy.link.reason)
-        answer = httpx.post(running.url + V2_PATH, json=v2_body([row(1)]))
+        answer = plain.post(running.url + V2_PATH, json=v2_body([row(1)]))
         assert answer.status_code == 503
         assert "warming up" in answer.json()["error"]
         assert answer.headers["retry-after"] == "1"
-        assert httpx.get(running.admin_url + "/readyz").json() == {"ready": False, "reason": "warming up"}
-        assert httpx.get(running.url + "/ping").status_code == 503
+        assert plain.get(running.admin_url + "/readyz").json() == {"ready": False, "reason": "warming up"}
+        assert plain.get(running.url + "/ping").status_code == 503
         running.call(setattr, running.runtime, "ready", True)
         running.until(lambda: running.proxy.link.ready)
-        assert answer_to(httpx.post(running.url + V2_PATH, json=v2_body([row(1)])))
+        assert answer_to(plain.post(running.url + V2_PATH, json=v2_body([row(1)])))
 
 
 def test_a_batch_whose_runtime_dies_is_503_and_what_waits_is_kept(running: RunningProxy) -> None:
@@ -34,7 +34,7 @@ def test_a_batch_whose_runtime_dies_is_503_and_what_waits_is_kept(running: Runni
         running.call(running.runtime.stop)
         assert died_with.result().status_code == 503
         assert "lost" in died_with.result().json()["error"]
-        assert httpx.post(running.url + V2_PATH, json=v2_body([row(9)])).status_code == 503
+        assert plain.post(running.url + V2_PATH, json=v2_body([row(9)])).status_code == 503
         running.release()
         running.call(running.runtime.start, address)
         assert [answer_to(answer.result())[0] for answer in waiting] == [2, 4]
@@ -43,19 +43,19 @@ def test_a_batch_whose_runtime_dies_is_503_and_what_waits_is_kept(running: Runni
 
 def test_a_runtime_that_hangs_up_in_its_answer_fails_that_batch_alone(running: RunningProxy) -> None:
     running.runtime.respond = lambda seen: None
-    assert httpx.post(running.url + V2_PATH, json=v2_body([row(1)])).status_code == 503
+    assert plain.post(running.url + V2_PATH, json=v2_body([row(1)])).status_code == 503
     running.runtime.respond = None
     running.until(lambda: running.proxy.link.ready)
-    assert answer_to(httpx.post(running.url + V2_PATH, json=v2_body([row(2)])))[0] == 4
+    assert answer_to(plain.post(running.url + V2_PATH, json=v2_body([row(2)])))[0] == 4
 
 
 def test_a_stuck_batch_gives_its_slot_back_after_its_callers_deadline(running: RunningProxy) -> None:
     running.hold()
     headers = {"x-request-timeout-ms": "50"}
-    assert httpx.post(running.url + V2_PATH, json=v2_body([row(1)]), headers=headers).status_code == 504
+    assert plain.post(running.url + V2_PATH, json=v2_body([row(1)]), headers=headers).status_code == 504
     running.until(lambda: running.proxy.dispatcher.in_flight == 0)
     running.release()
-    assert answer_to(httpx.post(running.url + V2_PATH, json=v2_body([row(2)])))[0] == 4
+    assert answer_to(plain.post(running.url + V2_PATH, json=v2_body([row(2)])))[0] == 4
 
 
 @pytest.mark.parametrize(
@@ -75,4 +75,4 @@ def test_metadata_that_cannot_be_used_is_told_in_readiness(change: dict[str, obj
 
     with running_proxy(make, ready=False, model_name="double") as running:
         running.until(lambda: words in running.proxy.link.reason)
-        assert words in httpx.get(running.admin_url + "/readyz").json()["reason"]
+        assert words in plain.get(running.admin_url + "/readyz").json()["reason"]

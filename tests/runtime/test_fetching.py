@@ -237,6 +237,12 @@ def test_what_killed_processes_left_is_swept_after_a_day(tmp_path: Path) -> None
     assert left_behind(tmp_path) == [new]
 
 
+def test_what_another_process_removes_meanwhile_stops_no_sweep(tmp_path: Path) -> None:
+    (tmp_path / f"{PARTIAL_PREFIX}gone").symlink_to("nowhere")  # listed, and not there when it is looked at
+
+    sweep(tmp_path)
+
+
 def test_a_download_is_asked_for_again_only_if_it_has_changed(tmp_path: Path, site: Site) -> None:
     site.etag = '"one"'
     site.answers = [(200, CONTENT, None), (304, b"", None)]

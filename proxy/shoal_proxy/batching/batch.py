@@ -20,7 +20,7 @@ Rows = Array | tuple[Array, ...]
 """A batch's rows of one input, in one array or in several to be read one after another."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Batch:
     """The rows of ``slices``, in order, that travel together."""
 
@@ -45,7 +45,7 @@ class Batch:
         return max(part.pending.deadline_s for part in self.slices)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Merged:
     """A batch's inputs, batch dimension first, with how many of their elements are padding."""
 
@@ -54,7 +54,7 @@ class Merged:
     padded_elements: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Result:
     """A runtime's answer to one batch: the rows that succeeded, in order, and the rows that failed."""
 
@@ -99,12 +99,14 @@ def split(batch: Batch, result: Result, signature: ModelSignature) -> None:
     failed = {error.row: error for error in result.errors}
     position = answered = 0
     for part in batch.slices:
-        own = [failed[row] for row in range(position, position + part.rows) if row in failed] if failed else []
-        good = part.rows - len(own)
+        good = part.rows
+        if failed:
+            own = [failed[row] for row in range(position, position + part.rows) if row in failed]
+            good -= len(own)
+            part.pending.fail_rows(
+                [RowError(error.row - position + part.start, error.status, error.message) for error in own]
+            )
         _hand_over(part, result.outputs, (answered, answered + good), signature)
-        part.pending.fail_rows(
-            [RowError(error.row - position + part.start, error.status, error.message) for error in own]
-        )
         position += part.rows
         answered += good
         part.pending.finish(part.rows, join_parts)
@@ -154,8 +156,6 @@ def join_parts(parts: list[tuple[int, Mapping[str, Array]]]) -> Mapping[str, Arr
     Raises:
         ModelFailed: the pieces differ in trailing shape, because the model's output depends on its batch.
     """
-    if len(parts) == 1:
-        return parts[0][1]
     ordered = [outputs for _, outputs in sorted(parts, key=lambda part: part[0])]
     try:
         return {name: np.concatenate([outputs[name] for outputs in ordered]) for name in ordered[0]}

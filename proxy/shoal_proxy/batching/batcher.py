@@ -25,7 +25,7 @@ from shoal_proxy.batching.tables import Tables
 SLACK_QUANTILE = 0.75
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Running:
     """A batch at the runtime, and what is expected of it."""
 
@@ -42,7 +42,7 @@ class Running:
     """When the runtime could begin with it, as known when it was done."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Formed:
     """Answer ``refused`` that they would be late; send ``slices`` as one batch, if there are any."""
 

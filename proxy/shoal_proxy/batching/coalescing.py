@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from shoal_proxy.batching.pending import BatchKey, LaneKey, Outcome, Pending
 from shoal_proxy.batching.suspects import digest
 
@@ -32,7 +30,7 @@ class Coalescing:
             caller.inputs = {}  # nobody reads them again, and no bound counts them
             shared = None
         else:
-            shared = replace(caller, deliver=lambda outcome: self._deliver(mark, outcome))
+            shared = caller.stand_in(lambda outcome: self._deliver(mark, outcome))
             self._shared[mark] = (shared, [caller])
         self._marks[caller] = mark
         return shared

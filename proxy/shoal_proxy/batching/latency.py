@@ -109,11 +109,6 @@ class LatencyTable:
             rows += int((self.sizes[index + 1] - rows) * (within_s - low) / (high - low))
         return min(rows, most)
 
-    def best_rows(self, most: int) -> int:
-        """Return the size up to ``most`` that serves the most rows a second."""
-        sizes = [size for size in self.sizes if size < most]
-        return max([*sizes, most], key=lambda rows: rows / max(self.expected_s(rows), 1e-9))
-
     def rows_shown(self) -> list[tuple[int, float, float]]:
         """Return size, mean and 95th percentile of each knot, for people and for `shoal simulate`."""
         return list(zip(self.sizes, self._means, self._highs, strict=True))

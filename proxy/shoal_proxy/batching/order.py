@@ -24,7 +24,11 @@ _MOST_AWAY = 512
 class Shares:
     """How many rows, by weight, each caller class has had; only of classes that wait or were served of late."""
 
-    def __init__(self, weights: Mapping[bytes, float] | None = None, ageing_s: float = 1.0) -> None:
+    def __init__(
+        self, weights: Mapping[bytes, float] | None = None, ageing_s: float = 1.0, *, classes: bool = True
+    ) -> None:
+        self.classes = classes
+        """Whether there may be several: otherwise nobody need count."""
         self._weights = dict(weights or {})
         self._ageing_s = ageing_s
         self._had: dict[bytes, float] = {}
@@ -66,7 +70,7 @@ class Shares:
 
     def serving_order(self, lanes: Mapping[LaneKey, Lane]) -> Iterator[Pending]:
         """Yield all requests of ``lanes`` in the order in which they would be served, if no more came."""
-        had = {key.share: self._had[key.share] for key in lanes}
+        had = {key.share: self._had.get(key.share, 0.0) for key in lanes}
         heap = [self._entry(serial, key, iter(lane), had) for serial, (key, lane) in enumerate(lanes.items())]
         heapq.heapify(heap)
         while heap:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple
 
@@ -48,46 +47,84 @@ PLAIN_LANE = LaneKey()
 NEVER_S = float("inf")
 
 
-class Answer(NamedTuple):
-    """A request's own rows, in its own order, and what its batches cost (the last one's, where it had several)."""
+class Answer:
+    """A request's own rows, in its own order, and their lengths where they were padded."""
 
-    outputs: Mapping[str, Array]
-    lengths: Mapping[str, Sequence[int]]
+    __slots__ = ("lengths", "outputs")
+
+    def __init__(self, outputs: Mapping[str, Array], lengths: Mapping[str, Sequence[int]]) -> None:
+        self.outputs = outputs
+        self.lengths = lengths
 
 
 Outcome = Answer | ProxyError
 
 
-@dataclass(slots=True, eq=False)
 class Pending:
     """One request, from admission until its outcome is delivered, exactly once.
 
     ``inputs`` are canonical arrays of ``rows`` rows; ``lengths`` holds each row's own length per padded input.
     """
 
-    inputs: Mapping[str, Array]
-    rows: int
-    size_bytes: int
-    arrived_s: float
-    deadline_s: float
-    deliver: Callable[[Outcome], None]
-    key: BatchKey = PLAIN_KEY
-    lane: LaneKey = PLAIN_LANE
-    due_s: float = NEVER_S
-    """When the answer should be there, by the caller's word or the latency objective; at ``deadline_s`` nobody waits
-    for it any more."""
-    lengths: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    trace: Mapping[str, str] | None = None
-    queued_s: float = 0.0
-    """How long it waited."""
-    timing: bytes = b""
-    """What its last batch cost, as Server-Timing says it."""
-    taken: int = 0
-    """Rows that have left the queue in some batch."""
-    finished: int = 0
-    resolved: bool = False
-    parts: list[tuple[int, Mapping[str, Array]]] = field(default_factory=list)
-    errors: list[RowError] = field(default_factory=list)
+    __slots__ = (
+        "arrived_s", "deadline_s", "deliver", "due_s", "errors", "finished", "inputs", "key", "lane", "lengths",
+        "parts", "queued_s", "resolved", "rows", "size_bytes", "taken", "timing", "trace",
+    )  # fmt: skip
+
+    def __init__(  # noqa: PLR0913 (a dataclass would do, but mypyc does not compile what that generates)
+        self,
+        *,
+        inputs: Mapping[str, Array],
+        rows: int,
+        size_bytes: int,
+        arrived_s: float,
+        deadline_s: float,
+        deliver: Callable[[Outcome], None],
+        key: BatchKey = PLAIN_KEY,
+        lane: LaneKey = PLAIN_LANE,
+        due_s: float = NEVER_S,
+        lengths: Mapping[str, Sequence[int]] | None = None,
+        trace: Mapping[str, str] | None = None,
+    ) -> None:
+        self.inputs = inputs
+        self.rows = rows
+        self.size_bytes = size_bytes
+        self.arrived_s = arrived_s
+        self.deadline_s = deadline_s
+        self.deliver = deliver
+        self.key = key
+        self.lane = lane
+        self.due_s = due_s
+        """When the answer should be there, by the caller's word or the latency objective; at ``deadline_s`` nobody
+        waits for it any more."""
+        self.lengths: Mapping[str, Sequence[int]] = {} if lengths is None else lengths
+        self.trace = trace
+        self.queued_s = 0.0
+        """How long it waited."""
+        self.timing = b""
+        """What its last batch cost, as Server-Timing says it."""
+        self.taken = 0
+        """Rows that have left the queue in some batch."""
+        self.finished = 0
+        self.resolved = False
+        self.parts: list[tuple[int, Mapping[str, Array]]] = []
+        self.errors: list[RowError] = []
+
+    def stand_in(self, deliver: Callable[[Outcome], None]) -> Pending:
+        """Return a request for the same, not begun yet, whose outcome goes to ``deliver``."""
+        return Pending(
+            inputs=self.inputs,
+            rows=self.rows,
+            size_bytes=self.size_bytes,
+            arrived_s=self.arrived_s,
+            deadline_s=self.deadline_s,
+            deliver=deliver,
+            key=self.key,
+            lane=self.lane,
+            due_s=self.due_s,
+            lengths=self.lengths,
+            trace=self.trace,
+        )
 
     @property
     def left(self) -> int:
@@ -126,28 +163,33 @@ class Pending:
             self.resolve(RowsFailed(sorted(self.errors, key=lambda error: error.row)))
             return
         try:
-            self.resolve(Answer(join(self.parts), self.lengths))
+            outputs = self.parts[0][1] if len(self.parts) == 1 else join(self.parts)
         except ProxyError as error:
             self.resolve(error)
+        else:
+            self.resolve(Answer(outputs, self.lengths))
 
 
 def _nobody(_: Outcome) -> None:
     """Stand in for a caller that has its outcome."""
 
 
-class Slice(NamedTuple):
-    """Rows ``start`` to ``stop`` of one request, as one batch takes them.
+class Slice:
+    """So many ``rows`` of one request, from ``start`` on, as one batch takes them.
 
     ``inputs`` are the request's own, all rows of them: a caller who leaves between the closing of its batch and the
     merge must not take the rows of the others' batch away.
     """
 
-    pending: Pending
-    start: int
-    stop: int
-    inputs: Mapping[str, Array]
+    __slots__ = ("inputs", "pending", "rows", "start")
+
+    def __init__(self, pending: Pending, start: int, rows: int, inputs: Mapping[str, Array]) -> None:
+        self.pending = pending
+        self.start = start
+        self.rows = rows
+        self.inputs = inputs
 
     @property
-    def rows(self) -> int:
-        """Return how many rows these are."""
-        return self.stop - self.start
+    def stop(self) -> int:
+        """Return the row after the last of these."""
+        return self.start + self.rows

@@ -41,7 +41,7 @@ class Waiting(Protocol):
 W = TypeVar("W", bound=Waiting)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Costs:
     """``table``: the device's time; ``around_s``: the host's, before and after each; ``max_rows`` of a batch."""
 
@@ -58,12 +58,12 @@ class Costs:
         return rows / max(self.table.seconds(rows), 1e-9)
 
 
-@dataclass(frozen=True, slots=True)
 class Plan(Generic[W]):
     """``rows`` to take from the head of what is left once ``refused`` are gone; 0 when nothing is."""
 
-    rows: int
-    refused: Sequence[W] = ()
+    def __init__(self, rows: int, refused: Sequence[W] = ()) -> None:
+        self.rows = rows
+        self.refused = refused
 
 
 def plan_batch(waiting: Sequence[W], costs: Costs, start_s: float) -> Plan[W]:

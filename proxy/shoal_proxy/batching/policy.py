@@ -27,7 +27,7 @@ class Policy(StrEnum):
     NONE = "None"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class BatchLimits:
     """``max_rows`` per batch; ``max_delay_s`` that one may wait for more; ``in_flight`` batches that run at a time."""
 
@@ -37,7 +37,7 @@ class BatchLimits:
     policy: Policy = Policy.ADAPTIVE
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Device:
     """What is known of the runtime at the moment.
 
@@ -51,7 +51,7 @@ class Device:
     ahead_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Close:
     """Refuse ``refused``, then form a batch of ``rows`` from the head of this group; of nothing when that is 0."""
 
@@ -60,14 +60,14 @@ class Close:
     refused: Sequence[Pending] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Wait:
     """Nothing closes now; look again at ``until_s``, or only when something changes."""
 
     until_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Outlook:
     """``costs_of`` a group's batches; ``hold_s`` after the device is free for callers about to return to it."""
 

@@ -15,7 +15,7 @@ from shoal_proxy.batching.order import Lane, Shares
 from shoal_proxy.batching.pending import BatchKey, LaneKey, Pending, Slice
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class QueueLimits:
     """Bounds of what may wait: rows, and bytes of decoded inputs."""
 
@@ -104,7 +104,8 @@ class Queue:
         if group is None:
             group = self.groups[pending.key] = Group(pending.key, self._shares)
         group.add(pending)
-        self._shares.joined(pending.lane.share)
+        if self._shares.classes:
+            self._shares.joined(pending.lane.share)
         self.rows += pending.rows
         self.requests += 1
         self.size_bytes += pending.size_bytes
@@ -126,8 +127,9 @@ class Queue:
             count = min(room, pending.left)
             pending.taken = start + count
             room -= count
-            slices.append(Slice(pending, start, pending.taken, pending.inputs))
-            self._shares.served(pending.lane.share, count)
+            slices.append(Slice(pending, start, count, pending.inputs))
+            if self._shares.classes:
+                self._shares.served(pending.lane.share, count)
             if pending.taken == pending.rows:
                 self._forget(group, pending, count)
             else:
@@ -137,7 +139,8 @@ class Queue:
 
     def _forget(self, group: Group, pending: Pending, rows: int) -> None:
         group.remove(pending, rows)
-        self._shares.left(pending.lane.share)
+        if self._shares.classes:
+            self._shares.left(pending.lane.share)
         self.rows -= rows
         self.requests -= 1
         self.size_bytes -= pending.size_bytes

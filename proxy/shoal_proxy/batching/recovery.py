@@ -70,7 +70,7 @@ def halve_rows(slices: Sequence[Slice]) -> list[list[Slice]]:
         cut = min(part.stop, part.start + room)
         room -= cut - part.start
         if cut > part.start:
-            first.append(Slice(part.pending, part.start, cut, part.inputs))
+            first.append(Slice(part.pending, part.start, cut - part.start, part.inputs))
         if cut < part.stop:
-            second.append(Slice(part.pending, cut, part.stop, part.inputs))
+            second.append(Slice(part.pending, cut, part.stop - cut, part.inputs))
     return [first, second]

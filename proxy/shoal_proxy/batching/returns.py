@@ -31,7 +31,7 @@ _FORGET = 0.9
 """Weight that the think times of one burst keep after each later burst."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Burst:
     """The callers of one batch: when they were answered, and of how many rows they have not come back yet."""
 
@@ -44,6 +44,12 @@ class Burst:
         """Count a caller who has been answered."""
         self.outstanding += rows
         self.callers += 1
+
+    def came_back(self, rows: int, now_s: float) -> None:
+        """Count a caller, answered ``rows`` then, that has sent its next request."""
+        self.outstanding -= rows
+        self.callers -= 1
+        self.thinks[bisect_left(THINK_S, now_s - self.answered_s)] += 1
 
 
 class Returns:
@@ -65,12 +71,6 @@ class Returns:
         burst = Burst(answered_s)
         self._bursts.append(burst)
         return burst
-
-    def came_back(self, burst: Burst, rows: int, now_s: float) -> None:
-        """Count a caller of ``burst``, answered ``rows`` then, that has sent its next request."""
-        burst.outstanding -= rows
-        burst.callers -= 1
-        burst.thinks[bisect_left(THINK_S, now_s - burst.answered_s)] += 1
 
     def hold_s(
         self,

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from reprlib import Repr
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import orjson
 
@@ -22,11 +21,14 @@ _SHOWN.maxstring = _SHOWN.maxother = 200
 _SHOWN.maxlist = _SHOWN.maxdict = 16
 
 
-class Call(NamedTuple):
+class Call:
     """One HTTP request to an infer route: lower-case header names, the whole body."""
 
-    headers: Mapping[bytes, bytes]
-    body: bytes | memoryview
+    __slots__ = ("body", "headers")
+
+    def __init__(self, headers: Mapping[bytes, bytes], body: bytes | memoryview) -> None:
+        self.headers = headers
+        self.body = body
 
     @property
     def says_json(self) -> bool:
@@ -39,7 +41,6 @@ class Call(NamedTuple):
         return self.headers.get(b"content-type", NO_BYTES).partition(b";")[0].strip().lower().decode("latin-1")
 
 
-@dataclass(slots=True)
 class Decoded:
     """What a caller asks: canonical inputs, and how it wants the answer.
 
@@ -47,22 +48,51 @@ class Decoded:
     there is nothing; ``timeout_ms`` is the protocol's own deadline.
     """
 
-    inputs: dict[str, Array]
-    rows: int
-    style: Any = None
-    lengths: dict[str, Sequence[int]] = field(default_factory=dict)
-    parameters: bytes = NO_BYTES
-    tensors: bytes = NO_BYTES
-    timeout_ms: float | None = None
+    __slots__ = ("inputs", "lengths", "parameters", "rows", "style", "tensors", "timeout_ms")
+
+    def __init__(  # noqa: PLR0913 (a dataclass would do, but mypyc does not compile what that generates)
+        self,
+        inputs: dict[str, Array],
+        rows: int,
+        style: Any = None,
+        *,
+        lengths: dict[str, Sequence[int]] | None = None,
+        parameters: bytes = NO_BYTES,
+        tensors: bytes = NO_BYTES,
+        timeout_ms: float | None = None,
+    ) -> None:
+        self.inputs = inputs
+        self.rows = rows
+        self.style = style
+        self.lengths: dict[str, Sequence[int]] = {} if lengths is None else lengths
+        self.parameters = parameters
+        self.tensors = tensors
+        self.timeout_ms = timeout_ms
+
+    def with_inputs(self, inputs: dict[str, Array]) -> Decoded:
+        """Return the same request for as many rows of other numbers."""
+        return Decoded(
+            inputs,
+            self.rows,
+            self.style,
+            parameters=self.parameters,
+            tensors=self.tensors,
+            timeout_ms=self.timeout_ms,
+        )
 
 
-class Reply(NamedTuple):
-    """One HTTP answer, its body in pieces that need not be joined."""
+class Reply:
+    """One HTTP answer: its body in pieces that need not be joined, and more header lines, each with its end."""
 
-    status: int
-    body: Sequence[bytes | memoryview]
-    content_type: bytes = JSON
-    headers: tuple[tuple[bytes, bytes], ...] = ()
+    __slots__ = ("body", "content_type", "lines", "status")
+
+    def __init__(
+        self, status: int, body: Sequence[bytes | memoryview], content_type: bytes = JSON, lines: bytes = NO_BYTES
+    ) -> None:
+        self.status = status
+        self.body = body
+        self.content_type = content_type
+        self.lines = lines
 
 
 class Codec(Protocol):

@@ -10,7 +10,7 @@ import numpy as np
 import orjson
 
 from shoal_proxy.batching.batch import Batch, Result, Rows
-from shoal_proxy.codecs.base import shown
+from shoal_proxy.codecs.base import parse_json, shown
 from shoal_proxy.codecs.tensors import from_binary, from_json, to_binary, to_canonical, to_wire, widen_bf16
 from shoal_proxy.codecs.v2 import split_body
 from shoal_proxy.errors import (
@@ -117,7 +117,8 @@ def decode_answer(body: bytes | memoryview, header_length: bytes | None, signatu
         ModelFailed: the runtime broke the protocol.
     """
     try:
-        document, tail = split_body(body, header_length)
+        header, tail = (body, None) if header_length is None else split_body(body, header_length)
+        document = parse_json(header)
         outputs: dict[str, Array] = {}
         offset = 0
         for tensor in document.get("outputs") or ():

@@ -77,7 +77,7 @@ def decode_rows(instances: Any, signature: ModelSignature) -> Decoded:
         inputs = {name: array.reshape(array.shape[1:]) for name, array in inputs.items()}
     for name, array in inputs.items():
         check_shape(signature.inputs[name], array.shape)
-    return Decoded(inputs, len(instances), Form.ROWS, lengths)
+    return Decoded(inputs, len(instances), Form.ROWS, lengths=lengths)
 
 
 def _row_spec(name: str, signature: ModelSignature) -> InputSpec:
@@ -184,7 +184,9 @@ def _decode_columns(columns: Any, signature: ModelSignature) -> Decoded:
             raise InvalidRequest(f'"inputs" must be an object with {", ".join(map(repr, signature.inputs))}')
         columns = {required[0]: columns}
     if not signature.batches:
-        return replace(decode_rows([columns], signature), style=Form.COLUMNS)
+        decoded = decode_rows([columns], signature)
+        decoded.style = Form.COLUMNS
+        return decoded
     inputs: dict[str, Array] = {}
     lengths: dict[str, Sequence[int]] = {}
     for name, data in columns.items():
@@ -194,7 +196,7 @@ def _decode_columns(columns: Any, signature: ModelSignature) -> Decoded:
         inputs[name] = _stack(spec, data, lengths)
         check_shape(spec, inputs[name].shape)
     check_complete(inputs, signature)
-    return Decoded(inputs, next(iter(inputs.values())).shape[0], Form.COLUMNS, lengths)
+    return Decoded(inputs, next(iter(inputs.values())).shape[0], Form.COLUMNS, lengths=lengths)
 
 
 def rows_of(outputs: Mapping[str, Array], lengths: Mapping[str, Sequence[int]], signature: ModelSignature) -> list[Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -11,7 +10,6 @@ import orjson
 
 from shoal_proxy.codecs import raw
 from shoal_proxy.codecs.base import (
-    OCTETS,
     Call,
     Decoded,
     Reply,
@@ -24,32 +22,15 @@ from shoal_proxy.codecs.base import (
 from shoal_proxy.codecs.tensors import (
     from_binary,
     from_json,
-    text,
-    to_binary,
     to_canonical,
-    to_wire,
-    widen_bf16,
     wire_shape_of,
 )
-from shoal_proxy.errors import InvalidRequest, ModelFailed, ProxyError
-from shoal_proxy.model.datatypes import DATATYPES, DTYPES, Array
-from shoal_proxy.model.signature import InputSpec, ModelSignature, OutputSpec
+from shoal_proxy.codecs.v2_answer import ALL_BINARY, HEADER_LENGTH, PLAIN, Style, encode_answer
+from shoal_proxy.codecs.v2_usual import Usual
+from shoal_proxy.errors import InvalidRequest, ProxyError
+from shoal_proxy.model.datatypes import Array
+from shoal_proxy.model.signature import InputSpec, ModelSignature
 
-HEADER_LENGTH = b"inference-header-content-length"
-
-
-@dataclass(frozen=True, slots=True)
-class Style:
-    """How a V2 caller wants its answer: which outputs, which of them binary, and its own id."""
-
-    id: str | None = None
-    outputs: Mapping[str, bool | None] | None = None
-    binary: bool = False
-    json_only: bool = True
-    """No output asked for binary: the common case, known without looking at each."""
-
-
-PLAIN = Style()
 _OURS = {"binary_data_size"}
 """Tensor parameters that are the protocol's own, not the model's."""
 
@@ -59,28 +40,22 @@ class V2:
 
     name = "v2"
 
+    def __init__(self) -> None:
+        self._usual: Usual | None = None
+
     def decode(self, call: Call, signature: ModelSignature) -> Decoded:
         """Return the request's tensors; a raw body (an image, a text) is one row."""
         header_length = call.headers.get(HEADER_LENGTH)
         if header_length is None and not call.says_json and raw.is_raw(call.media_type):
             return raw.decode(call, signature, PLAIN)
-        document, tail = split_body(call.body, header_length)
-        if type(document) is not dict or type(document.get("inputs")) is not list:
-            raise InvalidRequest('a V2 request is an object with a list "inputs"')
-        asked: dict[str, Any] = {}
-        inputs = _decode_inputs(document["inputs"], tail, signature, asked)
-        parameters = document.get("parameters")
-        binary, timeout_ms, forwarded = _take_parameters(parameters) if parameters is not None else (False, None, b"")
-        style = _style(document, signature, asked, binary=binary)
-        rows = next(iter(inputs.values())).shape[0] if signature.batches else 1
-        return Decoded(
-            inputs,
-            rows,
-            style,
-            parameters=forwarded,
-            tensors=json_text(asked, orjson.OPT_SORT_KEYS) if asked else b"",
-            timeout_ms=timeout_ms,
-        )
+        usual = self._usual
+        if usual is None or usual.signature is not signature:
+            usual = self._usual = Usual(signature)
+        if header_length is not None:
+            return _decode_binary(call.body, header_length, usual)
+        document = parse_json(call.body)
+        known = usual.row(document)
+        return _decode(document, None, signature) if known is None else known
 
     def encode(
         self,
@@ -90,33 +65,40 @@ class V2:
         signature: ModelSignature,
     ) -> Reply:
         """Return the outputs the caller asked for, JSON or binary each."""
-        style: Style = decoded.style
-        tail: list[bytes | memoryview] = []
-        tensors = [
-            _tensor(_spec(name, array, signature), array, tail, binary=binary)
-            for name, array, binary in _chosen(style, outputs)
-        ]
-        document: dict[str, Any] = {
-            "model_name": signature.name,
-            "model_version": (signature.versions or ("1",))[-1],
-        }
-        if style.id is not None:
-            document["id"] = style.id
-        document["outputs"] = tensors
-        if not tail:
-            return json_reply(200, document)
-        header = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
-        return Reply(200, (header, *tail), OCTETS, ((HEADER_LENGTH, b"%d" % len(header)),))
+        usual = self._usual.answer(decoded.style, outputs, signature) if self._usual is not None else None
+        return encode_answer(decoded.style, outputs, signature) if usual is None else usual
 
     def error(self, error: ProxyError) -> Reply:
         """Return ``{"error": ...}``."""
         return json_reply(error.status, error_document(error))
 
 
-def split_body(body: bytes | memoryview, header_length: bytes | None) -> tuple[Any, memoryview | None]:
-    """Return the JSON part of a body and the binary rest, None when the body is all JSON."""
-    if header_length is None:
-        return parse_json(body), None
+def _decode_binary(body: bytes | memoryview, header_length: bytes, usual: Usual) -> Decoded:
+    header, tail = split_body(body, header_length)
+    known = usual.binary(header, tail)
+    if known is not None:
+        return known
+    document = parse_json(header)
+    decoded = _decode(document, tail, usual.signature)
+    usual.remember(header, document["inputs"], decoded)
+    return decoded
+
+
+def _decode(document: Any, tail: memoryview | None, signature: ModelSignature) -> Decoded:
+    if type(document) is not dict or type(document.get("inputs")) is not list:
+        raise InvalidRequest('a V2 request is an object with a list "inputs"')
+    asked: dict[str, Any] = {}
+    inputs = _decode_inputs(document["inputs"], tail, signature, asked)
+    parameters = document.get("parameters")
+    binary, timeout_ms, forwarded = _take_parameters(parameters) if parameters is not None else (False, None, b"")
+    style = _style(document, signature, asked, binary=binary)
+    rows = next(iter(inputs.values())).shape[0] if signature.batches else 1
+    tensors = json_text(asked, orjson.OPT_SORT_KEYS) if asked else b""
+    return Decoded(inputs, rows, style, parameters=forwarded, tensors=tensors, timeout_ms=timeout_ms)
+
+
+def split_body(body: bytes | memoryview, header_length: bytes) -> tuple[bytes, memoryview]:
+    """Return the JSON part of a body and the binary rest."""
     # int() alone would take "+5", " 5" and "1_000", and choke on digits by the thousand.
     length = int(header_length) if header_length.isdigit() and len(header_length) < 20 else -1
     if not 0 <= length <= len(body):
@@ -125,7 +107,7 @@ def split_body(body: bytes | memoryview, header_length: bytes | None) -> tuple[A
             f" it must be the length of the JSON part, 0 to {len(body)} (the whole body)"
         )
     view = memoryview(body)
-    return parse_json(view[:length]), view[length:]
+    return bytes(view[:length]), view[length:]
 
 
 def _decode_inputs(
@@ -232,14 +214,14 @@ def _flag(key: str, value: Any) -> bool | None:
 
 def _style(document: dict[str, Any], signature: ModelSignature, asked: dict[str, Any], *, binary: bool) -> Style:
     id_, wanted = document.get("id"), document.get("outputs")
-    if id_ is None and wanted is None and not binary:
-        return PLAIN
+    if id_ is None and wanted is None:
+        return ALL_BINARY if binary else PLAIN
     if id_ is not None and type(id_) is not str:
         raise InvalidRequest(f"id must be a string, not {shown(id_)}")
     if wanted is not None and type(wanted) is not list:
         raise InvalidRequest('"outputs" must be a list')
     if not wanted:
-        return Style(id_, None, binary, json_only=not binary)
+        return Style(id_, None, binary)
     outputs: dict[str, bool | None] = {}
     for output in wanted:
         name, extra = _output_asked(output, signature)
@@ -248,7 +230,7 @@ def _style(document: dict[str, Any], signature: ModelSignature, asked: dict[str,
         outputs[name] = _flag("binary_data", extra.pop("binary_data", None))
         if extra:
             asked.setdefault("outputs", {})[name] = extra
-    return Style(id_, outputs, binary, json_only=False)
+    return Style(id_, outputs, binary)
 
 
 def _output_asked(output: Any, signature: ModelSignature) -> tuple[str, dict[str, Any]]:
@@ -263,35 +245,3 @@ def _output_asked(output: Any, signature: ModelSignature) -> tuple[str, dict[str
     if parameters is not None and type(parameters) is not dict:
         raise InvalidRequest(f"output {name!r}: parameters must be an object")
     return name, dict(parameters or {})
-
-
-def _chosen(style: Style, outputs: Mapping[str, Array]) -> list[tuple[str, Array, bool]]:
-    """Return the outputs to send, in the caller's order, and whether each goes as binary."""
-    if style.outputs is None:
-        return [(name, array, style.binary) for name, array in outputs.items()]
-    missing = style.outputs.keys() - outputs.keys()
-    if missing:
-        raise ModelFailed(f"the runtime's answer lacks the outputs {sorted(missing)}")
-    return [(name, outputs[name], style.binary if binary is None else binary) for name, binary in style.outputs.items()]
-
-
-def _spec(name: str, array: Array, signature: ModelSignature) -> OutputSpec:
-    """Return the output's declaration, or what the array is where the two differ (a classification, say)."""
-    declared = signature.outputs.get(name)
-    if declared is not None and DTYPES[declared.datatype] == array.dtype:
-        return declared
-    return OutputSpec(name, DATATYPES[array.dtype], (-1,))
-
-
-def _tensor(spec: OutputSpec, array: Array, tail: list[bytes | memoryview], *, binary: bool) -> dict[str, Any]:
-    wire = to_wire(spec, array)
-    tensor: dict[str, Any] = {"name": spec.name, "datatype": spec.datatype, "shape": wire.shape}
-    if binary:
-        data = to_binary(wire)
-        tail.append(data)
-        tensor["parameters"] = {"binary_data_size": len(data)}
-    elif spec.datatype == "BYTES":
-        tensor["data"] = [text(element) for element in wire.ravel().tolist()]
-    else:
-        tensor["data"] = (widen_bf16(wire) if spec.datatype == "BF16" else wire).reshape(-1)
-    return tensor

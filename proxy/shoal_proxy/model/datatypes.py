@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -45,3 +46,11 @@ def byte_size(array: Array) -> int:
     if array.dtype.hasobject:
         return sum(map(len, array.ravel().tolist())) + 4 * array.size
     return array.nbytes
+
+
+def byte_size_of(inputs: Mapping[str, Array]) -> int:
+    """Return the bytes that all ``inputs`` hold."""
+    size_bytes = 0
+    for array in inputs.values():
+        size_bytes += byte_size(array)
+    return size_bytes

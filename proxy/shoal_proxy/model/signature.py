@@ -17,7 +17,7 @@ class SignatureError(ValueError):
     """The runtime's metadata cannot be used; the message says which part."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class InputSpec:
     """One input: canonical ``shape`` (-1 where a dimension may vary) and the rules of docs/contracts.md, section 1."""
 
@@ -40,7 +40,7 @@ class InputSpec:
         return "application/json" in self.content_types
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class OutputSpec:
     """One output; see `InputSpec`."""
 
@@ -53,7 +53,7 @@ class OutputSpec:
     unpad_input: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ModelSignature:
     """What one loaded model takes and gives.
 

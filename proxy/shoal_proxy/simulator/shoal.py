@@ -72,7 +72,7 @@ class Shoal:
 
     def _came_back(self, request: Request, now_s: float) -> None:
         if request.previous is not None and (burst := self._bursts.pop(request.previous, None)) is not None:
-            self.batcher.returns.came_back(burst, request.rows, now_s)
+            burst.came_back(request.rows, now_s)
 
 
 def _nowhere(outcome: Outcome) -> None:

@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import httpx
 import pytest
 
+from tests import plain
 from tests.local.apiserver.cluster import Object
 from tests.local.apiserver.kubectl import Kubectl
 
@@ -56,7 +57,7 @@ def test_a_forwarded_port_carries_many_connections_and_large_bodies(kubectl: Kub
         with forwarded(kubectl, server.server_port) as entry, ThreadPoolExecutor(8) as pool:
 
             def ask(body: bytes) -> bytes:
-                return httpx.post(f"http://{entry}/", content=body, trust_env=False, timeout=20).content
+                return plain.post(f"http://{entry}/", content=body, trust_env=False, timeout=20).content
 
             assert list(pool.map(ask, bodies)) == [body[::-1] for body in bodies]
         server.shutdown()
@@ -65,7 +66,7 @@ def test_a_forwarded_port_carries_many_connections_and_large_bodies(kubectl: Kub
 def test_a_forwarded_port_where_nothing_listens_ends_the_connection(kubectl: Kubectl, pod: Object) -> None:
     run_pod(kubectl, pod, "127.77.0.8")
     with forwarded(kubectl, 9) as entry, pytest.raises(httpx.RemoteProtocolError):
-        httpx.get(f"http://{entry}/", trust_env=False, timeout=20)
+        plain.get(f"http://{entry}/", trust_env=False, timeout=20)
 
 
 def test_what_needs_streams_and_is_not_served_says_what_to_do(kubectl: Kubectl, pod: Object) -> None:

@@ -222,7 +222,7 @@ class BatcherMachine(RuleBasedStateMachine):
             burst = self.brain.returns.burst(self.now_s)
             burst.answered(running.rows)
             self.brain.delivered(running, self.now_s)
-            self.brain.returns.came_back(burst, running.rows, self.now_s)
+            burst.came_back(running.rows, self.now_s)
 
     @precondition(lambda self: self.running)
     @rule(rows=st.integers(1, MAX_ROWS))

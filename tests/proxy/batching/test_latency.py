@@ -203,15 +203,6 @@ def test_the_largest_size_within_a_time_is_what_the_times_say(table: LatencyTabl
         assert table.seconds(rows + 1) >= within_s - 1e-9
 
 
-@given(tables(), st.integers(1, 50))
-def test_no_knot_serves_more_rows_a_second_than_the_best(table: LatencyTable, most: int) -> None:
-    best = table.best_rows(most)
-
-    assert 1 <= best <= max(most, 1)
-    rates = [size / max(table.expected_s(size), 1e-9) for size in table.sizes if size <= most]
-    assert best / max(table.expected_s(best), 1e-9) >= max(rates, default=0.0)
-
-
 def test_batches_that_seem_to_take_no_time_are_no_trouble() -> None:
     table = LatencyTable(8)
     table.preset([(1, 0.01), (8, 0.02)])

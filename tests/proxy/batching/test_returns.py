@@ -31,7 +31,7 @@ def learned(think_s: list[float], bursts: int = 20, callers: int = 64) -> tuple[
             burst.answered(1)
         for number in range(callers):
             if (think := think_s[number % len(think_s)]) < 1.0:
-                returns.came_back(burst, 1, now_s + think)
+                burst.came_back(1, now_s + think)
         now_s += 0.02
     return returns, now_s
 
@@ -96,7 +96,8 @@ def test_counts_never_fall_below_none_and_bursts_are_forgotten() -> None:
         chance.shuffle(away)
         for _ in range(chance.randint(0, 3)):
             if away:
-                returns.came_back(*away.pop(), now_s)
+                burst, rows = away.pop()
+                burst.came_back(rows, now_s)
         assert all(known.outstanding >= 0 and known.callers >= 0 for known in returns._bursts)
         assert all(count >= 0 for count in returns._counts)
         assert len(returns._bursts) < 50

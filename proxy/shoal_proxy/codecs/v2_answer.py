@@ -1,0 +1,83 @@
+"""V2 answers: the outputs that a caller wants, each as JSON or binary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from shoal_proxy.codecs.base import OCTETS, Reply, json_reply
+from shoal_proxy.codecs.tensors import text, to_binary, to_wire, widen_bf16
+from shoal_proxy.errors import ModelFailed
+from shoal_proxy.model.datatypes import DATATYPES, DTYPES, Array
+from shoal_proxy.model.signature import ModelSignature, OutputSpec
+
+HEADER_LENGTH = b"inference-header-content-length"
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a V2 caller wants its answer: which outputs, which of them binary, and its own id."""
+
+    id: str | None = None
+    outputs: Mapping[str, bool | None] | None = None
+    binary: bool = False
+
+
+PLAIN = Style()
+ALL_BINARY = Style(binary=True)
+
+
+def encode_answer(style: Style, outputs: Mapping[str, Array], signature: ModelSignature) -> Reply:
+    """Return the ``outputs`` that ``style`` asks for, as it asks for them."""
+    tail: list[bytes | memoryview] = []
+    tensors = [
+        _tensor(output_spec(name, array, signature), array, tail, binary=binary)
+        for name, array, binary in _chosen(style, outputs)
+    ]
+    document = answer_document(signature, tensors, style.id)
+    if not tail:
+        return json_reply(200, document)
+    header = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
+    return Reply(200, (header, *tail), OCTETS, b"%b: %d\r\n" % (HEADER_LENGTH, len(header)))
+
+
+def answer_document(signature: ModelSignature, tensors: Sequence[Mapping[str, Any]], id_: str | None) -> dict[str, Any]:
+    """Return the JSON of an answer; ``tensors`` come last."""
+    named = {} if id_ is None else {"id": id_}
+    version = (signature.versions or ("1",))[-1]
+    return {"model_name": signature.name, "model_version": version, **named, "outputs": tensors}
+
+
+def output_spec(name: str, array: Array, signature: ModelSignature) -> OutputSpec:
+    """Return the output's declaration, or what the array is where the two differ (a classification, say)."""
+    declared = signature.outputs.get(name)
+    if declared is not None and DTYPES[declared.datatype] == array.dtype:
+        return declared
+    return OutputSpec(name, DATATYPES[array.dtype], (-1,))
+
+
+def _chosen(style: Style, outputs: Mapping[str, Array]) -> list[tuple[str, Array, bool]]:
+    """Return the outputs to send, in the caller's order, and whether each goes as binary."""
+    if style.outputs is None:
+        return [(name, array, style.binary) for name, array in outputs.items()]
+    missing = style.outputs.keys() - outputs.keys()
+    if missing:
+        raise ModelFailed(f"the runtime's answer lacks the outputs {sorted(missing)}")
+    return [(name, outputs[name], style.binary if binary is None else binary) for name, binary in style.outputs.items()]
+
+
+def _tensor(spec: OutputSpec, array: Array, tail: list[bytes | memoryview], *, binary: bool) -> dict[str, Any]:
+    wire = to_wire(spec, array)
+    tensor: dict[str, Any] = {"name": spec.name, "datatype": spec.datatype, "shape": wire.shape}
+    if binary:
+        data = to_binary(wire)
+        tail.append(data)
+        tensor["parameters"] = {"binary_data_size": len(data)}
+    elif spec.datatype == "BYTES":
+        tensor["data"] = [text(element) for element in wire.ravel().tolist()]
+    else:
+        tensor["data"] = (widen_bf16(wire) if spec.datatype == "BF16" else wire).reshape(-1)
+    return tensor
