@@ -1,20 +1,22 @@
 """Serve the example models to many callers, and compare with a bare loop: ``make bench-models``.
 
 Real inputs (photographs to `cat`, sentences to `embed`) go to ``shoal serve`` in closed loop, at the
-batch size that a loop without a server (`benchmarks.bare`) finds best, with the same threads. Loop
-and server alternate, so that a machine that slows down slows both. Two ratios: to the loop that does
-the same work (bytes in, answers out), and to `forward` alone on tensors that are ready, which nobody
-reaches whose preprocessing needs the same cores. Where a target is missed, the processor time of each
-part says where the time goes. ``--device cuda`` measures a GPU.
+batch size that a loop without a server (`benchmarks.bare`) finds best, with the same threads. Loops
+and server alternate, so that a machine that slows down slows all. Three ratios: to the loop that does
+the same work (bytes in, answers out) with torch as it comes; to `forward` alone on tensors that are
+ready, which nobody reaches whose preprocessing needs the same cores; and to the loop of the same work
+that keeps memory and waits as the runtime does, which tells what serving itself costs. Where a target
+is missed, the processor time of each part says where the time goes. ``--device cuda`` measures a GPU.
 """
 
 import argparse
 import json
+import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -22,22 +24,24 @@ from typing import Any
 import torch
 
 from benchmarks.inputs import INPUTS
-from benchmarks.processes import cpu_s, find_child
-from benchmarks.report import Row, Target, document, make_row, mean_batch_rows, slug, table
-from benchmarks.serve import batch_sums
+from benchmarks.report import Row, Target, document, make_row, slug, table
+from benchmarks.steady import under_load
 from benchmarks.surroundings import surroundings
 from benchmarks.wrk import Load, Wrk, WrkError, find_wrk
 from examples.server import Server, ServerError, serving
+from shoal_runtime.openmp import wait_briefly
 
 ROOT = Path(__file__).parents[1]
 SIZES = {"cpu": "1,2,4,8,16,32", "cuda": "8,16,32,64,128,256"}
 BATCHES_AT_ONCE = 3
 """Callers per row of a batch: one batch runs, one waits, and one is on its way."""
-ROUNDS = 4
+LOOPS = ("bare", "tuned")
 BARE_TIMEOUT_S = 300.0
 PATIENCE_S = 60
 TARGETS = tuple(
-    Target(model, f"ratio_to_{loop}", 0.95, at_least=True) for model in INPUTS for loop in ("whole", "forward")
+    Target(model, f"ratio_to_{loop}", 0.95, at_least=True)
+    for model in INPUTS
+    for loop in ("whole", "forward", "tuned_whole")
 )
 
 
@@ -49,7 +53,7 @@ class Plan:
         device: cpu, cuda or cuda:N.
         threads: for torch's operations, in the loop and in the server.
         duration_s: of each load.
-        repetitions: pairs of loop and server.
+        repetitions: of the loops and the server in turn.
     """
 
     wrk: Wrk
@@ -66,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     here = surroundings() | {"device": device_name(options.device), "threads": options.threads}
     try:
-        seconds, repetitions = (2, 1) if options.quick else (8, 3)
+        seconds, repetitions = (2, 1) if options.quick else (6, 3)
         plan = Plan(find_wrk(ROOT / ".tools"), options.device, options.threads, seconds, repetitions)
         rows = [measure(model, plan) for model in options.only]
     except (WrkError, ServerError, subprocess.SubprocessError) as error:
@@ -82,7 +86,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", choices=list(INPUTS), default=list(INPUTS), help="models")
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="for torch's operations")
-    parser.add_argument("--quick", action="store_true", help="one short pair, and nothing is written")
+    parser.add_argument("--quick", action="store_true", help="one short round, and nothing is written")
     return parser.parse_args(arguments)
 
 
@@ -92,60 +96,65 @@ def device_name(device: str) -> str:
 
 
 def measure(model: str, plan: Plan) -> Row:
-    """Measure loop and server in turn; the first loop finds the batch size for all."""
-    sizes = SIZES[plan.device.partition(":")[0]]
+    """Measure both loops and the server in turn; the first loop of each kind finds its batch size."""
+    sizes = dict.fromkeys(LOOPS, SIZES[plan.device.partition(":")[0]])
     repetitions = []
     for _ in range(plan.repetitions):
-        bare = run_bare(model, plan, sizes)
-        sizes = str(bare["batch_size"])
-        served = run_served(model, at_least_rounds(plan, bare), bare["batch_size"])
-        ratios = {f"ratio_to_{loop}": served["rows_per_s"] / bare[f"{loop}_per_s"] for loop in ("whole", "forward")}
-        loops = {f"bare_{name}": value for name, value in bare.items() if isinstance(value, float)}
-        repetitions.append({**ratios, **served, **loops, "batch_size": float(bare["batch_size"])})
+        loops = {loop: run_bare(model, plan, sizes[loop], loop) for loop in LOOPS}
+        sizes = {loop: str(measured["batch_size"]) for loop, measured in loops.items()}
+        served = run_served(model, plan, loops["tuned"])
+        repetitions.append(ratios(served["rows_per_s"], loops) | served | flat(loops))
         print(f"{model}: {', '.join(f'{name} {value:.3g}' for name, value in repetitions[-1].items())}", flush=True)
     return make_row(model, repetitions)
 
 
-def at_least_rounds(plan: Plan, bare: Mapping[str, Any]) -> Plan:
-    """Return the plan with time for every caller to be answered ROUNDS times, on a slow machine too."""
-    callers = BATCHES_AT_ONCE * bare["batch_size"]
-    return replace(plan, duration_s=max(plan.duration_s, ceil(ROUNDS * callers / bare["whole_per_s"])))
+def ratios(rows_per_s: float, loops: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+    """Return how the server compares with each loop."""
+    bare, tuned = (loops[loop] for loop in LOOPS)
+    rates = {"whole": bare["whole_per_s"], "forward": bare["forward_per_s"], "tuned_whole": tuned["whole_per_s"]}
+    return {f"ratio_to_{name}": rows_per_s / rate for name, rate in rates.items()}
 
 
-def run_bare(model: str, plan: Plan, sizes: str) -> dict[str, Any]:
-    """Run the loop in a process of its own."""
+def flat(loops: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+    """Return what the loops measured, each name with its loop's."""
+    return {
+        f"{loop}_{name}": float(value)
+        for loop, measured in loops.items()
+        for name, value in measured.items()
+        if isinstance(value, int | float)
+    }
+
+
+def run_bare(model: str, plan: Plan, sizes: str, loop: str) -> dict[str, Any]:
+    """Run a loop in a process of its own."""
     options = [f"--device={plan.device}", f"--threads={plan.threads}", f"--seconds={plan.duration_s / 2}"]
+    environ = dict(os.environ)
+    if loop == "tuned":
+        options.append("--tuned")
+        wait_briefly(environ)
     command = [sys.executable, "-m", "benchmarks.bare", model, *options, f"--sizes={sizes}"]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=BARE_TIMEOUT_S)
+    result = subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=BARE_TIMEOUT_S)
     if result.returncode != 0:
         raise subprocess.SubprocessError(f"the bare loop failed: {result.stderr.strip()[-500:]}")
     measured: dict[str, Any] = json.loads(result.stdout)
     return measured
 
 
-def run_served(model: str, plan: Plan, batch_size: int) -> dict[str, float]:
-    """Serve the model and load it."""
+def run_served(model: str, plan: Plan, loop: Mapping[str, Any]) -> dict[str, float]:
+    """Serve the model with the batch size of that loop, and load it."""
+    batch_size = loop["batch_size"]
     fields = {
         "batching.maxBatchSize": str(batch_size),
         "runtime.device": plan.device,
         "runtime.threads": str(plan.threads),
     }
+    batch_s = batch_size / loop["whole_per_s"]
+    warm_up_s, window_s = (max(plan.duration_s * share, count * batch_s) for share, count in ((0.3, 4), (1, 12)))
+    # A reserve for a machine that becomes slower meanwhile: the window must end under load.
+    duration_s = ceil(1.3 * (warm_up_s + window_s) + BATCHES_AT_ONCE * batch_s)
     with serving(ROOT / "examples" / model, fields=fields) as server:
-        load = requests(model, server, BATCHES_AT_ONCE * batch_size, plan.duration_s)
-        plan.wrk.run(load)
-        cpu = {name: cpu_of(server, name) for name in ("proxy", "runtime")}
-        before_s = {name: read() for name, read in cpu.items()}
-        batches = batch_sums(server.metrics())
-        measured = plan.wrk.run(load)
-        mean_batch = mean_batch_rows(batches, batch_sums(server.metrics()))
-        used_s = {name: read() - before_s[name] for name, read in cpu.items()}
-    return {
-        "rows_per_s": measured.requests_per_s,
-        "p50_ms": measured.p50_ms,
-        "p99_ms": measured.p99_ms,
-        "mean_batch_rows": mean_batch,
-        **{f"{name}_cpu_ms_per_row": 1e3 * used / measured.requests for name, used in used_s.items()},
-    }
+        load = requests(model, server, BATCHES_AT_ONCE * batch_size, duration_s)
+        return under_load(plan.wrk, load, server, warm_up_s=warm_up_s, window_s=window_s)
 
 
 def requests(model: str, server: Server, connections: int, duration_s: int) -> Load:
@@ -155,12 +164,6 @@ def requests(model: str, server: Server, connections: int, duration_s: int) -> L
     url = f"{server.url}/v1/models/{model}:predict"
     headers = {"content-type": inputs.content_type}
     return Load(url, first, connections, duration_s, headers, rest, PATIENCE_S)
-
-
-def cpu_of(server: Server, name: str) -> Callable[[], float]:
-    """Return what reads the processor time of the server's proxy or runtime."""
-    pid = find_child(server.pid, f"shoal_{name}")
-    return lambda: cpu_s(pid)
 
 
 def publish(rows: Sequence[Row], here: Mapping[str, Any], *, keep: bool) -> None:

@@ -12,6 +12,8 @@ import time
 from typing import TYPE_CHECKING
 
 from shoal_runtime.errors import LoadError, SettingsError
+from shoal_runtime.memory import keep_freed_memory
+from shoal_runtime.openmp import wait_briefly
 from shoal_runtime.settings import Settings, help_text
 
 if TYPE_CHECKING:
@@ -41,6 +43,8 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
 
 def serve(settings: Settings) -> int:
     """Serve the model that the settings name, until a signal; return the exit code."""
+    keep_freed_memory()
+    wait_briefly(os.environ)
     # Not before they are needed: `--help` and a wrong setting answer at once.
     import uvloop  # noqa: PLC0415
 

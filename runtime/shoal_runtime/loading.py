@@ -17,6 +17,7 @@ from shoal_runtime.formats.source import Loaded, Source, files_with
 from shoal_runtime.handlers.base import Handler, Stages, stages_of
 from shoal_runtime.handlers.context import Context
 from shoal_runtime.handlers.signature import Signature, make_signature
+from shoal_runtime.handlers.spec import every_length
 from shoal_runtime.importing import DEFAULT_FILE, import_handler
 from shoal_runtime.model_config import ModelConfig, read_config
 from shoal_runtime.placement import choose_dtype
@@ -73,6 +74,9 @@ def load_model(files: ModelFiles, settings: Settings, device: torch.device) -> M
     stages = stages_of(loaded.handler)
     if settings.compile:
         stages = replace(stages, forward=torch.compile(stages.forward))
+    elif device.type == "cpu":
+        # Buckets keep down the number of forms to record or to compile; here they would only add padding.
+        stages = replace(stages, preprocess_padding=[every_length(rule) for rule in stages.preprocess_padding])
     signature = _signature(loaded, settings, device)
     return Model(name, loaded.platform, loaded.handler, stages, signature, loaded.graphs)
 

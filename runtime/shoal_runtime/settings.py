@@ -242,7 +242,7 @@ class Settings:
         "SHOAL_RUNTIME_THREADS",
         _number(1, 1024),
         "1 to 1024",
-        text="torch's intra-op CPU threads; default: torch's own choice",
+        text="torch's intra-op CPU threads; default: torch's own choice, at most the container's CPU limit",
     )
     preprocess_threads: int = _setting(
         "SHOAL_RUNTIME_PREPROCESS_THREADS",

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from shoal_runtime.cores import core_limit, default_threads
 from shoal_runtime.cuda import CudaPlacement
 from shoal_runtime.errors import LoadError
 from shoal_runtime.fetching import Fetcher
 from shoal_runtime.handlers.calling import HANDLER_FAULTS
 from shoal_runtime.importing import HandlerFailed
 from shoal_runtime.loading import Model, load_model
+from shoal_runtime.memory import return_freed_memory
 from shoal_runtime.pipeline import Lanes, Pipeline
 from shoal_runtime.placement import CpuPlacement, Placement, choose_device, is_out_of_memory
 from shoal_runtime.progress import Progress
@@ -49,13 +51,13 @@ def start_model(settings: Settings, readiness: Readiness) -> Started:
         LoadError: says what is wrong and what to do next.
     """
     start_s = time.monotonic()
-    if settings.threads is not None:
-        torch.set_num_threads(settings.threads)
+    torch.set_num_threads(settings.threads or default_threads(torch.get_num_threads(), core_limit()))
     device = choose_device(settings.device)
     fetcher = Fetcher(settings.cache_dir, readiness, checksum=settings.model_checksum)
     files = fetcher.fetch(settings.model_uri)
     readiness.progress("loading")
     model = _load(files, settings, device)
+    return_freed_memory()
     placement = make_placement(device, model)
     measured = warm(model, placement, readiness)
     # What is there now stays: the collector need not look at it while batches run.

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from shoal_runtime.batches.collate import collate
 from shoal_runtime.errors import LoadError
 from shoal_runtime.importing import HandlerFailed
 from shoal_runtime.placement import choose_device
@@ -90,6 +91,21 @@ def test_padding_rules_are_checked_when_the_model_loads(model_dir: Path, load: C
 
     with pytest.raises(LoadError, match="preprocess_padding holds a dict; it takes PaddingRule"):
         load(model_dir)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.compile imports what it deprecates
+@pytest.mark.parametrize(("compiled", "length"), [(False, 5), (True, 8)])
+def test_buckets_of_preprocess_count_where_forwards_are_compiled(
+    model_dir: Path, load: Callable[..., Model], *, compiled: bool, length: int
+) -> None:
+    rules = '    preprocess_padding = [PaddingRule("x", pad_axis=1, pad_buckets=[4, 8])]\n'
+    text = HANDLER.replace("import TensorSpec", "import PaddingRule, TensorSpec")
+    (model_dir / "handler.py").write_text(text.replace("    def load", rules + "    def load"))
+    stages = load(model_dir, compile=compiled).stages
+
+    batch = collate([{"x": np.zeros(3)}, {"x": np.zeros(5)}], stages.preprocess_padding)
+
+    assert batch["x"].shape == (2, length)
 
 
 def test_a_module_class_without_weights_is_a_handler(model_dir: Path, load: Callable[..., Model]) -> None:

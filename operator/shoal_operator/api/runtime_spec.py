@@ -88,7 +88,7 @@ class RuntimeSpec:
         containers=RUNTIME,
     )
     threads: int | None = spec_field(
-        "CPU threads inside one operation; default: torch's own choice.",
+        "CPU threads inside one operation; default: torch's own choice, at most the container's CPU limit.",
         default=None,
         minimum=1,
         maximum=1024,

@@ -5,7 +5,7 @@ The fields are the metadata keys of docs/contracts.md, section 1.
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -122,6 +122,11 @@ class TensorSpec:
 
 Rule = PaddingRule | TensorSpec
 """What says how a tensor is padded."""
+
+
+def every_length(rule: Rule) -> Rule:
+    """Return the rule with each length up to its last bucket as a bucket: no batch is longer than its longest row."""
+    return replace(rule, pad_buckets=range(1, rule.pad_buckets[-1] + 1)) if rule.pad_buckets else rule
 
 
 def _check_dimensions(spec: TensorSpec) -> None:

@@ -7,6 +7,7 @@ import pytest
 from shoal_runtime import PaddingRule, TensorSpec
 from shoal_runtime.errors import LoadError
 from shoal_runtime.handlers.signature import make_signature
+from shoal_runtime.handlers.spec import every_length
 
 
 @pytest.mark.parametrize(
@@ -45,6 +46,13 @@ def test_media_types_are_split() -> None:
 def test_a_padding_rule_is_checked_too() -> None:
     with pytest.raises(ValueError, match="increasing"):
         PaddingRule("ids", pad_axis=1, pad_buckets=[4, 4])
+
+
+def test_every_length_up_to_the_last_bucket_may_be_one() -> None:
+    rule = PaddingRule("ids", pad_axis=1, pad_value=9, pad_buckets=[2, 4], pad_mask="mask")
+
+    assert every_length(rule) == PaddingRule("ids", pad_axis=1, pad_value=9, pad_buckets=[1, 2, 3, 4], pad_mask="mask")
+    assert every_length(PaddingRule("ids", pad_axis=1)).pad_buckets == ()
 
 
 X = TensorSpec("x", "FP32", [-1, 4])

@@ -1,0 +1,18 @@
+"""What torch's threads do while they wait."""
+
+import pytest
+
+from shoal_runtime.openmp import SPIN_COUNT, wait_briefly
+
+
+def test_threads_sleep_soon() -> None:
+    environ: dict[str, str] = {}
+    wait_briefly(environ)
+    assert environ == {"GOMP_SPINCOUNT": SPIN_COUNT}
+
+
+@pytest.mark.parametrize("chosen", [{"GOMP_SPINCOUNT": "5"}, {"OMP_WAIT_POLICY": "active"}])
+def test_who_has_chosen_is_left_alone(chosen: dict[str, str]) -> None:
+    environ = dict(chosen)
+    wait_briefly(environ)
+    assert environ == chosen
