@@ -70,7 +70,7 @@ class Usual:
 
     def binary(self, header: bytes, tail: memoryview) -> Decoded | None:
         """Return the request whose tensors are ``tail``, laid out as ``header`` says; None if that is not known."""
-        layout = self._layouts.get(header)
+        layout = self._layouts.get(header) if len(header) <= _LONGEST_BYTES else None
         if layout is None or layout.size_bytes != len(tail):
             return None
         inputs: dict[str, Array] = {}
@@ -111,8 +111,10 @@ class Usual:
 
 def _only_row(signature: ModelSignature) -> InputSpec | None:
     """Return the model's only input, if each of its rows is so many numbers."""
-    (spec, *others) = signature.inputs.values()
-    return spec if not others and spec.one_row is not None and spec.datatype not in _NOT_PLAIN else None
+    specs = list(signature.inputs.values())
+    if len(specs) != 1 or specs[0].one_row is None or specs[0].datatype in _NOT_PLAIN:
+        return None
+    return specs[0]
 
 
 def _around(style: Style, name: str, array: Array, signature: ModelSignature) -> tuple[bytes, bytes] | None:

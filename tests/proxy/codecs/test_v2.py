@@ -228,6 +228,11 @@ def test_a_plain_request_asks_for_nothing_special() -> None:
     assert (decoded.rows, decoded.parameters, decoded.tensors, decoded.timeout_ms) == (1, b"", b"", None)
 
 
+def test_a_model_without_inputs_says_so() -> None:
+    with pytest.raises(InvalidRequest, match="no input"):
+        V2().decode(call({"inputs": []}), signature(inputs=[]))
+
+
 class TestAnswers:
     model = signature(outputs=[tensor("y", "FP32", [-1, 2]), tensor("t", "BYTES", [-1])])
     outputs: ClassVar = {"y": np.array([[1, np.nan]], np.float32), "t": bytes_array([b"hi"], (1,))}
