@@ -41,7 +41,8 @@ class Operation:
         self._workers = Workers(self._queue, self._look, time.monotonic)
         window_s = settings.scale_down_window_s
         self._autoscaler = Autoscaler(self._fleet, self._scraper, self._workers.mark, time.monotonic, window_s=window_s)
-        self._reconciler = Reconciler(self._cluster, settings.defaults, self._autoscaler.state, _utc_now)
+        known = (self._autoscaler.state, self._autoscaler.attainable)
+        self._reconciler = Reconciler(self._cluster, settings.defaults, *known, _utc_now)
         self._watching = asyncio.Event()
         self._heard_lease_s: float | None = None
 

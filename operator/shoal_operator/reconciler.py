@@ -6,7 +6,7 @@ nothing.
 
 import datetime
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
@@ -52,6 +52,7 @@ class Reconciler:
 
     Args:
         scaling_state: what the autoscaler last did for a service.
+        attainable: by address, whether a service's pods can meet their latency objective.
         utc_now: the wall clock, for the times in a status.
     """
 
@@ -60,11 +61,13 @@ class Reconciler:
         cluster: ServiceCluster,
         defaults: Defaults,
         scaling_state: Callable[[Key], ScalingState | None],
+        attainable: Callable[[Key], Mapping[str, bool] | None],
         utc_now: Callable[[], datetime.datetime],
     ) -> None:
         self._cluster = cluster
         self._defaults = defaults
         self._scaling_state = scaling_state
+        self._attainable = attainable
         self._utc_now = utc_now
 
     async def reconcile(self, key: Key) -> Outcome:
@@ -84,11 +87,10 @@ class Reconciler:
         return outcome
 
     async def _act(self, key: Key, observation: Observation) -> Evidence:
-        scaling = self._scaling_state(key)
         try:
             target = self._target(key, observation.resource)
         except SpecError as error:
-            return Evidence(observation=observation, target=None, spec_error=str(error), scaling=scaling)
+            return Evidence(observation=observation, target=None, spec_error=str(error))
         plan = make_plan(target, observation.children)
         observation, failures = await self._execute(key, plan, observation)
         return Evidence(
@@ -96,7 +98,8 @@ class Reconciler:
             target=target,
             conflicts=plan.conflicts,
             failures=tuple(failures),
-            scaling=scaling,
+            scaling=self._scaling_state(key),
+            attainable=self._attainable(key),
         )
 
     def _target(self, key: Key, resource: Json) -> Target:

@@ -1,13 +1,15 @@
-"""The loop that lets replicas follow the queue: read, decide, write the scale."""
+"""The loop that reads the proxies: replicas follow the queue, and objectives are noted."""
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from shoal_operator.autoscaler.law import Decision, Load, State, Why, decide
+from shoal_operator.autoscaler.law import Decision, State, Why, decide
 from shoal_operator.errors import ApiError, NotLeadingError
-from shoal_operator.load.fleet import Fleet, Scaled
+from shoal_operator.load.exposition import Reading, total_load
+from shoal_operator.load.fleet import Fleet, Scaled, Watched
+from shoal_operator.load.objective import Hearing, attainable, hear
 from shoal_operator.planning.evidence import ScalingState
 from shoal_operator.planning.observation import Key
 
@@ -16,11 +18,11 @@ logger = logging.getLogger(__name__)
 _STATES = {Why.LOAD: ScalingState.FOLLOWING, Why.HOLD: ScalingState.NO_DATA}
 
 
-class LoadSource(Protocol):
-    """Where load comes from."""
+class ReadingSource(Protocol):
+    """Where readings come from."""
 
-    async def read_load(self, addresses: Sequence[str]) -> Load | None:
-        """Return the rows in all pods, or None."""
+    async def read(self, addresses: Sequence[str]) -> Sequence[Reading]:
+        """Return what each pod says."""
 
 
 class ScaleCluster(Protocol):
@@ -31,10 +33,10 @@ class ScaleCluster(Protocol):
 
 
 class Autoscaler:
-    """Decides for every scaled service, each tick.
+    """Reads every watched service, each tick, and decides for those that scale.
 
     Args:
-        changed: called when a service's scaling state changed, so that its status follows.
+        changed: called when what is known of a service changed, so that its status follows.
         clock: monotonic seconds.
         window_s: how long a want counts before replicas fall below it.
     """
@@ -42,7 +44,7 @@ class Autoscaler:
     def __init__(
         self,
         fleet: Fleet,
-        source: LoadSource,
+        source: ReadingSource,
         changed: Callable[[Key], None],
         clock: Callable[[], float],
         *,
@@ -55,10 +57,16 @@ class Autoscaler:
         self._window_s = window_s
         self._memory: dict[Key, State] = {}
         self._states: dict[Key, ScalingState] = {}
+        self._hearings: dict[Key, Hearing] = {}
+        self._attainable: dict[Key, Mapping[str, bool]] = {}
 
     def state(self, key: Key) -> ScalingState | None:
         """Return what was last done for a service, or None before the first tick."""
         return self._states.get(key)
+
+    def attainable(self, key: Key) -> Mapping[str, bool] | None:
+        """Return by address whether pods can meet their objective, or None before any could be asked."""
+        return self._attainable.get(key)
 
     async def run(self, cluster: ScaleCluster, interval_s: float) -> None:
         """Tick until cancelled."""
@@ -68,13 +76,21 @@ class Autoscaler:
             await asyncio.sleep(max(0.0, started_s + interval_s - self._clock()))
 
     async def tick(self, cluster: ScaleCluster) -> None:
-        """Look at every scaled service once."""
-        entries = list(self._fleet.scaled())
-        self._forget({key for key, _, _ in entries})
-        await asyncio.gather(*(self._follow(cluster, *entry) for entry in entries))
+        """Look at every watched service once."""
+        services = list(self._fleet.watched())
+        self._forget(services)
+        await asyncio.gather(*(self._look(cluster, service) for service in services))
 
-    async def _follow(self, cluster: ScaleCluster, key: Key, scaled: Scaled, addresses: Sequence[str]) -> None:
-        load = await self._source.read_load(addresses)
+    async def _look(self, cluster: ScaleCluster, service: Watched) -> None:
+        readings = await self._source.read(service.addresses)
+        if service.has_objective:
+            said = [reading.attainable for reading in readings]
+            self._hear(service.key, dict(zip(service.addresses, said, strict=True)))
+        if service.scaled is not None:
+            await self._follow(cluster, service.key, service.scaled, readings)
+
+    async def _follow(self, cluster: ScaleCluster, key: Key, scaled: Scaled, readings: Sequence[Reading]) -> None:
+        load = total_load(readings)
         memory = self._memory.get(key, State())
         now_s = self._clock()
         decision, memory = decide(scaled.law, load, scaled.replicas, memory, now_s, window_s=self._window_s)
@@ -92,12 +108,23 @@ class Autoscaler:
         logger.info("service=%s replicas=%d was=%d", key, decision.replicas, scaled.replicas)
         self._fleet.wrote_replicas(key, scaled, decision.replicas)
 
+    def _hear(self, key: Key, said: Mapping[str, bool | None]) -> None:
+        now_s = self._clock()
+        self._hearings[key] = hearing = hear(self._hearings.get(key, Hearing(now_s)), said, now_s)
+        known = attainable(hearing, now_s)
+        if known is not None and known != self._attainable.get(key):
+            self._attainable[key] = known
+            self._changed(key)
+
     def _note(self, key: Key, state: ScalingState | None) -> None:
         if state is not None and self._states.get(key) is not state:
             self._states[key] = state
             self._changed(key)
 
-    def _forget(self, present: set[Key]) -> None:
-        for key in self._memory.keys() - present:
+    def _forget(self, services: Sequence[Watched]) -> None:
+        for key in self._memory.keys() - {service.key for service in services if service.scaled}:
             self._memory.pop(key)
             self._states.pop(key, None)
+        for key in self._hearings.keys() - {service.key for service in services if service.has_objective}:
+            self._hearings.pop(key)
+            self._attainable.pop(key, None)

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 
 import aiohttp
 
-from shoal_operator.autoscaler.law import Load
-from shoal_operator.load.exposition import rows_held
+from shoal_operator.load.exposition import Reading, read_metrics
 from shoal_operator.manifests.environment import ADMIN_PORT
 
 _TIMEOUT = aiohttp.ClientTimeout(total=1.5)
@@ -15,7 +14,7 @@ _LARGEST_BODY_BYTES = 2**20
 
 
 class Scraper:
-    """Asks proxies what they hold."""
+    """Asks proxies what they hold, and whether they can meet their objective."""
 
     def __init__(self, port: int = ADMIN_PORT) -> None:
         self._port = port
@@ -27,21 +26,19 @@ class Scraper:
         if self._session is not None:
             await self._session.close()
 
-    async def read_load(self, addresses: Sequence[str]) -> Load | None:
-        """Return the rows in all pods, or None when no pod could be read."""
-        rows = await asyncio.gather(*(self._read_pod(address) for address in addresses))
-        known = [count for count in rows if count is not None]
-        return Load(sum(known), complete=len(known) == len(rows)) if known else None
+    async def read(self, addresses: Sequence[str]) -> list[Reading]:
+        """Return what each pod says; an empty reading for one that could not be read."""
+        return await asyncio.gather(*(self._read_pod(address) for address in addresses))
 
-    async def _read_pod(self, address: str) -> int | None:
+    async def _read_pod(self, address: str) -> Reading:
         host = f"[{address}]" if ":" in address else address
         async with self._limit:
             try:
                 async with self._opened().get(f"http://{host}:{self._port}/metrics") as answer:
                     body = await answer.content.read(_LARGEST_BODY_BYTES)
-                    return rows_held(body.decode("utf-8", "replace")) if answer.ok else None
+                    return read_metrics(body.decode("utf-8", "replace")) if answer.ok else Reading()
             except (aiohttp.ClientError, TimeoutError, OSError):
-                return None
+                return Reading()
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:

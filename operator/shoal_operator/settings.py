@@ -19,7 +19,7 @@ class Settings:
         watch_namespaces: serve only these; empty means the whole cluster.
         health_listen: ``HOST:PORT`` of ``/healthz``; empty means none.
         resync_s: look at every service again after this long, though nothing was heard (s).
-        scrape_interval_s: how often proxies are asked for their load (s).
+        scrape_interval_s: how often proxies are read (s).
         scale_down_window_s: replicas fall to the highest want of this long (s).
         workers: services that are looked at at the same time.
     """

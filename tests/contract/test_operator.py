@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from shoal_operator.api.fields import Json
-from shoal_operator.load.exposition import rows_held
+from shoal_operator.load.exposition import Reading, read_metrics
 from shoal_operator.manifests.containers import make_model, make_proxy, make_runtime
 from shoal_proxy.server import Proxy
 from shoal_proxy.settings import Settings as ProxySettings
@@ -41,7 +41,7 @@ def test_the_init_container_is_given_all_that_a_runtime_requires() -> None:
     assert settings.model_checksum == DOWNLOADED["model"]["checksum"]
 
 
-def test_the_operator_finds_the_rows_in_the_proxys_own_metrics() -> None:
+def test_the_operator_finds_rows_and_objective_in_the_proxys_own_metrics() -> None:
     async def exposition() -> str:
         loopback = dict.fromkeys(("SHOAL_PROXY_LISTEN", "SHOAL_PROXY_ADMIN_LISTEN"), "127.0.0.1:0")
         proxy = Proxy(ProxySettings.from_env(loopback))
@@ -51,4 +51,4 @@ def test_the_operator_finds_the_rows_in_the_proxys_own_metrics() -> None:
             proxy.socket.close()
             proxy.admin_socket.close()
 
-    assert rows_held(asyncio.run(exposition())) == 0
+    assert read_metrics(asyncio.run(exposition())) == Reading(rows=0, attainable=True)

@@ -8,8 +8,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from shoal_operator.api.fields import Json
-from shoal_operator.autoscaler.law import Load
 from shoal_operator.errors import ApiError
+from shoal_operator.load.exposition import Reading
 from shoal_operator.manifests.desired import CHILD_KINDS, Kind
 from shoal_operator.planning.observation import Key, Observation
 
@@ -96,16 +96,14 @@ def merged(live: Any, ours: Any) -> Any:
     return copy.deepcopy(ours)
 
 
-class FakeLoad:
-    """Pods that hold what they are told to hold."""
+class FakeProxies:
+    """Pods that say what they are told to say, and otherwise nothing."""
 
     def __init__(self) -> None:
-        self.rows: dict[str, int | None] = {}
+        self.readings: dict[str, Reading] = {}
 
-    async def read_load(self, addresses: Sequence[str]) -> Load | None:
-        rows = [self.rows.get(address) for address in addresses]
-        known = [count for count in rows if count is not None]
-        return Load(sum(known), complete=len(known) == len(rows)) if known else None
+    async def read(self, addresses: Sequence[str]) -> list[Reading]:
+        return [self.readings.get(address, Reading()) for address in addresses]
 
 
 class _NoWaiting(selectors.SelectSelector):

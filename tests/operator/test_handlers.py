@@ -34,10 +34,10 @@ def test_a_service_is_marked_at_every_event_and_kept_while_it_scales() -> None:
     listener = Listener()
     for kind in (None, "ADDED", "MODIFIED"):
         asyncio.run(listener.inbox.see_service(event(service(EVERYTHING), kind)))
-    assert len(list(listener.fleet.scaled())) == 1
+    assert len(list(listener.fleet.watched())) == 1
     asyncio.run(listener.inbox.see_service(event(service(EVERYTHING), "DELETED")))
 
-    assert list(listener.fleet.scaled()) == []
+    assert list(listener.fleet.watched()) == []
     assert listener.marks == [CAT] * 4
 
 
@@ -68,10 +68,10 @@ def test_pods_come_and_go() -> None:
     ready["metadata"]["namespace"] = "default"
     listener.fleet.see_service(CAT, service(EVERYTHING))
     asyncio.run(listener.inbox.see_pod(event(ready)))
-    assert [addresses for _, _, addresses in listener.fleet.scaled()] == [["10.0.0.1"]]
+    assert [watched.addresses for watched in listener.fleet.watched()] == [("10.0.0.1",)]
     asyncio.run(listener.inbox.see_pod(event(ready, "DELETED")))
 
-    assert [addresses for _, _, addresses in listener.fleet.scaled()] == [[]]
+    assert [watched.addresses for watched in listener.fleet.watched()] == [()]
     assert listener.marks == [CAT, CAT]
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import copy
 import datetime
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from tests.operator.samples import DEFAULTS, EVERYTHING, MINIMAL, service, with_
 from tests.operator.worlds import healthy, pod
 
 CAT = Key("default", "cat")
+OBJECTIVE = with_fields(MINIMAL, batching__latencyObjectiveMilliseconds=50)
 ROUTED = with_fields(MINIMAL, route={"ingress": {"host": "cat.example.com"}})
 
 
@@ -25,8 +27,9 @@ def now() -> datetime.datetime:
     return datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 
 
-def look(cluster: FakeCluster) -> Outcome:
-    return asyncio.run(Reconciler(cluster, DEFAULTS, lambda key: None, now).reconcile(CAT))
+def look(cluster: FakeCluster, attainable: Mapping[str, bool] | None = None) -> Outcome:
+    reconciler = Reconciler(cluster, DEFAULTS, lambda key: None, lambda key: attainable, now)
+    return asyncio.run(reconciler.reconcile(CAT))
 
 
 def cluster_with(spec: Json, **kwargs: Any) -> FakeCluster:
@@ -40,7 +43,9 @@ def ready(cluster: FakeCluster) -> Json:
     return next(item for item in conditions if item["type"] == "Ready")
 
 
-@pytest.mark.parametrize("spec", [MINIMAL, EVERYTHING, ROUTED], ids=["minimal", "everything", "routed"])
+@pytest.mark.parametrize(
+    "spec", [MINIMAL, EVERYTHING, ROUTED, OBJECTIVE], ids=["minimal", "everything", "routed", "objective"]
+)
 def test_the_second_look_at_an_unchanged_world_writes_nothing(spec: Json) -> None:
     cluster = cluster_with(spec)
     assert look(cluster) is Outcome.DONE
@@ -48,6 +53,22 @@ def test_the_second_look_at_an_unchanged_world_writes_nothing(spec: Json) -> Non
 
     assert look(cluster) is Outcome.DONE
     assert cluster.writes == []
+
+
+def test_an_objective_that_cannot_be_met_is_written_and_warned_of_once() -> None:
+    cluster = cluster_with(OBJECTIVE)
+    look(cluster)
+    cluster.children[CAT, DEPLOYMENT]["status"] = {"observedGeneration": 1, **healthy()}
+    cluster.pods[CAT] = [pod(OBJECTIVE)]
+    look(cluster)
+    cluster.writes.clear()
+    look(cluster, {"10.0.0.1": False})
+    look(cluster, {"10.0.0.1": False, "10.0.0.2": True})
+    look(cluster)  # as after a restart of the operator
+
+    assert cluster.writes == [("status", "cat"), ("event", "ObjectiveUnattainable")]
+    assert [event["reason"] for event in cluster.events] == ["RollingOut", "Ready", "ObjectiveUnattainable"]
+    assert cluster.events[-1]["type"] == "Warning"
 
 
 def test_a_service_that_is_gone_or_leaving_is_left_to_the_cluster() -> None:

@@ -1,36 +1,36 @@
-"""Reading proxies: totals, and what is not known."""
+"""Reading proxies: what they say, and what is not known."""
 
 import asyncio
 from collections.abc import Sequence
 
-from shoal_operator.autoscaler.law import Load
+from shoal_operator.load.exposition import Reading
 from shoal_operator.scraper import Scraper
 from tests.operator.servers import Answer, serving
 
-TEXT = "shoal_proxy_queue_rows 3\nshoal_proxy_in_flight_rows 4\n"
+TEXT = "shoal_proxy_queue_rows 3\nshoal_proxy_in_flight_rows 4\nshoal_proxy_objective_attainable 1\n"
+SAID = Reading(rows=7, attainable=True)
 
 
-def load(answer: Answer, addresses: Sequence[str]) -> Load | None:
-    async def main() -> Load | None:
+def read(answer: Answer, addresses: Sequence[str]) -> list[Reading]:
+    async def main() -> list[Reading]:
         async with serving(answer) as (port, _):
             scraper = Scraper(port)
             try:
-                return await scraper.read_load(addresses)
+                return await scraper.read(addresses)
             finally:
                 await scraper.close()
 
     return asyncio.run(main())
 
 
-def test_rows_of_all_pods_are_added() -> None:
-    assert load(lambda _: (200, TEXT), ["127.0.0.1", "127.0.0.1"]) == Load(14, complete=True)
+def test_every_pod_is_read() -> None:
+    assert read(lambda _: (200, TEXT), ["127.0.0.1", "127.0.0.1"]) == [SAID, SAID]
 
 
-def test_a_pod_that_cannot_be_reached_makes_the_load_incomplete() -> None:
-    assert load(lambda _: (200, TEXT), ["127.0.0.1", "127.0.0.9"]) == Load(7, complete=False)
+def test_a_pod_that_cannot_be_reached_says_nothing() -> None:
+    assert read(lambda _: (200, TEXT), ["127.0.0.9", "127.0.0.1"]) == [Reading(), SAID]
 
 
-def test_without_a_readable_pod_there_is_no_load() -> None:
-    assert load(lambda _: (200, TEXT), []) is None
-    assert load(lambda _: (503, TEXT), ["127.0.0.1"]) is None
-    assert load(lambda _: (200, "<html>"), ["127.0.0.1"]) is None
+def test_a_pod_whose_answer_cannot_be_read_says_nothing() -> None:
+    assert read(lambda _: (503, TEXT), ["127.0.0.1"]) == [Reading()]
+    assert read(lambda _: (200, "<html>"), ["127.0.0.1"]) == [Reading()]

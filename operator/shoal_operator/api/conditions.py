@@ -21,6 +21,8 @@ class ConditionType(StrEnum):
     """Callers from outside the cluster reach the service."""
     SCALING_ACTIVE = "ScalingActive"
     """Replicas follow the queue."""
+    OBJECTIVE_ATTAINABLE = "ObjectiveAttainable"
+    """A request alone would meet the latency objective."""
 
 
 class Status(StrEnum):
@@ -43,6 +45,7 @@ class Reason(StrEnum):
     CLUSTER_INTERNAL = "ClusterInternal"
     FOLLOWING_LOAD = "FollowingLoad"
     SCALING_OFF = "ScalingOff"
+    OBJECTIVE_ATTAINABLE = "ObjectiveAttainable"
     SCALED_TO_ZERO = "ScaledToZero"
     # On the way.
     ROLLING_OUT = "RollingOut"
@@ -51,6 +54,7 @@ class Reason(StrEnum):
     PODS_NOT_READY = "PodsNotReady"
     SCALING_UP = "ScalingUp"
     NO_LOAD_DATA = "NoLoadData"
+    NO_LATENCY_DATA = "NoLatencyData"
     WAITING_FOR_CLEANUP = "WaitingForCleanup"
     # Somebody must act.
     INVALID_SPEC = "InvalidSpec"
@@ -67,6 +71,7 @@ class Reason(StrEnum):
     PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
     ROUTE_REFUSED = "RouteRefused"
     GATEWAY_API_MISSING = "GatewayApiMissing"
+    OBJECTIVE_UNATTAINABLE = "ObjectiveUnattainable"
 
 
 FAILURES = frozenset(
@@ -85,6 +90,7 @@ FAILURES = frozenset(
         Reason.PROGRESS_DEADLINE_EXCEEDED,
         Reason.ROUTE_REFUSED,
         Reason.GATEWAY_API_MISSING,
+        Reason.OBJECTIVE_UNATTAINABLE,
     }
 )
 """Reasons that wait for a person; their events are warnings."""

@@ -1,4 +1,4 @@
-"""What the operator keeps in memory between events: who scales, and which pods are ready.
+"""What the operator keeps in memory between events: whose proxies to read, and which pods are ready.
 
 A few numbers for each service and pod, not their objects: a reconcile reads the cluster itself.
 """
@@ -28,15 +28,36 @@ class Scaled:
     uid: str
 
 
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A service whose proxies are read.
+
+    Args:
+        scaled: None when its replicas do not follow its load.
+        has_objective: its spec sets a latency objective.
+        addresses: of its ready pods.
+    """
+
+    key: Key
+    scaled: Scaled | None
+    has_objective: bool
+    addresses: tuple[str, ...]
+
+
 @dataclass(slots=True)
 class Fleet:
-    """Scaled services and the addresses of ready pods, as the last events told."""
+    """Services whose proxies are read, and the addresses of ready pods, as the last events told."""
 
     _scaled: dict[Key, Scaled] = field(default_factory=dict)
+    _objectives: set[Key] = field(default_factory=set)
     _pods: dict[Key, dict[str, str]] = field(default_factory=dict)
 
     def see_service(self, key: Key, resource: Json) -> None:
-        """Take note of a service's scaling; an event that is older than our own write is ignored."""
+        """Take note of a service's objective and scaling; of the latter not from before our own write."""
+        if dig(resource, "spec", "batching", "latencyObjectiveMilliseconds") is None:
+            self._objectives.discard(key)
+        else:
+            self._objectives.add(key)
         scaled = scaled_from(resource)
         if scaled is None:
             self._scaled.pop(key, None)
@@ -53,6 +74,7 @@ class Fleet:
     def drop_service(self, key: Key) -> None:
         """Forget a deleted service."""
         self._scaled.pop(key, None)
+        self._objectives.discard(key)
 
     def see_pod(self, key: Key, pod: Json) -> None:
         """Take note of a pod: kept while it is ready and not leaving."""
@@ -69,10 +91,11 @@ class Fleet:
         if not pods:
             self._pods.pop(key, None)
 
-    def scaled(self) -> Iterator[tuple[Key, Scaled, list[str]]]:
-        """Yield every service that scales, with the addresses of its ready pods."""
-        for key, scaled in list(self._scaled.items()):
-            yield key, scaled, list(self._pods.get(key, {}).values())
+    def watched(self) -> Iterator[Watched]:
+        """Yield every service that scales or has an objective."""
+        for key in self._scaled.keys() | self._objectives:
+            addresses = tuple(self._pods.get(key, {}).values())
+            yield Watched(key, self._scaled.get(key), key in self._objectives, addresses)
 
 
 def scaled_from(resource: Json) -> Scaled | None:

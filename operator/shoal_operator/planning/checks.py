@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from shoal_operator.api.conditions import Reason, Status
+from shoal_operator.api.conditions import ConditionType, Reason, Status, find
 from shoal_operator.api.fields import Json
 from shoal_operator.manifests.desired import HTTP_ROUTE, INGRESS
 from shoal_operator.planning.evidence import Evidence
@@ -167,6 +167,43 @@ def route_ready(evidence: Evidence) -> Verdict:
         text = "no route is asked for: the service is reached inside the cluster"
         return Status.TRUE, Reason.CLUSTER_INTERNAL, text
     return Status.TRUE, Reason.ROUTE_ACCEPTED, "the route is accepted"
+
+
+def objective_as_told(evidence: Evidence) -> Verdict | None:
+    """Nobody could be asked yet, after a restart of the operator: what was said of this spec stays."""
+    if evidence.attainable is not None:
+        return None
+    resource = evidence.observation.resource
+    told = find(dig(resource, "status", "conditions", default=[]), ConditionType.OBJECTIVE_ATTAINABLE)
+    if told is None or told.get("observedGeneration") != resource["metadata"].get("generation"):
+        return None
+    return Status(told["status"]), Reason(told["reason"]), told["message"]
+
+
+def objective_missed(evidence: Evidence) -> Verdict | None:
+    """A pod says that even a request alone takes too long."""
+    if all(evidence.meets_objective):
+        return None
+    text = (
+        f"even a request alone takes longer than batching.latencyObjectiveMilliseconds {evidence.objective_ms}: answers"
+        " leave as fast as they can, but late. Set a larger one, or use a faster device or model; kubectl port-forward"
+        " POD 9090 and curl localhost:9090/v1/explain tell what a request alone takes"
+    )
+    return Status.FALSE, Reason.OBJECTIVE_UNATTAINABLE, text
+
+
+def objective_met(evidence: Evidence) -> Verdict | None:
+    """All pods that said anything lately can meet the objective."""
+    if evidence.meets_objective:
+        text = "a request alone takes no longer than batching.latencyObjectiveMilliseconds"
+        return Status.TRUE, Reason.OBJECTIVE_ATTAINABLE, text
+    return None
+
+
+def objective_unknown(_: Evidence) -> Verdict:
+    """No pod of the newest spec said anything lately."""
+    text = "no ready pod of the newest spec has told lately whether it can meet the objective"
+    return Status.UNKNOWN, Reason.NO_LATENCY_DATA, text
 
 
 def not_rolled_out(evidence: Evidence) -> Verdict | None:

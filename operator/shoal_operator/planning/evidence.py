@@ -1,5 +1,6 @@
 """Everything that a service's conditions are judged by."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -25,6 +26,8 @@ class Evidence:
     Args:
         target: None when the spec cannot be read; ``spec_error`` then says why.
         scaling: None when the autoscaler has not looked yet.
+        attainable: by address, whether the pods that said so lately can meet their latency
+            objective; None when it is too early to tell.
     """
 
     observation: Observation
@@ -33,6 +36,7 @@ class Evidence:
     conflicts: tuple[Conflict, ...] = ()
     failures: tuple[Failure, ...] = ()
     scaling: ScalingState | None = None
+    attainable: Mapping[str, bool] | None = None
 
     @property
     def deployment(self) -> Json:
@@ -47,6 +51,18 @@ class Evidence:
         newest = template_hash(dig(self.deployment, "spec", "template", default={}))
         pods = self.observation.pods
         return [pod for pod in pods if template_hash(pod) == newest and not is_leaving(pod)]
+
+    @property
+    def objective_ms(self) -> int | None:
+        """The latency objective of the spec."""
+        return self.target.spec.batching.latency_objective_milliseconds if self.target else None
+
+    @property
+    def meets_objective(self) -> list[bool]:
+        """Whether each of the newest pods that said so lately can meet the objective."""
+        known = self.attainable or {}
+        addresses = (dig(pod, "status", "podIP") for pod in self.new_pods)
+        return [known[address] for address in addresses if address in known]
 
     @property
     def problem(self) -> Problem | None:

@@ -60,13 +60,19 @@ POLICIES: dict[ConditionType, tuple[Check, ...]] = {
         checks.route_ready,
     ),
 }
+OBJECTIVE: tuple[Check, ...] = (
+    checks.objective_as_told,
+    checks.objective_missed,
+    checks.objective_met,
+    checks.objective_unknown,
+)
 
 
 def judge(evidence: Evidence) -> list[Condition]:
     """Return every condition that applies."""
     conditions = [Condition(kind, *_first(policy, evidence)) for kind, policy in POLICIES.items()]
-    scaling = _scaling_condition(evidence)
-    return [*conditions, scaling] if scaling else conditions
+    optional = (_scaling_condition(evidence), _objective_condition(evidence))
+    return [*conditions, *(condition for condition in optional if condition)]
 
 
 def make_status(evidence: Evidence, now: str) -> Json:
@@ -117,6 +123,12 @@ def transitions(before: Sequence[Json], after: Sequence[Json]) -> list[Announcem
 def _first(policy: Sequence[Check], evidence: Evidence) -> Verdict:
     verdicts = (check(evidence) for check in policy)
     return next(verdict for verdict in verdicts if verdict is not None)
+
+
+def _objective_condition(evidence: Evidence) -> Condition | None:
+    if evidence.objective_ms is None:
+        return None
+    return Condition(ConditionType.OBJECTIVE_ATTAINABLE, *_first(OBJECTIVE, evidence))
 
 
 def _scaling_condition(evidence: Evidence) -> Condition | None:

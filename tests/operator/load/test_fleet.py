@@ -1,10 +1,10 @@
-"""The fleet: who scales, which pods are ready, and what an old event may not undo."""
+"""The fleet: whose proxies are read, which pods are ready, and what an old event may not undo."""
 
 from typing import Any
 
 from shoal_operator.api.fields import Json
 from shoal_operator.autoscaler.law import Law
-from shoal_operator.load.fleet import Fleet, scaled_from
+from shoal_operator.load.fleet import Fleet, Scaled, Watched, scaled_from
 from shoal_operator.planning.observation import Key
 from tests.operator.samples import EVERYTHING, MINIMAL, service, with_fields
 
@@ -16,8 +16,14 @@ def pod(name: str, ip: str | None = "10.0.0.1", *, ready: bool = True, **metadat
     return {"metadata": {"name": name, **metadata}, "status": {"podIP": ip, "conditions": conditions}}
 
 
+def scaling(fleet: Fleet) -> Scaled:
+    scaled = next(fleet.watched()).scaled
+    assert scaled is not None
+    return scaled
+
+
 def replicas(fleet: Fleet) -> list[int]:
-    return [scaled.replicas for _, scaled, _ in fleet.scaled()]
+    return [service.scaled.replicas for service in fleet.watched() if service.scaled]
 
 
 def test_scaling_comes_from_the_spec() -> None:
@@ -44,8 +50,7 @@ def test_a_service_without_scaling_or_with_a_broken_one_does_not_scale() -> None
 def test_an_event_that_is_older_than_our_own_write_is_ignored() -> None:
     fleet = Fleet()
     fleet.see_service(CAT, service(EVERYTHING, generation=4))
-    _, scaled, _ = next(fleet.scaled())
-    fleet.wrote_replicas(CAT, scaled, 7)
+    fleet.wrote_replicas(CAT, scaling(fleet), 7)
 
     fleet.see_service(CAT, service(EVERYTHING, generation=4))
     assert replicas(fleet) == [7]
@@ -69,9 +74,9 @@ def test_only_ready_pods_that_stay_are_asked() -> None:
     fleet.see_pod(CAT, pod("c", "10.0.0.3", deletionTimestamp="2026-01-01T00:00:00Z"))
     fleet.see_pod(CAT, pod("d", None))
 
-    assert [addresses for _, _, addresses in fleet.scaled()] == [["10.0.0.1"]]
+    assert [service.addresses for service in fleet.watched()] == [("10.0.0.1",)]
     fleet.see_pod(CAT, pod("a", ready=False))
-    assert [addresses for _, _, addresses in fleet.scaled()] == [[]]
+    assert [service.addresses for service in fleet.watched()] == [()]
 
 
 def test_a_service_that_stops_scaling_or_is_deleted_is_forgotten() -> None:
@@ -83,3 +88,22 @@ def test_a_service_that_stops_scaling_or_is_deleted_is_forgotten() -> None:
     fleet.drop_service(CAT)
     fleet.drop_pod(CAT, "unknown")
     assert replicas(fleet) == []
+
+
+def test_a_service_with_an_objective_is_watched_though_it_does_not_scale() -> None:
+    fleet = Fleet()
+    fleet.see_pod(CAT, pod("a"))
+    fleet.see_service(CAT, service(with_fields(MINIMAL, batching__latencyObjectiveMilliseconds=50)))
+    assert list(fleet.watched()) == [Watched(CAT, None, has_objective=True, addresses=("10.0.0.1",))]
+
+    fleet.see_service(CAT, service(MINIMAL, generation=2))
+    assert list(fleet.watched()) == []
+
+
+def test_a_deleted_service_with_an_objective_is_forgotten() -> None:
+    fleet = Fleet()
+    fleet.see_service(CAT, service(with_fields(EVERYTHING, batching__latencyObjectiveMilliseconds=50)))
+    assert [watched.has_objective for watched in fleet.watched()] == [True]
+
+    fleet.drop_service(CAT)
+    assert list(fleet.watched()) == []

@@ -1,0 +1,69 @@
+"""What pods say of their latency objective, so remembered that one doubtful scrape changes little.
+
+A no counts at once, and for a while after the last one: a pod at the limit says yes and no in turn.
+A pod that cannot be read keeps its last answer until that is stale.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+FRESH_S = 30.0
+"""What was said longer ago than this is not known any more."""
+HOLD_S = 120.0
+"""A pod that says yes is believed this long after its last no."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a pod said, in monotonic seconds.
+
+    Args:
+        heard_s: when it last said anything.
+        refused_s: when it last said no; None when it never did.
+    """
+
+    heard_s: float
+    refused_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hearing:
+    """What the ready pods of one service said.
+
+    Args:
+        begun_s: when they were first asked (monotonic s).
+        answers: by address, of the pods that said something that is still fresh.
+    """
+
+    begun_s: float
+    answers: Mapping[str, Answer] = field(default_factory=dict)
+
+
+def hear(hearing: Hearing, said: Mapping[str, bool | None], now_s: float) -> Hearing:
+    """Take note of what pods said.
+
+    Args:
+        hearing: what the last call returned.
+        said: by address, whether each ready pod can meet its objective; None where it did not say.
+        now_s: monotonic time (s).
+    """
+    answers = {address: _answer(hearing.answers.get(address), now_s, yes=yes) for address, yes in said.items()}
+    return Hearing(hearing.begun_s, {address: answer for address, answer in answers.items() if answer})
+
+
+def attainable(hearing: Hearing, now_s: float) -> dict[str, bool] | None:
+    """Return by address whether each pod can meet its objective, or None when it is too early to tell."""
+    if not hearing.answers and now_s - hearing.begun_s < FRESH_S:
+        return None
+    return {
+        address: answer.refused_s is None or now_s - answer.refused_s >= HOLD_S
+        for address, answer in hearing.answers.items()
+    }
+
+
+def _answer(last: Answer | None, now_s: float, *, yes: bool | None) -> Answer | None:
+    if yes is None:
+        return last if last and now_s - last.heard_s < FRESH_S else None
+    if yes:
+        return Answer(now_s, last.refused_s if last else None)
+    return Answer(now_s, now_s)

@@ -1,0 +1,65 @@
+"""What pods said of their objective: a no at once, a yes after a while, and nothing that is stale."""
+
+from collections.abc import Iterable
+
+from shoal_operator.load.objective import FRESH_S, HOLD_S, Hearing, attainable, hear
+
+POD, OTHER = "10.0.0.1", "10.0.0.2"
+INTERVAL_S = 2.0
+
+
+def heard(*scrapes: dict[str, bool | None]) -> tuple[Hearing, float]:
+    """Return what is remembered of scrapes, and the time of the last."""
+    hearing, now_s = Hearing(begun_s=0.0), 0.0
+    for index, said in enumerate(scrapes):
+        now_s = index * INTERVAL_S
+        hearing = hear(hearing, said, now_s)
+    return hearing, now_s
+
+
+def known(*scrapes: dict[str, bool | None]) -> dict[str, bool] | None:
+    return attainable(*heard(*scrapes))
+
+
+def distinct(answers: Iterable[bool]) -> list[dict[str, bool] | None]:
+    """Return what is known after each of a pod's answers, without repetitions."""
+    hearing, found = Hearing(begun_s=0.0), list[dict[str, bool] | None]()
+    for index, answer in enumerate(answers):
+        hearing = hear(hearing, {POD: answer}, index * INTERVAL_S)
+        now = attainable(hearing, index * INTERVAL_S)
+        found += [] if found and found[-1] == now else [now]
+    return found
+
+
+def test_each_pod_is_believed() -> None:
+    assert known({POD: True, OTHER: False}) == {POD: True, OTHER: False}
+
+
+def test_a_no_counts_at_once_and_a_yes_only_after_a_while_without_a_no() -> None:
+    hearing, _ = heard({POD: True}, {POD: False}, {POD: True})
+    refused_s = INTERVAL_S
+
+    assert attainable(hearing, refused_s + HOLD_S - 1) == {POD: False}
+    assert attainable(hearing, refused_s + HOLD_S) == {POD: True}
+
+
+def test_a_pod_that_says_yes_and_no_in_turn_changes_what_is_known_once() -> None:
+    assert distinct(index % 2 == 0 for index in range(200)) == [{POD: True}, {POD: False}]
+
+
+def test_a_pod_that_cannot_be_read_keeps_its_answer_until_that_is_stale() -> None:
+    silent = int(FRESH_S / INTERVAL_S)
+
+    assert known({POD: True}, *[{POD: None}] * (silent - 1)) == {POD: True}
+    assert known({POD: True}, *[{POD: None}] * silent) == {}
+
+
+def test_a_pod_that_is_gone_says_nothing() -> None:
+    assert known({POD: False, OTHER: True}, {OTHER: True}) == {OTHER: True}
+
+
+def test_silence_is_told_only_after_a_while() -> None:
+    hearing, _ = heard({POD: None})
+
+    assert attainable(hearing, FRESH_S - 1) is None
+    assert attainable(hearing, FRESH_S) == {}
