@@ -48,10 +48,11 @@ def test_a_pod_that_says_yes_and_no_in_turn_changes_what_is_known_once() -> None
 
 
 def test_a_pod_that_cannot_be_read_keeps_its_answer_until_that_is_stale() -> None:
-    silent = int(FRESH_S / INTERVAL_S)
+    nothing: dict[str, bool | None] = {POD: None}
+    scrapes = int(FRESH_S / INTERVAL_S)
 
-    assert known({POD: True}, *[{POD: None}] * (silent - 1)) == {POD: True}
-    assert known({POD: True}, *[{POD: None}] * silent) == {}
+    assert known({POD: True}, *[nothing] * (scrapes - 1)) == {POD: True}
+    assert known({POD: True}, *[nothing] * scrapes) == {}
 
 
 def test_a_pod_that_is_gone_says_nothing() -> None:
