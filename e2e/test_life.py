@@ -59,6 +59,20 @@ def test_a_new_batch_size_and_a_new_version_are_served_without_a_failed_request(
     assert httpx.post(f"{url}/1/infer", json=body, timeout=20).status_code == 404
 
 
+def test_an_objective_that_nothing_can_meet_is_served_all_the_same_and_reported(namespace: Cluster) -> None:
+    model = {"uri": "file:///models/adder", "parameters": {"baseMicroseconds": 30_000}}
+    namespace.apply(model=model, batching={"latencyObjectiveMilliseconds": 5})
+    namespace.until_ready()
+    assert predict(namespace) == ANSWER
+    eventually(lambda: namespace.condition("adder", "ObjectiveAttainable").get("status") == "False")
+    message = namespace.condition("adder", "ObjectiveAttainable")["message"]
+    assert "batching.latencyObjectiveMilliseconds 5:" in message
+    assert namespace.condition("adder")["status"] == "True"
+
+    namespace.apply(model=model, batching={"latencyObjectiveMilliseconds": 500})
+    eventually(lambda: namespace.condition("adder", "ObjectiveAttainable").get("status") == "True")
+
+
 def test_a_deleted_service_leaves_nothing_behind(namespace: Cluster) -> None:
     namespace.apply("gone")
     namespace.until_ready("gone")
