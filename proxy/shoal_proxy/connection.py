@@ -19,7 +19,7 @@ from shoal_proxy.errors import NotExecuted, RuntimeLost
 LOST = "the connection to the runtime was lost"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Response:
     """The runtime's answer; header names in lower case."""
 

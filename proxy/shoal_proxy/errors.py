@@ -72,7 +72,7 @@ class UnsupportedMediaType(ProxyError):
     reason = "invalid"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class RowError:
     """What went wrong with one row; ``row`` counts from 0 in the request."""
 

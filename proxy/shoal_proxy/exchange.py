@@ -18,7 +18,7 @@ STUCK_MARGIN_S = 1.0
 """How long after its last caller's deadline a batch is given up: a stuck runtime must not hold its slot for ever."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Sent:
     """A batch that came back: what was sent, the runtime's raw answer, and when."""
 

@@ -105,8 +105,7 @@ class Inference:
             self._metrics.rejections[error.reason] += 1
         reply = route.codec.error(error)
         if error.retry_after_s is not None:
-            lines = b"%bretry-after: %d\r\n" % (reply.lines, error.retry_after_s)
-            reply = Reply(reply.status, reply.body, reply.content_type, lines)
+            reply.lines += b"retry-after: %d\r\n" % error.retry_after_s
         return self._counted(route, reply)
 
     def hold_body(self, size_bytes: int) -> None:
@@ -170,15 +169,15 @@ class Inference:
         if isinstance(outcome, Answer):
             try:
                 reply = route.codec.encode(decoded, outcome.outputs, outcome.lengths, signature)
-                lines = reply.lines + server_timing(pending.queued_s, pending.timing)
-                return self._counted(route, Reply(reply.status, reply.body, reply.content_type, lines))
+                reply.lines += server_timing(pending.queued_s, pending.timing)
+                return self._counted(route, reply)
             except Exception as error:
                 outcome = ModelFailed(f"the model's answer cannot be written: {type(error).__name__}: {error}")
         return self.refuse(route, outcome)
 
     def _counted(self, route: Route, reply: Reply) -> Reply:
         self._metrics.requests[route.codec.name, reply.status] += 1
-        self._metrics.response_bytes += sum(map(len, reply.body))
+        self._metrics.response_bytes += reply.size_bytes
         return reply
 
 

@@ -368,9 +368,8 @@ class InferProtocol(HttpToolsProtocol):
             self._unanswered.popleft()
         if cycle.disconnected or self.transport.is_closing():
             return
-        size_bytes = sum(map(len, reply.body))
-        head = self._reply_head(cycle, reply, size_bytes)
-        if size_bytes <= _SMALL_BYTES:
+        head = self._reply_head(cycle, reply)
+        if reply.size_bytes <= _SMALL_BYTES:
             self.transport.write(b"".join((head, *reply.body)))
         else:
             self.transport.writelines([head, *reply.body])
@@ -381,7 +380,7 @@ class InferProtocol(HttpToolsProtocol):
         else:
             self._linger()
 
-    def _reply_head(self, cycle: InferCycle, reply: Reply, size_bytes: int) -> bytes:
+    def _reply_head(self, cycle: InferCycle, reply: Reply) -> bytes:
         if self._defaults is not self.server_state.default_headers:  # uvicorn makes them anew each second
             self._defaults = self.server_state.default_headers
             self._default_lines = b"".join(b"%b: %b\r\n" % header for header in self._defaults)
@@ -395,7 +394,7 @@ class InferProtocol(HttpToolsProtocol):
             lines += b"connection: close\r\n"
         first = STATUS_LINE[reply.status]
         return b"%b%bcontent-type: %b\r\ncontent-length: %d\r\n%b\r\n" % (
-            first, self._default_lines, reply.content_type, size_bytes, lines,
+            first, self._default_lines, reply.content_type, reply.size_bytes, lines,
         )  # fmt: skip
 
     def _linger(self) -> None:

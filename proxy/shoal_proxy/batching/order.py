@@ -27,8 +27,8 @@ class Shares:
     def __init__(
         self, weights: Mapping[bytes, float] | None = None, ageing_s: float = 1.0, *, classes: bool = True
     ) -> None:
-        self.classes = classes
-        """Whether there may be several: otherwise nobody need count."""
+        self._classes = classes
+        """Whether there may be several: otherwise there is nothing to count."""
         self._weights = dict(weights or {})
         self._ageing_s = ageing_s
         self._had: dict[bytes, float] = {}
@@ -38,12 +38,16 @@ class Shares:
 
     def joined(self, share: bytes) -> None:
         """Count a request of ``share`` that starts to wait."""
+        if not self._classes:
+            return
         if not self._waiting.get(share):
             self._had[share] = max(self._had.get(share, 0.0), self._level)
         self._waiting[share] = self._waiting.get(share, 0) + 1
 
     def left(self, share: bytes) -> None:
         """Count a request of ``share`` that no longer waits, served or not."""
+        if not self._classes:
+            return
         self._waiting[share] -= 1
         if not self._waiting[share]:
             del self._waiting[share]
@@ -61,6 +65,8 @@ class Shares:
 
     def served(self, share: bytes, rows: int) -> None:
         """Count ``rows`` that leave for the runtime."""
+        if not self._classes:
+            return
         self._level = self._had[share]
         self._had[share] += self.cost(share, rows)
 

@@ -61,6 +61,7 @@ class Costs:
 class Plan(Generic[W]):
     """``rows`` to take from the head of what is left once ``refused`` are gone; 0 when nothing is."""
 
+    # No dataclass: mypyc does not compile generic ones.
     def __init__(self, rows: int, refused: Sequence[W] = ()) -> None:
         self.rows = rows
         self.refused = refused

@@ -104,8 +104,7 @@ class Queue:
         if group is None:
             group = self.groups[pending.key] = Group(pending.key, self._shares)
         group.add(pending)
-        if self._shares.classes:
-            self._shares.joined(pending.lane.share)
+        self._shares.joined(pending.lane.share)
         self.rows += pending.rows
         self.requests += 1
         self.size_bytes += pending.size_bytes
@@ -128,8 +127,7 @@ class Queue:
             pending.taken = start + count
             room -= count
             slices.append(Slice(pending, start, count, pending.inputs))
-            if self._shares.classes:
-                self._shares.served(pending.lane.share, count)
+            self._shares.served(pending.lane.share, count)
             if pending.taken == pending.rows:
                 self._forget(group, pending, count)
             else:
@@ -139,8 +137,7 @@ class Queue:
 
     def _forget(self, group: Group, pending: Pending, rows: int) -> None:
         group.remove(pending, rows)
-        if self._shares.classes:
-            self._shares.left(pending.lane.share)
+        self._shares.left(pending.lane.share)
         self.rows -= rows
         self.requests -= 1
         self.size_bytes -= pending.size_bytes

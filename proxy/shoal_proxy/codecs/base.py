@@ -84,13 +84,15 @@ class Decoded:
 class Reply:
     """One HTTP answer: its body in pieces that need not be joined, and more header lines, each with its end."""
 
-    __slots__ = ("body", "content_type", "lines", "status")
+    __slots__ = ("body", "content_type", "lines", "size_bytes", "status")
 
     def __init__(
         self, status: int, body: Sequence[bytes | memoryview], content_type: bytes = JSON, lines: bytes = NO_BYTES
     ) -> None:
         self.status = status
         self.body = body
+        self.size_bytes = sum(map(len, body))
+        """Of the body."""
         self.content_type = content_type
         self.lines = lines
 

@@ -6,7 +6,7 @@ numpy converts generously ("1" to 1.0, 300 to 44 as UINT8); a model's caller des
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from math import prod
 from typing import Any
@@ -179,6 +179,30 @@ def to_binary(array: Array) -> bytes | memoryview:
     if array.dtype.hasobject:
         return b"".join(piece for element in array.ravel().tolist() for piece in (_LENGTH.pack(len(element)), element))
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def tensor_entry(
+    spec: InputSpec | OutputSpec, array: Array, tail: list[bytes | memoryview] | None, *, words: Callable[[bytes], Any]
+) -> dict[str, Any]:
+    """Return a canonical array as V2's JSON has it.
+
+    Args:
+        spec: its declaration.
+        array: the tensor.
+        tail: where its bytes go, if it is to be binary; otherwise None, and they are in the JSON.
+        words: what JSON says for an element of ``BYTES``.
+    """
+    wire = to_wire(spec, array)
+    tensor: dict[str, Any] = {"name": spec.name, "datatype": spec.datatype, "shape": wire.shape}
+    if tail is not None:
+        data = to_binary(wire)
+        tail.append(data)
+        tensor["parameters"] = {"binary_data_size": len(data)}
+    elif spec.datatype == "BYTES":
+        tensor["data"] = [words(element) for element in wire.ravel().tolist()]
+    else:
+        tensor["data"] = (widen_bf16(wire) if spec.datatype == "BF16" else wire).reshape(-1)
+    return tensor
 
 
 def widen_bf16(array: Array) -> Array:

@@ -11,7 +11,7 @@ import orjson
 
 from shoal_proxy.batching.batch import Batch, Result, Rows
 from shoal_proxy.codecs.base import parse_json, shown
-from shoal_proxy.codecs.tensors import from_binary, from_json, to_binary, to_canonical, to_wire, widen_bf16
+from shoal_proxy.codecs.tensors import from_binary, from_json, tensor_entry, to_binary, to_canonical, widen_bf16
 from shoal_proxy.codecs.v2 import split_body
 from shoal_proxy.errors import (
     BatchTooLarge,
@@ -52,17 +52,8 @@ def encode_batch(
 def _input(spec: InputSpec, rows: Rows, tail: list[bytes | memoryview], *, binary: bool) -> dict[str, Any]:
     if isinstance(rows, tuple) and binary and spec.batch_dim == 0:
         return _pieces(spec, rows, tail)
-    wire = to_wire(spec, np.concatenate(rows) if isinstance(rows, tuple) else rows)
-    tensor: dict[str, Any] = {"name": spec.name, "datatype": spec.datatype, "shape": wire.shape}
-    if binary:
-        data = to_binary(wire)
-        tail.append(data)
-        tensor["parameters"] = {"binary_data_size": len(data)}
-    elif spec.datatype == "BYTES":
-        tensor["data"] = [element.decode() for element in wire.ravel().tolist()]
-    else:
-        tensor["data"] = (widen_bf16(wire) if spec.datatype == "BF16" else wire).reshape(-1)
-    return tensor
+    array = np.concatenate(rows) if isinstance(rows, tuple) else rows
+    return tensor_entry(spec, array, tail if binary else None, words=bytes.decode)
 
 
 def _pieces(spec: InputSpec, rows: tuple[Array, ...], tail: list[bytes | memoryview]) -> dict[str, Any]:

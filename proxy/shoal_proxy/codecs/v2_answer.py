@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from shoal_proxy.codecs.base import OCTETS, Reply, json_reply
-from shoal_proxy.codecs.tensors import text, to_binary, to_wire, widen_bf16
+from shoal_proxy.codecs.tensors import tensor_entry, text
 from shoal_proxy.errors import ModelFailed
 from shoal_proxy.model.datatypes import DATATYPES, DTYPES, Array
 from shoal_proxy.model.signature import ModelSignature, OutputSpec
@@ -34,7 +34,7 @@ def encode_answer(style: Style, outputs: Mapping[str, Array], signature: ModelSi
     """Return the ``outputs`` that ``style`` asks for, as it asks for them."""
     tail: list[bytes | memoryview] = []
     tensors = [
-        _tensor(output_spec(name, array, signature), array, tail, binary=binary)
+        tensor_entry(output_spec(name, array, signature), array, tail if binary else None, words=text)
         for name, array, binary in _chosen(style, outputs)
     ]
     document = answer_document(signature, tensors, style.id)
@@ -67,17 +67,3 @@ def _chosen(style: Style, outputs: Mapping[str, Array]) -> list[tuple[str, Array
     if missing:
         raise ModelFailed(f"the runtime's answer lacks the outputs {sorted(missing)}")
     return [(name, outputs[name], style.binary if binary is None else binary) for name, binary in style.outputs.items()]
-
-
-def _tensor(spec: OutputSpec, array: Array, tail: list[bytes | memoryview], *, binary: bool) -> dict[str, Any]:
-    wire = to_wire(spec, array)
-    tensor: dict[str, Any] = {"name": spec.name, "datatype": spec.datatype, "shape": wire.shape}
-    if binary:
-        data = to_binary(wire)
-        tail.append(data)
-        tensor["parameters"] = {"binary_data_size": len(data)}
-    elif spec.datatype == "BYTES":
-        tensor["data"] = [text(element) for element in wire.ravel().tolist()]
-    else:
-        tensor["data"] = (widen_bf16(wire) if spec.datatype == "BF16" else wire).reshape(-1)
-    return tensor
