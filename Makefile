@@ -10,7 +10,7 @@ TEST_PROCESSES ?= 3
 export PYTHONPATH := client:local:operator:proxy:runtime:.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: demo test test-compiled e2e check format lint types contracts guard crds bench-operator bench-policy bench-serve bench-peers bench-models pins clean
+.PHONY: demo test test-compiled e2e check format lint types contracts guard crds bench-operator bench-policy bench-serve bench-peers bench-models soak pins clean
 
 demo: $(VENV)/.installed ## Deploy a real image classifier, send it 200 pictures, print the figures
 	$(BIN)/python -m examples.demo
@@ -66,6 +66,10 @@ bench-peers: $(COMPILED)/.built ## The same models behind other model servers, e
 
 bench-models: $(COMPILED)/.built ## The examples, served, beside a bare loop over the same inputs
 	$(BIN)/python -m benchmarks.models
+
+soak: export PYTHONPATH = $(COMPILED):$(CURDIR)
+soak: $(COMPILED)/.built ## Attack a server for long, beside callers who check every answer; run the tests' properties with other seeds
+	$(BIN)/python -m benchmarks.soak
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
