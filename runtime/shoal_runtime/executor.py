@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from shoal_runtime.errors import NotReady
+from shoal_runtime.errors import DeviceLost, NotReady
+from shoal_runtime.faults import HANDLER_FAULTS, contained, describe
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,6 +42,8 @@ class Executor:
 
     def __init__(self) -> None:
         self.busy_since: float | None = None
+        self.on_death: Callable[[str], None] | None = None
+        """Told why, should the thread end although nobody stopped it."""
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
         self._waiting: set[_Call] = set()
         self._abandoned: Exception | None = None
@@ -56,7 +59,7 @@ class Executor:
 
         Raises:
             NotReady: too many calls wait already.
-            Exception: what `function` raised, or what `abandon` was given.
+            Exception: what `function` raised, an `Escaped` for what is no `Exception`; or what `abandon` was given.
         """
         if self._abandoned is not None:
             raise self._abandoned
@@ -85,6 +88,15 @@ class Executor:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
+        try:
+            self._serve()
+        except HANDLER_FAULTS as error:
+            reason = f"the device's thread ended: {describe(error)}"
+            self.abandon(DeviceLost(reason))
+            if self.on_death is not None:
+                self.on_death(reason)
+
+    def _serve(self) -> None:
         while (call := self._calls.get()) is not None:
             if self._abandoned is not None:
                 continue
@@ -92,8 +104,8 @@ class Executor:
                 self.busy_since = time.monotonic()
             try:
                 result, error = call.function(), None
-            except Exception as caught:
-                result, error = None, caught
+            except HANDLER_FAULTS as caught:
+                result, error = None, contained(caught)
             self.busy_since = None
             _answer(call, result, error)
             # Hold nothing of a finished batch while waiting for the next one.

@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.handlers.calling import HANDLER_FAULTS
+from shoal_runtime.faults import HANDLER_FAULTS, describe
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,7 +56,7 @@ def _module(where: str, directory: Path) -> ModuleType:
             raise LoadError(f"handler module {where} is neither installed nor in {directory}") from None
         raise HandlerFailed(f"importing {where} failed: {error}") from error
     except HANDLER_FAULTS as error:
-        raise HandlerFailed(f"importing {where} failed: {type(error).__name__}: {error}") from error
+        raise HandlerFailed(f"importing {where} failed: {describe(error)}") from error
 
 
 def _from_file(path: Path) -> ModuleType:

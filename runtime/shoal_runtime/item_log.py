@@ -1,4 +1,4 @@
-"""Logging of rows that failed through the model's fault: a line each, and never a flood."""
+"""Logging of what failed through the model's fault: a line a row, a traceback a batch, and never a flood."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from shoal_runtime.faults import own_traceback
+
 if TYPE_CHECKING:
     import logging
     from collections.abc import Mapping, Sequence
 
+    from shoal_runtime.errors import BatchError
     from shoal_runtime.handlers.calling import RowError
 
 LINES_PER_WINDOW: Final = 10
@@ -18,7 +21,7 @@ WINDOW_S: Final = 60.0
 
 
 class ItemLog:
-    """Log failed rows of status 500 and above, at most 10 lines a minute.
+    """Log failures of status 500 and above, at most 10 a minute.
 
     Args:
         logger: where to.
@@ -41,12 +44,9 @@ class ItemLog:
         serious = [error for error in errors if error.status >= 500]
         if not serious:
             return
-        self._turn_window(now_s)
         for error in serious:
-            if self._lines >= LINES_PER_WINDOW:
-                self._suppressed += 1
+            if not self._may_write(now_s):
                 continue
-            self._lines += 1
             where, who = _location(error.cause), request_id(parameters.get("requests"), error.row)
             self._logger.error(
                 "row failed row=%d status=%d x-request-id=%s at=%s message=%s",
@@ -54,15 +54,35 @@ class ItemLog:
                 error.status,
                 who,
                 where,
-                error.message,
+                one_line(error.message),
             )
+
+    def add_batch(self, error: BatchError, now_s: float) -> None:
+        """Log a batch that failed because the model's code raised, with the traceback of what it raised."""
+        if error.status < 500 or error.__cause__ is None or not self._may_write(now_s):
+            return
+        trace = own_traceback(error.__cause__)
+        self._logger.error("batch failed code=%s message=%s\n%s", error.code, one_line(str(error)), trace)
+
+    def _may_write(self, now_s: float) -> bool:
+        self._turn_window(now_s)
+        if self._lines >= LINES_PER_WINDOW:
+            self._suppressed += 1
+            return False
+        self._lines += 1
+        return True
 
     def _turn_window(self, now_s: float) -> None:
         if now_s - self._window_start_s < WINDOW_S:
             return
         if self._suppressed:
-            self._logger.error("more rows failed suppressed_lines=%d", self._suppressed)
+            self._logger.error("more failed suppressed_lines=%d", self._suppressed)
         self._window_start_s, self._lines, self._suppressed = now_s, 0, 0
+
+
+def one_line(text: str) -> str:
+    """Return text with its line ends escaped: nobody writes a line of his own into the log."""
+    return "\\n".join(text.splitlines())
 
 
 def request_id(requests: Any, row: int) -> str:
@@ -78,7 +98,7 @@ def request_id(requests: Any, row: int) -> str:
         for entry in entries:
             row -= entry["rows"]
             if row < 0:
-                return str(entry.get("x-request-id", "-"))
+                return one_line(str(entry.get("x-request-id", "-")))
     except (orjson.JSONDecodeError, TypeError, KeyError, AttributeError):
         # It is for the log alone, so a malformed one must not fail the batch.
         return "-"

@@ -18,13 +18,8 @@ from shoal_runtime.batches.collate import as_tensor, collate, misfits
 from shoal_runtime.batches.rows import count_rows, pad_rows
 from shoal_runtime.batches.sizes import next_size
 from shoal_runtime.errors import BatchError, DeviceLost, ForwardFailed, OutOfMemory, TimedOut
-from shoal_runtime.handlers.calling import (
-    HANDLER_FAULTS,
-    RowError,
-    describe,
-    postprocess_row,
-    preprocess_rows,
-)
+from shoal_runtime.faults import HANDLER_FAULTS, describe, run_contained, said
+from shoal_runtime.handlers.calling import RowError, postprocess_row, preprocess_rows
 from shoal_runtime.handlers.items import tensor_batch
 from shoal_runtime.handlers.results import (
     cast_tensor,
@@ -274,10 +269,12 @@ class Pipeline:
         try:
             return row_outputs(value, self.signature)
         except ValueError as error:
-            return RowError(row, 500, str(error), error)
+            return RowError(row, 500, said(error), error)
+        except HANDLER_FAULTS as error:  # a value's own __array__, __len__...
+            return RowError(row, 500, describe(error), error)
 
     async def _in_pool(self, function: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._lanes.pool, function)
+        return await asyncio.get_running_loop().run_in_executor(self._lanes.pool, run_contained, function)
 
 
 def _parts(rows: int, threads: int) -> list[range]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 
 from shoal_runtime.errors import LoadError
+from shoal_runtime.faults import said
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -118,4 +119,4 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an error says that memory ran out, on any device."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
-    return isinstance(error, RuntimeError) and "DefaultCPUAllocator: can't allocate" in str(error)
+    return isinstance(error, RuntimeError) and "DefaultCPUAllocator: can't allocate" in said(error)

@@ -5,7 +5,6 @@ No framework: at a few hundred microseconds per batch, routing and response clas
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
@@ -99,6 +98,7 @@ class App:
             else:
                 answer = self._route(scope)
         except BatchError as error:
+            self._item_log.add_batch(error, time.monotonic())
             answer = _failure(error)
         except Exception:
             logger.exception("a request failed inside the runtime path=%s", scope["path"])
@@ -248,7 +248,7 @@ def _encoded(request: InferRequest, model: ServedModel, result: BatchResult) -> 
     }
     if result.errors:
         rows = [{"row": e.row, "status": e.status, "message": e.message} for e in result.errors]
-        parameters["errors"] = json.dumps(rows)
+        parameters["errors"] = orjson.dumps(rows).decode()
     names = {"model_name": model.name, "model_version": model.version}
     json_bytes, body = encode_response(request, names, result.outputs, parameters)
     if json_bytes is None:

@@ -11,13 +11,12 @@ import asyncio
 import logging
 import signal
 import time
-import traceback
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.executor import Executor
+from shoal_runtime.faults import describe, own_traceback
 from shoal_runtime.importing import HandlerFailed
 from shoal_runtime.listening import Connections, open_socket
 from shoal_runtime.readiness import Readiness
@@ -48,7 +47,7 @@ class Runtime:
         self.readiness = Readiness()
         self._executor = Executor()
         self._watchdog = Watchdog(self._executor, self.readiness, limit_s=settings.forward_timeout_s)
-        self._pool = ThreadPoolExecutor(settings.preprocess_threads, "preprocess")
+        self._pool = ThreadPoolExecutor(settings.preprocess_threads, "preprocess", self._watchdog.enlist)
         self._app = App(self.readiness, max_body_bytes=settings.max_body_bytes)
         self._stopping = asyncio.Event()
         self._empty = asyncio.Event()
@@ -95,7 +94,7 @@ class Runtime:
             return False
         except Exception as error:
             logger.exception("loading failed inside the runtime")
-            _tell(LoadError(f"{type(error).__name__}: {error}"))
+            _tell(LoadError(describe(error)))
             return False
         self._app.serve(served)
         self._watchdog.start()
@@ -152,15 +151,3 @@ def _tell(error: LoadError) -> None:
     if isinstance(error, HandlerFailed) and error.__cause__ is not None:
         logger.error("the model's own code failed\n%s", own_traceback(error.__cause__))
     logger.error("the model cannot be loaded: %s", error)
-
-
-def own_traceback(error: BaseException) -> str:
-    """Return the traceback from the first frame that is neither ours nor the import system's."""
-    ours = str(Path(__file__).parent)
-    trace = error.__traceback__
-    while trace is not None:
-        name = trace.tb_frame.f_code.co_filename
-        if not name.startswith((ours, "<frozen importlib")):
-            break
-        trace = trace.tb_next
-    return "".join(traceback.format_exception(type(error), error, trace)).rstrip()

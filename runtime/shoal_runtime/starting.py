@@ -13,8 +13,8 @@ import torch
 from shoal_runtime.cores import core_limit, default_threads
 from shoal_runtime.cuda import CudaPlacement
 from shoal_runtime.errors import LoadError
+from shoal_runtime.faults import HANDLER_FAULTS, describe
 from shoal_runtime.fetching import Fetcher
-from shoal_runtime.handlers.calling import HANDLER_FAULTS
 from shoal_runtime.importing import HandlerFailed
 from shoal_runtime.loading import Model, load_model
 from shoal_runtime.memory import return_freed_memory
@@ -127,7 +127,7 @@ def _warm_one(model: Model, placement: Placement, batch: WarmupBatch) -> float:
             ) from error
         if batch.exact:
             raise HandlerFailed(
-                f"warm-up with {batch.rows} rows failed: {type(error).__name__}: {error};"
+                f"warm-up with {batch.rows} rows failed: {describe(error)};"
                 " if zeros are no valid input, offer warmup_items()"
             ) from error
         logger.warning("warm-up with made-up shapes failed rows=%d error=%s", batch.rows, type(error).__name__)

@@ -1,7 +1,7 @@
 """The end of a process whose device does not answer any more.
 
-A thread of its own looks at the executor: it needs neither the event loop nor the device's thread.
-Should a kernel hold Python's own lock for ever, this thread cannot run either; then the standard
+A thread of its own looks at the executor and at the threads that work for it: it needs neither the event loop nor the
+device's thread. Should a kernel hold Python's own lock for ever, this thread cannot run either; then the standard
 library's faulthandler, which needs no lock, ends the process a little later.
 """
 
@@ -32,13 +32,15 @@ MAX_TICK_S: Final = 1.0
 
 def exit_now(message: str) -> None:
     """End the process with exit code 4 and a last line; no destructors, the device is gone."""
-    sys.stderr.flush()
-    os.write(2, f"{message}\n".encode())
-    os._exit(EXIT_DEVICE_LOST)
+    try:
+        sys.stderr.flush()
+        os.write(2, f"{message}\n".encode(errors="backslashreplace"))
+    finally:
+        os._exit(EXIT_DEVICE_LOST)
 
 
 class Watchdog:
-    """Watch the executor, and end the process when the device is lost.
+    """Watch the executor, and end the process when the device, or a thread that it cannot do without, is lost.
 
     Args:
         executor: whose calls are timed.
@@ -62,7 +64,9 @@ class Watchdog:
         self._wake = threading.Event()
         self._reason: str | None = None
         self._stopped = False
+        self._enlisted: list[threading.Thread] = []
         self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
+        executor.on_death = self.lose
 
     def start(self) -> None:
         """Begin to watch."""
@@ -81,6 +85,17 @@ class Watchdog:
         self._reason = self._reason or reason
         self._wake.set()
 
+    def enlist(self) -> None:
+        """Count the thread that calls this among those without which the process would only seem to live."""
+        self._enlisted.append(threading.current_thread())
+
+    def ended(self) -> str | None:
+        """Return which thread has ended, or None."""
+        for thread in tuple(self._enlisted):
+            if not thread.is_alive():
+                return f"the thread {thread.name} ended; what it raised stands above"
+        return None
+
     def overdue(self, now_s: float) -> str | None:
         """Return why the device counts as lost at this time, or None."""
         since_s = self._executor.busy_since
@@ -93,13 +108,15 @@ class Watchdog:
         while not self._stopped and self._reason is None:
             faulthandler.dump_traceback_later(self._limit_s + LOCK_HELD_AFTER_S, exit=True)
             self._wake.wait(tick_s)
-            if self._reason is None and (reason := self.overdue(time.monotonic())):
+            if self._reason is None and (reason := self.overdue(time.monotonic()) or self.ended()):
                 self.lose(reason)
         faulthandler.cancel_dump_traceback_later()
         if self._reason is not None and not self._stopped:
             self._give_up(self._reason)
 
     def _give_up(self, reason: str) -> None:
-        self._executor.abandon(DeviceLost(reason))
-        time.sleep(ANSWER_S)
-        self._end(f"shoal_runtime: device lost: {reason}")
+        try:
+            self._executor.abandon(DeviceLost(reason))
+            time.sleep(ANSWER_S)
+        finally:
+            self._end(f"shoal_runtime: device lost: {reason}")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import threading
 from functools import partial
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ import pytest
 
 from shoal_runtime.errors import DeviceLost, NotReady
 from shoal_runtime.executor import MAX_WAITING, Executor
+from shoal_runtime.faults import Escaped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -98,3 +100,32 @@ def test_a_caller_that_gave_up_harms_nobody(executor: Executor) -> None:
         return await executor.call(lambda: "next")
 
     assert asyncio.run(run()) == "next"
+
+
+@pytest.mark.parametrize("fault", [SystemExit(1), KeyboardInterrupt(), StopIteration(), asyncio.CancelledError()])
+def test_nothing_that_a_call_raises_ends_the_thread(executor: Executor, fault: BaseException) -> None:
+    def leave() -> None:
+        raise fault
+
+    with pytest.raises(Escaped, match=type(fault).__name__) as escaped:
+        asyncio.run(executor.call(leave))
+
+    assert escaped.value.__cause__ is fault
+    assert asyncio.run(executor.call(lambda: "next")) == "next"
+
+
+def test_a_thread_that_ends_all_the_same_says_why_and_leaves_nobody_waiting() -> None:
+    executor, told = Executor(), []
+    executor.on_death = told.append
+
+    async def run() -> None:
+        ident = await executor.call(threading.get_ident)
+        # What a debugger or a runaway library may do: raise in the thread where nothing catches it.
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(SystemExit))
+        with pytest.raises(DeviceLost, match="the device's thread ended: SystemExit"):
+            await executor.call(lambda: "never")
+
+    asyncio.run(run())
+
+    assert executor.stop(5)
+    assert told == ["the device's thread ended: SystemExit"]

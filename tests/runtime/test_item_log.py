@@ -4,6 +4,7 @@ import logging
 
 import pytest
 
+from shoal_runtime.errors import BadRequest, ForwardFailed
 from shoal_runtime.handlers.calling import RowError
 from shoal_runtime.item_log import LINES_PER_WINDOW, ItemLog, request_id
 
@@ -37,7 +38,7 @@ def test_the_log_is_never_flooded(caplog: pytest.LogCaptureFixture) -> None:
 
     lines = [record.getMessage() for record in caplog.records]
     assert len(lines) == LINES_PER_WINDOW + 2
-    assert lines[LINES_PER_WINDOW] == "more rows failed suppressed_lines=41"
+    assert lines[LINES_PER_WINDOW] == "more failed suppressed_lines=41"
 
 
 def test_the_caller_s_own_faults_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -55,3 +56,27 @@ def test_the_line_says_where_the_handler_raised(caplog: pytest.LogCaptureFixture
     ItemLog(logging.getLogger("test")).add([failed], {}, 100.0)
 
     assert "test_item_log.py:" in caplog.text
+
+
+def test_a_batch_that_failed_is_told_with_the_traceback_of_the_model_s_code(caplog: pytest.LogCaptureFixture) -> None:
+    failed = ForwardFailed("forward raised RuntimeError: oh")
+    try:
+        raise RuntimeError("oh")
+    except RuntimeError as error:
+        failed.__cause__ = error
+    log = ItemLog(logging.getLogger("test"))
+
+    for _ in range(50):
+        log.add_batch(failed, 100.0)
+    log.add_batch(BadRequest("no"), 161.0)
+
+    assert len(caplog.records) == LINES_PER_WINDOW
+    assert 'raise RuntimeError("oh")' in caplog.text
+
+
+def test_a_message_with_line_ends_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    requests = '[{"rows": 1, "x-request-id": "a\\nb"}]'
+
+    ItemLog(logging.getLogger("test")).add([RowError(0, 500, "oh\nERROR all is lost")], {"requests": requests}, 100.0)
+
+    assert len(caplog.records[0].getMessage().splitlines()) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
 import select
@@ -41,6 +42,8 @@ class Adder:
                 time.sleep(0.01)
 
     def forward(self, batch):
+        if (batch["x"] == 98).any():
+            raise KeyboardInterrupt("ninety-eight")
         if (batch["x"] == 99).any():
             threading.Event().wait()
         return batch["x"] + 1
@@ -205,6 +208,85 @@ def test_a_stuck_forward_ends_the_process(start: Callable[..., Process]) -> None
     waiting.close()
     assert code == 4
     assert said.strip().splitlines()[-1].startswith("shoal_runtime: device lost: forward runs for longer than 0.2 s")
+
+
+@pytest.mark.integration
+def test_an_interrupt_in_forward_fails_its_batch_and_shows_its_traceback(start: Callable[..., Process]) -> None:
+    process = start()
+    connection = process.ready()
+
+    status, body = infer(connection, 98 * X / X)
+
+    assert (status, json.loads(body)["error"]) == (500, "forward raised KeyboardInterrupt: ninety-eight")
+    assert infer(connection, X)[0] == 200
+    connection.close()
+    process.process.send_signal(signal.SIGTERM)
+    code, said = process.finish()
+    assert code == 0
+    assert 'raise KeyboardInterrupt("ninety-eight")' in said
+
+
+PICKY = """
+import ctypes, sys, threading, time
+from shoal_runtime import TensorSpec
+
+class Picky:
+    inputs = [TensorSpec("x", "FP32", [-1, 2])]
+    outputs = [TensorSpec("y", "FP32", [-1, 2])]
+
+    def preprocess(self, row):
+        if row[0] == 98:
+            raise KeyboardInterrupt
+        return row
+
+    def forward(self, batch):
+        if (batch == 97).any():
+            threading.Thread(target=end_the_device_s_thread, args=[threading.get_ident()]).start()
+        return batch
+
+def end_the_device_s_thread(ident):
+    # What is raised inside a call is that call's; it has to be between two.
+    while frame := sys._current_frames().get(ident):
+        if frame.f_code.co_name != "_serve":
+            time.sleep(0.001)
+            continue
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(SystemExit))
+        time.sleep(0.01)
+"""
+
+
+@pytest.mark.integration
+def test_an_interrupt_in_preprocess_fails_its_row(start: Callable[..., Process], tmp_path: Path) -> None:
+    (tmp_path / "adder" / "handler.py").write_text(PICKY)
+    process = start()
+    connection = process.ready()
+
+    status, body = infer(connection, 98 * X / X)
+
+    assert status == 200
+    assert b'"status\\":500,\\"message\\":\\"KeyboardInterrupt' in body
+    assert infer(connection, X)[0] == 200
+    connection.close()
+    process.process.send_signal(signal.SIGTERM)
+    assert process.finish()[0] == 0
+
+
+@pytest.mark.integration
+def test_a_device_s_thread_that_dies_ends_the_process_with_the_true_reason(
+    start: Callable[..., Process], tmp_path: Path
+) -> None:
+    (tmp_path / "adder" / "handler.py").write_text(PICKY)
+    process = start()
+    connection = process.ready()
+    infer(connection, 97 * X / X)
+
+    with contextlib.suppress(OSError, http.client.HTTPException):
+        infer(connection, X)
+
+    code, said = process.finish()
+    connection.close()
+    assert code == 4
+    assert said.strip().splitlines()[-1] == "shoal_runtime: device lost: the device's thread ended: SystemExit"
 
 
 @pytest.mark.integration

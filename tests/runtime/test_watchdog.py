@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -78,3 +80,31 @@ def test_a_quiet_watchdog_stops_without_ending_anything() -> None:
 
     assert ended == []
     assert executor.stop(5)
+
+
+def test_a_thread_that_the_process_cannot_do_without_ends_it() -> None:
+    executor, ended = Executor(), threading.Event()
+    last_lines: list[str] = []
+
+    def end(line: str) -> None:
+        last_lines.append(line)
+        ended.set()
+
+    watchdog = Watchdog(executor, Readiness(), limit_s=60, end=end)
+    worker = threading.Thread(target=watchdog.enlist, name="preprocess_0")
+    worker.start()
+    worker.join()
+    watchdog.start()
+
+    assert ended.wait(20)
+    assert last_lines[0].startswith("shoal_runtime: device lost: the thread preprocess_0 ended")
+    watchdog.stop()
+    assert executor.stop(5)
+
+
+def test_the_last_line_is_written_whatever_letters_it_holds() -> None:
+    code = "from shoal_runtime.watchdog import exit_now; exit_now('lost: \\ud800')"
+
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, timeout=60)
+
+    assert (ended.returncode, ended.stderr) == (4, b"lost: \\ud800\n")

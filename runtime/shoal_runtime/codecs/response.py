@@ -11,6 +11,7 @@ from shoal_runtime.codecs.datatypes import NUMPY_DTYPES
 from shoal_runtime.codecs.elements import pack_elements
 from shoal_runtime.codecs.json_data import array_to_json
 from shoal_runtime.errors import BadRequest
+from shoal_runtime.faults import message_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,7 +58,7 @@ def encode_response(
 
 def encode_error(message: str, code: str) -> bytes:
     """Encode the body of a batch that fails as a whole."""
-    return orjson.dumps({"error": message, "code": code})
+    return orjson.dumps({"error": message_text(message), "code": code})
 
 
 def _entry(wanted: WantedOutput, array: Array) -> tuple[dict[str, Any], bytes | memoryview | None]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from shoal_runtime.errors import ItemError
+from shoal_runtime.faults import HANDLER_FAULTS, describe, message_text, said
 from shoal_runtime.handlers.items import row_item
 
 if TYPE_CHECKING:
@@ -16,10 +17,6 @@ if TYPE_CHECKING:
 
 BAD_ITEM = (ValueError, TypeError, KeyError, OSError)
 """What `preprocess` raises for a bad item (PIL's UnidentifiedImageError is an OSError)."""
-
-
-HANDLER_FAULTS = (Exception, SystemExit)
-"""What a handler's code may raise; a library that calls sys.exit() must not end the server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +34,9 @@ class RowError:
     status: int
     message: str
     cause: BaseException | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "message", message_text(self.message))
 
 
 def preprocess_rows(
@@ -95,11 +95,13 @@ def forward_error(row: int, error: BaseException) -> RowError:
 
 def item_error(row: int, error: ItemError) -> RowError:
     """Return the error of a row that the handler refused."""
-    status = error.status if 400 <= error.status <= 599 else 500
-    return RowError(row, status, str(error), error if status >= 500 else None)
+    status = _status(error)
+    return RowError(row, status, said(error), error if status >= 500 else None)
 
 
-def describe(error: BaseException) -> str:
-    """Return the exception in one line."""
-    text = str(error)
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+def _status(error: ItemError) -> int:
+    try:
+        status = error.status
+    except HANDLER_FAULTS:  # a subclass that never called __init__
+        return 500
+    return int(status) if isinstance(status, int) and 400 <= status <= 599 else 500
