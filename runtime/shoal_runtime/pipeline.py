@@ -14,23 +14,14 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from shoal_runtime.batches.collate import as_tensor, collate, misfits
+from shoal_runtime.batches.collate import collate, misfits
 from shoal_runtime.batches.rows import count_rows, pad_rows
 from shoal_runtime.batches.sizes import next_size
 from shoal_runtime.errors import BatchError, DeviceLost, ForwardFailed, OutOfMemory, TimedOut
-from shoal_runtime.faults import HANDLER_FAULTS, describe, run_contained, said
-from shoal_runtime.handlers.calling import RowError, postprocess_row, preprocess_rows
+from shoal_runtime.faults import HANDLER_FAULTS, describe, run_contained
+from shoal_runtime.handlers.answers import Answers, Collected
+from shoal_runtime.handlers.calling import RowError, preprocess_rows
 from shoal_runtime.handlers.items import tensor_batch
-from shoal_runtime.handlers.results import (
-    cast_tensor,
-    check_result_rows,
-    fetch_all,
-    host_array,
-    named_outputs,
-    split_rows,
-    take_rows,
-)
-from shoal_runtime.handlers.values import row_outputs, stack_rows
 from shoal_runtime.placement import is_out_of_memory
 
 if TYPE_CHECKING:
@@ -119,6 +110,7 @@ class Pipeline:
         self.signature = signature
         self._stages = stages
         self._placement = placement
+        self._answers = Answers(signature, stages.postprocess, placement.fetch)
         self._lanes = lanes
         self._on_lost = on_lost
         self._per_row = stages.preprocess is not None or all(spec.datatype == "BYTES" for spec in signature.inputs)
@@ -141,8 +133,8 @@ class Pipeline:
         prepared = await self._prepare(inputs, rows, timings)
         if not prepared.rows:
             return BatchResult({}, prepared.errors, timings, 0)
-        result = await self._lanes.executor.call(lambda: self._forward(prepared, timings, deadline_s))
-        outputs, errors = await self._finish(prepared, result, timings)
+        collected = await self._lanes.executor.call(lambda: self._forward(prepared, timings, deadline_s))
+        outputs, errors = await self._finish(prepared, collected, timings)
         spent = timings.preprocess_us + timings.forward_us + timings.postprocess_us
         timings.queue_us = max(0, _micros(start) - spent)
         padded = prepared.given - len(prepared.rows)
@@ -207,14 +199,14 @@ class Pipeline:
         given = count_rows(batch, self._batch_dims)
         return _Prepared(self._placement.stage(batch), kept, given, errors)
 
-    def _forward(self, prepared: _Prepared, timings: Timings, deadline_s: float | None) -> Any:
+    def _forward(self, prepared: _Prepared, timings: Timings, deadline_s: float | None) -> Collected:
         start = time.monotonic()
         if deadline_s is not None and start >= deadline_s:
             raise TimedOut("the batch's time ran out before it reached the device")
         try:
             with self._placement.active():
                 result = self._placement.forward(self._stages.forward, prepared.batch)
-                return self._fetch(result)
+                return self._answers.collect(result)
         except BatchError:
             raise
         except HANDLER_FAULTS as error:
@@ -231,47 +223,17 @@ class Pipeline:
             return OutOfMemory(f"the device ran out of memory: {describe(error)}")
         return ForwardFailed(f"forward raised {describe(error)}")
 
-    def _fetch(self, result: Any) -> Any:
-        if isinstance(result, list) or self._stages.postprocess is not None:
-            return fetch_all(result, self._placement.fetch)
-        named = named_outputs(result, self.signature)
-        return self._fetch_outputs(named)
-
-    def _fetch_outputs(self, named: dict[str, Any]) -> dict[str, Array]:
-        tensors = {spec.name: cast_tensor(as_tensor(named[spec.name]), spec) for spec in self.signature.outputs}
-        fetched = self._placement.fetch(list(tensors.values()))
-        return {name: host_array(t) for name, t in zip(tensors, fetched, strict=True)}
-
     async def _finish(
-        self, prepared: _Prepared, result: Any, timings: Timings
+        self, prepared: _Prepared, collected: Collected, timings: Timings
     ) -> tuple[Mapping[str, Array], list[RowError]]:
-        kept = len(prepared.rows)
-        if self._stages.postprocess is None and not isinstance(result, list):
-            outputs = take_rows(result, self.signature, given=prepared.given, kept=kept)
-            return outputs, prepared.errors
+        finish = partial(self._answers.finish, collected, prepared.rows, prepared.given)
+        if not collected.per_row:
+            outputs, errors = finish()
+            return outputs, prepared.errors + errors
         start = time.monotonic()
-        outputs, errors = await self._in_pool(partial(self._finish_rows, prepared, result))
+        outputs, errors = await self._in_pool(finish)
         timings.postprocess_us = _micros(start)
         return outputs, prepared.errors + errors
-
-    def _finish_rows(self, prepared: _Prepared, result: Any) -> tuple[dict[str, Array], list[RowError]]:
-        kept = len(prepared.rows)
-        check_result_rows(result, prepared.given, self.signature)
-        values = split_rows(result, kept, self.signature)
-        finished = [self._finish_row(row, value) for row, value in zip(prepared.rows, values, strict=True)]
-        good = [row for row in finished if not isinstance(row, RowError)]
-        return stack_rows(good, self.signature), [r for r in finished if isinstance(r, RowError)]
-
-    def _finish_row(self, row: int, value: Any) -> Mapping[str, Array] | RowError:
-        value = postprocess_row(row, value, self._stages.postprocess)
-        if isinstance(value, RowError):
-            return value
-        try:
-            return row_outputs(value, self.signature)
-        except ValueError as error:
-            return RowError(row, 500, said(error), error)
-        except HANDLER_FAULTS as error:  # a value's own __array__, __len__...
-            return RowError(row, 500, describe(error), error)
 
     async def _in_pool(self, function: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._lanes.pool, run_contained, function)

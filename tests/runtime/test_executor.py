@@ -115,7 +115,8 @@ def test_nothing_that_a_call_raises_ends_the_thread(executor: Executor, fault: B
 
 
 def test_a_thread_that_ends_all_the_same_says_why_and_leaves_nobody_waiting() -> None:
-    executor, told = Executor(), []
+    executor = Executor()
+    told: list[str] = []
     executor.on_death = told.append
 
     async def run() -> None:

@@ -115,7 +115,7 @@ def test_an_interrupt_while_rows_are_stacked_reaches_no_event_loop() -> None:
         def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if function is torch.stack:
                 raise KeyboardInterrupt
-            return super().__torch_function__(function, types, args, kwargs or {})
+            return super().__torch_function__(function, types, args, kwargs or {})  # type: ignore[no-untyped-call]
 
     class Stacked(Trapped):
         def preprocess(self, item: str) -> torch.Tensor:

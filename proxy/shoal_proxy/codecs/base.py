@@ -16,6 +16,11 @@ JSON = b"application/json"
 OCTETS = b"application/octet-stream"
 NO_BYTES = b""
 
+_LONG = b"0" * 19
+"""The fewest digits that a whole number beyond 64 bits has, each as a zero."""
+_ZEROS = bytes(ord("0") if chr(code).isdigit() and code < 128 else ord(" ") for code in range(256))
+"""A table that makes a zero of each digit and a space of all else: to search for is quicker than to match."""
+
 _SHOWN = Repr()
 _SHOWN.maxstring = _SHOWN.maxother = 200
 _SHOWN.maxlist = _SHOWN.maxdict = 16
@@ -132,6 +137,37 @@ def json_text(value: Any, option: int = 0) -> bytes:
         return orjson.dumps(value, option=option)
     except orjson.JSONEncodeError as error:
         raise InvalidRequest(f"JSON nested too deeply to be sent on: {error}") from None
+
+
+def check_integers(body: bytes | memoryview) -> None:
+    """Refuse whole numbers beyond 64 bits: orjson reads them as floats, and so would they be sent on.
+
+    For JSON of which a part is sent on as JSON; what becomes a tensor is checked by its datatype.
+    """
+    text = bytes(body)
+    if _LONG not in text.translate(_ZEROS):
+        return
+    outside = b" ".join(text.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2]) + b" "
+    zeros = outside.translate(_ZEROS)
+    start = zeros.find(_LONG)
+    while start >= 0:
+        end = zeros.find(b" ", start)
+        before, digits = outside[max(start - 2, 0) : start], outside[start:end]
+        if _is_whole(before, outside[end : end + 1]) and _beyond_64_bits(digits, before[-1:] == b"-"):
+            raise InvalidRequest(
+                f"{shown(digits.decode())} is a whole number beyond 64 bits, which JSON readers round:"
+                " send it as a string, or with an exponent if a floating-point number is meant"
+            )
+        start = zeros.find(_LONG, end)
+
+
+def _is_whole(before: bytes, after: bytes) -> bool:
+    """Tell whether digits between these are a number of their own, no part of a fraction and without an exponent."""
+    return after not in (b".", b"e", b"E") and before[-1:] not in (b".", b"e", b"E") and before[:1] not in (b"e", b"E")
+
+
+def _beyond_64_bits(digits: bytes, negative: bool) -> bool:  # noqa: FBT001 (reads as the word it is)
+    return len(digits) > 20 or int(digits) > (2**63 if negative else 2**64 - 1)
 
 
 def shown(value: Any) -> str:

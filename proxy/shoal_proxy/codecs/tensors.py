@@ -104,11 +104,18 @@ def from_json(spec: InputSpec | OutputSpec, data: Any) -> Array:
         kinds = set(map(type, flat))
     allowed, words = _ALLOWED[spec.datatype]
     if not kinds <= allowed:
-        raise InvalidRequest(f"{_called(spec)} is {spec.datatype} and takes {words} only")
+        raise InvalidRequest(f"{_called(spec)} is {spec.datatype} and takes {words} only{_beyond(flat, allowed)}")
     if spec.datatype == "BYTES":
         return bytes_array([text.encode() for text in flat], (len(flat),) if shape is None else shape)
     array = _pack(spec, flat)
     return array if shape is None else array.reshape(shape)
+
+
+def _beyond(flat: list[Any], allowed: frozenset[type]) -> str:
+    """Say so when whole numbers beyond 64 bits, which JSON's reader makes floats of, may be why there are some."""
+    if int in allowed and any(type(value) is float and abs(value) >= 2.0**63 for value in flat):
+        return ", none beyond 64 bits"
+    return ""
 
 
 def _pack(spec: InputSpec | OutputSpec, flat: list[Any]) -> Array:

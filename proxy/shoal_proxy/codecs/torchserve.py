@@ -39,7 +39,7 @@ class TorchServe:
             media_type = raw.unnamed_type(signature)
         if raw.is_raw(media_type):
             return raw.one_row(body, media_type, signature, None)
-        return decode_rows([parse_json(body)], signature)
+        return decode_rows([parse_json(body)], signature, body)
 
     def encode(
         self,

@@ -14,7 +14,17 @@ import orjson
 
 from shoal_proxy.batching.padding import bucket_for, fill_value
 from shoal_proxy.codecs import raw
-from shoal_proxy.codecs.base import Call, Decoded, Reply, error_document, json_reply, json_text, parse_json, shown
+from shoal_proxy.codecs.base import (
+    Call,
+    Decoded,
+    Reply,
+    check_integers,
+    error_document,
+    json_reply,
+    json_text,
+    parse_json,
+    shown,
+)
 from shoal_proxy.codecs.tensors import check_shape, from_json, text, widen_bf16
 from shoal_proxy.codecs.v2 import check_complete
 from shoal_proxy.errors import InvalidRequest, ProxyError
@@ -42,8 +52,8 @@ class V1:
         if type(document) is not dict or ("instances" in document) == ("inputs" in document):
             raise InvalidRequest('a V1 request is an object with either "instances" (rows) or "inputs" (columns)')
         if "instances" in document:
-            return decode_rows(document["instances"], signature)
-        return _decode_columns(document["inputs"], signature)
+            return decode_rows(document["instances"], signature, call.body)
+        return _decode_columns(document["inputs"], signature, call.body)
 
     def encode(
         self,
@@ -63,14 +73,16 @@ class V1:
         return json_reply(error.status, error_document(error))
 
 
-def decode_rows(instances: Any, signature: ModelSignature) -> Decoded:
-    """Return ``instances``, one JSON value each, as canonical inputs."""
+def decode_rows(instances: Any, signature: ModelSignature, body: bytes | memoryview) -> Decoded:
+    """Return ``instances``, one JSON value each, as canonical inputs; ``body`` is the text they came in."""
     if type(instances) is not list or not instances:
         raise InvalidRequest('"instances" must be a list of at least one row')
     columns = _columns_of(instances, signature)
     lengths: dict[str, Sequence[int]] = {}
     if not signature.batches and len(instances) > 1:
         raise InvalidRequest(f"this model does not batch: send one instance a request, not {len(instances)}")
+    if any(signature.inputs[name].holds_json for name in columns):
+        check_integers(body)
     inputs = {name: _stack(_row_spec(name, signature), values, lengths) for name, values in columns.items()}
     check_complete(inputs, signature)
     if not signature.batches:
@@ -177,14 +189,14 @@ def _refuse_element(spec: InputSpec) -> bytes:
     raise InvalidRequest(f'input {spec.name!r} takes strings or {{"b64": "..."}} only')
 
 
-def _decode_columns(columns: Any, signature: ModelSignature) -> Decoded:
+def _decode_columns(columns: Any, signature: ModelSignature, body: bytes | memoryview) -> Decoded:
     required = [name for name, spec in signature.inputs.items() if not spec.optional]
     if type(columns) is not dict:
         if len(required) != 1:
             raise InvalidRequest(f'"inputs" must be an object with {", ".join(map(repr, signature.inputs))}')
         columns = {required[0]: columns}
     if not signature.batches:
-        decoded = decode_rows([columns], signature)
+        decoded = decode_rows([columns], signature, body)
         decoded.style = Form.COLUMNS
         return decoded
     inputs: dict[str, Array] = {}
@@ -193,6 +205,8 @@ def _decode_columns(columns: Any, signature: ModelSignature) -> Decoded:
         spec = _named(name, signature)
         if type(data) is not list or not data:
             raise InvalidRequest(f"input {name!r} must be a list of at least one row")
+        if spec.holds_json:
+            check_integers(body)
         inputs[name] = _stack(spec, data, lengths)
         check_shape(spec, inputs[name].shape)
     check_complete(inputs, signature)

@@ -13,6 +13,7 @@ from shoal_proxy.codecs.base import (
     Call,
     Decoded,
     Reply,
+    check_integers,
     error_document,
     json_reply,
     json_text,
@@ -55,7 +56,7 @@ class V2:
             return _decode_binary(call.body, header_length, usual)
         document = parse_json(call.body)
         known = usual.row(document)
-        return _decode(document, None, signature) if known is None else known
+        return _decode(document, None, signature, call.body) if known is None else known
 
     def encode(
         self,
@@ -79,12 +80,12 @@ def _decode_binary(body: bytes | memoryview, header_length: bytes, usual: Usual)
     if known is not None:
         return known
     document = parse_json(header)
-    decoded = _decode(document, tail, usual.signature)
+    decoded = _decode(document, tail, usual.signature, header)
     usual.remember(header, document["inputs"], decoded)
     return decoded
 
 
-def _decode(document: Any, tail: memoryview | None, signature: ModelSignature) -> Decoded:
+def _decode(document: Any, tail: memoryview | None, signature: ModelSignature, text: bytes | memoryview) -> Decoded:
     if type(document) is not dict or type(document.get("inputs")) is not list:
         raise InvalidRequest('a V2 request is an object with a list "inputs"')
     asked: dict[str, Any] = {}
@@ -93,6 +94,8 @@ def _decode(document: Any, tail: memoryview | None, signature: ModelSignature) -
     binary, timeout_ms, forwarded = _take_parameters(parameters) if parameters is not None else (False, None, b"")
     style = _style(document, signature, asked, binary=binary)
     rows = next(iter(inputs.values())).shape[0] if signature.batches else 1
+    if asked or forwarded:
+        check_integers(text)
     tensors = json_text(asked, orjson.OPT_SORT_KEYS) if asked else b""
     return Decoded(inputs, rows, style, parameters=forwarded, tensors=tensors, timeout_ms=timeout_ms)
 

@@ -6,18 +6,27 @@ no ragged lists.
 
 from __future__ import annotations
 
+import json
 import math
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import orjson
 
 from shoal_runtime.codecs.datatypes import NUMPY_DTYPES
 from shoal_runtime.codecs.elements import object_array
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from shoal_runtime.codecs.datatypes import Array
 
-_KINDS = {"b": "b", "u": "iu", "i": "iu", "f": "iuf"}
+_LONG = b"0" * 19
+"""The fewest digits that a whole number beyond 64 bits has, each as a zero."""
+_ZEROS = bytes(ord("0") if chr(code).isdigit() and code < 128 else ord(" ") for code in range(256))
+"""A table that makes a zero of each digit and a space of all else: to search for is quicker than to match."""
+_KINDS: dict[str, set[type]] = {"b": {bool}, "u": {int}, "i": {int}, "f": {int, float}}
 _KIND_NAMES = {"b": "true or false", "u": "whole numbers", "i": "whole numbers", "f": "numbers"}
 
 
@@ -34,6 +43,18 @@ def array_from_json(data: Any, datatype: str, shape: tuple[int, ...]) -> Array:
     if datatype == "BYTES":
         return object_array(_strings(data, shape), shape)
     return _shaped(_numbers(data, datatype), shape)
+
+
+def exact_json(text: bytes) -> Any:
+    """Return the JSON value of `text`; whole numbers stay exact, where orjson makes floats of those beyond 64 bits.
+
+    Raises:
+        orjson.JSONDecodeError: it is not JSON.
+        RecursionError: it is nested too deeply.
+    """
+    value = orjson.loads(text)
+    # Slower, and lax about what orjson has refused by now.
+    return json.loads(text) if _LONG in text.translate(_ZEROS) else value
 
 
 def array_to_json(array: Array) -> Array | list[Any]:
@@ -79,28 +100,36 @@ def _numbers(data: list[Any], datatype: str) -> Array:
         array = np.array(data)
     except ValueError:
         raise ValueError("has ragged lists in `data`") from None
-    if array.dtype.kind == "f" and wanted.kind == "u":
-        array = _large_integers(data, array)
     if array.size == 0:
         return array.astype(wanted)
-    if array.dtype.kind not in _KINDS[wanted.kind]:
-        raise ValueError(f"is {datatype} and needs {_KIND_NAMES[wanted.kind]} in `data`")
+    elements: Iterable[Any] = data
+    for _ in range(array.ndim - 1):
+        elements = chain.from_iterable(elements)
+    # numpy takes true for 1 beside other numbers.
+    kinds = set(map(type, elements))
+    if not kinds <= _KINDS[wanted.kind]:
+        raise ValueError(f"is {datatype} and needs {_KIND_NAMES[wanted.kind]} in `data`{_beyond(array, kinds)}")
+    if array.dtype.kind == "f" and wanted.kind in "iu":
+        # numpy makes floats of a list that mixes small integers and ones above 2**63.
+        array = np.array(data, dtype=object)
     return _in_range(array, wanted, datatype)
 
 
-def _large_integers(data: list[Any], array: Array) -> Array:
-    # numpy makes floats of a list that mixes small integers and ones above 2**63.
-    flat = np.array(data, dtype=object)
-    if all(type(element) is int and element >= 0 for element in flat.reshape(-1)):
-        return flat.astype(np.uint64)
-    return array
+def _beyond(array: Array, kinds: set[type]) -> str:
+    """Say so when whole numbers that are too large for the JSON reader may be why there are floats."""
+    if kinds <= {int, float} and (np.abs(array) >= 2.0**63).any():
+        return "; whole numbers beyond 64 bits are none that it can hold"
+    return ""
 
 
 def _in_range(array: Array, wanted: np.dtype[Any], datatype: str) -> Array:
     if array.dtype == wanted:
         return array
-    with np.errstate(over="ignore"):
-        cast = array.astype(wanted)
+    try:
+        with np.errstate(over="ignore"):
+            cast = array.astype(wanted)
+    except OverflowError as error:
+        raise ValueError(f"holds a number out of range for {datatype}: {error}") from None
     fits = np.isfinite(cast) if wanted.kind == "f" else cast == array
     if not fits.all():
         worst = array.reshape(-1)[int(np.argmin(fits.reshape(-1)))]

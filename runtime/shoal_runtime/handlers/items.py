@@ -9,6 +9,7 @@ import orjson
 import torch
 
 from shoal_runtime.batches.collate import as_tensor
+from shoal_runtime.codecs.json_data import exact_json
 from shoal_runtime.errors import BadRequest, ItemError
 
 if TYPE_CHECKING:
@@ -99,8 +100,8 @@ def _value(array: Array, row: int, spec: TensorSpec) -> Any:
 def _element(element: bytes, spec: TensorSpec) -> Any:
     if "application/json" in spec.media_types:
         try:
-            return orjson.loads(element)
-        except orjson.JSONDecodeError as error:
+            return exact_json(element)
+        except (orjson.JSONDecodeError, RecursionError) as error:
             raise ItemError(f"{spec.name} is not JSON: {error}") from None
     if "text/plain" in spec.media_types:
         try:

@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 
 from shoal_runtime.errors import ForwardFailed, WrongRows
 from shoal_runtime.handlers.items import torch_dtype
+from shoal_runtime.handlers.ranges import misfits
 from shoal_runtime.handlers.spec import ANY
 
 if TYPE_CHECKING:
@@ -48,8 +49,8 @@ def named_outputs(result: Any, signature: Signature) -> dict[str, Tensor | Array
     return outputs
 
 
-def cast_tensor(tensor: Tensor, spec: TensorSpec) -> Tensor:
-    """Return the tensor in the output's datatype, on its own device.
+def cast_tensor(tensor: Tensor, spec: TensorSpec) -> tuple[Tensor, Tensor | None]:
+    """Return the tensor in the output's datatype, on its own device, and where its numbers do not fit, if any may not.
 
     Raises:
         ForwardFailed: numbers would lose their fractions, or the output is `BYTES`.
@@ -58,10 +59,11 @@ def cast_tensor(tensor: Tensor, spec: TensorSpec) -> Tensor:
         raise ForwardFailed(f"forward returned a tensor for output {spec.name}, which is BYTES")
     wanted = torch_dtype(spec.datatype)
     if tensor.dtype == wanted:
-        return tensor
+        return tensor, None
     if not torch.can_cast(tensor.dtype, wanted):
         raise ForwardFailed(f"output {spec.name} is {tensor.dtype}; the signature says {spec.datatype}")
-    return tensor.to(wanted)
+    cast = tensor.to(wanted)
+    return cast, misfits(tensor, cast)
 
 
 def fetch_all(result: Any, fetch: Callable[[list[Tensor]], list[Tensor]]) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 import orjson
 import torch
 
-from shoal_runtime.codecs.datatypes import NUMPY_DTYPES, float32_to_bfloat16
+from shoal_runtime.codecs.datatypes import NUMPY_DTYPES, bfloat16_to_float32, float32_to_bfloat16
 from shoal_runtime.errors import ForwardFailed
 from shoal_runtime.handlers.results import fits
 
@@ -79,19 +79,50 @@ def _stack(arrays: Sequence[Array], spec: TensorSpec) -> Array:
 
 
 def _numeric_array(value: Any, spec: TensorSpec) -> Array:
-    array = np.asarray(value)
     wanted = np.dtype(np.float32) if spec.datatype == "BF16" else NUMPY_DTYPES[spec.datatype]
+    array = _exact(value, wanted)
     if not _castable(array, wanted):
-        raise ValueError(f"output {spec.name} is {spec.datatype} and got {array.dtype} values")
-    cast = array.astype(wanted, copy=False)
-    if wanted.kind in "iu" and not np.array_equal(cast, array):
-        raise ValueError(f"output {spec.name} is {spec.datatype} and got numbers out of its range")
-    return float32_to_bfloat16(cast) if spec.datatype == "BF16" else cast
+        some = f", such as {array.flat[0]}" if array.dtype.kind in "bfc" else ""
+        raise ValueError(f"output {spec.name} is {spec.datatype} and got {array.dtype} values{some}")
+    if array.dtype == wanted and spec.datatype != "BF16":
+        return array
+    try:
+        with np.errstate(over="ignore"):
+            cast = array.astype(wanted, copy=False)
+    except OverflowError as error:
+        raise ValueError(f"output {spec.name} is {spec.datatype}, which does not hold its numbers: {error}") from None
+    bits = float32_to_bfloat16(cast) if spec.datatype == "BF16" else cast
+    lost = _lost(array, bfloat16_to_float32(bits) if spec.datatype == "BF16" else cast)
+    if lost.any():
+        number = array.reshape(-1)[int(lost.reshape(-1).argmax())]
+        raise ValueError(f"output {spec.name} is {spec.datatype}, which does not hold {number}")
+    return bits
+
+
+def _exact(value: Any, wanted: np.dtype[Any]) -> Array:
+    """Return numbers as numpy sees them; Python's own integers stay exact beside one above 2**63."""
+    array = np.asarray(value)
+    if array.dtype.kind != "f" or wanted.kind not in "iu" or isinstance(value, np.ndarray | np.generic):
+        return array
+    exact = np.asarray(value, dtype=object)
+    return exact if exact.size and set(map(type, exact.flat)) == {int} else array
+
+
+def _lost(array: Array, cast: Array) -> Array:
+    if cast.dtype.kind == "f":
+        lost: Array = np.isinf(cast) & ~np.isinf(array.astype(np.float64))
+        return lost
+    return np.asarray(cast != array)
 
 
 def _castable(array: Array, wanted: np.dtype[Any]) -> bool:
-    both_whole = array.dtype.kind in "iu" and wanted.kind in "iu"
-    return array.size == 0 or both_whole or np.can_cast(array.dtype, wanted, casting="same_kind")
+    whole = wanted.kind in "iu" and array.dtype.kind in "iu"
+    large = wanted.kind in "iuf" and _all_integers(array)
+    return array.size == 0 or whole or large or np.can_cast(array.dtype, wanted, casting="same_kind")
+
+
+def _all_integers(array: Array) -> bool:
+    return array.dtype == object and set(map(type, array.flat)) == {int}
 
 
 def _bytes_array(value: Any, spec: TensorSpec) -> Array:

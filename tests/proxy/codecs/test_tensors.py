@@ -140,6 +140,8 @@ def test_extreme_values_are_exact(datatype: str, values: list[Any]) -> None:
         pytest.param("FP32", [None], "takes numbers only", id="null"),
         pytest.param("FP32", [{}], "takes numbers only", id="an object"),
         pytest.param("FP32", {"a": 1}, "takes numbers only", id="an object instead of a list"),
+        pytest.param("UINT64", [2.0**64], "takes integers only, none beyond 64 bits", id="as orjson reads 2**64"),
+        pytest.param("INT64", [-(2.0**63) - 2048], "none beyond 64 bits", id="as orjson reads -2**63 - 1"),
         pytest.param("INT64", [True, 2], "takes integers only", id="a boolean among integers"),
         pytest.param("INT64", [1.0], "takes integers only", id="a float for an integer"),
         pytest.param("INT64", [2**63], "outside the range of INT64", id="above int64"),

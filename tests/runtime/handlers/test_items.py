@@ -24,6 +24,8 @@ def signature(*inputs: TensorSpec) -> Signature:
         pytest.param("image/png", b"\x89", b"\x89", id="image"),
         pytest.param("text/plain", "grün".encode(), "grün", id="text"),
         pytest.param("application/json", b'{"a": [1]}', {"a": [1]}, id="json"),
+        pytest.param("application/json", b"[18446744073709551617, 0.1]", [2**64 + 1, 0.1], id="beyond 64 bits"),
+        pytest.param("application/json", b"-9223372036854775809", -(2**63) - 1, id="below 64 bits"),
     ],
 )
 def test_a_bytes_item_is_read_by_its_content_type(content_type: str | None, element: bytes, expected: object) -> None:
@@ -38,6 +40,16 @@ def test_an_item_that_cannot_be_read_is_its_own_error(content_type: str) -> None
 
     with pytest.raises(ItemError, match="t is not"):
         row_item({"t": texts(b"ok", b"\xff")}, 1, made)
+
+
+@pytest.mark.parametrize(
+    "element", [b"1e400", b"1" * 400, b"[NaN, 12345678901234567890]", b"[" * 1020 + b"1" * 20 + b"]" * 1020]
+)
+def test_json_that_cannot_be_kept_exactly_is_refused(element: bytes) -> None:
+    made = signature(TensorSpec("t", "BYTES", [-1], content_type="application/json"))
+
+    with pytest.raises(ItemError, match="t is not JSON"):
+        row_item({"t": texts(element)}, 0, made)
 
 
 def test_items_of_several_inputs_are_dicts() -> None:

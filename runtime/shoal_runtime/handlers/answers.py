@@ -1,0 +1,147 @@
+"""From what `forward` returned to the rows of an answer; the same way for callers' batches and for those of warm-up.
+
+A tensor, or a dict of them, without a postprocess stays whole: it is cast and checked at once, and only rows whose
+numbers do not fit are taken out. Everything else is finished row by row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shoal_runtime.batches.collate import as_tensor
+from shoal_runtime.faults import HANDLER_FAULTS, describe, said
+from shoal_runtime.handlers.calling import RowError, postprocess_row
+from shoal_runtime.handlers.ranges import first_misfit, rows_with
+from shoal_runtime.handlers.results import (
+    cast_tensor,
+    check_result_rows,
+    fetch_all,
+    host_array,
+    named_outputs,
+    split_rows,
+    take_rows,
+)
+from shoal_runtime.handlers.values import row_outputs, stack_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from torch import Tensor
+
+    from shoal_runtime.codecs.datatypes import Array
+    from shoal_runtime.handlers.signature import Signature
+    from shoal_runtime.handlers.spec import TensorSpec
+
+Outputs = dict[str, "Array"]
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What forward returned, on the host.
+
+    Args:
+        result: arrays by output; for rows finished one by one a list, or arrays at any depth.
+        per_row: whether rows are finished one by one, which is worth a thread.
+        misfits: by row of what forward was given, why its numbers are not answered.
+    """
+
+    result: Any
+    per_row: bool
+    misfits: Mapping[int, str] = field(default_factory=dict)
+
+
+class Answers:
+    """Make answers of a model's results.
+
+    Args:
+        signature: of the model.
+        postprocess: the handler's, if it has one.
+        fetch: brings tensors to the CPU, all at once.
+    """
+
+    def __init__(
+        self,
+        signature: Signature,
+        postprocess: Callable[[Any], Any] | None,
+        fetch: Callable[[list[Tensor]], list[Tensor]],
+    ) -> None:
+        self._signature = signature
+        self._postprocess = postprocess
+        self._fetch = fetch
+
+    def collect(self, result: Any) -> Collected:
+        """Bring what forward returned to the host. Belongs to the device's thread.
+
+        Raises:
+            ForwardFailed: an output is missing, no tensor, or of another kind than declared.
+        """
+        if isinstance(result, list) or self._postprocess is not None:
+            return Collected(fetch_all(result, self._fetch), per_row=True)
+        named = named_outputs(result, self._signature)
+        given = {spec.name: as_tensor(named[spec.name]) for spec in self._signature.outputs}
+        cast, lost = {}, {}
+        for spec in self._signature.outputs:
+            cast[spec.name], where = cast_tensor(given[spec.name], spec)
+            if where is not None and where.ndim > spec.batch_dim:
+                lost[spec.name] = rows_with(where, spec.batch_dim)
+        fetched = [host_array(tensor) for tensor in self._fetch([*cast.values(), *lost.values()])]
+        misfits = self._misfits(given, cast, dict(zip(lost, fetched[len(cast) :], strict=True)))
+        return Collected(dict(zip(cast, fetched, strict=False)), per_row=False, misfits=misfits)
+
+    def _misfits(
+        self, given: Mapping[str, Tensor], cast: Mapping[str, Tensor], lost: Mapping[str, Array]
+    ) -> dict[int, str]:
+        found: dict[int, str] = {}
+        for spec in self._signature.outputs:
+            for row in np.flatnonzero(lost[spec.name]).tolist() if spec.name in lost else ():
+                value = first_misfit(given[spec.name].select(spec.batch_dim, row), cast[spec.name].dtype)
+                found.setdefault(row, f"output {spec.name} is {spec.datatype}, which does not hold {value}")
+        return found
+
+    def finish(self, collected: Collected, rows: Sequence[int], given: int) -> tuple[Outputs, list[RowError]]:
+        """Return the outputs of the rows that succeeded, in order, and the errors of the others.
+
+        Args:
+            collected: what forward returned.
+            rows: how the answered rows are counted in the batch as it arrived.
+            given: rows that forward was given, padding included.
+
+        Raises:
+            WrongRows: the result has another number of rows.
+            ForwardFailed: an output has another shape than declared.
+        """
+        if collected.per_row:
+            return self._finish_rows(collected.result, rows, given)
+        outputs = take_rows(collected.result, self._signature, given=given, kept=len(rows))
+        odd = [index for index in collected.misfits if index < len(rows)]
+        if not odd:
+            return outputs, []
+        errors = [RowError(rows[index], 500, collected.misfits[index]) for index in odd]
+        return _without(outputs, odd, len(rows), self._signature.outputs), errors
+
+    def _finish_rows(self, result: Any, rows: Sequence[int], given: int) -> tuple[Outputs, list[RowError]]:
+        check_result_rows(result, given, self._signature)
+        values = split_rows(result, len(rows), self._signature)
+        finished = [self._finish_row(row, value) for row, value in zip(rows, values, strict=True)]
+        good = [row for row in finished if not isinstance(row, RowError)]
+        return stack_rows(good, self._signature), [row for row in finished if isinstance(row, RowError)]
+
+    def _finish_row(self, row: int, value: Any) -> Mapping[str, Array] | RowError:
+        value = postprocess_row(row, value, self._postprocess)
+        if isinstance(value, RowError):
+            return value
+        try:
+            return row_outputs(value, self._signature)
+        except ValueError as error:
+            return RowError(row, 500, said(error), error)
+        except HANDLER_FAULTS as error:  # a value's own __array__, __len__...
+            return RowError(row, 500, describe(error), error)
+
+
+def _without(outputs: Outputs, odd: Sequence[int], rows: int, specs: Sequence[TensorSpec]) -> Outputs:
+    if len(odd) == rows:
+        return {}
+    return {spec.name: np.delete(outputs[spec.name], odd, spec.batch_dim) for spec in specs}
