@@ -199,14 +199,14 @@ class CudaPlacement:
         if self._graphs is not None:
             self._graphs.add(function, batch.batch)
 
-    def measure(self, function: Callable[[Any], Any], batch: _Staged) -> float:  # pragma: cuda
+    def measure(self, function: Callable[[Any], Any], batch: _Staged) -> tuple[float, Any]:  # pragma: cuda
         """Time one call from an idle device to its end."""
         self._compute.wait_event(batch.copied)
         self._compute.synchronize()
         start = time.perf_counter()
-        self.forward(function, batch)
+        result = self.forward(function, batch)
         self._compute.synchronize()
-        return time.perf_counter() - start
+        return time.perf_counter() - start, result
 
     def fetch(self, tensors: list[Tensor]) -> list[Tensor]:  # pragma: cuda
         """Copy the tensors to the host through pinned memory, and wait once for all of them."""

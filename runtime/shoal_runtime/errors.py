@@ -6,6 +6,7 @@ RuntimeFault
 └── BatchError      one batch fails as a whole: an HTTP answer
     ├── BadRequest, NotFound, TooManyRows, BodyTooLarge     the caller's
     ├── ForwardFailed, WrongRows, OutOfMemory               the model's
+    │   └── WrongShape, RaggedRows                          a ForwardFailed each
     └── NotReady, DeviceLost, Stopping, TimedOut            nothing was executed
 
 ItemError           raised by handlers: one row fails, the others do not
@@ -65,6 +66,14 @@ class TooManyRows(BatchError):
 
 class ForwardFailed(BatchError):
     """The model raised, or returned what its signature does not say."""
+
+
+class WrongShape(ForwardFailed):
+    """An output has another shape than declared."""
+
+
+class RaggedRows(ForwardFailed):
+    """Rows of one output have different shapes, each of them as declared."""
 
 
 class WrongRows(BatchError):

@@ -41,8 +41,8 @@ class Placement(Protocol):
     def warm(self, function: Callable[[Any], Any], batch: Any) -> None:
         """Run `function` once on a staged batch and prepare for others of its shape."""
 
-    def measure(self, function: Callable[[Any], Any], batch: Any) -> float:
-        """Return how many seconds `function` takes on a batch that it has been warmed for."""
+    def measure(self, function: Callable[[Any], Any], batch: Any) -> tuple[float, Any]:
+        """Return how many seconds `function` takes on a batch that it has been warmed for, and its result."""
 
     def fetch(self, tensors: list[Tensor]) -> list[Tensor]:
         """Return the tensors on the CPU, complete."""
@@ -77,11 +77,11 @@ class CpuPlacement:
         """Call the function."""
         function(batch)
 
-    def measure(self, function: Callable[[Any], Any], batch: Any) -> float:
+    def measure(self, function: Callable[[Any], Any], batch: Any) -> tuple[float, Any]:
         """Time one call."""
         start = time.perf_counter()
-        function(batch)
-        return time.perf_counter() - start
+        result = function(batch)
+        return time.perf_counter() - start, result
 
     def fetch(self, tensors: list[Tensor]) -> list[Tensor]:
         """Return the tensors; they are there already."""

@@ -6,15 +6,16 @@ import gc
 import logging
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import torch
 
 from shoal_runtime.cores import core_limit, default_threads
 from shoal_runtime.cuda import CudaPlacement
-from shoal_runtime.errors import LoadError
+from shoal_runtime.errors import BatchError, LoadError, RaggedRows, WrongShape
 from shoal_runtime.faults import HANDLER_FAULTS, describe
 from shoal_runtime.fetching import Fetcher
+from shoal_runtime.handlers.answers import Answers
 from shoal_runtime.importing import HandlerFailed
 from shoal_runtime.loading import Model, load_model
 from shoal_runtime.memory import return_freed_memory
@@ -28,8 +29,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from shoal_runtime.fetching import ModelFiles
+    from shoal_runtime.handlers.calling import RowError
     from shoal_runtime.readiness import Readiness
     from shoal_runtime.settings import Settings
+
+ZEROS_ADVICE: Final = "correct the model; if zeros are no valid input, offer warmup_items()"
 
 logger = logging.getLogger(__name__)
 
@@ -94,44 +98,81 @@ def warm(model: Model, placement: Placement, readiness: Readiness) -> Sequence[t
     """Run forwards for each allowed batch size, and return the rows and seconds of each; nothing where they vary.
 
     Raises:
-        LoadError: a batch does not fit into memory.
+        LoadError: a batch does not fit into memory, or the model returns something else than its signature says.
         HandlerFailed: the model raised on a batch such as callers will send.
     """
     batches = plan_warmup(model.stages, model.signature, model.handler)
     if not batches:
-        logger.info("warm-up skipped reason=inputs cannot be made up, and there is no warmup_items()")
+        logger.info(
+            "warm-up skipped, outputs are not checked reason=inputs cannot be made up, and there is no warmup_items()"
+        )
         return ()
+    answers = Answers(model.signature, model.stages.postprocess, placement.fetch, strict=True)
     with Progress(readiness, "warming up", total=len(batches), unit="batch") as progress:
         measured = []
         for batch in batches:
-            measured.append((batch.rows, _warm_one(model, placement, batch)))
+            measured.append((batch.rows, _warm_one(model, placement, batch, answers)))
             progress.advance(1)
-    telling = all(batch.exact for batch in batches) and len({batch.rows for batch in batches}) == len(batches)
+    known = all(batch.exact for batch in batches) and all(seconds > 0 for _, seconds in measured)
+    telling = known and len({batch.rows for batch in batches}) == len(batches)
     return sorted(measured) if telling else ()
 
 
-def _warm_one(model: Model, placement: Placement, batch: WarmupBatch) -> float:
-    """Run one batch to prepare for others of its form, and once more to see how long it takes, in seconds."""
+def _warm_one(model: Model, placement: Placement, batch: WarmupBatch, answers: Answers) -> float:
+    """Run one batch to prepare for others of its form, and once more to see how long it takes, in seconds.
+
+    What it returned must be what the signature declares: a model that can answer nobody is not ready.
+    """
     try:
         staged = placement.stage(batch.make())
         with placement.active():
             placement.warm(model.stages.forward, staged)
-            return placement.measure(model.stages.forward, staged)
+            seconds, result = placement.measure(model.stages.forward, staged)
+            collected = answers.collect(result)
+        _, errors = answers.finish(collected, range(batch.rows), batch.rows)
+    except BatchError as error:
+        _judge(error, batch)
+        return 0.0
     except HANDLER_FAULTS as error:
         if placement.is_lost(error):
-            raise LoadError(f"the device failed in warm-up: {error}") from error
+            raise LoadError(f"the device failed in warm-up: {describe(error)}") from error
         if is_out_of_memory(error):
             raise LoadError(
                 f"a batch of {batch.rows} rows does not fit into memory:"
                 " lower SHOAL_BATCHING_MAX_BATCH_SIZE (batching.maxBatchSize)"
             ) from error
         if batch.exact:
-            raise HandlerFailed(
-                f"warm-up with {batch.rows} rows failed: {describe(error)};"
-                " if zeros are no valid input, offer warmup_items()"
-            ) from error
-        logger.warning("warm-up with made-up shapes failed rows=%d error=%s", batch.rows, type(error).__name__)
+            raise _failed(batch, describe(error)) from error
+        logger.warning("warm-up with made-up inputs failed rows=%d error=%s", batch.rows, type(error).__name__)
         return 0.0
+    _judge_rows(errors, batch)
+    return seconds
+
+
+def _judge(error: BatchError, batch: WarmupBatch) -> None:
+    """Refuse a model that breaks its signature, unless that may be due to inputs that no caller sends."""
+    unsure = isinstance(error, RaggedRows) or (not batch.exact and (isinstance(error, WrongShape) or batch.rows == 1))
+    if not unsure:
+        raise LoadError(
+            f"warm-up with {batch.rows} rows found that the model breaks its signature: {error};"
+            " correct what it returns, or the outputs that it declares"
+        ) from error.__cause__
+    logger.warning("warm-up found outputs that callers may not get rows=%d error=%s", batch.rows, error)
+
+
+def _judge_rows(errors: Sequence[RowError], batch: WarmupBatch) -> None:
+    """Refuse a model that fails on rows such as callers send; rows that it refuses as bad items prove nothing."""
+    failed = next((error for error in errors if error.status >= 500), None)
+    if failed is None:
+        return
+    if batch.exact:
+        raise _failed(batch, failed.message) from failed.cause
+    logger.warning("warm-up with made-up inputs failed rows=%d error=%s", batch.rows, failed.message)
+
+
+def _failed(batch: WarmupBatch, why: str) -> HandlerFailed:
+    advice = "correct the model, or what warmup_items() gives" if batch.own else ZEROS_ADVICE
+    return HandlerFailed(f"warm-up with {batch.rows} rows failed: {why}; {advice}")
 
 
 def serve_model(started: Started, version: str, lanes: Lanes, on_lost: Callable[[str], None]) -> ServedModel:

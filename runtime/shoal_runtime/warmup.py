@@ -1,8 +1,8 @@
 """Real forwards before the model is ready: lazy kernels, compilation and CUDA graphs.
 
 Inputs are zeros made from the signature, for every allowed batch size and every bucket of lengths.
-A handler whose inputs cannot be made up (preprocess, or BYTES) may offer `warmup_items()`, a list
-of items as `preprocess` gets them.
+A handler whose inputs cannot be made up (BYTES), or whose preprocess takes no zeros, may offer `warmup_items()`, a list
+of items as `preprocess` gets them. What forward and postprocess make of them is held against the signature.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from shoal_runtime.batches.collate import collate
-from shoal_runtime.handlers.items import torch_dtype
+from shoal_runtime.codecs.datatypes import NUMPY_DTYPES
+from shoal_runtime.handlers.items import row_item, torch_dtype
 from shoal_runtime.handlers.spec import ANY
 
 if TYPE_CHECKING:
@@ -34,11 +36,13 @@ class WarmupBatch:
         make: makes it, on the CPU.
         exact: whether real batches have just this form; if not, a failure proves nothing about the
             model.
+        own: whether its rows are the handler's own samples.
     """
 
     rows: int
     make: Callable[[], Any]
     exact: bool
+    own: bool = False
 
 
 def plan_warmup(stages: Stages, signature: Signature, handler: Any) -> list[WarmupBatch]:
@@ -48,8 +52,10 @@ def plan_warmup(stages: Stages, signature: Signature, handler: Any) -> list[Warm
     if items is not None:
         return [_from_items(stages, items, size) for size in reversed(sizes)]
     numeric = all(spec.datatype != "BYTES" for spec in signature.inputs)
-    if stages.preprocess is not None or not numeric:
+    if not numeric:
         return []
+    if stages.preprocess is not None:
+        return [_from_zeros(stages, signature, size) for size in reversed(sizes)]
     return [_zeros(signature, size, lengths) for size in reversed(sizes) for lengths in _lengths(signature.inputs)]
 
 
@@ -60,7 +66,21 @@ def _from_items(stages: Stages, items: Callable[[], Sequence[Any]], rows: int) -
             return some
         return collate([stages.preprocess(item) for item in some], stages.preprocess_padding)
 
-    return WarmupBatch(rows, make, exact=True)
+    return WarmupBatch(rows, make, exact=True, own=True)
+
+
+def _from_zeros(stages: Stages, signature: Signature, rows: int) -> WarmupBatch:
+    """Let `preprocess` make a row of an item that is all zeros, which it may refuse, and repeat it."""
+
+    def make() -> Any:
+        assert stages.preprocess is not None
+        inputs = {
+            spec.name: np.zeros([1 if size == ANY else size for size in spec.shape], NUMPY_DTYPES[spec.datatype])
+            for spec in signature.inputs
+        }
+        return collate([stages.preprocess(row_item(inputs, 0, signature))] * rows, stages.preprocess_padding)
+
+    return WarmupBatch(rows, make, exact=False)
 
 
 def _lengths(inputs: Sequence[TensorSpec]) -> Iterator[Mapping[tuple[str, int], int]]:

@@ -301,6 +301,26 @@ def test_a_model_that_is_not_there_ends_the_process_in_a_line(
 
 
 @pytest.mark.integration
+def test_a_model_that_can_answer_nobody_never_becomes_ready(start: Callable[..., Process], tmp_path: Path) -> None:
+    handler = tmp_path / "adder" / "handler.py"
+    handler.write_text(handler.read_text().replace('return batch["x"] + 1', "return 1.0"))
+
+    code, said = start().finish()
+
+    assert code == 3
+    assert (
+        said.strip()
+        .splitlines()[-1]
+        .endswith(
+            "the model cannot be loaded: warm-up with 32 rows found that the model breaks its signature:"
+            " forward returned float for output y; it needs a tensor;"
+            " correct what it returns, or the outputs that it declares"
+        )
+    )
+    assert "Traceback" not in said
+
+
+@pytest.mark.integration
 def test_a_handler_that_raises_shows_its_own_traceback_first(start: Callable[..., Process], tmp_path: Path) -> None:
     (tmp_path / "adder" / "handler.py").write_text("def broken():\n    1 / 0\nbroken()\n")
 

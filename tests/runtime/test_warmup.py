@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from shoal_runtime import PaddingRule, TensorSpec
+from shoal_runtime import ItemError, PaddingRule, TensorSpec
 from shoal_runtime.errors import LoadError
+from shoal_runtime.formats.module import ModuleHandler
 from shoal_runtime.handlers.base import stages_of
 from shoal_runtime.importing import HandlerFailed
 from shoal_runtime.loading import Model
@@ -17,7 +18,7 @@ from shoal_runtime.warmup import plan_warmup
 from tests.runtime.fakes import Adder, signature_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 
 def model_of(handler: Any, sizes: Sequence[int] = ()) -> Model:
@@ -138,7 +139,7 @@ def test_a_failure_on_made_up_shapes_proves_nothing(caplog: pytest.LogCaptureFix
 
     warm(model_of(Open()), CpuPlacement(), Readiness())
 
-    assert "warm-up with made-up shapes failed rows=8" in caplog.text
+    assert "warm-up with made-up inputs failed rows=8" in caplog.text
 
 
 def test_what_forwards_took_is_told_smallest_first() -> None:
@@ -150,3 +151,162 @@ def test_what_forwards_took_is_told_smallest_first() -> None:
 
 def test_without_warm_up_nothing_is_told() -> None:
     assert warm(model_of(Text()), CpuPlacement(), Readiness()) == ()
+
+
+class Returning(Adder):
+    """Returns what it is told to, whatever it is given."""
+
+    def __init__(self, make: Callable[[int], Any]) -> None:
+        self.make = make
+
+    def forward(self, batch: Any) -> Any:
+        return self.make(len(batch["x"]))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        pytest.param(lambda rows: 1.0, "returned float for output y; it needs a tensor", id="number"),
+        pytest.param(lambda rows: torch.tensor(1.0), "no rows of y for a batch of 8: its shape is \\[\\]", id="scalar"),
+        pytest.param(lambda rows: torch.ones(1, 2), "1 rows of y for a batch of 8", id="one row for all"),
+        pytest.param(lambda rows: torch.ones(rows, 3), "shape \\[8, 3\\]; the signature says \\[-1, 2\\]", id="shape"),
+        pytest.param(lambda rows: torch.ones(rows, 2).squeeze(), "no rows|shape \\[2\\]; the signature", id="squeezed"),
+        pytest.param(lambda rows: torch.ones(rows, 2, 1), "shape \\[8, 2, 1\\]", id="rank"),
+        pytest.param(lambda rows: {"z": torch.ones(rows, 2)}, "an output z, which the signature", id="name"),
+        pytest.param(lambda rows: {}, "returned nothing for output y", id="missing"),
+        pytest.param(lambda rows: {"y": torch.ones(rows, 2), "z": torch.ones(rows)}, "an output z, which", id="extra"),
+        pytest.param(lambda rows: torch.ones(rows, 2) * 1j, "complex64; the signature says FP32", id="datatype"),
+        pytest.param(lambda rows: [torch.ones(2)] * (rows - 1), "7 rows of results for a batch of 8", id="short list"),
+        pytest.param(lambda rows: None, "returned NoneType for output y", id="nothing"),
+    ],
+)
+def test_a_model_that_breaks_its_signature_does_not_start(make: Callable[[int], Any], message: str) -> None:
+    with pytest.raises(LoadError, match=message) as refused:
+        warm(model_of(Returning(make)), CpuPlacement(), Readiness())
+
+    assert "warm-up with" in str(refused.value)
+    assert "; correct what it returns, or the outputs that it declares" in str(refused.value)
+
+
+def test_what_is_wrong_with_small_batches_alone_is_found() -> None:
+    def squeezed(rows: int) -> Any:
+        return torch.ones(rows, 2).squeeze(0)
+
+    with pytest.raises(LoadError, match=r"warm-up with 1 rows found.*shape \[2\]"):
+        warm(model_of(Returning(squeezed)), CpuPlacement(), Readiness())
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        pytest.param(lambda rows: [torch.ones(3)] * rows, "a row of output y has shape \\[3\\]", id="shape"),
+        pytest.param(lambda rows: [["a", "b"]] * rows, "FP32 and got <U1 values", id="texts"),
+        pytest.param(lambda rows: [{"y": [1, 2], "z": 3}] * rows, "an output z, which the signature", id="extra"),
+        pytest.param(lambda rows: [RuntimeError("oh")] * rows, "RuntimeError: oh", id="raised"),
+    ],
+)
+def test_rows_that_break_the_signature_do_not_start(make: Callable[[int], Any], message: str) -> None:
+    with pytest.raises(HandlerFailed, match=f"warm-up with 8 rows failed: .*{message}.*offer warmup_items"):
+        warm(model_of(Returning(make)), CpuPlacement(), Readiness())
+
+
+class Scored(Text):
+    """Makes of a text what it is told to, by way of postprocess."""
+
+    def __init__(self, postprocess: Callable[[Any], Any]) -> None:
+        self.postprocess = postprocess
+
+    def forward(self, batch: Any) -> Any:
+        return {"sum": batch.sum(1), "anything": batch}
+
+    def warmup_items(self) -> list[str]:
+        return ["a", "abc"]
+
+
+def refuse(row: Any) -> int:
+    raise ItemError("nothing found in it")
+
+
+@pytest.mark.parametrize(
+    ("postprocess", "message"),
+    [
+        (lambda row: 1.5, "INT64 and got float64 values, such as 1.5"),
+        (lambda row: {"n": 1, "m": 2}, "an output m, which the signature does not declare"),
+        (lambda row: row["missing"], "KeyError: 'missing'"),
+    ],
+)
+def test_a_handler_s_own_samples_go_through_all_its_stages(postprocess: Callable[[Any], Any], message: str) -> None:
+    with pytest.raises(HandlerFailed, match=f"{message}; correct the model, or what warmup_items"):
+        warm(model_of(Scored(postprocess)), CpuPlacement(), Readiness())
+
+
+@pytest.mark.parametrize("postprocess", [lambda row: int(row["sum"]), refuse], ids=["answers", "refuses"])
+def test_samples_that_are_answered_or_refused_as_bad_start(postprocess: Callable[[Any], Any]) -> None:
+    assert len(warm(model_of(Scored(postprocess)), CpuPlacement(), Readiness())) == 2
+
+
+class Halves(Adder):
+    """Takes numbers, and has a preprocess."""
+
+    inputs = (TensorSpec("x", "FP32", [-1, 4]),)
+
+    def __init__(self, result: Callable[[Any], Any], *, takes_zeros: bool = True) -> None:
+        self.result = result
+        self.takes_zeros = takes_zeros
+
+    def preprocess(self, row: Any) -> Any:
+        if not (self.takes_zeros or row.any()):
+            raise ValueError("zeros")
+        return row[:2]
+
+    def forward(self, batch: Any) -> Any:
+        return self.result(batch)
+
+
+def test_zeros_go_through_preprocess_where_there_are_no_samples() -> None:
+    with pytest.raises(LoadError, match="no rows of y"):
+        warm(model_of(Halves(lambda batch: batch.sum())), CpuPlacement(), Readiness())
+
+    assert warm(model_of(Halves(lambda batch: batch)), CpuPlacement(), Readiness()) == ()
+
+
+def test_a_preprocess_that_takes_no_zeros_can_still_be_served(caplog: pytest.LogCaptureFixture) -> None:
+    warm(model_of(Halves(lambda batch: batch.sum(), takes_zeros=False)), CpuPlacement(), Readiness())
+
+    assert "warm-up with made-up inputs failed rows=8" in caplog.text
+
+
+class OpenSize(Returning):
+    inputs = (TensorSpec("x", "FP32", [-1, -1]),)
+
+
+def test_made_up_shapes_prove_that_there_are_no_rows_but_no_other_shape(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(LoadError, match="no rows of y"):
+        warm(model_of(OpenSize(lambda rows: torch.tensor(1.0))), CpuPlacement(), Readiness())
+
+    warm(model_of(OpenSize(lambda rows: torch.ones(rows, 1))), CpuPlacement(), Readiness())
+    assert "warm-up found outputs that callers may not get rows=8" in caplog.text
+
+
+def test_an_archive_s_other_outputs_are_left_out() -> None:
+    specs = (TensorSpec("y", "FP32", [-1, 2]),)
+
+    def module(x: Any) -> Any:
+        return {"y": x + 1, "hidden": x}
+
+    handler = ModuleHandler(module, Adder.inputs, specs)
+
+    assert len(warm(model_of(handler), CpuPlacement(), Readiness())) == 2
+
+
+def test_samples_of_different_lengths_do_not_keep_a_model_from_starting(caplog: pytest.LogCaptureFixture) -> None:
+    class Spelled(Scored):
+        outputs = (TensorSpec("n", "INT64", [-1, -1]),)
+
+        def forward(self, batch: Any) -> Any:
+            return batch
+
+    lengths = iter([1, 3, 1, 3, 1, 3, 1, 3, 1])
+    warm(model_of(Spelled(lambda row: [1] * next(lengths))), CpuPlacement(), Readiness())
+
+    assert "rows of output n have shapes [[1], [3]]" in caplog.text

@@ -55,7 +55,8 @@ def name_outputs(result: Any, outputs: Sequence[TensorSpec]) -> dict[str, torch.
         ForwardFailed: it returned another number of tensors than the signature says.
     """
     if isinstance(result, dict):
-        return result
+        # Nobody can change what an archive returns: the signature picks from it.
+        return {spec.name: result[spec.name] for spec in outputs if spec.name in result}
     values = list(result) if isinstance(result, tuple | list) else [result]
     if len(values) != len(outputs):
         raise ForwardFailed(f"the module returned {len(values)} tensors; the signature says {len(outputs)}")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shoal_runtime.batches.collate import as_tensor
+from shoal_runtime.errors import ForwardFailed
 from shoal_runtime.faults import HANDLER_FAULTS, describe, said
 from shoal_runtime.handlers.calling import RowError, postprocess_row
 from shoal_runtime.handlers.ranges import first_misfit, rows_with
@@ -23,8 +24,9 @@ from shoal_runtime.handlers.results import (
     named_outputs,
     split_rows,
     take_rows,
+    undeclared,
 )
-from shoal_runtime.handlers.values import row_outputs, stack_rows
+from shoal_runtime.handlers.values import is_json, row_outputs, stack_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -60,6 +62,7 @@ class Answers:
         signature: of the model.
         postprocess: the handler's, if it has one.
         fetch: brings tensors to the CPU, all at once.
+        strict: whether an output that is not declared is an error; it is left out otherwise.
     """
 
     def __init__(
@@ -67,10 +70,14 @@ class Answers:
         signature: Signature,
         postprocess: Callable[[Any], Any] | None,
         fetch: Callable[[list[Tensor]], list[Tensor]],
+        *,
+        strict: bool = False,
     ) -> None:
+        self._strict = strict
         self._signature = signature
         self._postprocess = postprocess
         self._fetch = fetch
+        self._one_json_value = len(signature.outputs) == 1 and is_json(signature.outputs[0])
 
     def collect(self, result: Any) -> Collected:
         """Bring what forward returned to the host. Belongs to the device's thread.
@@ -80,6 +87,8 @@ class Answers:
         """
         if isinstance(result, list) or self._postprocess is not None:
             return Collected(fetch_all(result, self._fetch), per_row=True)
+        if self._strict and (surplus := undeclared(result, self._signature)):
+            raise ForwardFailed(surplus)
         named = named_outputs(result, self._signature)
         given = {spec.name: as_tensor(named[spec.name]) for spec in self._signature.outputs}
         cast, lost = {}, {}
@@ -111,7 +120,8 @@ class Answers:
 
         Raises:
             WrongRows: the result has another number of rows.
-            ForwardFailed: an output has another shape than declared.
+            WrongShape: an output has another shape than declared.
+            RaggedRows: rows of one output have different shapes.
         """
         if collected.per_row:
             return self._finish_rows(collected.result, rows, given)
@@ -134,7 +144,10 @@ class Answers:
         if isinstance(value, RowError):
             return value
         try:
-            return row_outputs(value, self._signature)
+            outputs = row_outputs(value, self._signature)
+            if self._strict and not self._one_json_value and (surplus := undeclared(value, self._signature)):
+                return RowError(row, 500, surplus)
+            return outputs
         except ValueError as error:
             return RowError(row, 500, said(error), error)
         except HANDLER_FAULTS as error:  # a value's own __array__, __len__...

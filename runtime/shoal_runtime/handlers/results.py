@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from shoal_runtime.errors import ForwardFailed, WrongRows
+from shoal_runtime.errors import ForwardFailed, WrongRows, WrongShape
 from shoal_runtime.handlers.items import torch_dtype
 from shoal_runtime.handlers.ranges import misfits
 from shoal_runtime.handlers.spec import ANY
@@ -47,6 +47,15 @@ def named_outputs(result: Any, signature: Signature) -> dict[str, Tensor | Array
             raise ForwardFailed(f"forward returned {what} for output {spec.name}; it needs a tensor")
         outputs[spec.name] = value
     return outputs
+
+
+def undeclared(value: Any, signature: Signature) -> str | None:
+    """Return a sentence about the outputs by name that the signature does not tell of, or None."""
+    if not isinstance(value, dict):
+        return None
+    names = {spec.name for spec in signature.outputs}
+    extra = ", ".join(str(name) for name in value if name not in names)
+    return f"there is an output {extra}, which the signature does not declare" if extra else None
 
 
 def cast_tensor(tensor: Tensor, spec: TensorSpec) -> tuple[Tensor, Tensor | None]:
@@ -105,12 +114,12 @@ def take_rows(outputs: Mapping[str, Array], signature: Signature, *, given: int,
 
     Raises:
         WrongRows: an output has another number of rows.
-        ForwardFailed: an output has another shape than declared.
+        WrongShape: an output has another shape than declared.
     """
     cut = {}
     for spec in signature.outputs:
         array = outputs[spec.name]
-        _check_rank(array, spec)
+        _check_rank(array, given, spec)
         check_rows(array.shape[spec.batch_dim], given, spec.name)
         cut[spec.name] = array if given == kept else first_rows(array, kept, spec.batch_dim)
         _check_shape(cut[spec.name], spec)
@@ -168,14 +177,18 @@ def _row(value: Any, row: int, batch_dim: int) -> Any:
     return np.take(value, row, batch_dim) if batch_dim else value[row]
 
 
-def _check_rank(array: Array, spec: TensorSpec) -> None:
+def _check_rank(array: Array, given: int, spec: TensorSpec) -> None:
+    if array.ndim <= spec.batch_dim:
+        raise WrongRows(
+            f"forward returned no rows of {spec.name} for a batch of {given}: its shape is {list(array.shape)}"
+        )
     if array.ndim != len(spec.shape):
-        raise ForwardFailed(f"output {spec.name} has shape {list(array.shape)}; the signature says {list(spec.shape)}")
+        raise WrongShape(f"output {spec.name} has shape {list(array.shape)}; the signature says {list(spec.shape)}")
 
 
 def _check_shape(array: Array, spec: TensorSpec) -> None:
     if not fits(array.shape, spec.shape):
-        raise ForwardFailed(f"output {spec.name} has shape {list(array.shape)}; the signature says {list(spec.shape)}")
+        raise WrongShape(f"output {spec.name} has shape {list(array.shape)}; the signature says {list(spec.shape)}")
 
 
 def fits(shape: Sequence[int], declared: Sequence[int]) -> bool:

@@ -14,7 +14,7 @@ import orjson
 import torch
 
 from shoal_runtime.codecs.datatypes import NUMPY_DTYPES, bfloat16_to_float32, float32_to_bfloat16
-from shoal_runtime.errors import ForwardFailed
+from shoal_runtime.errors import RaggedRows
 from shoal_runtime.handlers.results import fits
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def row_outputs(value: Any, signature: Signature) -> dict[str, Array]:
     """
     if len(signature.outputs) == 1:
         spec = signature.outputs[0]
-        named = isinstance(value, dict) and spec.name in value and not _is_json(spec)
+        named = isinstance(value, dict) and spec.name in value and not is_json(spec)
         return {spec.name: row_array(value[spec.name] if named else value, spec)}
     if not isinstance(value, dict):
         raise ValueError(f"a row needs a dict of outputs, not {type(value).__name__}")
@@ -64,7 +64,7 @@ def stack_rows(rows: Sequence[Mapping[str, Array]], signature: Signature) -> dic
     """Stack the rows' outputs along each output's batch dimension; no rows make no outputs.
 
     Raises:
-        ForwardFailed: rows of one output have different shapes.
+        RaggedRows: rows of one output have different shapes.
     """
     if not rows:
         return {}
@@ -74,7 +74,10 @@ def stack_rows(rows: Sequence[Mapping[str, Array]], signature: Signature) -> dic
 def _stack(arrays: Sequence[Array], spec: TensorSpec) -> Array:
     shapes = {array.shape for array in arrays}
     if len(shapes) > 1:
-        raise ForwardFailed(f"rows of output {spec.name} have shapes {sorted(map(list, shapes))}")
+        raise RaggedRows(
+            f"rows of output {spec.name} have shapes {sorted(map(list, shapes))}, which make no tensor:"
+            " let postprocess pad them, or declare the output as BYTES of application/json"
+        )
     return np.stack(arrays, axis=spec.batch_dim).astype(NUMPY_DTYPES[spec.datatype], copy=False)
 
 
@@ -129,7 +132,7 @@ def _bytes_array(value: Any, spec: TensorSpec) -> Array:
     rank = len(spec.row_shape)
     elements, shape = _leaves(value, rank, spec)
     array = np.empty(len(elements), dtype=object)
-    encode = _json_element if _is_json(spec) else _text_element
+    encode = _json_element if is_json(spec) else _text_element
     for index, element in enumerate(elements):
         array[index] = encode(element, spec)
     return array.reshape(shape)
@@ -166,5 +169,6 @@ def _text_element(element: Any, spec: TensorSpec) -> bytes:
     raise ValueError(f"output {spec.name} is BYTES and got {type(element).__name__}")
 
 
-def _is_json(spec: TensorSpec) -> bool:
+def is_json(spec: TensorSpec) -> bool:
+    """Return whether each element of a tensor is one JSON value."""
     return "application/json" in spec.media_types
