@@ -7,7 +7,8 @@ RuntimeFault
     ├── BadRequest, NotFound, TooManyRows, BodyTooLarge     the caller's
     ├── ForwardFailed, WrongRows, OutOfMemory               the model's
     │   └── WrongShape, RaggedRows                          a ForwardFailed each
-    └── NotReady, DeviceLost, Stopping, TimedOut            nothing was executed
+    ├── NotReady, Stopping, TimedOut                        nothing was executed
+    └── DeviceLost                                          some may have been executed
 
 ItemError           raised by handlers: one row fails, the others do not
 """
@@ -30,10 +31,21 @@ class LoadError(RuntimeFault):
 
 
 class BatchError(RuntimeFault):
-    """A batch fails as a whole; `status` and `code` are those of docs/contracts.md."""
+    """A batch fails as a whole; `status` and `code` are those of docs/contracts.md.
+
+    Args:
+        message: for the callers.
+        executed: whether forward may have begun with its rows; None where the kind of error tells.
+    """
 
     status: ClassVar[int] = 500
     code: ClassVar[str] = "FORWARD_FAILED"
+    executed: bool = False
+
+    def __init__(self, message: str, *, executed: bool | None = None) -> None:
+        super().__init__(message)
+        if executed is not None:
+            self.executed = executed
 
 
 class BadRequest(BatchError):
@@ -67,6 +79,8 @@ class TooManyRows(BatchError):
 class ForwardFailed(BatchError):
     """The model raised, or returned what its signature does not say."""
 
+    executed = True
+
 
 class WrongShape(ForwardFailed):
     """An output has another shape than declared."""
@@ -80,12 +94,14 @@ class WrongRows(BatchError):
     """The model returned another number of rows than it was given."""
 
     code = "WRONG_ROWS"
+    executed = True
 
 
 class OutOfMemory(BatchError):
     """The device ran out of memory; a smaller batch may pass."""
 
     code = "OUT_OF_MEMORY"
+    executed = True
 
 
 class NotReady(BatchError):
@@ -100,6 +116,7 @@ class DeviceLost(BatchError):
 
     status = 503
     code = "DEVICE_LOST"
+    executed = True
 
 
 class Stopping(BatchError):

@@ -26,12 +26,13 @@ MAX_WAITING: Final = 256
 """Calls that may wait; a proxy sends a few ahead, more means a caller without a queue."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class _Call:
     function: Callable[[], Any]
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[Any]
     watched: bool
+    begun: bool = False
 
 
 class Executor:
@@ -46,7 +47,7 @@ class Executor:
         """Told why, should the thread end although nobody stopped it."""
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
         self._waiting: set[_Call] = set()
-        self._abandoned: Exception | None = None
+        self._abandoned: str | None = None
         self._thread = threading.Thread(target=self._run, name="device", daemon=True)
         self._thread.start()
 
@@ -59,10 +60,11 @@ class Executor:
 
         Raises:
             NotReady: too many calls wait already.
-            Exception: what `function` raised, an `Escaped` for what is no `Exception`; or what `abandon` was given.
+            DeviceLost: the device was given up; it says whether `function` had begun.
+            Exception: what `function` raised, an `Escaped` for what is no `Exception`.
         """
         if self._abandoned is not None:
-            raise self._abandoned
+            raise DeviceLost(self._abandoned, executed=False)
         if len(self._waiting) >= MAX_WAITING:
             raise NotReady(f"{MAX_WAITING} batches wait already")
         loop = asyncio.get_running_loop()
@@ -75,11 +77,11 @@ class Executor:
         finally:
             self._waiting.discard(call)
 
-    def abandon(self, error: Exception) -> None:
+    def abandon(self, reason: str) -> None:
         """Fail the call that runs, those that wait and those to come. Safe from any thread."""
-        self._abandoned = error
+        self._abandoned = reason
         for call in tuple(self._waiting):
-            _answer(call, None, error)
+            _answer(call, None, DeviceLost(reason, executed=call.begun))
 
     def stop(self, timeout_s: float) -> bool:
         """End the thread after the calls that wait; return whether it ended in time."""
@@ -92,12 +94,14 @@ class Executor:
             self._serve()
         except HANDLER_FAULTS as error:
             reason = f"the device's thread ended: {describe(error)}"
-            self.abandon(DeviceLost(reason))
+            self.abandon(reason)
             if self.on_death is not None:
                 self.on_death(reason)
 
     def _serve(self) -> None:
         while (call := self._calls.get()) is not None:
+            # In this order: a call that `abandon` sees as not begun is never run.
+            call.begun = True
             if self._abandoned is not None:
                 continue
             if call.watched:

@@ -66,7 +66,10 @@ def run_contained(function: Callable[[], T]) -> T:
     try:
         return function()
     except HANDLER_FAULTS as error:
-        raise contained(error) from error
+        safe = contained(error)
+        if safe is error:
+            raise
+        raise safe from error
 
 
 def own_traceback(error: BaseException) -> str:

@@ -187,7 +187,7 @@ class Pipeline:
         try:
             batch = collate(good, rules)
         except ValueError as error:
-            raise ForwardFailed(f"preprocessed rows do not stack: {error}") from error
+            raise ForwardFailed(f"preprocessed rows do not stack: {error}", executed=False) from error
         prepared = self._place(batch, kept, errors)
         timings.preprocess_us += _micros(start)
         return prepared
@@ -197,7 +197,12 @@ class Pipeline:
         if size > len(kept):
             batch = pad_rows(batch, size, self._batch_dims)
         given = count_rows(batch, self._batch_dims)
-        return _Prepared(self._placement.stage(batch), kept, given, errors)
+        try:
+            return _Prepared(self._placement.stage(batch), kept, given, errors)
+        except HANDLER_FAULTS as error:
+            failure = self._classified(error, "staging")
+            failure.executed = False
+            raise failure from error
 
     def _forward(self, prepared: _Prepared, timings: Timings, deadline_s: float | None) -> Collected:
         start = time.monotonic()
@@ -207,21 +212,22 @@ class Pipeline:
             with self._placement.active():
                 result = self._placement.forward(self._stages.forward, prepared.batch)
                 return self._answers.collect(result)
-        except BatchError:
+        except BatchError as error:
+            error.executed = True
             raise
         except HANDLER_FAULTS as error:
-            raise self._classified(error) from error
+            raise self._classified(error, "forward") from error
         finally:
             timings.forward_us = _micros(start)
 
-    def _classified(self, error: BaseException) -> BatchError:
+    def _classified(self, error: BaseException, stage: str) -> BatchError:
         if self._placement.is_lost(error):
             reason = f"the device failed: {describe(error)}"
             self._on_lost(reason)
             return DeviceLost(reason)
         if is_out_of_memory(error):
             return OutOfMemory(f"the device ran out of memory: {describe(error)}")
-        return ForwardFailed(f"forward raised {describe(error)}")
+        return ForwardFailed(f"{stage} raised {describe(error)}")
 
     async def _finish(
         self, prepared: _Prepared, collected: Collected, timings: Timings

@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+EXECUTED: Final = b"x-shoal-executed"
+"""The header of every error answer: `no` where forward certainly did not begin with the batch's rows, else `maybe`."""
 
 logger = logging.getLogger(__name__)
 
@@ -102,7 +105,8 @@ class App:
             answer = _failure(error)
         except Exception:
             logger.exception("a request failed inside the runtime path=%s", scope["path"])
-            answer = _Answer(500, encode_error("the runtime failed; its log says how", "FORWARD_FAILED"))
+            failed = encode_error("the runtime failed; its log says how", "FORWARD_FAILED")
+            answer = _Answer(500, failed, ((EXECUTED, b"maybe"),))
         await _send(send, answer)
 
     async def _infer(self, scope: Scope, receive: Receive) -> _Answer:
@@ -123,12 +127,16 @@ class App:
         deadline_s = None if timeout_ms is None else arrived_s + timeout_ms / 1000
         result = await model.pipeline.run(request.inputs, request.rows, deadline_s=deadline_s)
         self._item_log.add(result.errors, request.parameters, arrived_s)
-        return _encoded(request, model, result)
+        try:
+            return _encoded(request, model, result)
+        except BatchError as error:
+            error.executed = True
+            raise
 
     def _require_model(self) -> ServedModel:
         phase = self._readiness.phase
         if phase is Phase.LOST:
-            raise DeviceLost(self._readiness.reason)
+            raise DeviceLost(self._readiness.reason, executed=False)
         if phase is Phase.STOPPING:
             raise Stopping("the runtime is stopping")
         if self._model is None or phase is not Phase.READY:
@@ -258,9 +266,9 @@ def _encoded(request: InferRequest, model: ServedModel, result: BatchResult) -> 
 
 
 def _failure(error: BatchError) -> _Answer:
-    headers: tuple[tuple[bytes, bytes], ...] = ()
+    headers: tuple[tuple[bytes, bytes], ...] = ((EXECUTED, b"maybe" if error.executed else b"no"),)
     if isinstance(error, BodyTooLarge):
-        headers = ((b"connection", b"close"),)
+        headers = (*headers, (b"connection", b"close"))
     return _Answer(error.status, encode_error(str(error), error.code), headers)
 
 

@@ -14,8 +14,6 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
-from shoal_runtime.errors import DeviceLost
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -116,7 +114,7 @@ class Watchdog:
 
     def _give_up(self, reason: str) -> None:
         try:
-            self._executor.abandon(DeviceLost(reason))
+            self._executor.abandon(reason)
             time.sleep(ANSWER_S)
         finally:
             self._end(f"shoal_runtime: device lost: {reason}")

@@ -62,16 +62,19 @@ def test_abandoning_answers_everybody_although_the_device_is_stuck(executor: Exe
     async def run() -> list[object]:
         calls = [asyncio.create_task(executor.call(f)) for f in (hang, lambda: 1)]
         await asyncio.to_thread(stuck.wait, 20)
-        executor.abandon(DeviceLost("gone"))
+        executor.abandon("gone")
         answers = await asyncio.gather(*calls, return_exceptions=True)
-        with pytest.raises(DeviceLost):
+        with pytest.raises(DeviceLost) as refused:
             await executor.call(lambda: 2)
+        assert not refused.value.executed
         return list(answers)
 
     answers = asyncio.run(run())
     release.set()
 
     assert [type(answer) for answer in answers] == [DeviceLost, DeviceLost]
+    # Only the one that hangs may have been executed.
+    assert [answer.executed for answer in answers if isinstance(answer, DeviceLost)] == [True, False]
 
 
 def test_too_many_waiting_calls_are_refused(executor: Executor) -> None:

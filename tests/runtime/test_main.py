@@ -203,6 +203,7 @@ def test_a_stuck_forward_ends_the_process(start: Callable[..., Process]) -> None
 
     assert (status, json.loads(body)["code"]) == (503, "DEVICE_LOST")
     assert answers[0][0] == 503
+    assert json.loads(answers[0][1])["code"] == "DEVICE_LOST"
     code, said = process.finish()
     connection.close()
     waiting.close()

@@ -9,6 +9,7 @@ import orjson
 import pytest
 
 from shoal_runtime import TensorSpec
+from shoal_runtime.placement import CpuPlacement
 from shoal_runtime.readiness import Readiness
 from shoal_runtime.server import App, ServedModel
 from tests.runtime.fakes import Adder, Bench, ask, chunks, infer_body
@@ -159,10 +160,11 @@ def test_failed_rows_are_named_and_the_others_answered(served: Served, caplog: p
 def test_wrong_questions_get_an_error_and_a_code(
     served: Served, path: str, how: dict[str, Any], status: int, code: str
 ) -> None:
-    got, _, answer = served.load().ask(path, **how)
+    got, headers, answer = served.load().ask(path, **how)
 
     assert (got, answer["code"]) == (status, code)
     assert answer["error"]
+    assert headers["x-shoal-executed"] == "no"
 
 
 @pytest.mark.parametrize("body", [[b"x" * 5000], [b"x" * 3000, b"x" * 3000]], ids=["one", "two"])
@@ -217,6 +219,79 @@ def test_a_forward_that_raises_fails_its_batch_and_no_other(served: Served) -> N
     assert (status, answer["code"]) == (500, "FORWARD_FAILED")
     assert answer["error"] == "forward raised RuntimeError: a thousand"
     assert served.ask(INFER, method="POST", body=[JSON_BODY])[0] == 200
+
+
+class Odd(Adder):
+    outputs = (TensorSpec("y", "BYTES", [-1]),)
+
+    def forward(self, batch: Mapping[str, torch.Tensor]) -> Any:
+        kind = float(batch["x"][0, 0])
+        if kind == 1:
+            raise KeyboardInterrupt
+        if kind == 2:
+            raise MemoryError
+        return [] if kind == 3 else [b"\xff"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "code"),
+    [(1, 500, "FORWARD_FAILED"), (2, 500, "OUT_OF_MEMORY"), (3, 500, "WRONG_ROWS"), (4, 400, "BAD_REQUEST")],
+)
+def test_an_error_after_forward_began_says_that_rows_may_have_been_executed(kind: int, status: int, code: str) -> None:
+    with Bench(Odd()) as bench:
+        body = JSON_BODY.replace(b"[1,2]}]", b"[%d,2]}]" % kind)
+        got, headers, answer = Served(bench).load().ask(INFER, method="POST", body=[body])
+
+    assert (got, answer["code"], headers["x-shoal-executed"]) == (status, code, "maybe")
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"), [(RuntimeError("no pinned memory"), "FORWARD_FAILED"), (MemoryError(), "OUT_OF_MEMORY")]
+)
+def test_an_error_before_forward_says_that_no_row_was_executed(fault: Exception, code: str) -> None:
+    class Full(CpuPlacement):
+        def stage(self, batch: Any) -> Any:
+            raise fault
+
+    with Bench(Adder(), placement=Full()) as bench:
+        status, headers, answer = Served(bench).load().ask(INFER, method="POST", body=[JSON_BODY])
+
+    assert (status, answer["code"], headers["x-shoal-executed"]) == (500, code, "no")
+
+
+@pytest.mark.parametrize("phase", ["lost", "stopping", "starting"])
+def test_a_runtime_that_takes_no_batches_says_that_none_was_executed(served: Served, phase: str) -> None:
+    if phase == "lost":
+        served.load().readiness.lost("gone")
+    if phase == "stopping":
+        served.load().readiness.stopping()
+
+    status, headers, _ = served.ask(INFER, method="POST", body=[JSON_BODY])
+
+    assert (status, headers["x-shoal-executed"]) == (503, "no")
+
+
+def test_a_batch_that_is_too_late_or_too_large_was_not_executed(served: Served) -> None:
+    late = served.load().ask(INFER, method="POST", body=[JSON_BODY], headers={"x-request-timeout-ms": "0"})
+    large = served.ask(INFER, method="POST", body=[b"x" * 5000])
+
+    assert [(status, headers["x-shoal-executed"]) for status, headers, _ in (late, large)] == [(504, "no"), (413, "no")]
+
+
+def test_a_fault_of_the_runtime_itself_says_that_rows_may_have_been_executed() -> None:
+    class Pooled(Picky):
+        preprocess = staticmethod(lambda row: row)
+
+    with Bench(Pooled()) as bench:
+        bench.pool.shutdown()
+        status, headers, answer = Served(bench).load().ask(INFER, method="POST", body=[JSON_BODY])
+
+    assert (status, headers["x-shoal-executed"]) == (500, "maybe")
+    assert answer["error"] == "the runtime failed; its log says how"
+
+
+def test_an_answer_says_nothing_about_it(served: Served) -> None:
+    assert "x-shoal-executed" not in served.load().ask(INFER, method="POST", body=[JSON_BODY])[1]
 
 
 def test_infer_before_the_model_is_loaded_is_not_ready(served: Served) -> None:
