@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from shoal_runtime.batches.collate import collate, misfits
 from shoal_runtime.batches.rows import count_rows, pad_rows
 from shoal_runtime.batches.sizes import next_size
-from shoal_runtime.errors import BatchError, DeviceLost, ForwardFailed, OutOfMemory, TimedOut
-from shoal_runtime.faults import HANDLER_FAULTS, describe, run_contained
+from shoal_runtime.errors import BatchError, DeviceLost, ForwardFailed, ItemError, OutOfMemory, TimedOut
+from shoal_runtime.faults import HANDLER_FAULTS, describe, run_contained, said
 from shoal_runtime.handlers.answers import Answers, Collected
 from shoal_runtime.handlers.calling import RowError, preprocess_rows
-from shoal_runtime.handlers.items import tensor_batch
+from shoal_runtime.handlers.items import tensor_batch, unreadable_rows, without_rows
 from shoal_runtime.placement import is_out_of_memory
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from shoal_runtime.executor import Executor
     from shoal_runtime.handlers.base import Stages
     from shoal_runtime.handlers.signature import Signature
+    from shoal_runtime.handlers.spec import Rule
     from shoal_runtime.placement import Placement
 
 
@@ -172,8 +173,15 @@ class Pipeline:
 
     def _place_tensors(self, inputs: Mapping[str, Array], rows: int, timings: Timings) -> _Prepared:
         start = time.monotonic()
-        batch = tensor_batch(inputs, self.signature)
-        prepared = self._place(batch, list(range(rows)), [])
+        kept, errors = list(range(rows)), []
+        try:
+            batch = tensor_batch(inputs, self.signature)
+        except ItemError:
+            bad = unreadable_rows(inputs, self.signature)
+            errors = [RowError(row, 400, why) for row, why in bad.items()]
+            kept = [row for row in kept if row not in bad]
+            batch = tensor_batch(without_rows(inputs, list(bad), self.signature), self.signature)
+        prepared = self._place(batch, kept, errors) if kept else _Prepared(None, [], 0, errors)
         timings.preprocess_us = _micros(start)
         return prepared
 
@@ -186,11 +194,24 @@ class Pipeline:
         kept = [row for index, row in enumerate(kept) if index not in odd]
         try:
             batch = collate(good, rules)
-        except ValueError as error:
-            raise ForwardFailed(f"preprocessed rows do not stack: {error}", executed=False) from error
-        prepared = self._place(batch, kept, errors)
+        except HANDLER_FAULTS as error:
+            culprits = _unstackable(good, kept, rules)
+            if not culprits:
+                raise ForwardFailed(f"preprocessed rows do not stack: {said(error)}", executed=False) from error
+            batch, kept = self._stack_others(good, kept, culprits)
+            errors = errors + culprits
+        prepared = self._place(batch, kept, errors) if kept else _Prepared(None, [], 0, errors)
         timings.preprocess_us += _micros(start)
         return prepared
+
+    def _stack_others(self, values: list[Any], kept: list[int], culprits: Sequence[RowError]) -> tuple[Any, list[int]]:
+        bad = {error.row for error in culprits}
+        others = [row for row in kept if row not in bad]
+        good = [value for value, row in zip(values, kept, strict=True) if row not in bad]
+        try:
+            return collate(good, self._stages.preprocess_padding) if good else None, others
+        except HANDLER_FAULTS as error:
+            raise ForwardFailed(f"preprocessed rows do not stack: {said(error)}", executed=False) from error
 
     def _place(self, batch: Any, kept: list[int], errors: list[RowError]) -> _Prepared:
         size = next_size(len(kept), self.signature.allowed_batch_sizes)
@@ -243,6 +264,19 @@ class Pipeline:
 
     async def _in_pool(self, function: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._lanes.pool, run_contained, function)
+
+
+def _unstackable(values: Sequence[Any], rows: Sequence[int], rules: Sequence[Rule]) -> list[RowError]:
+    """Return the errors of rows that do not even make a batch of their own: too long, a number beyond 64 bits..."""
+    errors = []
+    for row, value in zip(rows, values, strict=True):
+        try:
+            collate([value], rules)
+        except ValueError as error:
+            errors.append(RowError(row, 400, said(error)))
+        except HANDLER_FAULTS as error:
+            errors.append(RowError(row, 500, f"what preprocess gave makes no tensor: {describe(error)}", error))
+    return errors
 
 
 def _parts(rows: int, threads: int) -> list[range]:

@@ -38,6 +38,7 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
+MAX_DIGITS: Final = 15
 EXECUTED: Final = b"x-shoal-executed"
 """The header of every error answer: `no` where forward certainly did not begin with the batch's rows, else `maybe`."""
 
@@ -123,7 +124,7 @@ class App:
             body = await _read_in_place(large, receive)
         signature = model.pipeline.signature
         request = decode_request(body, len(body) if json_bytes is None else json_bytes, signature)
-        timeout_ms = _whole_number(headers, b"x-request-timeout-ms")
+        timeout_ms = _whole_number(headers, b"x-request-timeout-ms", clamp=True)
         deadline_s = None if timeout_ms is None else arrived_s + timeout_ms / 1000
         result = await model.pipeline.run(request.inputs, request.rows, deadline_s=deadline_s)
         self._item_log.add(result.errors, request.parameters, arrived_s)
@@ -202,13 +203,20 @@ def _model_of(parts: list[str]) -> tuple[str, str | None]:
     raise NotFound(f"there is no /{'/'.join(parts)} here")
 
 
-def _whole_number(headers: Mapping[bytes, bytes], name: bytes) -> int | None:
+def _whole_number(headers: Mapping[bytes, bytes], name: bytes, *, clamp: bool = False) -> int | None:
+    """Return a header's number.
+
+    Args:
+        headers: of the request.
+        name: of the header.
+        clamp: whether one that is too large stands for the largest. One caller's wish must not fail a whole batch.
+    """
     text = headers.get(name)
     if text is None:
         return None
-    if not text.isdigit() or len(text) > 15:
-        raise BadRequest(f"{name.decode()} must be a whole number, not {text.decode('latin-1')!r}")
-    return int(text)
+    if not text.isdigit() or (len(text) > MAX_DIGITS and not clamp):
+        raise BadRequest(f"{name.decode()} must be a whole number, not {text[:40].decode('latin-1')!r}")
+    return int(text) if len(text) <= MAX_DIGITS else 10**MAX_DIGITS - 1
 
 
 async def _read_body(headers: Mapping[bytes, bytes], receive: Receive, json_bytes: int, limit_bytes: int) -> memoryview:

@@ -343,3 +343,60 @@ def test_tensors_are_staged_in_a_thread_where_that_is_worth_it() -> None:
         bench.run({"x": X})
 
     assert threads[0].startswith("ThreadPoolExecutor")
+
+
+class Mixed:
+    """Takes a text beside a number, without a preprocess."""
+
+    inputs = (
+        TensorSpec("t", "BYTES", [-1], content_type="application/json"),
+        TensorSpec("x", "FP32", [2, -1], batch_dim=1),
+    )
+    outputs = (TensorSpec("y", "FP32", [-1]),)
+
+    def forward(self, batch: Mapping[str, Any]) -> Any:
+        assert len(batch["t"]) == batch["x"].shape[1]
+        return batch["x"].sum(0) + torch.tensor(batch["t"])
+
+
+def test_an_element_that_cannot_be_read_beside_tensors_fails_its_row_alone() -> None:
+    with Bench(Mixed()) as bench:
+        some = bench.run({"t": texts(b"10", b"{", b"30", b"\xff"), "x": np.arange(8, dtype=np.float32).reshape(2, 4)})
+        none = bench.run({"t": texts(b"{"), "x": np.zeros((2, 1), np.float32)})
+
+    assert some.outputs["y"].tolist() == [14, 38]
+    assert [(e.row, e.status) for e in some.errors] == [(1, 400), (3, 400)]
+    assert none.outputs == {}
+    assert [e.message[:13] for e in none.errors] == ["t is not JSON"]
+
+
+@pytest.mark.parametrize(
+    ("odd", "status", "message"),
+    [
+        ("long", 400, "a row is 9 long; the longest bucket is 4"),
+        ("huge", 400, "Overflow"),
+        ("words", 500, "what preprocess gave makes no tensor: TypeError"),
+        ("keys", 400, "preprocess gave"),
+    ],
+)
+def test_a_row_that_makes_no_batch_fails_alone(odd: str, status: int, message: str) -> None:
+    class Odd(Length):
+        preprocess_padding = (PaddingRule("ids", pad_axis=1, pad_buckets=[4], pad_mask="mask"),)
+
+        def preprocess(self, item: str) -> Any:
+            words = np.array(["a"]) if item == "words" else np.zeros(9 if item == "long" else 1, np.int64)
+            row = {"ids": words, "n": 2**70 if item == "huge" else 1}
+            return {**row, 5: 1} if item == "keys" else row
+
+        def forward(self, batch: Any) -> Any:
+            return batch["n"].reshape(-1, 1)
+
+    with Bench(Odd()) as bench:
+        result = bench.run({"t": texts(b"1", b"2", odd.encode(), b"4")})
+        alone = bench.run({"t": texts(odd.encode())})
+
+    assert result.outputs["n"].tolist() == [1, 1, 1]
+    assert [(e.row, e.status) for e in result.errors] == [(2, status if odd != "words" else 400)]
+    if odd != "keys":
+        assert [(e.row, e.status) for e in alone.errors] == [(0, status)]
+        assert alone.errors[0].message.startswith(message)

@@ -187,6 +187,7 @@ def test_a_body_that_announces_too_much_is_not_read(served: Served) -> None:
         {"Inference-Header-Content-Length": "-1"},
         {"Inference-Header-Content-Length": "9" * 30},
         {"x-request-timeout-ms": "soon"},
+        {"x-request-timeout-ms": "-1"},
         {"Content-Encoding": "gzip"},
     ],
 )
@@ -200,6 +201,29 @@ def test_a_batch_nobody_waits_for_is_not_executed(served: Served) -> None:
     status, _, answer = served.load().ask(INFER, method="POST", body=[JSON_BODY], headers={"x-request-timeout-ms": "0"})
 
     assert (status, answer["code"]) == (504, "TIMEOUT")
+
+
+@pytest.mark.parametrize("timeout_ms", ["9223372036854775807", "9" * 5000, "0" * 40 + "1"])
+def test_a_timeout_beyond_any_range_is_a_long_one(served: Served, timeout_ms: str) -> None:
+    headers = {"x-request-timeout-ms": timeout_ms}
+
+    assert served.load().ask(INFER, method="POST", body=[JSON_BODY], headers=headers)[0] == 200
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"timeout": 2**63 - 1, "priority": -1e300, "sequence_id": "x" * 999},
+        {"requests": "[", "errors": None},
+        {"requests": '[{"rows": "a", "x-request-id": {}}]'},
+        {"requests": {"a": 1}, "binary_data_output": "perhaps"},
+        {"a" * 999: {"b": [[[1]]]}},
+    ],
+)
+def test_no_parameter_fails_a_batch(served: Served, parameters: dict[str, Any]) -> None:
+    body = {**orjson.loads(JSON_BODY), "parameters": parameters}
+
+    assert served.load().ask(INFER, method="POST", body=[orjson.dumps(body)])[0] == 200
 
 
 def test_too_many_rows_have_a_status_of_their_own(served: Served) -> None:

@@ -93,9 +93,13 @@ def _stack(name: str, tensors: Sequence[Tensor], rule: Rule | None) -> tuple[Ten
 def _form(row: Any, rules: Sequence[Rule]) -> str:
     if isinstance(row, dict):
         by_name: Mapping[str, Rule] = {rule.name: rule for rule in rules}
-        parts = [f"{key}: {_shape(value, by_name.get(key))}" for key, value in sorted(row.items())]
+        parts = [f"{key}: {_shape(value, by_name.get(key))}" for key, value in sorted(row.items(), key=_named)]
         return "{" + ", ".join(parts) + "}"
     return _shape(row, rules[0] if rules else None)
+
+
+def _named(item: tuple[Any, Any]) -> str:
+    return str(item[0])
 
 
 def _shape(value: Any, rule: Rule | None) -> str:

@@ -10,10 +10,10 @@ import torch
 
 from shoal_runtime.batches.collate import as_tensor
 from shoal_runtime.codecs.json_data import exact_json
-from shoal_runtime.errors import BadRequest, ItemError
+from shoal_runtime.errors import ItemError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from torch import Tensor
 
@@ -34,13 +34,37 @@ def row_item(inputs: Mapping[str, Array], row: int, signature: Signature) -> Any
     return {spec.name: _value(inputs[spec.name], row, spec) for spec in signature.inputs if spec.name in inputs}
 
 
+def unreadable_rows(inputs: Mapping[str, Array], signature: Signature) -> dict[int, str]:
+    """Return the rows whose `BYTES` elements cannot be read, each with the reason."""
+    found: dict[int, str] = {}
+    for spec in signature.inputs:
+        array = inputs.get(spec.name)
+        if array is None or not ("text/plain" in spec.media_types or "application/json" in spec.media_types):
+            continue
+        for row in range(array.shape[spec.batch_dim]):
+            try:
+                _value(array, row, spec)
+            except ItemError as error:
+                found.setdefault(row, str(error))
+    return found
+
+
+def without_rows(inputs: Mapping[str, Array], rows: Sequence[int], signature: Signature) -> dict[str, Array]:
+    """Return the inputs of all other rows."""
+    return {
+        spec.name: np.delete(inputs[spec.name], rows, spec.batch_dim)
+        for spec in signature.inputs
+        if spec.name in inputs
+    }
+
+
 def tensor_batch(inputs: Mapping[str, Array], signature: Signature) -> dict[str, Any]:
     """Return the batch as tensors by input name; a mask left out marks every position as real.
 
     `BYTES` inputs beside numeric ones stay lists of row values.
 
     Raises:
-        BadRequest: a `BYTES` element cannot be read.
+        ItemError: a `BYTES` element cannot be read; `unreadable_rows` tells which.
     """
     batch: dict[str, Any] = {}
     for spec in signature.inputs:
@@ -48,7 +72,7 @@ def tensor_batch(inputs: Mapping[str, Array], signature: Signature) -> dict[str,
             continue
         array = inputs[spec.name]
         if spec.datatype == "BYTES":
-            batch[spec.name] = _row_values(array, spec)
+            batch[spec.name] = [_value(array, row, spec) for row in range(array.shape[spec.batch_dim])]
         else:
             batch[spec.name] = wire_tensor(array, spec.datatype)
     return {**_full_masks(batch, signature), **batch}
@@ -59,13 +83,6 @@ def wire_tensor(array: Array, datatype: str) -> Tensor:
     if datatype == "BF16":
         return as_tensor(array.view(np.int16)).view(torch.bfloat16)
     return as_tensor(array)
-
-
-def _row_values(array: Array, spec: TensorSpec) -> list[Any]:
-    try:
-        return [_value(array, row, spec) for row in range(array.shape[spec.batch_dim])]
-    except ItemError as error:
-        raise BadRequest(str(error)) from None
 
 
 def _full_masks(batch: Mapping[str, Any], signature: Signature) -> dict[str, Tensor]:

@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from shoal_runtime import ItemError, TensorSpec
-from shoal_runtime.errors import BadRequest
-from shoal_runtime.handlers.items import row_item, tensor_batch
+from shoal_runtime.handlers.items import row_item, tensor_batch, unreadable_rows
 from shoal_runtime.handlers.signature import Signature, make_signature
 from tests.runtime.fakes import texts
 
@@ -105,5 +104,5 @@ def test_text_beside_tensors_stays_a_list() -> None:
     inputs = {"t": texts(b"a"), "x": np.zeros(1, dtype=np.float32)}
 
     assert tensor_batch(inputs, made)["t"] == ["a"]
-    with pytest.raises(BadRequest, match="t is not UTF-8 text"):
-        tensor_batch({**inputs, "t": texts(b"\xff")}, made)
+    assert unreadable_rows(inputs, made) == {}
+    assert unreadable_rows({**inputs, "t": texts(b"\xff")}, made) == {0: "t is not UTF-8 text"}
