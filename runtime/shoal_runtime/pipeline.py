@@ -135,7 +135,7 @@ class Pipeline:
         if not prepared.rows:
             return BatchResult({}, prepared.errors, timings, 0)
         collected = await self._lanes.executor.call(lambda: self._forward(prepared, timings, deadline_s))
-        outputs, errors = await self._finish(prepared, collected, timings)
+        outputs, errors = await self._finish(prepared, collected, inputs, timings)
         spent = timings.preprocess_us + timings.forward_us + timings.postprocess_us
         timings.queue_us = max(0, _micros(start) - spent)
         padded = prepared.given - len(prepared.rows)
@@ -251,9 +251,9 @@ class Pipeline:
         return ForwardFailed(f"{stage} raised {describe(error)}")
 
     async def _finish(
-        self, prepared: _Prepared, collected: Collected, timings: Timings
+        self, prepared: _Prepared, collected: Collected, inputs: Mapping[str, Array], timings: Timings
     ) -> tuple[Mapping[str, Array], list[RowError]]:
-        finish = partial(self._answers.finish, collected, prepared.rows, prepared.given)
+        finish = partial(self._answers.finish, collected, prepared.rows, prepared.given, inputs)
         if not collected.per_row:
             outputs, errors = finish()
             return outputs, prepared.errors + errors

@@ -129,7 +129,7 @@ def _warm_one(model: Model, placement: Placement, batch: WarmupBatch, answers: A
             placement.warm(model.stages.forward, staged)
             seconds, result = placement.measure(model.stages.forward, staged)
             collected = answers.collect(result)
-        _, errors = answers.finish(collected, range(batch.rows), batch.rows)
+        _, errors = answers.finish(collected, range(batch.rows), batch.rows, {})
     except BatchError as error:
         _judge(error, batch)
         return 0.0

@@ -13,6 +13,7 @@ from shoal_runtime.errors import (
     DeviceLost,
     ForwardFailed,
     OutOfMemory,
+    RaggedRows,
     TimedOut,
     WrongRows,
 )
@@ -400,3 +401,65 @@ def test_a_row_that_makes_no_batch_fails_alone(odd: str, status: int, message: s
     if odd != "keys":
         assert [(e.row, e.status) for e in alone.errors] == [(0, status)]
         assert alone.errors[0].message.startswith(message)
+
+
+class Tagger:
+    """Gives each position of a row a tag, for just the positions that are real or for some more."""
+
+    inputs = (
+        TensorSpec("ids", "INT64", [-1, -1], pad_axis=1, pad_mask="mask"),
+        TensorSpec("mask", "INT64", [-1, -1], optional=True),
+    )
+    outputs = (
+        TensorSpec("tags", "BYTES", [-1, -1], unpad_axis=1, unpad_input="ids"),
+        TensorSpec("scores", "FP32", [2, -1, -1], batch_dim=1, unpad_axis=2, unpad_input="ids"),
+    )
+
+    def __init__(self, more: int) -> None:
+        self.more = more
+
+    def forward(self, batch: Mapping[str, Any]) -> list[Any]:
+        assert "mask" in batch
+        lengths = [int(row.sum()) + self.more for row in batch["mask"]]
+        if batch["ids"][0, 0] == 9:
+            return [ItemError("nine")] + [self.row(length) for length in lengths[1:]]
+        return [self.row(length) for length in lengths]
+
+    def row(self, length: int) -> Any:
+        return {"tags": ["t"] * length, "scores": torch.ones(2, length)}
+
+
+IDS = np.array([[1, 0, 0], [1, 2, 3], [1, 2, 0]])
+MASK = np.array([[1, 0, 0], [1, 1, 1], [1, 1, 0]])
+
+
+def test_rows_that_are_cut_back_to_their_own_lengths_may_be_of_different_ones() -> None:
+    with Bench(Tagger(0)) as bench:
+        outputs = bench.run({"ids": IDS, "mask": MASK}).outputs
+        without_first = bench.run({"ids": IDS * 9, "mask": MASK})
+
+    assert outputs["tags"].tolist() == [[b"t", b"", b""], [b"t", b"t", b"t"], [b"t", b"t", b""]]
+    assert outputs["scores"].tolist() == [MASK.tolist(), MASK.tolist()]
+    assert without_first.outputs["tags"].tolist() == [[b"t", b"t", b"t"], [b"t", b"t", b""]]
+    assert [e.row for e in without_first.errors] == [0]
+
+
+def test_a_row_that_is_shorter_than_what_is_left_of_it_is_never_filled_up() -> None:
+    with Bench(Tagger(-1)) as bench, pytest.raises(RaggedRows, match="rows of output tags have shapes"):
+        bench.run({"ids": IDS, "mask": MASK})
+
+
+def test_rows_of_different_shapes_without_a_cut_say_what_to_do() -> None:
+    class Boxes(Length):
+        outputs = (TensorSpec("n", "INT64", [-1, -1]),)
+
+        def postprocess(self, row: Any) -> Any:
+            return list(range(int(row[0]) // 10))
+
+    with Bench(Boxes()) as bench:
+        with pytest.raises(
+            RaggedRows, match=r"\[\[1\], \[2\]\].*let postprocess pad them, or declare the output as BYTES"
+        ):
+            bench.run({"t": texts(b"1", b"2")})
+
+        assert bench.run({"t": texts(b"2")}).outputs["n"].tolist() == [[0, 1]]

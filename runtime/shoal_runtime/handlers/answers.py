@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shoal_runtime.batches.collate import as_tensor
+from shoal_runtime.batches.ragged import own_lengths
 from shoal_runtime.errors import ForwardFailed
 from shoal_runtime.faults import HANDLER_FAULTS, describe, said
 from shoal_runtime.handlers.calling import RowError, postprocess_row
@@ -110,13 +111,16 @@ class Answers:
                 found.setdefault(row, f"output {spec.name} is {spec.datatype}, which does not hold {value}")
         return found
 
-    def finish(self, collected: Collected, rows: Sequence[int], given: int) -> tuple[Outputs, list[RowError]]:
+    def finish(
+        self, collected: Collected, rows: Sequence[int], given: int, inputs: Mapping[str, Array]
+    ) -> tuple[Outputs, list[RowError]]:
         """Return the outputs of the rows that succeeded, in order, and the errors of the others.
 
         Args:
             collected: what forward returned.
             rows: how the answered rows are counted in the batch as it arrived.
             given: rows that forward was given, padding included.
+            inputs: of the batch as it arrived; masks there tell how long rows are.
 
         Raises:
             WrongRows: the result has another number of rows.
@@ -124,7 +128,7 @@ class Answers:
             RaggedRows: rows of one output have different shapes.
         """
         if collected.per_row:
-            return self._finish_rows(collected.result, rows, given)
+            return self._finish_rows(collected.result, rows, given, inputs)
         outputs = take_rows(collected.result, self._signature, given=given, kept=len(rows))
         odd = [index for index in collected.misfits if index < len(rows)]
         if not odd:
@@ -132,12 +136,20 @@ class Answers:
         errors = [RowError(rows[index], 500, collected.misfits[index]) for index in odd]
         return _without(outputs, odd, len(rows), self._signature.outputs), errors
 
-    def _finish_rows(self, result: Any, rows: Sequence[int], given: int) -> tuple[Outputs, list[RowError]]:
+    def _finish_rows(
+        self, result: Any, rows: Sequence[int], given: int, inputs: Mapping[str, Array]
+    ) -> tuple[Outputs, list[RowError]]:
         check_result_rows(result, given, self._signature)
         values = split_rows(result, len(rows), self._signature)
         finished = [self._finish_row(row, value) for row, value in zip(rows, values, strict=True)]
-        good = [row for row in finished if not isinstance(row, RowError)]
-        return stack_rows(good, self._signature), [row for row in finished if isinstance(row, RowError)]
+        good = {row: made for row, made in zip(rows, finished, strict=True) if not isinstance(made, RowError)}
+        errors = [made for made in finished if isinstance(made, RowError)]
+        return stack_rows(list(good.values()), self._signature, self._lengths(list(good), inputs)), errors
+
+    def _lengths(self, rows: Sequence[int], inputs: Mapping[str, Array]) -> dict[str, Array]:
+        cut = [spec for spec in self._signature.outputs if spec.unpad_axis is not None]
+        lengths = {spec.name: own_lengths(spec, inputs, self._signature) for spec in cut}
+        return {name: own[list(rows)] for name, own in lengths.items() if own is not None}
 
     def _finish_row(self, row: int, value: Any) -> Mapping[str, Array] | RowError:
         value = postprocess_row(row, value, self._postprocess)

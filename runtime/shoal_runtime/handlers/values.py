@@ -13,6 +13,7 @@ import numpy as np
 import orjson
 import torch
 
+from shoal_runtime.batches.ragged import pad_ragged
 from shoal_runtime.codecs.datatypes import NUMPY_DTYPES, bfloat16_to_float32, float32_to_bfloat16
 from shoal_runtime.errors import RaggedRows
 from shoal_runtime.handlers.results import fits
@@ -60,25 +61,38 @@ def row_array(value: Any, spec: TensorSpec) -> Array:
     return array
 
 
-def stack_rows(rows: Sequence[Mapping[str, Array]], signature: Signature) -> dict[str, Array]:
+def stack_rows(
+    rows: Sequence[Mapping[str, Array]], signature: Signature, lengths: Mapping[str, Array] | None = None
+) -> dict[str, Array]:
     """Stack the rows' outputs along each output's batch dimension; no rows make no outputs.
+
+    Args:
+        rows: outputs by name.
+        signature: of the model.
+        lengths: by output, what its `unpad_axis` leaves of each row, where that is known.
 
     Raises:
         RaggedRows: rows of one output have different shapes.
     """
     if not rows:
         return {}
-    return {spec.name: _stack([row[spec.name] for row in rows], spec) for spec in signature.outputs}
+    known = lengths or {}
+    return {
+        spec.name: _stack([row[spec.name] for row in rows], spec, known.get(spec.name)) for spec in signature.outputs
+    }
 
 
-def _stack(arrays: Sequence[Array], spec: TensorSpec) -> Array:
+def _stack(arrays: Sequence[Array], spec: TensorSpec, lengths: Array | None) -> Array:
     shapes = {array.shape for array in arrays}
+    alike = arrays
     if len(shapes) > 1:
+        alike = (pad_ragged(arrays, spec, lengths) or ()) if lengths is not None else ()
+    if not alike:
         raise RaggedRows(
             f"rows of output {spec.name} have shapes {sorted(map(list, shapes))}, which make no tensor:"
             " let postprocess pad them, or declare the output as BYTES of application/json"
         )
-    return np.stack(arrays, axis=spec.batch_dim).astype(NUMPY_DTYPES[spec.datatype], copy=False)
+    return np.stack(alike, axis=spec.batch_dim).astype(NUMPY_DTYPES[spec.datatype], copy=False)
 
 
 def _numeric_array(value: Any, spec: TensorSpec) -> Array:

@@ -155,7 +155,7 @@ def test_every_number_is_kept_or_refused(data: st.DataObject) -> None:
     )
     answers = Answers(signature, None, lambda tensors: tensors)
 
-    outputs, errors = answers.finish(answers.collect(tensor), range(len(tensor)), len(tensor))
+    outputs, errors = answers.finish(answers.collect(tensor), range(len(tensor)), len(tensor), {})
 
     exact = [row.item() for row in tensor]
     kept = [n for n in exact if fits(n, wanted)]

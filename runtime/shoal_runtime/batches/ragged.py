@@ -1,0 +1,55 @@
+"""Rows of one output that differ along the axis that is cut back to each row's own length.
+
+What is cut off again may hold anything, so such rows are padded to the longest and make one tensor. Only a row that
+is at least as long as what will be left of it can be padded: a shorter one would get numbers that no model made.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from shoal_runtime.codecs.datatypes import Array
+    from shoal_runtime.handlers.signature import Signature
+    from shoal_runtime.handlers.spec import TensorSpec
+
+
+def own_lengths(spec: TensorSpec, inputs: Mapping[str, Array], signature: Signature) -> Array | None:
+    """Return how much of each row of an output is left after the cut; None where no mask tells."""
+    source = signature.input(spec.unpad_input) if spec.unpad_input is not None else None
+    mask = signature.input(source.pad_mask) if source is not None and source.pad_mask is not None else None
+    if source is None or source.pad_axis is None or mask is None or mask.name not in inputs:
+        return None
+    array = np.moveaxis(inputs[mask.name], mask.batch_dim, 0)
+    lengths: Array = (array != 0).reshape(len(array), -1).sum(1)
+    return lengths
+
+
+def pad_ragged(rows: Sequence[Array], spec: TensorSpec, lengths: Array) -> list[Array] | None:
+    """Return the rows with the same length along `unpad_axis`; None where they differ otherwise, or one is too short.
+
+    Args:
+        rows: without the batch dimension.
+        spec: the output's.
+        lengths: what is left of each row after the cut.
+    """
+    if spec.unpad_axis is None:
+        return None
+    axis = spec.unpad_axis - (spec.unpad_axis > spec.batch_dim)
+    others = {(*row.shape[:axis], *row.shape[axis + 1 :]) for row in rows}
+    if len(others) > 1 or any(row.shape[axis] < own for row, own in zip(rows, lengths.tolist(), strict=True)):
+        return None
+    longest = max(row.shape[axis] for row in rows)
+    return [_padded(row, axis, longest) for row in rows]
+
+
+def _padded(row: Array, axis: int, length: int) -> Array:
+    shape = list(row.shape)
+    shape[axis] = length
+    padded = np.full(shape, b"" if row.dtype == object else 0, row.dtype)
+    padded[(slice(None),) * axis + (slice(row.shape[axis]),)] = row
+    return padded
