@@ -52,7 +52,7 @@ class PaddingRule:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "pad_buckets", tuple(self.pad_buckets))
-        _require(bool(self.name) and isinstance(self.name, str), "a tensor needs a name")
+        _require(_is_text(self.name), "a tensor needs a name, of letters that UTF-8 has")
         _check_padding(self)
 
 
@@ -95,7 +95,7 @@ class TensorSpec:
     unpad_input: str | None = None
 
     def __post_init__(self) -> None:
-        _require(bool(self.name) and isinstance(self.name, str), "a tensor needs a name")
+        _require(_is_text(self.name), "a tensor needs a name, of letters that UTF-8 has")
         _require(
             self.datatype in DATATYPES,
             f"tensor {self.name}: datatype {self.datatype!r} is none of {', '.join(DATATYPES)}",
@@ -158,6 +158,11 @@ def _check_padding(rule: Rule) -> None:
         rule.pad_axis is not None or not needs_axis,
         f"tensor {rule.name}: pad_buckets and pad_mask need pad_axis",
     )
+
+
+def _is_text(name: object) -> bool:
+    # A lone surrogate would make every metadata answer fail.
+    return isinstance(name, str) and bool(name) and not any("\ud800" <= letter <= "\udfff" for letter in name)
 
 
 def _require(condition: bool, message: str) -> None:  # noqa: FBT001 (reads as the word it is)
