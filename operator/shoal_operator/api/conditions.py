@@ -39,6 +39,7 @@ class Reason(StrEnum):
     # All is well.
     READY = "Ready"
     AVAILABLE = "Available"
+    SERVED_BY_OLD_PODS = "ServedByOldPods"
     COMPLETE = "Complete"
     MODEL_LOADED = "ModelLoaded"
     ROUTE_ACCEPTED = "RouteAccepted"
@@ -69,6 +70,7 @@ class Reason(StrEnum):
     RUNTIME_CRASHED = "RuntimeCrashed"
     PROXY_CRASHED = "ProxyCrashed"
     PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
+    ROLLOUT_PAUSED = "RolloutPaused"
     ROUTE_REFUSED = "RouteRefused"
     GATEWAY_API_MISSING = "GatewayApiMissing"
     OBJECTIVE_UNATTAINABLE = "ObjectiveUnattainable"
@@ -88,6 +90,7 @@ FAILURES = frozenset(
         Reason.RUNTIME_CRASHED,
         Reason.PROXY_CRASHED,
         Reason.PROGRESS_DEADLINE_EXCEEDED,
+        Reason.ROLLOUT_PAUSED,
         Reason.ROUTE_REFUSED,
         Reason.GATEWAY_API_MISSING,
         Reason.OBJECTIVE_UNATTAINABLE,

@@ -39,6 +39,18 @@ class Evidence:
     attainable: Mapping[str, bool] | None = None
 
     @property
+    def name(self) -> str:
+        """The service's name, and its objects'."""
+        name: str = self.observation.resource["metadata"]["name"]
+        return name
+
+    @property
+    def namespace(self) -> str:
+        """The service's namespace."""
+        namespace: str = self.observation.resource["metadata"]["namespace"]
+        return namespace
+
+    @property
     def deployment(self) -> Json:
         """Our Deployment, or an empty object."""
         live = self.observation.children.get(DEPLOYMENT)
@@ -81,8 +93,17 @@ class Evidence:
         return number
 
     @property
+    def seen(self) -> bool:
+        """Whether what the Deployment reports is about its newest spec."""
+        generation = dig(self.deployment, "metadata", "generation", default=0)
+        return bool(self.deployment) and self.count("observedGeneration") >= generation
+
+    @property
     def rolled_out(self) -> bool:
         """Whether every pod that exists is of the newest template."""
-        generation = dig(self.deployment, "metadata", "generation", default=0)
-        seen = bool(self.deployment) and self.count("observedGeneration") >= generation
-        return seen and self.count("updatedReplicas") == self.count("replicas")
+        return self.seen and self.count("updatedReplicas") == self.count("replicas")
+
+    @property
+    def served(self) -> bool:
+        """Whether the newest spec is served, perhaps by fewer pods than wanted."""
+        return self.rolled_out and self.count("availableReplicas") > 0
