@@ -89,6 +89,17 @@ class Cluster:
         self._wrote(stored)
         return stored
 
+    async def merge(self, kind: Kind, stored: Json, patch: Json) -> Json:
+        """Write a JSON merge patch to an object, if it is still what was stored, and return it as stored now."""
+        metadata = stored["metadata"]
+        key = Key(metadata["namespace"], metadata["name"])
+        body = {**patch, "metadata": {"resourceVersion": metadata["resourceVersion"]}}
+        stored = await self._write(
+            "PATCH", child_path(kind, key), body, query={"fieldValidation": "Strict"}, kind=_MERGE
+        )
+        self._wrote(stored)
+        return stored
+
     async def delete(self, kind: Kind, key: Key, uid: str) -> None:
         """Delete an object, if it is still this one."""
         body = {

@@ -56,6 +56,16 @@ def test_a_new_object_is_applied_without_force_and_an_old_one_by_its_uid() -> No
     assert second.body["metadata"]["uid"] == "uid-1"
 
 
+def test_a_merge_patch_is_for_the_very_version_that_it_was_made_for() -> None:
+    stored = {"metadata": {"namespace": "default", "name": "cat", "resourceVersion": "7"}}
+    patch = {"spec": {"selector": {"tier": None}}}
+    _, (asked,) = calls(lambda cluster: cluster.merge(SERVICE, stored, patch), ok)
+
+    assert (asked.method, asked.path) == ("PATCH", "/api/v1/namespaces/default/services/cat")
+    assert asked.kind == "application/merge-patch+json"
+    assert asked.body == {**patch, "metadata": {"resourceVersion": "7"}}
+
+
 def test_a_look_reads_every_kind_and_the_pods() -> None:
     def answer(asked: Asked) -> tuple[int, Json]:
         if asked.path.endswith("/pods"):

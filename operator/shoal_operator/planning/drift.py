@@ -3,7 +3,7 @@
 Everything that we declare must be there with our value; the hash annotation tells when what we
 declare has itself changed. What others add beside it (defaults of the server, an annotation of
 ``kubectl rollout restart``, a sidecar's injected field) is theirs and is left alone, which is also
-how server-side apply sees it.
+how server-side apply sees it. Where that would decide about traffic, ``exact`` is asked as well.
 """
 
 from decimal import Decimal
