@@ -17,9 +17,9 @@ import kopf
 from shoal_operator.api import API_VERSION, PLURAL
 from shoal_operator.api.fields import Json
 from shoal_operator.errors import ApiError, NotLeadingError
-from shoal_operator.manifests.desired import CHILD_KINDS, Kind
-from shoal_operator.manifests.labels import selector_text
-from shoal_operator.planning.observation import Key, Observation, dig
+from shoal_operator.manifests.desired import CHILD_KINDS, ENDPOINT_SLICE, Kind
+from shoal_operator.manifests.labels import SERVICE_NAME_LABEL, selector_text
+from shoal_operator.planning.observation import Key, Observation, dig, replica_set_owner
 
 logger = logging.getLogger(__name__)
 
@@ -61,16 +61,18 @@ class Cluster:
         return await self._get(object_path(API_VERSION, PLURAL, key.namespace, key.name))
 
     async def observe(self, key: Key, resource: Json) -> Observation:
-        """Read a service's children and pods."""
+        """Read a service's children, their pods and endpoints."""
         pods_path = object_path("v1", "pods", key.namespace)
-        selector = {"labelSelector": selector_text(key.name)}
-        pods, *children = await asyncio.gather(
-            self._get(pods_path, selector),
-            *(self._get(child_path(kind, key)) for kind in CHILD_KINDS),
+        slices_path = object_path(ENDPOINT_SLICE.api_version, ENDPOINT_SLICE.plural, key.namespace)
+        pods, slices, children = await asyncio.gather(
+            self._list(pods_path, selector_text(key.name)),
+            self._list(slices_path, f"{SERVICE_NAME_LABEL}={key.name}"),
+            asyncio.gather(*(self._get(child_path(kind, key)) for kind in CHILD_KINDS)),
         )
         found = zip(CHILD_KINDS, children, strict=True)
         present = {kind: child for kind, child in found if child is not None}
-        return Observation(resource, present, tuple((pods or {}).get("items", [])))
+        ours = tuple(pod for pod in pods if replica_set_owner(pod) == key.name)
+        return Observation(resource, present, ours, slices)
 
     async def apply(self, kind: Kind, body: Json, uid: str | None) -> Json:
         """Write an object by server-side apply and return it as stored.
@@ -192,6 +194,9 @@ class Cluster:
             if error.status == 404:
                 return None
             raise
+
+    async def _list(self, path: str, selector: str) -> tuple[Json, ...]:
+        return tuple((await self._get(path, {"labelSelector": selector}) or {}).get("items", []))
 
     @asynccontextmanager
     async def _answer(

@@ -184,6 +184,18 @@ def test_a_service_gets_its_objects_and_keeps_them(api: Api, tmp_path: Path) -> 
         eventually(lambda: (api.get(child("deployments", "cat")) or {})["spec"]["replicas"] == 3)
 
 
+def test_a_foreign_key_in_a_selector_and_a_changed_label_are_put_right(api: Api, tmp_path: Path) -> None:
+    with operator(api, tmp_path / "log"):
+        api.create("fox")
+        eventually(lambda: ready(api, "fox").get("reason") == "RollingOut")
+        wanted = (api.get(child("services", "fox")) or {})["spec"]
+        labels = {"metadata": {"labels": {"serving.shoal.dev/inferenceservice": "dog"}}}
+        api.patch(child("services", "fox"), {**labels, "spec": {"selector": {"tier": "gold"}}})
+        eventually(lambda: (api.get(child("services", "fox")) or {})["spec"] == wanted)
+        api.patch(child("services", "fox"), {"spec": {"ports": [*wanted["ports"], {"name": "b", "port": 9090}]}})
+        eventually(lambda: (api.get(child("services", "fox")) or {})["spec"] == wanted)
+
+
 def test_what_changed_while_no_operator_ran_is_put_right_and_then_nothing_is_written(api: Api, tmp_path: Path) -> None:
     with operator(api, tmp_path / "first.log") as first:
         api.create("dog")

@@ -53,6 +53,7 @@ class Reason(StrEnum):
     MODEL_LOADING = "ModelLoading"
     ROUTE_PENDING = "RoutePending"
     PODS_NOT_READY = "PodsNotReady"
+    NO_ENDPOINTS = "NoEndpoints"
     SCALING_UP = "ScalingUp"
     NO_LOAD_DATA = "NoLoadData"
     NO_LATENCY_DATA = "NoLatencyData"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from shoal_operator.api.conditions import ConditionType, Reason, Status, find
 from shoal_operator.api.fields import Json
 from shoal_operator.manifests.desired import HTTP_ROUTE, INGRESS
-from shoal_operator.manifests.labels import selector_text
+from shoal_operator.manifests.labels import SERVICE_NAME_LABEL, selector_text
 from shoal_operator.planning.evidence import Evidence
 from shoal_operator.planning.observation import Failure, dig
 from shoal_operator.planning.pods import is_ready, unready_containers
@@ -125,6 +125,17 @@ def scaled_to_zero(evidence: Evidence) -> Verdict | None:
     return None
 
 
+def no_endpoints(evidence: Evidence) -> Verdict | None:
+    """Pods are ready, but the Service leads to none of them."""
+    if evidence.count("availableReplicas") > 0 and evidence.endpoints == 0:
+        text = (
+            "pods are ready, but the Service has no ready endpoint; if this stays, see kubectl get endpointslices"
+            f" --namespace {evidence.namespace} --selector {SERVICE_NAME_LABEL}={evidence.name}"
+        )
+        return Status.FALSE, Reason.NO_ENDPOINTS, text
+    return None
+
+
 def served_by_old(evidence: Evidence) -> Verdict | None:
     """Pods answer, but none of them is of the newest spec."""
     new = any(is_ready(pod) for pod in evidence.new_pods)
@@ -148,7 +159,7 @@ def pods_not_ready(_: Evidence) -> Verdict:
 
 def silent(evidence: Evidence) -> Verdict | None:
     """No pod answers, now that one should."""
-    return None if answers(evidence) else pods_not_ready(evidence)
+    return no_endpoints(evidence) or (None if answers(evidence) else pods_not_ready(evidence))
 
 
 def model_loaded(evidence: Evidence) -> Verdict | None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from shoal_operator.api.fields import Json
-from shoal_operator.manifests.desired import DEPLOYMENT
+from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE
 from shoal_operator.manifests.target import Target
 from shoal_operator.planning.observation import Failure, Observation, dig, is_owned
 from shoal_operator.planning.plan import Conflict
@@ -87,6 +87,17 @@ class Evidence:
         return number
 
     @property
+    def endpoints(self) -> int | None:
+        """The ready endpoints behind our Service; None where nobody looked."""
+        slices = self.observation.slices
+        if slices is None:
+            return None
+        uid = dig(self.observation.children.get(SERVICE), "metadata", "uid", default="")
+        return sum(
+            _is_open(endpoint) for each in slices if is_owned(each, uid) for endpoint in each.get("endpoints") or ()
+        )
+
+    @property
     def wanted(self) -> int:
         """The pods that should run."""
         number: int = dig(self.deployment, "spec", "replicas", default=0)
@@ -107,3 +118,8 @@ class Evidence:
     def served(self) -> bool:
         """Whether the newest spec is served, perhaps by fewer pods than wanted."""
         return self.rolled_out and self.count("availableReplicas") > 0
+
+
+def _is_open(endpoint: Json) -> bool:
+    """Whether callers are sent there; an unknown state counts as ready."""
+    return dig(endpoint, "conditions", "ready") is not False

@@ -40,6 +40,7 @@ POLICIES: dict[ConditionType, tuple[Check, ...]] = {
         checks.ready,
     ),
     ConditionType.AVAILABLE: (
+        checks.no_endpoints,
         checks.served_by_old,
         checks.answers,
         checks.scaled_to_zero,
