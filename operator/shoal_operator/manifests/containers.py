@@ -122,14 +122,20 @@ def _foreign_runtime(target: Target) -> Json:
 def _proxy_fixed(target: Target) -> list[Json]:
     host = target.defaults.listen_host
     port = target.spec.runtime.port
-    runtime = f"http://127.0.0.1:{port}" if port else SOCKET
+    # By name: the server may listen on the loopback address of either family only, and both are tried.
+    runtime = f"http://localhost:{port}" if port else SOCKET
     return [
         *_pod_ip(host),
         variable("SHOAL_MODEL_NAME", target.name),
-        variable("SHOAL_PROXY_LISTEN", f"{host}:{HTTP_PORT}"),
-        variable("SHOAL_PROXY_ADMIN_LISTEN", f"{host}:{ADMIN_PORT}"),
+        variable("SHOAL_PROXY_LISTEN", _address(host, HTTP_PORT)),
+        variable("SHOAL_PROXY_ADMIN_LISTEN", _address(host, ADMIN_PORT)),
         variable("SHOAL_PROXY_RUNTIME", runtime),
     ]
+
+
+def _address(host: str, port: int) -> str:
+    # What $(POD_IP) becomes may be of either family; the proxy takes brackets around both.
+    return f"[{host}]:{port}" if ":" in host or "$(" in host else f"{host}:{port}"
 
 
 def _pod_ip(host: str) -> list[Json]:

@@ -63,7 +63,7 @@ def test_a_model_file_needs_no_init_container() -> None:
 def test_a_foreign_runtime_is_asked_over_tcp_and_gets_nothing_of_ours() -> None:
     proxy, runtime = make_proxy(target(FOREIGN)), make_runtime(target(FOREIGN))
 
-    assert env(proxy)["SHOAL_PROXY_RUNTIME"] == "http://127.0.0.1:8000"
+    assert env(proxy)["SHOAL_PROXY_RUNTIME"] == "http://localhost:8000"
     assert runtime["env"] == []
     assert runtime["args"] == ["--model-repository=/models"]
     assert runtime["livenessProbe"]["httpGet"]["port"] == 8000
