@@ -122,7 +122,8 @@ class RuntimeSpec:
     )
     resources: Json | None = spec_field(
         "Requests and limits, as in a container. Any GPU resource name works"
-        " (`nvidia.com/gpu`, `nvidia.com/mig-1g.10gb`, `amd.com/gpu`).",
+        " (`nvidia.com/gpu`, `nvidia.com/mig-1g.10gb`, `amd.com/gpu`). Where a quota asks for limits of CPU and memory,"
+        " give them here: what a model needs nobody else knows.",
         default=None,
         raw=passthrough.RESOURCES,
     )
@@ -159,7 +160,8 @@ class ProxySpec:
         max_length=1024,
     )
     resources: Json | None = spec_field(
-        "Requests and limits; default: requests of 100m CPU and 256Mi memory.",
+        "Requests and limits; default: 100m CPU and 256Mi memory, at most 2 CPU (the proxy uses one) and 512Mi and four"
+        " times `queue.maxBytes` of memory.",
         default=None,
         raw=passthrough.RESOURCES,
     )

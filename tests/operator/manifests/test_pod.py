@@ -1,5 +1,7 @@
 """The pod: what each container is told, and how it stops."""
 
+from decimal import Decimal
+
 import pytest
 
 from shoal_operator.api.fields import Json
@@ -8,6 +10,7 @@ from shoal_operator.manifests.deployment import make_deployment
 from shoal_operator.manifests.labels import HASH_ANNOTATION, TEMPLATE_HASH_ANNOTATION
 from shoal_operator.manifests.policies import make_network_policy
 from shoal_operator.manifests.route import service_url
+from shoal_operator.planning.drift import quantity
 from tests.operator.samples import (
     DOWNLOADED,
     EVERYTHING,
@@ -67,6 +70,35 @@ def test_a_foreign_runtime_is_asked_over_tcp_and_gets_nothing_of_ours() -> None:
     assert runtime["env"] == []
     assert runtime["args"] == ["--model-repository=/models"]
     assert runtime["livenessProbe"]["httpGet"]["port"] == 8000
+
+
+@pytest.mark.parametrize("spec", [MINIMAL, DOWNLOADED, FOREIGN, with_fields(MINIMAL, queue={"maxBytes": 2**40})])
+def test_a_quota_on_requests_and_limits_admits_the_pod_once_the_runtime_has_its_own(spec: Json) -> None:
+    asked = {"cpu": "2", "memory": "4Gi"}
+    given = with_fields(spec, runtime__resources={"requests": asked, "limits": asked})
+    pod = make_deployment(target(given))["spec"]["template"]["spec"]
+
+    for container in [*pod.get("initContainers", []), *pod["containers"]]:
+        resources = container["resources"]
+        for name in ("cpu", "memory"):
+            assert quantity(resources["requests"][name]) <= quantity(resources["limits"][name]), container["name"]
+
+
+def test_a_queue_that_holds_more_gives_the_proxy_more_memory() -> None:
+    def limit(queue_bytes: int) -> Decimal:
+        return quantity(
+            make_proxy(target(with_fields(MINIMAL, queue={"maxBytes": queue_bytes})))["resources"]["limits"]["memory"]
+        )
+
+    assert limit(2**28) > 4 * 2**28
+    assert limit(2**34) > 4 * 2**34
+
+
+def test_resources_that_are_given_replace_the_defaults_of_their_container() -> None:
+    given = {"requests": {"memory": "1Gi"}}
+    spec = with_fields(DOWNLOADED, model__resources=given, proxy={"resources": given})
+
+    assert make_model(target(spec))["resources"] == make_proxy(target(spec))["resources"] == given
 
 
 def test_the_pod_may_take_as_long_to_stop_as_its_containers() -> None:
