@@ -1,5 +1,7 @@
 """The pod: what each container is told, and how it stops."""
 
+import json
+import re
 from decimal import Decimal
 
 import pytest
@@ -37,6 +39,33 @@ def test_settings_reach_the_containers_they_are_for() -> None:
     assert runtime["SHOAL_RUNTIME_COMPILE"] == "true"
     assert runtime["SHOAL_BATCHING_ALLOWED_BATCH_SIZES"] == "1,4,16"
     assert runtime["SHOAL_MODEL_PARAMETERS"] == '{"labels":["cat","dog"],"top":5}'
+
+
+def expanded(text: str, known: dict[str, str]) -> str:
+    """Return what a kubelet makes of a variable's value."""
+
+    def replacement(match: re.Match[str]) -> str:
+        found = match[0]
+        return "$" if found == "$$" else known.get(found[2:-1], found)
+
+    return re.sub(r"\$\$|\$\([A-Za-z0-9_.-]+\)", replacement, text)
+
+
+@pytest.mark.parametrize("text", ["$(HOME)", "$$", "$$(HOME)", "$", "a$b", "$(", "${HOME}", "$(SHOAL_MODEL_NAME)$"])
+def test_what_a_spec_says_with_dollars_arrives_as_it_was_written(text: str) -> None:
+    spec = with_fields(MINIMAL, model={"uri": f"file:///models/{text}", "parameters": {"prompt": text}})
+    written = env(make_runtime(target(spec)))
+    known = {"HOME": "/root", "SHOAL_MODEL_NAME": "cat"}
+
+    assert expanded(written["SHOAL_MODEL_URI"], known) == f"file:///models/{text}"
+    assert json.loads(expanded(written["SHOAL_MODEL_PARAMETERS"], known)) == {"prompt": text}
+
+
+def test_what_is_handed_to_kubernetes_keeps_the_references_of_kubernetes() -> None:
+    given = {**FOREIGN["runtime"], "args": ["--port=$(PORT)"], "env": [{"name": "PORT", "value": "$$8000"}]}
+    runtime = make_runtime(target(with_fields(FOREIGN, runtime=given)))
+
+    assert (runtime["args"], runtime["env"][0]["value"]) == (["--port=$(PORT)"], "$$8000")
 
 
 def test_both_ends_of_the_socket_agree() -> None:
@@ -173,6 +202,31 @@ def test_the_admin_port_is_open_to_all_when_the_operator_is_outside() -> None:
         ({"ingress": {"host": "a.example.com", "tlsSecretName": "a"}}, "https://a.example.com"),
         ({"httpRoute": {"parentRefs": [{"name": "g"}], "hostnames": ["b.example.com"]}}, "http://b.example.com"),
         ({"httpRoute": {"parentRefs": [{"name": "g"}]}}, "http://cat.default.svc"),
+        ({"ingress": {"host": "*.example.com"}}, "http://cat.example.com"),
+        ({"httpRoute": {"parentRefs": [{"name": "g"}], "hostnames": ["*.b.example"]}}, "http://cat.b.example"),
+        (
+            {"httpRoute": {"parentRefs": [{"name": "g"}], "hostnames": ["*.b.example", "c.example"]}},
+            "http://c.example",
+        ),
+        (
+            {"httpRoute": {"parentRefs": [{"name": "g"}], "hostnames": ["b.example"], "scheme": "HTTPS"}},
+            "https://b.example",
+        ),
+        ({"httpRoute": {"parentRefs": [{"name": "g", "port": 443}], "hostnames": ["b.example"]}}, "https://b.example"),
+        (
+            {"httpRoute": {"parentRefs": [{"name": "g", "sectionName": "https"}], "hostnames": ["b.example"]}},
+            "https://b.example",
+        ),
+        (
+            {
+                "httpRoute": {
+                    "parentRefs": [{"name": "g", "sectionName": "https"}],
+                    "hostnames": ["b.example"],
+                    "scheme": "HTTP",
+                }
+            },
+            "http://b.example",
+        ),
     ],
 )
 def test_the_url_is_where_callers_send_requests(route: Json | None, url: str) -> None:
