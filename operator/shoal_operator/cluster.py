@@ -141,6 +141,11 @@ class Cluster:
         path = object_path("v1", "events", event["metadata"]["namespace"])
         await self._write("POST", path, event)
 
+    async def read_kinds(self, api_version: str) -> list[Json]:
+        """Return the resources of a group's version; none where there is no such group."""
+        found = await self._get(f"/apis/{api_version}")
+        return list((found or {}).get("resources", []))
+
     async def read_lease(self, key: Key) -> Json | None:
         """Return the Lease, or None when there is none."""
         return await self._get(_lease_path(key))

@@ -11,6 +11,7 @@ import kopf
 
 from shoal_operator.cluster import Cluster
 from shoal_operator.connection import connect
+from shoal_operator.discovery import Discovery
 from shoal_operator.handlers import Inbox, make_registry, make_settings
 from shoal_operator.leadership import Leadership
 from shoal_operator.load.fleet import Fleet
@@ -43,6 +44,7 @@ class Operation:
         self._autoscaler = Autoscaler(self._fleet, self._scraper, self._workers.mark, time.monotonic, window_s=window_s)
         known = (self._autoscaler.state, self._autoscaler.attainable)
         self._reconciler = Reconciler(self._cluster, settings.defaults, *known, _utc_now)
+        self._discovery = Discovery(self._workers.mark_all)
         self._watching = asyncio.Event()
         self._heard_lease_s: float | None = None
 
@@ -76,6 +78,7 @@ class Operation:
     async def _work(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._workers.run(self._settings.workers))
+            tasks.create_task(self._discovery.run(self._cluster))
             tasks.create_task(self._autoscaler.run(self._cluster, self._settings.scrape_interval_s))
 
     async def _look(self, key: Key) -> Outcome:
@@ -88,6 +91,7 @@ class Operation:
         await kopf.operator(
             registry=make_registry(inbox, connect, self._check_health),
             settings=make_settings(namespaced=bool(namespaces)),
+            insights=self._discovery.insights,
             ready_flag=self._watching,
             standalone=True,
             clusterwide=not namespaces,

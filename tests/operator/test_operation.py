@@ -139,7 +139,7 @@ def collection(body: Json) -> str:
 
 
 @contextmanager
-def operator(api: Api, log: Path, identity: str = "one") -> Iterator["subprocess.Popen[bytes]"]:
+def operator(api: Api, log: Path, identity: str = "one", **more: str) -> Iterator["subprocess.Popen[bytes]"]:
     """Run an operator as the chart's service account."""
     account = object_path("v1", "serviceaccounts", SYSTEM, "shoal-operator", "token")
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
@@ -148,7 +148,7 @@ def operator(api: Api, log: Path, identity: str = "one") -> Iterator["subprocess
     config["users"] = [{"name": config["users"][0]["name"], "user": {"token": token}}]
     kubeconfig = log.with_suffix(".kubeconfig")
     kubeconfig.write_text(yaml.safe_dump(config))
-    settings = {"SHOAL_OPERATOR_NAMESPACE": SYSTEM, "SHOAL_OPERATOR_IDENTITY": identity}
+    settings = {"SHOAL_OPERATOR_NAMESPACE": SYSTEM, "SHOAL_OPERATOR_IDENTITY": identity, **more}
     arguments = ("-m", "shoal_operator", "--verbose", "--kubeconfig", str(kubeconfig))
     with process(log, *arguments, **settings) as running:
         yield running
@@ -210,6 +210,44 @@ def test_what_changed_while_no_operator_ran_is_put_right_and_then_nothing_is_wri
         eventually(lambda: "service=default/dog look=done" in (tmp_path / "third.log").read_text())
     writes = [line for line in (tmp_path / "third.log").read_text().splitlines() if " write=" in line]
     assert writes == []
+
+
+def gateway_definition() -> Json:
+    names = {"kind": "HTTPRoute", "listKind": "HTTPRouteList", "plural": "httproutes", "singular": "httproute"}
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    version = {"name": "v1", "served": True, "storage": True, "schema": schema, "subresources": {"status": {}}}
+    group = "gateway.networking.k8s.io"
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": f"httproutes.{group}",
+            "annotations": {"api-approved.kubernetes.io": "unapproved, a test"},
+        },
+        "spec": {"group": group, "scope": "Namespaced", "names": names, "versions": [version]},
+    }
+
+
+@pytest.mark.parametrize("namespaces", ["", "default"], ids=["cluster", "namespaced"])
+def test_a_gateway_api_that_is_installed_later_is_noticed_and_watched(
+    api: Api, tmp_path: Path, namespaces: str
+) -> None:
+    name = "gnu" if namespaces else "elk"
+    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    route = object_path("gateway.networking.k8s.io/v1", "httproutes", "default", name)
+    spec = with_fields(MINIMAL, route={"httpRoute": {"parentRefs": [{"name": "public"}]}})
+    with operator(api, tmp_path / "log", SHOAL_OPERATOR_WATCH_NAMESPACES=namespaces):
+        api.create(name, spec)
+        eventually(lambda: ready(api, name).get("reason") == "GatewayApiMissing")
+        api.request("POST", definitions, gateway_definition())
+        try:
+            eventually(lambda: api.get(route))
+            eventually(lambda: ready(api, name).get("reason") == "RollingOut")
+            api.request("DELETE", route)
+            eventually(lambda: api.get(route))
+        finally:
+            api.request("DELETE", service_path(name))
+            api.request("DELETE", f"{definitions}/httproutes.gateway.networking.k8s.io")
 
 
 def test_a_spec_that_only_the_deployment_refuses_is_told_in_a_condition(api: Api, tmp_path: Path) -> None:
