@@ -18,7 +18,7 @@ from shoal_operator.api import API_VERSION, PLURAL
 from shoal_operator.api.fields import Json
 from shoal_operator.errors import ApiError, NotLeadingError
 from shoal_operator.manifests.desired import CHILD_KINDS, ENDPOINT_SLICE, Kind
-from shoal_operator.manifests.labels import SERVICE_NAME_LABEL, selector_text
+from shoal_operator.manifests.labels import MANAGED_BY, MANAGED_BY_LABEL, SERVICE_NAME_LABEL, selector_text
 from shoal_operator.planning.observation import Key, Observation, dig, replica_set_owner
 
 logger = logging.getLogger(__name__)
@@ -155,6 +155,13 @@ class Cluster:
         if "resourceVersion" in body["metadata"]:
             return await self.request("PUT", _lease_path(key), body)
         return await self.request("POST", _lease_path(Key(key.namespace, "")), body)
+
+    async def beat(self, key: Key, wall_time: str) -> None:
+        """Renew a Lease that nobody holds: a sign of life for the watches."""
+        metadata = {"name": key.name, "namespace": key.namespace, "labels": {MANAGED_BY_LABEL: MANAGED_BY}}
+        body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata}
+        body["spec"] = {"renewTime": wall_time}
+        await self._write("PATCH", _lease_path(key), body, query={"force": "true"}, kind=_APPLY)
 
     async def request(
         self,

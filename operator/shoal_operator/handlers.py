@@ -13,7 +13,6 @@ from typing import Any
 import kopf
 
 from shoal_operator.api import GROUP, PLURAL, VERSION
-from shoal_operator.leadership import LEASE_NAME
 from shoal_operator.load.fleet import Fleet
 from shoal_operator.manifests.desired import CHILD_KINDS, ENDPOINT_SLICE, Kind
 from shoal_operator.manifests.labels import SERVICE_LABEL, WATCH_SELECTOR
@@ -123,8 +122,13 @@ def make_registry(
     return registry
 
 
-def make_settings(*, namespaced: bool) -> kopf.OperatorSettings:
-    """Return kopf's settings: watches that are filtered by the server and that cannot stall."""
+def make_settings(heartbeat: str, *, namespaced: bool) -> kopf.OperatorSettings:
+    """Return kopf's settings: watches that are filtered by the server and that cannot stall.
+
+    Args:
+        heartbeat: the name of the Lease whose renewals show that watches are alive.
+        namespaced: the operator serves some namespaces and may read nothing of the cluster.
+    """
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False  # a reconcile posts its own Events, on transitions only
     settings.scanning.disabled = namespaced
@@ -137,8 +141,7 @@ def make_settings(*, namespaced: bool) -> kopf.OperatorSettings:
     settings.queueing.idle_timeout = 0.5
     for group, plural in (("", "pods"), *(_names(kind)[::2] for kind in (ENDPOINT_SLICE, *CHILD_KINDS))):
         settings.watching.label_selectors[group, plural] = WATCH_SELECTOR
-    lease = f"metadata.name={LEASE_NAME}"
-    settings.watching.field_selectors["coordination.k8s.io", "leases"] = lease
+    settings.watching.field_selectors["coordination.k8s.io", "leases"] = f"metadata.name={heartbeat}"
     return settings
 
 

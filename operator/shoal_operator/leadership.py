@@ -8,10 +8,12 @@ from collections.abc import Callable
 from typing import Protocol
 
 from shoal_operator.api.fields import Json
-from shoal_operator.errors import ApiError
+from shoal_operator.errors import ApiError, NotLeadingError
 from shoal_operator.manifests.labels import MANAGED_BY, MANAGED_BY_LABEL
+from shoal_operator.planning.health import HEARTBEAT_S
 from shoal_operator.planning.lease import (
     LEASE_DURATION_S,
+    LEASE_NAME,
     RENEW_DEADLINE_S,
     RETRY_PERIOD_S,
     Election,
@@ -20,8 +22,6 @@ from shoal_operator.planning.lease import (
 from shoal_operator.planning.observation import Key, dig
 
 logger = logging.getLogger(__name__)
-
-LEASE_NAME = "shoal-operator"
 
 
 class LeaseCluster(Protocol):
@@ -32,6 +32,23 @@ class LeaseCluster(Protocol):
 
     async def write_lease(self, key: Key, body: Json) -> Json:
         """Create or replace the Lease."""
+
+
+class HeartbeatCluster(Protocol):
+    """Where the heartbeat lies."""
+
+    async def beat(self, key: Key, wall_time: str) -> None:
+        """Renew the heartbeat."""
+
+
+async def keep_beating(cluster: HeartbeatCluster, key: Key, utc_now: Callable[[], datetime.datetime]) -> None:
+    """Renew a Lease that decides nothing, for the watches to hear, until cancelled."""
+    while True:
+        try:
+            await cluster.beat(key, _micro_time(utc_now()))
+        except (ApiError, NotLeadingError) as error:
+            logger.warning("heartbeat=%s error=%s", key, error)
+        await asyncio.sleep(HEARTBEAT_S)
 
 
 class Leadership:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from shoal_operator.errors import SettingsError
 from shoal_operator.manifests.target import Defaults
+from shoal_operator.planning.lease import LEASE_NAME
+from shoal_operator.planning.observation import Key
 
 _PREFIX = "SHOAL_OPERATOR_"
 
@@ -33,6 +35,18 @@ class Settings:
     scrape_interval_s: float
     scale_down_window_s: float
     workers: int
+
+    @property
+    def lease(self) -> Key:
+        """The Lease that decides which operator writes."""
+        return Key(self.namespace, LEASE_NAME)
+
+    @property
+    def heartbeat(self) -> Key:
+        """The Lease whose renewals the watches hear: the one that decides who writes, or one beside what is watched."""
+        if not self.watch_namespaces or self.namespace in self.watch_namespaces:
+            return self.lease
+        return Key(self.watch_namespaces[0], f"{LEASE_NAME}-heartbeat")
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> "Settings":

@@ -115,14 +115,14 @@ def test_only_low_level_handlers_are_registered_so_no_object_gets_a_finalizer_or
 
 
 def test_children_and_pods_are_filtered_by_the_server() -> None:
-    settings = make_settings(namespaced=False)
+    settings = make_settings("shoal-operator", namespaced=False)
 
     assert len(settings.watching.label_selectors) == 2 + len(CHILD_KINDS)
     assert settings.posting.enabled is False
 
 
 def test_an_outage_of_any_length_is_sat_out() -> None:
-    settings = make_settings(namespaced=False)
+    settings = make_settings("shoal-operator", namespaced=False)
     waits = list(itertools.islice(settings.networking.error_backoffs, 1000))  # type: ignore[arg-type]
 
     assert waits[:5] == [1, 2, 4, 8, 10]
@@ -131,4 +131,4 @@ def test_an_outage_of_any_length_is_sat_out() -> None:
 
 @pytest.mark.parametrize("namespaced", [True, False])
 def test_an_operator_of_some_namespaces_reads_nothing_of_the_cluster(namespaced: bool) -> None:
-    assert make_settings(namespaced=namespaced).scanning.disabled is namespaced
+    assert make_settings("shoal-operator", namespaced=namespaced).scanning.disabled is namespaced

@@ -121,10 +121,10 @@ def answers(api: Api) -> bool:
         return False
 
 
-def chart_objects() -> list[Json]:
+def chart_objects(**values: Any) -> list[Json]:
     """Return the namespace and everything of the chart but the operator itself."""
     with Chart.load(ROOT / "charts/shoal") as chart:
-        files = chart.render(values={}, name="shoal", namespace=SYSTEM)
+        files = chart.render(values=values, name="shoal", namespace=SYSTEM)
     texts = [text for path, text in files.items() if not path.endswith("NOTES.txt")]
     rendered = [body for text in texts for body in yaml.safe_load_all(text) if body]
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}
@@ -210,6 +210,23 @@ def test_what_changed_while_no_operator_ran_is_put_right_and_then_nothing_is_wri
         eventually(lambda: "service=default/dog look=done" in (tmp_path / "third.log").read_text())
     writes = [line for line in (tmp_path / "third.log").read_text().splitlines() if " write=" in line]
     assert writes == []
+
+
+@pytest.mark.parametrize(
+    ("namespaces", "lease"),
+    [("", (SYSTEM, "shoal-operator")), ("default", ("default", "shoal-operator-heartbeat"))],
+    ids=["cluster", "namespaced"],
+)
+def test_the_watches_hear_a_lease_whichever_namespaces_they_are_of(
+    api: Api, tmp_path: Path, namespaces: str, lease: tuple[str, str]
+) -> None:
+    log = tmp_path / "log"
+    for body in chart_objects(watchNamespaces=[namespaces]) if namespaces else []:
+        if body["metadata"].get("namespace") == namespaces:
+            api.request("POST", collection(body), body)
+    with operator(api, log, SHOAL_OPERATOR_WATCH_NAMESPACES=namespaces):
+        eventually(lambda: "watches=heard" in log.read_text())
+        assert api.get(object_path("coordination.k8s.io/v1", "leases", *lease))
 
 
 def gateway_definition() -> Json:

@@ -55,6 +55,20 @@ def test_an_address_of_either_family_is_taken_with_and_without_brackets(value: s
     assert Settings.from_env({"SHOAL_OPERATOR_HEALTH_LISTEN": value}).health_listen == address
 
 
+@pytest.mark.parametrize(
+    ("watched", "heartbeat"),
+    [
+        ("", "shoal-system/shoal-operator"),
+        ("team-a,shoal-system", "shoal-system/shoal-operator"),
+        ("team-a,team-b", "team-a/shoal-operator-heartbeat"),
+    ],
+)
+def test_the_heartbeat_lies_where_the_watches_are(watched: str, heartbeat: str) -> None:
+    environ = {"SHOAL_OPERATOR_NAMESPACE": "shoal-system", "SHOAL_OPERATOR_WATCH_NAMESPACES": watched}
+
+    assert str(Settings.from_env(environ).heartbeat) == heartbeat
+
+
 @pytest.mark.parametrize("value", [":8081", "10.0.0.5", "10.0.0.5:http", "10.0.0.5:0", "[]:8081"])
 def test_an_address_without_host_or_port_is_refused(value: str) -> None:
     with pytest.raises(SettingsError, match="SHOAL_OPERATOR_HEALTH_LISTEN must be HOST:PORT, not"):

@@ -72,9 +72,9 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 - apiGroups: [""]
   resources: [events]
   verbs: [create]
-# The Lease's renewals are the heartbeat of the watches.
+# A Lease's renewals are the heartbeat of the watches.
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
-  resourceNames: [shoal-operator]
+  resourceNames: [shoal-operator, shoal-operator-heartbeat]
   verbs: [list, watch]
 {{- end }}

@@ -7,6 +7,7 @@ monotonic clock, from the moment it saw the record change, so clocks need not ag
 
 from dataclasses import dataclass, field, replace
 
+LEASE_NAME = "shoal-operator"
 LEASE_DURATION_S = 15.0
 RENEW_DEADLINE_S = 10.0
 RETRY_PERIOD_S = 2.0
