@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import partial
+from typing import Any
 
 import yaml
 
@@ -27,6 +28,28 @@ def test_a_foreign_change_to_a_child_is_corrected(namespace: Cluster) -> None:
     eventually(lambda: runtime_image(namespace) == image)
     namespace.until_ready()
     assert predict(namespace) == ANSWER
+
+
+def test_what_others_add_to_a_selector_does_not_keep_callers_away(namespace: Cluster) -> None:
+    namespace.apply()
+    namespace.until_ready()
+    kinds = ("service", "poddisruptionbudget", "networkpolicy")
+    before = {kind: namespace.get(kind, "adder")["spec"] for kind in kinds}
+    added = {"tier": "gold"}
+
+    namespace.kubectl("label", "service", "adder", "serving.shoal.dev/inferenceservice=other", "--overwrite")
+    changes = ({"selector": added}, {"selector": {"matchLabels": added}}, {"podSelector": {"matchLabels": added}})
+    for kind, spec in zip(kinds, changes, strict=True):
+        namespace.kubectl("patch", kind, "adder", "--type=merge", "--patch", json.dumps({"spec": spec}))
+
+    for kind in kinds:
+        eventually(partial(says, namespace, kind, before[kind]))
+    namespace.until_ready()
+    assert predict(namespace) == ANSWER
+
+
+def says(cluster: Cluster, kind: str, spec: dict[str, Any]) -> bool:
+    return bool(cluster.get(kind, "adder")["spec"] == spec)
 
 
 def runtime_image(cluster: Cluster) -> str:

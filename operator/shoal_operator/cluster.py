@@ -17,9 +17,9 @@ import kopf
 from shoal_operator.api import API_VERSION, PLURAL
 from shoal_operator.api.fields import Json
 from shoal_operator.errors import ApiError, NotLeadingError
-from shoal_operator.manifests.desired import CHILD_KINDS, Kind
-from shoal_operator.manifests.labels import selector_text
-from shoal_operator.planning.observation import Key, Observation, dig
+from shoal_operator.manifests.desired import CHILD_KINDS, ENDPOINT_SLICE, Kind
+from shoal_operator.manifests.labels import MANAGED_BY, MANAGED_BY_LABEL, SERVICE_NAME_LABEL, selector_text
+from shoal_operator.planning.observation import Key, Observation, dig, replica_set_owner
 
 logger = logging.getLogger(__name__)
 
@@ -61,16 +61,18 @@ class Cluster:
         return await self._get(object_path(API_VERSION, PLURAL, key.namespace, key.name))
 
     async def observe(self, key: Key, resource: Json) -> Observation:
-        """Read a service's children and pods."""
+        """Read a service's children, their pods and endpoints."""
         pods_path = object_path("v1", "pods", key.namespace)
-        selector = {"labelSelector": selector_text(key.name)}
-        pods, *children = await asyncio.gather(
-            self._get(pods_path, selector),
-            *(self._get(child_path(kind, key)) for kind in CHILD_KINDS),
+        slices_path = object_path(ENDPOINT_SLICE.api_version, ENDPOINT_SLICE.plural, key.namespace)
+        pods, slices, children = await asyncio.gather(
+            self._list(pods_path, selector_text(key.name)),
+            self._list(slices_path, f"{SERVICE_NAME_LABEL}={key.name}"),
+            asyncio.gather(*(self._get(child_path(kind, key)) for kind in CHILD_KINDS)),
         )
         found = zip(CHILD_KINDS, children, strict=True)
         present = {kind: child for kind, child in found if child is not None}
-        return Observation(resource, present, tuple((pods or {}).get("items", [])))
+        ours = tuple(pod for pod in pods if replica_set_owner(pod) == key.name)
+        return Observation(resource, present, ours, slices)
 
     async def apply(self, kind: Kind, body: Json, uid: str | None) -> Json:
         """Write an object by server-side apply and return it as stored.
@@ -86,6 +88,17 @@ class Cluster:
         query = {"force": "true" if uid else "false", "fieldValidation": "Strict"}
         body = {**body, "metadata": metadata}
         stored = await self._write("PATCH", child_path(kind, key), body, query=query, kind=_APPLY)
+        self._wrote(stored)
+        return stored
+
+    async def merge(self, kind: Kind, stored: Json, patch: Json) -> Json:
+        """Write a JSON merge patch to an object, if it is still what was stored, and return it as stored now."""
+        metadata = stored["metadata"]
+        key = Key(metadata["namespace"], metadata["name"])
+        body = {**patch, "metadata": {"resourceVersion": metadata["resourceVersion"]}}
+        stored = await self._write(
+            "PATCH", child_path(kind, key), body, query={"fieldValidation": "Strict"}, kind=_MERGE
+        )
         self._wrote(stored)
         return stored
 
@@ -128,6 +141,11 @@ class Cluster:
         path = object_path("v1", "events", event["metadata"]["namespace"])
         await self._write("POST", path, event)
 
+    async def read_kinds(self, api_version: str) -> list[Json]:
+        """Return the resources of a group's version; none where there is no such group."""
+        found = await self._get(f"/apis/{api_version}")
+        return list((found or {}).get("resources", []))
+
     async def read_lease(self, key: Key) -> Json | None:
         """Return the Lease, or None when there is none."""
         return await self._get(_lease_path(key))
@@ -137,6 +155,13 @@ class Cluster:
         if "resourceVersion" in body["metadata"]:
             return await self.request("PUT", _lease_path(key), body)
         return await self.request("POST", _lease_path(Key(key.namespace, "")), body)
+
+    async def beat(self, key: Key, wall_time: str) -> None:
+        """Renew a Lease that nobody holds: a sign of life for the watches."""
+        metadata = {"name": key.name, "namespace": key.namespace, "labels": {MANAGED_BY_LABEL: MANAGED_BY}}
+        body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata}
+        body["spec"] = {"renewTime": wall_time}
+        await self._write("PATCH", _lease_path(key), body, query={"force": "true"}, kind=_APPLY)
 
     async def request(
         self,
@@ -181,6 +206,9 @@ class Cluster:
             if error.status == 404:
                 return None
             raise
+
+    async def _list(self, path: str, selector: str) -> tuple[Json, ...]:
+        return tuple((await self._get(path, {"labelSelector": selector}) or {}).get("items", []))
 
     @asynccontextmanager
     async def _answer(

@@ -13,12 +13,11 @@ from typing import Any
 import kopf
 
 from shoal_operator.api import GROUP, PLURAL, VERSION
-from shoal_operator.leadership import LEASE_NAME
 from shoal_operator.load.fleet import Fleet
-from shoal_operator.manifests.desired import CHILD_KINDS
+from shoal_operator.manifests.desired import CHILD_KINDS, ENDPOINT_SLICE, Kind
 from shoal_operator.manifests.labels import SERVICE_LABEL, WATCH_SELECTOR
 from shoal_operator.planning.echo import Echoes
-from shoal_operator.planning.observation import Key
+from shoal_operator.planning.observation import Key, controller_of, replica_set_owner
 
 # Events of one rollout come in bursts; one look a moment later sees them all.
 _SETTLE_S = 0.05
@@ -60,14 +59,20 @@ class Inbox:
         self._mark(key, event, 0.0)
 
     async def see_child(self, event: Any, **_: Any) -> None:
-        """Take an event of a child."""
-        if key := _owner_key(event["object"]):
-            self._mark(key, event, _SETTLE_S)
+        """Take an event of a child, which has its service's name; a label is not asked, since anybody may change it."""
+        metadata = event["object"]["metadata"]
+        self._mark(Key(metadata["namespace"], metadata["name"]), event, _SETTLE_S)
+
+    async def see_endpoints(self, event: Any, **_: Any) -> None:
+        """Take an event of an EndpointSlice: of the Service that it belongs to."""
+        body = event["object"]
+        if owner := controller_of(body):
+            self._mark(Key(body["metadata"]["namespace"], owner["name"]), event, _SETTLE_S)
 
     async def see_pod(self, event: Any, **_: Any) -> None:
         """Take an event of a pod."""
         pod = event["object"]
-        if key := _owner_key(pod):
+        if key := _pod_key(pod):
             if event["type"] == "DELETED":
                 self.fleet.drop_pod(key, pod["metadata"]["name"])
             else:
@@ -111,14 +116,19 @@ def make_registry(
     kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)(inbox.see_service)
     kopf.on.event("v1", "pods", registry=registry)(inbox.see_pod)
     kopf.on.event("coordination.k8s.io", "v1", "leases", registry=registry)(inbox.see_lease)
+    kopf.on.event(*_names(ENDPOINT_SLICE), registry=registry)(inbox.see_endpoints)
     for kind in CHILD_KINDS:
-        group, _, version = kind.api_version.rpartition("/")
-        kopf.on.event(group, version, kind.plural, registry=registry)(inbox.see_child)
+        kopf.on.event(*_names(kind), registry=registry)(inbox.see_child)
     return registry
 
 
-def make_settings(*, namespaced: bool) -> kopf.OperatorSettings:
-    """Return kopf's settings: watches that are filtered by the server and that cannot stall."""
+def make_settings(heartbeat: str, *, namespaced: bool) -> kopf.OperatorSettings:
+    """Return kopf's settings: watches that are filtered by the server and that cannot stall.
+
+    Args:
+        heartbeat: the name of the Lease whose renewals show that watches are alive.
+        namespaced: the operator serves some namespaces and may read nothing of the cluster.
+    """
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False  # a reconcile posts its own Events, on transitions only
     settings.scanning.disabled = namespaced
@@ -129,18 +139,20 @@ def make_settings(*, namespaced: bool) -> kopf.OperatorSettings:
     settings.watching.connect_timeout = _MARGIN_S
     settings.watching.chunk_size = 500
     settings.queueing.idle_timeout = 0.5
-    for group, plural in (("", "pods"), *((_group(k.api_version), k.plural) for k in CHILD_KINDS)):
+    for group, plural in (("", "pods"), *(_names(kind)[::2] for kind in (ENDPOINT_SLICE, *CHILD_KINDS))):
         settings.watching.label_selectors[group, plural] = WATCH_SELECTOR
-    lease = f"metadata.name={LEASE_NAME}"
-    settings.watching.field_selectors["coordination.k8s.io", "leases"] = lease
+    settings.watching.field_selectors["coordination.k8s.io", "leases"] = f"metadata.name={heartbeat}"
     return settings
 
 
-def _group(api_version: str) -> str:
-    return api_version.rpartition("/")[0]
+def _names(kind: Kind) -> tuple[str, str, str]:
+    """Return group, version and plural."""
+    group, _, version = kind.api_version.rpartition("/")
+    return group, version, kind.plural
 
 
-def _owner_key(body: Any) -> Key | None:
-    metadata = body["metadata"]
-    name = metadata.get("labels", {}).get(SERVICE_LABEL)
+def _pod_key(pod: Any) -> Key | None:
+    metadata = pod["metadata"]
+    # A pod that its ReplicaSet let go, since somebody changed its labels, still says whose it was by the label.
+    name = replica_set_owner(pod) or metadata.get("labels", {}).get(SERVICE_LABEL)
     return Key(metadata["namespace"], name) if name else None

@@ -8,10 +8,12 @@ from collections.abc import Callable
 from typing import Protocol
 
 from shoal_operator.api.fields import Json
-from shoal_operator.errors import ApiError
+from shoal_operator.errors import ApiError, NotLeadingError
 from shoal_operator.manifests.labels import MANAGED_BY, MANAGED_BY_LABEL
+from shoal_operator.planning.health import HEARTBEAT_S
 from shoal_operator.planning.lease import (
     LEASE_DURATION_S,
+    LEASE_NAME,
     RENEW_DEADLINE_S,
     RETRY_PERIOD_S,
     Election,
@@ -20,8 +22,6 @@ from shoal_operator.planning.lease import (
 from shoal_operator.planning.observation import Key, dig
 
 logger = logging.getLogger(__name__)
-
-LEASE_NAME = "shoal-operator"
 
 
 class LeaseCluster(Protocol):
@@ -32,6 +32,23 @@ class LeaseCluster(Protocol):
 
     async def write_lease(self, key: Key, body: Json) -> Json:
         """Create or replace the Lease."""
+
+
+class HeartbeatCluster(Protocol):
+    """Where the heartbeat lies."""
+
+    async def beat(self, key: Key, wall_time: str) -> None:
+        """Renew the heartbeat."""
+
+
+async def keep_beating(cluster: HeartbeatCluster, key: Key, utc_now: Callable[[], datetime.datetime]) -> None:
+    """Renew a Lease that decides nothing, for the watches to hear, until cancelled."""
+    while True:
+        try:
+            await cluster.beat(key, _micro_time(utc_now()))
+        except (ApiError, NotLeadingError) as error:
+            logger.warning("heartbeat=%s error=%s", key, error)
+        await asyncio.sleep(HEARTBEAT_S)
 
 
 class Leadership:
@@ -54,6 +71,8 @@ class Leadership:
         self._clock = clock
         self._utc_now = utc_now
         self._heard_s = float("-inf")
+        # The Lease as we wrote it last, while nothing has cast doubt on that.
+        self._stored: Json | None = None
 
     def in_touch(self) -> bool:
         """Whether the API server has answered lately."""
@@ -72,6 +91,7 @@ class Leadership:
         task: asyncio.Task[None] | None = None
         try:
             while True:
+                began_s = self._clock()
                 await self._renew(cluster)
                 if self.may_write() and task is None:
                     logger.info("leading=true identity=%s", self._election.identity)
@@ -82,39 +102,58 @@ class Leadership:
                     task = None
                 if task is not None and task.done():
                     task.result()  # work never ends by itself: this raises what ended it
-                await asyncio.sleep(RETRY_PERIOD_S)
+                await asyncio.sleep(max(0.0, began_s + RETRY_PERIOD_S - self._clock()))
         finally:
             if task is not None:
                 await _stop(task)
             await self._release(cluster)
 
     async def _renew(self, cluster: LeaseCluster) -> None:
-        """Try once to take or renew the Lease."""
-        asked_s = self._clock()
+        """Try once to take or renew the Lease.
+
+        Who holds it writes over the version that it wrote last, without reading it first: where each answer takes
+        seconds, that leaves time for a second try. Who does not has no deadline to keep, and waits longer: a request
+        that is given up takes its connection with it, and on a slow network the next one is no quicker.
+        """
+        patience_s = RENEW_DEADLINE_S / 2 if self.may_write() else RENEW_DEADLINE_S
         try:
-            async with asyncio.timeout(RENEW_DEADLINE_S / 2):
-                stored = await cluster.read_lease(self._key)
-                self._heard_s = self._clock()
-                self._election.observe(_record(stored), asked_s)
-                record = self._election.next_record(self._clock(), _micro_time(self._utc_now()))
-                if record is not None:
-                    await cluster.write_lease(self._key, self._body(record, stored))
-                    self._election.renewed(record, asked_s)
+            if self._stored is None:
+                async with asyncio.timeout(patience_s):
+                    self._stored = await cluster.read_lease(self._key)
+                self._hear()
+                self._election.observe(_record(self._stored), self._clock())
+            async with asyncio.timeout(patience_s):
+                await self._hold(cluster)
         except (ApiError, TimeoutError) as error:
+            self._stored = None
             logger.warning("lease=%s error=%s", self._key, error)
+
+    async def _hold(self, cluster: LeaseCluster) -> None:
+        """Write the Lease, if it is ours or may become ours."""
+        before, self._stored = self._stored, None
+        asked_s = self._clock()
+        record = self._election.next_record(asked_s, _micro_time(self._utc_now()))
+        if record is not None:
+            stored = await cluster.write_lease(self._key, self._body(record, before))
+            self._hear()
+            self._election.renewed(record, asked_s)
+            self._stored = stored
+
+    def _hear(self) -> None:
+        self._heard_s = self._clock()
 
     async def _release(self, cluster: LeaseCluster) -> None:
         if not self.may_write():
             return
         self._election.lost()
         with contextlib.suppress(ApiError, TimeoutError):
-            async with asyncio.timeout(RETRY_PERIOD_S):
+            async with asyncio.timeout(RENEW_DEADLINE_S):
                 while not await self._let_go(cluster):
                     pass
 
     async def _let_go(self, cluster: LeaseCluster) -> bool:
         """Free the Lease; return whether that is settled. A renewal cut off by the stop may still land in between."""
-        stored = await cluster.read_lease(self._key)
+        stored, self._stored = self._stored or await cluster.read_lease(self._key), None
         record = _record(stored)
         if record is None or record.holder != self._election.identity:
             return True

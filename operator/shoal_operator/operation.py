@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import datetime
+import logging
 import signal
 import time
 from collections.abc import Callable
@@ -11,8 +12,9 @@ import kopf
 
 from shoal_operator.cluster import Cluster
 from shoal_operator.connection import connect
+from shoal_operator.discovery import Discovery
 from shoal_operator.handlers import Inbox, make_registry, make_settings
-from shoal_operator.leadership import Leadership
+from shoal_operator.leadership import Leadership, keep_beating
 from shoal_operator.load.fleet import Fleet
 from shoal_operator.planning.echo import Echoes
 from shoal_operator.planning.health import diagnose
@@ -24,6 +26,8 @@ from shoal_operator.scaling import Autoscaler
 from shoal_operator.scraper import Scraper
 from shoal_operator.settings import Settings
 from shoal_operator.workers import Workers
+
+logger = logging.getLogger(__name__)
 
 
 class Operation:
@@ -43,6 +47,7 @@ class Operation:
         self._autoscaler = Autoscaler(self._fleet, self._scraper, self._workers.mark, time.monotonic, window_s=window_s)
         known = (self._autoscaler.state, self._autoscaler.attainable)
         self._reconciler = Reconciler(self._cluster, settings.defaults, *known, _utc_now)
+        self._discovery = Discovery(self._workers.mark_all)
         self._watching = asyncio.Event()
         self._heard_lease_s: float | None = None
 
@@ -76,6 +81,9 @@ class Operation:
     async def _work(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._workers.run(self._settings.workers))
+            tasks.create_task(self._discovery.run(self._cluster))
+            if self._settings.heartbeat != self._settings.lease:
+                tasks.create_task(keep_beating(self._cluster, self._settings.heartbeat, _utc_now))
             tasks.create_task(self._autoscaler.run(self._cluster, self._settings.scrape_interval_s))
 
     async def _look(self, key: Key) -> Outcome:
@@ -87,7 +95,8 @@ class Operation:
         listen = self._settings.health_listen
         await kopf.operator(
             registry=make_registry(inbox, connect, self._check_health),
-            settings=make_settings(namespaced=bool(namespaces)),
+            settings=make_settings(self._settings.heartbeat.name, namespaced=bool(namespaces)),
+            insights=self._discovery.insights,
             ready_flag=self._watching,
             standalone=True,
             clusterwide=not namespaces,
@@ -96,6 +105,8 @@ class Operation:
         )
 
     def _hear_lease(self) -> None:
+        if self._heard_lease_s is None:
+            logger.info("watches=heard lease=%s", self._settings.heartbeat)
         self._heard_lease_s = time.monotonic()
 
     def _check_health(self) -> str | None:

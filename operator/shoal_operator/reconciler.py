@@ -17,6 +17,7 @@ from shoal_operator.errors import ApiError
 from shoal_operator.manifests.desired import Kind
 from shoal_operator.manifests.target import Defaults, Target
 from shoal_operator.planning.evidence import Evidence, ScalingState
+from shoal_operator.planning.exact import removal
 from shoal_operator.planning.observation import Failure, Key, Observation, dig
 from shoal_operator.planning.plan import Apply, Delete, Plan, make_plan
 from shoal_operator.planning.status import Announcement, make_status, transitions
@@ -36,6 +37,9 @@ class ServiceCluster(Protocol):
 
     async def apply(self, kind: Kind, body: Json, uid: str | None) -> Json:
         """Write a child and return it as stored."""
+
+    async def merge(self, kind: Kind, stored: Json, patch: Json) -> Json:
+        """Change a child, if it is still what was stored, and return it as stored."""
 
     async def delete(self, kind: Kind, key: Key, uid: str) -> None:
         """Delete a child."""
@@ -134,8 +138,14 @@ class Reconciler:
             await self._cluster.delete(action.kind, key, action.uid)
             del children[action.kind]
         else:
-            children[action.kind] = await self._cluster.apply(action.kind, action.body, action.uid)
+            children[action.kind] = await self._write(action)
         logger.info("service=%s %s=%s", key, type(action).__name__.lower(), action.kind.kind)
+
+    async def _write(self, action: Apply) -> Json:
+        stored = await self._cluster.apply(action.kind, action.body, action.uid)
+        if patch := removal(action.kind, action.body, stored):
+            return await self._cluster.merge(action.kind, stored, patch)
+        return stored
 
     async def _report(self, key: Key, evidence: Evidence) -> None:
         resource = evidence.observation.resource

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from shoal_operator.errors import SettingsError
 from shoal_operator.manifests.target import Defaults
+from shoal_operator.planning.lease import LEASE_NAME
+from shoal_operator.planning.observation import Key
 
 _PREFIX = "SHOAL_OPERATOR_"
 
@@ -17,7 +19,7 @@ class Settings:
         identity: this process among several operators; must be unique (the pod's name).
         namespace: where the Lease lies.
         watch_namespaces: serve only these; empty means the whole cluster.
-        health_listen: ``HOST:PORT`` of ``/healthz``; empty means none.
+        health_listen: ``HOST:PORT`` of ``/healthz``, with brackets around an address of IPv6; empty means none.
         resync_s: look at every service again after this long, though nothing was heard (s).
         scrape_interval_s: how often proxies are read (s).
         scale_down_window_s: replicas fall to the highest want of this long (s).
@@ -34,6 +36,18 @@ class Settings:
     scale_down_window_s: float
     workers: int
 
+    @property
+    def lease(self) -> Key:
+        """The Lease that decides which operator writes."""
+        return Key(self.namespace, LEASE_NAME)
+
+    @property
+    def heartbeat(self) -> Key:
+        """The Lease whose renewals the watches hear: the one that decides who writes, or one beside what is watched."""
+        if not self.watch_namespaces or self.namespace in self.watch_namespaces:
+            return self.lease
+        return Key(self.watch_namespaces[0], f"{LEASE_NAME}-heartbeat")
+
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> "Settings":
         """Read the settings.
@@ -46,13 +60,13 @@ class Settings:
             defaults=Defaults(
                 proxy_image=reader.text("PROXY_IMAGE", "shoal/proxy:0.1.0"),
                 runtime_image=reader.text("RUNTIME_IMAGE", "shoal/runtime:0.1.0"),
-                listen_host=reader.text("LISTEN_HOST", "0.0.0.0"),
+                listen_host=reader.text("LISTEN_HOST", "::").strip("[]"),
                 admin_namespaces=reader.names("ADMIN_NAMESPACES"),
             ),
             identity=reader.text("IDENTITY", ""),
             namespace=reader.text("NAMESPACE", "default"),
             watch_namespaces=reader.names("WATCH_NAMESPACES"),
-            health_listen=reader.text("HEALTH_LISTEN", ""),
+            health_listen=reader.address("HEALTH_LISTEN"),
             resync_s=reader.number("RESYNC_S", 600, 1, 86400),
             scrape_interval_s=reader.number("SCRAPE_INTERVAL_S", 2, 0.1, 60),
             scale_down_window_s=reader.number("SCALE_DOWN_WINDOW_S", 300, 0, 86400),
@@ -70,6 +84,15 @@ class _Reader:
     def names(self, name: str) -> tuple[str, ...]:
         parts = (part.strip() for part in self.text(name, "").split(","))
         return tuple(part for part in parts if part)
+
+    def address(self, name: str) -> str:
+        """Return ``HOST:PORT``; brackets around an address of IPv6 may be missing, as in ``$(POD_IP):8081``."""
+        text = self.text(name, "")
+        host, _, port = text.rpartition(":")
+        host = host.removeprefix("[").removesuffix("]")
+        if text and not (host and port.isdecimal() and 0 < int(port) < 65536):
+            raise SettingsError(f"{_PREFIX}{name} must be HOST:PORT, not {text!r}")
+        return f"[{host}]:{port}" if ":" in host else text
 
     def number(self, name: str, default: float, low: float, high: float) -> float:
         text = self.text(name, str(default))

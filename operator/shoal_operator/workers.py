@@ -35,6 +35,11 @@ class Workers:
         self._queue.mark(key, self._clock() + delay_s)
         self._wake.set()
 
+    def mark_all(self) -> None:
+        """Make every known key due."""
+        for key in self._queue.waiting():
+            self.mark(key)
+
     async def run(self, count: int) -> None:
         """Work until cancelled."""
         async with asyncio.TaskGroup() as tasks:

@@ -95,14 +95,25 @@ def bind(address: Address) -> socket.socket:
             _remove_stale(address.path)
             sock.bind(address.path)
         else:
-            family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-            sock = socket.socket(family)
+            sock, host = _tcp_socket(address.host)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            sock.bind((address.host, address.port))
+            sock.bind((host, address.port))
         sock.listen()  # so that the log tells the truth: whoever connects from now on is answered
     except OSError as error:
         raise OSError(error.errno, f"cannot listen on {address}: {error.strerror}") from None
     return sock
+
+
+def _tcp_socket(host: str) -> tuple[socket.socket, str]:
+    """Return a socket and the host to bind it to: ``::`` is every address, of both families where there are two."""
+    if host != "::":
+        return socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET), host
+    try:
+        sock = socket.socket(socket.AF_INET6)
+    except OSError:  # a kernel without IPv6
+        return socket.socket(socket.AF_INET), "0.0.0.0"
+    sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    return sock, host
 
 
 def _remove_stale(path: str) -> None:
@@ -277,4 +288,4 @@ async def serve(settings: Settings) -> None:
 
 def _bound(sock: socket.socket) -> str:
     name = sock.getsockname()
-    return f"unix:{name}" if isinstance(name, str) else f"{name[0]}:{name[1]}"
+    return f"unix:{name}" if isinstance(name, str) else str(Address(name[0], name[1]))

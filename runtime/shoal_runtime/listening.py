@@ -17,12 +17,13 @@ from uvicorn.server import ServerState
 
 from shoal_runtime.body import BODY, Body, BodyReader, large_body
 from shoal_runtime.errors import SettingsError
+from shoal_runtime.settings import Address
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from shoal_runtime.server import App
-    from shoal_runtime.settings import Address
+
 
 BACKLOG: Final = 128
 KEEP_ALIVE_S: Final = 24 * 3600
@@ -46,6 +47,8 @@ def _tcp_socket(address: Address) -> socket.socket:
     listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if address.host == "::":  # every address, of IPv4 too
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         listener.bind(where)
     except OSError:
         listener.close()
@@ -119,7 +122,7 @@ class Connections:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._protocol, sock=self._listener, backlog=BACKLOG)
         name = self._name
-        return f"unix:{name}" if isinstance(name, str) else f"{name[0]}:{name[1]}"
+        return f"unix:{name}" if isinstance(name, str) else str(Address(host=name[0], port=name[1]))
 
     async def close(self) -> None:
         """Accept no more and cut the connections that are left."""

@@ -46,7 +46,9 @@ class Address:
     port: int = 0
 
     def __str__(self) -> str:
-        return f"unix:{self.path}" if self.path is not None else f"{self.host}:{self.port}"
+        if self.path is not None:
+            return f"unix:{self.path}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 def _address(text: str) -> Address:

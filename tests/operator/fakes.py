@@ -52,6 +52,12 @@ class FakeCluster:
         self.children[key, kind] = stored
         return copy.deepcopy(stored)
 
+    async def merge(self, kind: Kind, stored: Json, patch: Json) -> Json:
+        key = Key(stored["metadata"]["namespace"], stored["metadata"]["name"])
+        self._write("merge", kind.kind)
+        self.children[key, kind] = without_nulls(merged(self.children[key, kind], patch))
+        return copy.deepcopy(self.children[key, kind])
+
     async def delete(self, kind: Kind, key: Key, uid: str) -> None:
         self._write("delete", kind.kind)
         if self.children[key, kind]["metadata"]["uid"] == uid:
@@ -94,6 +100,13 @@ def merged(live: Any, ours: Any) -> Any:
     if isinstance(live, dict) and isinstance(ours, dict):
         return {**live, **{key: merged(live.get(key), value) for key, value in ours.items()}}
     return copy.deepcopy(ours)
+
+
+def without_nulls(value: Any) -> Any:
+    """Return the value without the keys that a merge patch has set to null."""
+    if isinstance(value, dict):
+        return {key: without_nulls(inner) for key, inner in value.items() if inner is not None}
+    return value
 
 
 class FakeProxies:

@@ -20,6 +20,7 @@ EVERYTHING: Json = {
         "handler": "cat.model:Cat",
         "parameters": {"top": 5, "labels": ["cat", "dog"]},
         "allowPickle": True,
+        "resources": {"limits": {"memory": "1Gi"}},
         "volume": {"mountPath": "/data", "persistentVolumeClaim": {"claimName": "models"}},
     },
     "runtime": {

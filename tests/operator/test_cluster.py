@@ -56,10 +56,28 @@ def test_a_new_object_is_applied_without_force_and_an_old_one_by_its_uid() -> No
     assert second.body["metadata"]["uid"] == "uid-1"
 
 
-def test_a_look_reads_every_kind_and_the_pods() -> None:
+def test_a_merge_patch_is_for_the_very_version_that_it_was_made_for() -> None:
+    stored = {"metadata": {"namespace": "default", "name": "cat", "resourceVersion": "7"}}
+    patch = {"spec": {"selector": {"tier": None}}}
+    _, (asked,) = calls(lambda cluster: cluster.merge(SERVICE, stored, patch), ok)
+
+    assert (asked.method, asked.path) == ("PATCH", "/api/v1/namespaces/default/services/cat")
+    assert asked.kind == "application/merge-patch+json"
+    assert asked.body == {**patch, "metadata": {"resourceVersion": "7"}}
+
+
+def made_by(replica_set: str) -> Json:
+    owner = {"kind": "ReplicaSet", "name": replica_set, "uid": "1", "controller": True}
+    return {"metadata": {"name": "p", "ownerReferences": [owner]}}
+
+
+def test_a_look_reads_every_kind_and_the_pods_and_endpoints_that_are_ours() -> None:
     def answer(asked: Asked) -> tuple[int, Json]:
         if asked.path.endswith("/pods"):
-            return 200, {"items": [{"metadata": {"name": "p"}}]}
+            foreign = {"metadata": {"name": "theirs", "labels": {"serving.shoal.dev/inferenceservice": "cat"}}}
+            return 200, {"items": [made_by("cat-5d9c7b4f"), made_by("cat-next-5d9c7b4f"), foreign]}
+        if asked.path.endswith("/endpointslices"):
+            return 200, {"items": [{"metadata": {"name": "cat-1"}}]}
         if asked.path.endswith("/services/cat"):
             return 200, {"kind": "Service"}
         return 404, {"message": "not found"}
@@ -67,10 +85,13 @@ def test_a_look_reads_every_kind_and_the_pods() -> None:
     observation, asked = calls(lambda cluster: cluster.observe(CAT, service()), answer)
 
     assert observation.children == {SERVICE: {"kind": "Service"}}  # type: ignore[attr-defined]
-    assert len(observation.pods) == 1  # type: ignore[attr-defined]
-    assert len(asked) == 8
+    assert observation.pods == (made_by("cat-5d9c7b4f"),)  # type: ignore[attr-defined]
+    assert observation.slices == ({"metadata": {"name": "cat-1"}},)  # type: ignore[attr-defined]
+    assert len(asked) == 9
     pods = next(a for a in asked if a.path == "/api/v1/namespaces/default/pods")
     assert pods.query == {"labelSelector": "serving.shoal.dev/inferenceservice=cat"}
+    slices = next(a for a in asked if a.path == "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices")
+    assert slices.query == {"labelSelector": "kubernetes.io/service-name=cat"}
 
 
 def test_a_deletion_names_the_object_it_means_and_forgives_one_that_is_gone() -> None:

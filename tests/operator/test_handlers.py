@@ -41,10 +41,34 @@ def test_a_service_is_marked_at_every_event_and_kept_while_it_scales() -> None:
     assert listener.marks == [CAT] * 4
 
 
-def test_a_child_marks_the_service_of_its_label() -> None:
+@pytest.mark.parametrize("label", ["cat", "dog", None])
+def test_a_child_marks_the_service_of_its_name_whatever_its_labels_say(label: str | None) -> None:
     listener = Listener()
-    asyncio.run(listener.inbox.see_child(event(desired_objects(target())[SERVICE], "DELETED")))
-    asyncio.run(listener.inbox.see_child(event({"metadata": {"name": "x", "namespace": "default"}})))
+    child = desired_objects(target())[SERVICE]
+    child["metadata"]["labels"] = {"serving.shoal.dev/inferenceservice": label} if label else {}
+    asyncio.run(listener.inbox.see_child(event(child)))
+
+    assert listener.marks == [CAT]
+
+
+@pytest.mark.parametrize("label", ["cat", "dog"])
+def test_a_pod_marks_the_service_whose_deployment_made_it(label: str) -> None:
+    listener = Listener()
+    made = pod()
+    owner = {"kind": "ReplicaSet", "name": "cat-5d9c7b4f", "uid": "1", "controller": True}
+    made["metadata"] |= {"namespace": "default", "ownerReferences": [owner]}
+    made["metadata"]["labels"]["serving.shoal.dev/inferenceservice"] = label
+    asyncio.run(listener.inbox.see_pod(event(made)))
+
+    assert listener.marks == [CAT]
+
+
+def test_endpoints_mark_the_service_that_they_are_of() -> None:
+    listener = Listener()
+    owner = {"kind": "Service", "name": "cat", "uid": "1", "controller": True}
+    metadata = {"name": "cat-x7z", "namespace": "default", "ownerReferences": [owner]}
+    asyncio.run(listener.inbox.see_endpoints(event({"metadata": metadata, "endpoints": []})))
+    asyncio.run(listener.inbox.see_endpoints(event({"metadata": {"name": "by-hand", "namespace": "default"}})))
 
     assert listener.marks == [CAT]
 
@@ -85,20 +109,20 @@ def test_the_lease_is_a_sign_of_life() -> None:
 def test_only_low_level_handlers_are_registered_so_no_object_gets_a_finalizer_or_an_annotation() -> None:
     registry = make_registry(Listener().inbox, lambda: kopf.ConnectionInfo(server="http://127.0.0.1"), lambda: None)
 
-    assert len(registry._watching.get_all_handlers()) == 3 + len(CHILD_KINDS)
+    assert len(registry._watching.get_all_handlers()) == 4 + len(CHILD_KINDS)
     assert registry._changing.get_all_handlers() == []
     assert registry._spawning.get_all_handlers() == []
 
 
 def test_children_and_pods_are_filtered_by_the_server() -> None:
-    settings = make_settings(namespaced=False)
+    settings = make_settings("shoal-operator", namespaced=False)
 
-    assert len(settings.watching.label_selectors) == 1 + len(CHILD_KINDS)
+    assert len(settings.watching.label_selectors) == 2 + len(CHILD_KINDS)
     assert settings.posting.enabled is False
 
 
 def test_an_outage_of_any_length_is_sat_out() -> None:
-    settings = make_settings(namespaced=False)
+    settings = make_settings("shoal-operator", namespaced=False)
     waits = list(itertools.islice(settings.networking.error_backoffs, 1000))  # type: ignore[arg-type]
 
     assert waits[:5] == [1, 2, 4, 8, 10]
@@ -107,4 +131,4 @@ def test_an_outage_of_any_length_is_sat_out() -> None:
 
 @pytest.mark.parametrize("namespaced", [True, False])
 def test_an_operator_of_some_namespaces_reads_nothing_of_the_cluster(namespaced: bool) -> None:
-    assert make_settings(namespaced=namespaced).scanning.disabled is namespaced
+    assert make_settings("shoal-operator", namespaced=namespaced).scanning.disabled is namespaced

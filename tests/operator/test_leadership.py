@@ -40,14 +40,37 @@ class Link:
             raise ApiError(0, "cut off")
 
 
+class SlowLink(Link):
+    """A way to the cluster on which each answer takes its time, and the first one, with its handshake, twice that."""
+
+    def __init__(self, cluster: FakeCluster, latency_s: float) -> None:
+        super().__init__(cluster)
+        self._latency_s = latency_s
+        self._connected = False
+
+    async def read_lease(self, key: Key) -> Json | None:
+        await self._pass()
+        return await super().read_lease(key)
+
+    async def write_lease(self, key: Key, body: Json) -> Json:
+        await self._pass()
+        return await super().write_lease(key, body)
+
+    async def _pass(self) -> None:
+        handshake_s = 0.0 if self._connected else self._latency_s
+        self._connected = False  # a request that is given up takes its connection with it
+        await asyncio.sleep(handshake_s + self._latency_s)
+        self._connected = True
+
+
 class Candidate:
     """An operator that notes when it may work."""
 
-    def __init__(self, name: str, cluster: FakeCluster) -> None:
+    def __init__(self, name: str, cluster: FakeCluster, latency_s: float = 0.0) -> None:
         self.leadership = Leadership(
             Election(name), "default", clock, lambda: EPOCH + datetime.timedelta(seconds=clock())
         )
-        self.link = Link(cluster)
+        self.link = SlowLink(cluster, latency_s) if latency_s else Link(cluster)
         self.working = False
         self.started: list[float] = []
         self.task = asyncio.ensure_future(self.leadership.lead(self.link, self.start))
@@ -84,6 +107,78 @@ def test_of_two_operators_one_works() -> None:
             assert not two.leadership.may_write()
         await one.stop()
         await two.stop()
+
+    run(main())
+
+
+@pytest.mark.parametrize("latency_s", [1.0, 2.0, 3.0, 4.0])
+def test_an_api_server_that_is_slow_to_answer_is_led_without_a_gap(latency_s: float) -> None:
+    async def main() -> None:
+        cluster = FakeCluster()
+        one = Candidate("one", cluster, latency_s)
+        await asyncio.sleep(5 * latency_s)
+        for _ in range(600):
+            await asyncio.sleep(0.1)
+            assert one.leadership.may_write()
+        assert len(one.started) == 1
+        await one.stop()
+
+    run(main())
+
+
+def test_a_slow_api_server_is_told_goodbye_too() -> None:
+    async def main() -> None:
+        cluster = FakeCluster()
+        one = Candidate("one", cluster, 2.0)
+        await asyncio.sleep(30)
+        await one.stop()
+        assert cluster.lease is not None
+        assert cluster.lease["spec"]["holderIdentity"] == ""
+
+    run(main())
+
+
+@pytest.mark.parametrize("latency_s", [2.0, 4.0])
+def test_of_two_operators_of_a_slow_api_server_one_works(latency_s: float) -> None:
+    async def main() -> None:
+        cluster = FakeCluster()
+        one, two = Candidate("one", cluster, latency_s), Candidate("two", cluster, latency_s)
+        for _ in range(600):
+            await asyncio.sleep(0.1)
+            assert not (one.leadership.may_write() and two.leadership.may_write())
+        assert len(one.started) + len(two.started) == 1
+        await one.stop()
+        await two.stop()
+
+    run(main())
+
+
+def test_a_renewal_whose_answer_was_lost_is_no_reason_to_stop() -> None:
+    async def main() -> None:
+        one = Candidate("one", FakeCluster())
+        await asyncio.sleep(10)
+        one.link.conflicts = 1  # what was stored meanwhile is our own renewal
+        await asyncio.sleep(30)
+        assert one.working
+        assert len(one.started) == 1
+        await one.stop()
+
+    run(main())
+
+
+def test_a_lease_that_another_took_meanwhile_ends_the_work_at_once() -> None:
+    async def main() -> None:
+        cluster = FakeCluster()
+        one = Candidate("one", cluster)
+        await asyncio.sleep(10)
+        assert one.working
+        assert cluster.lease is not None
+        cluster.lease["spec"]["holderIdentity"] = "another"
+        cluster.lease["metadata"]["resourceVersion"] = "another's"
+        await asyncio.sleep(3)
+        assert not one.working
+        assert not one.leadership.may_write()
+        await one.stop()
 
     run(main())
 

@@ -121,10 +121,10 @@ def answers(api: Api) -> bool:
         return False
 
 
-def chart_objects() -> list[Json]:
+def chart_objects(**values: Any) -> list[Json]:
     """Return the namespace and everything of the chart but the operator itself."""
     with Chart.load(ROOT / "charts/shoal") as chart:
-        files = chart.render(values={}, name="shoal", namespace=SYSTEM)
+        files = chart.render(values=values, name="shoal", namespace=SYSTEM)
     texts = [text for path, text in files.items() if not path.endswith("NOTES.txt")]
     rendered = [body for text in texts for body in yaml.safe_load_all(text) if body]
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}
@@ -139,7 +139,7 @@ def collection(body: Json) -> str:
 
 
 @contextmanager
-def operator(api: Api, log: Path, identity: str = "one") -> Iterator["subprocess.Popen[bytes]"]:
+def operator(api: Api, log: Path, identity: str = "one", **more: str) -> Iterator["subprocess.Popen[bytes]"]:
     """Run an operator as the chart's service account."""
     account = object_path("v1", "serviceaccounts", SYSTEM, "shoal-operator", "token")
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
@@ -148,7 +148,7 @@ def operator(api: Api, log: Path, identity: str = "one") -> Iterator["subprocess
     config["users"] = [{"name": config["users"][0]["name"], "user": {"token": token}}]
     kubeconfig = log.with_suffix(".kubeconfig")
     kubeconfig.write_text(yaml.safe_dump(config))
-    settings = {"SHOAL_OPERATOR_NAMESPACE": SYSTEM, "SHOAL_OPERATOR_IDENTITY": identity}
+    settings = {"SHOAL_OPERATOR_NAMESPACE": SYSTEM, "SHOAL_OPERATOR_IDENTITY": identity, **more}
     arguments = ("-m", "shoal_operator", "--verbose", "--kubeconfig", str(kubeconfig))
     with process(log, *arguments, **settings) as running:
         yield running
@@ -184,6 +184,18 @@ def test_a_service_gets_its_objects_and_keeps_them(api: Api, tmp_path: Path) -> 
         eventually(lambda: (api.get(child("deployments", "cat")) or {})["spec"]["replicas"] == 3)
 
 
+def test_a_foreign_key_in_a_selector_and_a_changed_label_are_put_right(api: Api, tmp_path: Path) -> None:
+    with operator(api, tmp_path / "log"):
+        api.create("fox")
+        eventually(lambda: ready(api, "fox").get("reason") == "RollingOut")
+        wanted = (api.get(child("services", "fox")) or {})["spec"]
+        labels = {"metadata": {"labels": {"serving.shoal.dev/inferenceservice": "dog"}}}
+        api.patch(child("services", "fox"), {**labels, "spec": {"selector": {"tier": "gold"}}})
+        eventually(lambda: (api.get(child("services", "fox")) or {})["spec"] == wanted)
+        api.patch(child("services", "fox"), {"spec": {"ports": [*wanted["ports"], {"name": "b", "port": 9090}]}})
+        eventually(lambda: (api.get(child("services", "fox")) or {})["spec"] == wanted)
+
+
 def test_what_changed_while_no_operator_ran_is_put_right_and_then_nothing_is_written(api: Api, tmp_path: Path) -> None:
     with operator(api, tmp_path / "first.log") as first:
         api.create("dog")
@@ -198,6 +210,61 @@ def test_what_changed_while_no_operator_ran_is_put_right_and_then_nothing_is_wri
         eventually(lambda: "service=default/dog look=done" in (tmp_path / "third.log").read_text())
     writes = [line for line in (tmp_path / "third.log").read_text().splitlines() if " write=" in line]
     assert writes == []
+
+
+@pytest.mark.parametrize(
+    ("namespaces", "lease"),
+    [("", (SYSTEM, "shoal-operator")), ("default", ("default", "shoal-operator-heartbeat"))],
+    ids=["cluster", "namespaced"],
+)
+def test_the_watches_hear_a_lease_whichever_namespaces_they_are_of(
+    api: Api, tmp_path: Path, namespaces: str, lease: tuple[str, str]
+) -> None:
+    log = tmp_path / "log"
+    for body in chart_objects(watchNamespaces=[namespaces]) if namespaces else []:
+        if body["metadata"].get("namespace") == namespaces:
+            api.request("POST", collection(body), body)
+    with operator(api, log, SHOAL_OPERATOR_WATCH_NAMESPACES=namespaces):
+        eventually(lambda: "watches=heard" in log.read_text())
+        assert api.get(object_path("coordination.k8s.io/v1", "leases", *lease))
+
+
+def gateway_definition() -> Json:
+    names = {"kind": "HTTPRoute", "listKind": "HTTPRouteList", "plural": "httproutes", "singular": "httproute"}
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    version = {"name": "v1", "served": True, "storage": True, "schema": schema, "subresources": {"status": {}}}
+    group = "gateway.networking.k8s.io"
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": f"httproutes.{group}",
+            "annotations": {"api-approved.kubernetes.io": "unapproved, a test"},
+        },
+        "spec": {"group": group, "scope": "Namespaced", "names": names, "versions": [version]},
+    }
+
+
+@pytest.mark.parametrize("namespaces", ["", "default"], ids=["cluster", "namespaced"])
+def test_a_gateway_api_that_is_installed_later_is_noticed_and_watched(
+    api: Api, tmp_path: Path, namespaces: str
+) -> None:
+    name = "gnu" if namespaces else "elk"
+    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    route = object_path("gateway.networking.k8s.io/v1", "httproutes", "default", name)
+    spec = with_fields(MINIMAL, route={"httpRoute": {"parentRefs": [{"name": "public"}]}})
+    with operator(api, tmp_path / "log", SHOAL_OPERATOR_WATCH_NAMESPACES=namespaces):
+        api.create(name, spec)
+        eventually(lambda: ready(api, name).get("reason") == "GatewayApiMissing")
+        api.request("POST", definitions, gateway_definition())
+        try:
+            eventually(lambda: api.get(route))
+            eventually(lambda: ready(api, name).get("reason") == "RollingOut")
+            api.request("DELETE", route)
+            eventually(lambda: api.get(route))
+        finally:
+            api.request("DELETE", service_path(name))
+            api.request("DELETE", f"{definitions}/httproutes.gateway.networking.k8s.io")
 
 
 def test_a_spec_that_only_the_deployment_refuses_is_told_in_a_condition(api: Api, tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from shoal_operator.api.fields import Json
 from shoal_operator.errors import ApiError
-from shoal_operator.manifests.desired import DEPLOYMENT, INGRESS, SERVICE
-from shoal_operator.planning.observation import Key
+from shoal_operator.manifests.desired import DEPLOYMENT, DISRUPTION_BUDGET, INGRESS, NETWORK_POLICY, SERVICE, Kind
+from shoal_operator.planning.observation import Key, dig
 from shoal_operator.planning.workqueue import Outcome
 from shoal_operator.reconciler import Reconciler
 from tests.operator.fakes import FakeCluster
@@ -93,6 +93,29 @@ def test_a_deleted_child_comes_back_and_a_foreign_change_is_put_right() -> None:
     assert sorted(cluster.writes) == [("apply", "Deployment"), ("apply", "Service")]
     assert cluster.children[CAT, DEPLOYMENT]["spec"] == wanted[CAT, DEPLOYMENT]["spec"]
     assert cluster.children[CAT, SERVICE]["spec"] == wanted[CAT, SERVICE]["spec"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "path"),
+    [
+        (SERVICE, ("spec", "selector")),
+        (DISRUPTION_BUDGET, ("spec", "selector", "matchLabels")),
+        (NETWORK_POLICY, ("spec", "podSelector", "matchLabels")),
+    ],
+)
+def test_a_foreign_key_in_a_selector_that_an_apply_would_leave_is_taken_out(kind: Kind, path: tuple[str, ...]) -> None:
+    cluster = cluster_with(MINIMAL)
+    look(cluster)
+    wanted = copy.deepcopy(cluster.children[CAT, kind]["spec"])
+    cluster.writes.clear()
+    dig(cluster.children[CAT, kind], *path)["tier"] = "gold"
+
+    assert look(cluster) is Outcome.DONE
+    assert cluster.writes == [("apply", kind.kind), ("merge", kind.kind)]
+    assert cluster.children[CAT, kind]["spec"] == wanted
+    cluster.writes.clear()
+    look(cluster)
+    assert cluster.writes == []
 
 
 def test_an_object_that_is_not_ours_is_never_touched() -> None:

@@ -15,7 +15,7 @@ def test_an_empty_environment_gives_the_defaults() -> None:
     assert settings.namespace == "default"
     assert settings.watch_namespaces == ()
     assert settings.scrape_interval_s == 2
-    assert settings.defaults.listen_host == "0.0.0.0"
+    assert settings.defaults.listen_host == "::"
 
 
 def test_every_setting_is_read() -> None:
@@ -40,6 +40,39 @@ def test_every_setting_is_read() -> None:
     assert settings.watch_namespaces == ("a", "b")
     assert (settings.resync_s, settings.scrape_interval_s, settings.workers) == (30, 0.5, 3)
     assert settings.scale_down_window_s == 5
+
+
+@pytest.mark.parametrize(
+    ("value", "address"),
+    [
+        ("10.0.0.5:8081", "10.0.0.5:8081"),
+        ("fd00::5:8081", "[fd00::5]:8081"),
+        ("[fd00::5]:8081", "[fd00::5]:8081"),
+        ("localhost:8081", "localhost:8081"),
+    ],
+)
+def test_an_address_of_either_family_is_taken_with_and_without_brackets(value: str, address: str) -> None:
+    assert Settings.from_env({"SHOAL_OPERATOR_HEALTH_LISTEN": value}).health_listen == address
+
+
+@pytest.mark.parametrize(
+    ("watched", "heartbeat"),
+    [
+        ("", "shoal-system/shoal-operator"),
+        ("team-a,shoal-system", "shoal-system/shoal-operator"),
+        ("team-a,team-b", "team-a/shoal-operator-heartbeat"),
+    ],
+)
+def test_the_heartbeat_lies_where_the_watches_are(watched: str, heartbeat: str) -> None:
+    environ = {"SHOAL_OPERATOR_NAMESPACE": "shoal-system", "SHOAL_OPERATOR_WATCH_NAMESPACES": watched}
+
+    assert str(Settings.from_env(environ).heartbeat) == heartbeat
+
+
+@pytest.mark.parametrize("value", [":8081", "10.0.0.5", "10.0.0.5:http", "10.0.0.5:0", "[]:8081"])
+def test_an_address_without_host_or_port_is_refused(value: str) -> None:
+    with pytest.raises(SettingsError, match="SHOAL_OPERATOR_HEALTH_LISTEN must be HOST:PORT, not"):
+        Settings.from_env({"SHOAL_OPERATOR_HEALTH_LISTEN": value})
 
 
 @pytest.mark.parametrize("value", ["0", "1e9", "often", "nan"])

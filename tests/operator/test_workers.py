@@ -54,6 +54,30 @@ def test_one_services_surprise_does_not_stop_the_others() -> None:
     assert seen == [CAT, DOG]
 
 
+def test_all_known_keys_can_be_made_due_at_once() -> None:
+    seen: list[Key] = []
+
+    async def look(key: Key) -> Outcome:
+        seen.append(key)
+        return Outcome.DONE
+
+    async def main() -> None:
+        workers = Workers(WorkQueue(resync_s=600), look, clock)
+        for key in (CAT, DOG):
+            workers.mark(key)
+        task = asyncio.ensure_future(workers.run(2))
+        await asyncio.sleep(1)
+        workers.mark_all()
+        await asyncio.sleep(1)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    run(main())
+
+    assert sorted(seen) == [CAT, CAT, DOG, DOG]
+
+
 def test_errors_of_the_api_are_tried_again_with_patience() -> None:
     seen: list[float] = []
 

@@ -65,12 +65,16 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 - apiGroups: [""]
   resources: [pods]
   verbs: [list, watch]
+# Whether the services lead to pods.
+- apiGroups: [discovery.k8s.io]
+  resources: [endpointslices]
+  verbs: [list, watch]
 - apiGroups: [""]
   resources: [events]
   verbs: [create]
-# The Lease's renewals are the heartbeat of the watches.
+# A Lease's renewals are the heartbeat of the watches.
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
-  resourceNames: [shoal-operator]
+  resourceNames: [shoal-operator, shoal-operator-heartbeat]
   verbs: [list, watch]
 {{- end }}

@@ -39,6 +39,7 @@ class Reason(StrEnum):
     # All is well.
     READY = "Ready"
     AVAILABLE = "Available"
+    SERVED_BY_OLD_PODS = "ServedByOldPods"
     COMPLETE = "Complete"
     MODEL_LOADED = "ModelLoaded"
     ROUTE_ACCEPTED = "RouteAccepted"
@@ -52,6 +53,7 @@ class Reason(StrEnum):
     MODEL_LOADING = "ModelLoading"
     ROUTE_PENDING = "RoutePending"
     PODS_NOT_READY = "PodsNotReady"
+    NO_ENDPOINTS = "NoEndpoints"
     SCALING_UP = "ScalingUp"
     NO_LOAD_DATA = "NoLoadData"
     NO_LATENCY_DATA = "NoLatencyData"
@@ -69,6 +71,7 @@ class Reason(StrEnum):
     RUNTIME_CRASHED = "RuntimeCrashed"
     PROXY_CRASHED = "ProxyCrashed"
     PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
+    ROLLOUT_PAUSED = "RolloutPaused"
     ROUTE_REFUSED = "RouteRefused"
     GATEWAY_API_MISSING = "GatewayApiMissing"
     OBJECTIVE_UNATTAINABLE = "ObjectiveUnattainable"
@@ -88,6 +91,7 @@ FAILURES = frozenset(
         Reason.RUNTIME_CRASHED,
         Reason.PROXY_CRASHED,
         Reason.PROGRESS_DEADLINE_EXCEEDED,
+        Reason.ROLLOUT_PAUSED,
         Reason.ROUTE_REFUSED,
         Reason.GATEWAY_API_MISSING,
         Reason.OBJECTIVE_UNATTAINABLE,

@@ -44,6 +44,7 @@ class InferenceServiceSpec:
                 ("model.handler", "!has(self.model.handler)"),
                 ("model.parameters", "!has(self.model.parameters)"),
                 ("model.allowPickle", "!self.model.allowPickle"),
+                ("model.resources", "!has(self.model.resources)"),
                 ("batching.allowedBatchSizes", "!has(self.batching.allowedBatchSizes)"),
             )
         ),

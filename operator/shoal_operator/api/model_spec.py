@@ -142,4 +142,10 @@ class ModelSpec:
         env="SHOAL_MODEL_ALLOW_PICKLE",
         containers=RUNTIME,
     )
+    resources: Json | None = spec_field(
+        "Requests and limits of the init container `model`, which downloads; default: 100m CPU and 128Mi memory, at"
+        " most 1 CPU and 512Mi.",
+        default=None,
+        raw=passthrough.RESOURCES,
+    )
     volume: ModelVolume | None = spec_field("A volume that holds the model of a `file://` uri.", default=None)

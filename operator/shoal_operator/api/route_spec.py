@@ -1,6 +1,7 @@
 """How callers from outside the cluster reach a service."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import ClassVar
 
 from shoal_operator.api import passthrough
@@ -41,6 +42,13 @@ class ParentRef:
     port: int | None = spec_field("One port of the Gateway.", default=None, minimum=1, maximum=65535)
 
 
+class Scheme(StrEnum):
+    """How callers speak to a Gateway."""
+
+    HTTP = "HTTP"
+    HTTPS = "HTTPS"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpRouteSpec:
     """A Gateway API HTTPRoute to the service."""
@@ -53,6 +61,11 @@ class HttpRouteSpec:
         default=(),
         max_items=16,
         max_length=253,
+    )
+    scheme: Scheme | None = spec_field(
+        "Scheme of `status.url`, as the Gateway's listener has it; default: HTTPS where a parent names port 443 or a"
+        " listener (`sectionName`) called `https`, else HTTP.",
+        default=None,
     )
     path: str = spec_field(
         "Path prefix. The proxy sees the whole path, so give `/`, or `/v2/models/NAME` where services share a host.",

@@ -49,6 +49,12 @@ class RuntimeSpec:
             "command and args need runtime.port, the port where the foreign runtime listens",
             ".port",
         ),
+        Rule(
+            "!has(self.port) || !(self.port in [8080, 9090])",
+            "runtime.port cannot be 8080 or 9090: the proxy listens there, in the same pod; let the runtime listen on"
+            " another port",
+            ".port",
+        ),
         *(
             Rule(f"!has(self.port) || {test}", f"runtime.{name} {OWN_RUNTIME_ONLY}", f".{name}")
             for name, test in (
@@ -122,7 +128,8 @@ class RuntimeSpec:
     )
     resources: Json | None = spec_field(
         "Requests and limits, as in a container. Any GPU resource name works"
-        " (`nvidia.com/gpu`, `nvidia.com/mig-1g.10gb`, `amd.com/gpu`).",
+        " (`nvidia.com/gpu`, `nvidia.com/mig-1g.10gb`, `amd.com/gpu`). Where a quota asks for limits of CPU and memory,"
+        " give them here: what a model needs nobody else knows.",
         default=None,
         raw=passthrough.RESOURCES,
     )
@@ -132,20 +139,29 @@ class RuntimeSpec:
         raw=passthrough.RESOURCE_CLAIMS,
     )
     env: tuple[Json, ...] = spec_field(
-        "More environment variables of the runtime container.", default=(), raw=passthrough.ENV
+        "More environment variables of the runtime container, as in a container: Kubernetes replaces `$(NAME)`, and"
+        " `$$` is one `$`.",
+        default=(),
+        raw=passthrough.ENV,
     )
     port: int | None = spec_field(
         "The port where a foreign server of the Open Inference Protocol (V2, HTTP) listens inside"
-        " the pod. Setting it replaces our runtime by `image`.",
+        " the pod, any but the proxy's 8080 and 9090. Setting it replaces our runtime by `image`.",
         default=None,
         minimum=1024,
         maximum=65535,
     )
     command: tuple[str, ...] | None = spec_field(
-        "Entry point of a foreign runtime.", default=None, max_items=64, max_length=4096
+        "Entry point of a foreign runtime; `$(NAME)` is replaced as in a container.",
+        default=None,
+        max_items=64,
+        max_length=4096,
     )
     args: tuple[str, ...] | None = spec_field(
-        "Arguments of a foreign runtime.", default=None, max_items=256, max_length=4096
+        "Arguments of a foreign runtime; `$(NAME)` is replaced as in a container.",
+        default=None,
+        max_items=256,
+        max_length=4096,
     )
 
 
@@ -159,7 +175,8 @@ class ProxySpec:
         max_length=1024,
     )
     resources: Json | None = spec_field(
-        "Requests and limits; default: requests of 100m CPU and 256Mi memory.",
+        "Requests and limits; default: 100m CPU and 256Mi memory, at most 2 CPU (the proxy uses one) and 512Mi and four"
+        " times `queue.maxBytes` of memory.",
         default=None,
         raw=passthrough.RESOURCES,
     )

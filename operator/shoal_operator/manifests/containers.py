@@ -21,8 +21,13 @@ from shoal_operator.manifests.environment import (
 from shoal_operator.manifests.target import Target
 
 MODEL, PROXY, RUNTIME = "model", "proxy", "runtime"
-_PROXY_REQUESTS = {"requests": {"cpu": "100m", "memory": "256Mi"}}
-_FETCH_REQUESTS = {"requests": {"cpu": "100m", "memory": "128Mi"}}
+_PROXY_REQUESTS = {"cpu": "100m", "memory": "256Mi"}
+# One thread does the proxy's work: two CPUs never throttle it.
+_PROXY_CPUS = "2"
+_PROXY_BASE_MI = 512
+_COPIES_OF_QUEUE = 4
+_MI = 2**20
+_FETCH_RESOURCES = {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"cpu": "1", "memory": "512Mi"}}
 _SHUTDOWN_MARGIN_S = 5
 _LONGEST_SHUTDOWN_S = 3600
 
@@ -38,7 +43,7 @@ def make_proxy(target: Target) -> Json:
             {"name": "admin", "containerPort": ADMIN_PORT, "protocol": "TCP"},
         ],
         "env": [*_proxy_fixed(target), *spec_variables(target.spec, PROXY)],
-        "resources": proxy.resources or _PROXY_REQUESTS,
+        "resources": proxy.resources or _proxy_resources(target),
         "readinessProbe": _probe("/readyz", period_s=2, failures=1),
         "livenessProbe": _probe("/healthz", period_s=10, failures=3),
         "terminationMessagePolicy": "FallbackToLogsOnError",
@@ -59,7 +64,7 @@ def make_model(target: Target) -> Json:
         "image": _runtime_image(target),
         "command": ["python", "-m", "shoal_runtime", "fetch"],
         "env": _merged(_cache_variables(), spec_variables(target.spec, MODEL), target.spec.runtime.env),
-        "resources": _FETCH_REQUESTS,
+        "resources": target.spec.model.resources or _FETCH_RESOURCES,
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": _restricted(read_only=True),
         "volumeMounts": [_mount("cache", CACHE_DIR), _mount("tmp", "/tmp")],
@@ -119,17 +124,29 @@ def _foreign_runtime(target: Target) -> Json:
     }
 
 
+def _proxy_resources(target: Target) -> Json:
+    """Return what the proxy gets by default; limits too, since a quota on limits refuses a pod without them."""
+    memory_mi = _PROXY_BASE_MI + -(-_COPIES_OF_QUEUE * target.spec.queue.max_bytes // _MI)
+    return {"requests": _PROXY_REQUESTS, "limits": {"cpu": _PROXY_CPUS, "memory": f"{memory_mi}Mi"}}
+
+
 def _proxy_fixed(target: Target) -> list[Json]:
     host = target.defaults.listen_host
     port = target.spec.runtime.port
-    runtime = f"http://127.0.0.1:{port}" if port else SOCKET
+    # By name: the server may listen on the loopback address of either family only, and both are tried.
+    runtime = f"http://localhost:{port}" if port else SOCKET
     return [
         *_pod_ip(host),
         variable("SHOAL_MODEL_NAME", target.name),
-        variable("SHOAL_PROXY_LISTEN", f"{host}:{HTTP_PORT}"),
-        variable("SHOAL_PROXY_ADMIN_LISTEN", f"{host}:{ADMIN_PORT}"),
+        variable("SHOAL_PROXY_LISTEN", _address(host, HTTP_PORT)),
+        variable("SHOAL_PROXY_ADMIN_LISTEN", _address(host, ADMIN_PORT)),
         variable("SHOAL_PROXY_RUNTIME", runtime),
     ]
+
+
+def _address(host: str, port: int) -> str:
+    # What $(POD_IP) becomes may be of either family; the proxy takes brackets around both.
+    return f"[{host}]:{port}" if ":" in host or "$(" in host else f"{host}:{port}"
 
 
 def _pod_ip(host: str) -> list[Json]:

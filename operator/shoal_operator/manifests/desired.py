@@ -27,6 +27,9 @@ DEPLOYMENT = Kind("Deployment", "apps/v1", "deployments")
 INGRESS = Kind("Ingress", "networking.k8s.io/v1", "ingresses")
 HTTP_ROUTE = Kind("HTTPRoute", "gateway.networking.k8s.io/v1", "httproutes")
 
+ENDPOINT_SLICE = Kind("EndpointSlice", "discovery.k8s.io/v1", "endpointslices")
+"""Made by the cluster for our Service; only read."""
+
 CHILD_KINDS = (
     SERVICE_ACCOUNT,
     NETWORK_POLICY,

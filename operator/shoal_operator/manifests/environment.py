@@ -21,8 +21,11 @@ def variable(name: str, value: str) -> Json:
 
 
 def spec_variables(spec: InferenceServiceSpec, container: str) -> list[Json]:
-    """Return the variables that the spec's fields give to a container, in the spec's order."""
-    return [variable(name, text) for name, text in _walk(spec, container)]
+    """Return the variables that the spec's fields give to a container, in the spec's order.
+
+    Kubernetes replaces ``$(NAME)`` in a value, and ``$$`` by ``$``; doubled, each ``$`` arrives as it was written.
+    """
+    return [variable(name, text.replace("$", "$$")) for name, text in _walk(spec, container)]
 
 
 def _walk(part: Any, container: str) -> Iterator[tuple[str, str]]:

@@ -11,6 +11,8 @@ from shoal_operator.manifests.target import Target
 MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 MANAGED_BY = "shoal-operator"
 SERVICE_LABEL = f"{GROUP}/inferenceservice"
+SERVICE_NAME_LABEL = "kubernetes.io/service-name"
+"""What an EndpointSlice carries, beside a copy of its Service's labels."""
 HASH_ANNOTATION = f"{GROUP}/applied-hash"
 TEMPLATE_HASH_ANNOTATION = f"{GROUP}/template-hash"
 WATCH_SELECTOR = f"{MANAGED_BY_LABEL}={MANAGED_BY}"

@@ -1,10 +1,14 @@
 """The routes from outside the cluster, and the URL that callers use."""
 
+from collections.abc import Sequence
+
 from shoal_operator.api.fields import Json, fields_of
-from shoal_operator.api.route_spec import HttpRouteSpec, IngressSpec, ParentRef
+from shoal_operator.api.route_spec import HttpRouteSpec, IngressSpec, ParentRef, Scheme
 from shoal_operator.manifests.labels import make_object
 from shoal_operator.manifests.service import SERVICE_PORT
 from shoal_operator.manifests.target import Target
+
+HTTPS_PORT = 443
 
 
 def make_ingress(target: Target, ingress: IngressSpec) -> Json:
@@ -37,10 +41,21 @@ def service_url(target: Target) -> str:
     route = target.spec.route
     if route and route.ingress:
         scheme = "https" if route.ingress.tls_secret_name else "http"
-        return f"{scheme}://{route.ingress.host}"
+        return f"{scheme}://{_host(target, [route.ingress.host])}"
     if route and route.http_route and route.http_route.hostnames:
-        return f"http://{route.http_route.hostnames[0]}"
+        return f"{_scheme(route.http_route)}://{_host(target, route.http_route.hostnames)}"
     return f"http://{target.name}.{target.namespace}.svc"
+
+
+def _host(target: Target, names: Sequence[str]) -> str:
+    """Return a host that the route takes: the first without a wildcard, or the service's name below one."""
+    plain = [name for name in names if not name.startswith("*.")]
+    return plain[0] if plain else f"{target.name}{names[0].removeprefix('*')}"
+
+
+def _scheme(route: HttpRouteSpec) -> str:
+    secure = any(ref.port == HTTPS_PORT or ref.section_name == "https" for ref in route.parent_refs)
+    return str(route.scheme or (Scheme.HTTPS if secure else Scheme.HTTP)).lower()
 
 
 def _parent(ref: ParentRef) -> Json:

@@ -12,14 +12,15 @@ class Defaults:
     """What the operator's own settings add to every service.
 
     Args:
-        listen_host: the address that proxies bind; ``$(POD_IP)`` where pods share one network.
+        listen_host: the address that proxies bind; ``::`` is every address of either family,
+            ``$(POD_IP)`` the pod's own, where pods share one network.
         admin_namespaces: namespaces that may reach the proxies' admin port (metrics, drain); empty
             means all.
     """
 
     proxy_image: str
     runtime_image: str
-    listen_host: str = "0.0.0.0"
+    listen_host: str = "::"
     admin_namespaces: tuple[str, ...] = ()
 
 

@@ -1,13 +1,15 @@
 """The checks that conditions are made of: each answers, or leaves the answer to the next."""
 
+import re
 from collections.abc import Callable
 
 from shoal_operator.api.conditions import ConditionType, Reason, Status, find
 from shoal_operator.api.fields import Json
 from shoal_operator.manifests.desired import HTTP_ROUTE, INGRESS
+from shoal_operator.manifests.labels import SERVICE_NAME_LABEL, selector_text
 from shoal_operator.planning.evidence import Evidence
 from shoal_operator.planning.observation import Failure, dig
-from shoal_operator.planning.pods import is_ready
+from shoal_operator.planning.pods import is_ready, unready_containers
 
 Verdict = tuple[Status, Reason, str]
 Check = Callable[[Evidence], Verdict | None]
@@ -49,9 +51,20 @@ def apply_failed(evidence: Evidence) -> Verdict | None:
 def pods_refused(evidence: Evidence) -> Verdict | None:
     """Pods cannot even be created: a quota, a policy, a missing account."""
     if (failed := _deployment_condition(evidence, "ReplicaFailure")).get("status") == "True":
-        text = f"pods cannot be created: {failed.get('message', '')}"
-        return Status.FALSE, Reason.PODS_REFUSED, text
+        # The name of the pod that was refused is another one at each try.
+        cause = re.sub(r'^pods "[^"]*" is forbidden: ', "", failed.get("message", ""))
+        return Status.FALSE, Reason.PODS_REFUSED, f"pods cannot be created: {cause}{_quota_advice(cause)}"
     return None
+
+
+def _quota_advice(cause: str) -> str:
+    if "must specify" in cause:
+        return ". Give limits in runtime.resources, and in proxy.resources and model.resources where those are set"
+    if "exceeded quota" in cause:
+        return (
+            ". Ask for less, raise the quota, or set rollout.maxSurge 0 and maxUnavailable 1 if only the surge is over"
+        )
+    return ""
 
 
 def pods_in_trouble(evidence: Evidence) -> Verdict | None:
@@ -65,11 +78,23 @@ def deadline_exceeded(evidence: Evidence) -> Verdict | None:
     """The Deployment gave up waiting."""
     progressing = _deployment_condition(evidence, "Progressing")
     if progressing.get("reason") == "ProgressDeadlineExceeded":
+        waiting = ", ".join(unready_containers(evidence.new_pods))
+        state = f"the newest pods are not ready, waiting for {waiting}" if waiting else "no newest pod was made"
+        pods = f"--namespace {evidence.namespace} --selector {selector_text(evidence.name)}"
         text = (
-            "the rollout made no progress within rollout.progressDeadlineSeconds; if loading the"
-            " model takes longer, raise it, else see the pods' logs"
+            f"the rollout made no progress within rollout.progressDeadlineSeconds: {state}. If loading the model takes"
+            f" longer, raise it; else kubectl describe pods {pods} and kubectl logs --all-containers {pods} tell more"
         )
         return Status.FALSE, Reason.PROGRESS_DEADLINE_EXCEEDED, text
+    return None
+
+
+def rollout_paused(evidence: Evidence) -> Verdict | None:
+    """Somebody paused the Deployment before the newest spec was served."""
+    if rolling_out(evidence) and dig(evidence.deployment, "spec", "paused"):
+        resume = f"kubectl rollout resume deployment/{evidence.name} --namespace {evidence.namespace}"
+        text = f"the Deployment is paused, so no pod of the newest spec is started; {resume} lets it go on"
+        return Status.FALSE, Reason.ROLLOUT_PAUSED, text
     return None
 
 
@@ -100,6 +125,26 @@ def scaled_to_zero(evidence: Evidence) -> Verdict | None:
     return None
 
 
+def no_endpoints(evidence: Evidence) -> Verdict | None:
+    """Pods are ready, but the Service leads to none of them."""
+    if evidence.count("availableReplicas") > 0 and evidence.endpoints == 0:
+        text = (
+            "pods are ready, but the Service has no ready endpoint; if this stays, see kubectl get endpointslices"
+            f" --namespace {evidence.namespace} --selector {SERVICE_NAME_LABEL}={evidence.name}"
+        )
+        return Status.FALSE, Reason.NO_ENDPOINTS, text
+    return None
+
+
+def served_by_old(evidence: Evidence) -> Verdict | None:
+    """Pods answer, but none of them is of the newest spec."""
+    new = any(is_ready(pod) for pod in evidence.new_pods)
+    if evidence.count("availableReplicas") > 0 and rolling_out(evidence) and not new:
+        text = "pods of an older spec answer requests; none of the newest is ready"
+        return Status.TRUE, Reason.SERVED_BY_OLD_PODS, text
+    return None
+
+
 def answers(evidence: Evidence) -> Verdict | None:
     """A pod answers."""
     if evidence.count("availableReplicas") > 0:
@@ -114,7 +159,7 @@ def pods_not_ready(_: Evidence) -> Verdict:
 
 def silent(evidence: Evidence) -> Verdict | None:
     """No pod answers, now that one should."""
-    return None if answers(evidence) else pods_not_ready(evidence)
+    return no_endpoints(evidence) or (None if answers(evidence) else pods_not_ready(evidence))
 
 
 def model_loaded(evidence: Evidence) -> Verdict | None:
@@ -212,10 +257,9 @@ def not_rolled_out(evidence: Evidence) -> Verdict | None:
     return verdict and (Status.FALSE, *verdict[1:])
 
 
-def trouble_before_rollout(evidence: Evidence) -> Verdict | None:
-    """A trouble counts while the newest spec is not served; afterwards it only slows scaling."""
-    served = evidence.rolled_out and evidence.count("availableReplicas") > 0
-    return None if served else pods_in_trouble(evidence)
+def unless_served(check: Check) -> Check:
+    """Return a check that counts while the newest spec is not served; afterwards its trouble only slows scaling."""
+    return lambda evidence: None if evidence.served else check(evidence)
 
 
 def ready(_: Evidence) -> Verdict:
@@ -224,6 +268,8 @@ def ready(_: Evidence) -> Verdict:
 
 
 def _deployment_condition(evidence: Evidence, kind: str) -> Json:
+    if not evidence.seen:
+        return {}  # about an older spec
     conditions: list[Json] = dig(evidence.deployment, "status", "conditions", default=[])
     return next((item for item in conditions if item.get("type") == kind), {})
 

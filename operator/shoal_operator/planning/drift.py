@@ -3,10 +3,10 @@
 Everything that we declare must be there with our value; the hash annotation tells when what we
 declare has itself changed. What others add beside it (defaults of the server, an annotation of
 ``kubectl rollout restart``, a sidecar's injected field) is theirs and is left alone, which is also
-how server-side apply sees it.
+how server-side apply sees it. Where that would decide about traffic, ``exact`` is asked as well.
 """
 
-from decimal import Decimal
+from decimal import ROUND_UP, Decimal
 from typing import Any
 
 from shoal_operator.api.fields import Json
@@ -17,6 +17,7 @@ _SUFFIXES = {
     **{suffix: Decimal(1000) ** power for power, suffix in enumerate(("k", "M", "G", "T", "P", "E"), 1)},
     **{suffix: Decimal(1000) ** -power for power, suffix in enumerate(("m", "u", "n"), 1)},
 }  # fmt: skip
+_LARGEST = Decimal(2**63 - 1)
 
 
 def holds(desired: Any, live: Any, *, quantities: bool = False) -> bool:
@@ -59,11 +60,14 @@ def _holds_list(desired: list[Any], live: Any, *, quantities: bool) -> bool:
 
 
 def quantity(value: Any) -> Decimal | Any:
-    """Return a Kubernetes quantity as a number; anything else unchanged."""
+    """Return a Kubernetes quantity as the number that an API server keeps; anything else unchanged.
+
+    It rounds up to thousandths and holds no more than an int64.
+    """
     text = str(value)
     suffix = next((s for s in (text[-2:], text[-1:]) if s in _SUFFIXES), "")
     try:
-        number = Decimal(text.removesuffix(suffix))
+        number = Decimal(text.removesuffix(suffix)) * _SUFFIXES.get(suffix, Decimal(1))
+        return (min(number, _LARGEST) * 1000).to_integral_value(ROUND_UP) / 1000
     except ArithmeticError:
         return value
-    return number * _SUFFIXES.get(suffix, Decimal(1))

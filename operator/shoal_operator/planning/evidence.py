@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from shoal_operator.api.fields import Json
-from shoal_operator.manifests.desired import DEPLOYMENT
+from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE
 from shoal_operator.manifests.target import Target
 from shoal_operator.planning.observation import Failure, Observation, dig, is_owned
 from shoal_operator.planning.plan import Conflict
@@ -37,6 +37,18 @@ class Evidence:
     failures: tuple[Failure, ...] = ()
     scaling: ScalingState | None = None
     attainable: Mapping[str, bool] | None = None
+
+    @property
+    def name(self) -> str:
+        """The service's name, and its objects'."""
+        name: str = self.observation.resource["metadata"]["name"]
+        return name
+
+    @property
+    def namespace(self) -> str:
+        """The service's namespace."""
+        namespace: str = self.observation.resource["metadata"]["namespace"]
+        return namespace
 
     @property
     def deployment(self) -> Json:
@@ -75,14 +87,39 @@ class Evidence:
         return number
 
     @property
+    def endpoints(self) -> int | None:
+        """The ready endpoints behind our Service; None where nobody looked."""
+        slices = self.observation.slices
+        if slices is None:
+            return None
+        uid = dig(self.observation.children.get(SERVICE), "metadata", "uid", default="")
+        return sum(
+            _is_open(endpoint) for each in slices if is_owned(each, uid) for endpoint in each.get("endpoints") or ()
+        )
+
+    @property
     def wanted(self) -> int:
         """The pods that should run."""
         number: int = dig(self.deployment, "spec", "replicas", default=0)
         return number
 
     @property
+    def seen(self) -> bool:
+        """Whether what the Deployment reports is about its newest spec."""
+        generation = dig(self.deployment, "metadata", "generation", default=0)
+        return bool(self.deployment) and self.count("observedGeneration") >= generation
+
+    @property
     def rolled_out(self) -> bool:
         """Whether every pod that exists is of the newest template."""
-        generation = dig(self.deployment, "metadata", "generation", default=0)
-        seen = bool(self.deployment) and self.count("observedGeneration") >= generation
-        return seen and self.count("updatedReplicas") == self.count("replicas")
+        return self.seen and self.count("updatedReplicas") == self.count("replicas")
+
+    @property
+    def served(self) -> bool:
+        """Whether the newest spec is served, perhaps by fewer pods than wanted."""
+        return self.rolled_out and self.count("availableReplicas") > 0
+
+
+def _is_open(endpoint: Json) -> bool:
+    """Whether callers are sent there; an unknown state counts as ready."""
+    return dig(endpoint, "conditions", "ready") is not False

@@ -1,7 +1,9 @@
 """Whether a restart of this process would help."""
 
+HEARTBEAT_S = 20.0
+"""How often the heartbeat is renewed, where it is not the Lease that decides who writes."""
 SILENCE_S = 90.0
-"""The Lease changes every two seconds, so a watch that is silent for this long has stalled."""
+"""A Lease changes every two seconds, or every twenty, so a watch that is silent for this long has stalled."""
 STUCK_S = 180.0
 """No look at a service takes this long: each of its requests ends within 20 seconds."""
 

@@ -7,6 +7,7 @@ monotonic clock, from the moment it saw the record change, so clocks need not ag
 
 from dataclasses import dataclass, field, replace
 
+LEASE_NAME = "shoal-operator"
 LEASE_DURATION_S = 15.0
 RENEW_DEADLINE_S = 10.0
 RETRY_PERIOD_S = 2.0
@@ -43,9 +44,16 @@ class Election:
     _renewed_s: float = field(default=float("-inf"))
 
     def observe(self, record: LeaseRecord | None, now_s: float) -> None:
-        """Take note of what the Lease says now (None: there is none)."""
+        """Take note of what the Lease says (None: there is none).
+
+        Args:
+            record: what was read.
+            now_s: when the answer had come: the holder may have written until then.
+        """
         if record != self._record:
             self._record, self._changed_s = record, now_s
+        if record is None or record.holder != self.identity:
+            self.lost()
 
     def next_record(self, now_s: float, wall_time: str) -> LeaseRecord | None:
         """Return what to write to hold the Lease, or None while another holds it."""

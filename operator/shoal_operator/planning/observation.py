@@ -26,12 +26,14 @@ class Observation:
     Args:
         resource: the ``InferenceService`` itself.
         children: the object of each kind that has the service's name, owned by it or not.
-        pods: the pods with the service's label.
+        pods: the pods of its Deployment.
+        slices: the EndpointSlices of its Service; None where nobody looked.
     """
 
     resource: Json
     children: Mapping[Kind, Json]
     pods: tuple[Json, ...]
+    slices: tuple[Json, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,17 @@ def is_owned(child: Json, uid: str) -> bool:
     """Whether this service is the object's controller."""
     owner = controller_of(child)
     return owner is not None and owner.get("uid") == uid
+
+
+def replica_set_owner(pod: Json) -> str | None:
+    """Return the name of the Deployment that the pod's ReplicaSet belongs to, or None when it has no ReplicaSet.
+
+    A label says whatever somebody wrote there; the controller of a pod is set by who made it.
+    """
+    owner = controller_of(pod)
+    if owner is None or owner.get("kind") != "ReplicaSet":
+        return None
+    return str(owner.get("name", "")).rpartition("-")[0] or None
 
 
 def controller_of(child: Json) -> Json | None:

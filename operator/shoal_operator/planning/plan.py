@@ -8,6 +8,7 @@ from shoal_operator.api.fields import Json
 from shoal_operator.manifests.desired import CHILD_KINDS, Kind, desired_objects
 from shoal_operator.manifests.target import Target
 from shoal_operator.planning.drift import holds
+from shoal_operator.planning.exact import removal
 from shoal_operator.planning.observation import controller_of, dig, is_owned
 
 
@@ -73,7 +74,7 @@ def _action(kind: Kind, desired: Json | None, live: Json | None) -> Apply | Dele
     if desired is None:
         deleting = dig(live, "metadata", "deletionTimestamp")
         return Delete(kind, live["metadata"]["name"], uid) if live and not deleting else None
-    if live is not None and holds(desired, live):
+    if live is not None and holds(desired, live) and not removal(kind, desired, live):
         return None
     return Apply(kind, desired, uid)
 

@@ -56,6 +56,13 @@ def template_hash(holder: Json) -> str | None:
     return hash_text
 
 
+def unready_containers(pods: Iterable[Json]) -> list[str]:
+    """Return the names of the containers that keep the pods from being ready, each once."""
+    waiting = (pod for pod in pods if not is_leaving(pod) and not is_ready(pod))
+    names = (status["name"] for pod in waiting for status in _statuses(pod) if not status.get("ready"))
+    return sorted(set(names))
+
+
 def find_problem(pods: Iterable[Json]) -> Problem | None:
     """Return the most important problem of the pods that should serve and do not."""
     waiting = [pod for pod in pods if not is_leaving(pod) and not is_ready(pod)]

@@ -85,6 +85,10 @@ class WorkQueue:
         """Return when the longest look that is still running began."""
         return min(self._running.values(), default=None)
 
+    def waiting(self) -> tuple[Key, ...]:
+        """Return the keys that wait for their time: all, but those that are being looked at."""
+        return tuple(self._due)
+
     def __len__(self) -> int:
         return len(self._due)
 

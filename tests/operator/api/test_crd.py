@@ -93,6 +93,8 @@ def test_good_specs_break_no_rule(spec: Json) -> None:
         (with_fields(MINIMAL, model__uri=None), "model.uri is required"),
         (with_fields(MINIMAL, runtime__args=["--fast"]), "need runtime.port"),
         (with_fields(FOREIGN, runtime__image=None), "needs runtime.image"),
+        (with_fields(FOREIGN, runtime__port=8080), "runtime.port cannot be 8080 or 9090"),
+        (with_fields(FOREIGN, runtime__port=9090), "runtime.port cannot be 8080 or 9090"),
         (with_fields(FOREIGN, runtime__device="CUDA"), "runtime.device has no effect"),
         (with_fields(FOREIGN, runtime__compile=True), "runtime.compile has no effect"),
         (with_fields(FOREIGN, runtime__threads=2), "runtime.threads has no effect"),

@@ -101,6 +101,7 @@ def test_the_operator_may_do_what_it_does_and_no_more(chart: Chart) -> None:
     assert allowed(rules, "serving.shoal.dev", "inferenceservices/status") == {"patch"}
     assert allowed(rules, "", "secrets") == set()
     assert allowed(rules, "", "pods") == {"list", "watch"}
+    assert allowed(rules, "discovery.k8s.io", "endpointslices") == {"list", "watch"}
     assert allowed(rules, "apps", "deployments") == {"get", "list", "watch", "create", "patch"}
     assert not any("*" in value for rule in rules for value in (*rule["verbs"], *rule["resources"]))
 
@@ -113,6 +114,23 @@ def test_an_operator_of_some_namespaces_has_no_right_in_the_others(chart: Chart)
     namespaces = {role["metadata"]["namespace"] for role in by_kind(objects, "Role")}
     assert namespaces == {"shoal-system", "team-a", "team-b"}
     assert environment(objects)["SHOAL_OPERATOR_WATCH_NAMESPACES"] == "team-a,team-b"
+
+
+def lease_verbs(objects: list[Json], namespace: str, name: str) -> set[str]:
+    """Return what may be done to a Lease."""
+    rules = [r for o in by_kind(objects, "Role") if o["metadata"]["namespace"] == namespace for r in o["rules"]]
+    named = [r for r in rules if "leases" in r["resources"] and name in r.get("resourceNames", [name])]
+    return {verb for rule in named for verb in rule["verbs"]}
+
+
+def test_the_heartbeat_may_be_written_and_heard_where_the_watches_are(chart: Chart) -> None:
+    apart, beside = rendered(chart, **NAMESPACED), rendered(chart, watchNamespaces=["team-a", "shoal-system"])
+
+    assert {"create", "patch", "list", "watch"} <= lease_verbs(apart, "team-a", "shoal-operator-heartbeat")
+    assert lease_verbs(apart, "team-b", "shoal-operator-heartbeat") == {"list", "watch"}
+    assert "create" not in lease_verbs(apart, "team-a", "shoal-operator")
+    assert {"get", "update", "list", "watch"} <= lease_verbs(beside, "shoal-system", "shoal-operator")
+    assert "patch" not in lease_verbs(beside, "team-a", "shoal-operator-heartbeat")
 
 
 def test_the_operator_understands_the_environment_that_it_is_given(chart: Chart) -> None:

@@ -1,5 +1,9 @@
 """The pod: what each container is told, and how it stops."""
 
+import json
+import re
+from decimal import Decimal
+
 import pytest
 
 from shoal_operator.api.fields import Json
@@ -8,6 +12,7 @@ from shoal_operator.manifests.deployment import make_deployment
 from shoal_operator.manifests.labels import HASH_ANNOTATION, TEMPLATE_HASH_ANNOTATION
 from shoal_operator.manifests.policies import make_network_policy
 from shoal_operator.manifests.route import service_url
+from shoal_operator.planning.drift import quantity
 from tests.operator.samples import (
     DOWNLOADED,
     EVERYTHING,
@@ -34,6 +39,33 @@ def test_settings_reach_the_containers_they_are_for() -> None:
     assert runtime["SHOAL_RUNTIME_COMPILE"] == "true"
     assert runtime["SHOAL_BATCHING_ALLOWED_BATCH_SIZES"] == "1,4,16"
     assert runtime["SHOAL_MODEL_PARAMETERS"] == '{"labels":["cat","dog"],"top":5}'
+
+
+def expanded(text: str, known: dict[str, str]) -> str:
+    """Return what a kubelet makes of a variable's value."""
+
+    def replacement(match: re.Match[str]) -> str:
+        found = match[0]
+        return "$" if found == "$$" else known.get(found[2:-1], found)
+
+    return re.sub(r"\$\$|\$\([A-Za-z0-9_.-]+\)", replacement, text)
+
+
+@pytest.mark.parametrize("text", ["$(HOME)", "$$", "$$(HOME)", "$", "a$b", "$(", "${HOME}", "$(SHOAL_MODEL_NAME)$"])
+def test_what_a_spec_says_with_dollars_arrives_as_it_was_written(text: str) -> None:
+    spec = with_fields(MINIMAL, model={"uri": f"file:///models/{text}", "parameters": {"prompt": text}})
+    written = env(make_runtime(target(spec)))
+    known = {"HOME": "/root", "SHOAL_MODEL_NAME": "cat"}
+
+    assert expanded(written["SHOAL_MODEL_URI"], known) == f"file:///models/{text}"
+    assert json.loads(expanded(written["SHOAL_MODEL_PARAMETERS"], known)) == {"prompt": text}
+
+
+def test_what_is_handed_to_kubernetes_keeps_the_references_of_kubernetes() -> None:
+    given = {**FOREIGN["runtime"], "args": ["--port=$(PORT)"], "env": [{"name": "PORT", "value": "$$8000"}]}
+    runtime = make_runtime(target(with_fields(FOREIGN, runtime=given)))
+
+    assert (runtime["args"], runtime["env"][0]["value"]) == (["--port=$(PORT)"], "$$8000")
 
 
 def test_both_ends_of_the_socket_agree() -> None:
@@ -63,10 +95,39 @@ def test_a_model_file_needs_no_init_container() -> None:
 def test_a_foreign_runtime_is_asked_over_tcp_and_gets_nothing_of_ours() -> None:
     proxy, runtime = make_proxy(target(FOREIGN)), make_runtime(target(FOREIGN))
 
-    assert env(proxy)["SHOAL_PROXY_RUNTIME"] == "http://127.0.0.1:8000"
+    assert env(proxy)["SHOAL_PROXY_RUNTIME"] == "http://localhost:8000"
     assert runtime["env"] == []
     assert runtime["args"] == ["--model-repository=/models"]
     assert runtime["livenessProbe"]["httpGet"]["port"] == 8000
+
+
+@pytest.mark.parametrize("spec", [MINIMAL, DOWNLOADED, FOREIGN, with_fields(MINIMAL, queue={"maxBytes": 2**40})])
+def test_a_quota_on_requests_and_limits_admits_the_pod_once_the_runtime_has_its_own(spec: Json) -> None:
+    asked = {"cpu": "2", "memory": "4Gi"}
+    given = with_fields(spec, runtime__resources={"requests": asked, "limits": asked})
+    pod = make_deployment(target(given))["spec"]["template"]["spec"]
+
+    for container in [*pod.get("initContainers", []), *pod["containers"]]:
+        resources = container["resources"]
+        for name in ("cpu", "memory"):
+            assert quantity(resources["requests"][name]) <= quantity(resources["limits"][name]), container["name"]
+
+
+def test_a_queue_that_holds_more_gives_the_proxy_more_memory() -> None:
+    def limit(queue_bytes: int) -> Decimal:
+        return quantity(
+            make_proxy(target(with_fields(MINIMAL, queue={"maxBytes": queue_bytes})))["resources"]["limits"]["memory"]
+        )
+
+    assert limit(2**28) > 4 * 2**28
+    assert limit(2**34) > 4 * 2**34
+
+
+def test_resources_that_are_given_replace_the_defaults_of_their_container() -> None:
+    given = {"requests": {"memory": "1Gi"}}
+    spec = with_fields(DOWNLOADED, model__resources=given, proxy={"resources": given})
+
+    assert make_model(target(spec))["resources"] == make_proxy(target(spec))["resources"] == given
 
 
 def test_the_pod_may_take_as_long_to_stop_as_its_containers() -> None:
@@ -141,6 +202,31 @@ def test_the_admin_port_is_open_to_all_when_the_operator_is_outside() -> None:
         ({"ingress": {"host": "a.example.com", "tlsSecretName": "a"}}, "https://a.example.com"),
         ({"httpRoute": {"parentRefs": [{"name": "g"}], "hostnames": ["b.example.com"]}}, "http://b.example.com"),
         ({"httpRoute": {"parentRefs": [{"name": "g"}]}}, "http://cat.default.svc"),
+        ({"ingress": {"host": "*.example.com"}}, "http://cat.example.com"),
+        ({"httpRoute": {"parentRefs": [{"name": "g"}], "hostnames": ["*.b.example"]}}, "http://cat.b.example"),
+        (
+            {"httpRoute": {"parentRefs": [{"name": "g"}], "hostnames": ["*.b.example", "c.example"]}},
+            "http://c.example",
+        ),
+        (
+            {"httpRoute": {"parentRefs": [{"name": "g"}], "hostnames": ["b.example"], "scheme": "HTTPS"}},
+            "https://b.example",
+        ),
+        ({"httpRoute": {"parentRefs": [{"name": "g", "port": 443}], "hostnames": ["b.example"]}}, "https://b.example"),
+        (
+            {"httpRoute": {"parentRefs": [{"name": "g", "sectionName": "https"}], "hostnames": ["b.example"]}},
+            "https://b.example",
+        ),
+        (
+            {
+                "httpRoute": {
+                    "parentRefs": [{"name": "g", "sectionName": "https"}],
+                    "hostnames": ["b.example"],
+                    "scheme": "HTTP",
+                }
+            },
+            "http://b.example",
+        ),
     ],
 )
 def test_the_url_is_where_callers_send_requests(route: Json | None, url: str) -> None:

@@ -81,7 +81,18 @@ def test_empty_values_that_the_server_drops_hold() -> None:
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [("0.5", "500m"), ("1", 1), ("1Gi", "1024Mi"), ("1000M", "1G"), ("1e3", "1k")],
+    [
+        ("0.5", "500m"),
+        ("1", 1),
+        ("1Gi", "1024Mi"),
+        ("1000M", "1G"),
+        ("1e3", "1k"),
+        ("0.0001", "1m"),
+        ("100u", "1m"),
+        ("1.0001", "1001m"),
+        ("1n", "1m"),
+        ("1e30", "9223372036854775807"),
+    ],
 )
 def test_quantities_are_compared_by_their_size(one: Any, other: Any) -> None:
     assert quantity(one) == quantity(other)

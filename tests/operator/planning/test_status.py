@@ -59,7 +59,7 @@ def test_during_a_rollout_the_service_is_available_and_not_ready() -> None:
     rolling = {"replicas": 2, "updatedReplicas": 1, "availableReplicas": 1, "readyReplicas": 1}
     seen = conditions(evidence(None, old, pod(ready=False), deployment=rolling))
 
-    assert seen[ConditionType.AVAILABLE] == (Status.TRUE, Reason.AVAILABLE)
+    assert seen[ConditionType.AVAILABLE] == (Status.TRUE, Reason.SERVED_BY_OLD_PODS)
     assert seen[ConditionType.READY] == (Status.FALSE, Reason.ROLLING_OUT)
     assert seen[ConditionType.MODEL_LOADED] == (Status.FALSE, Reason.MODEL_LOADING)
 
@@ -69,7 +69,7 @@ def test_a_rollout_that_crashes_leaves_the_old_pods_available() -> None:
     rolling = {"replicas": 2, "updatedReplicas": 1, "availableReplicas": 1, "readyReplicas": 1}
     seen = conditions(evidence(None, old, CRASHED, deployment=rolling))
 
-    assert seen[ConditionType.AVAILABLE] == (Status.TRUE, Reason.AVAILABLE)
+    assert seen[ConditionType.AVAILABLE] == (Status.TRUE, Reason.SERVED_BY_OLD_PODS)
     assert seen[ConditionType.READY] == (Status.FALSE, Reason.RUNTIME_CRASHED)
 
 

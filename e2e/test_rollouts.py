@@ -1,0 +1,90 @@
+"""Rollouts that do not end by themselves: the status says why, and old pods serve on."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from e2e.callers import ANSWER, predict
+from e2e.clusters.cluster import Cluster
+from e2e.waiting import eventually
+
+NEVER_READY = """
+import http.server
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200 if self.path == "/v2/health/live" else 503)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+http.server.ThreadingHTTPServer(("", 18000), Handler).serve_forever()
+"""
+
+
+def reasons(cluster: Cluster, *kinds: str) -> list[str]:
+    """Return the reasons of some conditions."""
+    return [cluster.condition("adder", kind).get("reason", "") for kind in kinds]
+
+
+def told(cluster: Cluster) -> str:
+    return cluster.kubectl("describe", "infsvc,deployments,pods", check=False).stdout
+
+
+def test_a_rollout_that_stands_still_is_told_and_the_old_pods_serve_on(namespace: Cluster) -> None:
+    namespace.apply()
+    namespace.until_ready()
+
+    command = ["python", "-c", NEVER_READY]
+    namespace.apply(
+        model={},
+        runtime={"image": "python", "port": 18000, "command": command},
+        rollout={"drainDelaySeconds": 0, "progressDeadlineSeconds": 10},
+    )
+    expected = ["ProgressDeadlineExceeded", "ProgressDeadlineExceeded", "ServedByOldPods"]
+    eventually(lambda: reasons(namespace, "Ready", "Progressing", "Available") == expected, lambda: told(namespace))
+    assert namespace.condition("adder")["status"] == "False"
+    assert "waiting for proxy" in namespace.condition("adder")["message"]
+    eventually(lambda: "Warning  ProgressDeadlineExceeded" in told(namespace), lambda: told(namespace))
+    assert predict(namespace) == ANSWER
+
+
+def test_a_paused_deployment_says_how_it_goes_on(namespace: Cluster) -> None:
+    namespace.apply()
+    namespace.until_ready()
+    namespace.kubectl("rollout", "pause", "deployment/adder")
+
+    namespace.apply(batching={"maxBatchSize": 4})
+    eventually(
+        lambda: reasons(namespace, "Ready", "Available") == ["RolloutPaused", "ServedByOldPods"],
+        lambda: told(namespace),
+    )
+    assert "kubectl rollout resume deployment/adder" in namespace.condition("adder")["message"]
+    assert predict(namespace) == ANSWER
+
+    namespace.kubectl("rollout", "resume", "deployment/adder")
+    namespace.until_ready()
+
+
+def test_a_quota_on_limits_is_told_and_met(namespace: Cluster) -> None:
+    if namespace.parts.embedded:
+        pytest.skip("only on a real control plane: the embedded one has no quotas")
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "compute"},
+        "spec": {"hard": {f"{side}.{what}": "16Gi" for side in ("requests", "limits") for what in ("cpu", "memory")}},
+    }
+    namespace.kubectl("apply", "--filename", "-", text=yaml.safe_dump(quota))
+    eventually(lambda: (namespace.get("resourcequota", "compute") or {}).get("status", {}).get("hard"))
+
+    namespace.apply()
+    eventually(lambda: reasons(namespace, "Ready") == ["PodsRefused"], lambda: told(namespace))
+    message = namespace.condition("adder")["message"]
+    assert "for: runtime" in message, message
+    assert "runtime.resources" in message
+
+    asked = {"cpu": "500m", "memory": "1Gi"}
+    namespace.apply(runtime={"resources": {"requests": asked, "limits": asked}})
+    namespace.until_ready()
+    assert predict(namespace) == ANSWER

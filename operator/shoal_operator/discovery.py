@@ -1,0 +1,85 @@
+"""Kinds that are installed while the operator runs: noticed by asking, as not every operator may watch definitions."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from kopf import Resource
+
+# kopf takes it as an argument and does not export it; kopf is pinned to its minor version.
+from kopf._cogs.structs.references import Insights
+
+from shoal_operator.api.fields import Json
+from shoal_operator.errors import ApiError
+from shoal_operator.manifests.desired import HTTP_ROUTE, Kind
+
+logger = logging.getLogger(__name__)
+
+INTERVAL_S = 10.0
+OPTIONAL_KINDS = (HTTP_ROUTE,)
+"""Kinds that a cluster may not have."""
+
+
+class DiscoveryCluster(Protocol):
+    """Where kinds are served."""
+
+    async def read_kinds(self, api_version: str) -> list[Json]:
+        """Return the resources of a group's version; none where there is no such group."""
+
+
+class Discovery:
+    """Has optional kinds watched as soon as the API server serves them.
+
+    Args:
+        found: called after a kind was found that was not served before.
+    """
+
+    def __init__(self, found: Callable[[], None]) -> None:
+        self.insights = Insights()
+        """What kopf watches."""
+        self._found = found
+
+    async def run(self, cluster: DiscoveryCluster) -> None:
+        """Ask until cancelled."""
+        await self.insights.ready_resources.wait()
+        while True:
+            for kind in OPTIONAL_KINDS:
+                if not self._watched(kind):
+                    await self._look(cluster, kind)
+            await asyncio.sleep(INTERVAL_S)
+
+    async def _look(self, cluster: DiscoveryCluster, kind: Kind) -> None:
+        try:
+            served = await cluster.read_kinds(kind.api_version)
+        except ApiError as error:
+            logger.warning("kind=%s error=%s", kind.kind, error)
+            return
+        for each in served:
+            if each.get("name") == kind.plural:
+                await self._watch(kind, each)
+
+    async def _watch(self, kind: Kind, served: Json) -> None:
+        logger.info("kind=%s found=true", kind.kind)
+        async with self.insights.revised:
+            self.insights.watched_resources.add(_resource(kind, served))
+            self.insights.revised.notify_all()
+        self._found()
+
+    def _watched(self, kind: Kind) -> bool:
+        group, _, _ = kind.api_version.rpartition("/")
+        return any((each.group, each.plural) == (group, kind.plural) for each in self.insights.watched_resources)
+
+
+def _resource(kind: Kind, served: Json) -> Resource:
+    """Return the kind as kopf finds it at its start."""
+    group, _, version = kind.api_version.rpartition("/")
+    return Resource(
+        group=group,
+        version=version,
+        plural=kind.plural,
+        kind=kind.kind,
+        singular=served.get("singularName"),
+        namespaced=True,
+        verbs=frozenset(served.get("verbs", ())),
+    )

@@ -1,0 +1,65 @@
+"""Where an object must say what we declare and nothing else.
+
+One label more in a Service's selector, and no pod gets a request; one peer more in a policy, and a
+stranger reaches the admin port. Server-side apply leaves what others add to a map or to a keyed list,
+so it is taken out by a JSON merge patch, in which null removes a key and a list replaces a list.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from shoal_operator.api.fields import Json
+from shoal_operator.manifests.desired import (
+    DISRUPTION_BUDGET,
+    HTTP_ROUTE,
+    INGRESS,
+    NETWORK_POLICY,
+    SERVICE,
+    Kind,
+)
+
+EXACT: Mapping[Kind, tuple[str, ...]] = {
+    SERVICE: ("selector", "ports", "publishNotReadyAddresses"),
+    DISRUPTION_BUDGET: ("selector", "minAvailable", "maxUnavailable"),
+    NETWORK_POLICY: ("podSelector", "policyTypes", "ingress", "egress"),
+    INGRESS: ("rules", "tls", "defaultBackend"),
+    HTTP_ROUTE: ("parentRefs", "hostnames", "rules"),
+}
+"""Fields of ``spec``, by kind."""
+_FILLED_IN: Mapping[Kind, frozenset[str]] = {
+    SERVICE: frozenset({"nodePort"}),
+    HTTP_ROUTE: frozenset({"group", "kind", "weight"}),
+}
+"""What API servers add inside those fields by themselves."""
+
+
+def removal(kind: Kind, desired: Json, live: Json) -> Json:
+    """Return the JSON merge patch that takes out what others added; empty when there is nothing."""
+    ours, theirs = desired.get("spec", {}), live.get("spec", {})
+    filled_in = _FILLED_IN.get(kind, frozenset())
+    names = [n for n in EXACT.get(kind, ()) if not _exactly(ours.get(n), theirs.get(n), filled_in)]
+    return {"spec": {name: _replacing(ours.get(name), theirs.get(name)) for name in names}} if names else {}
+
+
+def _exactly(ours: Any, theirs: Any, filled_in: frozenset[str]) -> bool:
+    """Whether nothing was added; what is missing or changed is ``drift``'s to see."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        added = (key for key, value in theirs.items() if key not in ours and key not in filled_in and not _empty(value))
+        same = (_exactly(value, theirs.get(key), filled_in) for key, value in ours.items())
+        return not any(True for _ in added) and all(same)
+    if isinstance(ours, list) and isinstance(theirs, list):
+        pairs = zip(ours, theirs, strict=False)
+        return len(theirs) <= len(ours) and all(_exactly(one, other, filled_in) for one, other in pairs)
+    return ours is not None or _empty(theirs)
+
+
+def _empty(value: Any) -> bool:
+    return value in (None, False, "", [], {})
+
+
+def _replacing(ours: Any, theirs: Any) -> Any:
+    """Return the part of a merge patch after which ``ours`` is all there is."""
+    if not (isinstance(ours, dict) and isinstance(theirs, dict)):
+        return ours
+    removed: Json = dict.fromkeys(theirs.keys() - ours.keys())
+    return {**removed, **{key: _replacing(value, theirs.get(key)) for key, value in ours.items()}}

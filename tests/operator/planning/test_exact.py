@@ -1,0 +1,117 @@
+"""What must be exactly ours: what others add there is taken out, what they add elsewhere is theirs."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from shoal_operator.api.fields import Json
+from shoal_operator.manifests.desired import (
+    DEPLOYMENT,
+    DISRUPTION_BUDGET,
+    HTTP_ROUTE,
+    INGRESS,
+    NETWORK_POLICY,
+    SERVICE,
+    Kind,
+    desired_objects,
+)
+from shoal_operator.planning.exact import removal
+from shoal_operator.planning.plan import Apply, make_plan
+from tests.operator.samples import EVERYTHING, target
+
+ADDED: list[tuple[Kind, tuple[Any, ...], Any]] = [
+    (SERVICE, ("spec", "selector", "tier"), "x"),
+    (SERVICE, ("spec", "publishNotReadyAddresses"), True),
+    (DISRUPTION_BUDGET, ("spec", "selector", "matchLabels", "tier"), "x"),
+    (DISRUPTION_BUDGET, ("spec", "selector", "matchExpressions"), [{"key": "a", "operator": "Exists"}]),
+    (NETWORK_POLICY, ("spec", "podSelector", "matchLabels", "tier"), "x"),
+    (NETWORK_POLICY, ("spec", "egress"), [{"to": []}]),
+    (NETWORK_POLICY, ("spec", "ingress", 0, "from"), [{"podSelector": {"matchLabels": {"a": "b"}}}]),
+    (NETWORK_POLICY, ("spec", "ingress", 0, "ports", 0, "endPort"), 9090),
+    (INGRESS, ("spec", "rules", 0, "http", "paths", 0, "backend", "resource"), {"kind": "Bucket"}),
+    (HTTP_ROUTE, ("spec", "rules", 0, "filters"), [{"type": "RequestRedirect"}]),
+]
+
+
+def stored() -> dict[Kind, Json]:
+    """Return the children as a server would hold them."""
+    children = copy.deepcopy(desired_objects(target(EVERYTHING)))
+    for index, body in enumerate(children.values()):
+        body["metadata"] |= {"uid": f"uid-{index}", "resourceVersion": "7"}
+    return children
+
+
+def put(holder: Any, path: tuple[Any, ...], value: Any) -> None:
+    for key in path[:-1]:
+        holder = holder[key]
+    holder[path[-1]] = value
+
+
+def patched(live: Any, patch: Any) -> Any:
+    """Apply a JSON merge patch (RFC 7396)."""
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(live) if isinstance(live, dict) else {}
+    for key, value in patch.items():
+        merged[key] = patched(merged.get(key), value)
+        if value is None:
+            del merged[key]
+    return merged
+
+
+@pytest.mark.parametrize(("kind", "path", "value"), ADDED, ids=[".".join(map(str, row[1])) for row in ADDED])
+def test_what_others_add_where_traffic_is_decided_is_seen_and_taken_out(
+    kind: Kind, path: tuple[Any, ...], value: Any
+) -> None:
+    children = stored()
+    desired = desired_objects(target(EVERYTHING))[kind]
+    put(children[kind], path, value)
+
+    (action,) = make_plan(target(EVERYTHING), children).actions
+    patch = removal(kind, desired, children[kind])
+
+    assert isinstance(action, Apply)
+    assert action.kind is kind
+    assert removal(kind, desired, patched(children[kind], patch)) == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "path"),
+    [
+        (SERVICE, ("spec", "ports")),
+        (NETWORK_POLICY, ("spec", "ingress")),
+        (HTTP_ROUTE, ("spec", "rules")),
+        (HTTP_ROUTE, ("spec", "parentRefs")),
+        (INGRESS, ("spec", "rules")),
+    ],
+)
+def test_an_element_more_is_no_element_of_ours(kind: Kind, path: tuple[str, str]) -> None:
+    children = stored()
+    elements = children[kind][path[0]][path[1]]
+    elements.append({**copy.deepcopy(elements[0]), "name": "other"})
+
+    assert [action.kind for action in make_plan(target(EVERYTHING), children).actions] == [kind]
+    desired = desired_objects(target(EVERYTHING))[kind]
+    assert removal(kind, desired, children[kind]) == {"spec": {path[1]: desired["spec"][path[1]]}}
+
+
+def test_what_a_server_fills_in_is_no_addition() -> None:
+    children = stored()
+    service = children[SERVICE]["spec"]
+    service |= {"clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"], "ipFamilies": ["IPv4"], "sessionAffinity": "None"}
+    service |= {"internalTrafficPolicy": "Cluster", "ipFamilyPolicy": "SingleStack"}
+    route = children[HTTP_ROUTE]["spec"]
+    route["parentRefs"][0] |= {"group": "gateway.networking.k8s.io", "kind": "Gateway"}
+    route["rules"][0]["backendRefs"][0] |= {"group": "", "kind": "Service", "weight": 1}
+
+    assert make_plan(target(EVERYTHING), children).actions == ()
+
+
+def test_what_others_add_elsewhere_is_theirs() -> None:
+    children = stored()
+    children[DEPLOYMENT]["spec"]["template"]["spec"]["containers"].append({"name": "injected"})
+    children[SERVICE]["spec"]["trafficDistribution"] = "PreferClose"
+    children[SERVICE]["metadata"]["annotations"]["team"] = "vision"
+
+    assert make_plan(target(EVERYTHING), children).actions == ()
