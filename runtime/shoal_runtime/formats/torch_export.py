@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,6 +11,7 @@ from torch.utils import _pytree as pytree
 
 from shoal_runtime.errors import ForwardFailed, LoadError
 from shoal_runtime.formats.module import require_tensors
+from shoal_runtime.formats.pt2_archive import read_program
 from shoal_runtime.formats.source import Loaded, Source, find_file
 from shoal_runtime.handlers.items import DATATYPE_OF
 from shoal_runtime.handlers.spec import ANY, TensorSpec
@@ -68,7 +68,7 @@ def load(source: Source) -> Loaded:
     path = find_file(source, SUFFIXES)
     if source.context.dtype is not None:
         raise LoadError("a torch.export program keeps the dtype it was exported in: leave SHOAL_RUNTIME_DTYPE at auto")
-    program = _read(path)
+    program = _read(path, trusted=source.allow_pickle)
     inputs = source.inputs or _inputs(program)
     outputs = source.outputs or _outputs(program)
     require_tensors(inputs, outputs, path.name)
@@ -88,14 +88,11 @@ def load(source: Source) -> Loaded:
     )
 
 
-def _read(path: Path) -> torch.export.ExportedProgram:
+def _read(path: Path, *, trusted: bool) -> torch.export.ExportedProgram:
     try:
-        return torch.export.load(path)
-    except pickle.UnpicklingError as error:
-        raise LoadError(
-            f"{path.name} holds a pickle, which can run any code when it is loaded: export it"
-            " again, or set SHOAL_MODEL_ALLOW_PICKLE=true (model.allowPickle) if you trust it"
-        ) from error
+        return torch.export.load(path) if trusted else read_program(path)
+    except LoadError:
+        raise
     except Exception as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise LoadError(f"{path.name} is no readable torch.export program: {reason[0]}") from None

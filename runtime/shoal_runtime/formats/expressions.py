@@ -1,0 +1,279 @@
+"""Expressions that a model file carries as text, and that torch evaluates when it loads the file.
+
+Two languages: sizes, as sympy writes them (`Mul(Integer(2), Symbol('s0', integer=True))`), and guards,
+Python's arithmetic on the sizes of inputs (`L['x'].size()[0] % 2 == 0`). Torch hands both to `eval`, so each
+is parsed here first and held to the few forms that torch itself writes. What an expression may cost is
+bounded too: the numbers in it, and how many bits a power can make of them.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MAX_CHARACTERS: Final = 65_536
+MAX_BITS: Final = 4096
+MAX_EXPONENT: Final = 64
+SIZE_BITS: Final = 64
+"""What a size may need when the expression is computed with the sizes of a batch."""
+MAX_PRECISION: Final = 128
+
+SYMBOL: Final = re.compile(r"[A-Za-z_]{1,16}[0-9]{1,6}")
+KEY: Final = re.compile(r"[\w .:/@+-]{1,256}")
+_DECIMAL: Final = re.compile(r"[+-]?[0-9]{1,40}(\.[0-9]{0,40})?(e[+-]?[0-9]{1,3})?|[+-]?(inf|nan)")
+_CONSTANTS: Final = frozenset({"oo", "int_oo", "zoo", "nan", "true", "false"})
+_SUMS: Final = frozenset({"Add", "Max", "Min"})
+_PRODUCTS: Final = frozenset({"Mul", "ModularIndexing"})
+_POWERS: Final = frozenset({"Pow", "PowByNatural", "FloatPow", "LShift", "RShift"})
+_NOT_GROWING: Final = frozenset(
+    {
+        *("Mod", "PythonMod", "FloorDiv", "CleanDiv", "CeilDiv", "IntTrueDiv", "FloatTrueDiv"),
+        *("floor", "ceiling", "FloorToInt", "CeilToInt", "TruncToInt", "TruncToFloat", "RoundToInt"),
+        *("RoundDecimal", "ToFloat", "Abs", "Identity", "Where", "IsNonOverlappingAndDenseIndicator"),
+        *("Equality", "Unequality", "StrictLessThan", "StrictGreaterThan", "LessThan", "GreaterThan"),
+        *("Eq", "Ne", "Lt", "Gt", "Le", "Ge", "And", "Or", "Not", "Xor", "ITE", "Piecewise", "ExprCondPair", "Tuple"),
+        *("BitwiseFn_bitwise_and", "BitwiseFn_bitwise_or", "BitwiseFn_bitwise_xor"),
+        *(f"OpaqueUnaryFn_{name}" for name in ("sqrt", "cos", "cosh", "sin", "sinh", "tan", "tanh")),
+        *(f"OpaqueUnaryFn_{name}" for name in ("acos", "asin", "atan", "exp", "log", "log2", "asinh")),
+        *("sqrt", "log"),
+    }
+)
+_NULLARY: Final = frozenset({"Infinity", "NegativeInfinity", "NaN", "IntInfinity", "NegativeIntInfinity"})
+_BUILTINS: Final = frozenset({"min", "max", "abs", "round", "int", "float", "bool"})
+_MATH: Final = frozenset(
+    {
+        *("floor", "ceil", "trunc", "sqrt", "isnan", "isinf", "exp", "log", "log2"),
+        *("cos", "cosh", "sin", "sinh", "tan", "tanh", "acos", "asin", "atan"),
+    }
+)
+_TORCH: Final = frozenset({"sym_float", "sym_int", "sym_max", "sym_min", "sym_not", "sym_ite", "_sym_sqrt"})
+_INFINITE: Final = frozenset({"inf", "nan"})
+_SHAPES: Final = frozenset({"size", "stride"})
+_NUMBERS_OF_INPUTS: Final = frozenset({"dim", "numel", "storage_offset"})
+_ARITHMETIC: Final = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.BitAnd, ast.BitOr)
+"""Not `^`: sympy reads it as a power."""
+
+
+def checked_size(text: str) -> str:
+    """Return an expression as sympy's `srepr` writes it, in plain spelling.
+
+    Raises:
+        ValueError: it is anything else, or would cost too much to compute.
+    """
+    parsed = _parsed(text)
+    _sympy(parsed)
+    # Not the text itself: sympy's tokenizer need not read it as Python's parser does.
+    return ast.unparse(parsed)
+
+
+def checked_guard(text: str) -> str:
+    """Return a condition on the inputs, as torch writes guards, in plain spelling.
+
+    Raises:
+        ValueError: it is anything else, or would cost too much to compute.
+    """
+    parsed = _parsed(text)
+    _python(parsed)
+    return ast.unparse(parsed)
+
+
+def _parsed(text: str) -> ast.expr:
+    if len(text) > MAX_CHARACTERS:
+        raise ValueError(f"an expression of {len(text)} characters")
+    try:
+        return ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise _refused(text) from None
+
+
+def _refused(what: str | ast.AST) -> ValueError:
+    text = ast.unparse(what) if isinstance(what, ast.AST) else what
+    return ValueError(f"the expression {text if len(text) <= 100 else text[:97] + '...'!r}")
+
+
+def _bounded(bits: int, node: ast.AST) -> int:
+    if bits > MAX_BITS:
+        raise _refused(node)
+    return bits
+
+
+def _literal(node: ast.expr) -> int:
+    """Return the bits of a number."""
+    if not isinstance(node, ast.Constant) or not isinstance(node.value, int | float):
+        raise _refused(node)
+    return _bounded(node.value.bit_length() if isinstance(node.value, int) else SIZE_BITS, node)
+
+
+def _raised(node: ast.AST, base_bits: int, exponent: ast.expr) -> int:
+    """Return the bits of a power or shift; the exponent must be a small number, written out."""
+    if isinstance(exponent, ast.UnaryOp) and isinstance(exponent.op, ast.USub):
+        exponent = exponent.operand
+    if not isinstance(exponent, ast.Constant) or not isinstance(exponent.value, int | float):
+        raise _refused(node)
+    if not abs(exponent.value) <= MAX_EXPONENT:
+        raise _refused(node)
+    return _bounded(int((base_bits + 1) * max(1, abs(exponent.value))), node)
+
+
+# What sympy writes
+
+
+def _sympy(node: ast.expr) -> int:
+    """Return how many bits the value may have."""
+    if isinstance(node, ast.Name) and (node.id in _CONSTANTS or SYMBOL.fullmatch(node.id)):
+        return SIZE_BITS
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
+        return _sympy(node.operand)
+    if isinstance(node, ast.Tuple):
+        return max(map(_sympy, node.elts), default=1)
+    if isinstance(node, ast.BinOp | ast.Compare):
+        return _infix(node, _sympy)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        return _sympy_call(node, node.func.id)
+    return _literal(node)
+
+
+def _sympy_call(node: ast.Call, name: str) -> int:
+    if name in _LEAVES:
+        return _LEAVES[name](node)
+    if node.keywords:
+        raise _refused(node)
+    if name in _NULLARY and not node.args:
+        return 1
+    if name in _POWERS and len(node.args) == 2:
+        return _raised(node, _sympy(node.args[0]), _unwrapped(node.args[1]))
+    bits = [_sympy(arg) for arg in node.args]
+    if name in _SUMS:
+        return _bounded(max(bits, default=0) + len(bits).bit_length(), node)
+    if name in _PRODUCTS:
+        return _bounded(sum(bits), node)
+    if name in _NOT_GROWING:
+        return _bounded(max(bits, default=0) + 1, node)
+    raise _refused(node)
+
+
+def _unwrapped(node: ast.expr) -> ast.expr:
+    """Return the number within `Integer(...)` or `Float('...', precision=53)`."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.func.id not in _NUMBERS:
+        return node
+    _LEAVES[node.func.id](node)
+    number = node.args[0]
+    if node.func.id == "Rational":
+        return ast.Constant(1)  # a root: no more bits than its base
+    if isinstance(number, ast.Constant) and isinstance(number.value, str):
+        return ast.Constant(float(number.value))
+    return number
+
+
+def _symbol(node: ast.Call) -> int:
+    name = node.args[0].value if len(node.args) == 1 and isinstance(node.args[0], ast.Constant) else None
+    flags = [each.value.value if isinstance(each.value, ast.Constant) else None for each in node.keywords]
+    if not isinstance(name, str) or not SYMBOL.fullmatch(name) or not all(isinstance(flag, bool) for flag in flags):
+        raise _refused(node)
+    return SIZE_BITS
+
+
+def _integer(node: ast.Call) -> int:
+    if node.keywords or not 1 <= len(node.args) <= 2:
+        raise _refused(node)
+    return max(_literal(arg.operand if isinstance(arg, ast.UnaryOp) else arg) for arg in node.args)
+
+
+def _float(node: ast.Call) -> int:
+    text = node.args[0].value if len(node.args) == 1 and isinstance(node.args[0], ast.Constant) else None
+    if not isinstance(text, str) or not _DECIMAL.fullmatch(text):
+        raise _refused(node)
+    for each in node.keywords:
+        value = each.value.value if isinstance(each.value, ast.Constant) else None
+        if each.arg not in ("precision", "dps") or not isinstance(value, int) or not 0 < value <= MAX_PRECISION:
+            raise _refused(node)
+    return SIZE_BITS
+
+
+_LEAVES: Final[dict[str, Callable[[ast.Call], int]]] = {
+    "Symbol": _symbol,
+    "Integer": _integer,
+    "Rational": _integer,
+    "Float": _float,
+}
+_NUMBERS: Final = ("Integer", "Rational", "Float")
+
+
+# What both may hold
+
+
+def _infix(node: ast.BinOp | ast.Compare, value: Callable[[ast.expr], int]) -> int:
+    if isinstance(node, ast.Compare):
+        if not all(isinstance(op, ast.Eq | ast.NotEq | ast.Lt | ast.LtE | ast.Gt | ast.GtE) for op in node.ops):
+            raise _refused(node)
+        return max(map(value, (node.left, *node.comparators)))
+    if isinstance(node.op, ast.Pow | ast.LShift | ast.RShift):
+        return _raised(node, value(node.left), node.right)
+    if not isinstance(node.op, _ARITHMETIC):
+        raise _refused(node)
+    left, right = value(node.left), value(node.right)
+    return _bounded(left + right if isinstance(node.op, ast.Mult) else max(left, right) + 1, node)
+
+
+# What torch writes as guards
+
+
+def _python(node: ast.expr) -> int:
+    """Return how many bits the value may have."""
+    if isinstance(node, ast.BinOp | ast.Compare):
+        return _infix(node, _python)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd | ast.Not):
+        return _python(node.operand)
+    if isinstance(node, ast.BoolOp | ast.IfExp):
+        choices = node.values if isinstance(node, ast.BoolOp) else (node.test, node.body, node.orelse)
+        return max(map(_python, choices))
+    if isinstance(node, ast.Call):
+        return _python_call(node)
+    if _is_of_module(node, "math", _INFINITE) or _is_input(node) or _is_dimension(node):
+        return SIZE_BITS
+    return _literal(node)
+
+
+def _python_call(node: ast.Call) -> int:
+    of_math, of_torch = _is_of_module(node.func, "math", _MATH), _is_of_module(node.func, "torch", _TORCH)
+    builtin = isinstance(node.func, ast.Name) and node.func.id in _BUILTINS
+    if node.keywords or not (of_math or of_torch or builtin):
+        if not node.keywords and not node.args and _is_method(node.func, _NUMBERS_OF_INPUTS):
+            return SIZE_BITS
+        raise _refused(node)
+    return _bounded(max(map(_python, node.args), default=0) + 1, node)
+
+
+def _is_dimension(node: ast.expr) -> bool:
+    """Return whether this is `INPUT.size()[0]` or `INPUT.stride()[0]`."""
+    if not isinstance(node, ast.Subscript) or not isinstance(node.slice, ast.Constant):
+        return False
+    call = node.value
+    asked = isinstance(call, ast.Call) and not call.args and not call.keywords and _is_method(call.func, _SHAPES)
+    return asked and isinstance(node.slice.value, int)
+
+
+def _is_method(node: ast.expr, names: frozenset[str]) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr in names and _is_input(node.value)
+
+
+def _is_of_module(node: ast.expr, module: str, names: frozenset[str]) -> bool:
+    if not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Name):
+        return False
+    return node.value.id == module and node.attr in names
+
+
+def _is_input(node: ast.expr) -> bool:
+    """Return whether this is `L['x']`, or one of its elements."""
+    while isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        key = node.slice.value
+        if not (isinstance(key, int) or (isinstance(key, str) and KEY.fullmatch(key))):
+            return False
+        node = node.value
+        if isinstance(node, ast.Name):
+            return node.id == "L"
+    return False

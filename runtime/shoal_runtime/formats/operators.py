@@ -1,0 +1,56 @@
+"""Which of torch's operators a model file may call when nobody has vouched for it.
+
+A graph names its operators, and torch looks the names up: without bounds that reaches every function and
+module of torch, files, sockets and raw memory among them. Here are those that compute.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+NAMESPACES: Final = frozenset(
+    {
+        *("aten", "prims", "quantized", "_quantized", "quantized_decomposed", "sparse", "quantization"),
+        *("mkldnn", "mkl", "onednn", "mkldnn_prepacked", "onnx", "torchvision", "torchaudio", "torchao"),
+    }
+)
+HIGHER_ORDER: Final = frozenset(
+    {
+        *("cond", "while_loop", "map_impl", "scan", "associative_scan", "out_dtype", "strict_mode", "invoke_subgraph"),
+        *("wrap_with_set_grad_enabled", "wrap_with_autocast", "hints_wrapper", "flex_attention"),
+        *("auto_functionalized", "auto_functionalized_v2"),
+    }
+)
+PYTHON: Final = frozenset(
+    {
+        *("eq", "ne", "le", "ge", "lt", "gt", "neg", "pos", "mul", "add", "sub", "floordiv", "mod", "pow"),
+        *("truediv", "and_", "or_", "not_", "lshift", "rshift", "abs", "getitem"),
+    }
+)
+MATH: Final = frozenset({"trunc", "ceil", "floor"})
+SYMBOLIC: Final = frozenset(
+    {"sym_int", "sym_float", "sym_ite", "sym_max", "sym_min", "sym_not", "sym_sqrt", "sym_sum", "_sym_sqrt"}
+)
+REFUSED: Final = re.compile(
+    r"from_file|save|data_ptr|rpc_\w+|to_here|_sparse_\w+_unsafe|_reinterpret_tensor|PythonOp|IgnoredPythonOp"
+)
+"""They read and write files, take raw addresses, talk to other machines, skip checks of bounds, or run Python."""
+
+_GROUPS: Final = {
+    ("_operator",): PYTHON,
+    ("math",): MATH,
+    ("torch",): SYMBOLIC,
+    ("torch", "ops", "higher_order"): HIGHER_ORDER,
+}
+
+
+def may_call(target: str) -> bool:
+    """Return whether a graph may call this: `torch.ops.aten.add.Tensor`, `_operator.mul`, `torch.sym_max`."""
+    *path, name = target.split(".")
+    if name in _GROUPS.get(tuple(path), ()):
+        return True
+    if len(path) != 4 or path[:2] != ["torch", "ops"] or path[2] not in NAMESPACES:
+        return False
+    plain = path[3].isidentifier() and name.isidentifier() and not path[3].startswith("__")
+    return plain and not REFUSED.fullmatch(path[3])

@@ -1,0 +1,108 @@
+"""A `.pt2` archive that nobody has vouched for, read so that nothing in it can run.
+
+Each record is checked as torch asks for it, by the reader that torch asks: another zip reader could find
+another record under the same name, and a file read twice could change between.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch.export.pt2_archive import PT2ArchiveReader
+from torch.export.pt2_archive._package import _load_exported_programs
+from torch.utils import _pytree as pytree
+
+from shoal_runtime.errors import LoadError
+from shoal_runtime.formats.pt2_schema import checked_key, checked_payloads, checked_program
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PROGRAM: Final = "models/model.json"
+SAMPLE_INPUTS: Final = "data/sample_inputs/model.pt"
+PAYLOADS: Final = {
+    "data/weights/model_weights_config.json": "weight_",
+    "data/constants/model_constants_config.json": "tensor_",
+}
+OLD_PAYLOADS: Final = ("data/weights/model.pt", "data/constants/model.pt")
+NATIVE: Final = ("data/aotinductor/", "data/executorch/", "data/mtia")
+VERSION: Final = "0"
+MAX_RECORD_BYTES: Final = 1024**3
+"""Of what is no weight: the program, the lists of its weights, sample inputs."""
+
+
+class NotTrusted(LoadError):
+    """The file holds what could run; who trusts it may say so."""
+
+    def __init__(self, name: str, what: str) -> None:
+        super().__init__(
+            f"{name} holds {what}, which an exported program that only computes has no use for and which could run"
+            " code: export the model again, or set SHOAL_MODEL_ALLOW_PICKLE=true (model.allowPickle) if you trust it"
+        )
+
+
+class CheckedReader(PT2ArchiveReader):
+    """Give torch the records of an archive, each checked first.
+
+    Args:
+        path: the archive.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._name = path.name
+        super().__init__(str(path))
+
+    def read_bytes(self, name: str) -> bytes:
+        """Return a record with nothing in it that could run.
+
+        Raises:
+            NotTrusted: there is something.
+        """
+        if name not in OLD_PAYLOADS and self.archive_file.get_record_size(name) > MAX_RECORD_BYTES:
+            raise LoadError(f"{self._name}: {name} is over {MAX_RECORD_BYTES} bytes")
+        content: bytes = super().read_bytes(name)
+        try:
+            return _checked(name, content)
+        except ValueError as error:
+            raise NotTrusted(self._name, str(error)) from None
+        except pickle.UnpicklingError:
+            raise NotTrusted(self._name, "a pickle") from None
+
+
+def read_program(path: Path) -> torch.export.ExportedProgram:
+    """Return the exported program in an archive.
+
+    Raises:
+        LoadError: it could run code, or is of a format that cannot be checked.
+    """
+    reader = CheckedReader(path)
+    names = reader.get_file_names()
+    if native := [name for name in names if name.startswith(NATIVE)]:
+        raise NotTrusted(path.name, f"native code, {native[0]}")
+    if reader.read_string("archive_version") != VERSION or PROGRAM not in names:
+        raise LoadError(f"{path.name} is no archive of torch.export.save, or of a version that this torch cannot read")
+    program: torch.export.ExportedProgram = _load_exported_programs(reader, [PROGRAM], None)["model"]
+    return program
+
+
+def _checked(name: str, content: bytes) -> bytes:
+    if name == PROGRAM:
+        return checked_program(content)
+    if name in PAYLOADS:
+        return checked_payloads(content, PAYLOADS[name])
+    if name in (SAMPLE_INPUTS, *OLD_PAYLOADS):
+        _check_tensors(content)
+    elif name not in ("archive_format", "archive_version"):
+        raise ValueError(f"the record {name}")
+    return content
+
+
+def _check_tensors(content: bytes) -> None:
+    """Check tensors that are stored as torch.load reads them, and the keys they are found by."""
+    value: Any = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True) if content else ()
+    for path, _ in pytree.tree_flatten_with_path(value)[0]:
+        for step in path:
+            checked_key(getattr(step, "key", 0))

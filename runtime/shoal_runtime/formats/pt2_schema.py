@@ -1,0 +1,249 @@
+"""The documents within a `.pt2`, held to torch's own schema, and every text in them to a rule.
+
+Torch takes its documents at their word: sizes and guards are evaluated, names become the source code of a
+module, containers are imported by name, operators are looked up wherever their names lead. Here a document is
+copied value by value as the schema says, so what has no rule does not pass. A text that the schema may gain
+later is held to be an identifier.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import re
+import types
+import typing
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, Final
+
+from torch._export.serde import schema
+from torch._export.serde.union import _Union
+
+from shoal_runtime.formats.expressions import KEY, SYMBOL, checked_guard, checked_size
+from shoal_runtime.formats.operators import may_call
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+MAX_BITS: Final = 65
+CONTAINERS: Final = frozenset({"builtins.tuple", "builtins.list", "torch.Size"})
+MAPPINGS: Final = frozenset({"builtins.dict", "collections.OrderedDict"})
+DIALECTS: Final = frozenset({"", "ATEN", "TRAINING"})
+_PATH: Final = re.compile(r"[\w.:/@+ -]{0,1024}")
+_RANGE: Final = re.compile(r"[\w +*/%(),.-]{1,4096}")
+_RECORD: Final = re.compile(r"[\w-]{1,128}(\.pt)?")
+_PLAIN: Final = re.compile(r"""[^'"\\{}\x00-\x1f\x7f]{0,4096}""")
+_NOT_FINITE: Final = ("Infinity", "-Infinity", "NaN")
+
+
+def checked_program(document: bytes) -> bytes:
+    """Return `models/model.json`, with nothing in it that could run.
+
+    Raises:
+        ValueError: it holds something that is no part of a program that only computes.
+    """
+    return _rewritten(schema.ExportedProgram, document)
+
+
+def checked_payloads(document: bytes, prefix: str) -> bytes:
+    """Return the list of a program's weights or constants: tensors all of them, in records with this prefix.
+
+    Raises:
+        ValueError: one is a pickle, or no tensor.
+    """
+    rewritten = _rewritten(schema.PayloadConfig, document)
+    for name, payload in json.loads(rewritten)["config"].items():
+        if payload.get("use_pickle") or not payload["path_name"].startswith(prefix):
+            raise ValueError(f"a pickle, {name}")
+    return rewritten
+
+
+def checked_key(key: object) -> None:
+    """Check a key of a dict that inputs or outputs are nested in.
+
+    Raises:
+        ValueError: it is neither a number nor a plain name.
+    """
+    if not isinstance(key, int) and not (isinstance(key, str) and KEY.fullmatch(key)):
+        raise ValueError(f"the key {key!r}")
+
+
+def _rewritten(cls: type, document: bytes) -> bytes:
+    try:
+        return json.dumps(_value(cls, json.loads(document), "")).encode()
+    except RecursionError:
+        raise ValueError("too deep a nesting") from None
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        raise ValueError(f"a document that is none of torch's: {type(error).__name__}: {error}") from None
+
+
+def _value(cls: Any, data: Any, field: str) -> Any:
+    """Return a copy of `data`, which must be what the schema's type says; texts as the rule of `field` says."""
+    origin = typing.get_origin(cls)
+    if origin is typing.Annotated:
+        return _value(cls.__origin__, data, field)
+    if origin in (typing.Union, types.UnionType):
+        return None if data is None else _value(typing.get_args(cls)[0], data, field)
+    if origin is list:
+        (element,) = typing.get_args(cls)
+        return [_value(element, each, field) for each in _typed(data, list, field)]
+    if origin is dict:
+        _, element = typing.get_args(cls)
+        rule = _KEY_RULES.get(field, _name)
+        return {rule(key): _value(element, each, field) for key, each in _typed(data, dict, field).items()}
+    if dataclasses.is_dataclass(cls):
+        return _object(cls, _typed(data, dict, field))
+    return _leaf(cls, data, field)
+
+
+def _object(cls: Any, data: Mapping[str, Any]) -> dict[str, Any]:
+    if cls is schema.CustomObjArgument:
+        raise ValueError("a custom object")
+    hints = _hints(cls)
+    if issubclass(cls, _Union) and (len(data) != 1 or next(iter(data)) not in hints):
+        raise ValueError(f"a {cls.__name__} that is none of torch's")
+    copied = {}
+    for name, hint in hints.items():
+        field = f"{cls.__name__}.{name}"
+        if name in data:
+            # What tells where the author's code stood is not needed, and torch looks names in it up.
+            copied[name] = {} if field in _DROPPED else _value(hint, data[name], field)
+    if cls is schema.Graph:
+        for each in copied["inputs"]:
+            _plain(each.get("as_string", ""))
+    return copied
+
+
+@functools.cache
+def _hints(cls: Any) -> dict[str, Any]:
+    hints = typing.get_type_hints(cls, globalns=vars(schema))
+    return {each.name: hints[each.name] for each in dataclasses.fields(cls)}
+
+
+def _leaf(cls: Any, data: Any, field: str) -> Any:
+    if cls is str:
+        return _RULES.get(field, _name)(_typed(data, str, field))
+    if cls is bool:
+        return _typed(data, bool, field)
+    if cls is float and (data in _NOT_FINITE or (isinstance(data, int | float) and not isinstance(data, bool))):
+        return data
+    whole = isinstance(data, int) and not isinstance(data, bool) and data.bit_length() <= MAX_BITS
+    if whole and (cls is int or issubclass(cls, IntEnum)):
+        return data
+    raise ValueError(f"a {type(data).__name__} as {field}")
+
+
+def _typed(data: Any, cls: type, field: str) -> Any:
+    if not isinstance(data, cls):
+        raise ValueError(f"a {type(data).__name__} as {field}")
+    return data
+
+
+# Rules of texts: each returns the text, or raises ValueError.
+
+
+def _name(text: str) -> str:
+    """A name that becomes a variable of the module that torch writes."""
+    if text and not (text.isidentifier() and not text.startswith("__")):
+        raise _refused("name", text)
+    return text
+
+
+def _path(text: str) -> str:
+    """The path of a parameter, which becomes attributes."""
+    if not _PATH.fullmatch(text) or any(part.startswith("__") for part in text.split(".")):
+        raise _refused("path", text)
+    return text
+
+
+def _operator(text: str) -> str:
+    if not may_call(text):
+        raise _refused("operator", text)
+    return text
+
+
+def _record(text: str) -> str:
+    if not _RECORD.fullmatch(text):
+        raise _refused("record", text)
+    return text
+
+
+def _range(text: str) -> str:
+    """The symbol, or expression, that a range is of; torch counts up to the number of an unbacked one."""
+    if not _RANGE.fullmatch(text) or (text[0] in "uz" and not SYMBOL.fullmatch(text)):
+        raise _refused("range", text)
+    return text
+
+
+def _dialect(text: str) -> str:
+    if text not in DIALECTS:
+        raise _refused("dialect", text)
+    return text
+
+
+def _plain(text: str) -> str:
+    if not _PLAIN.fullmatch(text):
+        raise _refused("constant", text)
+    return text
+
+
+def _free(text: str) -> str:
+    """An argument of an operator: torch writes it with `repr`."""
+    return text
+
+
+def _tree(text: str) -> str:
+    """How inputs or outputs are nested."""
+    try:
+        protocol, tree = json.loads(text)
+    except ValueError:
+        raise _refused("nesting", text) from None
+    return json.dumps([_typed(protocol, int, "nesting"), _branch(tree, depth=0)])
+
+
+def _branch(tree: Mapping[str, Any], *, depth: int) -> dict[str, Any]:
+    kind, context, children = tree["type"], tree["context"], _typed(tree["children_spec"], list, "nesting")
+    known = kind in CONTAINERS and context in ("null", None)
+    if kind in MAPPINGS:
+        keys = _typed(json.loads(context), list, "nesting")
+        for key in keys:
+            # Those of the outermost dict are arguments, and become names of the module's.
+            _name(_typed(key, str, "nesting")) if depth == 1 else checked_key(key)
+        known = len(keys) == len(children)
+    if not known and not (kind is None and context is None and not children):
+        raise _refused("container", str(kind))
+    copied = [_branch(child, depth=depth + 1) for child in children]
+    return {"type": kind, "context": context, "children_spec": copied}
+
+
+def _refused(what: str, text: str) -> ValueError:
+    return ValueError(f"the {what} {text if len(text) <= 100 else text[:97] + '...'!r}")
+
+
+_RULES: Final[Mapping[str, Callable[[str], str]]] = {
+    "SymExpr.expr_str": checked_size,
+    "ExportedProgram.guards_code": checked_guard,
+    "ExportedProgram.verifiers": _dialect,
+    "ExportedProgram.torch_version": _plain,
+    "Node.target": _operator,
+    "Argument.as_operator": _operator,
+    "Argument.as_string": _free,
+    "Argument.as_strings": _free,
+    "ConstantValue.as_string": _plain,
+    "ModuleCallSignature.in_spec": _tree,
+    "ModuleCallSignature.out_spec": _tree,
+    "ModuleCallEntry.fqn": _path,
+    "InputToParameterSpec.parameter_name": _path,
+    "InputToBufferSpec.buffer_name": _path,
+    "InputToTensorConstantSpec.tensor_constant_name": _path,
+    "BufferMutationSpec.buffer_name": _path,
+    "ParameterMutationSpec.parameter_name": _path,
+    "GradientToParameterSpec.parameter_name": _path,
+    "PayloadMeta.path_name": _record,
+}
+_KEY_RULES: Final[Mapping[str, Callable[[str], str]]] = {
+    "ExportedProgram.range_constraints": _range,
+    "PayloadConfig.config": _path,
+}
+_DROPPED: Final = frozenset({"Node.metadata", "GraphModule.metadata", "GraphModule.treespec_namedtuple_fields"})
