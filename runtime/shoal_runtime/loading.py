@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
 import torch
@@ -34,9 +35,13 @@ LOADERS: Final[Mapping[Format, Callable[[Source], Loaded]]] = {
     Format.TORCH_EXPORT: torch_export.load,
     Format.TORCH_SCRIPT: torch_script.load,
 }
-EXPORT_SUFFIXES: Final = (".pt2",)
-SCRIPT_SUFFIXES: Final = (".pt", ".pth", ".ts", ".torchscript")
-SAFETENSORS_SUFFIXES: Final = (".safetensors",)
+SUFFIXES: Final[Mapping[Format, tuple[str, ...]]] = {
+    Format.TORCH_EXPORT: torch_export.SUFFIXES,
+    Format.SAFETENSORS: (".safetensors",),
+    Format.TORCH_SCRIPT: torch_script.SUFFIXES,
+}
+WITHOUT_CODE: Final = (Format.TORCH_EXPORT, Format.TORCH_SCRIPT)
+"""Programs that need no class of the user's; weights do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +95,9 @@ def _name(settings: Settings, config: ModelConfig, files: ModelFiles) -> str:
 
 def _source(files: ModelFiles, settings: Settings, config: ModelConfig, context: Context) -> Source:
     named = files.file or config.file
-    text = settings.model_handler or config.handler
-    if text is None and named is not None and named.endswith(".py"):
-        text = named
-    if text is None and (files.directory / DEFAULT_FILE).is_file() and files.file is None:
-        text = DEFAULT_FILE
+    if config.file is not None and (PurePath(config.file).is_absolute() or ".." in PurePath(config.file).parts):
+        raise LoadError(f"`file` in model.toml must be a file in the model's directory, not {config.file}")
+    text = settings.model_handler or _handler_asked_for(files, settings, config)
     return Source(
         directory=files.directory,
         file=files.directory / named if named and not named.endswith(".py") else None,
@@ -104,6 +107,30 @@ def _source(files: ModelFiles, settings: Settings, config: ModelConfig, context:
         outputs=config.outputs,
         allow_pickle=settings.allow_pickle,
     )
+
+
+def _handler_asked_for(files: ModelFiles, settings: Settings, config: ModelConfig) -> str | None:
+    """Return the handler that the model's directory asks for, as far as the user let it ask.
+
+    Code that merely lies beside the file that was named is never imported: who names a format whose files are
+    no code, or such a file, has not asked for any.
+    """
+    named = files.file or config.file
+    if named is not None and named.endswith(".py"):
+        return named
+    form = _named_format(files, settings, config)
+    if form in WITHOUT_CODE and not settings.allow_pickle:
+        return None
+    by_default = form in (Format.AUTO, Format.HANDLER) and (files.directory / DEFAULT_FILE).is_file()
+    return config.handler or (DEFAULT_FILE if by_default else None)
+
+
+def _named_format(files: ModelFiles, settings: Settings, config: ModelConfig) -> Format:
+    """Return the format that somebody named, in the settings, by the URI's file, or in model.toml."""
+    if settings.model_format is not Format.AUTO:
+        return settings.model_format
+    suffix = PurePath(files.file).suffix if files.file is not None else ""
+    return next((form for form, suffixes in SUFFIXES.items() if suffix in suffixes), config.format)
 
 
 def _format(source: Source, settings: Settings, config: ModelConfig) -> Format:
@@ -118,12 +145,7 @@ def _guess(source: Source) -> Format:
     is_module = source.handler is not None and issubclass(source.handler, torch.nn.Module)
     if source.handler is not None and not is_module:
         return Format.HANDLER
-    candidates = {
-        Format.TORCH_EXPORT: EXPORT_SUFFIXES,
-        Format.SAFETENSORS: SAFETENSORS_SUFFIXES,
-        Format.TORCH_SCRIPT: SCRIPT_SUFFIXES,
-    }
-    found = [form for form, suffixes in candidates.items() if _holds(source, suffixes)]
+    found = [form for form, suffixes in SUFFIXES.items() if _holds(source, suffixes)]
     if len(found) == 1:
         return found[0]
     if is_module and not found:

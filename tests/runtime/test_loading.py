@@ -5,11 +5,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from shoal_runtime.batches.collate import collate
 from shoal_runtime.errors import LoadError
 from shoal_runtime.importing import HandlerFailed
 from shoal_runtime.placement import choose_device
+from shoal_runtime.settings import Format
 from tests.runtime.fakes import Bench
 
 if TYPE_CHECKING:
@@ -151,6 +153,78 @@ def test_a_directory_s_name_may_be_no_model_name(tmp_path: Path, load: Callable[
 
     with pytest.raises(LoadError, match=r"'my model' cannot be a model's name.*SHOAL_MODEL_NAME"):
         load(made)
+
+
+def exported(path: Path) -> Path:
+    torch.export.save(torch.export.export(torch.nn.Linear(2, 1), (torch.ones(2, 2),)), path)
+    return path
+
+
+def booby_trap(directory: Path) -> Path:
+    """Write a handler.py that leaves a trace when it is imported; return the trace."""
+    (directory / "handler.py").write_text(f"import os\nos.mkdir({str(directory / 'imported')!r})\n" + HANDLER)
+    return directory / "imported"
+
+
+@pytest.mark.parametrize("toml", ["", 'handler = "handler.py:Scale"\n'])
+def test_code_beside_a_program_is_not_imported_where_the_format_is_named(
+    tmp_path: Path, load: Callable[..., Model], toml: str
+) -> None:
+    exported(tmp_path / "model.pt2")
+    (tmp_path / "model.toml").write_text(toml)
+    imported = booby_trap(tmp_path)
+
+    assert load(tmp_path, model_format=Format.TORCH_EXPORT).platform == "pytorch_export"
+    assert load(tmp_path / "model.pt2").platform == "pytorch_export"
+
+    assert not imported.exists()
+
+
+def test_code_beside_a_program_is_not_imported_where_model_toml_names_the_format(
+    tmp_path: Path, load: Callable[..., Model]
+) -> None:
+    exported(tmp_path / "model.pt2")
+    (tmp_path / "model.toml").write_text('format = "TorchExport"\n')
+    imported = booby_trap(tmp_path)
+
+    assert load(tmp_path).platform == "pytorch_export"
+
+    assert not imported.exists()
+
+
+@pytest.mark.parametrize("model_format", [Format.TORCH_SCRIPT, Format.SAFETENSORS])
+def test_code_beside_weights_is_not_imported_before_somebody_names_it(
+    tmp_path: Path, load: Callable[..., Model], model_format: Format
+) -> None:
+    save_file({"weight": torch.ones(1)}, tmp_path / "model.safetensors")
+    torch.save({"weight": torch.ones(1)}, tmp_path / "model.pt")
+    imported = booby_trap(tmp_path)
+
+    with pytest.raises(LoadError, match="SHOAL_MODEL_HANDLER|SHOAL_MODEL_ALLOW_PICKLE"):
+        load(tmp_path, model_format=model_format)
+
+    assert not imported.exists()
+
+
+def test_code_that_the_user_names_is_imported_whatever_the_format(tmp_path: Path, load: Callable[..., Model]) -> None:
+    exported(tmp_path / "model.pt2")
+    imported = booby_trap(tmp_path)
+
+    load(tmp_path, model_format=Format.TORCH_EXPORT, model_handler="handler.py:Scale")
+
+    assert imported.exists()
+
+
+@pytest.mark.parametrize("file", ["../model.pt2", "/etc/model.pt2", "a/../../model.pt2"])
+def test_model_toml_names_files_of_its_own_directory_only(
+    tmp_path: Path, load: Callable[..., Model], file: str
+) -> None:
+    (tmp_path / "model").mkdir()
+    exported(tmp_path / "model.pt2")
+    (tmp_path / "model" / "model.toml").write_text(f'file = "{file}"')
+
+    with pytest.raises(LoadError, match="must be a file in the model's directory"):
+        load(tmp_path / "model")
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
