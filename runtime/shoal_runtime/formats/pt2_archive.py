@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.formats.pt2_schema import checked_key, checked_payloads, checked_program
+from shoal_runtime.formats.source import NotTrusted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,16 +33,6 @@ NATIVE: Final = ("data/aotinductor/", "data/executorch/", "data/mtia")
 VERSION: Final = "0"
 MAX_RECORD_BYTES: Final = 1024**3
 """Of what is no weight: the program, the lists of its weights, sample inputs."""
-
-
-class NotTrusted(LoadError):
-    """The file holds what could run; who trusts it may say so."""
-
-    def __init__(self, name: str, what: str) -> None:
-        super().__init__(
-            f"{name} holds {what}, which an exported program that only computes has no use for and which could run"
-            " code: export the model again, or set SHOAL_MODEL_ALLOW_PICKLE=true (model.allowPickle) if you trust it"
-        )
 
 
 class CheckedReader(PT2ArchiveReader):

@@ -16,6 +16,22 @@ if TYPE_CHECKING:
     from shoal_runtime.handlers.spec import TensorSpec
 
 
+class NotTrusted(LoadError):
+    """The file holds what could run; who trusts it may say so.
+
+    Args:
+        name: the file's.
+        what: what it holds.
+    """
+
+    def __init__(self, name: str, what: str) -> None:
+        super().__init__(
+            f"{name} holds {what}, for which a program that only computes has no use, and which could run code or"
+            " reach files: export the model again, or set SHOAL_MODEL_ALLOW_PICKLE=true (model.allowPickle) if you"
+            " trust it"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """One model's files and what is known about them.

@@ -1,8 +1,8 @@
 """TorchScript archives; and pickled modules and weights, for those who opt in.
 
-A TorchScript archive is a program of its own and runs without Python's unpickler. A plain
-`torch.save` file is a pickle, which can run any code when it is read, so it is refused unless the
-user allows pickles by name.
+A TorchScript archive is a program of its own and runs without Python and its unpickler; what its own
+operators could do to files and connections is refused (`script_check`). A plain `torch.save` file is a
+pickle, which can run any code when it is read. Both are loaded unseen for users who allow pickles by name.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import torch
 from shoal_runtime.errors import LoadError
 from shoal_runtime.formats.module import ModuleHandler, prepare_module, require_tensors
 from shoal_runtime.formats.safetensors import make_module
+from shoal_runtime.formats.script_check import check_script
 from shoal_runtime.formats.source import Loaded, Source, find_file
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def load(source: Source) -> Loaded:
     """
     path = find_file(source, SUFFIXES)
     if is_torch_script(path):
-        module = _load_script(path)
+        module = _load_script(path, trusted=source.allow_pickle)
     elif source.allow_pickle:
         module = _load_pickle(path, source)
     else:
@@ -60,8 +61,10 @@ def is_torch_script(path: Path) -> bool:
     return any(name.startswith("code/") for name in names) and "constants.pkl" in names
 
 
-def _load_script(path: Path) -> torch.nn.Module:
+def _load_script(path: Path, *, trusted: bool) -> torch.nn.Module:
     try:
+        if not trusted:
+            check_script(path)
         with warnings.catch_warnings():
             # torch tells authors to export instead; whoever serves the file cannot.
             warnings.simplefilter("ignore", DeprecationWarning)

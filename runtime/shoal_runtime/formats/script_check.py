@@ -1,0 +1,84 @@
+"""What a TorchScript archive that nobody has vouched for may call.
+
+TorchScript is a language of its own, without Python, but not without means: it can read and write files, open
+connections and take raw addresses, and a module's `__setstate__` does so while the archive is loaded. So the
+code is read before torch compiles it, for words that have no place in a model.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+import torch
+
+from shoal_runtime.formats.operators import NAMESPACES, REFUSED
+from shoal_runtime.formats.source import NotTrusted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+CLASSES: Final = frozenset({"quantized", "rnn", "sparse", "mkldnn", "xnnpack"})
+"""Native classes that hold packed weights; others hold sockets and files."""
+LEGACY: Final = "model.json"
+
+_WORD: Final = re.compile(rf"\b(?:{REFUSED.pattern})\b")
+_ESCAPE: Final = re.compile(r"\\([0-7]{1,3}|x[0-9a-fA-F]{2})")
+_JOINT: Final = re.compile(r"""["']\s*["']""")
+_BARE: Final = re.compile(r"\b(?:torch|ops)\b(?!\s*\.)")
+_NAMESPACE: Final = re.compile(r"(?<![\w.])ops\s*\.\s*(\w+)")
+_CLASS: Final = re.compile(r"\btorch\s*\.\s*classes\s*\.\s*(\w+)")
+
+
+def check_script(path: Path) -> None:
+    """Check the code and the pickled state of an archive, as torch's own reader finds them.
+
+    Raises:
+        NotTrusted: it calls what reads or writes files, or more than computes in another way.
+    """
+    reader = torch._C.PyTorchFileReader(str(path))
+    names: list[str] = reader.get_all_records()
+    lowered = [name.lower() for name in names]
+    if len(set(lowered)) != len(names) or LEGACY in lowered:
+        raise NotTrusted(path.name, "two records of one name, or a format of long ago")
+    for name in names:
+        content: bytes = reader.get_record(name) if name.lower().endswith((".py", ".pkl")) else b""
+        is_code = name.lower().endswith(".py")
+        fault = next(faults_of_code(content.decode("utf-8", "replace")) if is_code else faults_of_state(content), None)
+        if fault is not None:
+            raise NotTrusted(path.name, f"{fault} ({name})")
+
+
+def faults_of_code(code: str) -> Iterator[str]:
+    """Yield what the code calls beyond computing."""
+    # A name may also be a text that getattr is given, escaped and in pieces.
+    joined = _JOINT.sub("", _ESCAPE.sub(_character, code))
+    for text in (code, joined):
+        yield from (f"the operator {found!r}" for found in _WORD.findall(text))
+        yield from _foreign_classes(text)
+    yield from (f"a bare {found!r}" for found in _BARE.findall(_without_texts(code)))
+    for namespace in _NAMESPACE.findall(code):
+        if namespace not in NAMESPACES and namespace != "prim":
+            yield f"operators of {namespace!r}"
+
+
+def faults_of_state(pickled: bytes) -> Iterator[str]:
+    """Yield the native classes in a pickled state that do more than hold weights."""
+    # A class is named on two lines, cut anywhere between its parts.
+    yield from _foreign_classes(pickled.decode("latin-1").replace("\n", "."))
+
+
+def _foreign_classes(text: str) -> Iterator[str]:
+    for namespace in _CLASS.findall(text):
+        if namespace not in CLASSES:
+            yield f"a native class of {namespace!r}"
+
+
+def _character(match: re.Match[str]) -> str:
+    digits = match[1]
+    return chr(int(digits[1:], 16) if digits.startswith("x") else int(digits, 8))
+
+
+def _without_texts(code: str) -> str:
+    return re.sub(r'"(?:[^"\\\n]|\\.)*"' + r"|'(?:[^'\\\n]|\\.)*'", '""', code)
