@@ -64,12 +64,12 @@ def serve(settings: Settings) -> int:
 
 def fetch(settings: Settings) -> int:
     """Bring the model's files into the cache; return the exit code."""
-    from shoal_runtime.fetching import Fetcher  # noqa: PLC0415
+    from shoal_runtime.fetching import fetch_model  # noqa: PLC0415
     from shoal_runtime.readiness import Readiness  # noqa: PLC0415
 
     logger = logging.getLogger("shoal_runtime")
     try:
-        files = Fetcher(settings.cache_dir, Readiness(), checksum=settings.model_checksum).fetch(settings.model_uri)
+        files = fetch_model(settings, Readiness())
     except LoadError as error:
         logger.error("%s", error)
         return EXIT_LOAD

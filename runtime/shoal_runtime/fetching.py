@@ -2,11 +2,12 @@
 
 Downloads are content-addressed: a file lands in `CACHE/SHA256/` and is unpacked there. It is
 written under a temporary name, synced, checked and renamed, so whatever bears the final name is
-whole; what a killed process leaves behind is swept later.
+whole. The process that writes holds a lock on the folder; what a killed one leaves behind is swept by the next.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import logging
 import os
@@ -22,18 +23,22 @@ from urllib.parse import unquote, urlsplit
 import httpx
 
 from shoal_runtime.errors import LoadError
+from shoal_runtime.load_limit import FETCH_GRACE_S, within
 from shoal_runtime.origins import Origin, origin_of, recall, remember
 from shoal_runtime.progress import Progress
-from shoal_runtime.unpacking import archive_stem, unpack
+from shoal_runtime.unpacking import CHUNK_BYTES, Limits, archive_stem, check_time, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from shoal_runtime.readiness import Readiness
+    from shoal_runtime.settings import Settings
 
-CHUNK_BYTES: Final = 1024 * 1024
 ATTEMPTS: Final = 3
 STALE_AFTER_S: Final = 24 * 3600
+"""Where the file system knows no locks."""
+UNLOCKED_AFTER_S: Final = 60
+"""Who has made a folder is given this long to lock it."""
 PARTIAL_PREFIX: Final = ".partial-"
 TIMEOUT: Final = httpx.Timeout(60.0, connect=10.0)
 
@@ -66,6 +71,7 @@ class Fetcher:
         cache_dir: where downloads and unpacked archives are kept.
         readiness: told the progress.
         checksum: `sha256:` and hex digits of the file, or None.
+        limits: what a download, and what is in an archive, may take.
         pause_s: waits between attempts to download, from the number of the attempt.
     """
 
@@ -75,19 +81,23 @@ class Fetcher:
         readiness: Readiness,
         *,
         checksum: str | None = None,
+        limits: Limits | None = None,
         pause_s: Callable[[int], float] = lambda attempt: 2.0**attempt,
     ) -> None:
         self._cache_dir = cache_dir
         self._readiness = readiness
         self._digest = checksum.removeprefix("sha256:").lower() if checksum else None
+        self._limits = limits or Limits()
+        self._deadline_s = float("inf")
         self._pause_s = pause_s
 
     def fetch(self, uri: str) -> ModelFiles:
         """Return the model's files, downloading and unpacking where needed.
 
         Raises:
-            LoadError: there is nothing, it cannot be had, or it is not what the checksum says.
+            LoadError: there is nothing, it cannot be had within the limits, or it is not what the checksum says.
         """
+        self._deadline_s = time.monotonic() + self._limits.timeout_s
         scheme = urlsplit(uri).scheme
         if scheme in ("http", "https"):
             return self._remote(uri)
@@ -108,7 +118,7 @@ class Fetcher:
         stem = archive_stem(path.name)
         if self._digest is None and stem is None:
             return ModelFiles(path.parent, path.stem, path.name)
-        digest = file_digest(path)
+        digest = self._digest_of(path)
         self._check(digest, str(path))
         if stem is None:
             return ModelFiles(path.parent, path.stem, path.name)
@@ -151,7 +161,7 @@ class Fetcher:
     def _receive(self, uri: str, path: Path, conditions: Mapping[str, str]) -> Origin | None:
         try:
             with (
-                httpx.Client(follow_redirects=True, timeout=TIMEOUT) as client,
+                httpx.Client(follow_redirects=True, timeout=TIMEOUT, event_hooks=stay_secure(uri)) as client,
                 client.stream("GET", uri, headers=dict(conditions)) as response,
             ):
                 if conditions and response.status_code == 304:
@@ -167,12 +177,16 @@ class Fetcher:
         digest = hashlib.sha256()
         length = response.headers.get("content-length")
         total = int(length) if length and "content-encoding" not in response.headers else None
+        self._limits.check_bytes(total or 0, "the download")
         progress = Progress(self._readiness, "downloading", total=total, unit="B")
         with path.open("wb") as file, progress:
-            for chunk in response.iter_bytes(CHUNK_BYTES):
+            # As they come: a server that drips would else fill a chunk for hours before the limits are looked at.
+            for chunk in response.iter_bytes():
                 file.write(chunk)
                 digest.update(chunk)
                 progress.advance(len(chunk))
+                self._limits.check_bytes(file.tell(), "the download")
+                check_time(self._limits, self._deadline_s)
             _sync(file.fileno())
         return digest.hexdigest()
 
@@ -200,7 +214,7 @@ class Fetcher:
             if archive_stem(name) is None:
                 path.rename(ready / name)
             else:
-                ready = unpack(path, ready, name)
+                ready = unpack(path, ready, name, self._limits, self._deadline_s)
             _sync_tree(ready)
             _rename(ready, self._cache_dir / digest)
         _sync_path(self._cache_dir)
@@ -215,6 +229,7 @@ class Fetcher:
             self._cache_dir.mkdir(parents=True, exist_ok=True)
             sweep(self._cache_dir)
             folder = Path(tempfile.mkdtemp(prefix=PARTIAL_PREFIX, dir=self._cache_dir))
+            lock = _lock(folder)
         except OSError as error:
             raise LoadError(f"SHOAL_MODEL_CACHE_DIR cannot be written: {error}") from None
         try:
@@ -223,12 +238,29 @@ class Fetcher:
             raise LoadError(f"the model cannot be stored: {error}") from None
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+            os.close(lock)
+
+    def _digest_of(self, path: Path) -> str:
+        digest = hashlib.sha256()
+        with path.open("rb") as file:
+            while chunk := file.read(CHUNK_BYTES):
+                digest.update(chunk)
+                check_time(self._limits, self._deadline_s)
+        return digest.hexdigest()
 
 
-def file_digest(path: Path) -> str:
-    """Return the file's SHA-256 in hex."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def fetch_model(settings: Settings, readiness: Readiness) -> ModelFiles:
+    """Return the files of the model that the settings name.
+
+    Raises:
+        LoadError: as `Fetcher.fetch` says.
+    """
+    limits = Limits(
+        settings.model_max_bytes, settings.model_max_files, settings.model_max_ratio, settings.fetch_timeout_s
+    )
+    fetcher = Fetcher(settings.cache_dir, readiness, checksum=settings.model_checksum, limits=limits)
+    with within(limits.timeout_s + FETCH_GRACE_S, "SHOAL_MODEL_FETCH_TIMEOUT_S", readiness):
+        return fetcher.fetch(settings.model_uri)
 
 
 def shown(uri: str) -> str:
@@ -238,15 +270,47 @@ def shown(uri: str) -> str:
 
 
 def sweep(cache_dir: Path) -> None:
-    """Remove what killed processes left behind a day ago or earlier."""
+    """Remove what killed processes left behind: what nobody holds a lock on, or is a day old."""
     newest = Path(tempfile.mkdtemp(prefix=PARTIAL_PREFIX, dir=cache_dir))
     # The file system's own clock, which may not be this machine's.
     now_s = newest.stat().st_mtime
     newest.rmdir()
     for path in cache_dir.glob(f"{PARTIAL_PREFIX}*"):
         with suppress(FileNotFoundError):  # another process has just finished with it
-            if now_s - path.stat().st_mtime > STALE_AFTER_S:
+            age_s = now_s - path.stat().st_mtime
+            if age_s > STALE_AFTER_S or (age_s > UNLOCKED_AFTER_S and _is_unlocked(path)):
                 shutil.rmtree(path, ignore_errors=True)
+
+
+def _lock(folder: Path) -> int:
+    """Return a descriptor that holds a lock on the folder until it is closed, where there are locks."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    with suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return descriptor
+
+
+def _is_unlocked(folder: Path) -> bool:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False  # somebody holds it, or nobody can
+    else:
+        return True
+    finally:
+        os.close(descriptor)
+
+
+def stay_secure(uri: str) -> dict[str, list[Callable[[httpx.Request], None]]]:
+    """Return hooks that refuse to be sent from https to http."""
+    secure = urlsplit(uri).scheme == "https"
+
+    def check(request: httpx.Request) -> None:
+        if secure and request.url.scheme != "https":
+            raise LoadError(f"{shown(uri)} cannot be downloaded: the server sends on to {request.url.scheme}")
+
+    return {"request": [check]}
 
 
 def _unchanged(old: ModelFiles | None) -> ModelFiles:

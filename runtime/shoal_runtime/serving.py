@@ -19,6 +19,7 @@ from shoal_runtime.executor import Executor
 from shoal_runtime.faults import describe, own_traceback
 from shoal_runtime.importing import HandlerFailed
 from shoal_runtime.listening import Connections, open_socket
+from shoal_runtime.load_limit import EXIT_LOAD_FAILED
 from shoal_runtime.readiness import Readiness
 from shoal_runtime.server import App
 from shoal_runtime.watchdog import Watchdog
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from shoal_runtime.starting import Started
 
 EXIT_OK: Final = 0
-EXIT_LOAD_FAILED: Final = 3
 UNLOAD_TIMEOUT_S: Final = 10.0
 
 logger = logging.getLogger(__name__)

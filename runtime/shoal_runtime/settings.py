@@ -205,6 +205,41 @@ class Settings:
         default=False,
         text="load pickles, which can run any code",
     )
+    model_max_bytes: int = _setting(
+        "SHOAL_MODEL_MAX_BYTES",
+        _number(MIB, 1024 * 1024 * GIB),
+        "1048576 to 1125899906842624 bytes",
+        default=128 * GIB,
+        text="of a download, and of all that an archive holds",
+    )
+    model_max_files: int = _setting(
+        "SHOAL_MODEL_MAX_FILES",
+        _number(1, 10_000_000),
+        "1 to 10000000",
+        default=100_000,
+        text="files and folders in an archive",
+    )
+    model_max_ratio: int = _setting(
+        "SHOAL_MODEL_MAX_RATIO",
+        _number(1, 100_000),
+        "1 to 100000",
+        default=100,
+        text="bytes unpacked for each byte of an archive, from 64 MiB on",
+    )
+    fetch_timeout_s: float = _setting(
+        "SHOAL_MODEL_FETCH_TIMEOUT_S",
+        _seconds(0, 86_400, above=True),
+        "more than 0, up to 86400 seconds",
+        default=3600.0,
+        text="download, check and unpack the model within this (else exit 3)",
+    )
+    load_timeout_s: float = _setting(
+        "SHOAL_MODEL_LOAD_TIMEOUT_S",
+        _seconds(0, 86_400, above=True),
+        "more than 0, up to 86400 seconds",
+        default=1800.0,
+        text="load and warm the model within this (else exit 3)",
+    )
     max_batch_size: int = _setting(
         "SHOAL_BATCHING_MAX_BATCH_SIZE",
         _number(1, 65536),

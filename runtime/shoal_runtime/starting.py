@@ -14,9 +14,10 @@ from shoal_runtime.cores import core_limit, default_threads
 from shoal_runtime.cuda import CudaPlacement
 from shoal_runtime.errors import BatchError, LoadError, RaggedRows, WrongShape
 from shoal_runtime.faults import HANDLER_FAULTS, describe
-from shoal_runtime.fetching import Fetcher
+from shoal_runtime.fetching import fetch_model
 from shoal_runtime.handlers.answers import Answers
 from shoal_runtime.importing import HandlerFailed
+from shoal_runtime.load_limit import within
 from shoal_runtime.loading import Model, load_model
 from shoal_runtime.memory import return_freed_memory
 from shoal_runtime.pipeline import Lanes, Pipeline
@@ -57,13 +58,13 @@ def start_model(settings: Settings, readiness: Readiness) -> Started:
     start_s = time.monotonic()
     torch.set_num_threads(settings.threads or default_threads(torch.get_num_threads(), core_limit()))
     device = choose_device(settings.device)
-    fetcher = Fetcher(settings.cache_dir, readiness, checksum=settings.model_checksum)
-    files = fetcher.fetch(settings.model_uri)
+    files = fetch_model(settings, readiness)
     readiness.progress("loading")
-    model = _load(files, settings, device)
-    return_freed_memory()
-    placement = make_placement(device, model)
-    measured = warm(model, placement, readiness)
+    with within(settings.load_timeout_s, "SHOAL_MODEL_LOAD_TIMEOUT_S", readiness):
+        model = _load(files, settings, device)
+        return_freed_memory()
+        placement = make_placement(device, model)
+        measured = warm(model, placement, readiness)
     # What is there now stays: the collector need not look at it while batches run.
     gc.collect()
     gc.freeze()

@@ -28,13 +28,13 @@ LOCK_HELD_AFTER_S: Final = 30.0
 MAX_TICK_S: Final = 1.0
 
 
-def exit_now(message: str) -> None:
-    """End the process with exit code 4 and a last line; no destructors, the device is gone."""
+def exit_now(message: str, code: int = EXIT_DEVICE_LOST) -> None:
+    """End the process with a last line; no destructors, some thread is stuck for good."""
     try:
         sys.stderr.flush()
         os.write(2, f"{message}\n".encode(errors="backslashreplace"))
     finally:
-        os._exit(EXIT_DEVICE_LOST)
+        os._exit(code)
 
 
 class Watchdog:

@@ -1,16 +1,20 @@
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import threading
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 
+import httpx
 import pytest
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.fetching import PARTIAL_PREFIX, STALE_AFTER_S, Fetcher, shown, sweep
+from shoal_runtime.fetching import PARTIAL_PREFIX, STALE_AFTER_S, UNLOCKED_AFTER_S, Fetcher, shown, stay_secure, sweep
 from shoal_runtime.readiness import Readiness
+from shoal_runtime.unpacking import Limits
 from tests.runtime.test_unpacking import tar
 
 if TYPE_CHECKING:
@@ -29,6 +33,9 @@ class Site:
         self.asked: list[str] = []
         self.conditions: list[str | None] = []
         self.etag: str | None = None
+        self.tells_length = True
+        self.drips: threading.Event | None = None
+        """Where set, the body comes byte by byte until the event."""
         site = self
 
         class Answer(BaseHTTPRequestHandler):
@@ -39,9 +46,13 @@ class Site:
                 self.send_response(status)
                 if site.etag is not None:
                     self.send_header("etag", site.etag)
-                self.send_header("content-length", str(len(body) if length is None else length))
+                if site.tells_length:
+                    self.send_header("content-length", str(len(body) if length is None else length))
                 self.end_headers()
-                self.wfile.write(body)
+                with suppress(ConnectionError):
+                    while site.drips is not None and not site.drips.wait(0.01):
+                        self.wfile.write(body[:1])
+                    self.wfile.write(body)
                 self.close_connection = True
 
             def log_message(self, *_: object) -> None:
@@ -65,8 +76,10 @@ def site() -> Iterator[Site]:
     made.close()
 
 
-def fetcher(cache: Path, *, checksum: str | None = None, readiness: Readiness | None = None) -> Fetcher:
-    return Fetcher(cache, readiness or Readiness(), checksum=checksum, pause_s=lambda attempt: 0.0)
+def fetcher(
+    cache: Path, *, checksum: str | None = None, readiness: Readiness | None = None, limits: Limits | None = None
+) -> Fetcher:
+    return Fetcher(cache, readiness or Readiness(), checksum=checksum, limits=limits, pause_s=lambda attempt: 0.0)
 
 
 def left_behind(cache: Path) -> list[Path]:
@@ -235,6 +248,68 @@ def test_what_killed_processes_left_is_swept_after_a_day(tmp_path: Path) -> None
     sweep(tmp_path)
 
     assert left_behind(tmp_path) == [new]
+
+
+def test_what_nobody_writes_any_more_is_swept_at_once(tmp_path: Path) -> None:
+    """A crash loop would else leave a copy each time, until the disk is full."""
+    held, left = tmp_path / f"{PARTIAL_PREFIX}held", tmp_path / f"{PARTIAL_PREFIX}left"
+    for folder in (held, left):
+        folder.mkdir()
+        then_s = folder.stat().st_mtime - UNLOCKED_AFTER_S - 60
+        os.utime(folder, (then_s, then_s))
+    descriptor = os.open(held, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+
+    sweep(tmp_path)
+
+    assert left_behind(tmp_path) == [held]
+    os.close(descriptor)
+
+
+@pytest.mark.parametrize("claimed", [True, False])
+def test_a_download_over_the_limit_is_stopped_and_removed(tmp_path: Path, site: Site, *, claimed: bool) -> None:
+    site.answers = [(200, CONTENT, None if claimed else -1)]
+    site.tells_length = claimed
+
+    with pytest.raises(LoadError, match=r"the download is over 1000 bytes \(SHOAL_MODEL_MAX_BYTES\)"):
+        fetcher(tmp_path, limits=Limits(max_bytes=1000)).fetch(f"{site.url}/cat.pt2")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_server_that_drips_is_given_up(tmp_path: Path, site: Site) -> None:
+    site.answers = [(200, CONTENT, None)]
+    site.drips = threading.Event()
+
+    with pytest.raises(LoadError, match=r"longer than 0\.2 s \(SHOAL_MODEL_FETCH_TIMEOUT_S\)"):
+        fetcher(tmp_path, limits=Limits(timeout_s=0.2)).fetch(f"{site.url}/cat.pt2")
+
+    site.drips.set()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_local_file_is_checked_within_the_time_too(tmp_path: Path) -> None:
+    (tmp_path / "m.pt2").write_bytes(CONTENT)
+
+    with pytest.raises(LoadError, match="SHOAL_MODEL_FETCH_TIMEOUT_S"):
+        fetcher(tmp_path, checksum=f"sha256:{DIGEST}", limits=Limits(timeout_s=0.0)).fetch(str(tmp_path / "m.pt2"))
+
+
+def test_an_archive_that_takes_too_much_leaves_nothing_behind(tmp_path: Path) -> None:
+    path = tar(tmp_path / "cat.tar.gz", {"a": bytes(5000), "b": bytes(5000)})
+
+    with pytest.raises(LoadError, match="SHOAL_MODEL_MAX_BYTES"):
+        fetcher(tmp_path / "cache", limits=Limits(max_bytes=4000)).fetch(str(path))
+
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_nobody_sends_a_secure_download_on_to_an_insecure_server() -> None:
+    (check,) = stay_secure("https://host/cat.pt2?token=secret")["request"]
+
+    check(httpx.Request("GET", "https://other/cat.pt2"))
+    with pytest.raises(LoadError, match=r"^https://host/cat\.pt2 cannot be downloaded: the server sends on to http$"):
+        check(httpx.Request("GET", "http://other/cat.pt2"))
 
 
 def test_what_another_process_removes_meanwhile_stops_no_sweep(tmp_path: Path) -> None:

@@ -291,6 +291,16 @@ def test_a_device_s_thread_that_dies_ends_the_process_with_the_true_reason(
 
 
 @pytest.mark.integration
+def test_a_load_without_an_end_ends_the_process(start: Callable[..., Process]) -> None:
+    code, said = start(SHOAL_MODEL_PARAMETERS='{"slow": true}', SHOAL_MODEL_LOAD_TIMEOUT_S="0.5").finish()
+
+    assert code == 3
+    assert said.strip().splitlines()[-1] == (
+        "shoal_runtime: the model cannot be loaded: loading takes longer than 0.5 s (SHOAL_MODEL_LOAD_TIMEOUT_S)"
+    )
+
+
+@pytest.mark.integration
 def test_a_model_that_is_not_there_ends_the_process_in_a_line(
     start: Callable[..., Process],
 ) -> None:

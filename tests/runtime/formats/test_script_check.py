@@ -149,7 +149,8 @@ def test_classes_in_the_state_are_found_wherever_their_name_is_cut() -> None:
 def test_a_quantized_script_is_loaded(tmp_path: Path, load: Callable[..., Model]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        quantized = torch.ao.quantization.quantize_dynamic(torch.nn.Sequential(torch.nn.Linear(4, 4)))
+        network = torch.nn.Sequential(torch.nn.Linear(4, 4))
+        quantized = torch.ao.quantization.quantize_dynamic(network)  # type: ignore[no-untyped-call]
     path = script(quantized, tmp_path / "quantized.pt", tmp_path)
 
     with Bench.around(load(path)) as bench:

@@ -1,0 +1,63 @@
+"""A limit on how long bringing a model up may take.
+
+A thread that is stuck in a file system, in a download or in a model's own code cannot be killed, so the process
+ends, with a last line that says at what it was. Somebody starts a fresh one, or reads why not.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from shoal_runtime.watchdog import LOCK_HELD_AFTER_S, exit_now
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from shoal_runtime.readiness import Readiness
+
+EXIT_LOAD_FAILED: Final = 3
+FETCH_GRACE_S: Final = 90.0
+"""Fetching looks at its limit itself, and cleans up; only what hangs within a single read meets this one."""
+
+
+def exit_unloaded(message: str) -> None:
+    """End the process as one that could not load its model."""
+    exit_now(message, EXIT_LOAD_FAILED)
+
+
+@contextmanager
+def within(
+    limit_s: float,
+    setting: str,
+    readiness: Readiness,
+    *,
+    end: Callable[[str], None] = exit_unloaded,
+) -> Iterator[None]:
+    """End the process when what is within takes longer.
+
+    Args:
+        limit_s: how long it may take.
+        setting: the variable that says so.
+        readiness: tells at what it was.
+        end: ends the process; called with the last line.
+    """
+
+    def give_up() -> None:
+        doing = readiness.reason
+        readiness.lost(f"the model cannot be loaded within {limit_s:g} s")
+        end(f"shoal_runtime: the model cannot be loaded: {doing} takes longer than {limit_s:g} s ({setting})")
+
+    timer = threading.Timer(limit_s, give_up)
+    timer.daemon = True
+    timer.name = "load limit"
+    timer.start()
+    # A library that holds Python's own lock keeps the timer from running too.
+    faulthandler.dump_traceback_later(limit_s + LOCK_HELD_AFTER_S, exit=True)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+        timer.cancel()
