@@ -33,7 +33,8 @@ class Process:
         """Start ``python -m module``; its output goes to ``log``, or nowhere."""
         child = await asyncio.create_subprocess_exec(
             *(sys.executable, "-I", "-S", TETHER, str(os.getpid())),
-            *(sys.executable, "-m", module),
+            # -P: not our caller's folder first, which may be a model's with a file of any name in it.
+            *(sys.executable, "-P", "-m", module),
             env=dict(environment),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,

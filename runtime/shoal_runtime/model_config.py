@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FILE_NAME: Final = "model.toml"
+MAX_BYTES: Final = 1024 * 1024
 _STRINGS: Final = ("name", "format", "handler", "file")
 _KEYS: Final = (*_STRINGS, "parameters", "inputs", "outputs")
 
@@ -36,14 +37,16 @@ def read_config(directory: Path) -> ModelConfig:
     """Read the directory's model.toml; without one, return an empty configuration.
 
     Raises:
-        LoadError: it is not TOML, or a key is unknown or of the wrong type.
+        LoadError: it is not TOML, over 1 MiB, or a key is unknown or of the wrong type.
     """
     path = directory / FILE_NAME
     try:
+        if path.stat().st_size > MAX_BYTES:
+            raise LoadError(f"{path} is over {MAX_BYTES} bytes")
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return ModelConfig()
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError, OSError) as error:
         raise LoadError(f"{path} cannot be read: {error}") from None
     return parse_config(document)
 

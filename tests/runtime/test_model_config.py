@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.model_config import ModelConfig, parse_config, read_config
+from shoal_runtime.model_config import MAX_BYTES, ModelConfig, parse_config, read_config
 from shoal_runtime.settings import Format
 
 if TYPE_CHECKING:
@@ -65,7 +65,14 @@ def test_a_mistake_is_named(document: dict[str, Any], message: str) -> None:
         parse_config(document)
 
 
-@pytest.mark.parametrize("content", [b"name = ", b"\xff\xfe"])
+def test_a_model_toml_without_an_end_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "model.toml").write_bytes(b"#" * (MAX_BYTES + 1))
+
+    with pytest.raises(LoadError, match=r"model\.toml is over 1048576 bytes"):
+        read_config(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"name = ", b"\xff\xfe", b"x = " + b"[" * 100_000])
 def test_what_is_no_toml_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "model.toml").write_bytes(content)
 

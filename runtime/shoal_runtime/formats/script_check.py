@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
+from shoal_runtime.errors import LoadError
 from shoal_runtime.formats.operators import NAMESPACES, REFUSED
 from shoal_runtime.formats.source import NotTrusted
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 CLASSES: Final = frozenset({"quantized", "rnn", "sparse", "mkldnn", "xnnpack"})
 """Native classes that hold packed weights; others hold sockets and files."""
 LEGACY: Final = "model.json"
+MAX_RECORD_BYTES: Final = 1024**3
+"""Of code and state; numbers have no such bound."""
 
 _WORD: Final = re.compile(rf"\b(?:{REFUSED.pattern})\b")
 _ESCAPE: Final = re.compile(r"\\([0-7]{1,3}|x[0-9a-fA-F]{2})")
@@ -43,11 +46,19 @@ def check_script(path: Path) -> None:
     if len(set(lowered)) != len(names) or LEGACY in lowered:
         raise NotTrusted(path.name, "two records of one name, or a format of long ago")
     for name in names:
-        content: bytes = reader.get_record(name) if name.lower().endswith((".py", ".pkl")) else b""
-        is_code = name.lower().endswith(".py")
-        fault = next(faults_of_code(content.decode("utf-8", "replace")) if is_code else faults_of_state(content), None)
+        if not name.lower().endswith((".py", ".pkl")):
+            continue  # numbers
+        if reader.get_record_size(name) > MAX_RECORD_BYTES:
+            raise LoadError(f"{path.name}: {name} is over {MAX_RECORD_BYTES} bytes")
+        fault = next(_faults(name, reader.get_record(name)), None)
         if fault is not None:
             raise NotTrusted(path.name, f"{fault} ({name})")
+
+
+def _faults(name: str, content: bytes) -> Iterator[str]:
+    return (
+        faults_of_code(content.decode("utf-8", "replace")) if name.lower().endswith(".py") else faults_of_state(content)
+    )
 
 
 def faults_of_code(code: str) -> Iterator[str]:

@@ -165,3 +165,12 @@ def test_an_archive_with_two_records_of_one_name_is_refused(tmp_path: Path, load
 
     with pytest.raises(LoadError, match="two records of one name"):
         load(path)
+
+
+def test_code_without_an_end_is_not_read(
+    tmp_path: Path, load: Callable[..., Model], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal_runtime.formats.script_check.MAX_RECORD_BYTES", 100)
+
+    with pytest.raises(LoadError, match="is over 100 bytes"):
+        load(script(torch.nn.Sequential(torch.nn.Identity()), tmp_path / "model.pt", tmp_path))

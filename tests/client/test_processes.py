@@ -1,0 +1,24 @@
+"""Child processes, started for real."""
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from shoal.processes import Process
+
+
+async def run(module: str) -> str:
+    process = await Process.start(module, os.environ, log=None)
+    assert await process.wait() == 0
+    return process.last_line
+
+
+@pytest.mark.integration
+def test_a_process_runs_no_file_of_the_folder_it_is_started_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever serves a model from within its folder has not asked for the Python files beside it."""
+    (tmp_path / "this.py").write_text("print('the folder's')")
+    monkeypatch.chdir(tmp_path)
+
+    assert asyncio.run(run("this")) == "Namespaces are one honking great idea -- let's do more of those!"
