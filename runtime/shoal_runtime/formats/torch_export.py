@@ -11,13 +11,12 @@ from torch.utils import _pytree as pytree
 
 from shoal_runtime.errors import ForwardFailed, LoadError
 from shoal_runtime.formats.module import require_tensors
-from shoal_runtime.formats.pt2_archive import read_program
 from shoal_runtime.formats.source import Loaded, Source, find_file
 from shoal_runtime.handlers.items import DATATYPE_OF
 from shoal_runtime.handlers.spec import ANY, TensorSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 SUFFIXES: Final = (".pt2",)
@@ -90,12 +89,24 @@ def load(source: Source) -> Loaded:
 
 def _read(path: Path, *, trusted: bool) -> torch.export.ExportedProgram:
     try:
-        return torch.export.load(path) if trusted else read_program(path)
+        return torch.export.load(path) if trusted else _checked_reader()(path)
     except LoadError:
         raise
     except Exception as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise LoadError(f"{path.name} is no readable torch.export program: {reason[0]}") from None
+
+
+def _checked_reader() -> Callable[[Path], torch.export.ExportedProgram]:
+    try:
+        # Reaches into torch, where other releases may differ; the other formats do not depend on it.
+        from shoal_runtime.formats.pt2_archive import read_program  # noqa: PLC0415
+    except ImportError:
+        raise LoadError(
+            f"torch {torch.__version__} cannot read an exported program without evaluating what is in it: use a later"
+            " one, or set SHOAL_MODEL_ALLOW_PICKLE=true (model.allowPickle) if you trust the file"
+        ) from None
+    return read_program
 
 
 def _inputs(program: torch.export.ExportedProgram) -> tuple[TensorSpec, ...]:
