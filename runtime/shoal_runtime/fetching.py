@@ -259,7 +259,7 @@ def fetch_model(settings: Settings, readiness: Readiness) -> ModelFiles:
         settings.model_max_bytes, settings.model_max_files, settings.model_max_ratio, settings.fetch_timeout_s
     )
     fetcher = Fetcher(settings.cache_dir, readiness, checksum=settings.model_checksum, limits=limits)
-    with within(limits.timeout_s + FETCH_GRACE_S, "SHOAL_MODEL_FETCH_TIMEOUT_S", readiness):
+    with within(limits.timeout_s, "SHOAL_MODEL_FETCH_TIMEOUT_S", readiness, grace_s=FETCH_GRACE_S):
         return fetcher.fetch(settings.model_uri)
 
 

@@ -34,6 +34,7 @@ def within(
     setting: str,
     readiness: Readiness,
     *,
+    grace_s: float = 0.0,
     end: Callable[[str], None] = exit_unloaded,
 ) -> Iterator[None]:
     """End the process when what is within takes longer.
@@ -42,6 +43,7 @@ def within(
         limit_s: how long it may take.
         setting: the variable that says so.
         readiness: tells at what it was.
+        grace_s: how much longer it has, to look at the limit itself and to clean up.
         end: ends the process; called with the last line.
     """
 
@@ -50,12 +52,12 @@ def within(
         readiness.lost(f"the model cannot be loaded within {limit_s:g} s")
         end(f"shoal_runtime: the model cannot be loaded: {doing} takes longer than {limit_s:g} s ({setting})")
 
-    timer = threading.Timer(limit_s, give_up)
+    timer = threading.Timer(limit_s + grace_s, give_up)
     timer.daemon = True
     timer.name = "load limit"
     timer.start()
     # A library that holds Python's own lock keeps the timer from running too.
-    faulthandler.dump_traceback_later(limit_s + LOCK_HELD_AFTER_S, exit=True)
+    faulthandler.dump_traceback_later(limit_s + grace_s + LOCK_HELD_AFTER_S, exit=True)
     try:
         yield
     finally:

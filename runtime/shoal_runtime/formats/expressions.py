@@ -9,6 +9,7 @@ bounded too: the numbers in it, and how many bits a power can make of them.
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from typing import TYPE_CHECKING, Final
 
@@ -58,6 +59,7 @@ _ARITHMETIC: Final = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod
 """Not `^`: sympy reads it as a power."""
 
 
+@functools.lru_cache(maxsize=4096)
 def checked_size(text: str) -> str:
     """Return an expression as sympy's `srepr` writes it, in plain spelling.
 

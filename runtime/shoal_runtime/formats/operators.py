@@ -32,6 +32,10 @@ MATH: Final = frozenset({"trunc", "ceil", "floor"})
 SYMBOLIC: Final = frozenset(
     {"sym_int", "sym_float", "sym_ite", "sym_max", "sym_min", "sym_not", "sym_sqrt", "sym_sum", "_sym_sqrt"}
 )
+BITWISE: Final = frozenset(
+    f"__{prefix}{name}__" for prefix in ("", "i") for name in ("and", "or", "xor", "lshift", "rshift")
+)
+"""Operators whose names begin as Python's own attributes do."""
 REFUSED: Final = re.compile(
     r"from_file|save|data_ptr|rpc_\w+|to_here|_sparse_\w+_unsafe|_reinterpret_tensor|PythonOp|IgnoredPythonOp"
 )
@@ -52,5 +56,6 @@ def may_call(target: str) -> bool:
         return True
     if len(path) != 4 or path[:2] != ["torch", "ops"] or path[2] not in NAMESPACES:
         return False
-    plain = path[3].isidentifier() and name.isidentifier() and not path[3].startswith("__")
-    return plain and not REFUSED.fullmatch(path[3])
+    if not path[3].isidentifier() or not name.isidentifier() or name.startswith("__"):
+        return False
+    return path[3] in BITWISE or not (path[3].startswith("__") or REFUSED.fullmatch(path[3]))

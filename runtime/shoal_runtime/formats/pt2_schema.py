@@ -145,7 +145,7 @@ def _typed(data: Any, cls: type, field: str) -> Any:
 
 def _name(text: str) -> str:
     """A name that becomes a variable of the module that torch writes."""
-    if text and not (text.isidentifier() and not text.startswith("__")):
+    if text and not text.isidentifier():
         raise _refused("name", text)
     return text
 

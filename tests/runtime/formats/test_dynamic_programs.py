@@ -76,6 +76,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[Any, ...]]] = 
         (torch.ones(6, 4),),
         ({0: AUTO},),
     ),
+    "bits": (lambda x, y: x & y | (x ^ y), (torch.ones(6, 4) > 0, torch.ones(6, 4) > 0), ({0: AUTO}, {0: AUTO})),
     "no gradient": (without_gradient, (torch.ones(6, 4),), ({0: AUTO},)),
     "another type": (in_bfloat16, (torch.ones(6, 4),), ({0: AUTO},)),
     "nested": (
