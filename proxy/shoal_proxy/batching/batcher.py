@@ -184,6 +184,8 @@ class Batcher:
         """
         took_s = answered_s - (running.sent_s if self.limits.in_flight > 1 else running.started_s)
         self.rate.observe(running.rows, took_s / self.limits.in_flight)
+        if self.tables.caps:
+            self.tables.fitted(running.key, running.rows)
         self.tables[running.key].observe(running.rows, took_s if forward_s is None else forward_s)
         if running.alone and forward_s is not None:
             self.pace.observe(took_s - forward_s)
