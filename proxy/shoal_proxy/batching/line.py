@@ -86,9 +86,11 @@ class Line:
 
     def _compact(self) -> None:
         """Drop the lanes that have emptied without ever being on top."""
-        self._lanes = 0
+        live = {share: [head for head in heads if head[2]] for share, heads in self._heads.items()}
+        self._heads = {share: heads for share, heads in live.items() if heads}
         for heads in self._heads.values():
-            heads[:] = [head for head in heads if head[2]]
             heapify(heads)
-            self._lanes += len(heads)
+        self._classes = [entry for entry in self._classes if entry[2] in self._heads]
+        heapify(self._classes)
+        self._lanes = sum(map(len, self._heads.values()))
         self._compact_at = 256 + 2 * self._lanes

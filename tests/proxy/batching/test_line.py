@@ -9,7 +9,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given, settings
+from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from shoal_proxy.batching.batcher import Batcher, Formed
@@ -94,23 +94,23 @@ LineMachine.TestCase.settings = settings(max_examples=80, stateful_step_count=40
 TestLineAgainstLookingAtEverybody = LineMachine.TestCase
 
 
-@given(st.lists(st.tuples(st.integers(0, 50), st.booleans()), max_size=300))
-@settings(deadline=None)
-def test_keys_that_come_and_go_cost_bounded_memory(steps: list[tuple[int, bool]]) -> None:
+@pytest.mark.parametrize("what", ["keys", "classes", "levels of classes"])
+def test_whoever_comes_and_goes_costs_bounded_memory(what: str) -> None:
     queue = Queue(QueueLimits(10**6, 10**9))
     queue.add(waiting(BatchKey(), LaneKey(), 10**6, 0.0))
-    for number in range(2000):
-        pending = waiting(BatchKey(parameters=b"%d" % number), LaneKey(), 1, float(number))
+    most = 0
+    for number in range(5000):
+        name = b"%d" % number
+        key = BatchKey(parameters=name) if what == "keys" else BatchKey()
+        lane = LaneKey() if what == "keys" else LaneKey(name, number % 10 if what == "levels of classes" else 0)
+        pending = waiting(key, lane, 1, float(number))
         queue.add(pending)
         queue.remove(pending)
-    for number, stays in steps:
-        pending = waiting(BatchKey(parameters=b"%d" % number), LaneKey(), 1, 1e6)
-        queue.add(pending)
-        if not stays:
-            queue.remove(pending)
+        line: Any = queue._line
+        most = max(most, len(line._heads), len(line._classes), sum(map(len, line._heads.values())))
 
-    line: Any = queue._line
-    assert sum(map(len, line._heads.values())) <= 256 + 2 * (len(queue.groups) + 1)
+    assert most <= 256 + 2 * 2
+    assert queue.first().key == BatchKey()
 
 
 def serve(brain: Batcher, batches: int, now_s: float = 100.0) -> list[Formed]:
