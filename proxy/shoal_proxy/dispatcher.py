@@ -299,6 +299,8 @@ class Dispatcher:
         if offended and callers and len(batch.slices) == 1 and isinstance(error, ModelFailed | InvalidRequest):
             self._suspects.forget_old(time.monotonic())
             self._suspects.failed(callers[0], time.monotonic())
+            # As many rows as its first batch had, about: they ran twice to find it out.
+            self.queue.shares.charged(callers[0].lane.share, batch.rows << batch.tries)
         self._refuse(callers, error)
 
     def _runtime_changed(self) -> None:

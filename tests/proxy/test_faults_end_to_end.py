@@ -59,6 +59,26 @@ def test_only_the_culprits_of_a_failed_batch_get_the_error(culprits: list[int]) 
         assert len(running.runtime.seen) <= 2 + 2 * 4 * len(culprits)
 
 
+def test_the_class_of_a_culprit_pays_for_looking_for_it() -> None:
+    settings = {"fair_share_header": b"x-api-key", "max_batch_size": 4}
+    with running_proxy(lambda: FakeRuntime(model=poisoned), **settings) as running, callers(running.url) as group:
+        running.hold()
+        answers = [group.ask(0, headers={"x-api-key": "good"})]
+        running.until(lambda: len(running.runtime.seen) == 1)
+        waiting = [("bad", POISON), *[("good", 1.0)] * 3, *[("bad", 2.0)] * 24, *[("good", 1.0)] * 16]
+        for number, (who, value) in enumerate(waiting):
+            answers.append(group.ask(value, headers={"x-api-key": who}))
+            running.until(lambda: sum(seen.rows for seen in running.runtime.seen) + queued(running) == 2 + number)  # noqa: B023
+        running.release()
+        assert [answer.result().status_code for answer in answers].count(500) == 1
+    shares = [sorted(seen.inputs["x"][:, 0].tolist()) for seen in running.runtime.seen if seen.rows == 4]
+    assert [1.0] * 4 in shares, "one batch for the others alone; without a charge they share each"
+
+
+def queued(running: RunningProxy) -> int:
+    return running.proxy.dispatcher.queue.rows
+
+
 def ok(outputs: Mapping[str, Array]) -> tuple[int, dict[str, str], bytes]:
     return 200, *write_answer(outputs, {}, binary=True)
 

@@ -70,6 +70,11 @@ class Shares:
         self._level = self._had[share]
         self._had[share] += self.cost(share, rows)
 
+    def charged(self, share: bytes, rows: int) -> None:
+        """Count ``rows`` that ran again because of ``share``, while others wait."""
+        if self._waiting:
+            self._had[share] = max(self._had.get(share, 0.0), self._level) + self.cost(share, rows)
+
     def had(self, share: bytes) -> float:
         """Return what ``share`` has had; it must be waiting."""
         return self._had[share] if self.classes else 0.0
