@@ -240,10 +240,11 @@ class Queue:
         self.size_bytes -= pending.size_bytes
         if not group.lanes:
             del self.groups[group.key]
-            if self._lined_up and not self.groups:
-                self._line.clear()
-                self._lined_up = False
-                self.work_s = 0.0
+            if not self.groups:
+                self.work_s = 0.0  # rounding may have left something
+                if self._lined_up:
+                    self._line.clear()
+                    self._lined_up = False
 
 
 def _first(requests: Iterator[Pending], rows: int) -> list[Pending]:
