@@ -273,10 +273,8 @@ class Dispatcher:
         self.batcher.delivered(running, time.monotonic())
 
     def _try_again(self, batch: Batch, error: ProxyError) -> None:
-        if isinstance(error, BatchTooLarge):
-            cap = self.batcher.tables.ran_out_of_memory(batch.key, batch.rows)
-            logger.warning("event=out_of_memory rows=%d next_at_most=%d", batch.rows, cap)
-        pieces = self._recovery.again(batch, error)
+        fitting_rows = self._out_of_memory(batch) if isinstance(error, BatchTooLarge) else 0
+        pieces = self._recovery.again(batch, error, fitting_rows)
         if not pieces:
             self._fail(batch, error)
             return
@@ -285,12 +283,24 @@ class Dispatcher:
         self._again.extendleft(reversed(pieces))
         self._look_soon()
 
+    def _out_of_memory(self, batch: Batch) -> int:
+        """Lower the limit, unless a single row is to blame; return what it was."""
+        tables = self.batcher.tables
+        before = tables.max_rows(batch.key)
+        if batch.rows == 1 and batch.fitting_rows:
+            tables.forgive(batch.key, batch.fitting_rows)
+        cap = tables.ran_out_of_memory(batch.key, batch.rows)
+        logger.warning("event=out_of_memory rows=%d next_at_most=%d", batch.rows, cap)
+        return before
+
     def _fail(self, batch: Batch, error: ProxyError) -> None:
         callers = waiting_callers(batch)
         offended = batch.tries > 0 or batch.key.solo > 0
         if offended and callers and len(batch.slices) == 1 and isinstance(error, ModelFailed | InvalidRequest):
             self._suspects.forget_old(time.monotonic())
             self._suspects.failed(callers[0], time.monotonic())
+            # As many rows as its first batch had, about: they ran twice to find it out.
+            self.queue.shares.charged(callers[0].lane.share, batch.rows << batch.tries)
         self._refuse(callers, error)
 
     def _runtime_changed(self) -> None:

@@ -5,6 +5,7 @@
       NotFound                  404      invalid
       RequestTimeout            408      invalid
       BodyTooLarge              413      body_too_large
+        PaddingTooLarge         413      body_too_large
       UnsupportedMediaType      415      invalid
       RowsFailed                the first failing row's
       ModelFailed               500      -
@@ -63,6 +64,10 @@ class BodyTooLarge(ProxyError):
 
     status = 413
     reason = "body_too_large"
+
+
+class PaddingTooLarge(BodyTooLarge):
+    """The body is small, but what its rows would be padded to is not."""
 
 
 class UnsupportedMediaType(ProxyError):

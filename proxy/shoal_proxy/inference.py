@@ -39,9 +39,9 @@ _LONGEST_S = 3600.0
 _TRACED = {b"x-request-id": "x-request-id", b"traceparent": "traceparent", b"tracestate": "tracestate"}
 
 
-def infer_routes(model_name: str, version: str) -> Mapping[bytes, Route]:
-    """Return the infer paths of the one model served here."""
-    v2, v1, torchserve = Route(V2()), Route(V1()), Route(TorchServe())
+def infer_routes(model_name: str, version: str, max_body_bytes: int) -> Mapping[bytes, Route]:
+    """Return the infer paths of the one model served here; what they pad takes no more than a body may."""
+    v2, v1, torchserve = Route(V2()), Route(V1(max_body_bytes)), Route(TorchServe())
     name = model_name.encode("ascii")
     return {
         b"/v2/models/%s/infer" % name: v2,
@@ -61,7 +61,7 @@ class Inference:
         self._metrics = metrics
         self._reading_bytes = 0
         self._queue_timeout_s = settings.queue_timeout_ms / 1000
-        self.routes = infer_routes(settings.model_name, settings.model_version)
+        self.routes = infer_routes(settings.model_name, settings.model_version, settings.max_body_bytes)
         self.heads: Heads = Heads(min(settings.max_body_bytes, LARGE_BYTES))
 
     @property
@@ -137,7 +137,7 @@ class Inference:
             deadline_s=now_s + (timeout_s or self._queue_timeout_s),
             due_s=now_s + timeout_s if timeout_s else NEVER_S,
             deliver=_nowhere,
-            key=_key(decoded, terms, signature),
+            key=_key(decoded, terms, signature, self._settings.padding_factor),
             lane=terms.lane,
             lengths=decoded.lengths,
             trace=terms.trace,
@@ -181,10 +181,10 @@ class Inference:
         return reply
 
 
-def _key(decoded: Decoded, terms: Terms, signature: ModelSignature) -> BatchKey:
+def _key(decoded: Decoded, terms: Terms, signature: ModelSignature, padding_factor: float) -> BatchKey:
     if signature.fixed and not (decoded.parameters or decoded.tensors or terms.forwarded):
         return PLAIN_KEY
-    shapes = shape_key(decoded.inputs, signature) if signature.batches else ()
+    shapes = shape_key(decoded.inputs, signature, padding_factor) if signature.batches else ()
     key = BatchKey(shapes, decoded.parameters, decoded.tensors, terms.forwarded)
     return key if signature.batches else key.alone()
 

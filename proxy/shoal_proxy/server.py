@@ -129,10 +129,18 @@ def _remove_stale(path: str) -> None:
             return
 
 
+_PORTIONS = 8
+"""Of the rows that may wait, one request takes at most one part in so many at a time."""
+
+
 def make_batcher(settings: Settings) -> Batcher:
     """Return the batching brain that ``settings`` ask for."""
     return Batcher(
-        QueueLimits(settings.queue_max_rows, settings.queue_max_bytes),
+        QueueLimits(
+            settings.queue_max_rows,
+            settings.queue_max_bytes,
+            max(settings.max_batch_size, settings.queue_max_rows // _PORTIONS),
+        ),
         BatchLimits(settings.max_batch_size, settings.max_delay_ms / 1000, settings.in_flight, settings.policy),
         objective_s=settings.latency_objective_ms / 1000 or NEVER_S,
         shares=Shares(

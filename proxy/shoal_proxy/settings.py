@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import orjson
 
+from shoal_proxy.batching.padding import FACTOR
 from shoal_proxy.batching.policy import Policy
 
 KIB, MIB = 1024, 1024**2
@@ -164,6 +165,8 @@ class Settings:
         "SHOAL_BATCHING_PAD_BUCKETS", (), _buckets, 'a JSON object of lists of lengths, {"tokens": [64, 128]}'
     )
     """Lengths to pad to, by input, instead of the model's own."""
+    padding_factor: float = _number("SHOAL_BATCHING_PADDING_FACTOR", FACTOR, 2, 1_000_000)
+    """Without buckets: how many times its own size a row may be padded to for the sake of others in its batch."""
     in_flight: int = _number("SHOAL_BATCHING_IN_FLIGHT", 1, 1, 64)
     """Batches that the runtime executes at a time; one more full batch is sent ahead."""
     idempotent: bool = _setting("SHOAL_BATCHING_IDEMPOTENT", default=False, parse=_boolean, allowed="true or false")

@@ -99,6 +99,39 @@ def test_priorities_and_fair_shares_are_the_order_in_which_rows_reach_the_runtim
         assert [sorted(batch) for batch in batches] == [[11.0, 12.0, 13.0], [10.0, 14.0, 15.0]]
 
 
+def test_a_rare_parameter_is_not_overtaken_by_those_who_fill_every_batch() -> None:
+    with running_proxy(max_batch_size=4) as running, callers(running.url) as group:
+        running.hold()
+        answers = [group.ask(0)]
+        running.until(lambda: len(running.runtime.seen) == 1)
+        answers.append(group.post(V2_PATH, json=v2_body([row(1)] * 4)))
+        running.until(lambda: len(running.runtime.seen) == 2)
+        answers.append(group.post(V2_PATH, json=v2_body([row(9)], parameters={"rare": True})))
+        running.until_waiting(1)
+        answers.extend(group.ask(number) for number in range(16))
+        running.until_waiting(17)
+        running.release()
+        assert {answer.result().status_code for answer in answers} == {200}
+    assert asked_for(running)[2] == [9.0]
+    assert [len(batch) for batch in asked_for(running)[3:]] == [4] * 4
+
+
+def test_a_huge_request_neither_fills_the_queue_nor_holds_up_those_who_come_later() -> None:
+    with running_proxy(max_batch_size=4, queue_max_rows=32) as running, callers(running.url) as group:
+        running.hold()
+        huge = group.post(V2_PATH, json=v2_body([row(9)] * 400))
+        running.until(lambda: len(running.runtime.seen) == 2)
+        small = [group.ask(1) for _ in range(10)]
+        running.until_waiting(11)
+        running.release()
+        assert [answer_to(answer.result()) for answer in small] == [doubled(1)] * 10
+        assert huge.result().json()["outputs"][0]["shape"] == [400, 4]
+        queue = running.proxy.dispatcher.queue
+        assert (queue.rows, queue.later_rows, queue.groups) == (0, 0, {})
+    last = max(number for number, batch in enumerate(asked_for(running)) if 1.0 in batch)
+    assert last <= 7, "one portion of four rows, and then they"
+
+
 @pytest.mark.parametrize("priority", ["10", "-1", "high", "1.5"])
 def test_a_priority_that_is_no_digit_is_refused(client: httpx.Client, priority: str) -> None:
     answer = client.post(V2_PATH, json=v2_body([row(1)]), headers={"x-shoal-priority": priority})
@@ -271,7 +304,8 @@ def test_callers_who_come_and_go_at_random_leave_nothing_behind() -> None:
         dispatcher, queue = running.proxy.dispatcher, running.proxy.dispatcher.queue
         running.until(lambda: dispatcher.settled and running.proxy.inference._reading_bytes == 0)
         assert (queue.rows, queue.requests, queue.size_bytes, queue.groups) == (0, 0, 0, {})
-        assert (queue._shares._waiting, queue._shares._had) == ({}, {})
+        assert (queue.shares._waiting, queue.shares._had) == ({}, {})
+        assert (queue._line._heads, queue._line._classes, queue.later_rows) == ({}, [], 0)
         assert dispatcher._coalescing is not None
         assert (dispatcher._coalescing._shared, dispatcher._coalescing._marks) == ({}, {})
         assert dispatcher.in_flight_rows == dispatcher.in_flight == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import httpx
 import numpy as np
@@ -10,6 +11,7 @@ import orjson
 import pytest
 
 from shoal_proxy.batching.policy import Policy
+from shoal_proxy.batching.recovery import MOST_TRIES
 from tests import plain
 from tests.calls import V2_PATH, Callers, RawConnection, answer_to, callers, row, v2_body
 from tests.fakes import Array, FakeRuntime, RunningProxy, Seen, double, running_proxy, write_answer
@@ -56,6 +58,26 @@ def test_only_the_culprits_of_a_failed_batch_get_the_error(culprits: list[int]) 
             else:
                 assert answer_to(answer) == doubled(number)
         assert len(running.runtime.seen) <= 2 + 2 * 4 * len(culprits)
+
+
+def test_the_class_of_a_culprit_pays_for_looking_for_it() -> None:
+    settings: dict[str, Any] = {"fair_share_header": b"x-api-key", "max_batch_size": 4}
+    with running_proxy(lambda: FakeRuntime(model=poisoned), **settings) as running, callers(running.url) as group:
+        running.hold()
+        answers = [group.ask(0, headers={"x-api-key": "good"})]
+        running.until(lambda: len(running.runtime.seen) == 1)
+        waiting = [("bad", POISON), *[("good", 1.0)] * 3, *[("bad", 2.0)] * 24, *[("good", 1.0)] * 16]
+        for number, (who, value) in enumerate(waiting):
+            answers.append(group.ask(value, headers={"x-api-key": who}))
+            running.until(lambda: sum(seen.rows for seen in running.runtime.seen) + queued(running) == 2 + number)  # noqa: B023
+        running.release()
+        assert [answer.result().status_code for answer in answers].count(500) == 1
+    shares = [sorted(seen.inputs["x"][:, 0].tolist()) for seen in running.runtime.seen if seen.rows == 4]
+    assert [1.0] * 4 in shares, "one batch for the others alone; without a charge they share each"
+
+
+def queued(running: RunningProxy) -> int:
+    return running.proxy.dispatcher.queue.rows
 
 
 def ok(outputs: Mapping[str, Array]) -> tuple[int, dict[str, str], bytes]:
@@ -111,6 +133,35 @@ def test_a_row_that_does_not_fit_at_all_gets_the_error_and_no_loop() -> None:
         assert [seen.rows for seen in running.runtime.seen] in ([2, 1], [2, 1, 1])
 
 
+def test_one_row_that_does_not_fit_leaves_the_limit_and_its_neighbours_alone() -> None:
+    def respond(seen: Seen) -> tuple[int, dict[str, str], bytes]:
+        if (seen.inputs["x"] >= POISON).any():
+            return 500, {}, orjson.dumps({"error": "CUDA out of memory", "code": "OUT_OF_MEMORY"})
+        return ok(double(seen.inputs))
+
+    with running_proxy(lambda: FakeRuntime(respond=respond)) as running, callers(running.url) as group:
+        answers = ask_together(running, group, [1.0] * 7 + [POISON] + [1.0] * 8)
+        assert [answer.status_code for answer in answers] == [200] * 7 + [500] + [200] * 8
+        before = len(running.runtime.seen)
+
+        answers = ask_together(running, group, [1.0] * 16)
+
+        assert {answer.status_code for answer in answers} == {200}
+        assert [seen.rows for seen in running.runtime.seen[before:]] == [1, 16]
+        assert "shoal_proxy_batch_rows_limit 32.0" in plain.get(running.admin_url + "/metrics").text
+
+
+def test_poisoners_with_ever_new_payloads_take_nobody_with_them() -> None:
+    with running_proxy(lambda: FakeRuntime(model=poisoned)) as running, callers(running.url) as group:
+        for turn in range(12):
+            values = [float(number) for number in range(16)]
+            values[turn], values[(turn + 7) % 16] = POISON + 2 * turn, POISON + 2 * turn + 1
+
+            answers = ask_together(running, group, values)
+
+            assert [answer.status_code == 500 for answer in answers] == [value >= POISON for value in values]
+
+
 @pytest.mark.parametrize("idempotent", [False, True])
 def test_a_batch_whose_runtime_dies_is_run_twice_only_if_that_is_allowed(*, idempotent: bool) -> None:
     hang_up_on = [1, 2]
@@ -143,8 +194,8 @@ def test_a_model_that_always_fails_is_not_hammered() -> None:
         for _ in range(4):
             answers = [group.ask(float(number)) for number in range(50)]
             assert {answer.result().status_code for answer in answers} == {500}
-        assert len(running.runtime.seen) <= 200 + 64
-        assert running.proxy.metrics.retries <= 64
+        assert len(running.runtime.seen) <= 200 + MOST_TRIES
+        assert running.proxy.metrics.retries <= MOST_TRIES
     assert running.proxy.dispatcher.settled
 
 

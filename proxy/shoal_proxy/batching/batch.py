@@ -28,6 +28,8 @@ class Batch:
     rows: int
     tries: int = 0
     """How often its rows have been sent before."""
+    fitting_rows: int = 0
+    """What a batch could hold when the first try of these rows failed for want of memory."""
 
     @property
     def key(self) -> BatchKey:
@@ -64,9 +66,9 @@ class Result:
     """What the runtime says its forward took."""
 
 
-def make_batch(slices: Sequence[Slice], tries: int = 0) -> Batch:
+def make_batch(slices: Sequence[Slice], tries: int = 0, fitting_rows: int = 0) -> Batch:
     """Return the batch of ``slices``."""
-    return Batch(tuple(slices), sum([part.rows for part in slices]), tries)
+    return Batch(tuple(slices), sum([part.rows for part in slices]), tries, fitting_rows)
 
 
 def merge(batch: Batch, signature: ModelSignature) -> Merged:

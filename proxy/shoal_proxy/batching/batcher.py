@@ -62,7 +62,7 @@ class Batcher:
         objective_s: float = NEVER_S,
         shares: Shares | None = None,
     ) -> None:
-        self.queue = Queue(queue_limits, shares)
+        self.queue = Queue(queue_limits, shares, self._full_rows if limits.policy is Policy.FIXED else None)
         self.limits = limits
         self.objective_s = objective_s
         self.tables = Tables(limits.max_rows)
@@ -77,6 +77,8 @@ class Batcher:
         self._outlook = Outlook(self.costs, self._hold_s)
         self.configured_rows = limits.max_rows
         self._freed_s = 0.0
+        self._weighs = False
+        """Whether anybody has asked by when an answer will be there."""
 
     def serve(
         self,
@@ -119,12 +121,31 @@ class Batcher:
         if self.limits.policy is Policy.ADAPTIVE and self._too_late(pending, now_s):
             return "late"
         self.queue.add(pending)
+        if self._weighs and len(self.queue.groups) > 1:
+            self._weigh(self.queue.groups[pending.key])
         return ""
+
+    def _full_rows(self, key: BatchKey) -> int:
+        return self.tables.max_rows(key)
+
+    def _weigh(self, changed: Group) -> None:
+        """Keep what all groups should take, by which those of other keys can tell when their turn comes."""
+        # Nobody asks while a group is alone, so what it takes is not up to date when a second one comes.
+        second = len(self.queue.groups) == 2 and not changed.work_s
+        for group in self.queue.groups.values() if second else (changed,):
+            table, most = self.tables[group.key], self.tables.max_rows(group.key)
+            full, rest = divmod(group.claimed_rows, most)
+            rest_s = table.expected_s(rest) if rest else 0.0
+            self.queue.weigh(group, full * table.expected_s(most) + rest_s if full else rest_s)
 
     def _too_late(self, pending: Pending, now_s: float) -> bool:
         """Tell whether ``pending`` would be answered after it is due, by the caller's word or the objective."""
         if pending.due_s == NEVER_S and self.objective_s == NEVER_S:
             return False
+        if not self._weighs:
+            self._weighs = True
+            for group in self.queue.groups.values():
+                self._weigh(group)
         costs = self._costs(pending.key)
         if pending.due_s == NEVER_S:
             pending.due_s = pending.arrived_s + self._within_s(costs)
@@ -138,14 +159,29 @@ class Batcher:
 
     def _predict_finish_s(self, pending: Pending, costs: Costs, now_s: float) -> float:
         """Return when ``pending`` would be answered, were it queued now."""
+        group = self.queue.groups.get(pending.key)
+        others_s = self._others_s(pending, group, costs)
         return predict_finish_s(
-            self.queue.rows,
+            group.claimed_rows if group is not None else 0,
             pending.rows,
             costs,
-            free_s=self.free_s(now_s),
+            free_s=self.free_s(now_s) + others_s,
             within_s=pending.due_s - pending.arrived_s,
             queued_behind=len(self.running) > self.limits.in_flight,
+            others_first=others_s > 0,
         )
+
+    def _others_s(self, pending: Pending, group: Group | None, costs: Costs) -> float:
+        """Return what the batches of other keys take that come before that of ``pending``."""
+        if group is None:
+            if len(self.queue.groups) == 1:
+                self._weigh(self.queue.first())
+            return self.queue.work_s
+        if len(self.queue.groups) == 1:
+            return 0.0
+        if group.claimed_rows + pending.rows <= costs.max_rows and group.head.due_s <= pending.due_s:
+            return 0.0  # it travels with one who was let in although it has less time
+        return self.queue.work_s - group.work_s
 
     def next(self, now_s: float) -> Formed | Wait:
         """Form the next batch, or return how long to wait; ask again after each formed one."""
@@ -156,9 +192,19 @@ class Batcher:
             self.queue.remove(pending)
         if not decision.rows:
             return Formed([], list(decision.refused), None)
-        slices = self.queue.take(decision.group, decision.rows)
+        group = decision.group
+        row_cost = self._row_cost(group, decision.rows) if self.queue.shares.classes else 1.0
+        slices = self.queue.take(group, decision.rows, now_s, row_cost)
+        if self._weighs and len(self.queue.groups) > 1 and group.lanes:
+            self._weigh(group)
         rows = sum([part.rows for part in slices])
         return Formed(slices, list(decision.refused), self.sending(decision.group.key, rows, now_s))
+
+    def _row_cost(self, group: Group, rows: int) -> float:
+        """Return how much longer a row takes in such a batch than in a full one: what a class uses is the runtime."""
+        costs = self.costs(group)
+        full_rate, rate = costs.rate(costs.max_rows), costs.rate(rows)
+        return max(1.0, full_rate / rate) if costs.table.known else 1.0
 
     def sending(self, key: BatchKey, rows: int, now_s: float) -> Running:
         """Note that a batch goes to the runtime."""
@@ -184,6 +230,8 @@ class Batcher:
         """
         took_s = answered_s - (running.sent_s if self.limits.in_flight > 1 else running.started_s)
         self.rate.observe(running.rows, took_s / self.limits.in_flight)
+        if self.tables.caps:
+            self.tables.fitted(running.key, running.rows)
         self.tables[running.key].observe(running.rows, took_s if forward_s is None else forward_s)
         if running.alone and forward_s is not None:
             self.pace.observe(took_s - forward_s)

@@ -27,7 +27,7 @@ class Shares:
     def __init__(
         self, weights: Mapping[bytes, float] | None = None, ageing_s: float = 1.0, *, classes: bool = True
     ) -> None:
-        self._classes = classes
+        self.classes = classes
         """Whether there may be several: otherwise there is nothing to count."""
         self._weights = dict(weights or {})
         self._ageing_s = ageing_s
@@ -38,7 +38,7 @@ class Shares:
 
     def joined(self, share: bytes) -> None:
         """Count a request of ``share`` that starts to wait."""
-        if not self._classes:
+        if not self.classes:
             return
         if not self._waiting.get(share):
             self._had[share] = max(self._had.get(share, 0.0), self._level)
@@ -46,7 +46,7 @@ class Shares:
 
     def left(self, share: bytes) -> None:
         """Count a request of ``share`` that no longer waits, served or not."""
-        if not self._classes:
+        if not self.classes:
             return
         self._waiting[share] -= 1
         if not self._waiting[share]:
@@ -63,14 +63,23 @@ class Shares:
         kept = heapq.nlargest(_MOST_AWAY, away, key=lambda item: item[1])
         self._had = {**{key: self._had[key] for key in self._waiting}, **dict(kept)}
 
-    def served(self, share: bytes, rows: int) -> None:
+    def served(self, share: bytes, rows: float) -> None:
         """Count ``rows`` that leave for the runtime."""
-        if not self._classes:
+        if not self.classes:
             return
         self._level = self._had[share]
         self._had[share] += self.cost(share, rows)
 
-    def cost(self, share: bytes, rows: int) -> float:
+    def charged(self, share: bytes, rows: int) -> None:
+        """Count ``rows`` that ran again because of ``share``, while others wait."""
+        if self._waiting:
+            self._had[share] = max(self._had.get(share, 0.0), self._level) + self.cost(share, rows)
+
+    def had(self, share: bytes) -> float:
+        """Return what ``share`` has had; it must be waiting."""
+        return self._had[share] if self.classes else 0.0
+
+    def cost(self, share: bytes, rows: float) -> float:
         """Return what ``rows`` count for ``share``."""
         return rows / self._weights.get(share, 1.0)
 
@@ -82,7 +91,7 @@ class Shares:
         while heap:
             tag, _, serial, key, request, rest = heap[0]
             if tag < had[key.share]:  # another lane of the same class was served meanwhile
-                heapq.heapreplace(heap, (had[key.share], self._turn(key, request), serial, key, request, rest))
+                heapq.heapreplace(heap, (had[key.share], self.turn(key, request), serial, key, request, rest))
                 continue
             had[key.share] += self.cost(key.share, request.left)
             yield request
@@ -90,14 +99,15 @@ class Shares:
             if following is None:
                 heapq.heappop(heap)
             else:
-                entry = (had[key.share], self._turn(key, following), serial, key, following, rest)
+                entry = (had[key.share], self.turn(key, following), serial, key, following, rest)
                 heapq.heapreplace(heap, entry)
 
     def _entry(
         self, serial: int, key: LaneKey, rest: Iterator[Pending], had: Mapping[bytes, float]
     ) -> tuple[float, float, int, LaneKey, Pending, Iterator[Pending]]:
         request = next(rest)
-        return had[key.share], self._turn(key, request), serial, key, request, rest
+        return had[key.share], self.turn(key, request), serial, key, request, rest
 
-    def _turn(self, key: LaneKey, request: Pending) -> float:
-        return request.arrived_s + key.level * self._ageing_s
+    def turn(self, key: LaneKey, request: Pending) -> float:
+        """Return when the turn of ``request`` came, with what its level is behind."""
+        return request.turn_s + key.level * self._ageing_s

@@ -1,6 +1,11 @@
 """Padding of variable-length rows: which bucket a request belongs to, and filling and cutting arrays.
 
 Inputs that name the same mask form one pad group and share their lengths; an input without a mask is its own group.
+
+Where a model names no buckets, a batch is padded to its longest row: one long row would make everybody's as long.
+Rows therefore share a batch only with rows of their size class: up to 128 elements, and from there on up to so many
+times (`FACTOR`) as large each. Nobody's row is padded to more than that many times its own size, or 128 elements; and
+since each class has a key of its own, a long row's time, and the memory it takes, is learned apart from the others'.
 """
 
 from __future__ import annotations
@@ -13,6 +18,10 @@ from shoal_proxy.batching.pending import Slice
 from shoal_proxy.errors import InvalidRequest, ModelFailed
 from shoal_proxy.model.datatypes import DTYPES, Array
 from shoal_proxy.model.signature import InputSpec, ModelSignature
+
+FACTOR = 4.0
+SMALL_ELEMENTS = 128
+"""Rows of up to so many elements share a batch however they differ: sending them apart would cost more."""
 
 
 def pad_group(spec: InputSpec) -> str:
@@ -54,16 +63,28 @@ def check_lengths(lengths: Mapping[str, Sequence[int]], signature: ModelSignatur
             )
 
 
-def shape_key(inputs: Mapping[str, Array], signature: ModelSignature) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """Return names and trailing shapes, padded axes replaced by their bucket: equal keys may share a batch."""
-    return tuple((name, _key_shape(array, signature.inputs[name])) for name, array in sorted(inputs.items()))
+def shape_key(
+    inputs: Mapping[str, Array], signature: ModelSignature, factor: float = FACTOR
+) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """Return names and trailing shapes, padded axes replaced by bucket or class: equal keys may share a batch."""
+    return tuple((name, _key_shape(array, signature.inputs[name], factor)) for name, array in sorted(inputs.items()))
 
 
-def _key_shape(array: Array, spec: InputSpec) -> tuple[int, ...]:
+def _key_shape(array: Array, spec: InputSpec, factor: float) -> tuple[int, ...]:
     shape = list(array.shape)
     if spec.pad_axis is not None:
-        shape[spec.pad_axis] = bucket_for(shape[spec.pad_axis], spec)
+        bucket = bucket_for(shape[spec.pad_axis], spec)
+        shape[spec.pad_axis] = bucket if bucket > 0 else size_class(array.size // max(shape[0], 1), factor)
     return tuple(shape[1:])
+
+
+def size_class(elements: int, factor: float) -> int:
+    """Return -1 for a row of up to `SMALL_ELEMENTS`, -2 for one up to ``factor`` times as large, and so on."""
+    number, most = -1, float(SMALL_ELEMENTS)
+    while elements > most:
+        number -= 1
+        most *= factor
+    return number
 
 
 def pad_inputs(slices: Sequence[Slice], signature: ModelSignature) -> tuple[Mapping[str, Array], int]:

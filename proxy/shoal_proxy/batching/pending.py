@@ -68,7 +68,7 @@ class Pending:
 
     __slots__ = (
         "arrived_s", "deadline_s", "deliver", "due_s", "errors", "finished", "inputs", "key", "lane", "lengths",
-        "parts", "queued_s", "resolved", "rows", "size_bytes", "taken", "timing", "trace",
+        "parts", "queued_s", "resolved", "rows", "size_bytes", "taken", "timing", "trace", "turn_s",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913 (a dataclass would do, but mypyc does not compile what that generates)
@@ -90,6 +90,8 @@ class Pending:
         self.rows = rows
         self.size_bytes = size_bytes
         self.arrived_s = arrived_s
+        self.turn_s = arrived_s
+        """When it took its place in the queue: later again for each portion of a large request."""
         self.deadline_s = deadline_s
         self.deliver = deliver
         self.key = key

@@ -5,6 +5,9 @@ burst of requests about to come (`returns`, `clumps`). One more batch may be sen
 never waits for the host: a full one at once, since waiting longer could not improve it, a partial one just in time
 (`pace`), since it may still grow while the runtime is busy. What is in it, and who is refused: `plan`.
 
+Which group's turn it is (`line`) comes first: a full batch of one key is not sent ahead of an older partial one of
+another, or a key that is always full would starve all others.
+
 `Fixed`: full, or ``max_delay_s`` old, as users of other servers know it. `None`: each request alone.
 """
 
@@ -76,19 +79,18 @@ class Outlook:
 
 
 def decide(queue: Queue, limits: BatchLimits, device: Device, outlook: Outlook) -> Close | Wait:
-    """Return the group whose batch closes now, oldest head first, or how long to wait."""
+    """Return the group whose batch closes now, or how long to wait. Whose turn it is decides, not whose batch is full.
+
+    Only for `Fixed` batches a full group overtakes others, as long as those are not due.
+    """
     if not queue.groups or device.in_flight > limits.in_flight:
         return Wait()
-    groups = list(queue.groups.values())
+    group = queue.first()
     if limits.policy is Policy.NONE:
-        return _one_request(_oldest(groups), outlook)
-    if device.in_flight == limits.in_flight or limits.max_delay_s > 0:
-        full = [group for group in groups if group.key.solo or group.rows >= outlook.costs_of(group).max_rows]
-        if full and (close := _close_full(_oldest(full), limits, device, outlook)):
-            return close
+        return _one_request(group, outlook)
     if limits.policy is Policy.FIXED:
-        return _close_old(_oldest(groups), limits, device, outlook)
-    return _close_partial(_oldest(groups), limits, device, outlook)
+        return _close_fixed(queue, group, limits, device, outlook)
+    return _close_adaptive(queue, group, limits, device, outlook)
 
 
 def plan_group(group: Group, costs: Costs, start_s: float) -> Plan[Pending]:
@@ -99,32 +101,43 @@ def plan_group(group: Group, costs: Costs, start_s: float) -> Plan[Pending]:
     return plan_batch(list(group.requests()), costs, start_s)
 
 
-def _close_full(group: Group, limits: BatchLimits, device: Device, outlook: Outlook) -> Close | None:
-    """Close a full batch, ahead of a busy runtime only if nothing that may still happen could change it."""
+def _close_adaptive(queue: Queue, group: Group, limits: BatchLimits, device: Device, outlook: Outlook) -> Close | Wait:
+    """Close the batch whose turn it is, now or just in time."""
     costs = outlook.costs_of(group)
-    rows = min(group.rows, costs.max_rows)
-    if limits.policy is Policy.FIXED:
-        return Close(group, rows)
-    plan = plan_group(group, costs, device.free_s)
-    if device.in_flight == limits.in_flight and (plan.refused or plan.rows < rows):
-        return None
-    return Close(group, plan.rows, plan.refused)
-
-
-def _close_old(group: Group, limits: BatchLimits, device: Device, outlook: Outlook) -> Close | Wait:
     if device.in_flight == limits.in_flight:
-        return Wait()
-    due_s = group.oldest_s + limits.max_delay_s
-    return Close(group, min(group.rows, outlook.costs_of(group).max_rows)) if device.now_s >= due_s else Wait(due_s)
-
-
-def _close_partial(group: Group, limits: BatchLimits, device: Device, outlook: Outlook) -> Close | Wait:
-    if device.in_flight == limits.in_flight:
+        full = group.key.solo > 0 or group.rows >= costs.max_rows
+        # A partial one might still grow; but if a batch of others waits behind it, the runtime had better not wait too.
+        if full or (device.ahead_s is None and queue.rows - group.rows >= costs.max_rows):
+            close = _close_ahead(group, costs, device)
+            if close is not None:
+                return close
         if device.ahead_s is None:
             return Wait()
         if device.now_s < device.ahead_s:
             return Wait(device.ahead_s)
-    costs = outlook.costs_of(group)
+    return _close_partial(group, costs, device, outlook)
+
+
+def _close_ahead(group: Group, costs: Costs, device: Device) -> Close | None:
+    """Close a batch ahead of a busy runtime, but only if nothing that may still happen could change it."""
+    rows = min(group.rows, costs.max_rows)
+    plan = plan_group(group, costs, device.free_s)
+    return None if plan.refused or plan.rows < rows else Close(group, rows)
+
+
+def _close_fixed(queue: Queue, group: Group, limits: BatchLimits, device: Device, outlook: Outlook) -> Close | Wait:
+    """Close the oldest batch if it is due, else one that is full."""
+    busy = device.in_flight == limits.in_flight
+    due_s = group.oldest_s + limits.max_delay_s
+    if device.now_s < due_s or (busy and not queue.full):
+        if not queue.full:
+            return Wait() if busy else Wait(due_s)
+        group = next(iter(queue.full.values()))
+    return Close(group, min(group.rows, outlook.costs_of(group).max_rows))
+
+
+def _close_partial(group: Group, costs: Costs, device: Device, outlook: Outlook) -> Close | Wait:
+    """Close a batch for a runtime that is free, or as good as free, unless callers are about to return."""
     plan = plan_group(group, costs, device.free_s)
     if not plan.refused and (hold_s := outlook.hold_s(group, costs, device)) > 0:
         return Wait(device.free_s + hold_s)
@@ -133,7 +146,3 @@ def _close_partial(group: Group, limits: BatchLimits, device: Device, outlook: O
 
 def _one_request(group: Group, outlook: Outlook) -> Close:
     return Close(group, min(group.head.left, outlook.costs_of(group).max_rows))
-
-
-def _oldest(groups: list[Group]) -> Group:
-    return groups[0] if len(groups) == 1 else min(groups, key=lambda group: group.oldest_s)

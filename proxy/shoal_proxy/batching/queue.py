@@ -2,45 +2,59 @@
 
 A request's rows leave in order; a request larger than the room left in a batch is split and its rest stays at the head,
 so a batch is always as full as the queue allows. Cancelled and expired requests leave at once.
+
+A request of very many rows is cut into portions: after each it goes to the end of its lane, so that others' rows come
+between, and only one portion counts against the bound of rows. Whoever comes later is behind it all the same.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from shoal_proxy.batching.line import Line
 from shoal_proxy.batching.order import Lane, Shares
 from shoal_proxy.batching.pending import BatchKey, LaneKey, Pending, Slice
 
 
 @dataclass(frozen=True)
 class QueueLimits:
-    """Bounds of what may wait: rows, and bytes of decoded inputs."""
+    """Bounds of what may wait: rows, and bytes of decoded inputs; ``portion_rows`` of one request at a time."""
 
     max_rows: int
     max_bytes: int
+    portion_rows: int = 1 << 62
 
 
 class Group:
     """The waiting requests of one batch key, in lanes."""
 
-    __slots__ = ("_shares", "in_due_order", "key", "lanes", "latest_due_s", "rows")
+    __slots__ = ("_shares", "in_due_order", "key", "lanes", "later_rows", "latest_due_s", "rows", "work_s")
 
     def __init__(self, key: BatchKey, shares: Shares) -> None:
         self.key = key
         self.lanes: dict[LaneKey, Lane] = {}
         self.rows = 0
+        self.later_rows = 0
+        """Those of large requests beyond their portion, which nobody has to wait for."""
+        self.work_s = 0.0
+        """What its batches should take, where somebody has asked."""
         self.in_due_order = True
         """Whoever is served first is also due first, as long as all have the same time to live."""
         self.latest_due_s = 0.0
         self._shares = shares
 
     @property
+    def claimed_rows(self) -> int:
+        """Return the rows that others of this key must wait for."""
+        return self.rows - self.later_rows
+
+    @property
     def oldest_s(self) -> float:
-        """Return the arrival of the request that has waited longest."""
-        return min([next(iter(lane)).arrived_s for lane in self.lanes.values()])
+        """Return since when the request that has waited longest has."""
+        return min([next(iter(lane)).turn_s for lane in self.lanes.values()])
 
     @property
     def head(self) -> Pending:
@@ -53,16 +67,18 @@ class Group:
             return iter(next(iter(self.lanes.values())))
         return self._shares.serving_order(self.lanes)
 
-    def add(self, pending: Pending) -> None:
-        """Put ``pending`` at the end of its lane."""
+    def add(self, pending: Pending) -> Lane | None:
+        """Put ``pending`` at the end of its lane; return the lane if it is a new one."""
         lane = self.lanes.get(pending.lane)
+        made = None
         if lane is None:
-            lane = self.lanes[pending.lane] = OrderedDict()
+            lane = made = self.lanes[pending.lane] = OrderedDict()
         lane[pending] = None
         self.rows += pending.rows
         if pending.due_s < self.latest_due_s or len(self.lanes) > 1:
             self.in_due_order = False
         self.latest_due_s = pending.due_s
+        return made
 
     def remove(self, pending: Pending, rows: int) -> None:
         """Take ``pending`` out, of which ``rows`` still waited."""
@@ -72,42 +88,77 @@ class Group:
             del self.lanes[pending.lane]
         self.rows -= rows
 
+    def wait_again(self, pending: Pending, now_s: float) -> None:
+        """Put ``pending`` behind the others of its lane, as if the rest of it came now."""
+        pending.turn_s = max(pending.turn_s, now_s)
+        self.lanes[pending.lane].move_to_end(pending)
+        if pending.due_s < self.latest_due_s:
+            self.in_due_order = False
+
     def __contains__(self, pending: Pending) -> bool:
         return pending in self.lanes.get(pending.lane, ())
 
 
 class Queue:
-    """What waits, in rows, requests and bytes. Not thread-safe; one event loop owns it."""
+    """What waits, in rows, requests and bytes. Not thread-safe; one event loop owns it.
 
-    def __init__(self, limits: QueueLimits, shares: Shares | None = None) -> None:
+    With ``full_rows``, the rows of a full batch by key, it knows the groups that could fill one, and the groups' turns
+    come by age alone: for batches that close by size and age.
+    """
+
+    def __init__(
+        self, limits: QueueLimits, shares: Shares | None = None, full_rows: Callable[[BatchKey], int] | None = None
+    ) -> None:
         self.limits = limits
         self.groups: dict[BatchKey, Group] = {}
+        self.full: dict[BatchKey, Group] = {}
+        """In the order in which they have become full."""
         self.rows = 0
+        self.later_rows = 0
+        """As `Group.later_rows`, of all groups."""
         self.requests = 0
         self.size_bytes = 0
-        self._shares = shares or Shares()
+        self.work_s = 0.0
+        """As `Group.work_s`, of all groups."""
+        self.shares = shares or Shares()
+        self._full_rows = full_rows
+        self._line = Line(self.shares if full_rows is None else Shares(ageing_s=0.0, classes=False))
+        self._lined_up = False
+        """A lane that is the only one needs no line."""
 
     def full_reason(self, rows: int, size_bytes: int) -> str:
         """Return why ``rows`` more of ``size_bytes`` do not fit, or nothing.
 
         A request larger than the whole bound is let in when nothing waits: refusing it for ever would help nobody.
         """
-        if self.rows and self.rows + rows > self.limits.max_rows:
+        if self.rows and self.rows - self.later_rows + min(rows, self.limits.portion_rows) > self.limits.max_rows:
             return "queue_rows"
         if self.size_bytes and self.size_bytes + size_bytes > self.limits.max_bytes:
             return "queue_bytes"
         return ""
 
+    def first(self) -> Group:
+        """Return the group whose turn it is; there must be one."""
+        if len(self.groups) == 1:
+            return next(iter(self.groups.values()))
+        return self._line.first()
+
     def add(self, pending: Pending) -> None:
         """Put ``pending`` at the end of its lane; the caller has checked `full_reason`."""
         group = self.groups.get(pending.key)
         if group is None:
-            group = self.groups[pending.key] = Group(pending.key, self._shares)
-        group.add(pending)
-        self._shares.joined(pending.lane.share)
+            group = self.groups[pending.key] = Group(pending.key, self.shares)
+        lane = group.add(pending)
+        self.shares.joined(pending.lane.share)
+        if lane is not None:
+            self._line_up(group, pending.lane, lane)
+        if pending.rows > self.limits.portion_rows:
+            self._put_off(group, pending.rows, 1)
         self.rows += pending.rows
         self.requests += 1
         self.size_bytes += pending.size_bytes
+        if self._full_rows is not None and self._fills(group):
+            self.full.setdefault(group.key, group)
 
     def remove(self, pending: Pending) -> bool:
         """Take ``pending`` out, whatever rows of it still wait; return whether it was waiting."""
@@ -115,34 +166,85 @@ class Queue:
         if group is None or pending not in group:
             return False
         self._forget(group, pending, pending.left)
+        if self.full and group.key in self.full and not self._fills(group):
+            del self.full[group.key]
         return True
 
-    def take(self, group: Group, max_rows: int) -> list[Slice]:
-        """Take up to ``max_rows`` rows from the head of ``group``."""
+    def take(self, group: Group, max_rows: int, now_s: float = 0.0, row_cost: float = 1.0) -> list[Slice]:
+        """Take up to ``max_rows`` rows from the head of ``group``; each counts as ``row_cost`` for its class."""
         slices: list[Slice] = []
         room = max_rows
         for pending in _first(group.requests(), max_rows):
-            start = pending.taken
-            count = min(room, pending.left)
+            start, left = pending.taken, pending.left
+            count = min(room, left)
             pending.taken = start + count
             room -= count
             slices.append(Slice(pending, start, count, pending.inputs))
-            self._shares.served(pending.lane.share, count)
-            if pending.taken == pending.rows:
+            self.shares.served(pending.lane.share, count * row_cost)
+            if count == left:
                 self._forget(group, pending, count)
             else:
-                group.rows -= count
-                self.rows -= count
+                self._leave_rest(group, pending, start, now_s)
+        if self.full and group.key in self.full:
+            del self.full[group.key]  # the others that are full are next
+            if self._fills(group):
+                self.full[group.key] = group
         return slices
 
+    def weigh(self, group: Group, work_s: float) -> None:
+        """Note what the batches of ``group`` should take."""
+        self.work_s += work_s - group.work_s
+        group.work_s = work_s
+
+    def _line_up(self, group: Group, key: LaneKey, lane: Lane) -> None:
+        """Take in a new lane, and the one that has been alone so far."""
+        if self._lined_up:
+            self._line.add(group, key, lane)
+        elif len(self.groups) > 1 or len(group.lanes) > 1:
+            self._lined_up = True
+            for each in self.groups.values():
+                for lane_key, its_lane in each.lanes.items():
+                    self._line.add(each, lane_key, its_lane)
+
+    def _leave_rest(self, group: Group, pending: Pending, start: int, now_s: float) -> None:
+        """Keep the rows of ``pending`` that did not fit; at the head, unless a portion is through."""
+        count, portion_rows = pending.taken - start, self.limits.portion_rows
+        if pending.rows > portion_rows:
+            self._put_off(group, pending.left + count, -1)
+            self._put_off(group, pending.left, 1)
+        group.rows -= count
+        self.rows -= count
+        if start // portion_rows != pending.taken // portion_rows:
+            group.wait_again(pending, now_s)
+
+    def _put_off(self, group: Group, rows: int, sign: int) -> None:
+        """Count what of ``rows`` is beyond the portion; subtract it with a ``sign`` of -1."""
+        later = sign * max(0, rows - self.limits.portion_rows)
+        group.later_rows += later
+        self.later_rows += later
+
+    def _fills(self, group: Group) -> bool:
+        if not group.lanes or self._full_rows is None:
+            return False
+        return group.key.solo > 0 or group.rows >= self._full_rows(group.key)
+
     def _forget(self, group: Group, pending: Pending, rows: int) -> None:
+        if group.work_s:
+            self.weigh(group, group.work_s * (1 - rows / group.rows))
         group.remove(pending, rows)
-        self._shares.left(pending.lane.share)
+        if rows > self.limits.portion_rows:
+            self._put_off(group, rows, -1)
+        self.shares.left(pending.lane.share)
         self.rows -= rows
         self.requests -= 1
         self.size_bytes -= pending.size_bytes
         if not group.lanes:
             del self.groups[group.key]
+            if not self.groups:
+                self.work_s = 0.0  # rounding may have left something
+                if self._lined_up:
+                    self._line.clear()
+                    self._lined_up = False
 
 
 def _first(requests: Iterator[Pending], rows: int) -> list[Pending]:

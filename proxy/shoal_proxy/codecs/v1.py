@@ -7,6 +7,7 @@ from binascii import Error as Base64Error
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -27,9 +28,11 @@ from shoal_proxy.codecs.base import (
 )
 from shoal_proxy.codecs.tensors import check_shape, from_json, text, widen_bf16
 from shoal_proxy.codecs.v2 import check_complete
-from shoal_proxy.errors import InvalidRequest, ProxyError
+from shoal_proxy.errors import InvalidRequest, PaddingTooLarge, ProxyError
 from shoal_proxy.model.datatypes import DTYPES, Array, bytes_array
 from shoal_proxy.model.signature import InputSpec, ModelSignature
+
+MOST_PADDING_BYTES = 64 << 20
 
 
 class Form(StrEnum):
@@ -44,6 +47,10 @@ class V1:
 
     name = "v1"
 
+    def __init__(self, most_padding_bytes: int = MOST_PADDING_BYTES) -> None:
+        self._most_padding_bytes = most_padding_bytes
+        """Added to one input of a request, so that its rows are equally long."""
+
     def decode(self, call: Call, signature: ModelSignature) -> Decoded:
         """Return the request's rows; a raw body (an image, a text) is one row."""
         if raw.is_raw(call.media_type):
@@ -52,8 +59,8 @@ class V1:
         if type(document) is not dict or ("instances" in document) == ("inputs" in document):
             raise InvalidRequest('a V1 request is an object with either "instances" (rows) or "inputs" (columns)')
         if "instances" in document:
-            return decode_rows(document["instances"], signature, call.body)
-        return _decode_columns(document["inputs"], signature, call.body)
+            return decode_rows(document["instances"], signature, call.body, self._most_padding_bytes)
+        return _decode_columns(document["inputs"], signature, call.body, self._most_padding_bytes)
 
     def encode(
         self,
@@ -73,8 +80,15 @@ class V1:
         return json_reply(error.status, error_document(error))
 
 
-def decode_rows(instances: Any, signature: ModelSignature, body: bytes | memoryview) -> Decoded:
-    """Return ``instances``, one JSON value each, as canonical inputs; ``body`` is the text they came in."""
+def decode_rows(
+    instances: Any, signature: ModelSignature, body: bytes | memoryview, most_padding_bytes: int = MOST_PADDING_BYTES
+) -> Decoded:
+    """Return ``instances``, one JSON value each, as canonical inputs; ``body`` is the text they came in.
+
+    Raises:
+        InvalidRequest: they are none that the model takes.
+        PaddingTooLarge: making them equally long would take more than ``most_padding_bytes``.
+    """
     if type(instances) is not list or not instances:
         raise InvalidRequest('"instances" must be a list of at least one row')
     columns = _columns_of(instances, signature)
@@ -83,7 +97,10 @@ def decode_rows(instances: Any, signature: ModelSignature, body: bytes | memoryv
         raise InvalidRequest(f"this model does not batch: send one instance a request, not {len(instances)}")
     if any(signature.inputs[name].holds_json for name in columns):
         check_integers(body)
-    inputs = {name: _stack(_row_spec(name, signature), values, lengths) for name, values in columns.items()}
+    inputs = {
+        name: _stack(_row_spec(name, signature), values, lengths, most_padding_bytes)
+        for name, values in columns.items()
+    }
     check_complete(inputs, signature)
     if not signature.batches:
         inputs = {name: array.reshape(array.shape[1:]) for name, array in inputs.items()}
@@ -134,7 +151,7 @@ def _are_named(instances: list[Any], only: InputSpec) -> bool:
     return only.name in first or not only.holds_json
 
 
-def _stack(spec: InputSpec, values: list[Any], lengths: dict[str, Sequence[int]]) -> Array:
+def _stack(spec: InputSpec, values: list[Any], lengths: dict[str, Sequence[int]], most_padding_bytes: int) -> Array:
     """Return rows of one input as a canonical array, padded among themselves where the model has a rule."""
     if spec.pad_axis is None:
         return _elements(spec, values) if spec.datatype == "BYTES" else from_json(spec, values)
@@ -145,7 +162,20 @@ def _stack(spec: InputSpec, values: list[Any], lengths: dict[str, Sequence[int]]
     own = [row.shape[axis] for row in rows]
     lengths[spec.name] = own
     bucket_for(max(own), spec)
+    _check_padding(spec, rows, own, most_padding_bytes)
     return _pad_rows(spec, rows, axis, max(own))
+
+
+def _check_padding(spec: InputSpec, rows: list[Array], own: list[int], most_bytes: int) -> None:
+    """Refuse rows of which one is so much longer than the rest that padding them would take more than they hold."""
+    longest, shape = max(own), rows[own.index(max(own))].shape
+    per_position_bytes = prod(shape) // max(longest, 1) * DTYPES[spec.datatype].itemsize
+    padding_bytes = (longest * len(rows) - sum(own)) * per_position_bytes
+    if padding_bytes > most_bytes:
+        raise PaddingTooLarge(
+            f"input {spec.name!r}: padding {len(rows)} rows to the longest, {longest}, would add {padding_bytes} bytes;"
+            f" at most {most_bytes} are allowed: send rows of different lengths in requests of their own"
+        )
 
 
 def _pad_rows(spec: InputSpec, rows: list[Array], axis: int, target: int) -> Array:
@@ -189,14 +219,16 @@ def _refuse_element(spec: InputSpec) -> bytes:
     raise InvalidRequest(f'input {spec.name!r} takes strings or {{"b64": "..."}} only')
 
 
-def _decode_columns(columns: Any, signature: ModelSignature, body: bytes | memoryview) -> Decoded:
+def _decode_columns(
+    columns: Any, signature: ModelSignature, body: bytes | memoryview, most_padding_bytes: int
+) -> Decoded:
     required = [name for name, spec in signature.inputs.items() if not spec.optional]
     if type(columns) is not dict:
         if len(required) != 1:
             raise InvalidRequest(f'"inputs" must be an object with {", ".join(map(repr, signature.inputs))}')
         columns = {required[0]: columns}
     if not signature.batches:
-        decoded = decode_rows([columns], signature, body)
+        decoded = decode_rows([columns], signature, body, most_padding_bytes)
         decoded.style = Form.COLUMNS
         return decoded
     inputs: dict[str, Array] = {}
@@ -207,7 +239,7 @@ def _decode_columns(columns: Any, signature: ModelSignature, body: bytes | memor
             raise InvalidRequest(f"input {name!r} must be a list of at least one row")
         if spec.holds_json:
             check_integers(body)
-        inputs[name] = _stack(spec, data, lengths)
+        inputs[name] = _stack(spec, data, lengths, most_padding_bytes)
         check_shape(spec, inputs[name].shape)
     check_complete(inputs, signature)
     return Decoded(inputs, next(iter(inputs.values())).shape[0], Form.COLUMNS, lengths=lengths)

@@ -68,7 +68,7 @@ def report(batcher: Batcher, *, padding: float, rejected: dict[str, int]) -> Rep
         waiting_rows=batcher.queue.rows,
         running_batches=len(batcher.running),
         padding=padding,
-        capped_rows=min(batcher.tables.caps.values(), default=None),
+        capped_rows=batcher.tables.capped_rows,
         rejected=rejected,
     )
 

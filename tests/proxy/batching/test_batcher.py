@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import random
+from collections import Counter, deque
+from collections.abc import Mapping
 
 import hypothesis.strategies as st
 import pytest
@@ -30,9 +32,9 @@ def formed(brain: Batcher, now_s: float) -> Formed:
     return decision
 
 
-def run(brain: Batcher, running: Running, took_s: float) -> float:
+def run(brain: Batcher, running: Running, took_s: float, done_s: float | None = None) -> float:
     """Let the runtime take ``took_s`` for a batch; return when it is done."""
-    done_s = running.sent_s + took_s
+    done_s = running.sent_s + took_s if done_s is None else done_s
     brain.released(running, done_s)
     brain.learn(running, took_s, done_s)
     brain.delivered(running, done_s)
@@ -135,6 +137,124 @@ def test_a_fixed_batch_is_full_or_old() -> None:
     assert sum(part.rows for part in formed(brain, 1.005).slices) == MAX_ROWS
 
 
+RARE = BatchKey(parameters=b"rare")
+SLOW = BatchKey(shapes=(("x", (1000,)),))
+
+
+class Load:
+    """Requests of one row at random, and a runtime that takes 10 ms for any batch, and ten times as long for `SLOW`."""
+
+    def __init__(self, brain: Batcher, rate: float, shares: Mapping[BatchKey, float]) -> None:
+        self.brain, self.rate, self.shares = brain, rate, shares
+        self.chance = random.Random(1)
+        self.reasons: Counter[tuple[BatchKey, str]] = Counter()
+        self.waited_s: dict[BatchKey, list[float]] = {key: [] for key in shares}
+        self.refused_s: list[float] = []
+
+    def run(self, seconds: float) -> None:
+        now_s, arrival_s, running = 0.0, 0.0, deque[tuple[Running, float]]()
+        while now_s < seconds:
+            now_s = min(arrival_s, running[0][1]) if running else arrival_s
+            if now_s == arrival_s:
+                self.arrive(now_s)
+                arrival_s += self.chance.expovariate(self.rate)
+            else:
+                run(self.brain, done := running.popleft()[0], self.took_s(done.key), now_s)
+            while isinstance(decision := self.brain.next(now_s), Formed):
+                self.refused_s.extend(now_s - pending.arrived_s for pending in decision.refused)
+                for part in decision.slices:
+                    self.waited_s[part.pending.key].append(now_s - part.pending.arrived_s)
+                if decision.running is not None:
+                    starts_s = running[-1][1] if running else now_s
+                    running.append((decision.running, starts_s + self.took_s(decision.running.key)))
+
+    def arrive(self, now_s: float) -> None:
+        (key,) = self.chance.choices(list(self.shares), list(self.shares.values()))
+        self.reasons[key, self.brain.admit(request(1, key=key, arrived_s=now_s), now_s)] += 1
+
+    def took_s(self, key: BatchKey) -> float:
+        return 0.1 if key == SLOW else 0.01
+
+
+@pytest.mark.parametrize("in_flight_known", [True, False])
+@pytest.mark.parametrize("policy", Policy)
+def test_a_rare_key_waits_no_longer_than_the_one_that_fills_every_batch(
+    policy: Policy, *, in_flight_known: bool
+) -> None:
+    """The runtime says what forward took, so that batches leave just in time, or it does not."""
+    brain = batcher(policy, delay_s=0.005 if policy is Policy.FIXED else 0.0)
+    if in_flight_known:
+        brain.pace.observe(0.001)
+    load = Load(brain, rate=1.5 * MAX_ROWS / 0.01, shares={PLAIN: 0.95, RARE: 0.05})
+
+    load.run(5.0)
+
+    assert len(load.waited_s[RARE]) > 10
+    assert max(load.waited_s[RARE]) <= max(load.waited_s[PLAIN]) + 0.03
+
+
+@pytest.mark.parametrize("rare", [RARE, SLOW])
+def test_whoever_is_let_in_under_a_full_key_is_answered_and_others_are_refused_at_the_door(rare: BatchKey) -> None:
+    brain = Batcher(QueueLimits(10**6, 10**9), BatchLimits(MAX_ROWS), objective_s=1.0)
+    for key, time_s in ((PLAIN, 0.01), (rare, 0.1 if rare is SLOW else 0.01)):
+        for rows in brain.tables[key].sizes * 30:
+            brain.tables[key].observe(rows, time_s)
+    load = Load(brain, rate=2 * MAX_ROWS / 0.01, shares={PLAIN: 0.99, rare: 0.01})
+
+    load.run(10.0)
+
+    assert load.reasons[rare, ""] > 10
+    assert load.reasons[PLAIN, "late"] > 1000
+    served = sum(map(len, load.waited_s.values()))
+    assert len(load.refused_s) <= 0.02 * served
+    assert max(load.waited_s[rare]) < 1.0
+
+
+def test_a_huge_request_shares_the_runtime_and_the_queue_with_those_who_come_later() -> None:
+    brain = Batcher(QueueLimits(64, 10**9, portion_rows=2 * MAX_ROWS), BatchLimits(MAX_ROWS))
+    huge = request(2000)
+    assert not brain.admit(huge, 0.0)
+    first = formed(brain, 0.0).running
+
+    small = [request(1, arrived_s=1.0) for _ in range(32)]
+    assert [brain.admit(pending, 1.0) for pending in small] == [""] * 32, (
+        "one portion is all that it takes of the queue"
+    )
+    assert brain.admit(request(2000, arrived_s=1.0), 1.0) == "", "and so would another"
+    assert brain.admit(request(1, arrived_s=1.0), 1.0) == "queue_rows"
+
+    assert first is not None
+    running, order, now_s = deque([first]), [], 1.0
+    while brain.queue.rows:
+        now_s = run(brain, running.popleft(), 0.01, now_s + 0.01)
+        while isinstance(decision := brain.next(now_s), Formed):
+            assert decision.running is not None
+            running.append(decision.running)
+            order.extend([part.pending is huge for part in decision.slices for _ in range(part.rows)])
+            if len(order) < 100:
+                brain.admit(request(1, arrived_s=now_s), now_s)
+
+    assert order.index(False) <= 2 * MAX_ROWS, "others' rows come after its first portion"
+    assert order[:80].count(False) >= 32
+    assert order.count(True) == 2000 - MAX_ROWS, "and it is served to its end"
+    assert any(order[60:140]), "whoever comes later is behind its next portion"
+
+
+def test_huge_requests_of_one_key_starve_no_other_key() -> None:
+    brain = Batcher(QueueLimits(64, 10**9, portion_rows=2 * MAX_ROWS), BatchLimits(MAX_ROWS))
+    brain.admit(request(2000), 0.0)
+    brain.admit(request(1, key=RARE, arrived_s=0.5), 0.5)
+    now_s, batches = 1.0, 0
+
+    while brain.queue.groups.get(RARE) is not None:
+        decision = formed(brain, now_s)
+        assert decision.running is not None
+        now_s = run(brain, decision.running, 0.01, now_s)
+        batches += 1
+
+    assert batches <= 3
+
+
 class BatcherMachine(RuleBasedStateMachine):
     """Requests come and go and batches run in any order and for any time; the clock only ever goes on."""
 
@@ -149,6 +269,7 @@ class BatcherMachine(RuleBasedStateMachine):
         in_flight=st.integers(1, 3),
         objective_s=st.sampled_from([0.0005, 0.02, NEVER_S]),
         allowed=st.sampled_from([(), (2, 4, 8)]),
+        portion_rows=st.sampled_from([5, 1 << 62]),
         measured=st.sampled_from([(), ((1, 0.01), (8, 0.02)), ((1, 10.0), (8, 20.0)), ((1, 1e-6),)]),
     )
     def begin(
@@ -157,17 +278,18 @@ class BatcherMachine(RuleBasedStateMachine):
         in_flight: int,
         objective_s: float,
         allowed: tuple[int, ...],
+        portion_rows: int,
         measured: tuple[tuple[int, float], ...],
     ) -> None:
         delay_s = 0.01 if policy is Policy.FIXED else 0.0
         limits = BatchLimits(MAX_ROWS, delay_s, in_flight, policy)
         shares = Shares({b"a": 2.0})
-        self.brain = Batcher(QueueLimits(64, 10**9), limits, objective_s=objective_s, shares=shares)
+        self.brain = Batcher(QueueLimits(64, 10**9, portion_rows), limits, objective_s=objective_s, shares=shares)
         self.brain.serve(None, allowed, measured)
 
     @rule(
         rows=st.integers(1, 12),
-        key=st.sampled_from([PLAIN, PLAIN, BatchKey(parameters=b"{}")]),
+        key=st.sampled_from([PLAIN, PLAIN, RARE, SLOW, BatchKey(solo=1)]),
         lane=st.builds(LaneKey, st.sampled_from([b"", b"a"]), st.integers(0, 1)),
         allowed_s=st.sampled_from([NEVER_S, NEVER_S, 0.001, 0.1]),
     )
@@ -242,6 +364,8 @@ class BatcherMachine(RuleBasedStateMachine):
         brain = self.brain
         assert brain.queue.rows == sum(self.waiting.values())
         assert brain.queue.requests == len(self.waiting)
+        assert brain.queue.work_s == pytest.approx(sum(group.work_s for group in brain.queue.groups.values()), abs=1e-9)
+        assert all(group.work_s >= 0 for group in brain.queue.groups.values())
         assert list(brain.running) == self.running
         assert len(self.running) <= brain.limits.in_flight + 1
         assert brain.free_s(self.now_s) >= self.now_s

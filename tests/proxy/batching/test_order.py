@@ -77,6 +77,26 @@ def test_a_class_that_leaves_for_a_moment_keeps_its_debt() -> None:
     assert {pending.lane.share for pending in served(queue, 15)} == {b"bob"}
 
 
+def test_a_class_pays_for_what_ran_again_because_of_it() -> None:
+    shares = Shares()
+    queue = queue_of([waiting(LaneKey(name)) for name in (b"ann", b"bob") for _ in range(40)], shares)
+
+    shares.charged(b"bob", 10)
+
+    assert [Counter(pending.lane.share for pending in served(queue, 10)) for _ in range(2)] == [
+        {b"ann": 10},
+        {b"ann": 5, b"bob": 5},
+    ]
+
+
+def test_what_ran_again_while_nobody_waits_is_forgotten() -> None:
+    shares = Shares()
+    shares.charged(b"bob", 10)
+    Shares(classes=False).charged(b"", 10)
+
+    assert shares._had == {}
+
+
 def test_the_first_level_goes_first_and_the_others_wait_no_longer_than_they_age() -> None:
     queue = queue_of([waiting(LaneKey(level=9), arrived_s=0.0)], Shares(ageing_s=1.0))
     turn = 0

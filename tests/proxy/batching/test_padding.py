@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 from shoal_proxy.batching.batch import Batch, Merged, Result, make_batch, merge, split
-from shoal_proxy.batching.padding import bucket_for, check_lengths, pad_group, shape_key
+from shoal_proxy.batching.padding import SMALL_ELEMENTS, bucket_for, check_lengths, pad_group, shape_key
 from shoal_proxy.batching.pending import Answer, Outcome, Pending, Slice
 from shoal_proxy.errors import InvalidRequest, ModelFailed
 from shoal_proxy.model.datatypes import Array, bytes_array
@@ -186,3 +186,27 @@ def test_an_output_without_the_axis_to_cut_fails_before_anyone_is_answered() -> 
         split(batch_of(pending), Result({"y": np.zeros(1)}), model)
 
     assert not pending.resolved
+
+
+lengths = st.lists(st.integers(1, 100_000), min_size=1, max_size=30)
+
+
+@given(lengths, st.sampled_from([1.25, 2.0, 4.0, 1e6]))
+@settings(deadline=None)
+def test_nobody_is_padded_far_beyond_its_own_size_for_anothers_sake(own: list[int], factor: float) -> None:
+    model = token_model()
+    batches: dict[object, list[int]] = {}
+    for length in own:
+        batches.setdefault(shape_key({"ids": np.broadcast_to(0, (1, length))}, model, factor), []).append(length)
+
+    for batch in batches.values():
+        assert max(batch) <= max(SMALL_ELEMENTS, factor * min(batch))
+    assert len(batches) <= 60, "lengths without end are classes with an end"
+
+
+def test_rows_of_one_axis_are_measured_by_all_that_they_hold() -> None:
+    model = signature([tensor("x", "FP32", [-1, -1, 1024], pad_axis=1)], [tensor("y", "FP32", [-1])])
+    keys = [shape_key({"x": np.zeros((2, length, 1024), np.float32)}, model) for length in (1, 2, 64)]
+
+    assert keys[0] != keys[2], "64 positions of 1,024 numbers are no small row"
+    assert [number for key in keys for number in key[0][1]] == [-3, 1024, -3, 1024, -6, 1024]

@@ -23,8 +23,8 @@ def outlook(max_rows: int) -> Outlook:
     return Outlook(lambda group: Costs(TABLE, 0.0, max_rows), lambda group, costs, device: 0.0)
 
 
-def queue_of(waiting: Waiting) -> Queue:
-    queue = Queue(QueueLimits(10**6, 10**9))
+def queue_of(waiting: Waiting, *, fixed_rows: int | None = None) -> Queue:
+    queue = Queue(QueueLimits(10**6, 10**9), None, None if fixed_rows is None else lambda key: fixed_rows)
     for key, rows, arrived_s in waiting:
         queue.add(request(rows, key=key, arrived_s=arrived_s))
     return queue
@@ -34,7 +34,10 @@ def decided(waiting: Waiting, *, in_flight: int = 0, delay_s: float = 0.0, slots
     """Return the key whose batch closes at 10 s, or until when to wait."""
     policy = Policy.FIXED if delay_s else Policy.ADAPTIVE
     decision = decide(
-        queue_of(waiting), BatchLimits(4, delay_s, slots, policy), Device(in_flight, 10.0, 10.0), outlook(4)
+        queue_of(waiting, fixed_rows=4 if delay_s else None),
+        BatchLimits(4, delay_s, slots, policy),
+        Device(in_flight, 10.0, 10.0),
+        outlook(4),
     )
     return decision.group.key if isinstance(decision, Close) else decision.until_s
 
@@ -51,12 +54,15 @@ def decided(waiting: Waiting, *, in_flight: int = 0, delay_s: float = 0.0, slots
         pytest.param([(A, 4, 10)], 2, 0, 2, A, id="sent ahead of two slots"),
         pytest.param([(A, 9, 10)], 3, 0, 2, None, id="two slots and one ahead are taken"),
         pytest.param([(A, 1, 9), (B, 1, 8)], 0, 0, 1, B, id="the oldest head goes first"),
-        pytest.param([(B, 1, 8), (A, 4, 9)], 1, 0, 1, A, id="only the full group is sent ahead"),
+        pytest.param([(B, 1, 8), (A, 4, 9)], 1, 0, 1, B, id="no full group overtakes an older partial one"),
+        pytest.param([(B, 1, 8), (A, 3, 9)], 1, 0, 1, None, id="which may still grow if nothing full is behind it"),
         pytest.param([(A, 4, 9), (B, 5, 8)], 1, 0, 1, B, id="the oldest of the full groups is sent ahead"),
         pytest.param([(A, 1, 9)], 0, 2, 1, 11.0, id="a delay is counted from the head's arrival"),
         pytest.param([(A, 1, 9), (A, 1, 10)], 0, 1, 1, A, id="the delay is over"),
         pytest.param([(A, 2, 10), (A, 2, 10)], 0, 2, 1, A, id="a full batch does not wait for the delay"),
         pytest.param([(A, 1, 9), (B, 4, 10)], 0, 2, 1, B, id="a full group overtakes one that is not due"),
+        pytest.param([(A, 1, 7), (B, 4, 9)], 0, 2, 1, A, id="but none that is"),
+        pytest.param([(A, 1, 7), (B, 4, 9)], 1, 2, 1, A, id="not even ahead of a busy runtime"),
         pytest.param([(A, 1, 9), (SOLO, 1, 10)], 0, 2, 1, SOLO, id="a solo request has nothing to wait for"),
         pytest.param([(SOLO, 1, 10)], 1, 0, 1, SOLO, id="a solo request is a full batch"),
         pytest.param([(A, 1, 10)], 1, 2, 1, None, id="with a delay, a partial batch stays too while busy"),
@@ -85,7 +91,7 @@ def test_an_idle_runtime_is_never_kept_waiting_and_batches_never_exceed_their_ro
     ):
         rows = make_batch(queue.take(decision.group, decision.rows)).rows
         assert 1 <= rows <= max_rows
-        assert rows == max_rows or in_flight < slots, "only full batches go ahead"
+        assert rows == max_rows or in_flight < slots or queue.rows >= max_rows, "others wait for as much"
         in_flight += 1
         total -= rows
         assert queue.rows == total
@@ -98,7 +104,7 @@ def test_an_idle_runtime_is_never_kept_waiting_and_batches_never_exceed_their_ro
 
 @given(waitings, st.floats(0.001, 5), st.floats(0, 20))
 def test_no_request_waits_beyond_the_delay_while_a_slot_is_free(waiting: Waiting, delay_s: float, now_s: float) -> None:
-    queue = queue_of(waiting)
+    queue = queue_of(waiting, fixed_rows=4)
 
     decision = decide(queue, BatchLimits(4, delay_s, 1, Policy.FIXED), Device(0, now_s, now_s), outlook(4))
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 from collections import Counter, deque
 from collections.abc import Callable
 
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 
 from shoal_proxy.batching.batch import Batch, make_batch
 from shoal_proxy.batching.pending import Outcome, Pending, Slice
-from shoal_proxy.batching.recovery import _MOST_TRIES, Recovery, halve_rows
+from shoal_proxy.batching.recovery import EARNED_TRIES, MOST_TRIES, Recovery, halve_rows
 from shoal_proxy.errors import (
     BatchTooLarge,
     DeadlineExceeded,
@@ -146,18 +147,56 @@ def settle(recovery: Recovery, batches: list[Batch], outcome_of: Callable[[Batch
 def test_a_model_that_always_fails_costs_little_more_than_its_load(error: ProxyError) -> None:
     ran = settle(Recovery(idempotent=True), [batch_of(*[1] * 32) for _ in range(100)], lambda batch: error)
 
-    assert ran <= 100 + _MOST_TRIES
+    assert ran <= 100 + MOST_TRIES
 
 
-def test_success_earns_tries_back() -> None:
+def test_whoever_is_answered_earns_tries() -> None:
     recovery = Recovery()
     poison = [batch_of(*[1] * 32) for _ in range(10)]
     settle(recovery, poison, lambda batch: ModelFailed("no"))
     assert sizes(recovery.again(batch_of(1, 1), ModelFailed("no"))) == []
 
-    settle(recovery, [batch_of(1), batch_of(1)], lambda batch: None)
+    settle(recovery, [batch_of(1)], lambda batch: None)
 
-    assert sizes(recovery.again(batch_of(1, 1), ModelFailed("no"))) == [1, 1]
+    for _ in range(EARNED_TRIES // 2):
+        assert sizes(recovery.again(batch_of(1, 1), ModelFailed("no"))) == [1, 1]
+    assert sizes(recovery.again(batch_of(1, 1), ModelFailed("no"))) == []
+
+
+@pytest.mark.parametrize("error", [ModelFailed("no"), BatchTooLarge("no")])
+@pytest.mark.parametrize("culprits", [1, 2, 3, 8, 16])
+def test_culprits_in_every_batch_take_no_innocent_with_them(culprits: int, error: ProxyError) -> None:
+    chance = random.Random(1)
+    failed: Counter[bool] = Counter()
+
+    def made(*, guilty: bool) -> Pending:
+        def deliver(outcome: Outcome) -> None:
+            failed[guilty] += isinstance(outcome, ProxyError)
+
+        return request({"x": np.full((1, 1), guilty)}, deliver=deliver)
+
+    recovery, ran, batches = Recovery(), 0, 300
+    for _ in range(batches):
+        guilty = set(chance.sample(range(32), culprits))
+        batch = make_batch([whole(made(guilty=number in guilty)) for number in range(32)])
+        ran += settle(
+            recovery, [batch], lambda batch: error if any(part.inputs["x"].any() for part in batch.slices) else None
+        )
+
+    assert failed == {True: culprits * batches, False: 0}
+    assert ran <= batches * (1 + 10 * culprits)
+
+
+def test_a_model_that_answers_hardly_anybody_costs_no_more_than_they_are_worth() -> None:
+    chance = random.Random(1)
+    answered: list[Outcome] = []
+    batches = [make_batch([whole(request(1, deliver=answered.append)) for _ in range(32)]) for _ in range(300)]
+
+    ran = settle(Recovery(), batches, lambda batch: ModelFailed("no") if chance.random() < 0.97 else None)
+
+    served = sum(not isinstance(outcome, ProxyError) for outcome in answered)
+    assert len(answered) == 300 * 32
+    assert ran <= 300 + MOST_TRIES + EARNED_TRIES * served
 
 
 @given(

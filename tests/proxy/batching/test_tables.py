@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import hypothesis.strategies as st
 from hypothesis import given
 
 from shoal_proxy.batching.pending import BatchKey
-from shoal_proxy.batching.tables import _MOST_CAPS, _MOST_SHAPES, Tables
+from shoal_proxy.batching.tables import _MOST_CAPS, _MOST_SHAPES, PROBE_AFTER, Tables
 
 
 def key(length: int, parameters: bytes = b"") -> BatchKey:
@@ -37,17 +39,70 @@ def test_every_table_begins_with_what_the_warm_up_measured() -> None:
     assert tables[key(5)].known
 
 
-@given(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 100)), max_size=20))
-def test_the_memory_of_a_shape_only_shrinks_and_holds_a_row(failures: list[tuple[int, int]]) -> None:
+@given(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 100), st.booleans()), max_size=200))
+def test_the_memory_of_a_shape_shrinks_by_failures_and_grows_by_batches_that_fit(
+    steps: list[tuple[int, int, bool]],
+) -> None:
     tables = Tables(32)
-    for length, rows in failures:
+    for length, rows, fits in steps:
         before = tables.max_rows(key(length))
+        if fits:
+            tables.fitted(key(length), rows)
+            assert tables.max_rows(key(length)) in (before, min(2 * before, 32))
+            continue
         cap = tables.ran_out_of_memory(key(length), rows)
         assert 1 <= cap == tables.max_rows(key(length)) <= before
-        assert cap <= max(1, rows // 2)
+        assert cap == before if rows == 1 else cap <= max(1, rows // 2)
 
     assert tables.max_rows(key(9)) == 32
     assert tables.least_max_rows == min(tables.max_rows(key(length)) for length in range(1, 4))
+
+
+def full_batches(tables: Tables, count: int, holds: Callable[[int], int]) -> list[int]:
+    """Run full batches on a device that holds so many rows by the number of the batch; return those that failed."""
+    failed = []
+    for number in range(count):
+        rows = tables.max_rows(key(1))
+        if rows > holds(number):
+            failed.append(number)
+            tables.ran_out_of_memory(key(1), rows)
+        else:
+            tables.fitted(key(1), rows)
+    return failed
+
+
+def test_a_limit_heals_when_there_is_memory_again() -> None:
+    tables = Tables(32)
+    full_batches(tables, 10, lambda number: 1)
+    assert tables.max_rows(key(1)) == 1
+
+    assert full_batches(tables, 6 * PROBE_AFTER, lambda number: 32) == []
+
+    assert tables.max_rows(key(1)) == 32
+    assert tables.capped_rows is None
+    assert not tables.caps, "nothing is left to be counted"
+
+
+def test_a_memory_that_stays_too_small_is_tried_more_and_more_rarely() -> None:
+    tables = Tables(32)
+
+    failed = full_batches(tables, 20_000, lambda number: 5)
+
+    assert tables.max_rows(key(1)) == tables.capped_rows == 4
+    assert len(failed) < 30
+    assert len([number for number in failed if number >= 10_000]) <= 10
+
+
+def test_a_single_row_that_does_not_fit_caps_nothing() -> None:
+    tables = Tables(32)
+
+    assert tables.ran_out_of_memory(key(1), 1) == 32
+    assert not tables.caps
+
+    for rows in (32, 16, 8, 4, 2):
+        tables.ran_out_of_memory(key(1), rows)
+    tables.forgive(key(1), 32)
+    assert tables.max_rows(key(1)) == 32
 
 
 def test_shapes_without_end_that_do_not_fit_cost_bounded_memory() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tracemalloc
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 
 from shoal_proxy.codecs.base import Decoded
 from shoal_proxy.codecs.v1 import V1
-from shoal_proxy.errors import ProxyError, UnsupportedMediaType
+from shoal_proxy.errors import PaddingTooLarge, ProxyError, UnsupportedMediaType
 from shoal_proxy.model.datatypes import Array, bytes_array
 from shoal_proxy.model.signature import ModelSignature
 from tests.fakes import tensor
@@ -264,3 +265,32 @@ class TestRawBodies:
     @pytest.mark.parametrize("media_type", ["application/json; charset=utf-8", "application/vnd.x+json", ""])
     def test_are_not_what_json_bodies_are(self, media_type: str) -> None:
         assert decode({"instances": [[1, 2]]}, ROWS, content_type=media_type).rows == 1
+
+
+RAGGED = signature([tensor("ids", "INT64", [-1, -1], pad_axis=1)], [tensor("y", "FP32", [-1])])
+
+
+@pytest.mark.parametrize("form", ["instances", "inputs"])
+def test_padding_is_bounded_before_it_is_made(form: str) -> None:
+    body = {form: [[1]] * 5000 + [[1] * 50_000]}
+    tracemalloc.start()
+    try:
+        with pytest.raises(
+            PaddingTooLarge, match=r"padding 5001 rows to the longest, 50000, would add 1999960000 bytes"
+        ):
+            decode(body, RAGGED)
+        assert tracemalloc.get_traced_memory()[1] < 50 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_long_row_among_as_many_as_fit_is_padded() -> None:
+    body = {"instances": [[1], [1, 2, 3]]}
+
+    assert V1(16).decode(call(body), RAGGED).rows == 2
+    with pytest.raises(PaddingTooLarge, match="at most 15 are allowed") as caught:
+        V1(15).decode(call(body), RAGGED)
+    assert caught.value.status == 413
+    assert V1(0).decode(call({"instances": [[1, 2], [3, 4]]}), RAGGED).rows == 2, (
+        "what is not padded costs nothing more"
+    )
