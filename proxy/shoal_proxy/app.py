@@ -22,6 +22,8 @@ from shoal_proxy.model.signature import InputSpec, ModelSignature, OutputSpec
 from shoal_proxy.settings import Settings
 from shoal_proxy.upstream import RuntimeLink
 
+_NOT_POST = ["GET", "PUT", "PATCH", "DELETE", "OPTIONS"]
+
 
 class Pages:
     """The handlers; one instance per proxy."""
@@ -40,6 +42,8 @@ class Pages:
             Route("/ping", self.ping),
             Route("/v1/models", self.v1_models),
             Route("/v1/models/{model}:predict", self.unknown_infer, methods=["POST"]),
+            # Or else "NAME:predict" would be taken for a model's name.
+            Route("/v1/models/{model}:predict", self.only_post, methods=_NOT_POST),
             Route("/v1/models/{model}", self.v1_model),
             Route("/v2", self.server),
             Route("/v2/health/live", self.live),
@@ -108,6 +112,10 @@ class Pages:
         """Say what is wrong with an infer path that is not this model's."""
         self._check_model(request)
         raise NotFound(f"no such path: {request.url.path}")
+
+    async def only_post(self, request: Request) -> Response:
+        """Say which method an infer path takes."""
+        raise HTTPException(405, headers={"allow": "POST"})
 
     def _check_model(self, request: Request) -> None:
         model, version = (
