@@ -11,12 +11,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from shoal_proxy.codecs.base import Codec
 from shoal_proxy.codecs.tensors import wire_axis, wire_shape
-from shoal_proxy.codecs.torchserve import TorchServe
-from shoal_proxy.codecs.v2 import V2
 from shoal_proxy.dispatcher import Dispatcher
 from shoal_proxy.errors import NotFound, ProxyError
+from shoal_proxy.guarded import codec_for
 from shoal_proxy.lifecycle.drain import unready_reason
 from shoal_proxy.model.signature import InputSpec, ModelSignature, OutputSpec
 from shoal_proxy.settings import Settings
@@ -174,14 +172,9 @@ def _given(**parameters: Any) -> dict[str, Any]:
     return {key: value for key, value in parameters.items() if value}
 
 
-def _codec_for(path: str) -> Codec:
-    """Errors outside the infer routes take the shape of the path's protocol; V1's and V2's are the same."""
-    return TorchServe() if path.startswith(("/predictions", "/ping")) else V2()
-
-
 async def _proxy_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ProxyError)
-    reply = _codec_for(request.url.path).error(error)
+    reply = codec_for(request.url.path).error(error)
     headers = {} if error.retry_after_s is None else {"retry-after": str(error.retry_after_s)}
     return Response(b"".join(map(bytes, reply.body)), reply.status, headers, "application/json")
 

@@ -156,29 +156,30 @@ def test_a_chunked_body_over_the_limit_is_stopped() -> None:
         caller.send(b"800\r\n", b"x" * 0x800, b"\r\n")
         status, _, _ = caller.response()
         assert status == 413
-        running.until(lambda: running.proxy.inference._reading_bytes == 0)
+        running.until(lambda: running.proxy.inference.reading_bytes == 0)
 
 
 def test_bodies_being_read_count_against_the_byte_bound() -> None:
     with running_proxy(queue_max_bytes=4096) as running:
         head = b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: 3000\r\n\r\n" % V2_PATH.encode()
         with RawConnection(running.address) as slow, RawConnection(running.address) as second:
-            slow.send(head, b"{")
-            running.until(lambda: running.proxy.inference._reading_bytes == 3000)
-            second.send(head, b"{")
+            slow.send(head, b"{" * 2000)
+            running.until(lambda: running.proxy.inference.reading_bytes == 2000)
+            second.send(head, b"{" * 2900)
             status, headers, _ = second.response()
             assert status == 503
             assert int(headers["retry-after"]) >= 1
-        running.until(lambda: running.proxy.inference._reading_bytes == 0)
+        running.until(lambda: running.proxy.inference.reading_bytes == 0)
 
 
 def test_a_request_that_never_ends_is_cut_off() -> None:
-    with running_proxy(body_timeout_s=0.05) as running:
+    with running_proxy(body_timeout_s=0.05, head_timeout_s=0.05) as running:
         with RawConnection(running.address) as caller:
             caller.send(b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{" % V2_PATH.encode())
             assert caller.response()[0] == 408
         with RawConnection(running.address) as caller:
             caller.send(b"POST /v2 HTTP/1.1\r\nHost")
+            assert caller.response()[0] == 408
             assert caller.closed()
 
 
