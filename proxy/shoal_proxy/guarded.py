@@ -47,7 +47,8 @@ _BUSY_LOOK_S: Final = 30.0
 _GONE_LOOK_S: Final = 0.01
 _GONE_LOOK_MOST_S: Final = 2.0
 _TCP_CLOSE: Final = 7  # <netinet/tcp.h>
-_NO_ROOM_PAUSE_S: Final = 0.1
+_NO_ROOM_PAUSE_S: Final = 1e-5
+"""For each connection that was looked at in vain, so that looking takes a few percent of the time at the most."""
 _MOST_TURNED_AWAY: Final = 32
 """Callers beyond the limit who are being told so at a time; others are hung up on."""
 
@@ -83,26 +84,28 @@ class Guard:
         self.max_body_bytes = max_body_bytes
         self.max_connections = max_connections
         self.max_per_address = max_per_address
+        self.members: set[Any] = set()
+        """Connections that were taken and are open."""
         self.turned_away = 0
         self.by_address: dict[str, int] = {}
         self._no_room_until_s = 0.0
         self._samplers: dict[str, Sampler] = {}
 
-    def has_room(self, connections: set[Any], newest: Any, address: str, now_s: float) -> str:
-        """Make room among ``connections`` for the ``newest``; say why not if there is none."""
+    def admit(self, newest: Any, address: str, now_s: float) -> str:
+        """Take one more connection, or say why not."""
         if self.max_per_address and self.by_address.get(address, 0) > self.max_per_address:
             return f"your address has {self.max_per_address} connections here already"
-        count = len(connections) - self.turned_away
-        if count <= self.max_connections:
-            return ""
-        if now_s >= self._no_room_until_s:
-            for each in make_room([each for each in connections if each is not newest], count):
+        if len(self.members) >= self.max_connections and now_s >= self._no_room_until_s:
+            leaving = make_room(self.members, len(self.members))
+            for each in leaving:
+                self.members.discard(each)
                 each.leave()
-                count -= 1
-            if count <= self.max_connections:
-                return ""
-            self._no_room_until_s = now_s + _NO_ROOM_PAUSE_S
-        return f"all {self.max_connections} connections are in use"
+            if not leaving:
+                self._no_room_until_s = now_s + _NO_ROOM_PAUSE_S * len(self.members)
+        if len(self.members) >= self.max_connections:
+            return f"all {self.max_connections} connections are in use"
+        self.members.add(newest)
+        return ""
 
     def note(self, event: str, message: str) -> None:
         """Log that a caller was cut off or refused, one line for many."""
@@ -161,7 +164,9 @@ class GuardedProtocol(HttpToolsProtocol):
         self._wire_bytes = 0
         """Of what is coming in, since the feed after the one in which it began."""
         self._began_s = 0.0
-        """Since when ``incoming`` has been what it is."""
+        """Since when ``incoming`` has been what it is; of a body, since when its pace has been counted."""
+        self._marked_bytes = 0
+        """What had come of it then."""
         self.idle_since_s = 0.0
         self._unread_since_s = 0.0
         """Since when the caller has not taken its answers; 0 while it does."""
@@ -183,11 +188,11 @@ class GuardedProtocol(HttpToolsProtocol):
         if guard.max_per_address and address:
             guard.by_address[address] = guard.by_address.get(address, 0) + 1
             self._counted_at = address
-        reason = guard.has_room(self.connections, self, address, now_s)
+        reason = guard.admit(self, address, now_s)
         if reason:
             self._turn_away(reason)
         else:
-            self._look_by(now_s + self.patience.head_s, now_s)
+            self._look_by(now_s + min(self.patience.head_s, self.patience.idle_s), now_s)
 
     def _turn_away(self, reason: str) -> None:
         guard = self.guard
@@ -205,6 +210,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self._watch.cancel()
             self._watch = None
         guard = self.guard
+        guard.members.discard(self)
         if self._turned_away:
             guard.turned_away -= 1
         if self._counted_at is not None:
@@ -236,7 +242,6 @@ class GuardedProtocol(HttpToolsProtocol):
     def leave(self) -> None:
         """Make room for another connection."""
         self.guard.note("idle_connection_closed", f"for a new one, at {self.guard.max_connections}")
-        self.connections.discard(self)
         self.transport.abort()
 
     # The one timer.
@@ -254,36 +259,49 @@ class GuardedProtocol(HttpToolsProtocol):
         self._watch = None
         now_s = time.monotonic()
         due_s = self._due_s(now_s)
+        if due_s <= now_s and self._moves(now_s):
+            due_s = self._due_s(now_s)
         if due_s > now_s:
             self._look_by(due_s, now_s)
         else:
             self._overdue(now_s)
 
+    @property
+    def _owes_reading(self) -> bool:
+        """Whether it is for the caller to take what it was sent."""
+        return self.flow.write_paused or self.transport.is_closing()
+
     def _due_s(self, now_s: float) -> float:
-        """Return when what is under way has taken too long."""
+        """Return when what is under way has taken too long, unless bytes have moved."""
         patience = self.patience
-        if self.flow.write_paused or self.transport.is_closing():
-            return self._unread_due_s(now_s)
+        if self._owes_reading:
+            if not self._unread_since_s:
+                self._unread_since_s, self._unread_bytes = now_s, self.transport.get_write_buffer_size()
+            return self._unread_since_s + patience.write_s
         if self.incoming in (HEAD, BODY):
             if self.flow.read_paused:
                 self._began_s = now_s  # it is we who do not read
-            if self.incoming == HEAD:
-                return self._began_s + patience.head_s
-            return patience.moved_by_s(self._began_s, patience.body_s, self.body_bytes)
+            return self._began_s + (patience.head_s if self.incoming == HEAD else patience.body_s)
         if self.busy or self.incoming == DEAF:
             return now_s + min(_BUSY_LOOK_S, patience.idle_s)
         return self.idle_since_s + (patience.head_s if self.cycle is None else patience.idle_s)
 
-    def _unread_due_s(self, now_s: float) -> float:
-        left_bytes = self.transport.get_write_buffer_size()
-        if not self._unread_since_s:
+    def _moves(self, now_s: float) -> bool:
+        """Tell whether enough of an answer was taken, or of a body came, since the last look; count from here."""
+        if self._owes_reading:
+            left_bytes = self.transport.get_write_buffer_size()
+            moved_bytes, since_s = self._unread_bytes - left_bytes, self._unread_since_s
             self._unread_since_s, self._unread_bytes = now_s, left_bytes
-        taken_bytes = max(0, self._unread_bytes - left_bytes)
-        return self.patience.moved_by_s(self._unread_since_s, self.patience.write_s, taken_bytes)
+        elif self.incoming == BODY:
+            moved_bytes, since_s = self.body_bytes - self._marked_bytes, self._began_s
+            self._began_s, self._marked_bytes = now_s, self.body_bytes
+        else:
+            return False
+        return self.patience.keeps_up(moved_bytes, now_s - since_s)
 
     def _overdue(self, now_s: float) -> None:
         """End what takes too long, and look again whether that has ended."""
-        if self.flow.write_paused or self.transport.is_closing():
+        if self._owes_reading:
             self.guard.note("answer_not_taken", f"{self.transport.get_write_buffer_size()} bytes are left")
             self.transport.abort()
             return
@@ -293,7 +311,7 @@ class GuardedProtocol(HttpToolsProtocol):
         elif self.incoming == BODY:
             self.body_overdue(RequestTimeout(
                 f"the request did not arrive within {self.patience.body_s:g} s,"
-                f" nor at {self.patience.min_bytes_per_s:g} bytes a second"
+                f" nor did it keep coming at {self.patience.min_bytes_per_s:g} bytes a second"
             ))  # fmt: skip
         else:
             self.transport.close()
@@ -401,7 +419,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self.incoming = HEAD
         self._messages += 1
         self._upgrading = False
-        self._head_bytes = self.body_bytes = self._wire_bytes = 0
+        self._head_bytes = self.body_bytes = self._wire_bytes = self._marked_bytes = 0
         self._began_s = time.monotonic()
         self.url = b""
         self.expect_100_continue = False

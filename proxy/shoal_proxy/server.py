@@ -283,6 +283,7 @@ class Proxy:
                 "Batches at the runtime.",
                 lambda: dispatcher.in_flight,
             ),
+            "shoal_proxy_connections": ("Callers' connections.", lambda: len(self.front_guard.members)),
             "shoal_proxy_runtime_ready": (
                 "1 when the runtime is connected and warm.",
                 lambda: self.link.ready,
