@@ -1,9 +1,10 @@
 """Who may hold how many bytes of bodies that are not complete yet. Pure: times are arguments, in monotonic seconds.
 
 A body counts as it arrives, not as it is announced. When there is no room for more bytes, one of those that hold more
-than an equal share gives way: the one that would hold its bytes longest at the pace at which it comes. A slow body then
-costs nobody but its caller, a large one that is nearly here is not given up for one that has just begun, and who holds
-no more than a share is never refused for another's sake.
+than half an equal share gives way: the one that would hold its bytes longest at the pace at which it comes. A slow body
+then costs nobody but its caller, a large one that is nearly here is not given up for one that has begun later, and who
+holds little is never refused for another's sake. (Half, because with a whole share the oldest would often be the only
+one above it: of large bodies that keep coming, none would ever be complete.)
 """
 
 from __future__ import annotations
@@ -95,12 +96,12 @@ class Bodies:
         room_bytes = self._limit_bytes - waiting_bytes
         if size_bytes > room_bytes:
             return newest
-        share_bytes = room_bytes / (len(self._holdings) + (newest not in self._holdings))
+        little_bytes = room_bytes / 2 / (len(self._holdings) + (newest not in self._holdings))
         loser = newest
         worst = (-1.0, 0)
         for each in self._holdings | {newest}:
             held_bytes = each.held_bytes + (size_bytes if each is newest else 0)
-            if held_bytes > share_bytes:
+            if held_bytes > little_bytes:
                 badness = (each.wait_s(now_s), held_bytes)
                 if badness > worst:
                     loser, worst = each, badness
