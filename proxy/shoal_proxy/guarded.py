@@ -44,6 +44,8 @@ FIELD_BYTES: Final = 32
 _FRAMING: Final = 16
 """Bytes on the wire for each byte of a chunked body, beyond which its framing is an attack: one byte a chunk is 6."""
 _BUSY_LOOK_S: Final = 30.0
+_STALLED_S: Final = 1.0
+"""A look that comes this much late says that we were slow, not the caller: what it sent is still to be read."""
 _GONE_LOOK_S: Final = 0.01
 _GONE_LOOK_MOST_S: Final = 2.0
 _TCP_CLOSE: Final = 7  # <netinet/tcp.h>
@@ -148,6 +150,7 @@ class GuardedProtocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self.guard = guard
         self.patience = guard.patience
+        self.url: bytes = b""
         self.incoming = NOTHING
         self._upgrading = False
         """The parser saw an offer to upgrade: the head comes once more, without it."""
@@ -258,6 +261,9 @@ class GuardedProtocol(HttpToolsProtocol):
     def _look(self) -> None:
         self._watch = None
         now_s = time.monotonic()
+        if now_s - self._watch_at_s > _STALLED_S:
+            self._look_by(now_s + _STALLED_S, now_s)
+            return
         due_s = self._due_s(now_s)
         if due_s <= now_s and self._moves(now_s):
             due_s = self._due_s(now_s)
@@ -428,7 +434,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def on_url(self, url: bytes) -> None:
         """Keep a piece of the target (httptools)."""
         self._count_head(len(url))
-        self.url += url
+        super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep a header, unless it comes behind the body, where it would contradict the head (httptools)."""
@@ -520,7 +526,7 @@ class GuardedProtocol(HttpToolsProtocol):
             return
         self._count_refused(error)
         busy = self.busy
-        refused = Refused(error, self.url if self.headers is not None else b"", NOBODY_WAITS)
+        refused = Refused(error, self.url, NOBODY_WAITS)
         self.cycle = refused
         if busy:
             self.pipeline.appendleft((refused, self.app))

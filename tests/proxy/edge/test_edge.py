@@ -55,7 +55,7 @@ def test_the_oldest_of_those_that_never_asked_goes_first() -> None:
         Member(9.9, never_asked=True),
     )
     everybody = [busy, fresh, stale, just_here, silent]
-    order = []
+    order: list[Member] = []
     while gone := make_room(everybody, len(everybody)):
         order.extend(gone)
         everybody.remove(gone[0])
