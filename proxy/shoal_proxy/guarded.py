@@ -54,6 +54,9 @@ _NO_ROOM_PAUSE_S: Final = 1e-5
 _MOST_TURNED_AWAY: Final = 32
 """Callers beyond the limit who are being told so at a time; others are hung up on."""
 
+_PIPELINED: Final = 16
+"""Requests that one caller may send ahead of its answers before it is read no further."""
+
 # What is coming in on a connection.
 NOTHING: Final = 0
 HEAD: Final = 1
@@ -150,6 +153,7 @@ class GuardedProtocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self.guard = guard
         self.patience = guard.patience
+        self._max_head_bytes = guard.max_head_bytes
         self.url: bytes = b""
         self.incoming = NOTHING
         self._upgrading = False
@@ -332,6 +336,7 @@ class GuardedProtocol(HttpToolsProtocol):
         now_s = time.monotonic()
         self._unread_since_s, self._unread_bytes = now_s, self.transport.get_write_buffer_size()
         self._look_by(now_s + self.patience.write_s, now_s)
+        self.read_no_further()
 
     def owe(self, size_bytes: int) -> None:
         """Note another answer behind those that the caller does not take."""
@@ -341,6 +346,8 @@ class GuardedProtocol(HttpToolsProtocol):
         """Note that the caller takes its answers (asyncio)."""
         super().resume_writing()
         self._unread_since_s = 0.0
+        self.flow.resume_reading()
+        self.read_no_further()
 
     # What comes in.
 
@@ -369,7 +376,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def _count_wire(self, size_bytes: int) -> None:
         """Bound what the parser takes without a word: a header, an extension of a chunk, that does not end."""
         self._wire_bytes += size_bytes
-        limit_bytes = self.guard.max_head_bytes
+        limit_bytes = self._max_head_bytes
         if self.incoming == HEAD and self._wire_bytes > limit_bytes:
             raise HeadTooLarge(limit_bytes)
         if self.incoming == BODY and self._wire_bytes > limit_bytes + _FRAMING * self.body_bytes:
@@ -381,14 +388,14 @@ class GuardedProtocol(HttpToolsProtocol):
         The parser would hand over what follows such a head as another protocol's, though it is the body. Nobody need
         accept an offer: a server that goes on in HTTP/1.1 has declined it.
         """
-        rest = memoryview(data)
+        rest: bytes | memoryview = data
         try:
             while True:
                 try:
                     self.parser.feed_data(rest)
                     return
                 except httptools.HttpParserUpgrade as offer:
-                    rest = rest[offer.args[0] :]
+                    rest = memoryview(rest)[offer.args[0] :]
                     head = self._head_without_upgrade()
                     self.new_parser()
                     self.parser.feed_data(head)
@@ -433,19 +440,18 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def on_url(self, url: bytes) -> None:
         """Keep a piece of the target (httptools)."""
-        self._count_head(len(url))
+        self._head_bytes += len(url)
+        if self._head_bytes > self._max_head_bytes:
+            raise HeadTooLarge(self._max_head_bytes)
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep a header, unless it comes behind the body, where it would contradict the head (httptools)."""
-        self._count_head(len(name) + len(value) + FIELD_BYTES)
+        self._head_bytes += len(name) + len(value) + FIELD_BYTES
+        if self._head_bytes > self._max_head_bytes:
+            raise HeadTooLarge(self._max_head_bytes)
         if self.incoming == HEAD:
             self.headers.append((name.lower(), value.rstrip()))
-
-    def _count_head(self, size_bytes: int) -> None:
-        self._head_bytes += size_bytes
-        if self._head_bytes > self.guard.max_head_bytes:
-            raise HeadTooLarge(self.guard.max_head_bytes)
 
     def on_headers_complete(self) -> None:
         """Refuse a head that leaves open where its request ends, and take any other (httptools)."""
@@ -599,6 +605,16 @@ class GuardedProtocol(HttpToolsProtocol):
                 self._advance()
             finally:
                 self._advancing = False
+        if self.pipeline or self.flow.write_paused:
+            self.read_no_further()
+
+    def read_no_further(self) -> None:
+        """Stop reading a caller that asks ahead without end or does not take its answers.
+
+        A few requests may come ahead of their turn, because while reading is paused nobody sees the caller hang up.
+        """
+        if len(self.pipeline) >= _PIPELINED or self.flow.write_paused:
+            self.flow.pause_reading()
 
     def _advance(self) -> None:
         while self.pipeline and not self.transport.is_closing():

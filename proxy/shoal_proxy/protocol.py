@@ -29,8 +29,6 @@ from shoal_proxy.inference import Inference
 logger = logging.getLogger("shoal.proxy")
 
 _SMALL_BYTES = 65536
-_PIPELINE = 16
-"""Requests that one caller may send ahead of its answers before it is read no further."""
 _ECHOED = (b"x-request-id", b"traceparent")
 _METHODS = frozenset({b"POST", b"PUT"})
 
@@ -60,15 +58,17 @@ class InferCycle:
     """One infer request on one connection, from its head until its reply is written."""
 
     __slots__ = (
-        "_chunks", "_held", "_pending", "_protocol", "_refusal", "active", "body", "complete", "disconnected",
-        "head", "keep_alive", "response_complete",
+        "_chunks", "_expected_bytes", "_held", "_pending", "_protocol", "_refusal", "active", "body", "complete",
+        "disconnected", "head", "keep_alive", "response_complete",
     )  # fmt: skip
     message_event = NOBODY_WAITS
 
     def __init__(self, protocol: InferProtocol, head: Head) -> None:
         self._protocol = protocol
         self._chunks: list[bytes] = []
+        self._expected_bytes = 0
         self._held: _Held | None = None
+        """None until the first of a body that comes in pieces."""
         self._pending: Pending | None = None
         self._refusal: ProxyError | None = None
         self.body: Body | None = None
@@ -90,7 +90,7 @@ class InferCycle:
         if size_bytes > limit_bytes:
             self.stop(_too_large(limit_bytes))
             return
-        self._held = _Held(self, size_bytes)
+        self._expected_bytes = size_bytes
         if declared is not None and size_bytes > LARGE_BYTES:
             self.body = Body(size_bytes)
 
@@ -113,7 +113,11 @@ class InferCycle:
 
     def add(self, chunk: bytes) -> None:
         """Take a piece of the body."""
-        if not self.admit(len(chunk)):
+        size_bytes = len(chunk)
+        # What comes in one piece goes to the queue at once, which has its own bound.
+        if not (self.active and size_bytes == self._expected_bytes) and not self.admit(size_bytes):
+            return
+        if self._refusal is not None or self.response_complete:
             return
         if self.body is not None:
             self.body.add(chunk)
@@ -154,9 +158,11 @@ class InferCycle:
 
     def admit(self, size_bytes: int) -> bool:
         """Account for body bytes that have come; tell whether they are wanted."""
-        if self._refusal is not None or self.response_complete or self._held is None:
+        if self._refusal is not None or self.response_complete:
             return False
         limit_bytes = self._protocol.guard.max_body_bytes
+        if self._held is None:
+            self._held = _Held(self, self._expected_bytes)
         if self._held.held_bytes + size_bytes > limit_bytes:
             self.stop(_too_large(limit_bytes))
             return False
@@ -278,7 +284,7 @@ class InferProtocol(GuardedProtocol):
         cycle.begin()
         if previous is not None and not previous.response_complete:
             self.pipeline.appendleft((cycle, self.app))
-            self._read_no_further()
+            self.read_no_further()
             return
         cycle.activate()
         if self.expect_100_continue and not cycle.response_complete:
@@ -348,23 +354,6 @@ class InferProtocol(GuardedProtocol):
         elif self.page is not None and not self.page.response_complete:
             self.cycle = self.page
 
-    def on_response_complete(self) -> None:
-        """Go on to the connection's next request (uvicorn)."""
-        super().on_response_complete()
-        if self.pipeline or self.flow.write_paused:
-            self._read_no_further()
-
-    def pause_writing(self) -> None:
-        """A caller that does not read its answers is not read either (asyncio)."""
-        super().pause_writing()
-        self._read_no_further()
-
-    def resume_writing(self) -> None:
-        """Read again (asyncio)."""
-        super().resume_writing()
-        self.flow.resume_reading()
-        self._read_no_further()
-
     def answered(self, rows: int) -> None:
         """Note that the caller has its answer with others, and may be back with them."""
         if self._burst is None and (burst := self.inference.burst) is not None:
@@ -401,14 +390,6 @@ class InferProtocol(GuardedProtocol):
             cycle.keep_alive = False
             lines += b"connection: close\r\n"
         return self.reply_head(reply, lines)
-
-    def _read_no_further(self) -> None:
-        """Stop reading a caller that asks ahead without end or does not take its answers.
-
-        A few requests may come ahead of their turn, because while reading is paused nobody sees the caller hang up.
-        """
-        if len(self.pipeline) >= _PIPELINE or self.flow.write_paused:
-            self.flow.pause_reading()
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         """Start whichever request is next on this connection (uvicorn, for pipelined requests)."""

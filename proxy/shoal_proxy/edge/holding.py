@@ -68,7 +68,7 @@ class Bodies:
 
         One body alone may be larger than the limit, as one request in an empty queue may.
         """
-        while self._others_bytes(holding, waiting_bytes) and not self._fits(size_bytes, waiting_bytes):
+        while not self._fits(size_bytes, waiting_bytes) and self._others_bytes(holding, waiting_bytes):
             loser = self._loser(holding, size_bytes, waiting_bytes, now_s)
             if loser is holding:
                 return False
