@@ -14,8 +14,8 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 PACKAGE = Path("proxy/shoal_proxy")
 COMPILED = (
-    "batching/*.py", "codecs/*.py", "model/*.py", "body.py", "dispatcher.py", "heads.py", "inference.py", "metrics.py",
-    "protocol.py", "timing.py",
+    "batching/*.py", "codecs/*.py", "edge/*.py", "model/*.py", "body.py", "dispatcher.py", "guarded.py", "heads.py",
+    "inference.py", "metrics.py", "protocol.py", "timing.py",
 )  # fmt: skip
 """What each request passes; what runs once a batch or once a start stays as it is."""
 

@@ -11,16 +11,16 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from shoal_proxy.codecs.base import Codec
 from shoal_proxy.codecs.tensors import wire_axis, wire_shape
-from shoal_proxy.codecs.torchserve import TorchServe
-from shoal_proxy.codecs.v2 import V2
 from shoal_proxy.dispatcher import Dispatcher
 from shoal_proxy.errors import NotFound, ProxyError
+from shoal_proxy.guarded import codec_for
 from shoal_proxy.lifecycle.drain import unready_reason
 from shoal_proxy.model.signature import InputSpec, ModelSignature, OutputSpec
 from shoal_proxy.settings import Settings
 from shoal_proxy.upstream import RuntimeLink
+
+_NOT_POST = ["GET", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 
 class Pages:
@@ -40,6 +40,8 @@ class Pages:
             Route("/ping", self.ping),
             Route("/v1/models", self.v1_models),
             Route("/v1/models/{model}:predict", self.unknown_infer, methods=["POST"]),
+            # Or else "NAME:predict" would be taken for a model's name.
+            Route("/v1/models/{model}:predict", self.only_post, methods=_NOT_POST),
             Route("/v1/models/{model}", self.v1_model),
             Route("/v2", self.server),
             Route("/v2/health/live", self.live),
@@ -109,6 +111,10 @@ class Pages:
         self._check_model(request)
         raise NotFound(f"no such path: {request.url.path}")
 
+    async def only_post(self, request: Request) -> Response:
+        """Say which method an infer path takes."""
+        raise HTTPException(405, headers={"allow": "POST"})
+
     def _check_model(self, request: Request) -> None:
         model, version = (
             request.path_params["model"],
@@ -166,14 +172,9 @@ def _given(**parameters: Any) -> dict[str, Any]:
     return {key: value for key, value in parameters.items() if value}
 
 
-def _codec_for(path: str) -> Codec:
-    """Errors outside the infer routes take the shape of the path's protocol; V1's and V2's are the same."""
-    return TorchServe() if path.startswith(("/predictions", "/ping")) else V2()
-
-
 async def _proxy_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ProxyError)
-    reply = _codec_for(request.url.path).error(error)
+    reply = codec_for(request.url.path).error(error)
     headers = {} if error.retry_after_s is None else {"retry-after": str(error.retry_after_s)}
     return Response(b"".join(map(bytes, reply.body)), reply.status, headers, "application/json")
 

@@ -14,29 +14,45 @@ import numpy as np
 LARGE_BYTES = 65536
 """From here on a body is worth a buffer of its own."""
 
+FIRST_BYTES = 1 << 20
+"""As much of a body as room is made for before any of it is here."""
+
 _HEAD = memoryview(bytearray(8192))
 """One for all connections: what is read into it is taken out before the event loop reads again."""
 
 
 class Body:
-    """So many bytes of one body, not all of them here yet."""
+    """So many bytes of one body, not all of them here yet.
 
-    __slots__ = ("_filled_bytes", "view")
+    What is announced need not come, and memory of many megabytes comes from the kernel in pages of two: the whole of it
+    is asked for once the first megabyte is here.
+    """
 
-    def __init__(self, size_bytes: int) -> None:
+    __slots__ = ("_filled_bytes", "_room", "_size_bytes")
+
+    def __init__(self, size_bytes: int, first_bytes: int = FIRST_BYTES) -> None:
+        self._size_bytes = size_bytes
         # Not a bytearray, which is zeroed first: memory that is never written, because its body never comes, is free.
-        self.view = np.empty(size_bytes, np.uint8).data
+        self._room = np.empty(min(size_bytes, first_bytes), np.uint8).data
         self._filled_bytes = 0
 
     @property
     def complete(self) -> bool:
         """Tell whether the last byte is here."""
-        return self._filled_bytes == len(self.view)
+        return self._filled_bytes == self._size_bytes
+
+    @property
+    def view(self) -> memoryview:
+        """Return the whole body, once it is complete."""
+        return self._room
 
     @property
     def rest(self) -> memoryview:
-        """Return the part still to be filled."""
-        return self.view[self._filled_bytes :]
+        """Return room for what comes next; not always for all of it."""
+        if self._filled_bytes == len(self._room) < self._size_bytes:
+            first, self._room = self._room, np.empty(self._size_bytes, np.uint8).data
+            self._room[: len(first)] = first
+        return self._room[self._filled_bytes :]
 
     def filled(self, size_bytes: int) -> None:
         """Note that the first bytes of `rest` are here."""
@@ -44,20 +60,28 @@ class Body:
 
     def add(self, chunk: bytes) -> None:
         """Copy a piece in."""
-        end = self._filled_bytes + len(chunk)
-        self.view[self._filled_bytes : end] = chunk
-        self._filled_bytes = end
+        start = 0
+        while start < len(chunk):
+            rest = self.rest
+            size_bytes = min(len(rest), len(chunk) - start)
+            rest[:size_bytes] = chunk[start : start + size_bytes]
+            self._filled_bytes += size_bytes
+            start += size_bytes
 
 
 class BodyReader(asyncio.BufferedProtocol):
     """Stands between a connection that has sent a large body and its own protocol, ``owner``, from then on.
 
-    It reads ``body`` while there is one; ``on_complete`` is called after its last byte. What else comes is the owner's,
+    It reads ``body`` while there is one; ``on_more`` is told how many bytes of it have come, and may take it away;
+    ``on_complete`` is called after its last byte. What else comes is the owner's,
     a little at a time: the next large body should not come halfway with its headers, to be copied out of there.
     """
 
-    def __init__(self, owner: asyncio.Protocol, on_complete: Callable[[], None]) -> None:
+    def __init__(
+        self, owner: asyncio.Protocol, on_more: Callable[[int], None], on_complete: Callable[[], None]
+    ) -> None:
         self._owner = owner
+        self._on_more = on_more
         self._on_complete = on_complete
         self.body: Body | None = None
 
@@ -71,7 +95,8 @@ class BodyReader(asyncio.BufferedProtocol):
             self._owner.data_received(bytes(_HEAD[:nbytes]))
             return
         self.body.filled(nbytes)
-        if self.body.complete:
+        self._on_more(nbytes)
+        if self.body is not None and self.body.complete:
             self.body = None
             self._on_complete()
 

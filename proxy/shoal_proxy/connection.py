@@ -133,7 +133,7 @@ class Connection(asyncio.BufferedProtocol):
         self._keep = self._parser.should_keep_alive()
         size_bytes = int(self._headers.get(b"content-length", 0))
         if size_bytes > LARGE_BYTES:
-            self._body = Body(size_bytes)
+            self._body = Body(size_bytes, size_bytes)  # the runtime sends what it announces
 
     def on_body(self, body: bytes) -> None:
         """Keep a piece of the body (httptools)."""

@@ -7,10 +7,13 @@
       BodyTooLarge              413      body_too_large
         PaddingTooLarge         413      body_too_large
       UnsupportedMediaType      415      invalid
+      HeadTooLarge              431      invalid
+      NotImplementedHere        501      invalid
+      VersionNotSupported       505      invalid
       RowsFailed                the first failing row's
       ModelFailed               500      -
         BatchTooLarge           500      -
-      Overloaded                503      queue_rows, queue_bytes, late
+      Overloaded                503      queue_rows, queue_bytes, late, connections
       Draining                  503      draining
       RuntimeAway               503      runtime_away
         NotExecuted             503      runtime_away
@@ -77,6 +80,30 @@ class UnsupportedMediaType(ProxyError):
     reason = "invalid"
 
 
+class HeadTooLarge(ProxyError):
+    """The request line and headers are over the limit; reading has stopped."""
+
+    status = 431
+    reason = "invalid"
+
+    def __init__(self, limit_bytes: int) -> None:
+        super().__init__(f"the request's head is over the limit of {limit_bytes} bytes")
+
+
+class NotImplementedHere(ProxyError):
+    """The request is HTTP, but needs what this server does not have."""
+
+    status = 501
+    reason = "invalid"
+
+
+class VersionNotSupported(ProxyError):
+    """The request is of another version of HTTP."""
+
+    status = 505
+    reason = "invalid"
+
+
 @dataclass(frozen=True, slots=True)
 class RowError:
     """What went wrong with one row; ``row`` counts from 0 in the request."""
@@ -105,7 +132,7 @@ class BatchTooLarge(ModelFailed):
 
 
 class Overloaded(ProxyError):
-    """The queue is full, by the count that ``reason`` names, or so long that the answer would be late."""
+    """Something is full, by the count that ``reason`` names, or the queue so long that the answer would be late."""
 
     status = 503
 

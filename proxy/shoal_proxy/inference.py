@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from math import isfinite
@@ -25,6 +26,8 @@ from shoal_proxy.codecs.upstream import check_json
 from shoal_proxy.codecs.v1 import V1
 from shoal_proxy.codecs.v2 import V2
 from shoal_proxy.dispatcher import Dispatcher
+from shoal_proxy.edge.holding import Bodies, Holding
+from shoal_proxy.edge.sampling import Sampler
 from shoal_proxy.errors import InvalidRequest, ModelFailed, Overloaded, ProxyError, UnsupportedMediaType
 from shoal_proxy.heads import Head, Heads, Route, Terms
 from shoal_proxy.lifecycle.drain import KEEPS_CONNECTIONS
@@ -33,6 +36,8 @@ from shoal_proxy.model.datatypes import byte_size_of
 from shoal_proxy.model.signature import ModelSignature
 from shoal_proxy.settings import Settings
 from shoal_proxy.timing import server_timing
+
+logger = logging.getLogger("shoal.proxy")
 
 _LONGEST_S = 3600.0
 """However long a caller's header says it would wait."""
@@ -59,7 +64,8 @@ class Inference:
         self._settings = settings
         self._dispatcher = dispatcher
         self._metrics = metrics
-        self._reading_bytes = 0
+        self._bodies = Bodies(settings.queue_max_bytes)
+        self._undecoded = Sampler()
         self._queue_timeout_s = settings.queue_timeout_ms / 1000
         self.routes = infer_routes(settings.model_name, settings.model_version, settings.max_body_bytes)
         self.heads: Heads = Heads(min(settings.max_body_bytes, LARGE_BYTES))
@@ -82,13 +88,25 @@ class Inference:
             if not self._dispatcher.speaks_binary:
                 check_json(decoded.inputs, signature)
             pending = self._pending(decoded, terms, signature)
-            decoded.inputs = {}  # the queue's from here on, to let go of as soon as it can
-            pending.deliver = lambda outcome: reply(self._finish(route, decoded, outcome, signature, pending))
+        except Exception as error:
+            reply(self.refuse(route, self._explained(error)))
+            return None
+        decoded.inputs = {}  # the queue's from here on, to let go of as soon as it can
+        pending.deliver = lambda outcome: reply(self._finish(route, decoded, outcome, signature, pending))
+        try:
             self._dispatcher.submit(pending)
         except ProxyError as error:
             reply(self.refuse(route, error))
             return None
         return pending
+
+    def _explained(self, error: Exception) -> ProxyError:
+        """Return the error to answer with: a fault of ours in decoding is this request's alone, and is logged."""
+        if isinstance(error, ProxyError):
+            return error
+        if (unseen := self._undecoded.take(time.monotonic())) is not None:
+            logger.error("event=decoding_failed unlogged=%d", unseen, exc_info=error)
+        return ProxyError(f"the proxy could not decode this request: {type(error).__name__}: {error}")
 
     @property
     def burst(self) -> Burst | None:
@@ -108,20 +126,25 @@ class Inference:
             reply.lines += b"retry-after: %d\r\n" % error.retry_after_s
         return self._counted(route, reply)
 
-    def hold_body(self, size_bytes: int) -> None:
-        """Account for body bytes being read.
+    def hold_body(self, body: Holding, size_bytes: int) -> None:
+        """Account for bytes of a body that have come; others may have to give way for them.
 
         Raises:
-            Overloaded: bodies and queue together hold too much.
+            Overloaded: bodies and queue together hold too much, and this one is to give way.
         """
-        held = self._reading_bytes + self._dispatcher.queue.size_bytes
-        if held and held + size_bytes > self._settings.queue_max_bytes:
+        waiting_bytes = self._dispatcher.queue.size_bytes
+        if not self._bodies.take(body, size_bytes, waiting_bytes, time.monotonic()):
+            held = self.reading_bytes + waiting_bytes
             raise Overloaded(f"too many bytes are held ({held})", reason="queue_bytes", retry_after_s=1)
-        self._reading_bytes += size_bytes
 
-    def release_body(self, size_bytes: int) -> None:
+    def release_body(self, body: Holding) -> None:
         """Give back what `hold_body` took."""
-        self._reading_bytes -= size_bytes
+        self._bodies.release(body)
+
+    @property
+    def reading_bytes(self) -> int:
+        """Return how many bytes of bodies have come that are not in the queue yet."""
+        return self._bodies.size_bytes
 
     def _pending(self, decoded: Decoded, terms: Terms, signature: ModelSignature) -> Pending:
         if signature.pads:

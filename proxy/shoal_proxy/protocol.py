@@ -8,58 +8,67 @@ queue.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections import deque
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from shoal_proxy.batching.pending import Pending
 from shoal_proxy.batching.returns import Burst
 from shoal_proxy.body import LARGE_BYTES, Body, BodyReader
 from shoal_proxy.codecs.base import Reply
-from shoal_proxy.errors import BodyTooLarge, ProxyError, RequestTimeout
-from shoal_proxy.heads import Head
+from shoal_proxy.edge.holding import Holding
+from shoal_proxy.errors import BodyTooLarge, Overloaded, ProxyError
+from shoal_proxy.guarded import NOBODY_WAITS, Guard, GuardedProtocol, origin_form
+from shoal_proxy.heads import Head, Route
 from shoal_proxy.inference import Inference
-from shoal_proxy.settings import Settings
 
 logger = logging.getLogger("shoal.proxy")
 
-LINGER_S = 2.0
-"""How long an unread body is thrown away after an early refusal: the caller must read our answer before a reset."""
 _SMALL_BYTES = 65536
-_PIPELINE = 16
-"""Requests that one caller may send ahead of its answers before it is read no further."""
 _ECHOED = (b"x-request-id", b"traceparent")
 _METHODS = frozenset({b"POST", b"PUT"})
 
 
-class _NobodyWaits:
-    """What uvicorn's protocol sets when a connection closes; an infer request awaits nothing."""
+class _Held(Holding):
+    """What has come of a request's body."""
 
-    def set(self) -> None:
-        """Do nothing."""
+    __slots__ = ("_cycle",)
 
+    def __init__(self, cycle: InferCycle, expected_bytes: int) -> None:
+        super().__init__()
+        self._cycle = cycle
+        self.expected_bytes = expected_bytes
 
-_NOBODY_WAITS = _NobodyWaits()
+    def give_way(self) -> None:
+        """Refuse the request: the room is needed, and this one holds much of it for long."""
+        self._cycle.stop(
+            Overloaded(
+                "too many bytes of bodies are held, and this one is large and slow to come",
+                reason="queue_bytes",
+                retry_after_s=1,
+            )
+        )
 
 
 class InferCycle:
     """One infer request on one connection, from its head until its reply is written."""
 
     __slots__ = (
-        "_chunks", "_held_bytes", "_pending", "_protocol", "_refusal", "active", "body", "complete", "disconnected",
-        "head", "keep_alive", "response_complete",
+        "_chunks", "_expected_bytes", "_held", "_pending", "_protocol", "_refusal", "active", "body", "complete",
+        "disconnected", "head", "keep_alive", "response_complete",
     )  # fmt: skip
-    message_event = _NOBODY_WAITS
+    message_event = NOBODY_WAITS
 
     def __init__(self, protocol: InferProtocol, head: Head) -> None:
         self._protocol = protocol
         self._chunks: list[bytes] = []
-        self._held_bytes = 0
+        self._expected_bytes = 0
+        self._held: _Held | None = None
+        """None until the first of a body that comes in pieces."""
         self._pending: Pending | None = None
         self._refusal: ProxyError | None = None
         self.body: Body | None = None
@@ -76,11 +85,14 @@ class InferCycle:
     def begin(self) -> None:
         """Take the headers' word for the body's size, before any of it has come."""
         declared = self.head.headers.get(b"content-length")
-        if declared is not None:
-            size_bytes = int(declared)
-            self._admit(size_bytes)
-            if size_bytes > LARGE_BYTES and self._refusal is None:
-                self.body = Body(size_bytes)
+        limit_bytes = self._protocol.guard.max_body_bytes
+        size_bytes = limit_bytes if declared is None else int(declared)
+        if size_bytes > limit_bytes:
+            self.stop(_too_large(limit_bytes))
+            return
+        self._expected_bytes = size_bytes
+        if declared is not None and size_bytes > LARGE_BYTES:
+            self.body = Body(size_bytes)
 
     def activate(self) -> None:
         """Go on, now that it is this request's turn to be answered."""
@@ -101,8 +113,10 @@ class InferCycle:
 
     def add(self, chunk: bytes) -> None:
         """Take a piece of the body."""
-        if b"content-length" not in self.head.headers:
-            self._admit(len(chunk))
+        size_bytes = len(chunk)
+        # What comes in one piece goes to the queue at once, which has its own bound.
+        if not (self.active and size_bytes == self._expected_bytes) and not self.admit(size_bytes):
+            return
         if self._refusal is not None or self.response_complete:
             return
         if self.body is not None:
@@ -142,58 +156,62 @@ class InferCycle:
             logger.exception("event=reply_failed")
             self._protocol.transport.abort()
 
-    def _admit(self, size_bytes: int) -> None:
-        """Account for body bytes; refuse the request when it, or all requests together, hold too many."""
-        if self._refusal is not None:
-            return
-        limit = self._protocol.settings.max_body_bytes
+    def admit(self, size_bytes: int) -> bool:
+        """Account for body bytes that have come; tell whether they are wanted."""
+        if self._refusal is not None or self.response_complete:
+            return False
+        limit_bytes = self._protocol.guard.max_body_bytes
+        if self._held is None:
+            self._held = _Held(self, self._expected_bytes)
+        if self._held.held_bytes + size_bytes > limit_bytes:
+            self.stop(_too_large(limit_bytes))
+            return False
         try:
-            if self._held_bytes + size_bytes > limit:
-                raise BodyTooLarge(f"the body is over the limit of {limit} bytes")
-            self._protocol.inference.hold_body(size_bytes)
-        except ProxyError as error:
-            self._refusal = error
-            self._chunks.clear()
-            if self.active:
-                self.refuse(error)
-        else:
-            self._held_bytes += size_bytes
+            self._protocol.inference.hold_body(self._held, size_bytes)
+        except Overloaded as error:
+            self.stop(error)
+            return False
+        return True
+
+    def stop(self, error: ProxyError) -> None:
+        """Refuse the request before it is queued: now, or when it is its turn; nothing behind it is heard."""
+        self._refusal = error
+        self._chunks.clear()
+        self._release()
+        self._protocol.hear_no_more()
+        if self.active:
+            self.refuse(error)
 
     def _release(self) -> None:
         """The body is the queue's to count now, or nobody's."""
         self.body = None
-        if self._held_bytes:
-            self._protocol.inference.release_body(self._held_bytes)
-            self._held_bytes = 0
+        if self._held is not None:
+            self._protocol.inference.release_body(self._held)
+            self._held = None
 
 
-class InferProtocol(HttpToolsProtocol):
-    """One caller's connection. ``inference`` and ``settings`` come on top of what uvicorn passes."""
+def _too_large(limit_bytes: int) -> BodyTooLarge:
+    return BodyTooLarge(f"the body is over the limit of {limit_bytes} bytes")
 
-    cycle: Any
-    pipeline: deque[Any]
 
-    def __init__(self, *args: Any, inference: Inference, settings: Settings, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+class InferProtocol(GuardedProtocol):
+    """One caller's connection. ``inference`` and ``guard`` come on top of what uvicorn passes."""
+
+    def __init__(self, *args: Any, inference: Inference, guard: Guard, **kwargs: Any) -> None:
+        super().__init__(*args, guard=guard, **kwargs)
         self.inference = inference
-        self.settings = settings
         self._unanswered: deque[InferCycle] = deque()
         """Infer requests in the order in which they came, which is the order of their answers."""
-        self._idle_since_s = 0.0
         self._burst: Burst | None = None
         """The callers this one was answered with."""
         self._burst_rows = 0
-        self._message_open = False
-        self._body_timer: asyncio.TimerHandle | None = None
-        self._defaults: list[tuple[bytes, bytes]] | None = None
-        self._default_lines = b""
         self._reader: BodyReader | None = None
         """Reads in our place once this caller has sent a large body."""
 
     def data_received(self, data: bytes) -> None:
-        """Parse what is not known by heart, and bound the time that a half-sent request may take (asyncio)."""
+        """Parse what is not known by heart (asyncio)."""
         previous = self.cycle
-        if self._message_open or not (previous is None or previous.response_complete):
+        if self.incoming or not (previous is None or previous.response_complete):
             self._parse(data)
         elif (known := self.inference.heads.find(data)) is not None:
             head, start = known
@@ -207,29 +225,24 @@ class InferProtocol(HttpToolsProtocol):
                 self.inference.heads.remember(data, self.cycle.head)
 
     def _parse(self, data: bytes) -> None:
-        super().data_received(data)
-        if self._message_open:
-            if self._body_timer is None:
-                self._body_timer = self.loop.call_later(self.settings.body_timeout_s, self._too_slow)
+        self.parse(data)
+        if self.incoming:
             self._read_into_place()
-        elif self._body_timer is not None:
-            self._stop_body_timer()
 
     def _read_into_place(self) -> None:
         """Let the rest of a large body pass the parser by."""
         cycle = self.cycle
         if isinstance(cycle, InferCycle) and cycle.body is not None and not cycle.complete:
             # The old one would wait for the body for ever.
-            self.parser = httptools.HttpRequestParser(self)
-            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+            self.new_parser()
             if self._reader is None:
-                self._reader = BodyReader(self, self._body_in_place)
+                self._reader = BodyReader(self, self._more_in_place, self.on_message_complete)
                 self._be_read_by(self._reader)
             self._reader.body = cycle.body
 
-    def _body_in_place(self) -> None:
-        self._stop_body_timer()
-        self.on_message_complete()
+    def _more_in_place(self, size_bytes: int) -> None:
+        self.body_bytes += size_bytes
+        self.cycle.admit(size_bytes)
 
     def _be_read_by(self, reader: BodyReader) -> None:
         """Let ``reader`` have what comes; uvloop takes note of its kind when it starts to read."""
@@ -241,46 +254,29 @@ class InferProtocol(HttpToolsProtocol):
         if not self.flow.read_paused:
             self.transport.resume_reading()
 
-    def _stop_body_timer(self) -> None:
-        if self._body_timer is not None:
-            self._body_timer.cancel()
-            self._body_timer = None
-
     def connection_lost(self, exc: Exception | None) -> None:
         """Take this caller's requests out of the queue (asyncio)."""
-        for timer in (self._body_timer, self.timeout_keep_alive_task):
-            if timer is not None:
-                timer.cancel()
         for cycle in self._unanswered:
             cycle.abandon()
         self._unanswered.clear()
         super().connection_lost(exc)
 
     def on_message_begin(self) -> None:
-        """Start a request, without the ASGI scope, which an infer request does not need (httptools)."""
-        self._message_open = True
+        """Start a request (httptools)."""
+        super().on_message_begin()
         self._note_return()
-        self.url = b""
-        self.expect_100_continue = False
-        self.headers = []
 
     def _note_return(self) -> None:
         if self._burst is not None:
             self._burst.came_back(self._burst_rows, time.monotonic())
             self._burst = None
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a header (httptools)."""
-        self.headers.append((name.lower(), value))
-
-    def on_headers_complete(self) -> None:
-        """Choose the short way for an infer route (httptools)."""
-        headers = dict(self.headers)
-        self.expect_100_continue = headers.get(b"expect", b"").lower() == b"100-continue"
+    def take_head(self, headers: dict[bytes, bytes]) -> None:
+        """Choose the short way for an infer route."""
         routes = self.inference.routes
-        route = routes.get(self.url) or routes.get(self.url.partition(b"?")[0])
+        route = routes.get(self.url) or self._route_of(self.url)
         if route is None or self.parser.get_method() not in _METHODS:
-            self._headers_for_asgi()
+            super().take_head(headers)
             return
         previous = self.cycle
         self.cycle = cycle = InferCycle(self, Head(route, headers, keep_alive=self.parser.should_keep_alive()))
@@ -288,73 +284,75 @@ class InferProtocol(HttpToolsProtocol):
         cycle.begin()
         if previous is not None and not previous.response_complete:
             self.pipeline.appendleft((cycle, self.app))
-            self._read_no_further()
+            self.read_no_further()
             return
         cycle.activate()
         if self.expect_100_continue and not cycle.response_complete:
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
-    def _headers_for_asgi(self) -> None:
-        url, headers, expects = self.url, self.headers, self.expect_100_continue
-        super().on_message_begin()
-        self.url, self.expect_100_continue = url, expects
-        self.headers.extend(headers)
-        super().on_headers_complete()
+    def _route_of(self, target: bytes) -> Route | None:
+        """Return the route of a target with a query, a host, or letters that are encoded for no need."""
+        path = target.partition(b"?")[0]
+        try:
+            if not path.startswith(b"/"):
+                path = origin_form(path)
+        except httptools.HttpParserError:
+            return None
+        if b"%" in path and b"%2f" not in path.lower():
+            path = unquote_to_bytes(path)
+        return self.inference.routes.get(path)
 
     def on_body(self, body: bytes) -> None:
         """Hand a piece of the body to its request (httptools)."""
         if isinstance(self.cycle, InferCycle):
+            self.body_bytes += len(body)
             self.cycle.add(body)
         else:
             super().on_body(body)
 
-    def on_message_complete(self) -> None:
-        """Note the end of a request (httptools)."""
-        self._message_open = False
+    def message_complete(self) -> None:
+        """Let the request have its end."""
         if isinstance(self.cycle, InferCycle):
             self.cycle.end_of_body()
         else:
-            super().on_message_complete()
+            super().message_complete()
 
-    def on_response_complete(self) -> None:
-        """Go on to the connection's next request; one keep-alive timer a connection, not one a request (uvicorn)."""
-        self.server_state.total_requests += 1
-        if self.transport.is_closing():
+    def body_overdue(self, error: ProxyError) -> None:
+        """Refuse a request whose body does not come."""
+        if isinstance(self.cycle, InferCycle):
+            self.cycle.stop(error)
+        else:
+            super().body_overdue(error)
+
+    def fail_open(self, cycle: Any, error: ProxyError) -> bool:
+        """Refuse the request whose body is coming."""
+        if not isinstance(cycle, InferCycle):
+            return super().fail_open(cycle, error)
+        cycle.stop(error)
+        return True
+
+    def hear_no_more(self) -> None:
+        """Throw away what still comes, also what was to be read into place."""
+        super().hear_no_more()
+        if self._reader is not None:
+            self._reader.body = None
+
+    def drop_open(self) -> None:
+        """Forget the request that will not come whole, and go back to the one before it."""
+        cycle = self.cycle
+        if not isinstance(cycle, InferCycle) or cycle.complete or cycle.response_complete:
             return
-        if self.flow.read_paused:
-            self.flow.resume_reading()
+        cycle.abandon()
+        self._unanswered.remove(cycle)
+        if self.pipeline and self.pipeline[0][0] is cycle:
+            self.pipeline.popleft()
+        cycle.response_complete = True
         if self.pipeline:
-            self._start_asgi_task(*self.pipeline.pop())
-        else:
-            self._idle_since_s = time.monotonic()
-            if self.timeout_keep_alive_task is None:
-                self._look_again_in(self.timeout_keep_alive)
-        self._read_no_further()
-
-    def timeout_keep_alive_handler(self) -> None:
-        """Close the connection if it has been idle all the while, else look again later (uvicorn)."""
-        idle_s = time.monotonic() - self._idle_since_s
-        if self.cycle.response_complete and idle_s >= self.timeout_keep_alive:
-            super().timeout_keep_alive_handler()
-        else:
-            self._look_again_in(max(1.0, self.timeout_keep_alive - idle_s))
-
-    def _look_again_in(self, seconds: float) -> None:
-        self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
-
-    def _unset_keepalive_if_required(self) -> None:
-        """Leave the timer alone: it looks for itself whether the connection was idle (uvicorn)."""
-
-    def pause_writing(self) -> None:
-        """A caller that does not read its answers is not read either (asyncio)."""
-        super().pause_writing()
-        self._read_no_further()
-
-    def resume_writing(self) -> None:
-        """Read again (asyncio)."""
-        super().resume_writing()
-        self.flow.resume_reading()
-        self._read_no_further()
+            self.cycle = self.pipeline[0][0]
+        elif self._unanswered:
+            self.cycle = self._unanswered[-1]
+        elif self.page is not None and not self.page.response_complete:
+            self.cycle = self.page
 
     def answered(self, rows: int) -> None:
         """Note that the caller has its answer with others, and may be back with them."""
@@ -373,17 +371,16 @@ class InferProtocol(HttpToolsProtocol):
             self.transport.write(b"".join((head, *reply.body)))
         else:
             self.transport.writelines([head, *reply.body])
+        if self.flow.write_paused:
+            self.owe(reply.size_bytes)
         if cycle.keep_alive:
             self.on_response_complete()
         elif cycle.complete:
             self.transport.close()
         else:
-            self._linger()
+            self.linger()
 
     def _reply_head(self, cycle: InferCycle, reply: Reply) -> bytes:
-        if self._defaults is not self.server_state.default_headers:  # uvicorn makes them anew each second
-            self._defaults = self.server_state.default_headers
-            self._default_lines = b"".join(b"%b: %b\r\n" % header for header in self._defaults)
         lines = reply.lines
         headers = cycle.head.headers
         for name in _ECHOED:
@@ -392,33 +389,7 @@ class InferProtocol(HttpToolsProtocol):
         if not (cycle.keep_alive and self.inference.keeps_connections):
             cycle.keep_alive = False
             lines += b"connection: close\r\n"
-        first = STATUS_LINE[reply.status]
-        return b"%b%bcontent-type: %b\r\ncontent-length: %d\r\n%b\r\n" % (
-            first, self._default_lines, reply.content_type, reply.size_bytes, lines,
-        )  # fmt: skip
-
-    def _linger(self) -> None:
-        """Say that no more comes, and drop what the caller still sends until it has seen our answer."""
-        if self.transport.can_write_eof():
-            self.transport.write_eof()
-        self.flow.resume_reading()
-        self.loop.call_later(LINGER_S, self.transport.close)
-
-    def _too_slow(self) -> None:
-        """The request did not arrive whole in time."""
-        self._body_timer = None
-        if isinstance(self.cycle, InferCycle) and self.cycle.active and not self.cycle.response_complete:
-            self.cycle.refuse(RequestTimeout(f"the request did not arrive within {self.settings.body_timeout_s:g} s"))
-        else:
-            self.transport.close()
-
-    def _read_no_further(self) -> None:
-        """Stop reading a caller that asks ahead without end or does not take its answers.
-
-        A few requests may come ahead of their turn, because while reading is paused nobody sees the caller hang up.
-        """
-        if len(self.pipeline) >= _PIPELINE or self.flow.write_paused:
-            self.flow.pause_reading()
+        return self.reply_head(reply, lines)
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         """Start whichever request is next on this connection (uvicorn, for pipelined requests)."""

@@ -7,6 +7,7 @@ import contextlib
 import gc
 import inspect
 import logging
+import resource
 import signal
 import socket
 from collections.abc import Iterator
@@ -25,8 +26,11 @@ from shoal_proxy.batching.pending import NEVER_S
 from shoal_proxy.batching.policy import BatchLimits
 from shoal_proxy.batching.queue import QueueLimits
 from shoal_proxy.dispatcher import Dispatcher
+from shoal_proxy.edge.crowd import KEPT_DESCRIPTORS, MOST_CONNECTIONS, connection_limit
+from shoal_proxy.edge.patience import Patience
 from shoal_proxy.errors import Draining
 from shoal_proxy.explaining.report import last_key
+from shoal_proxy.guarded import Guard, GuardedProtocol
 from shoal_proxy.inference import Inference
 from shoal_proxy.lifecycle.drain import Phase
 from shoal_proxy.metrics import Metrics
@@ -36,8 +40,9 @@ from shoal_proxy.upstream import RuntimeLink
 
 logger = logging.getLogger("shoal.proxy")
 
-KEEP_ALIVE_S = 620
-"""Longer than any load balancer's own: the side that reuses a connection must be the one that closes it."""
+ADMIN_CONNECTIONS = 64
+"""More than kubelet, Prometheus, the operator and some people ever open; kept free of callers."""
+ADMIN_BODY_BYTES = 65536
 
 _TICK_S = 0.1  # uvicorn's: ten of them renew the Date header
 _LEAVING_TICK_S = 0.005
@@ -151,6 +156,44 @@ def make_batcher(settings: Settings) -> Batcher:
     )
 
 
+def open_files() -> int:
+    """Return how many descriptors this process may have open, after asking for as many as it is allowed to ask for."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_CONNECTIONS + KEPT_DESCRIPTORS
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        return most
+    return 2**31 if soft == resource.RLIM_INFINITY else soft
+
+
+def make_guards(settings: Settings, metrics: Metrics, descriptors: int) -> tuple[Guard, Guard]:
+    """Return what bounds the callers' connections, and the admin port's."""
+    patience = Patience(
+        settings.head_timeout_s,
+        settings.body_timeout_s,
+        settings.write_timeout_s,
+        settings.idle_timeout_s,
+        settings.min_bytes_per_s,
+    )
+    front = Guard(
+        patience,
+        metrics,
+        max_head_bytes=settings.max_head_bytes,
+        max_body_bytes=settings.max_body_bytes,
+        max_connections=connection_limit(settings.max_connections, descriptors),
+        max_per_address=settings.max_connections_per_address,
+    )
+    admin = Guard(
+        patience,
+        metrics,
+        max_head_bytes=settings.max_head_bytes,
+        max_body_bytes=ADMIN_BODY_BYTES,
+        max_connections=ADMIN_CONNECTIONS,
+    )
+    return front, admin
+
+
 class Proxy:
     """Everything one proxy process holds. Create and `run` it inside a running event loop."""
 
@@ -167,6 +210,7 @@ class Proxy:
         )
         self.inference = Inference(settings, self.dispatcher, self.metrics)
         self.pages = Pages(settings, self.link, self.dispatcher, version("shoal"))
+        self.front_guard, self.admin_guard = make_guards(settings, self.metrics, open_files())
         self.socket = bind(settings.listen)
         self.admin_socket = bind(settings.admin_listen)
         self._leave = asyncio.Event()
@@ -178,10 +222,11 @@ class Proxy:
 
     async def run(self) -> None:
         """Serve until told to stop, then drain."""
-        protocol: Any = partial(InferProtocol, inference=self.inference, settings=self.settings)
+        protocol: Any = partial(InferProtocol, inference=self.inference, guard=self.front_guard)
         front = _listener(make_app(self.pages), http=protocol)
         pages = Admin(self.metrics, self.dispatcher, reason=self.pages.reason, drain=self.drain)
-        admin = _listener(pages.app(), http="httptools")
+        admin_protocol: Any = partial(GuardedProtocol, guard=self.admin_guard)
+        admin = _listener(pages.app(), http=admin_protocol)
         watch = asyncio.create_task(self.link.watch())
         front_task = asyncio.create_task(front.serve([self.socket]))
         admin_task = asyncio.create_task(admin.serve([self.admin_socket]))
@@ -246,6 +291,7 @@ class Proxy:
                 "Batches at the runtime.",
                 lambda: dispatcher.in_flight,
             ),
+            "shoal_proxy_connections": ("Callers' connections.", lambda: len(self.front_guard.members)),
             "shoal_proxy_runtime_ready": (
                 "1 when the runtime is connected and warm.",
                 lambda: self.link.ready,
@@ -274,7 +320,6 @@ def _listener(app: Any, *, http: Any) -> Listener:
         log_config=None,
         access_log=False,
         server_header=False,
-        timeout_keep_alive=KEEP_ALIVE_S,
     )
     return Listener(config)
 
@@ -286,9 +331,10 @@ async def serve(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, proxy.stop)
     logger.info(
-        "event=listening address=%s admin=%s compiled=%s",
+        "event=listening address=%s admin=%s connections=%d compiled=%s",
         _bound(proxy.socket),
         _bound(proxy.admin_socket),
+        proxy.front_guard.max_connections,
         "no" if inspect.isfunction(InferProtocol.data_received) else "yes",
     )
     await proxy.run()

@@ -88,6 +88,10 @@ def _number(env: str, default: float, low: float, high: float) -> Any:
     return _setting(env, default, parse, f"{low} to {high}", within=(low, high))
 
 
+def _duration(env: str, default: float, longest: int) -> Any:
+    return _setting(env, default, float, f"more than 0 to {longest}", within=(_ABOVE_ZERO, longest))
+
+
 def _choice(env: str, default: StrEnum) -> Any:
     kind = type(default)
     names = {str(choice).lower(): choice for choice in kind}
@@ -189,10 +193,23 @@ class Settings:
     """Weights of callers; others have 1."""
     max_body_bytes: int = _number("SHOAL_PROXY_MAX_BODY_BYTES", 64 * MIB, KIB, TIB)
     """Longest request body; longer ones are answered 413 without being read."""
-    body_timeout_s: float = _setting(
-        "SHOAL_PROXY_BODY_TIMEOUT_S", 60.0, float, "more than 0 to 3600", within=(_ABOVE_ZERO, 3600)
-    )
-    """A request must arrive whole within this."""
+    max_head_bytes: int = _number("SHOAL_PROXY_MAX_HEAD_BYTES", 32 * KIB, KIB, 16 * MIB)
+    """Longest request line and headers, each header counted with 32 bytes more; longer ones are answered 431."""
+    head_timeout_s: float = _duration("SHOAL_PROXY_HEAD_TIMEOUT_S", 30.0, 3600)
+    """How long a head may take to arrive, from the connection's start or its own first byte."""
+    body_timeout_s: float = _duration("SHOAL_PROXY_BODY_TIMEOUT_S", 60.0, 3600)
+    """How long a body may take that arrives more slowly than `min_bytes_per_s`."""
+    write_timeout_s: float = _duration("SHOAL_PROXY_WRITE_TIMEOUT_S", 60.0, 3600)
+    """How long an answer may wait that is taken more slowly than `min_bytes_per_s`."""
+    idle_timeout_s: float = _duration("SHOAL_PROXY_IDLE_TIMEOUT_S", 620.0, 86400)
+    """How long a connection is kept between requests. Longer than any load balancer's own: the side that reuses a
+    connection must be the one that closes it."""
+    min_bytes_per_s: int = _number("SHOAL_PROXY_MIN_BYTES_PER_S", 16 * KIB, 1, TIB)
+    """At this rate a body may come, and an answer be taken, for as long as it takes."""
+    max_connections: int = _number("SHOAL_PROXY_MAX_CONNECTIONS", 0, 0, 1_000_000)
+    """Callers' connections; 0: 10,000, or what the limit of open files allows."""
+    max_connections_per_address: int = _number("SHOAL_PROXY_MAX_CONNECTIONS_PER_ADDRESS", 0, 0, 1_000_000)
+    """Connections from one address; 0: any number, because behind an ingress all callers have its address."""
     drain_delay_s: float = _number("SHOAL_PROXY_DRAIN_DELAY_S", 0.0, 0, 600)
     """How long to keep accepting after becoming unready, so that routers see it first."""
     drain_timeout_s: float = _number("SHOAL_PROXY_DRAIN_TIMEOUT_S", 60.0, 0, 3600)

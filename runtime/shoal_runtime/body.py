@@ -72,11 +72,15 @@ class BodyReader(asyncio.BufferedProtocol):
 
     Args:
         owner: the HTTP protocol.
+        on_more: told how many bytes of `body` have come.
         on_complete: called after the last byte of `body`.
     """
 
-    def __init__(self, owner: asyncio.Protocol, on_complete: Callable[[], None]) -> None:
+    def __init__(
+        self, owner: asyncio.Protocol, on_more: Callable[[int], None], on_complete: Callable[[], None]
+    ) -> None:
         self._owner = owner
+        self._on_more = on_more
         self._on_complete = on_complete
         self.body: Body | None = None
         """What is being read into."""
@@ -95,6 +99,7 @@ class BodyReader(asyncio.BufferedProtocol):
             self._owner.data_received(bytes(_HEAD[:nbytes]))
             return
         self.body.filled(nbytes)
+        self._on_more(nbytes)
         if self.body.complete:
             self.body = None
             self._on_complete()

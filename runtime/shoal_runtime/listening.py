@@ -12,22 +12,20 @@ from typing import TYPE_CHECKING, Final
 
 import httptools
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from shoal_runtime.body import BODY, Body, BodyReader, large_body
 from shoal_runtime.errors import SettingsError
+from shoal_runtime.guarding import Bounds, GuardedProtocol
 from shoal_runtime.settings import Address
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from shoal_runtime.server import App
 
 
 BACKLOG: Final = 128
-KEEP_ALIVE_S: Final = 24 * 3600
-"""The proxy keeps a connection as long as it may send, so idle ones are not closed from here."""
 
 
 def open_socket(address: Address) -> socket.socket:
@@ -92,9 +90,12 @@ class Connections:
         app: answers.
         listener: bound; closed by `close`.
         on_empty: called when the last connection is lost.
+        bounds: what each of them may take; by default the app's limit of a body, and all else as usual.
     """
 
-    def __init__(self, app: App, listener: socket.socket, on_empty: Callable[[], None]) -> None:
+    def __init__(
+        self, app: App, listener: socket.socket, on_empty: Callable[[], None], bounds: Bounds | None = None
+    ) -> None:
         self._config = uvicorn.Config(
             app,
             http="httptools",
@@ -104,10 +105,9 @@ class Connections:
             log_config=None,
             access_log=False,
             proxy_headers=False,
-            timeout_keep_alive=KEEP_ALIVE_S,
         )
         self._config.load()
-        self._limit_bytes = app.max_body_bytes
+        self._bounds = Bounds(app.max_body_bytes) if bounds is None else bounds
         self._state = ServerState()
         self._listener = listener
         self._name = listener.getsockname()
@@ -137,7 +137,7 @@ class Connections:
         await asyncio.sleep(0)
 
     def _protocol(self) -> asyncio.BaseProtocol:
-        return _Connection(self._config, self._state, self._lost, self._limit_bytes).reader
+        return _Connection(self._config, self._state, self._lost, self._bounds).reader
 
     def _lost(self) -> None:
         if not self._state.connections:
@@ -148,15 +148,13 @@ def _remove(path: str) -> None:
     Path(path).unlink(missing_ok=True)
 
 
-class _Connection(HttpToolsProtocol):
-    def __init__(
-        self, config: uvicorn.Config, state: ServerState, on_lost: Callable[[], None], limit_bytes: int
-    ) -> None:
-        super().__init__(config, state, {}, asyncio.get_running_loop())
+class _Connection(GuardedProtocol):
+    def __init__(self, config: uvicorn.Config, state: ServerState, on_lost: Callable[[], None], bounds: Bounds) -> None:
+        super().__init__(config, state, bounds)
         self._on_lost = on_lost
-        self._limit_bytes = limit_bytes
+        self._limit_bytes = bounds.max_body_bytes
         self._body: Body | None = None
-        self.reader = BodyReader(self, self.on_message_complete)
+        self.reader = BodyReader(self, self.count_body, self.on_message_complete)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -165,15 +163,15 @@ class _Connection(HttpToolsProtocol):
             self.parser = httptools.HttpRequestParser(self)
             self.reader.body = self._body
 
-    def on_headers_complete(self) -> None:
-        self._body = large_body(dict(self.headers), self._limit_bytes)
+    def take_head(self, headers: Mapping[bytes, bytes]) -> None:
+        self._body = large_body(headers, self._limit_bytes)
         self.scope.update({BODY: self._body})  # type: ignore[misc]  # ASGI lets servers add keys of their own.
-        super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         if self._body is None:
             super().on_body(body)
         else:
+            self.count_body(len(body))
             self._body.add(body)
 
     def on_message_complete(self) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from shoal_runtime.errors import LoadError
 from shoal_runtime.executor import Executor
 from shoal_runtime.faults import describe, own_traceback
+from shoal_runtime.guarding import Bounds, most_connections
 from shoal_runtime.importing import HandlerFailed
 from shoal_runtime.listening import Connections, open_socket
 from shoal_runtime.load_limit import EXIT_LOAD_FAILED
@@ -51,7 +52,9 @@ class Runtime:
         self._app = App(self.readiness, max_body_bytes=settings.max_body_bytes)
         self._stopping = asyncio.Event()
         self._empty = asyncio.Event()
-        self._connections = Connections(self._app, open_socket(settings.listen), on_empty=self._empty.set)
+        self._connections = Connections(
+            self._app, open_socket(settings.listen), on_empty=self._empty.set, bounds=_bounds(settings)
+        )
         self._started: Started | None = None
         self.clean = True
         """Whether every thread ended; if not, the process must end without them."""
@@ -144,6 +147,17 @@ class Runtime:
             logger.warning("unload took too long limit_s=%g", UNLOAD_TIMEOUT_S)
         except Exception:
             logger.exception("unload failed")
+
+
+def _bounds(settings: Settings) -> Bounds:
+    return Bounds(
+        settings.max_body_bytes,
+        settings.max_head_bytes,
+        settings.head_timeout_s,
+        settings.transfer_timeout_s,
+        settings.min_bytes_per_s,
+        max_connections=most_connections(),
+    )
 
 
 def _tell(error: LoadError) -> None:

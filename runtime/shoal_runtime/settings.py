@@ -302,6 +302,34 @@ class Settings:
         default=GIB,
         text="longest infer body",
     )
+    max_head_bytes: int = _setting(
+        "SHOAL_RUNTIME_MAX_HEAD_BYTES",
+        _number(1024, 16 * MIB),
+        "1024 to 16777216 bytes",
+        default=32 * 1024,
+        text="longest request line and headers, each header counted with 32 bytes more",
+    )
+    head_timeout_s: float = _setting(
+        "SHOAL_RUNTIME_HEAD_TIMEOUT_S",
+        _seconds(0, 3600, above=True),
+        "more than 0, up to 3600 seconds",
+        default=30.0,
+        text="for a head, from the connection's start or from its own first byte",
+    )
+    transfer_timeout_s: float = _setting(
+        "SHOAL_RUNTIME_TRANSFER_TIMEOUT_S",
+        _seconds(0, 3600, above=True),
+        "more than 0, up to 3600 seconds",
+        default=60.0,
+        text="for a body or an answer that moves more slowly than the rate below",
+    )
+    min_bytes_per_s: int = _setting(
+        "SHOAL_RUNTIME_MIN_BYTES_PER_S",
+        _number(1, 1024 * GIB),
+        "1 to 1099511627776 bytes a second",
+        default=16 * 1024,
+        text="at this rate bodies and answers may move for as long as it takes",
+    )
     shutdown_timeout_s: float = _setting(
         "SHOAL_RUNTIME_SHUTDOWN_TIMEOUT_S",
         _seconds(0, 3600, above=False),

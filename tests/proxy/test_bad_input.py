@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import httpx
+import orjson
 import pytest
 
+from shoal_proxy.codecs.v2 import V2
 from tests import plain
 from tests.calls import TORCHSERVE_PATH, V1_PATH, V2_PATH, RawConnection, answer_to, row, v2_body
 from tests.fakes import FakeRuntime, RunningProxy, running_proxy, tensor
@@ -66,6 +68,53 @@ def test_a_get_on_an_infer_path_is_405_with_allow(client: httpx.Client) -> None:
     assert "POST" in answer.headers["allow"]
 
 
+@pytest.mark.parametrize("method", ["GET", "HEAD", "DELETE", "OPTIONS"])
+def test_another_method_on_a_v1_infer_path_is_405_with_allow(client: httpx.Client, method: str) -> None:
+    for path in (V1_PATH, "/v1/models/other:predict"):
+        answer = client.request(method, path)
+        assert answer.status_code == 405
+        assert answer.headers["allow"] == "POST"
+
+
+@pytest.mark.parametrize("shape", [[True, 4], [1.0, 4], [1, 4.0], [True, 4.0]])
+def test_a_shape_of_no_sizes_is_refused_each_time(client: httpx.Client, shape: list[float]) -> None:
+    tensor = {**X, "shape": shape}
+    binary = orjson.dumps({"inputs": [{**tensor, "parameters": {"binary_data_size": 16}}]}).decode()
+    in_json = orjson.dumps({"inputs": [{**tensor, "data": [1, 2, 3, 4]}]}).decode()
+    for _ in range(3):
+        answer = client.post(
+            V2_PATH,
+            content=binary.encode() + bytes(16),
+            headers={"inference-header-content-length": str(len(binary))},
+        )
+        assert (answer.status_code, "shape must be a list of sizes" in answer.text) == (400, True)
+        answer = client.post(V2_PATH, content=in_json.encode(), headers={"content-type": "application/json"})
+        assert (answer.status_code, "shape must be a list of sizes" in answer.text) == (400, True)
+
+
+def test_what_decoding_does_not_foresee_is_that_requests_error(
+    running: RunningProxy, client: httpx.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Breaks:
+        name = "v2"
+
+        def decode(self, call: object, signature: object) -> object:
+            raise ZeroDivisionError("nobody thought of this")
+
+        error = V2().error
+
+    route = running.proxy.inference.routes[V2_PATH.encode()]
+    codec = route.codec
+    object.__setattr__(route, "codec", Breaks())
+    for _ in range(3):
+        answer = client.post(V2_PATH, json=v2_body([row(1)]))
+        assert answer.status_code == 500
+        assert "ZeroDivisionError: nobody thought of this" in answer.json()["error"]
+    object.__setattr__(route, "codec", codec)
+    assert answer_to(client.post(V2_PATH, json=v2_body([row(1)])))
+    assert caplog.text.count("event=decoding_failed") == 1
+
+
 @pytest.mark.parametrize(
     ("length", "size", "body", "words"),
     [
@@ -107,29 +156,30 @@ def test_a_chunked_body_over_the_limit_is_stopped() -> None:
         caller.send(b"800\r\n", b"x" * 0x800, b"\r\n")
         status, _, _ = caller.response()
         assert status == 413
-        running.until(lambda: running.proxy.inference._reading_bytes == 0)
+        running.until(lambda: running.proxy.inference.reading_bytes == 0)
 
 
 def test_bodies_being_read_count_against_the_byte_bound() -> None:
     with running_proxy(queue_max_bytes=4096) as running:
         head = b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: 3000\r\n\r\n" % V2_PATH.encode()
         with RawConnection(running.address) as slow, RawConnection(running.address) as second:
-            slow.send(head, b"{")
-            running.until(lambda: running.proxy.inference._reading_bytes == 3000)
-            second.send(head, b"{")
+            slow.send(head, b"{" * 2000)
+            running.until(lambda: running.proxy.inference.reading_bytes == 2000)
+            second.send(head, b"{" * 2900)
             status, headers, _ = second.response()
             assert status == 503
             assert int(headers["retry-after"]) >= 1
-        running.until(lambda: running.proxy.inference._reading_bytes == 0)
+        running.until(lambda: running.proxy.inference.reading_bytes == 0)
 
 
 def test_a_request_that_never_ends_is_cut_off() -> None:
-    with running_proxy(body_timeout_s=0.05) as running:
+    with running_proxy(body_timeout_s=0.05, head_timeout_s=0.05) as running:
         with RawConnection(running.address) as caller:
             caller.send(b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{" % V2_PATH.encode())
             assert caller.response()[0] == 408
         with RawConnection(running.address) as caller:
             caller.send(b"POST /v2 HTTP/1.1\r\nHost")
+            assert caller.response()[0] == 408
             assert caller.closed()
 
 

@@ -302,7 +302,7 @@ def test_callers_who_come_and_go_at_random_leave_nothing_behind() -> None:
         for connection in connections:
             connection.socket.close()
         dispatcher, queue = running.proxy.dispatcher, running.proxy.dispatcher.queue
-        running.until(lambda: dispatcher.settled and running.proxy.inference._reading_bytes == 0)
+        running.until(lambda: dispatcher.settled and running.proxy.inference.reading_bytes == 0)
         assert (queue.rows, queue.requests, queue.size_bytes, queue.groups) == (0, 0, 0, {})
         assert (queue.shares._waiting, queue.shares._had) == ({}, {})
         assert (queue._line._heads, queue._line._classes, queue.later_rows) == ({}, [], 0)

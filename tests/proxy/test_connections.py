@@ -94,8 +94,8 @@ def test_a_query_string_does_not_hide_the_route(running: RunningProxy) -> None:
 def test_a_caller_that_hangs_up_mid_body_costs_nothing(running: RunningProxy) -> None:
     with RawConnection(running.address) as caller:
         caller.send(request(9)[:-10])
-        running.until(lambda: running.proxy.inference._reading_bytes > 0)
-    running.until(lambda: running.proxy.inference._reading_bytes == 0)
+        running.until(lambda: running.proxy.inference.reading_bytes > 0)
+    running.until(lambda: running.proxy.inference.reading_bytes == 0)
     assert running.runtime.seen == []
 
 

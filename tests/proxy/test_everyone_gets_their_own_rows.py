@@ -133,6 +133,6 @@ def test_each_caller_gets_exactly_f_of_its_own_rows(busy: RunningProxy, group: l
     asyncio.run(call_all(busy.url, group))
     busy.until(lambda: busy.proxy.dispatcher.settled)
     assert max((seen.rows for seen in busy.runtime.seen), default=0) <= 8
-    assert busy.proxy.inference._reading_bytes == 0
+    assert busy.proxy.inference.reading_bytes == 0
     assert busy.proxy.dispatcher.queue.rows == 0
     assert busy.proxy.dispatcher.queue.size_bytes == 0

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import resource
+import socket
+import threading
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 
 import numpy as np
 import orjson
 import pytest
 
-from shoal_proxy.body import LARGE_BYTES
-from tests.calls import V2_PATH, RawConnection
+from shoal_proxy.body import FIRST_BYTES, LARGE_BYTES, Body
+from tests.calls import V2_PATH, RawConnection, row, v2_body
 from tests.fakes import FakeRuntime, RunningProxy, running_proxy, tensor
 
 WIDTH = 50_000  # 200 KB a row
@@ -96,8 +102,8 @@ def test_large_rows_of_several_callers_share_a_batch_and_keep_apart(wide: Runnin
 def test_a_caller_that_hangs_up_inside_a_large_body_leaves_nothing_held(wide: RunningProxy) -> None:
     with RawConnection(wide.address) as caller:
         caller.send(request(4)[:-10])
-        wide.until(lambda: wide.proxy.inference._reading_bytes > 0)
-    wide.until(lambda: wide.proxy.inference._reading_bytes == 0)
+        wide.until(lambda: wide.proxy.inference.reading_bytes > 0)
+    wide.until(lambda: wide.proxy.inference.reading_bytes == 0)
     assert wide.runtime.seen == []
 
 
@@ -106,14 +112,114 @@ def test_a_large_body_that_stops_coming_is_given_up_in_time(wide: RunningProxy) 
         caller.send(request(5)[:-10])
         assert caller.response()[0] == 408
         assert caller.closed()
-    assert wide.proxy.inference._reading_bytes == 0
+    assert wide.proxy.inference.reading_bytes == 0
 
 
-def test_a_large_body_that_does_not_fit_is_refused_from_its_headers() -> None:
+def announce(size_bytes: int) -> bytes:
+    return b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (V2_PATH.encode(), size_bytes)
+
+
+@contextmanager
+def silent_callers(running: RunningProxy, count: int, sent: bytes) -> Iterator[list[RawConnection]]:
+    with ExitStack() as stack:
+        callers = [stack.enter_context(RawConnection(running.address)) for _ in range(count)]
+        for caller in callers:
+            caller.send(sent)
+        yield callers
+
+
+def test_bodies_that_are_announced_and_do_not_come_keep_nobody_out() -> None:
+    with running_proxy() as running, silent_callers(running, 20, announce(64 << 20)):
+        running.call(asyncio.sleep, 0.05)  # for their heads to be read
+        assert running.proxy.inference.reading_bytes == 0
+        with RawConnection(running.address) as caller:
+            caller.send(small(1))
+            assert caller.response()[0] == 200
+
+
+def test_the_memory_of_a_body_is_taken_as_it_comes() -> None:
+    before = peak_bytes()
+    body = Body(8 << 30)
+    assert len(body.rest) == FIRST_BYTES
+    for _ in range(3):
+        body.add(bytes(FIRST_BYTES))
+    assert peak_bytes() - before < 64 << 20
+    assert not body.complete
+
+
+def peak_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def test_who_holds_most_of_what_does_not_come_gives_way_to_small_bodies() -> None:
     with running_proxy(queue_max_bytes=1 << 20, max_body_bytes=1 << 20) as running:
-        head = b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: 900000\r\n\r\n" % V2_PATH.encode()
-        with RawConnection(running.address) as first, RawConnection(running.address) as second:
-            first.send(head, bytes(100_000))
-            running.until(lambda: running.proxy.inference._reading_bytes > 0)
-            second.send(head)
-            assert second.response()[0] == 503
+        inference = running.proxy.inference
+        with silent_callers(running, 3, announce(900_000) + bytes(330_000)) as hogs:
+            running.until(lambda: inference.reading_bytes == 990_000)
+            for _ in range(3):
+                with RawConnection(running.address) as caller:
+                    caller.send(announce(70_000) + bytes(69_000))
+                    running.until(lambda: inference.reading_bytes in (990_000 - 330_000 + 69_000,))
+                    caller.send(bytes(1000))
+                    assert caller.response()[0] == 400  # no JSON, and not 503
+            stopped = [hog for hog in hogs if not still_open(hog)]
+            assert len(stopped) == 1
+            assert stopped[0].response()[0] == 503
+        running.until(lambda: inference.reading_bytes == 0)
+
+
+def still_open(caller: RawConnection) -> bool:
+    caller.socket.setblocking(False)
+    try:
+        return caller.socket.recv(1, socket.MSG_PEEK) == b""
+    except BlockingIOError:
+        return True
+    finally:
+        caller.socket.settimeout(20)
+
+
+def small(value: float) -> bytes:
+    body = orjson.dumps(v2_body([row(value)]))
+    return announce(len(body)) + body
+
+
+def test_a_slow_body_may_take_longer_than_the_time_for_bodies(wide_and_slow: RunningProxy) -> None:
+    whole = request(1)
+    with RawConnection(wide_and_slow.address) as caller:
+        began_s = time.monotonic()
+        for start in range(0, len(whole), 20_000):  # 400 KB/s and more, where 40 KB/s are asked for
+            caller.send(whole[start : start + 20_000])
+            wide_and_slow.call(asyncio.sleep, 0.05)
+        assert time.monotonic() - began_s > 0.3 + 0.05
+        assert is_answer_to(1, caller.response())
+
+
+def test_a_body_that_drips_is_given_up(wide_and_slow: RunningProxy) -> None:
+    with RawConnection(wide_and_slow.address) as caller:
+        caller.send(request(1)[:1000])
+        stopped = threading.Event()
+        dripping = threading.Thread(target=drip, args=(caller, stopped))
+        dripping.start()
+        status, _, body = caller.response()
+        stopped.set()
+        dripping.join()
+        assert status == 408
+        assert b"40000 bytes a second" in body
+
+
+def drip(caller: RawConnection, stopped: threading.Event) -> None:
+    with suppress(OSError):
+        while not stopped.wait(0.01):
+            caller.send(b"x")
+
+
+@pytest.fixture
+def wide_and_slow() -> Iterator[RunningProxy]:
+    """Return the wide one, which gives a body that comes slower than 40 KB/s a third of a second."""
+
+    def runtime() -> FakeRuntime:
+        x, y = (tensor(name, "FP32", [-1, WIDTH]) for name in "xy")
+        return FakeRuntime(inputs=[x], outputs=[y])
+
+    with running_proxy(runtime, body_timeout_s=0.3, min_bytes_per_s=40_000) as running:
+        yield running

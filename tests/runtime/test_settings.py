@@ -49,6 +49,10 @@ def test_every_variable_is_read() -> None:
             "SHOAL_RUNTIME_PREPROCESS_THREADS": "3",
             "SHOAL_RUNTIME_FORWARD_TIMEOUT_S": "0.5",
             "SHOAL_RUNTIME_MAX_BODY_BYTES": "1024",
+            "SHOAL_RUNTIME_MAX_HEAD_BYTES": "2048",
+            "SHOAL_RUNTIME_HEAD_TIMEOUT_S": "1.5",
+            "SHOAL_RUNTIME_TRANSFER_TIMEOUT_S": "7",
+            "SHOAL_RUNTIME_MIN_BYTES_PER_S": "100",
             "SHOAL_RUNTIME_SHUTDOWN_TIMEOUT_S": "0",
         }
     )
@@ -73,6 +77,10 @@ def test_every_variable_is_read() -> None:
         preprocess_threads=3,
         forward_timeout_s=0.5,
         max_body_bytes=1024,
+        max_head_bytes=2048,
+        head_timeout_s=1.5,
+        transfer_timeout_s=7,
+        min_bytes_per_s=100,
         shutdown_timeout_s=0,
     )
 

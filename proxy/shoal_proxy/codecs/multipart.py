@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from python_multipart.exceptions import MultipartParseError
+from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from shoal_proxy.errors import InvalidRequest
@@ -24,11 +24,11 @@ def first_part(body: bytes, content_type: bytes) -> tuple[bytes, str]:
     if not boundary:
         raise InvalidRequest("multipart/form-data without a boundary")
     reader = _FirstPart()
-    parser = MultipartParser(boundary, reader.callbacks())
     try:
+        parser = MultipartParser(boundary, reader.callbacks())
         parser.write(body)
         parser.finalize()
-    except MultipartParseError as error:
+    except FormParserError as error:
         raise InvalidRequest(f"malformed multipart form: {error}") from None
     if reader.parts == 0:
         raise InvalidRequest("the multipart form has no part")

@@ -40,8 +40,8 @@ def wire_shape_of(spec: InputSpec, shape: Any) -> list[int]:
     Raises:
         InvalidRequest: it is no list of sizes, has no rows, or differs from the signature.
     """
-    if spec.one_row is not None and shape == spec.one_row:
-        return spec.one_row  # not the caller's, which may be [True, 4.0] and equal all the same
+    if spec.one_row is not None and are_sizes(shape, spec.one_row):
+        return spec.one_row
     if type(shape) is not list or not all(type(size) is int and size >= 0 for size in shape):
         raise InvalidRequest(f"input {spec.name!r}: shape must be a list of sizes, not {shown(shape)}")
     sizes = list(shape)
@@ -49,6 +49,16 @@ def wire_shape_of(spec: InputSpec, shape: Any) -> list[int]:
         sizes.insert(0, sizes.pop(spec.batch_dim))
     check_shape(spec, tuple(sizes))
     return shape
+
+
+def are_sizes(given: Any, sizes: list[int]) -> bool:
+    """Tell whether ``given`` is the list ``sizes``; [True, 4.0] is equal to [1, 4] and is none."""
+    if given != sizes:
+        return False
+    for size in given:  # noqa: SIM110 (a generator costs more than all of this)
+        if type(size) is not int:
+            return False
+    return True
 
 
 def check_shape(spec: InputSpec, shape: tuple[int, ...]) -> None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from shoal_proxy.codecs.base import OCTETS, Decoded, Reply
-from shoal_proxy.codecs.tensors import from_binary, from_json, to_binary, to_canonical
+from shoal_proxy.codecs.tensors import are_sizes, from_binary, from_json, to_binary, to_canonical
 from shoal_proxy.codecs.v2_answer import ALL_BINARY, HEADER_LENGTH, PLAIN, Style, answer_document, output_spec
 from shoal_proxy.model.datatypes import Array
 from shoal_proxy.model.signature import InputSpec, ModelSignature
@@ -61,7 +61,7 @@ class Usual:
         data = tensor.get("data")
         if type(data) is not list or len(data) != self._row_size or tensor.get("datatype") != spec.datatype:
             return None
-        if tensor.get("shape") != spec.one_row:
+        if not are_sizes(tensor.get("shape"), spec.one_row or []):
             return None
         array = from_json(spec, data)
         if array.shape != (self._row_size,):

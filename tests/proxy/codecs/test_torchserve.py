@@ -79,6 +79,7 @@ def test_a_body_is_one_row(body: Any, model: ModelSignature, media_type: str, va
         pytest.param(b"x", "multipart/form-data", "without a boundary", id="no boundary"),
         pytest.param(b"", "multipart/form-data; boundary=B", "has no part", id="nothing"),
         pytest.param(b"rubbish", "multipart/form-data; boundary=B", "malformed multipart", id="no form"),
+        pytest.param(b"x", "multipart/form-data; boundary=" + "B" * 257, "Boundary length 257", id="endless boundary"),
         pytest.param(b"--B--\r\n", "multipart/form-data; boundary=B", "multipart", id="an end without a part"),
         pytest.param(form(("", b"x"), end=b"")[:-3], "multipart/form-data; boundary=B", "has no part", id="cut short"),
         pytest.param(form(("", b"")), "multipart/form-data; boundary=B", "body is empty", id="an empty part"),

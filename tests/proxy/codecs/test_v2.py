@@ -56,8 +56,8 @@ def refused(body: Any, model: Any = MODEL, **headers: str) -> str:
         pytest.param(x(shape=None), "shape must be a list of sizes, not None", id="no shape"),
         pytest.param(x(shape="1,4"), "shape must be a list of sizes", id="a shape as text"),
         pytest.param(x(shape=[-1, 4]), "shape must be a list of sizes", id="a negative size"),
-        pytest.param(x(shape=[True, 4]), None, id="a boolean size"),
-        pytest.param(x(shape=[1.0, 4]), None, id="a float size"),
+        pytest.param(x(shape=[True, 4]), "shape must be a list of sizes", id="a boolean size"),
+        pytest.param(x(shape=[1.0, 4]), "shape must be a list of sizes", id="a float size"),
         pytest.param(x(shape=[1, 5]), r"has shape [1, 5]; the model takes [-1, 4]", id="a wrong shape"),
         pytest.param(x(shape=[4]), r"has shape [4]; the model takes [-1, 4]", id="too few dimensions"),
         pytest.param(x(shape=[0, 4], data=[]), "has no rows", id="no rows"),
@@ -90,11 +90,8 @@ def refused(body: Any, model: Any = MODEL, **headers: str) -> str:
         pytest.param({**x(), "id": 7}, "id must be a string, not 7", id="an id that is a number"),
     ],
 )  # fmt: skip
-def test_a_bad_request_is_told_what_is_wrong_with_it(body: Any, message: str | None) -> None:
-    if message is None:  # equal to a good shape in Python, and harmless: it counts as that shape
-        assert V2().decode(call(body), MODEL).inputs["x"].shape == (1, 4)
-    else:
-        assert message in refused(body)
+def test_a_bad_request_is_told_what_is_wrong_with_it(body: Any, message: str) -> None:
+    assert message in refused(body)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,165 @@
+"""The decisions about callers' connections, with time by hand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal_proxy.edge.crowd import KEPT_DESCRIPTORS, MOST_CONNECTIONS, connection_limit, make_room
+from shoal_proxy.edge.holding import Bodies, Holding
+from shoal_proxy.edge.patience import Patience
+from shoal_proxy.edge.sampling import Sampler
+
+
+class Upload(Holding):
+    def __init__(self, expected_bytes: int) -> None:
+        super().__init__()
+        self.expected_bytes = expected_bytes
+        self.refused = False
+
+    def give_way(self) -> None:
+        self.refused = True
+
+
+@dataclass(eq=False)
+class Member:
+    resting_since_s: float | None
+    never_asked: bool = False
+
+
+@pytest.mark.parametrize(
+    ("wanted", "descriptors", "limit"),
+    [
+        (0, 1 << 20, MOST_CONNECTIONS),
+        (0, 1024, 1024 - KEPT_DESCRIPTORS),
+        (500, 1024, 500),
+        (5000, 1024, 1024 - KEPT_DESCRIPTORS),
+        (50_000, 1 << 20, 50_000),
+        (0, 100, 50),
+        (0, 1, 1),
+    ],
+)
+def test_descriptors_are_kept_for_what_is_no_caller(wanted: int, descriptors: int, limit: int) -> None:
+    assert connection_limit(wanted, descriptors) == limit
+
+
+def test_the_oldest_of_those_that_never_asked_goes_first() -> None:
+    busy, fresh, stale, silent, just_here = (
+        Member(None),
+        Member(9.0),
+        Member(1.0),
+        Member(5.0, never_asked=True),
+        Member(9.9, never_asked=True),
+    )
+    everybody = [busy, fresh, stale, just_here, silent]
+    order: list[Member] = []
+    while gone := make_room(everybody, len(everybody)):
+        order.extend(gone)
+        everybody.remove(gone[0])
+    assert order == [silent, just_here, stale, fresh]
+    assert everybody == [busy]
+
+
+def test_a_large_crowd_goes_a_hundredth_at_a_time() -> None:
+    crowd = [Member(float(number)) for number in range(10_000)]
+    assert make_room(crowd, len(crowd)) == crowd[:100]
+
+
+def test_a_stretch_below_the_rate_is_too_slow() -> None:
+    patience = Patience(head_s=1, body_s=60, write_s=60, idle_s=600, min_bytes_per_s=1000)
+    assert patience.keeps_up(60_000, 60)
+    assert not patience.keeps_up(59_999, 60)
+
+
+def test_what_is_announced_takes_nothing() -> None:
+    bodies = Bodies(1000)
+    four = [Upload(1000) for _ in range(4)]
+    assert bodies.take(Upload(900), 900, 0, 1.0)
+    assert not any(each.refused for each in four)
+    assert bodies.size_bytes == 900
+
+
+def test_who_stalls_gives_way_to_who_comes() -> None:
+    bodies = Bodies(1000)
+    stalled, coming = Upload(900), Upload(900)
+    assert bodies.take(stalled, 600, 0, 1.0)
+    for step in range(8):
+        assert bodies.take(coming, 100, 0, 10.0 + step / 10)
+    assert stalled.refused
+    assert not coming.refused
+    assert bodies.size_bytes == 800
+
+
+def test_who_is_nearly_done_is_not_given_up_for_one_that_has_just_begun() -> None:
+    bodies = Bodies(1000)
+    old, new = Upload(800), Upload(800)
+    for step in range(7):
+        assert bodies.take(old, 100, 0, 1.0 + step / 10)
+    taken = [bodies.take(new, 100, 0, 1.7 + step / 10) for step in range(4)]
+    assert taken == [True, True, True, False]
+    assert not old.refused
+
+
+def test_a_small_body_is_taken_while_large_ones_fill_everything() -> None:
+    bodies = Bodies(1000)
+    large = [Upload(10_000) for _ in range(2)]
+    for each in large:
+        assert bodies.take(each, 500, 0, 1.0)
+    assert bodies.take(Upload(100), 100, 0, 2.0)
+    assert [each.refused for each in large].count(True) == 1
+
+
+def test_a_full_queue_refuses_the_newest_and_nobody_else() -> None:
+    bodies = Bodies(1000)
+    coming = Upload(500)
+    assert bodies.take(coming, 100, 800, 1.0)
+    assert not bodies.take(Upload(300), 300, 950, 1.0)
+    assert not coming.refused
+
+
+def test_one_body_alone_may_be_larger_than_the_limit() -> None:
+    bodies = Bodies(1000)
+    alone = Upload(5000)
+    assert all(bodies.take(alone, 1000, 0, float(step)) for step in range(5))
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.integers(1, 400), st.floats(0, 2)), max_size=60),
+    st.integers(0, 900),
+)
+def test_nobody_within_half_an_equal_share_is_ever_refused_and_the_limit_holds(
+    steps: list[tuple[int, int, float]], waiting_bytes: int
+) -> None:
+    limit_bytes = 1000
+    bodies = Bodies(limit_bytes)
+    uploads = [Upload(2000) for _ in range(6)]
+    now_s = 1.0
+    for who, size_bytes, wait_s in steps:
+        now_s += wait_s
+        upload = uploads[who]
+        if upload.refused:
+            continue
+        before = {each: each.held_bytes for each in uploads}
+        active = sum(1 for each in uploads if each.held_bytes or each is upload)
+        share_bytes = (limit_bytes - waiting_bytes) / 2 / active
+        taken = bodies.take(upload, size_bytes, waiting_bytes, now_s)
+        for each in uploads:
+            if each.refused and before[each]:
+                assert before[each] > share_bytes or each is upload
+        if not taken:
+            assert before[upload] + size_bytes > share_bytes
+            bodies.release(upload)
+            upload.refused = True
+        assert bodies.size_bytes == sum(each.held_bytes for each in uploads)
+        others = bodies.size_bytes - upload.held_bytes + waiting_bytes
+        assert not others or bodies.size_bytes + waiting_bytes <= limit_bytes or not taken
+
+
+def test_one_line_in_a_while_says_how_many_it_stands_for() -> None:
+    sampler = Sampler(10.0)
+    assert [sampler.take(float(second)) for second in range(100, 125)] == [
+        0, *[None] * 9, 9, *[None] * 9, 9, *[None] * 4,
+    ]  # fmt: skip
