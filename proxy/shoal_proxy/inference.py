@@ -34,8 +34,10 @@ from shoal_proxy.model.signature import ModelSignature
 from shoal_proxy.settings import Settings
 from shoal_proxy.timing import server_timing
 
-_LONGEST_S = 3600.0
-"""However long a caller's header says it would wait."""
+_SHORTEST_S, _LONGEST_S = 1e-6, 3600.0
+"""However little or long a caller says it would wait: what the runtime is told holds for a whole batch."""
+_LONGEST_TRACE_BYTES = 1024
+"""Longer ones return to the caller only: the runtime reads those of a whole batch in one piece."""
 _TRACED = {b"x-request-id": "x-request-id", b"traceparent": "traceparent", b"tracestate": "tracestate"}
 
 
@@ -152,7 +154,7 @@ class Inference:
         _check_encoding(headers.get(b"content-encoding"))
         given = headers.get(b"x-request-timeout-ms")
         forwarded = tuple((name, headers[name]) for name in self._settings.forward_headers if name in headers)
-        timeout_s = 0.0 if given is None else min(_positive_ms(given) / 1000, _LONGEST_S)
+        timeout_s = 0.0 if given is None else _timeout_s(_positive_ms(given))
         return Terms(timeout_s, self._lane(headers), forwarded, _trace(headers))
 
     def _lane(self, headers: Mapping[bytes, bytes]) -> LaneKey:
@@ -193,7 +195,12 @@ def _tighter_s(timeout_s: float, timeout_ms: float | None) -> float:
     """Return the tighter of the header's and the protocol's time-out; 0 when the caller names none."""
     if timeout_ms is None:
         return timeout_s
-    return min(timeout_s, timeout_ms / 1000) if timeout_s else timeout_ms / 1000
+    own_s = _timeout_s(timeout_ms)
+    return min(timeout_s, own_s) if timeout_s else own_s
+
+
+def _timeout_s(timeout_ms: float) -> float:
+    return min(max(timeout_ms / 1000, _SHORTEST_S), _LONGEST_S)
 
 
 def _nowhere(outcome: Outcome) -> None:
@@ -218,7 +225,11 @@ def _fill_lengths(decoded: Decoded, signature: ModelSignature) -> None:
 def _trace(headers: Mapping[bytes, bytes]) -> Mapping[str, str] | None:
     if headers.keys().isdisjoint(_TRACED):
         return None
-    return {text: headers[name].decode("latin-1") for name, text in _TRACED.items() if name in headers}
+    return {
+        text: headers[name].decode("latin-1")
+        for name, text in _TRACED.items()
+        if name in headers and len(headers[name]) <= _LONGEST_TRACE_BYTES
+    }
 
 
 def _level(value: bytes) -> int:

@@ -9,7 +9,8 @@
     anything else                  nothing; and nothing twice for a caller who is alone
 
 Trying again costs device time, so there is a budget: a model that fails every batch must not cost twice its load. Every
-batch that succeeds at its first try earns one more try.
+batch that succeeds at its first try earns one more try. A refusal costs no device time, and says that one request is
+wrong: it is looked for whatever the budget, so that nobody is refused for a neighbour's sake.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ class Recovery:
     def again(self, batch: Batch, error: ProxyError) -> Sequence[Batch]:
         """Return what to send again instead of delivering ``error``; nothing when it must be delivered."""
         batches = self._pieces(batch, error)
+        if isinstance(error, InvalidRequest):
+            return batches
         if len(batches) > self._tries:
             return ()
         self._tries -= len(batches)

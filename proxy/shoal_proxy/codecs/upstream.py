@@ -170,8 +170,10 @@ def _row_errors(parameters: Mapping[str, Any]) -> list[RowError]:
 
 
 _BY_CODE: dict[str, type[ProxyError]] = {"OUT_OF_MEMORY": BatchTooLarge}
+_REFUSALS = frozenset({400, 413, 415, 422, 431})
+"""What servers say to a request that they do not take, before they run it."""
 _BY_STATUS: dict[int, type[ProxyError]] = {
-    400: InvalidRequest,
+    **dict.fromkeys(_REFUSALS, InvalidRequest),
     503: NotExecuted,
     504: DeadlineExceeded,
 }
@@ -185,4 +187,7 @@ def decode_failure(status: int, body: bytes | memoryview) -> ProxyError:
     except (ValueError, KeyError, TypeError, AttributeError):
         message, code = bytes(body[:200]).decode("utf-8", "replace") or "no reason given", ""
     kind = _BY_CODE.get(code) or _BY_STATUS.get(status, ModelFailed)
-    return kind(message)
+    error = kind(message)
+    if kind is InvalidRequest:
+        error.status = status
+    return error
