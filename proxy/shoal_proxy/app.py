@@ -174,7 +174,9 @@ def _codec_for(path: str) -> Codec:
 async def _proxy_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ProxyError)
     reply = _codec_for(request.url.path).error(error)
-    headers = {} if error.retry_after_s is None else {"retry-after": str(error.retry_after_s)}
+    headers = {"x-shoal-executed": "no"}
+    if error.retry_after_s is not None:
+        headers["retry-after"] = str(error.retry_after_s)
     return Response(b"".join(map(bytes, reply.body)), reply.status, headers, "application/json")
 
 

@@ -25,7 +25,14 @@ from shoal_proxy.codecs.upstream import check_json
 from shoal_proxy.codecs.v1 import V1
 from shoal_proxy.codecs.v2 import V2
 from shoal_proxy.dispatcher import Dispatcher
-from shoal_proxy.errors import InvalidRequest, ModelFailed, Overloaded, ProxyError, UnsupportedMediaType
+from shoal_proxy.errors import (
+    InvalidRequest,
+    ModelFailed,
+    Overloaded,
+    PerhapsExecuted,
+    ProxyError,
+    UnsupportedMediaType,
+)
 from shoal_proxy.heads import Head, Heads, Route, Terms
 from shoal_proxy.lifecycle.drain import KEEPS_CONNECTIONS
 from shoal_proxy.metrics import Metrics
@@ -38,6 +45,9 @@ _SHORTEST_S, _LONGEST_S = 1e-6, 3600.0
 """However little or long a caller says it would wait: what the runtime is told holds for a whole batch."""
 _LONGEST_TRACE_BYTES = 1024
 """Longer ones return to the caller only: the runtime reads those of a whole batch in one piece."""
+EXECUTED = {True: b"x-shoal-executed: maybe\r\n", False: b"x-shoal-executed: no\r\n"}
+_SEND_AGAIN = (503, 504)
+"""Statuses after which a caller thinks of sending its request again: the sentence tells what that may mean."""
 _TRACED = {b"x-request-id": "x-request-id", b"traceparent": "traceparent", b"tracestate": "tracestate"}
 
 
@@ -101,11 +111,15 @@ class Inference:
         """Forget a request whose caller has gone."""
         self._dispatcher.cancel(pending)
 
-    def refuse(self, route: Route, error: ProxyError) -> Reply:
+    def refuse(self, route: Route, error: ProxyError, *, may_have_run: bool = False) -> Reply:
         """Return ``error`` as the route's protocol has it, and count it."""
         if error.reason:
             self._metrics.rejections[error.reason] += 1
+        may_have_run = may_have_run or error.may_have_run
+        if may_have_run and error.status in _SEND_AGAIN:
+            error = PerhapsExecuted(error)
         reply = route.codec.error(error)
+        reply.lines += EXECUTED[may_have_run]
         if error.retry_after_s is not None:
             reply.lines += b"retry-after: %d\r\n" % error.retry_after_s
         return self._counted(route, reply)
@@ -175,7 +189,7 @@ class Inference:
                 return self._counted(route, reply)
             except Exception as error:
                 outcome = ModelFailed(f"the model's answer cannot be written: {type(error).__name__}: {error}")
-        return self.refuse(route, outcome)
+        return self.refuse(route, outcome, may_have_run=pending.may_have_run)
 
     def _counted(self, route: Route, reply: Reply) -> Reply:
         self._metrics.requests[route.codec.name, reply.status] += 1
