@@ -172,7 +172,8 @@ class Proxy:
         """Serve until told to stop, then drain."""
         protocol: Any = partial(InferProtocol, inference=self.inference, settings=self.settings)
         front = _listener(make_app(self.pages), http=protocol)
-        pages = Admin(self.metrics, self.dispatcher, reason=self.pages.reason, drain=self.drain)
+        hosts = self.settings.admin_hosts
+        pages = Admin(self.metrics, self.dispatcher, reason=self.pages.reason, drain=self.drain, hosts=hosts)
         admin = _listener(pages.app(), http="httptools")
         watch = asyncio.create_task(self.link.watch())
         front_task = asyncio.create_task(front.serve([self.socket]))
