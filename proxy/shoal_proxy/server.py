@@ -12,6 +12,7 @@ import socket
 from collections.abc import Iterator
 from functools import partial
 from importlib.metadata import version
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -272,6 +273,13 @@ def _listener(app: Any, *, http: Any) -> Listener:
     return Listener(config)
 
 
+EVERYWHERE = "every_interface"
+_EVERYWHERE = (
+    "event=listening_everywhere setting=%s address=%s: whoever reaches this machine reaches this port;"
+    " %s=127.0.0.1:%d is for this machine alone"
+)
+
+
 async def serve(settings: Settings) -> None:
     """Run a proxy until SIGTERM or SIGINT, or ``POST /drain``."""
     proxy = Proxy(settings)
@@ -279,14 +287,30 @@ async def serve(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, proxy.stop)
     logger.info(
-        "event=listening address=%s admin=%s compiled=%s",
+        "event=listening address=%s reach=%s admin=%s admin_reach=%s compiled=%s",
         _bound(proxy.socket),
+        _reach(proxy.socket),
         _bound(proxy.admin_socket),
+        _reach(proxy.admin_socket),
         "no" if inspect.isfunction(InferProtocol.data_received) else "yes",
     )
+    for name, sock in (("SHOAL_PROXY_LISTEN", proxy.socket), ("SHOAL_PROXY_ADMIN_LISTEN", proxy.admin_socket)):
+        if _reach(sock) == EVERYWHERE:
+            logger.info(_EVERYWHERE, name, _bound(sock), name, sock.getsockname()[1])
     await proxy.run()
 
 
 def _bound(sock: socket.socket) -> str:
     name = sock.getsockname()
     return f"unix:{name}" if isinstance(name, str) else str(Address(name[0], name[1]))
+
+
+def _reach(sock: socket.socket) -> str:
+    """Return from where callers can connect, in a word."""
+    name = sock.getsockname()
+    if isinstance(name, str):
+        return "unix"
+    address = ip_address(name[0].partition("%")[0])
+    if address.is_unspecified:
+        return EVERYWHERE
+    return "this_machine" if address.is_loopback else "one_interface"
