@@ -123,7 +123,11 @@ class Connections:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._protocol, sock=self._listener, backlog=BACKLOG)
         name = self._name
-        return f"unix:{name}" if isinstance(name, str) else f"{Address(host=name[0], port=name[1])} reach={_reach(name[0])}"
+        return (
+            f"unix:{name}"
+            if isinstance(name, str)
+            else f"{Address(host=name[0], port=name[1])} reach={_reach(name[0])}"
+        )
 
     async def close(self) -> None:
         """Accept no more and cut the connections that are left."""

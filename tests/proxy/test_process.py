@@ -46,7 +46,12 @@ def test_a_signal_ends_it_with_exit_status_0(tmp_path: Path, number: signal.Sign
 @pytest.mark.integration
 @pytest.mark.parametrize(
     ("listen", "reach"),
-    [("127.0.0.1:0", "this_machine"), (":0", "every_interface"), ("0.0.0.0:0", "every_interface")],
+    [
+        ("127.0.0.1:0", "this_machine"),
+        (":0", "every_interface"),
+        ("0.0.0.0:0", "every_interface"),
+        ("[::]:0", "every_interface"),
+    ],
 )
 def test_the_log_says_who_can_connect(tmp_path: Path, listen: str, reach: str) -> None:
     process = start(tmp_path, SHOAL_PROXY_LISTEN=listen)
@@ -54,7 +59,7 @@ def test_the_log_says_who_can_connect(tmp_path: Path, listen: str, reach: str) -
     assert f" reach={reach} " in process.stderr.readline()
     process.send_signal(signal.SIGTERM)
     _, rest = process.communicate(timeout=20)
-    warned = "event=listening_everywhere setting=SHOAL_PROXY_LISTEN address=0.0.0.0:" in rest
+    warned = "event=listening_everywhere setting=SHOAL_PROXY_LISTEN address=" in rest
     assert warned == (reach == "every_interface")
     assert "admin_reach" not in rest
 
