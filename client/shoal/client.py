@@ -1,25 +1,24 @@
 """The clients: one blocks, one awaits; all they do is drive a ``Session`` with httpx."""
 
 import asyncio
+import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import httpx
 
-from shoal.errors import ConnectionFailed, DeadlineExceeded, ServerFailed
+from shoal.deadline import bounded, within
+from shoal.errors import ConnectionFailed, DeadlineExceeded, ServerFailed, ShoalError
 from shoal.wire.items import Items
 from shoal.wire.messages import Request, Response
-from shoal.wire.session import CallOptions, Conversation, Pause, Session
+from shoal.wire.session import CallOptions, Conversation, Pause, Session, Turn
 from shoal.wire.signature import Signature
 
 Result = TypeVar("Result")
 
-# The server answers 504 when the deadline passes; a client waits longer, to hear that sentence.
-ANSWER_MARGIN_S = 1.0
 CONNECT_TIMEOUT_S = 5.0
 
 
@@ -29,14 +28,17 @@ class Client:
     Args:
         url: the server's base URL, ``http://127.0.0.1:8080``.
         model: the model's name; found out when the server has just one.
-        timeout_s: how long a call may take, unless it says otherwise.
+        timeout_s: how long a call may take in all, retries included, unless it says otherwise.
         headers: sent with every request (``{"authorization": "Bearer ..."}``).
-        retries: how often a call is sent again when the server is overloaded, each time after
-            the server's ``Retry-After``.
+        retries: how often a call is sent again when it was certainly not executed: no connection
+            was made, or the server says so. Each time after the server's ``Retry-After`` and a
+            random pause that doubles from 0.1 s to 5 s, as long as ``timeout_s`` allows.
+        retry_executed: send it again also when it may have been executed (the connection broke, the
+            server lost its runtime, or does not say): for models that may run twice.
         transport: another way to the server: ``httpx.HTTPTransport(uds="/run/shoal/proxy.sock")``.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (keywords, each with its default)
         self,
         url: str,
         model: str | None = None,
@@ -44,11 +46,12 @@ class Client:
         timeout_s: float = 30.0,
         headers: Mapping[str, str] | None = None,
         retries: int = 0,
+        retry_executed: bool = False,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        self._options = partial(_options, timeout_s=timeout_s, retries=retries)
-        self._session = Session(model)
-        self._http = httpx.Client(base_url=_base_url(url), headers=dict(headers or {}), transport=transport)
+        self._options = CallOptions(timeout_s, retries=retries, retry_executed=retry_executed)
+        self._session = Session(model, random.random)
+        self._http = bounded(httpx.Client(base_url=_base_url(url), headers=dict(headers or {}), transport=transport))
 
     def predict(
         self,
@@ -64,7 +67,7 @@ class Client:
             item: the value of a model with one input, or a dict ``{input: value}``. A value is a
                 numpy array or nested lists without the batch dimension; ``bytes`` or ``str`` for a
                 ``BYTES`` input; any JSON value if its content type is ``application/json``.
-            timeout_s: how long the answer may take; the server drops what nobody waits for.
+            timeout_s: how long the call may take in all; the server is told, and drops what nobody waits for.
             request_id: sent as ``x-request-id``; made by the server when missing.
             retries: see :class:`Client`.
 
@@ -76,7 +79,7 @@ class Client:
         Raises:
             ShoalError: one of the tree in :mod:`shoal.errors`.
         """
-        options = self._options(timeout_s, request_id, retries)
+        options = self._options.but(timeout_s=timeout_s, request_id=request_id, retries=retries)
         return self._run(self._session.predict(item, options), options.timeout_s)
 
     def predict_batch(
@@ -101,18 +104,17 @@ class Client:
         Raises:
             ShoalError: the call failed; when some rows failed, ``errors`` says which.
         """
-        options = self._options(timeout_s, request_id, retries)
+        options = self._options.but(timeout_s=timeout_s, request_id=request_id, retries=retries)
         return self._run(self._session.predict_batch(items, options), options.timeout_s)
 
     def signature(self) -> Signature:
         """Return what the model takes and gives, as the server tells it now."""
-        options = self._options()
-        return self._run(self._session.signature(options), options.timeout_s)
+        return self._run(self._session.signature(self._options), self._options.timeout_s)
 
     def ready(self) -> bool:
         """Say whether the server can answer predictions; False also when nobody listens."""
         try:
-            return self._run(self._session.ready(), self._options().timeout_s)
+            return self._run(self._session.ready(self._options), self._options.timeout_s)
         except (ConnectionFailed, DeadlineExceeded):
             return False
 
@@ -132,25 +134,33 @@ class Client:
         self.close()
 
     def _run(self, conversation: Conversation[Result], timeout_s: float) -> Result:
-        answer: Response | None = None
+        ends_s = time.monotonic() + timeout_s
+        left_s, turn = timeout_s, None
         while True:
             try:
-                step = conversation.send(answer)
+                step = conversation.send(turn)
             except StopIteration as end:
                 result: Result = end.value
                 return result
-            if isinstance(step, Pause):
-                time.sleep(step.seconds)
-                answer = None
-            else:
-                with _mapped_errors(timeout_s):
-                    answer = _response(self._http.send(_request(self._http.build_request, step, timeout_s)))
+            outcome = self._take(step, left_s, timeout_s)
+            left_s = ends_s - time.monotonic()
+            turn = Turn(outcome, left_s)
+
+    def _take(self, step: Request | Pause, left_s: float, timeout_s: float) -> Response | ShoalError | None:
+        if isinstance(step, Pause):
+            time.sleep(step.seconds)
+            return None
+        try:
+            with _mapped_errors(timeout_s), within(left_s):
+                return _response(self._http.send(_request(self._http.build_request, step, left_s)))
+        except ShoalError as error:
+            return error
 
 
 class AsyncClient:
     """The same client for asyncio: same arguments, same results, same errors as :class:`Client`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (keywords, each with its default)
         self,
         url: str,
         model: str | None = None,
@@ -158,10 +168,11 @@ class AsyncClient:
         timeout_s: float = 30.0,
         headers: Mapping[str, str] | None = None,
         retries: int = 0,
+        retry_executed: bool = False,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        self._options = partial(_options, timeout_s=timeout_s, retries=retries)
-        self._session = Session(model)
+        self._options = CallOptions(timeout_s, retries=retries, retry_executed=retry_executed)
+        self._session = Session(model, random.random)
         self._http = httpx.AsyncClient(base_url=_base_url(url), headers=dict(headers or {}), transport=transport)
 
     async def predict(
@@ -173,7 +184,7 @@ class AsyncClient:
         retries: int | None = None,
     ) -> Any:
         """Return the model's answer to one item: see :meth:`Client.predict`."""
-        options = self._options(timeout_s, request_id, retries)
+        options = self._options.but(timeout_s=timeout_s, request_id=request_id, retries=retries)
         return await self._run(self._session.predict(item, options), options.timeout_s)
 
     async def predict_batch(
@@ -185,18 +196,17 @@ class AsyncClient:
         retries: int | None = None,
     ) -> Any:
         """Return the model's answers to several items: see :meth:`Client.predict_batch`."""
-        options = self._options(timeout_s, request_id, retries)
+        options = self._options.but(timeout_s=timeout_s, request_id=request_id, retries=retries)
         return await self._run(self._session.predict_batch(items, options), options.timeout_s)
 
     async def signature(self) -> Signature:
         """Return what the model takes and gives, as the server tells it now."""
-        options = self._options()
-        return await self._run(self._session.signature(options), options.timeout_s)
+        return await self._run(self._session.signature(self._options), self._options.timeout_s)
 
     async def ready(self) -> bool:
         """Say whether the server can answer predictions; False also when nobody listens."""
         try:
-            return await self._run(self._session.ready(), self._options().timeout_s)
+            return await self._run(self._session.ready(self._options), self._options.timeout_s)
         except (ConnectionFailed, DeadlineExceeded):
             return False
 
@@ -216,34 +226,31 @@ class AsyncClient:
         await self.aclose()
 
     async def _run(self, conversation: Conversation[Result], timeout_s: float) -> Result:
-        answer: Response | None = None
+        ends_s = time.monotonic() + timeout_s
+        left_s, turn = timeout_s, None
         while True:
             try:
-                step = conversation.send(answer)
+                step = conversation.send(turn)
             except StopIteration as end:
                 result: Result = end.value
                 return result
-            if isinstance(step, Pause):
-                await asyncio.sleep(step.seconds)
-                answer = None
-            else:
-                with _mapped_errors(timeout_s):
-                    answer = _response(await self._http.send(_request(self._http.build_request, step, timeout_s)))
+            outcome = await self._take(step, left_s, timeout_s)
+            left_s = ends_s - time.monotonic()
+            turn = Turn(outcome, left_s)
 
-
-def _options(
-    timeout_s_of_call: float | None = None,
-    request_id: str | None = None,
-    retries_of_call: int | None = None,
-    *,
-    timeout_s: float,
-    retries: int,
-) -> CallOptions:
-    return CallOptions(
-        timeout_s=timeout_s if timeout_s_of_call is None else timeout_s_of_call,
-        request_id=request_id,
-        retries=retries if retries_of_call is None else retries_of_call,
-    )
+    async def _take(self, step: Request | Pause, left_s: float, timeout_s: float) -> Response | ShoalError | None:
+        if isinstance(step, Pause):
+            await asyncio.sleep(step.seconds)
+            return None
+        request = _request(self._http.build_request, step, left_s)
+        try:
+            with _mapped_errors(timeout_s):
+                async with asyncio.timeout(left_s):
+                    return _response(await self._http.send(request))
+        except TimeoutError:
+            return _too_late(request, timeout_s)
+        except ShoalError as error:
+            return error
 
 
 def _base_url(url: str) -> httpx.URL:
@@ -257,8 +264,9 @@ def _base_url(url: str) -> httpx.URL:
     return base
 
 
-def _request(build: Callable[..., httpx.Request], request: Request, timeout_s: float) -> httpx.Request:
-    timeout = httpx.Timeout(timeout_s + ANSWER_MARGIN_S, connect=min(timeout_s, CONNECT_TIMEOUT_S))
+def _request(build: Callable[..., httpx.Request], request: Request, left_s: float) -> httpx.Request:
+    left_s = max(0.001, left_s)
+    timeout = httpx.Timeout(left_s, connect=min(left_s, CONNECT_TIMEOUT_S))
     return build(
         request.method,
         request.path,
@@ -284,8 +292,12 @@ def _mapped_errors(timeout_s: float) -> Iterator[None]:
     except (httpx.ConnectTimeout, httpx.ConnectError) as error:
         raise ConnectionFailed(f"cannot reach {error.request.url}: {error or 'no answer'}") from error
     except httpx.TimeoutException as error:
-        raise DeadlineExceeded(f"no answer from {error.request.url} within {timeout_s:g} s") from error
+        raise _too_late(error.request, timeout_s) from error
     except httpx.TransportError as error:
-        raise ConnectionFailed(f"the connection to {error.request.url} broke: {error}") from error
+        raise ConnectionFailed(f"the connection to {error.request.url} broke: {error}", may_have_run=True) from error
     except httpx.DecodingError as error:
-        raise ServerFailed(f"the server's answer breaks its own encoding: {error}") from error
+        raise ServerFailed(f"the server's answer breaks its own encoding: {error}", may_have_run=True) from error
+
+
+def _too_late(request: httpx.Request, timeout_s: float) -> DeadlineExceeded:
+    return DeadlineExceeded(f"no answer from {request.url} within {timeout_s:g} s", may_have_run=True)

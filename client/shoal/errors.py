@@ -5,7 +5,7 @@ ShoalError
 ├── InvalidInput        400, 415: the item does not fit the model; ``errors`` names the rows
 ├── NotFound            404, 405: no such model or route
 ├── TooLarge            413: the request is over one of the server's limits
-├── Overloaded          429, 503 with Retry-After: not executed; come back in ``retry_after_s``
+├── Overloaded          429, 503 with Retry-After: come back in ``retry_after_s``
 ├── Unavailable         502, 503: nobody serves behind this address at the moment
 ├── DeadlineExceeded    408, 504, or no answer within ``timeout_s``
 ├── ServerFailed        any other status, or an answer that breaks the protocol
@@ -36,6 +36,7 @@ class ShoalError(Exception):
         status: HTTP status of the answer; None when there was none.
         errors: the rows that failed, when the server named them.
         request_id: the answer's ``x-request-id``, to find the request in the server's logs.
+        may_have_run: the model may have seen the request; False only if it certainly has not.
     """
 
     def __init__(
@@ -45,12 +46,14 @@ class ShoalError(Exception):
         status: int | None = None,
         errors: tuple[RowError, ...] = (),
         request_id: str | None = None,
+        may_have_run: bool = False,
     ) -> None:
         super().__init__(message)
         self.message = message
         self.status = status
         self.errors = errors
         self.request_id = request_id
+        self.may_have_run = may_have_run
 
 
 class InvalidInput(ShoalError):
@@ -66,9 +69,9 @@ class TooLarge(ShoalError):
 
 
 class Overloaded(ShoalError):
-    """The server accepts nothing more at the moment; the request was not executed.
+    """The server cannot answer at the moment: its queue is full, it is draining, its model is starting or was lost.
 
-    Its queue is full, it is draining, or its model is still starting.
+    In the last case, and of servers that do not say, ``may_have_run`` is True.
     """
 
     def __init__(
@@ -79,8 +82,9 @@ class Overloaded(ShoalError):
         status: int | None = None,
         errors: tuple[RowError, ...] = (),
         request_id: str | None = None,
+        may_have_run: bool = False,
     ) -> None:
-        super().__init__(message, status=status, errors=errors, request_id=request_id)
+        super().__init__(message, status=status, errors=errors, request_id=request_id, may_have_run=may_have_run)
         self.retry_after_s = retry_after_s
 
 

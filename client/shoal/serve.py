@@ -23,6 +23,8 @@ from shoal.serving.supervision import Death, obituary
 
 MODULES = {"runtime": "shoal_runtime", "proxy": "shoal_proxy"}
 SOCKET = "runtime.sock"
+# Hosts that mean every interface, with an address of this machine that reaches them.
+EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 POLL_INTERVAL_S = 0.1
 # The kernel's limit of a unix socket's path is 108 bytes; the socket's own name takes some.
 LONGEST_FOLDER_BYTES = 90
@@ -204,6 +206,11 @@ class Server:
     async def _show_first_requests(self) -> None:
         url = self._plan.url
         self._say(f"listening on {url}, metrics on {self._plan.admin_url}/metrics")
+        if self._plan.host in EVERYWHERE:
+            self._say(
+                f"{self._plan.host} is every interface: whoever reaches this machine can ask the model, read metrics"
+                " and stop the server; --host 127.0.0.1 is for this machine alone"
+            )
         try:
             # A transport of our own: no HTTP proxy of the environment stands before this machine.
             transport = httpx.AsyncHTTPTransport()
@@ -232,7 +239,7 @@ def _address(host: str, port: int) -> str:
 
 def _reachable(host: str) -> str:
     """Return an address of this machine to ask at, for a host that means all of them."""
-    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return EVERYWHERE.get(host, host)
 
 
 def _short_folder() -> str:

@@ -5,10 +5,29 @@ from dataclasses import dataclass
 
 from shoal_operator.errors import SettingsError
 from shoal_operator.manifests.target import Defaults
+from shoal_operator.misspelt import misspelt
 from shoal_operator.planning.lease import LEASE_NAME
 from shoal_operator.planning.observation import Key
 
 _PREFIX = "SHOAL_OPERATOR_"
+NAMES = tuple(
+    f"{_PREFIX}{name}"
+    for name in (
+        "PROXY_IMAGE",
+        "RUNTIME_IMAGE",
+        "LISTEN_HOST",
+        "ADMIN_NAMESPACES",
+        "IDENTITY",
+        "NAMESPACE",
+        "WATCH_NAMESPACES",
+        "HEALTH_LISTEN",
+        "RESYNC_S",
+        "SCRAPE_INTERVAL_S",
+        "SCALE_DOWN_WINDOW_S",
+        "WORKERS",
+    )
+)
+"""What `Settings.from_env` reads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +72,11 @@ class Settings:
         """Read the settings.
 
         Raises:
-            SettingsError: one is out of range.
+            SettingsError: one is out of range, or a name is misspelt.
         """
+        faults = misspelt(environ, "operator", NAMES)
+        if faults:
+            raise SettingsError("; ".join(faults))
         reader = _Reader(environ)
         return cls(
             defaults=Defaults(

@@ -5,20 +5,24 @@ And for people: what bounds latency and throughput now, and a recording of what 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import socket
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import asdict
 
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shoal_proxy.dispatcher import Dispatcher
 from shoal_proxy.explaining.report import latency_document, report
 from shoal_proxy.explaining.sentences import explain
 from shoal_proxy.metrics import Metrics
 from shoal_proxy.recording import LONGEST_RECORDING_S
+from shoal_proxy.strangers import refusal
 
 
 class Admin:
@@ -29,6 +33,7 @@ class Admin:
         dispatcher: what is explained and recorded.
         reason: why this replica is not ready, or nothing when it is.
         drain: starts the drain, if it has not started, and returns when it is done.
+        hosts: names that this port answers to, besides addresses and the cluster's names.
     """
 
     def __init__(
@@ -38,11 +43,13 @@ class Admin:
         *,
         reason: Callable[[], str],
         drain: Callable[[], Awaitable[None]],
+        hosts: Collection[str] = (),
     ) -> None:
         self._metrics = metrics
         self._dispatcher = dispatcher
         self._reason = reason
         self._drain = drain
+        self._hosts = frozenset({*hosts, socket.gethostname().lower()})
 
     def app(self) -> Starlette:
         """Return the ASGI application of the admin port."""
@@ -55,7 +62,8 @@ class Admin:
                 Route("/v1/latency", self.latency),
                 Route("/v1/trace", self.trace),
                 Route("/drain", self.drain, methods=["POST"]),
-            ]
+            ],
+            middleware=[Middleware(_Door, hosts=self._hosts)],
         )
 
     async def healthz(self, request: Request) -> Response:
@@ -102,3 +110,17 @@ class Admin:
         """Drain, and answer when it is done."""
         await self._drain()
         return JSONResponse({"drained": True})
+
+
+class _Door:
+    """Lets no page of another site in."""
+
+    def __init__(self, app: ASGIApp, hosts: Collection[str]) -> None:
+        self._app = app
+        self._hosts = hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope)
+        why = refusal(request.method, request.headers, self._hosts)
+        app = JSONResponse({"error": why}, 403) if why else self._app
+        await app(scope, receive, send)

@@ -175,7 +175,9 @@ def _given(**parameters: Any) -> dict[str, Any]:
 async def _proxy_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ProxyError)
     reply = codec_for(request.url.path).error(error)
-    headers = {} if error.retry_after_s is None else {"retry-after": str(error.retry_after_s)}
+    headers = {"x-shoal-executed": "no"}
+    if error.retry_after_s is not None:
+        headers["retry-after"] = str(error.retry_after_s)
     return Response(b"".join(map(bytes, reply.body)), reply.status, headers, "application/json")
 
 

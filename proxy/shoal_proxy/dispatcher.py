@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from shoal_proxy.alarm import Alarm
 from shoal_proxy.batching.batch import Batch, make_batch, split, waiting_callers
@@ -153,8 +153,13 @@ class Dispatcher:
         retry_after_s = self.batcher.rate.retry_after_s(self.queue.rows + rows)
         return Overloaded(message, reason=reason, retry_after_s=retry_after_s)
 
-    def _refuse(self, refused: Iterable[Pending], error: ProxyError) -> None:
-        for pending in refused:
+    def _refuse(self, refused: Sequence[Pending], error: ProxyError) -> None:
+        """Answer those who wait in the queue, perhaps for the rest of their rows."""
+        _mark([pending for pending in refused if pending.taken > 0])
+        self._drop(refused, error)
+
+    def _drop(self, dropped: Iterable[Pending], error: ProxyError) -> None:
+        for pending in dropped:
             self.queue.remove(pending)
             pending.resolve(error)
         if self.settled:
@@ -246,6 +251,7 @@ class Dispatcher:
         except ProxyError as error:
             self._try_again(batch, error)
         except asyncio.CancelledError:
+            _mark(waiting_callers(batch))
             self._fail(batch, Draining("this replica had to stop before the answer came"))
         except Exception as error:
             logger.exception("event=batch_failed rows=%d", batch.rows)
@@ -274,6 +280,8 @@ class Dispatcher:
 
     def _try_again(self, batch: Batch, error: ProxyError) -> None:
         fitting_rows = self._out_of_memory(batch) if isinstance(error, BatchTooLarge) else 0
+        if error.may_have_run:
+            _mark(waiting_callers(batch))
         pieces = self._recovery.again(batch, error, fitting_rows)
         if not pieces:
             self._fail(batch, error)
@@ -301,7 +309,8 @@ class Dispatcher:
             self._suspects.failed(callers[0], time.monotonic())
             # As many rows as its first batch had, about: they ran twice to find it out.
             self.queue.shares.charged(callers[0].lane.share, batch.rows << batch.tries)
-        self._refuse(callers, error)
+        _mark([part.pending for part in batch.slices if part.pending.taken > part.rows])
+        self._drop(callers, error)
 
     def _runtime_changed(self) -> None:
         logger.info("event=runtime_%s %s", "ready" if self._link.ready else "away", self._link.reason)
@@ -323,7 +332,15 @@ class Dispatcher:
     def _expire(self) -> None:
         self._deadline_timer = None
         for pending in self._deadlines.expired(time.monotonic()):
-            waited = "in the queue" if pending.taken == 0 else "for the model's answer"
+            runs = self._coalescing.standing_for(pending) if self._coalescing else pending
+            pending.may_have_run = runs.may_have_run or runs.taken > 0
+            waited = "for the model's answer" if pending.may_have_run else "in the queue"
             pending.resolve(DeadlineExceeded(f"the deadline passed {waited}"))
             self._leave(pending)
         self._arm_deadline()
+
+
+def _mark(seen: Iterable[Pending]) -> None:
+    """Remember that the runtime may have executed rows of these."""
+    for pending in seen:
+        pending.may_have_run = True

@@ -20,7 +20,8 @@
         RuntimeLost             503      runtime_away
       DeadlineExceeded          504      deadline
 
-Each carries the status of its HTTP answer; the codecs give it the shape of the caller's protocol.
+Each carries the status of its HTTP answer; the codecs give it the shape of the caller's protocol. ``may_have_run``
+tells that the model may have seen the request all the same: whoever sends it again must know.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ class ProxyError(Exception):
     status = 500
     reason = ""
     retry_after_s: int | None = None
+    may_have_run = False
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -116,6 +118,8 @@ class RowError:
 class RowsFailed(ProxyError):
     """Some rows of a request failed on their own; the others of the batch did not."""
 
+    may_have_run = True
+
     def __init__(self, errors: Sequence[RowError]) -> None:
         first = errors[0]
         super().__init__(f"row {first.row}: {first.message}")
@@ -125,6 +129,8 @@ class RowsFailed(ProxyError):
 
 class ModelFailed(ProxyError):
     """The model raised, or the runtime broke its contract."""
+
+    may_have_run = True
 
 
 class BatchTooLarge(ModelFailed):
@@ -163,7 +169,9 @@ class NotExecuted(RuntimeAway):
 
 
 class RuntimeLost(RuntimeAway):
-    """The runtime went away with this batch; nobody knows whether it ran."""
+    """The runtime went away with this batch, or says no more than that; nobody knows whether it ran."""
+
+    may_have_run = True
 
 
 class DeadlineExceeded(ProxyError):
@@ -171,3 +179,15 @@ class DeadlineExceeded(ProxyError):
 
     status = 504
     reason = "deadline"
+
+
+class PerhapsExecuted(ProxyError):
+    """``error``, in the words for a caller whose rows the model may have seen."""
+
+    may_have_run = True
+
+    def __init__(self, error: ProxyError) -> None:
+        super().__init__(f"{error.message}; the request may have been executed")
+        self.status = error.status
+        self.reason = error.reason
+        self.retry_after_s = error.retry_after_s

@@ -50,7 +50,9 @@ async def exchange(batch: Batch, signature: ModelSignature, link: RuntimeLink, m
         async with asyncio.timeout(budget_s + STUCK_MARGIN_S):
             response = await link.upstream.infer(header, tail, extra)
     except TimeoutError:
-        raise DeadlineExceeded("the runtime did not answer in time") from None
+        late = DeadlineExceeded("the runtime did not answer in time")
+        late.may_have_run = True
+        raise late from None
     answered_s = time.monotonic()
     metrics.runtime_seconds.observe(answered_s - sent_s)
     return Sent(merged, response, sent_s, answered_s)
@@ -64,7 +66,7 @@ def result_of(sent: Sent, signature: ModelSignature) -> Result:
     """
     response = sent.response
     if response.status != 200:
-        raise decode_failure(response.status, response.body)
+        raise decode_failure(response.status, response.body, response.headers.get(b"x-shoal-executed"))
     return decode_answer(response.body, response.headers.get(b"inference-header-content-length"), signature)
 
 

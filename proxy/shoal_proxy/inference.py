@@ -28,7 +28,14 @@ from shoal_proxy.codecs.v2 import V2
 from shoal_proxy.dispatcher import Dispatcher
 from shoal_proxy.edge.holding import Bodies, Holding
 from shoal_proxy.edge.sampling import Sampler
-from shoal_proxy.errors import InvalidRequest, ModelFailed, Overloaded, ProxyError, UnsupportedMediaType
+from shoal_proxy.errors import (
+    InvalidRequest,
+    ModelFailed,
+    Overloaded,
+    PerhapsExecuted,
+    ProxyError,
+    UnsupportedMediaType,
+)
 from shoal_proxy.heads import Head, Heads, Route, Terms
 from shoal_proxy.lifecycle.drain import KEEPS_CONNECTIONS
 from shoal_proxy.metrics import Metrics
@@ -39,8 +46,13 @@ from shoal_proxy.timing import server_timing
 
 logger = logging.getLogger("shoal.proxy")
 
-_LONGEST_S = 3600.0
-"""However long a caller's header says it would wait."""
+_SHORTEST_S, _LONGEST_S = 1e-6, 3600.0
+"""However little or long a caller says it would wait: what the runtime is told holds for a whole batch."""
+_LONGEST_TRACE_BYTES = 1024
+"""Longer ones return to the caller only: the runtime reads those of a whole batch in one piece."""
+EXECUTED = {True: b"x-shoal-executed: maybe\r\n", False: b"x-shoal-executed: no\r\n"}
+_SEND_AGAIN = (503, 504)
+"""Statuses after which a caller thinks of sending its request again: the sentence tells what that may mean."""
 _TRACED = {b"x-request-id": "x-request-id", b"traceparent": "traceparent", b"tracestate": "tracestate"}
 
 
@@ -117,11 +129,15 @@ class Inference:
         """Forget a request whose caller has gone."""
         self._dispatcher.cancel(pending)
 
-    def refuse(self, route: Route, error: ProxyError) -> Reply:
+    def refuse(self, route: Route, error: ProxyError, *, may_have_run: bool = False) -> Reply:
         """Return ``error`` as the route's protocol has it, and count it."""
         if error.reason:
             self._metrics.rejections[error.reason] += 1
+        may_have_run = may_have_run or error.may_have_run
+        if may_have_run and error.status in _SEND_AGAIN:
+            error = PerhapsExecuted(error)
         reply = route.codec.error(error)
+        reply.lines += EXECUTED[may_have_run]
         if error.retry_after_s is not None:
             reply.lines += b"retry-after: %d\r\n" % error.retry_after_s
         return self._counted(route, reply)
@@ -175,7 +191,7 @@ class Inference:
         _check_encoding(headers.get(b"content-encoding"))
         given = headers.get(b"x-request-timeout-ms")
         forwarded = tuple((name, headers[name]) for name in self._settings.forward_headers if name in headers)
-        timeout_s = 0.0 if given is None else min(_positive_ms(given) / 1000, _LONGEST_S)
+        timeout_s = 0.0 if given is None else _timeout_s(_positive_ms(given))
         return Terms(timeout_s, self._lane(headers), forwarded, _trace(headers))
 
     def _lane(self, headers: Mapping[bytes, bytes]) -> LaneKey:
@@ -196,7 +212,7 @@ class Inference:
                 return self._counted(route, reply)
             except Exception as error:
                 outcome = ModelFailed(f"the model's answer cannot be written: {type(error).__name__}: {error}")
-        return self.refuse(route, outcome)
+        return self.refuse(route, outcome, may_have_run=pending.may_have_run)
 
     def _counted(self, route: Route, reply: Reply) -> Reply:
         self._metrics.requests[route.codec.name, reply.status] += 1
@@ -216,7 +232,12 @@ def _tighter_s(timeout_s: float, timeout_ms: float | None) -> float:
     """Return the tighter of the header's and the protocol's time-out; 0 when the caller names none."""
     if timeout_ms is None:
         return timeout_s
-    return min(timeout_s, timeout_ms / 1000) if timeout_s else timeout_ms / 1000
+    own_s = _timeout_s(timeout_ms)
+    return min(timeout_s, own_s) if timeout_s else own_s
+
+
+def _timeout_s(timeout_ms: float) -> float:
+    return min(max(timeout_ms / 1000, _SHORTEST_S), _LONGEST_S)
 
 
 def _nowhere(outcome: Outcome) -> None:
@@ -241,7 +262,11 @@ def _fill_lengths(decoded: Decoded, signature: ModelSignature) -> None:
 def _trace(headers: Mapping[bytes, bytes]) -> Mapping[str, str] | None:
     if headers.keys().isdisjoint(_TRACED):
         return None
-    return {text: headers[name].decode("latin-1") for name, text in _TRACED.items() if name in headers}
+    return {
+        text: headers[name].decode("latin-1")
+        for name, text in _TRACED.items()
+        if name in headers and len(headers[name]) <= _LONGEST_TRACE_BYTES
+    }
 
 
 def _level(value: bytes) -> int:

@@ -13,6 +13,7 @@ import socket
 from collections.abc import Iterator
 from functools import partial
 from importlib.metadata import version
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -224,7 +225,8 @@ class Proxy:
         """Serve until told to stop, then drain."""
         protocol: Any = partial(InferProtocol, inference=self.inference, guard=self.front_guard)
         front = _listener(make_app(self.pages), http=protocol)
-        pages = Admin(self.metrics, self.dispatcher, reason=self.pages.reason, drain=self.drain)
+        hosts = self.settings.admin_hosts
+        pages = Admin(self.metrics, self.dispatcher, reason=self.pages.reason, drain=self.drain, hosts=hosts)
         admin_protocol: Any = partial(GuardedProtocol, guard=self.admin_guard)
         admin = _listener(pages.app(), http=admin_protocol)
         watch = asyncio.create_task(self.link.watch())
@@ -324,6 +326,13 @@ def _listener(app: Any, *, http: Any) -> Listener:
     return Listener(config)
 
 
+EVERYWHERE = "every_interface"
+_EVERYWHERE = (
+    "event=listening_everywhere setting=%s address=%s: whoever reaches this machine reaches this port;"
+    " %s=127.0.0.1:%d is for this machine alone"
+)
+
+
 async def serve(settings: Settings) -> None:
     """Run a proxy until SIGTERM or SIGINT, or ``POST /drain``."""
     proxy = Proxy(settings)
@@ -331,15 +340,31 @@ async def serve(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, proxy.stop)
     logger.info(
-        "event=listening address=%s admin=%s connections=%d compiled=%s",
+        "event=listening address=%s reach=%s admin=%s admin_reach=%s connections=%d compiled=%s",
         _bound(proxy.socket),
+        _reach(proxy.socket),
         _bound(proxy.admin_socket),
+        _reach(proxy.admin_socket),
         proxy.front_guard.max_connections,
         "no" if inspect.isfunction(InferProtocol.data_received) else "yes",
     )
+    for name, sock in (("SHOAL_PROXY_LISTEN", proxy.socket), ("SHOAL_PROXY_ADMIN_LISTEN", proxy.admin_socket)):
+        if _reach(sock) == EVERYWHERE:
+            logger.info(_EVERYWHERE, name, _bound(sock), name, sock.getsockname()[1])
     await proxy.run()
 
 
 def _bound(sock: socket.socket) -> str:
     name = sock.getsockname()
     return f"unix:{name}" if isinstance(name, str) else str(Address(name[0], name[1]))
+
+
+def _reach(sock: socket.socket) -> str:
+    """Return from where callers can connect, in a word."""
+    name = sock.getsockname()
+    if isinstance(name, str):
+        return "unix"
+    address = ip_address(name[0].partition("%")[0])
+    if address.is_unspecified:
+        return EVERYWHERE
+    return "this_machine" if address.is_loopback else "one_interface"

@@ -12,6 +12,7 @@ import orjson
 
 from shoal_proxy.batching.padding import FACTOR
 from shoal_proxy.batching.policy import Policy
+from shoal_proxy.misspelt import misspelt
 
 KIB, MIB = 1024, 1024**2
 TIB = 1024**4
@@ -55,6 +56,13 @@ def _name(text: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9._-]{1,253}", text):
         raise ValueError
     return text
+
+
+def _host_names(text: str) -> tuple[str, ...]:
+    names = {name.strip().lower() for name in text.split(",") if name.strip()}
+    if not all(name == "*" or re.fullmatch(r"[a-z0-9._-]+", name) for name in names):
+        raise ValueError
+    return tuple(sorted(names))
 
 
 # What a connection or a body says about itself, and what the proxy tells the runtime on its own account.
@@ -149,6 +157,10 @@ class Settings:
     """Where callers connect; port 0 picks a free one."""
     admin_listen: Address = _setting("SHOAL_PROXY_ADMIN_LISTEN", Address("127.0.0.1", 9090), _tcp_address, "HOST:PORT")
     """Health, metrics and drain."""
+    admin_hosts: tuple[str, ...] = _setting(
+        "SHOAL_PROXY_ADMIN_HOSTS", (), _host_names, "comma-separated host names or *"
+    )
+    """Names the admin port answers to, besides addresses and names that are no public ones."""
     runtime: Address = _setting(
         "SHOAL_PROXY_RUNTIME",
         Address(path="/run/shoal/runtime.sock"),
@@ -224,8 +236,11 @@ class Settings:
         """Return the settings that ``environ`` gives; an empty variable means the default.
 
         Raises:
-            SettingsError: a value is malformed or out of range.
+            SettingsError: a value is malformed or out of range, or a name is misspelt.
         """
+        faults = misspelt(environ, "proxy", {item.metadata["env"] for item in fields(cls)})
+        if faults:
+            raise SettingsError("; ".join(faults))
         values = {
             item.name: _read(item.metadata, environ[item.metadata["env"]])
             for item in fields(cls)

@@ -7,6 +7,7 @@ import errno
 import os
 import socket
 import stat
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -118,11 +119,15 @@ class Connections:
         return len(self._state.connections)
 
     async def listen(self) -> str:
-        """Accept connections from now on; return the address in words."""
+        """Accept connections from now on; return the address in words, and who reaches it."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._protocol, sock=self._listener, backlog=BACKLOG)
         name = self._name
-        return f"unix:{name}" if isinstance(name, str) else str(Address(host=name[0], port=name[1]))
+        return (
+            f"unix:{name}"
+            if isinstance(name, str)
+            else f"{Address(host=name[0], port=name[1])} reach={_reach(name[0])}"
+        )
 
     async def close(self) -> None:
         """Accept no more and cut the connections that are left."""
@@ -142,6 +147,14 @@ class Connections:
     def _lost(self) -> None:
         if not self._state.connections:
             self._on_empty()
+
+
+def _reach(host: str) -> str:
+    """Return from where callers can connect, in words."""
+    address = ip_address(host.partition("%")[0])
+    if address.is_unspecified:
+        return "every_interface: whoever reaches this machine can run the model; 127.0.0.1 is for this machine alone"
+    return "this_machine" if address.is_loopback else "one_interface"
 
 
 def _remove(path: str) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from shoal_runtime.errors import SettingsError
+from shoal_runtime.misspelt import misspelt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -343,10 +344,10 @@ class Settings:
         """Return the settings that `environ` holds; an empty value means the default.
 
         Raises:
-            SettingsError: names every variable that is missing or out of range, with its value.
+            SettingsError: names every variable that is missing, misspelt, or out of range, with its value.
         """
         values: dict[str, Any] = {}
-        faults: list[str] = []
+        faults = misspelt(environ, "runtime", {each.metadata["variable"] for each in fields(cls)})
         for each in fields(cls):
             meta = each.metadata
             text = environ.get(meta["variable"], "")

@@ -163,9 +163,9 @@ class FakeServer:
 
 
 @contextmanager
-def running(handler: Handler) -> Iterator[FakeServer]:
+def running(handler: Handler, address: tuple[str, int] = ("127.0.0.1", 0)) -> Iterator[FakeServer]:
     """Run a server for the length of a test."""
-    server = FakeServer(handler)
+    server = FakeServer(handler, address)
     thread = Thread(target=server.http.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:

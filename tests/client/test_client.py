@@ -2,7 +2,11 @@
 
 import asyncio
 import socket
+import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -93,7 +97,7 @@ def test_headers_and_options_reach_the_server(server: FakeServer, ask: Ask) -> N
 
     last = server.calls[-1].headers
     assert last["authorization"] == "Bearer secret"
-    assert last["x-request-timeout-ms"] == "2000"
+    assert 1600 < int(last["x-request-timeout-ms"]) <= 1800
     assert last["x-request-id"] == "r-7"
     assert server.calls[0].headers["authorization"] == "Bearer secret"
 
@@ -110,7 +114,8 @@ def test_an_overloaded_server_is_asked_again_when_asked_to(ask: Ask) -> None:
 
     def busy(call: Any) -> Answer | None:
         if call.path.endswith("/infer") and refusals:
-            return json_answer({"error": "queue is full"}, refusals.pop(), **{"Retry-After": "0"})
+            headers = {"Retry-After": "0", "X-Shoal-Executed": "no"}
+            return json_answer({"error": "queue is full"}, refusals.pop(), **headers)
         return healthy(call)
 
     with running(busy) as server:
@@ -146,6 +151,109 @@ def test_a_silent_server_is_a_missed_deadline(ask: Ask) -> None:
             ask(url, "signature", model="adder", timeout_s=0.3)
 
 
+@contextmanager
+def dribbling(first: bytes, then: bytes) -> Iterator[str]:
+    """Answer whoever connects with ``first``, and then with ``then`` again and again, as long as it stays."""
+    stop = threading.Event()
+
+    def serve(listener: socket.socket) -> None:
+        with suppress(OSError), listener, listener.accept()[0] as caller:
+            caller.sendall(first)
+            while not stop.wait(0.02):
+                caller.sendall(then)
+
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.settimeout(20)
+    thread = threading.Thread(target=serve, args=(listener,))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        stop.set()
+        thread.join()
+
+
+ENDLESS = b"HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("first", "then"), [(ENDLESS, b"x"), (b"HTTP/1.1 200 OK\r\n", b"x-a: b\r\n")], ids=["body", "head"]
+)
+def test_an_answer_that_comes_a_byte_at_a_time_is_a_missed_deadline(first: bytes, then: bytes, ask: Ask) -> None:
+    """Each of its reads is quick enough."""
+    with dribbling(first, then) as url:
+        began_s = time.monotonic()
+        with pytest.raises(shoal.DeadlineExceeded, match=r"within 0\.5 s"):
+            ask(url, "signature", model="adder", timeout_s=0.5)
+        assert 0.4 < time.monotonic() - began_s < 5
+
+
+def test_a_server_that_takes_no_request_is_a_missed_deadline(ask: Ask) -> None:
+    model = json_answer(metadata([tensor("x", "FP32", [-1, -1])], [tensor("y", "FP32", [-1, -1])]))
+    asked: list[socket.socket] = []
+
+    def tell_the_signature_only(listener: socket.socket) -> None:
+        caller, _ = listener.accept()
+        caller.recv(65536)
+        caller.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(model.body) + model.body)
+        asked.append(caller)
+
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        thread = threading.Thread(target=tell_the_signature_only, args=(deaf,))
+        thread.start()
+        url = f"http://127.0.0.1:{deaf.getsockname()[1]}"
+        began_s = time.monotonic()
+        with pytest.raises(shoal.DeadlineExceeded, match=r"within 1 s"):
+            ask(url, "predict", np.zeros(8_000_000, "f4"), model="adder", timeout_s=1)
+        assert time.monotonic() - began_s < 5
+        thread.join()
+        asked[0].close()
+
+
+def test_retries_are_part_of_the_time(ask: Ask) -> None:
+    healthy = v2()
+
+    def busy(call: Any) -> Answer | None:
+        if not call.path.endswith("/infer"):
+            return healthy(call)
+        headers = {"Retry-After": "0", "X-Shoal-Executed": "no"}
+        return json_answer({"error": "queue is full"}, 503, **headers)
+
+    with running(busy) as server:
+        with pytest.raises((shoal.Overloaded, shoal.DeadlineExceeded)):
+            ask(server.url, "predict", [1, 2, 3], retries=10_000, timeout_s=0.5)
+        told = [int(call.headers["x-request-timeout-ms"]) for call in server.calls if call.path.endswith("/infer")]
+        assert told == sorted(told, reverse=True)
+        assert told[0] <= 450
+
+
+def test_a_server_that_hangs_up_on_a_request_is_asked_once(ask: Ask) -> None:
+    healthy = v2()
+
+    def hangs_up(call: Any) -> Answer | None:
+        return None if call.path.endswith("/infer") else healthy(call)
+
+    with running(hangs_up) as server, pytest.raises(shoal.ConnectionFailed, match="broke") as caught:
+        ask(server.url, "predict", [1, 2, 3], retries=5)
+    assert caught.value.may_have_run
+    assert sum(call.path.endswith("/infer") for call in server.calls) == 1
+
+    with running(hangs_up) as server, pytest.raises(shoal.ConnectionFailed, match="broke"):
+        ask(server.url, "predict", [1, 2, 3], retries=2, retry_executed=True)
+    assert sum(call.path.endswith("/infer") for call in server.calls) == 3
+
+
+def test_whoever_could_not_connect_is_served_when_the_server_comes(ask: Ask) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = listener.getsockname()[:2]
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(ask, "http://{}:{}".format(*address), "predict", [1, 2, 3], retries=99, timeout_s=20)
+        with suppress(TimeoutError):
+            answer.result(0.05)
+        with running(v2(), address):
+            assert answer.result(20).tolist() == [2, 3, 4]
+
+
 def test_a_server_that_is_not_there_is_a_failed_connection_and_not_ready(ask: Ask) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"127.0.0.1:{listener.getsockname()[1]}"
@@ -166,8 +274,6 @@ def test_an_address_that_is_none_is_refused_at_once(url: str, ask: Ask) -> None:
 
 
 def test_a_client_is_shared_between_threads(server: FakeServer) -> None:
-    from concurrent.futures import ThreadPoolExecutor
-
     with shoal.Client(server.url) as client, ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda n: client.predict([n, n, n]).tolist(), range(40)))
 

@@ -129,6 +129,13 @@ def test_a_model_is_served_and_the_first_request_shown(start: Start) -> None:
     assert "runtime SHOAL_MODEL_NAME=adder" in served.events()
 
 
+def test_it_says_that_every_interface_is_open(start: Start) -> None:
+    output = start("--host", "0.0.0.0").read_until("Ctrl-C stops")
+
+    assert "listening on http://127.0.0.1:" in output
+    assert "0.0.0.0 is every interface: whoever reaches this machine" in output
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_stops_the_proxy_and_then_the_runtime(start: Start, number: signal.Signals) -> None:
     served = start()

@@ -15,7 +15,15 @@ from hypothesis.extra import numpy as arrays
 from shoal_proxy.batching.batch import make_batch, merge, split
 from shoal_proxy.batching.pending import Answer, Outcome, Pending, Slice
 from shoal_proxy.codecs.upstream import decode_answer, decode_failure, encode_batch
-from shoal_proxy.errors import DeadlineExceeded, InvalidRequest, ModelFailed, NotExecuted, ProxyError, RowsFailed
+from shoal_proxy.errors import (
+    DeadlineExceeded,
+    InvalidRequest,
+    ModelFailed,
+    NotExecuted,
+    ProxyError,
+    RowsFailed,
+    RuntimeLost,
+)
 from shoal_proxy.model.datatypes import DTYPES
 from shoal_proxy.model.signature import ModelSignature, parse_metadata
 from shoal_runtime import TensorSpec
@@ -132,20 +140,23 @@ def test_failed_rows_are_absent_from_the_outputs_and_named_beside(failed: Sequen
 
 
 @pytest.mark.parametrize(
-    ("status", "code", "kind"),
+    ("status", "code", "executed", "kind"),
     [
-        (400, "BAD_REQUEST", InvalidRequest),
-        (500, "FORWARD_FAILED", ModelFailed),
-        (500, "WRONG_ROWS", ModelFailed),
-        (500, "OUT_OF_MEMORY", ModelFailed),
-        (503, "NOT_READY", NotExecuted),
-        (503, "DEVICE_LOST", NotExecuted),
-        (504, "TIMEOUT", DeadlineExceeded),
+        (400, "BAD_REQUEST", b"no", InvalidRequest),
+        (500, "FORWARD_FAILED", b"maybe", ModelFailed),
+        (500, "WRONG_ROWS", b"maybe", ModelFailed),
+        (500, "OUT_OF_MEMORY", b"maybe", ModelFailed),
+        (503, "NOT_READY", b"no", NotExecuted),
+        (503, "DEVICE_LOST", b"maybe", RuntimeLost),
+        (504, "TIMEOUT", b"no", DeadlineExceeded),
     ],
 )
-def test_a_failed_batch_means_the_same_on_both_sides(status: int, code: str, kind: type[ProxyError]) -> None:
-    error = decode_failure(status, encode_error("because", code))
+def test_a_failed_batch_means_the_same_on_both_sides(
+    status: int, code: str, executed: bytes, kind: type[ProxyError]
+) -> None:
+    error = decode_failure(status, encode_error("because", code), executed)
     assert isinstance(error, kind)
+    assert error.may_have_run == (executed == b"maybe")
     assert error.message == "because"
 
 

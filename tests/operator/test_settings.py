@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from shoal_operator.errors import SettingsError
-from shoal_operator.settings import Settings
+from shoal_operator.settings import NAMES, Settings
 
 
 def test_an_empty_environment_gives_the_defaults() -> None:
@@ -19,22 +19,23 @@ def test_an_empty_environment_gives_the_defaults() -> None:
 
 
 def test_every_setting_is_read() -> None:
-    settings = Settings.from_env(
-        {
-            "SHOAL_OPERATOR_PROXY_IMAGE": "p",
-            "SHOAL_OPERATOR_RUNTIME_IMAGE": "r",
-            "SHOAL_OPERATOR_LISTEN_HOST": "$(POD_IP)",
-            "SHOAL_OPERATOR_ADMIN_NAMESPACES": "shoal, monitoring",
-            "SHOAL_OPERATOR_IDENTITY": "me",
-            "SHOAL_OPERATOR_NAMESPACE": "shoal",
-            "SHOAL_OPERATOR_WATCH_NAMESPACES": "a,b,",
-            "SHOAL_OPERATOR_HEALTH_LISTEN": "127.0.0.1:1",
-            "SHOAL_OPERATOR_RESYNC_S": "30",
-            "SHOAL_OPERATOR_SCRAPE_INTERVAL_S": "0.5",
-            "SHOAL_OPERATOR_SCALE_DOWN_WINDOW_S": "5",
-            "SHOAL_OPERATOR_WORKERS": "3",
-        }
-    )
+    given = {
+        "SHOAL_OPERATOR_PROXY_IMAGE": "p",
+        "SHOAL_OPERATOR_RUNTIME_IMAGE": "r",
+        "SHOAL_OPERATOR_LISTEN_HOST": "$(POD_IP)",
+        "SHOAL_OPERATOR_ADMIN_NAMESPACES": "shoal, monitoring",
+        "SHOAL_OPERATOR_IDENTITY": "me",
+        "SHOAL_OPERATOR_NAMESPACE": "shoal",
+        "SHOAL_OPERATOR_WATCH_NAMESPACES": "a,b,",
+        "SHOAL_OPERATOR_HEALTH_LISTEN": "127.0.0.1:1",
+        "SHOAL_OPERATOR_RESYNC_S": "30",
+        "SHOAL_OPERATOR_SCRAPE_INTERVAL_S": "0.5",
+        "SHOAL_OPERATOR_SCALE_DOWN_WINDOW_S": "5",
+        "SHOAL_OPERATOR_WORKERS": "3",
+    }
+    settings = Settings.from_env(given)
+
+    assert set(given) == set(NAMES)
 
     assert settings.defaults.admin_namespaces == ("shoal", "monitoring")
     assert settings.watch_namespaces == ("a", "b")

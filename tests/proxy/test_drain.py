@@ -24,7 +24,8 @@ def test_queued_and_running_requests_are_answered_before_it_stops(running: Runni
         running.until(lambda: len(running.runtime.seen) == 1)
         rest = [group.ask(number) for number in range(1, 9)]
         running.until_waiting(8)
-        drained = threading.Thread(target=httpx.post, args=(running.admin_url + "/drain",), kwargs={"timeout": 20})
+        options = {"timeout": 20, "headers": {"x-shoal-admin": "1"}}
+        drained = threading.Thread(target=httpx.post, args=(running.admin_url + "/drain",), kwargs=options)
         drained.start()
         running.until(lambda: running.proxy.dispatcher.phase is Phase.DRAINING)
         assert plain.get(running.admin_url + "/readyz").status_code == 503
@@ -90,6 +91,6 @@ def test_the_watch_ends_though_the_runtime_goes_in_the_same_moment(turns: int) -
 @pytest.mark.parametrize("times", [1, 3])
 def test_drain_may_be_asked_more_than_once(running: RunningProxy, times: int) -> None:
     with callers(running.admin_url) as group:
-        answers = [group.post("/drain") for _ in range(times)]
+        answers = [group.post("/drain", headers={"x-shoal-admin": "1"}) for _ in range(times)]
         statuses = {answer.result().status_code for answer in answers if answer.exception() is None}
     assert 200 in statuses

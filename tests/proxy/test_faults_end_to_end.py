@@ -250,4 +250,5 @@ def test_a_drain_does_not_wait_for_a_batch_that_nobody_waits_for() -> None:
             caller.send(b"content-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body), body)
             running.until(lambda: not running.proxy.link.ready and running.proxy.metrics.retries == 1)
             assert not running.proxy.dispatcher.settled
-        assert plain.post(running.admin_url + "/drain", timeout=20).json() == {"drained": True}
+        answer = plain.post(running.admin_url + "/drain", headers={"x-shoal-admin": "1"}, timeout=20)
+        assert answer.json() == {"drained": True}

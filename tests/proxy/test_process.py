@@ -45,8 +45,30 @@ def test_a_signal_ends_it_with_exit_status_0(tmp_path: Path, number: signal.Sign
 
 @pytest.mark.integration
 @pytest.mark.parametrize(
+    ("listen", "reach"),
+    [
+        ("127.0.0.1:0", "this_machine"),
+        (":0", "every_interface"),
+        ("0.0.0.0:0", "every_interface"),
+        ("[::]:0", "every_interface"),
+    ],
+)
+def test_the_log_says_who_can_connect(tmp_path: Path, listen: str, reach: str) -> None:
+    process = start(tmp_path, SHOAL_PROXY_LISTEN=listen)
+    assert process.stderr is not None
+    assert f" reach={reach} " in process.stderr.readline()
+    process.send_signal(signal.SIGTERM)
+    _, rest = process.communicate(timeout=20)
+    warned = "event=listening_everywhere setting=SHOAL_PROXY_LISTEN address=" in rest
+    assert warned == (reach == "every_interface")
+    assert "admin_reach" not in rest
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
     ("variables", "words"),
     [
+        ({"SHOAL_PROXY_LISTENS": ":1"}, "no setting SHOAL_PROXY_LISTENS; did you mean SHOAL_PROXY_LISTEN?"),
         ({"SHOAL_BATCHING_MAX_BATCH_SIZE": "0"}, "SHOAL_BATCHING_MAX_BATCH_SIZE must be 1 to 65536, not '0'"),
         ({"SHOAL_PROXY_LISTEN": "nowhere"}, "SHOAL_PROXY_LISTEN must be HOST:PORT or unix:PATH, not 'nowhere'"),
         ({"SHOAL_QUEUE_MAX_ROWS": "5"}, "SHOAL_QUEUE_MAX_ROWS must be at least SHOAL_BATCHING_MAX_BATCH_SIZE (32)"),

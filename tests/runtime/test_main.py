@@ -352,6 +352,7 @@ def test_it_serves_over_tcp(start: Callable[..., Process]) -> None:
     process.process.send_signal(signal.SIGTERM)
 
     assert "listening address=127.0.0.1:" in line
+    assert "reach=this_machine" in line
     assert process.finish()[0] == 0
 
 

@@ -53,21 +53,30 @@ def json_answer(response: Response) -> Any:
 
 def raise_for_status(response: Response) -> None:
     """Raise the error that the answer's status stands for; return when it is 200."""
+    error = error_of(response)
+    if error is not None:
+        raise error
+
+
+def error_of(response: Response) -> errors.ShoalError | None:
+    """Return the error that the answer's status stands for; None when it is 200."""
     if response.status == 200:
-        return
+        return None
     message, rows = _failure(response)
     request_id = response.headers.get("x-request-id")
+    may_have_run = response.headers.get("x-shoal-executed") != "no"
     retry_after_s = _retry_after_s(response)
     if retry_after_s is not None:
-        raise errors.Overloaded(
+        return errors.Overloaded(
             message,
             retry_after_s=retry_after_s,
             status=response.status,
             errors=rows,
             request_id=request_id,
+            may_have_run=may_have_run,
         )
     kind = _BY_STATUS.get(response.status, errors.ServerFailed)
-    raise kind(message, status=response.status, errors=rows, request_id=request_id)
+    return kind(message, status=response.status, errors=rows, request_id=request_id, may_have_run=may_have_run)
 
 
 def _retry_after_s(response: Response) -> float | None:
@@ -169,4 +178,5 @@ def _broken(response: Response, reason: str) -> errors.ServerFailed:
         f"the server's answer breaks the protocol: {reason}",
         status=response.status,
         request_id=response.headers.get("x-request-id"),
+        may_have_run=True,
     )

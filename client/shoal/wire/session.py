@@ -1,22 +1,26 @@
 """The conversation with one server, without its I/O.
 
-Each method is a generator: it yields a :class:`Request` to send and takes its :class:`Response`,
-or yields a :class:`Pause` to sleep through, and returns the result. A client of either kind
-(blocking, asyncio) only drives it.
+Each method is a generator: it yields a :class:`Request` to send or a :class:`Pause` to sleep through, takes a
+:class:`Turn` (the :class:`Response` or why there is none, and the time that is left), and returns the result. A client
+of either kind (blocking, asyncio) only drives it.
 """
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from itertools import count
+from typing import Any, Self, TypeVar
 
-from shoal.errors import NotFound, Overloaded, ServerFailed
-from shoal.wire.answers import json_answer, many_answers, one_answer, raise_for_status
+from shoal.errors import NotFound, ServerFailed, ShoalError
+from shoal.wire.answers import error_of, json_answer, many_answers, one_answer
 from shoal.wire.items import Items, many_items, one_item
 from shoal.wire.messages import Request, Response
 from shoal.wire.requests import infer_request, model_path
+from shoal.wire.retrying import may_retry, pause_s
 from shoal.wire.signature import Signature, parse_signature
 
 Result = TypeVar("Result")
+
+ANSWER_MARGIN_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +30,15 @@ class Pause:
     seconds: float
 
 
-Conversation = Generator[Request | Pause, Response | None, Result]
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What came of a step, nothing of a pause, and how much of the call's time is left (s)."""
+
+    outcome: Response | ShoalError | None
+    left_s: float
+
+
+Conversation = Generator[Request | Pause, Turn | None, Result]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,38 +48,70 @@ class CallOptions:
     timeout_s: float
     request_id: str | None = None
     retries: int = 0
+    retry_executed: bool = False
+
+    def but(self, **chosen: Any) -> Self:
+        """Return these options with what a call has ``chosen``, None being no choice."""
+        given = {name: value for name, value in chosen.items() if value is not None}
+        return replace(self, **given) if given else self
 
     def headers(self) -> dict[str, str]:
-        """Return the options that the server wants to know, as headers."""
-        headers = {"x-request-timeout-ms": str(max(1, round(self.timeout_s * 1000)))}
-        return headers | ({"x-request-id": self.request_id} if self.request_id else {})
+        """Return the options that the server wants to know, as headers; what is left of the time comes on top."""
+        return {"x-request-id": self.request_id} if self.request_id else {}
+
+
+class Call:
+    """One call under way: its options, and how much of its time is left (s)."""
+
+    def __init__(self, options: CallOptions) -> None:
+        self.options = options
+        self.left_s = options.timeout_s
+
+    def step(self, step: Request | Pause) -> Conversation[Response | ShoalError | None]:
+        """Take a step and return what came of it."""
+        turn = yield step
+        if turn is None:
+            raise TypeError("a step must be answered with a Turn")
+        self.left_s = turn.left_s
+        return turn.outcome
 
 
 class Session:
     """What is known about a server: the model's name and signature, asked for once and kept."""
 
-    def __init__(self, model: str | None) -> None:
+    def __init__(self, model: str | None, jitter: Callable[[], float] = lambda: 0.0) -> None:
         self._model = model
+        self._jitter = jitter
         self._signature: Signature | None = None
 
     def predict(self, item: Any, options: CallOptions) -> Conversation[Any]:
         """Ask for one item."""
-        signature = self._signature or (yield from self.signature(options))
+        call = Call(options)
+        signature = self._signature or (yield from self._ask_signature(call))
         request = infer_request(signature.name, signature, one_item(item, signature), options.headers())
-        response = yield from _persistent(request, options)
+        response = yield from self._persistent(request, call)
         return one_answer(response, signature)
 
     def predict_batch(self, items: Items, options: CallOptions) -> Conversation[Any]:
         """Ask for several items in one call."""
-        signature = self._signature or (yield from self.signature(options))
+        call = Call(options)
+        signature = self._signature or (yield from self._ask_signature(call))
         request = infer_request(signature.name, signature, many_items(items, signature), options.headers())
-        response = yield from _persistent(request, options)
+        response = yield from self._persistent(request, call)
         return many_answers(response, signature, len(items))
 
     def signature(self, options: CallOptions) -> Conversation[Signature]:
         """Ask for the model's signature, known or not."""
-        model = self._model or (yield from _only_model(options))
-        answer = json_answer((yield from _persistent(Request("GET", model_path(model)), options)))
+        return (yield from self._ask_signature(Call(options)))
+
+    def ready(self, options: CallOptions) -> Conversation[bool]:
+        """Ask whether the server can answer predictions."""
+        outcome = yield from Call(options).step(Request("GET", "/v2/health/ready"))
+        return _response(outcome).status == 200
+
+    def _ask_signature(self, call: Call) -> Conversation[Signature]:
+        model = self._model or (yield from self._only_model(call))
+        answer = json_answer((yield from self._persistent(Request("GET", model_path(model)), call)))
         try:
             # The name that was asked for is the one that the other routes know.
             signature = replace(parse_signature(answer), name=model)
@@ -76,48 +120,47 @@ class Session:
         self._model, self._signature = model, signature
         return signature
 
-    def ready(self) -> Conversation[bool]:
-        """Ask whether the server can answer predictions."""
-        response = yield from _exchange(Request("GET", "/v2/health/ready"))
-        return response.status == 200
+    def _only_model(self, call: Call) -> Conversation[str]:
+        response = yield from self._persistent(Request("GET", "/v1/models"), call)
+        if response.status == 404:
+            raise NotFound("the server does not list its models: say which with model=...", status=404)
+        answer = json_answer(response)
+        models = answer.get("models") if isinstance(answer, Mapping) else None
+        if not isinstance(models, list) or not models:
+            raise ServerFailed("the server lists no model: say which with model=...", status=200)
+        if len(models) > 1:
+            names = ", ".join(map(str, models))
+            raise NotFound(f"the server has several models: say which with model=... ({names})")
+        return str(models[0])
+
+    def _persistent(self, request: Request, call: Call) -> Conversation[Response]:
+        """Send a request, and again as long as it may be and the call's patience lasts.
+
+        No pause is begun that would outlast ``timeout_s``.
+        """
+        options = call.options
+        repeatable = options.retry_executed or request.method == "GET"
+        for attempt in count():
+            outcome = yield from call.step(_timed(request, call.left_s))
+            error = error_of(outcome) if isinstance(outcome, Response) else outcome
+            if error is None or attempt >= options.retries or not may_retry(error, repeatable=repeatable):
+                break
+            wait_s = pause_s(error, attempt, self._jitter())
+            if wait_s >= call.left_s:
+                break
+            yield from call.step(Pause(wait_s))
+        return _response(outcome)
 
 
-def _only_model(options: CallOptions) -> Conversation[str]:
-    response = yield from _persistent(Request("GET", "/v1/models"), options)
-    if response.status == 404:
-        raise NotFound("the server does not list its models: say which with model=...", status=404)
-    answer = json_answer(response)
-    models = answer.get("models") if isinstance(answer, Mapping) else None
-    if not isinstance(models, list) or not models:
-        raise ServerFailed("the server lists no model: say which with model=...", status=200)
-    if len(models) > 1:
-        names = ", ".join(map(str, models))
-        raise NotFound(f"the server has several models: say which with model=... ({names})")
-    return str(models[0])
+def _timed(request: Request, left_s: float) -> Request:
+    """Tell the server how long it has, a little less than we wait, so that its own sentence is heard."""
+    if request.method == "GET":
+        return request
+    timeout_ms = max(1, round(1000 * (left_s - min(ANSWER_MARGIN_S, left_s / 10))))
+    return replace(request, headers={**request.headers, "x-request-timeout-ms": str(timeout_ms)})
 
 
-def _persistent(request: Request, options: CallOptions) -> Conversation[Response]:
-    """Send a request; send it again while the server is overloaded, within the caller's patience.
-
-    The pauses are the server's own ``Retry-After``; none is begun that would outlast ``timeout_s``.
-    """
-    paused_s = 0.0
-    for _ in range(options.retries):
-        response = yield from _exchange(request)
-        try:
-            raise_for_status(response)
-        except Overloaded as error:
-            paused_s += error.retry_after_s
-            if paused_s > options.timeout_s:
-                raise
-            yield Pause(error.retry_after_s)
-        else:
-            return response
-    return (yield from _exchange(request))
-
-
-def _exchange(request: Request) -> Conversation[Response]:
-    response = yield request
-    if response is None:
-        raise TypeError("a Request must be answered with a Response")
-    return response
+def _response(outcome: Response | ShoalError | None) -> Response:
+    if isinstance(outcome, Response):
+        return outcome
+    raise outcome or TypeError("a Request must be answered with a Response")

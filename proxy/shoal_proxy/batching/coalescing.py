@@ -47,10 +47,16 @@ class Coalescing:
         del self._shared[mark]
         return shared
 
+    def standing_for(self, caller: Pending) -> Pending:
+        """Return the request that runs for ``caller``: itself, where it shares none."""
+        mark = self._marks.get(caller)
+        return caller if mark is None else self._shared[mark][0]
+
     def _deliver(self, mark: _Mark, outcome: Outcome) -> None:
         shared, callers = self._shared.pop(mark)
         for caller in callers:
             self._marks.pop(caller, None)
             caller.timing = shared.timing
+            caller.may_have_run = shared.may_have_run
             caller.queued_s = max(0.0, shared.arrived_s + shared.queued_s - caller.arrived_s)
             caller.resolve(outcome)

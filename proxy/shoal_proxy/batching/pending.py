@@ -68,7 +68,7 @@ class Pending:
 
     __slots__ = (
         "arrived_s", "deadline_s", "deliver", "due_s", "errors", "finished", "inputs", "key", "lane", "lengths",
-        "parts", "queued_s", "resolved", "rows", "size_bytes", "taken", "timing", "trace", "turn_s",
+        "may_have_run", "parts", "queued_s", "resolved", "rows", "size_bytes", "taken", "timing", "trace", "turn_s",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913 (a dataclass would do, but mypyc does not compile what that generates)
@@ -107,6 +107,8 @@ class Pending:
         """What its last batch cost, as Server-Timing says it."""
         self.taken = 0
         """Rows that have left the queue in some batch."""
+        self.may_have_run = False
+        """Some of its rows were at the runtime, which did not say that it left them alone."""
         self.finished = 0
         self.resolved = False
         self.parts: list[tuple[int, Mapping[str, Array]]] = []

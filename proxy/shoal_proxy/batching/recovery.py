@@ -12,6 +12,9 @@ Trying again costs device time, and a model that fails every batch must not cost
 which the innocent earn: every caller who is answered pays for some tries more. Culprits, however many and however
 different, cost their company a few tries each, and as long as there is anybody to be saved they are looked for;
 only where nobody is answered any more it ends.
+
+A refusal costs no device time, and says that one request is wrong: it is looked for whatever the budget, so that nobody
+is refused for a neighbour's sake.
 """
 
 from __future__ import annotations
@@ -47,6 +50,8 @@ class Recovery:
             fitting_rows: what a batch could hold until then; the pieces remember it from the first failure.
         """
         batches = self._pieces(batch, error, batch.fitting_rows or fitting_rows)
+        if isinstance(error, InvalidRequest):
+            return batches
         if len(batches) > self._tries:
             return ()
         self._tries -= len(batches)

@@ -134,7 +134,8 @@ def parse_json(body: bytes | memoryview) -> Any:
 def json_text(value: Any, option: int = 0) -> bytes:
     """Return ``value``, which came as JSON, as JSON text to be sent on."""
     try:
-        return orjson.dumps(value, option=option)
+        # In a list, because it will lie one level deeper in the batch, where it is too late to refuse it.
+        return orjson.dumps([value], option=option)[1:-1]
     except orjson.JSONEncodeError as error:
         raise InvalidRequest(f"JSON nested too deeply to be sent on: {error}") from None
 

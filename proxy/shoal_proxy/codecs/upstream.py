@@ -21,6 +21,7 @@ from shoal_proxy.errors import (
     NotExecuted,
     ProxyError,
     RowError,
+    RuntimeLost,
 )
 from shoal_proxy.model.datatypes import DTYPES, Array
 from shoal_proxy.model.signature import InputSpec, ModelSignature, OutputSpec
@@ -170,19 +171,31 @@ def _row_errors(parameters: Mapping[str, Any]) -> list[RowError]:
 
 
 _BY_CODE: dict[str, type[ProxyError]] = {"OUT_OF_MEMORY": BatchTooLarge}
+_REFUSALS = frozenset({400, 413, 415, 422, 431})
+"""What servers say to a request that they do not take, before they run it."""
 _BY_STATUS: dict[int, type[ProxyError]] = {
-    400: InvalidRequest,
-    503: NotExecuted,
+    **dict.fromkeys(_REFUSALS, InvalidRequest),
+    429: RuntimeLost,
+    503: RuntimeLost,
     504: DeadlineExceeded,
 }
 
 
-def decode_failure(status: int, body: bytes | memoryview) -> ProxyError:
-    """Return what a runtime's error answer to a whole batch means for its callers."""
+def decode_failure(status: int, body: bytes | memoryview, executed: bytes | None = None) -> ProxyError:
+    """Return what a runtime's error answer to a whole batch means for its callers.
+
+    ``executed`` is its word on that, ``no`` or ``maybe``; a foreign runtime says nothing, which may be either.
+    """
     try:
         document = orjson.loads(body)
         message, code = str(document["error"]), str(document.get("code", ""))
     except (ValueError, KeyError, TypeError, AttributeError):
         message, code = bytes(body[:200]).decode("utf-8", "replace") or "no reason given", ""
     kind = _BY_CODE.get(code) or _BY_STATUS.get(status, ModelFailed)
-    return kind(message)
+    if executed == b"no" and kind is RuntimeLost:
+        kind = NotExecuted
+    error = kind(message)
+    error.may_have_run = executed != b"no"
+    if kind is InvalidRequest:
+        error.status = status
+    return error

@@ -6,9 +6,11 @@ import pytest
 
 from shoal import errors
 from shoal.wire.messages import Request, Response
-from shoal.wire.session import CallOptions, Conversation, Pause, Session
+from shoal.wire.session import CallOptions, Conversation, Pause, Session, Turn
 
 OPTIONS = CallOptions(timeout_s=10)
+NOT_RUN = {"x-shoal-executed": "no"}
+PERHAPS_RUN = {"x-shoal-executed": "maybe"}
 METADATA = {
     "name": "adder",
     "versions": ["1"],
@@ -18,30 +20,35 @@ METADATA = {
 
 
 class Drive:
-    """Answers a conversation from a table of paths and keeps its steps."""
+    """Answers a conversation from a table of paths and keeps its steps; only its pauses take time."""
 
     def __init__(self, **answers: Any) -> None:
         self.answers = {"/v1/models": {"models": ["adder"]}, "/v2/models/adder": METADATA} | answers
         self.steps: list[Request | Pause] = []
         self.starting = self.overloads = 0
         self.failure: Response | None = None
+        self.failures: list[Response | errors.ShoalError] = []
+        self.failing = "/v2/models/adder/infer"
 
-    def __call__(self, conversation: Conversation[Any]) -> Any:
-        answer: Response | None = None
+    def __call__(self, conversation: Conversation[Any], left_s: float = 10.0) -> Any:
+        turn: Turn | None = None
         try:
             while True:
-                step = conversation.send(answer)
+                step = conversation.send(turn)
                 self.steps.append(step)
-                answer = None if isinstance(step, Pause) else self.answer(step)
+                left_s -= step.seconds if isinstance(step, Pause) else 0
+                turn = Turn(None if isinstance(step, Pause) else self.answer(step), left_s)
         except StopIteration as end:
             return end.value
 
-    def answer(self, request: Request) -> Response:
+    def answer(self, request: Request) -> Response | errors.ShoalError:
+        if self.failures and request.path == self.failing:
+            return self.failures.pop(0)
         if request.path.endswith("/infer"):
             return self.infer()
         if self.starting:
             self.starting -= 1
-            return Response(503, {"retry-after": "1"}, b'{"error": "the model is not ready"}')
+            return Response(503, {"retry-after": "1", **NOT_RUN}, b'{"error": "the model is not ready"}')
         value = self.answers.get(request.path)
         return Response(404 if value is None else 200, {}, orjson.dumps(value))
 
@@ -50,7 +57,7 @@ class Drive:
             return self.failure
         if self.overloads:
             self.overloads -= 1
-            return Response(503, {"retry-after": "3"}, b'{"error": "queue is full"}')
+            return Response(503, {"retry-after": "3", **NOT_RUN}, b'{"error": "queue is full"}')
         outputs = [{"name": "y", "datatype": "FP32", "shape": [1, 1], "data": [2.0]}]
         return Response(200, {}, orjson.dumps({"outputs": outputs}))
 
@@ -96,11 +103,11 @@ def test_asking_for_the_signature_asks_the_server_each_time() -> None:
 def test_what_the_call_chooses_travels_as_headers() -> None:
     drive = Drive()
 
-    drive(Session("adder").predict([1], CallOptions(timeout_s=1.5, request_id="r-1")))
+    drive(Session("adder").predict([1], CallOptions(timeout_s=1.5, request_id="r-1")), left_s=1.5)
 
     request = drive.steps[-1]
     assert isinstance(request, Request)
-    assert request.headers["x-request-timeout-ms"] == "1500"
+    assert request.headers["x-request-timeout-ms"] == "1350", "what is left, but for the way of the answer"
     assert request.headers["x-request-id"] == "r-1"
 
 
@@ -137,9 +144,78 @@ def test_retries_end(options: CallOptions, attempts: int) -> None:
     drive.overloads = 99
 
     with pytest.raises(errors.Overloaded, match="queue is full"):
-        drive(Session("adder").predict([1], options))
+        drive(Session("adder").predict([1], options), left_s=options.timeout_s)
 
     assert sum(step.endswith("/infer") for step in drive.trace) == attempts
+
+
+UNREACHABLE = errors.ConnectionFailed("cannot reach it")
+BROKEN = errors.ConnectionFailed("the connection broke", may_have_run=True)
+
+
+@pytest.mark.parametrize(
+    ("failure", "retry_executed", "again"),
+    [
+        pytest.param(UNREACHABLE, False, True, id="no connection was made"),
+        pytest.param(BROKEN, False, False, id="the connection broke"),
+        pytest.param(BROKEN, True, True, id="the connection broke, which does no harm"),
+        pytest.param(Response(503, {"retry-after": "1", **NOT_RUN}, b""), False, True, id="refused"),
+        pytest.param(Response(503, {"retry-after": "1", **PERHAPS_RUN}, b""), False, False, id="lost"),
+        pytest.param(Response(503, {"retry-after": "1", **PERHAPS_RUN}, b""), True, True, id="lost, harmless"),
+        pytest.param(Response(503, {"retry-after": "1"}, b""), False, False, id="does not say"),
+        pytest.param(Response(429, {}, b""), False, False, id="busy, does not say"),
+        pytest.param(Response(503, NOT_RUN, b""), False, True, id="nobody serves"),
+        pytest.param(Response(502, {}, b""), True, True, id="a gateway"),
+        pytest.param(Response(504, NOT_RUN, b""), True, False, id="the time is over"),
+        pytest.param(Response(500, NOT_RUN, b""), True, False, id="the model failed"),
+        pytest.param(Response(400, NOT_RUN, b""), True, False, id="wrong for ever"),
+    ],
+)
+def test_only_what_certainly_did_not_run_is_sent_again_unless_it_may_run_twice(
+    failure: Response | errors.ShoalError, retry_executed: bool, again: bool
+) -> None:
+    drive = Drive()
+    drive.failures = [failure]
+    call = Session("adder").predict([1], CallOptions(10, retries=1, retry_executed=retry_executed))
+
+    if again:
+        assert drive(call).tolist() == [2]
+    else:
+        with pytest.raises(errors.ShoalError) as caught:
+            drive(call)
+        said = failure.headers.get("x-shoal-executed") if isinstance(failure, Response) else ""
+        assert caught.value.may_have_run == (said != "no")
+    assert sum(step.endswith("/infer") for step in drive.trace) == 1 + again
+
+
+def test_questions_that_only_read_are_sent_again_whatever_the_server_says() -> None:
+    drive = Drive()
+    drive.failures = [Response(503, {"retry-after": "1"}, b""), BROKEN]
+    drive.failing = "/v2/models/adder"
+
+    assert drive(Session("adder").signature(CallOptions(10, retries=2))).name == "adder"
+
+    assert drive.trace == ["GET /v2/models/adder", "pause 1", "GET /v2/models/adder", "pause 0", "GET /v2/models/adder"]
+
+
+def test_each_attempt_tells_the_server_what_is_left() -> None:
+    drive = Drive()
+    drive.overloads = 2
+
+    drive(Session("adder").predict([1], CallOptions(timeout_s=10, retries=2)), left_s=6.5)
+
+    infers = [step for step in drive.steps if isinstance(step, Request) and step.path.endswith("/infer")]
+    assert [each.headers["x-request-timeout-ms"] for each in infers] == ["6250", "3250", "450"]
+
+
+def test_pauses_grow_at_random_within_bounds() -> None:
+    drive = Drive()
+    drive.failures = [UNREACHABLE] * 9
+
+    drive(Session("adder", lambda: 1.0).predict([1], CallOptions(timeout_s=99, retries=9)), left_s=99)
+
+    pauses = [step.seconds for step in drive.steps if isinstance(step, Pause)]
+    assert pauses == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5, 5, 5])
 
 
 def test_other_errors_are_not_retried() -> None:
@@ -176,9 +252,9 @@ def test_metadata_that_break_the_protocol_are_the_servers_failure() -> None:
 
 @pytest.mark.parametrize(("status", "ready"), [(200, True), (503, False), (404, False)])
 def test_ready_is_whether_the_server_says_so(status: int, ready: bool) -> None:
-    conversation = Session(None).ready()
+    conversation = Session(None).ready(OPTIONS)
 
     assert next(conversation) == Request("GET", "/v2/health/ready")
     with pytest.raises(StopIteration) as end:
-        conversation.send(Response(status, {}, b""))
+        conversation.send(Turn(Response(status, {}, b""), 1))
     assert end.value.value is ready

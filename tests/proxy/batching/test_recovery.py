@@ -150,6 +150,24 @@ def test_a_model_that_always_fails_costs_little_more_than_its_load(error: ProxyE
     assert ran <= 100 + MOST_TRIES
 
 
+def test_a_refusal_is_given_to_nobody_else_though_no_tries_are_left() -> None:
+    recovery = Recovery()
+    settle(recovery, [batch_of(*[1] * 32) for _ in range(10)], lambda batch: ModelFailed("no"))
+    assert sizes(recovery.again(batch_of(1, 1), ModelFailed("no"))) == []
+
+    culprit, *innocent = requests = [request(1) for _ in range(32)]
+    batch = make_batch([whole(pending) for pending in requests])
+
+    def outcome_of(batch: Batch) -> ProxyError | None:
+        return InvalidRequest("no") if any(part.pending is culprit for part in batch.slices) else None
+
+    ran = settle(recovery, [batch], outcome_of)
+
+    assert ran == 11
+    assert all(pending.finished == 1 for pending in innocent)
+    assert culprit.finished == 0
+
+
 def test_whoever_is_answered_earns_tries() -> None:
     recovery = Recovery()
     poison = [batch_of(*[1] * 32) for _ in range(10)]

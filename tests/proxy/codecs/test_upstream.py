@@ -18,6 +18,7 @@ from shoal_proxy.errors import (
     NotExecuted,
     ProxyError,
     RowError,
+    RuntimeLost,
 )
 from shoal_proxy.model.datatypes import Array, bytes_array
 from tests.fakes import tensor
@@ -206,7 +207,9 @@ def test_an_answer_that_breaks_the_protocol_is_the_models_failure(
         pytest.param(400, b'{"error": "bad shape"}', InvalidRequest, "bad shape", id="400"),
         pytest.param(500, b'{"error": "boom", "code": "FORWARD_FAILED"}', ModelFailed, "boom", id="500"),
         pytest.param(500, b'{"error": "full", "code": "OUT_OF_MEMORY"}', BatchTooLarge, "full", id="out of memory"),
-        pytest.param(503, b'{"error": "stopping"}', NotExecuted, "stopping", id="503"),
+        pytest.param(503, b'{"error": "stopping"}', RuntimeLost, "stopping", id="503"),
+        pytest.param(429, b'{"error": "busy"}', RuntimeLost, "busy", id="429"),
+        pytest.param(422, b'{"error": "no"}', InvalidRequest, "no", id="422"),
         pytest.param(504, b'{"error": "late"}', DeadlineExceeded, "late", id="504"),
         pytest.param(302, b"", ModelFailed, "no reason given", id="a redirect"),
         pytest.param(502, b"\xff<html>", ModelFailed, "\ufffd<html>", id="no JSON"),
@@ -219,3 +222,10 @@ def test_a_failure_of_a_whole_batch(status: int, body: bytes, kind: type[ProxyEr
 
     assert type(error) is kind
     assert error.message == message
+    assert error.may_have_run, "it does not say"
+    assert not decode_failure(status, body, b"no").may_have_run
+
+
+def test_a_503_that_says_it_ran_nothing_may_be_sent_again() -> None:
+    assert type(decode_failure(503, b"", b"no")) is NotExecuted
+    assert type(decode_failure(503, b"", b"maybe")) is RuntimeLost

@@ -1,0 +1,129 @@
+"""A misspelt `SHOAL_*` name stops the process it was meant for, and no other process of the same pod."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+import shoal_operator.errors
+import shoal_operator.misspelt
+import shoal_operator.settings
+import shoal_proxy.misspelt
+import shoal_proxy.settings
+import shoal_runtime.errors
+import shoal_runtime.misspelt
+import shoal_runtime.settings
+from shoal.serving.fields import FIELDS
+
+ROOT = Path(__file__).parents[2]
+COPIES = (shoal_proxy.misspelt, shoal_runtime.misspelt, shoal_operator.misspelt)
+PROXY = {each.metadata["env"] for each in fields(shoal_proxy.settings.Settings)}
+RUNTIME = {each.metadata["variable"] for each in fields(shoal_runtime.settings.Settings)}
+OPERATOR = set(shoal_operator.settings.NAMES)
+ALL = PROXY | RUNTIME | OPERATOR
+Read = Callable[[dict[str, str]], object]
+
+
+def proxy(environ: dict[str, str]) -> object:
+    return shoal_proxy.settings.Settings.from_env(environ)
+
+
+def runtime(environ: dict[str, str]) -> object:
+    return shoal_runtime.settings.Settings.from_env({"SHOAL_MODEL_URI": "/models/cat", **environ})
+
+
+def operator(environ: dict[str, str]) -> object:
+    return shoal_operator.settings.Settings.from_env(environ)
+
+
+ERRORS = (
+    shoal_proxy.settings.SettingsError,
+    shoal_runtime.errors.SettingsError,
+    shoal_operator.errors.SettingsError,
+)
+
+
+def refused(read: Read, environ: dict[str, str]) -> str:
+    try:
+        read(environ)
+    except ERRORS as error:
+        return str(error)
+    return ""
+
+
+def test_the_copies_are_one() -> None:
+    first, *others = [Path(str(module.__file__)).read_text() for module in COPIES]
+    assert others == [first, first]
+
+
+def test_what_is_shared_is_what_is_read() -> None:
+    single = tuple(prefix for family in shoal_proxy.misspelt.FAMILIES.values() for prefix in family)
+    assert {name for name in ALL if not name.startswith(single)} == shoal_proxy.misspelt.SHARED
+
+
+def test_each_family_is_of_the_component_that_reads_it() -> None:
+    for component, names in {"proxy": PROXY, "runtime": RUNTIME, "operator": OPERATOR}.items():
+        for other, family in shoal_proxy.misspelt.FAMILIES.items():
+            if other != component:
+                assert not [name for name in names if name.startswith(family)]
+
+
+def test_every_documented_name_and_field_is_known() -> None:
+    page = (ROOT / "docs/contracts.md").read_text()
+    assert set(re.findall(r"`(SHOAL_[A-Z_]+[A-Z])`", page)) <= ALL
+    assert {field.variable for field in FIELDS} <= ALL
+
+
+@pytest.mark.parametrize("name", sorted(ALL))
+def test_a_name_of_one_component_is_no_fault_for_another(name: str) -> None:
+    for read in (proxy, runtime, operator):
+        assert "there is no setting" not in refused(read, {name: ""})
+
+
+@pytest.mark.parametrize(
+    ("read", "name", "meant"),
+    [
+        (proxy, "SHOAL_PROXY_LISTENS", "SHOAL_PROXY_LISTEN"),
+        (proxy, "SHOAL_PORXY_LISTEN", "SHOAL_PROXY_LISTEN"),
+        (runtime, "SHOAL_RUNTIME_DEVISE", "SHOAL_RUNTIME_DEVICE"),
+        (runtime, "SHOAL_RUNTIME_DEVICES", "SHOAL_RUNTIME_DEVICE"),
+        (operator, "SHOAL_OPERATOR_WATCH_NAMESPACE", "SHOAL_OPERATOR_WATCH_NAMESPACES"),
+        (proxy, "SHOAL_BATCHING_MAX_BATCH", "SHOAL_BATCHING_MAX_BATCH_SIZE"),
+        (runtime, "SHOAL_BATCHING_MAX_BATCH", "SHOAL_BATCHING_MAX_BATCH_SIZE"),
+        (runtime, "SHOAL_MODEL_ALLOW_PICKLES", "SHOAL_MODEL_ALLOW_PICKLE"),
+        (proxy, "SHOAL_QUEUE_TIMEOUT_S", "SHOAL_QUEUE_TIMEOUT_MS"),
+        (proxy, "SHOAL_TEAM", "names that start with SHOAL_ are Shoal's"),
+        (operator, "SHOAL_TEAM", "names that start with SHOAL_ are Shoal's"),
+    ],
+)
+def test_a_misspelt_name_is_an_error_with_the_nearest_one(read: Read, name: str, meant: str) -> None:
+    for value in ("1", ""):
+        message = refused(read, {name: value})
+        assert f"there is no setting {name};" in message
+        assert meant in message
+
+
+SERVICES = {
+    "SHOAL_SERVICE_HOST": "10.96.0.7",
+    "SHOAL_SERVICE_PORT": "80",
+    "SHOAL_PORT": "tcp://10.96.0.7:80",
+    "SHOAL_OPERATOR_SERVICE_HOST": "10.96.0.8",
+    "SHOAL_OPERATOR_SERVICE_PORT_METRICS": "9090",
+    "SHOAL_PROXY_SERVICE_PORT": "80",
+    "SHOAL_PROXY_PORT": "tcp://10.96.0.8:80",
+    "SHOAL_RUNTIME_PORT_8001_TCP": "tcp://10.96.0.9:8001",
+    "SHOAL_RUNTIME_PORT_8001_TCP_PROTO": "tcp",
+    "SHOAL_RUNTIME_PORT_8001_TCP_PORT": "8001",
+    "SHOAL_RUNTIME_PORT_8001_TCP_ADDR": "10.96.0.9",
+    "SHOAL_WEB_PORT_53_UDP": "udp://10.96.0.9:53",
+}
+
+
+@pytest.mark.parametrize("read", [proxy, runtime, operator])
+def test_services_called_shoal_something_break_no_pod(read: Read) -> None:
+    assert refused(read, SERVICES) == ""
+    assert "there is no setting SHOAL_WEB_PORT" in refused(read, {"SHOAL_WEB_PORT": "80"})
