@@ -32,7 +32,7 @@ def test_a_small_body_that_would_be_padded_to_gigabytes_is_refused_with_a_senten
         assert "padding 5001 rows to the longest, 500000, would add" in attack.json()["error"]
         assert "send rows of different lengths in requests of their own" in attack.json()["error"]
         assert plain.post(running.url + V1_PATH, json={"instances": [[1, 1]]}).json() == {"predictions": [[2.0]]}
-        assert running.proxy.inference._reading_bytes == 0
+        assert running.proxy.inference.reading_bytes == 0
 
 
 def test_a_long_row_travels_apart_and_its_neighbours_are_not_padded_for_it() -> None:
