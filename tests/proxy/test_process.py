@@ -58,7 +58,9 @@ def test_the_log_says_who_can_connect(tmp_path: Path, listen: str, reach: str) -
     assert process.stderr is not None
     assert f" reach={reach} " in process.stderr.readline()
     process.send_signal(signal.SIGTERM)
-    _, rest = process.communicate(timeout=20)
+    rest = process.stderr.read()  # not communicate(), which passes by what readline() has read ahead
+    process.stderr.close()
+    assert process.wait(timeout=20) == 0
     warned = "event=listening_everywhere setting=SHOAL_PROXY_LISTEN address=" in rest
     assert warned == (reach == "every_interface")
     assert "admin_reach" not in rest
