@@ -123,6 +123,7 @@ class Queue:
         self.shares = shares or Shares()
         self._full_rows = full_rows
         self._line = Line(self.shares if full_rows is None else Shares(ageing_s=0.0, classes=False))
+        self._portion_rows = limits.portion_rows
         self._lined_up = False
         """A lane that is the only one needs no line."""
 
@@ -131,7 +132,7 @@ class Queue:
 
         A request larger than the whole bound is let in when nothing waits: refusing it for ever would help nobody.
         """
-        if self.rows and self.rows - self.later_rows + min(rows, self.limits.portion_rows) > self.limits.max_rows:
+        if self.rows and self.rows - self.later_rows + min(rows, self._portion_rows) > self.limits.max_rows:
             return "queue_rows"
         if self.size_bytes and self.size_bytes + size_bytes > self.limits.max_bytes:
             return "queue_bytes"
@@ -152,7 +153,7 @@ class Queue:
         self.shares.joined(pending.lane.share)
         if lane is not None:
             self._line_up(group, pending.lane, lane)
-        if pending.rows > self.limits.portion_rows:
+        if pending.rows > self._portion_rows:
             self._put_off(group, pending.rows, 1)
         self.rows += pending.rows
         self.requests += 1
@@ -208,7 +209,7 @@ class Queue:
 
     def _leave_rest(self, group: Group, pending: Pending, start: int, now_s: float) -> None:
         """Keep the rows of ``pending`` that did not fit; at the head, unless a portion is through."""
-        count, portion_rows = pending.taken - start, self.limits.portion_rows
+        count, portion_rows = pending.taken - start, self._portion_rows
         if pending.rows > portion_rows:
             self._put_off(group, pending.left + count, -1)
             self._put_off(group, pending.left, 1)
@@ -219,7 +220,7 @@ class Queue:
 
     def _put_off(self, group: Group, rows: int, sign: int) -> None:
         """Count what of ``rows`` is beyond the portion; subtract it with a ``sign`` of -1."""
-        later = sign * max(0, rows - self.limits.portion_rows)
+        later = sign * max(0, rows - self._portion_rows)
         group.later_rows += later
         self.later_rows += later
 
@@ -232,7 +233,7 @@ class Queue:
         if group.work_s:
             self.weigh(group, group.work_s * (1 - rows / group.rows))
         group.remove(pending, rows)
-        if rows > self.limits.portion_rows:
+        if rows > self._portion_rows:
             self._put_off(group, rows, -1)
         self.shares.left(pending.lane.share)
         self.rows -= rows
