@@ -28,7 +28,7 @@ class Shares:
         self, weights: Mapping[bytes, float] | None = None, ageing_s: float = 1.0, *, classes: bool = True
     ) -> None:
         self.classes = classes
-        """Whether there may be several: otherwise there is nothing to count."""
+        """Whether there may be several: otherwise there is nothing to count, and nobody asks."""
         self._weights = dict(weights or {})
         self._ageing_s = ageing_s
         self._had: dict[bytes, float] = {}
@@ -38,16 +38,12 @@ class Shares:
 
     def joined(self, share: bytes) -> None:
         """Count a request of ``share`` that starts to wait."""
-        if not self.classes:
-            return
         if not self._waiting.get(share):
             self._had[share] = max(self._had.get(share, 0.0), self._level)
         self._waiting[share] = self._waiting.get(share, 0) + 1
 
     def left(self, share: bytes) -> None:
         """Count a request of ``share`` that no longer waits, served or not."""
-        if not self.classes:
-            return
         self._waiting[share] -= 1
         if not self._waiting[share]:
             del self._waiting[share]
@@ -65,14 +61,12 @@ class Shares:
 
     def served(self, share: bytes, rows: float) -> None:
         """Count ``rows`` that leave for the runtime."""
-        if not self.classes:
-            return
         self._level = self._had[share]
         self._had[share] += self.cost(share, rows)
 
     def charged(self, share: bytes, rows: int) -> None:
         """Count ``rows`` that ran again because of ``share``, while others wait."""
-        if self._waiting:
+        if self.classes and self._waiting:
             self._had[share] = max(self._had.get(share, 0.0), self._level) + self.cost(share, rows)
 
     def had(self, share: bytes) -> float:

@@ -124,6 +124,7 @@ class Queue:
         self._full_rows = full_rows
         self._line = Line(self.shares if full_rows is None else Shares(ageing_s=0.0, classes=False))
         self._portion_rows = limits.portion_rows
+        self._classes = self.shares.classes
         self._lined_up = False
         """A lane that is the only one needs no line."""
 
@@ -150,7 +151,8 @@ class Queue:
         if group is None:
             group = self.groups[pending.key] = Group(pending.key, self.shares)
         lane = group.add(pending)
-        self.shares.joined(pending.lane.share)
+        if self._classes:
+            self.shares.joined(pending.lane.share)
         if lane is not None:
             self._line_up(group, pending.lane, lane)
         if pending.rows > self._portion_rows:
@@ -181,7 +183,8 @@ class Queue:
             pending.taken = start + count
             room -= count
             slices.append(Slice(pending, start, count, pending.inputs))
-            self.shares.served(pending.lane.share, count * row_cost)
+            if self._classes:
+                self.shares.served(pending.lane.share, count * row_cost)
             if count == left:
                 self._forget(group, pending, count)
             else:
@@ -235,7 +238,8 @@ class Queue:
         group.remove(pending, rows)
         if rows > self._portion_rows:
             self._put_off(group, rows, -1)
-        self.shares.left(pending.lane.share)
+        if self._classes:
+            self.shares.left(pending.lane.share)
         self.rows -= rows
         self.requests -= 1
         self.size_bytes -= pending.size_bytes
