@@ -55,6 +55,7 @@ class Autoscaler:
         self._changed = changed
         self._clock = clock
         self._window_s = window_s
+        self._looking: set[Key] = set()
         self._memory: dict[Key, State] = {}
         self._states: dict[Key, ScalingState] = {}
         self._hearings: dict[Key, Hearing] = {}
@@ -70,16 +71,27 @@ class Autoscaler:
 
     async def run(self, cluster: ScaleCluster, interval_s: float) -> None:
         """Tick until cancelled."""
-        while True:
-            started_s = self._clock()
-            await self.tick(cluster)
-            await asyncio.sleep(max(0.0, started_s + interval_s - self._clock()))
+        async with asyncio.TaskGroup() as looks:
+            while True:
+                self.tick(cluster, looks)
+                await asyncio.sleep(interval_s)
 
-    async def tick(self, cluster: ScaleCluster) -> None:
-        """Look at every watched service once."""
+    def tick(self, cluster: ScaleCluster, looks: asyncio.TaskGroup) -> None:
+        """Begin a look at every watched service whose last one has ended: a slow one delays none but itself."""
         services = list(self._fleet.watched())
         self._forget(services)
-        await asyncio.gather(*(self._look(cluster, service) for service in services))
+        for service in services:
+            if service.key not in self._looking:
+                self._looking.add(service.key)
+                looks.create_task(self._look_alone(cluster, service))
+
+    async def _look_alone(self, cluster: ScaleCluster, service: Watched) -> None:
+        try:
+            await self._look(cluster, service)
+        except Exception:  # one service's surprise must not stop the others
+            logger.exception("service=%s", service.key)
+        finally:
+            self._looking.discard(service.key)
 
     async def _look(self, cluster: ScaleCluster, service: Watched) -> None:
         readings = await self._source.read(service.addresses)

@@ -31,7 +31,8 @@ class World:
 
     async def tick(self, rows: int | None, *, attainable: bool | None = None) -> None:
         self.proxies.readings[POD] = Reading(rows, attainable)
-        await self.autoscaler.tick(self.cluster)
+        async with asyncio.TaskGroup() as looks:
+            self.autoscaler.tick(self.cluster, looks)
 
 
 def test_load_raises_the_replicas_once() -> None:
