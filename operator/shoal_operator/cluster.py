@@ -16,6 +16,7 @@ import kopf
 
 from shoal_operator.api import API_VERSION, PLURAL
 from shoal_operator.api.fields import Json
+from shoal_operator.encoding import encoded
 from shoal_operator.errors import ApiError, NotLeadingError
 from shoal_operator.manifests.desired import CHILD_KINDS, ENDPOINT_SLICE, Kind
 from shoal_operator.manifests.labels import MANAGED_BY, MANAGED_BY_LABEL, SERVICE_NAME_LABEL, selector_text
@@ -214,7 +215,7 @@ class Cluster:
     async def _answer(
         self, method: str, path: str, body: Json | None, *, query: Any, kind: str
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        data = None if body is None else json.dumps(body).encode()
+        data = None if body is None else encoded(body)
         headers = {"Content-Type": kind} if data else {}
         session = self._opened()
         try:
