@@ -252,7 +252,7 @@ def _lease_path(key: Key) -> str:
 
 
 async def _decoded(answer: aiohttp.ClientResponse) -> Json:
-    text = await answer.text()
+    text = (await answer.read()).decode("utf-8", "replace")
     try:
         body = json.loads(text) if text else {}
     except ValueError:
@@ -260,6 +260,4 @@ async def _decoded(answer: aiohttp.ClientResponse) -> Json:
     if answer.status < 400 and isinstance(body, dict):
         return body
     message = body.get("message") if isinstance(body, dict) else None
-    # Server-side apply answers a field that no schema knows with 500, and would do so for ever: the object is invalid.
-    unknown_field = str(message).startswith("failed to create typed patch object")
-    raise ApiError(422 if unknown_field else answer.status, message or text[:500] or answer.reason or "no message")
+    raise ApiError(answer.status, message or text[:500] or answer.reason or "no message")

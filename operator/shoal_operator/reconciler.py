@@ -6,6 +6,7 @@ nothing.
 
 import datetime
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Protocol
@@ -20,10 +21,13 @@ from shoal_operator.planning.evidence import Evidence, ScalingState
 from shoal_operator.planning.exact import removal
 from shoal_operator.planning.observation import Failure, Key, Observation, dig
 from shoal_operator.planning.plan import Apply, Delete, Plan, make_plan
-from shoal_operator.planning.status import Announcement, make_status, transitions
+from shoal_operator.planning.status import Announcement, make_status, plain_status, transitions
 from shoal_operator.planning.workqueue import Outcome
 
 logger = logging.getLogger(__name__)
+
+_PATIENCE_LOOKS = 3
+"""So many looks in a row that an outage cuts short are an outage that the status must tell."""
 
 
 class ServiceCluster(Protocol):
@@ -73,6 +77,7 @@ class Reconciler:
         self._scaling_state = scaling_state
         self._attainable = attainable
         self._utc_now = utc_now
+        self._cut_short: Counter[Key] = Counter()
 
     async def reconcile(self, key: Key) -> Outcome:
         """Look at a service once.
@@ -82,20 +87,27 @@ class Reconciler:
         """
         resource = await self._cluster.read_service(key)
         if resource is None or dig(resource, "metadata", "deletionTimestamp"):
+            self._cut_short.pop(key, None)
             return Outcome.GONE
         observation = await self._cluster.observe(key, resource)
         evidence = await self._act(key, observation)
-        await self._report(key, evidence)
-        outcome = Outcome.FAILED if evidence.failures or evidence.conflicts else Outcome.DONE
+        told = await self._report(key, evidence)
+        outcome = Outcome.FAILED if evidence.failures or evidence.conflicts or not told else Outcome.DONE
+        if outcome is Outcome.DONE:
+            self._cut_short.pop(key, None)
         logger.debug("service=%s look=%s", key, outcome)
         return outcome
 
     async def _act(self, key: Key, observation: Observation) -> Evidence:
         try:
             target = self._target(key, observation.resource)
+            plan = make_plan(target, observation.children)
         except SpecError as error:
             return Evidence(observation=observation, target=None, spec_error=str(error))
-        plan = make_plan(target, observation.children)
+        except Exception as error:  # a spec that nobody thought of: its author must hear of it, not the log alone
+            logger.exception("service=%s", key)
+            text = f"the operator can make no objects of this spec, please report it: {error!r}"
+            return Evidence(observation=observation, target=None, spec_error=text)
         observation, failures = await self._execute(key, plan, observation)
         return Evidence(
             observation=observation,
@@ -127,11 +139,23 @@ class Reconciler:
             try:
                 await self._perform(key, action, children)
             except ApiError as error:
-                if error.passing:
-                    raise
+                self._check_passing(key, error)
                 logger.warning("service=%s kind=%s error=%s", key, action.kind.kind, error)
-                failures.append(Failure(action.kind, error.status, error.message))
+                code = 422 if error.refuses_object else error.status
+                failures.append(Failure(action.kind, code, error.message))
         return replace(observation, children=children), failures
+
+    def _check_passing(self, key: Key, error: ApiError) -> None:
+        """Raise what may be over at the next look, unless that was hoped for often enough.
+
+        Raises:
+            ApiError: the error.
+        """
+        if not error.passing:
+            return
+        self._cut_short[key] += 1
+        if self._cut_short[key] < _PATIENCE_LOOKS:
+            raise error
 
     async def _perform(self, key: Key, action: Apply | Delete, children: dict[Kind, Json]) -> None:
         if isinstance(action, Delete):
@@ -147,16 +171,30 @@ class Reconciler:
             return await self._cluster.merge(action.kind, stored, patch)
         return stored
 
-    async def _report(self, key: Key, evidence: Evidence) -> None:
+    async def _report(self, key: Key, evidence: Evidence) -> bool:
+        """Write the status if it changed; return whether it could be written whole."""
         resource = evidence.observation.resource
         now = self._utc_now()
         stored = dig(resource, "status", default={})
-        status = make_status(evidence, now.strftime("%Y-%m-%dT%H:%M:%SZ"))
+        status = make_status(evidence, _seconds(now))
         if status == stored:
-            return
-        await self._cluster.apply_status(resource, status)
-        for news in transitions(stored.get("conditions", []), status["conditions"]):
+            return True
+        written = await self._write_status(key, resource, status, now)
+        for news in transitions(stored.get("conditions", []), written["conditions"]):
             await self._announce(key, resource, news, now)
+        return written is status
+
+    async def _write_status(self, key: Key, resource: Json, status: Json, now: datetime.datetime) -> Json:
+        """Write the status, or the least of one where the whole is refused; return what was written."""
+        try:
+            await self._cluster.apply_status(resource, status)
+        except ApiError as error:
+            if not error.refuses_object:
+                raise
+            logger.error("service=%s status=refused error=%s", key, error)
+            status = plain_status(resource, error.message, _seconds(now))
+            await self._cluster.apply_status(resource, status)
+        return status
 
     async def _announce(self, key: Key, resource: Json, news: Announcement, now: datetime.datetime) -> None:
         logger.info("service=%s reason=%s message=%s", key, news.reason, news.message)
@@ -170,7 +208,7 @@ class Reconciler:
 def make_event(resource: Json, news: Announcement, now: datetime.datetime) -> Json:
     """Return the Event that tells of a transition."""
     metadata = resource["metadata"]
-    seconds = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    seconds = _seconds(now)
     return {
         "apiVersion": "v1",
         "kind": "Event",
@@ -191,3 +229,7 @@ def make_event(resource: Json, news: Announcement, now: datetime.datetime) -> Js
         "lastTimestamp": seconds,
         "count": 1,
     }
+
+
+def _seconds(now: datetime.datetime) -> str:
+    return now.strftime("%Y-%m-%dT%H:%M:%SZ")

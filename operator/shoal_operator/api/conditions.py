@@ -5,6 +5,9 @@ from enum import StrEnum
 
 from shoal_operator.api.fields import Json
 
+LONGEST_MESSAGE = 4096
+"""Characters; the API server refuses a status with a message of more than 32768."""
+
 
 class ConditionType(StrEnum):
     """One question about a service."""
@@ -125,10 +128,27 @@ def stamped(condition: Condition, previous: list[Json], generation: int, now: st
         "type": str(condition.type),
         "status": str(condition.status),
         "reason": str(condition.reason),
-        "message": condition.message,
+        "message": shortened(condition.message),
         "observedGeneration": generation,
-        "lastTransitionTime": old["lastTransitionTime"] if same and old else now,
+        "lastTransitionTime": old.get("lastTransitionTime", now) if same and old else now,
     }
+
+
+def shortened(message: str) -> str:
+    """Return a message of at most ``LONGEST_MESSAGE`` characters: its beginning, and how long it was."""
+    if len(message) <= LONGEST_MESSAGE:
+        return message
+    end = f"... ({len(message)} characters in all)"
+    return message[: LONGEST_MESSAGE - len(end)] + end
+
+
+def told_before(conditions: list[Json], kind: ConditionType) -> Condition | None:
+    """Return the stored condition of this type, or None; also when another release wrote it in words unknown here."""
+    stored = find(conditions, kind) or {}
+    try:
+        return Condition(kind, Status(stored["status"]), Reason(stored["reason"]), stored["message"])
+    except (KeyError, ValueError):
+        return None
 
 
 def find(conditions: list[Json], kind: ConditionType) -> Json | None:

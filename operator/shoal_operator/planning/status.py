@@ -15,6 +15,7 @@ from shoal_operator.api.conditions import (
     Status,
     find,
     stamped,
+    told_before,
 )
 from shoal_operator.api.fields import Json
 from shoal_operator.manifests.labels import selector_text
@@ -110,6 +111,21 @@ def make_status(evidence: Evidence, now: str) -> Json:
     }
 
 
+def plain_status(resource: Json, why: str, now: str) -> Json:
+    """Return the least that a status can say, for when the whole one is refused.
+
+    Args:
+        resource: the service.
+        why: the API server's words.
+        now: RFC 3339 time in UTC.
+    """
+    text = f"the status cannot be written: {why}".encode("ascii", "replace").decode()
+    condition = Condition(ConditionType.READY, Status.FALSE, Reason.APPLY_FAILED, text)
+    generation = resource["metadata"].get("generation", 0)
+    previous: list[Json] = dig(resource, "status", "conditions", default=[])
+    return {"observedGeneration": generation, "conditions": [stamped(condition, previous, generation, now)]}
+
+
 @dataclass(frozen=True, slots=True)
 class Announcement:
     """What an Event says."""
@@ -154,7 +170,4 @@ def _scaling_condition(evidence: Evidence) -> Condition | None:
     if evidence.scaling is ScalingState.NO_DATA:
         text = "no proxy's /metrics can be read: replicas stay as they are"
         return Condition(kind, Status.FALSE, Reason.NO_LOAD_DATA, text)
-    stored = find(dig(evidence.observation.resource, "status", "conditions", default=[]), kind)
-    if stored is None:
-        return None
-    return Condition(kind, Status(stored["status"]), Reason(stored["reason"]), stored["message"])
+    return told_before(dig(evidence.observation.resource, "status", "conditions", default=[]), kind)
