@@ -48,7 +48,7 @@ class Operation:
         window_s = settings.scale_down_window_s
         self._autoscaler = Autoscaler(self._fleet, self._scraper, self._workers.mark, time.monotonic, window_s=window_s)
         known = (self._autoscaler.state, self._autoscaler.attainable)
-        self._reconciler = Reconciler(self._cluster, settings.defaults, *known, _utc_now)
+        self._reconciler = Reconciler(self._cluster, settings.defaults, *known, _utc_now, self._fleet)
         self._discovery = Discovery(self._workers.mark_all)
         self._watching = asyncio.Event()
         self._heard_lease_s: float | None = None
@@ -97,7 +97,7 @@ class Operation:
 
     async def _watch(self) -> None:
         namespaces = self._settings.watch_namespaces
-        inbox = Inbox(self._fleet, self._workers.mark, self._hear_lease, self._echoes)
+        inbox = Inbox(self._workers.mark, self._hear_lease, self._echoes)
         listen = self._settings.health_listen
         await kopf.operator(
             registry=make_registry(inbox, connect, self._check_health),

@@ -15,6 +15,7 @@ from shoal_operator.api import API_VERSION, KIND
 from shoal_operator.api.fields import Json
 from shoal_operator.api.parsing import SpecError, parse_spec
 from shoal_operator.errors import ApiError
+from shoal_operator.load.fleet import Fleet
 from shoal_operator.manifests.desired import Kind
 from shoal_operator.manifests.target import Defaults, Target
 from shoal_operator.planning.evidence import Evidence, ScalingState
@@ -60,8 +61,9 @@ class Reconciler:
 
     Args:
         scaling_state: what the autoscaler last did for a service.
-        attainable: by address, whether a service's pods can meet their latency objective.
+        attainable: by pod uid, whether a service's pods can meet their latency objective.
         utc_now: the wall clock, for the times in a status.
+        fleet: told what each look reads, so that the autoscaler asks the pods that there are.
     """
 
     def __init__(
@@ -71,12 +73,14 @@ class Reconciler:
         scaling_state: Callable[[Key], ScalingState | None],
         attainable: Callable[[Key], Mapping[str, bool] | None],
         utc_now: Callable[[], datetime.datetime],
+        fleet: Fleet,
     ) -> None:
         self._cluster = cluster
         self._defaults = defaults
         self._scaling_state = scaling_state
         self._attainable = attainable
         self._utc_now = utc_now
+        self._fleet = fleet
         self._cut_short: Counter[Key] = Counter()
 
     async def reconcile(self, key: Key) -> Outcome:
@@ -88,8 +92,10 @@ class Reconciler:
         resource = await self._cluster.read_service(key)
         if resource is None or dig(resource, "metadata", "deletionTimestamp"):
             self._cut_short.pop(key, None)
+            self._fleet.drop(key)
             return Outcome.GONE
         observation = await self._cluster.observe(key, resource)
+        self._fleet.see(key, resource, observation.pods)
         evidence = await self._act(key, observation)
         told = await self._report(key, evidence)
         outcome = Outcome.FAILED if evidence.failures or evidence.conflicts or not told else Outcome.DONE

@@ -12,6 +12,7 @@ from enum import StrEnum
 import aiohttp
 
 from shoal_operator.load.exposition import Reading, read_metrics
+from shoal_operator.load.fleet import Replica
 from shoal_operator.manifests.environment import ADMIN_PORT
 
 logger = logging.getLogger(__name__)
@@ -19,6 +20,8 @@ logger = logging.getLogger(__name__)
 _TIMEOUT = aiohttp.ClientTimeout(total=1.5)
 _AT_A_TIME = 256
 _OF_ONE_SERVICE = 16
+INSTANCE_HEADER = "x-shoal-instance"
+"""Whose metrics these are. Proxies of older releases do not say, and are believed."""
 LARGEST_BODY_BYTES = 2**18
 """A proxy's metrics are about 20 KB."""
 # As it is, or not at all: what is packed would have to be unpacked before its size is known.
@@ -57,31 +60,33 @@ class Scraper:
         if self._session is not None:
             await self._session.close()
 
-    async def read(self, addresses: Sequence[str]) -> list[Reading]:
+    async def read(self, replicas: Sequence[Replica]) -> list[Reading]:
         """Return what each pod of one service says; an empty reading for one that could not be read."""
         # A service whose pods all hang must not take every place.
         own_limit = asyncio.Semaphore(_OF_ONE_SERVICE)
-        return await asyncio.gather(*(self._read_pod(address, own_limit) for address in addresses))
+        return await asyncio.gather(*(self._read_pod(replica, own_limit) for replica in replicas))
 
-    async def _read_pod(self, address: str, own_limit: asyncio.Semaphore) -> Reading:
+    async def _read_pod(self, replica: Replica, own_limit: asyncio.Semaphore) -> Reading:
         async with own_limit, self._limit:
             try:
-                reading = read_metrics(await self._get(address))
+                reading = read_metrics(await self._get(replica))
                 outcome = Scrape.REFUSED if reading.rows is None else Scrape.READ
             except (aiohttp.ClientConnectionError, TimeoutError, OSError):
                 reading, outcome = Reading(), Scrape.UNREACHABLE
             except Exception as error:  # whatever a pod makes of its answer is its own trouble
-                logger.debug("pod=%s refused=%r", address, error)
+                logger.debug("pod=%s refused=%r", replica, error)
                 reading, outcome = Reading(), Scrape.REFUSED
         self._count(outcome)
         return reading
 
-    async def _get(self, address: str) -> str:
-        host = f"[{address}]" if ":" in address else address
+    async def _get(self, replica: Replica) -> str:
+        host = f"[{replica.address}]" if ":" in replica.address else replica.address
         url = f"http://{host}:{self._port}/metrics"
         async with self._opened().get(url, allow_redirects=False) as answer:
             if answer.status != 200 or answer.content_type != "text/plain":
                 raise RefusedError(f"status {answer.status}, type {answer.content_type}")
+            if (instance := answer.headers.get(INSTANCE_HEADER, replica.uid)) != replica.uid:
+                raise RefusedError(f"{instance!r} has the address now")
             if answer.headers.get("Content-Encoding", "identity") != "identity":
                 raise RefusedError("an encoded body")
             return (await _whole(answer.content)).decode("utf-8", "replace")

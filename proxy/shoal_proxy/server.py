@@ -172,7 +172,8 @@ class Proxy:
         """Serve until told to stop, then drain."""
         protocol: Any = partial(InferProtocol, inference=self.inference, settings=self.settings)
         front = _listener(make_app(self.pages), http=protocol)
-        pages = Admin(self.metrics, self.dispatcher, reason=self.pages.reason, drain=self.drain)
+        named = self.settings.instance
+        pages = Admin(self.metrics, self.dispatcher, reason=self.pages.reason, drain=self.drain, instance=named)
         admin = _listener(pages.app(), http="httptools")
         watch = asyncio.create_task(self.link.watch())
         front_task = asyncio.create_task(front.serve([self.socket]))

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from shoal_operator.api.fields import Json
 from shoal_operator.errors import ApiError
 from shoal_operator.load.exposition import Reading
+from shoal_operator.load.fleet import Replica
 from shoal_operator.manifests.desired import CHILD_KINDS, Kind
 from shoal_operator.planning.observation import Key, Observation
 
@@ -115,8 +116,8 @@ class FakeProxies:
     def __init__(self) -> None:
         self.readings: dict[str, Reading] = {}
 
-    async def read(self, addresses: Sequence[str]) -> list[Reading]:
-        return [self.readings.get(address, Reading()) for address in addresses]
+    async def read(self, replicas: Sequence[Replica]) -> list[Reading]:
+        return [self.readings.get(replica.uid, Reading()) for replica in replicas]
 
 
 class _NoWaiting(selectors.SelectSelector):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from shoal_operator.errors import SettingsError
 from shoal_operator.load.exposition import Reading, read_metrics
-from shoal_operator.load.fleet import Fleet
+from shoal_operator.load.fleet import Fleet, Replica
 from shoal_operator.metrics import Metrics, serving
 from shoal_operator.planning.observation import Key
 from shoal_operator.scaling import Autoscaler
@@ -24,6 +24,7 @@ from tests.operator.worlds import pod
 
 CAT, DOG = Key("default", "cat"), Key("default", "dog")
 SCALING = with_fields(MINIMAL, scaling={"maxReplicas": 8, "targetQueueDepth": 10})
+HERE = Replica("a", "127.0.0.1")
 COUNTS = {"read": 1, "refused": 2, "unreachable": 3}
 SAID = b"shoal_proxy_queue_rows 3\nshoal_proxy_in_flight_rows 4\n"
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n"
@@ -68,7 +69,7 @@ def read(words: bytes, *, piece: int = 0, forever: bool = False) -> Reading:
         async with saying(words, piece=piece, forever=forever) as port:
             scraper = Scraper(port)
             try:
-                return (await scraper.read(["127.0.0.1"]))[0]
+                return (await scraper.read([HERE]))[0]
             finally:
                 await scraper.close()
 
@@ -123,6 +124,11 @@ def test_a_body_is_read_whole_though_it_comes_in_pieces() -> None:
     assert read(answer(padded), piece=700) == Reading(rows=7)
 
 
+@pytest.mark.parametrize(("said", "rows"), [("a", 7), ("b", None), ("", None)])
+def test_a_pod_that_got_the_address_of_another_is_not_taken_for_it(said: str, rows: int | None) -> None:
+    assert read(answer(SAID, HEAD + f"x-shoal-instance: {said}\r\n".encode())).rows == rows
+
+
 def test_an_endless_body_ends_at_its_bound() -> None:
     assert read(HEAD + b"\r\n" + SAID, forever=True) == Reading()
 
@@ -150,11 +156,11 @@ def test_a_service_whose_pods_all_hang_delays_no_other() -> None:
         async with saying(answer(SAID)) as port:
             hanging = await asyncio.start_server(hang, "127.0.0.2", port)
             scraper = Scraper(port)
-            one = asyncio.ensure_future(scraper.read(["127.0.0.2"] * 1000))
+            one = asyncio.ensure_future(scraper.read([Replica("b", "127.0.0.2")] * 1000))
             await asyncio.sleep(0)
             try:
                 async with asyncio.timeout(1):
-                    return await scraper.read(["127.0.0.1"])
+                    return await scraper.read([HERE])
             finally:
                 one.cancel()
                 await scraper.close()
@@ -169,7 +175,7 @@ def test_what_pods_answer_is_counted_and_shown() -> None:
         for words in texts:
             async with saying(words) as port:
                 scraper = Scraper(port, metrics.count_scrape)
-                await scraper.read(["127.0.0.1", "127.0.0.9"])
+                await scraper.read([HERE, Replica("c", "127.0.0.9")])
                 await scraper.close()
         async with saying(b"") as free:
             pass
@@ -198,12 +204,12 @@ class Broken:
     def __init__(self, error: Exception | None) -> None:
         self.error = error
 
-    async def read(self, addresses: Sequence[str]) -> list[Reading]:
-        if "10.0.0.66" in addresses:
+    async def read(self, replicas: Sequence[Replica]) -> list[Reading]:
+        if any(replica.address == "10.0.0.66" for replica in replicas):
             if self.error is None:
                 await asyncio.Event().wait()
             raise self.error or AssertionError
-        return [Reading(rows=35) for _ in addresses]
+        return [Reading(rows=35) for _ in replicas]
 
 
 @pytest.mark.parametrize("error", [OverflowError("1e308"), ValueError("a redirect"), RecursionError(), None])
@@ -211,8 +217,7 @@ def test_a_service_that_cannot_be_read_stops_no_other(error: Exception | None) -
     async def main() -> None:
         cluster, fleet = FakeCluster(), Fleet()
         for key, address in ((CAT, "10.0.0.66"), (DOG, "10.0.0.1")):
-            fleet.see_service(key, service(SCALING, name=key.name))
-            fleet.see_pod(key, pod(podIP=address))
+            fleet.see(key, service(SCALING, name=key.name), [pod(podIP=address)])
         autoscaler = Autoscaler(fleet, Broken(error), lambda key: None, clock, window_s=300)
         task = asyncio.ensure_future(autoscaler.run(cluster, 2.0))
         await asyncio.sleep(5)

@@ -14,6 +14,7 @@ from shoal_operator.api.conditions import LONGEST_MESSAGE
 from shoal_operator.api.fields import Json
 from shoal_operator.encoding import encoded
 from shoal_operator.errors import ApiError
+from shoal_operator.load.fleet import Fleet
 from shoal_operator.manifests.desired import DEPLOYMENT
 from shoal_operator.planning.observation import Key
 from shoal_operator.planning.workqueue import Outcome
@@ -62,7 +63,7 @@ def look(cluster: FakeCluster, reconciler: Reconciler | None = None) -> Outcome:
 
 
 def reconciler_of(cluster: FakeCluster) -> Reconciler:
-    return Reconciler(cluster, DEFAULTS, lambda key: None, lambda key: None, now)
+    return Reconciler(cluster, DEFAULTS, lambda key: None, lambda key: None, now, Fleet())
 
 
 def now() -> datetime.datetime:

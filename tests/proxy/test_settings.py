@@ -84,6 +84,7 @@ def test_every_variable_is_read() -> None:
         "SHOAL_QUEUE_MAX_BYTES": ("1024", 1024),
         "SHOAL_QUEUE_TIMEOUT_MS": ("500", 500.0),
         "SHOAL_PROXY_MAX_BODY_BYTES": ("4096", 4096),
+        "SHOAL_PROXY_INSTANCE": ("uid-1", "uid-1"),
         "SHOAL_PROXY_BODY_TIMEOUT_S": ("0.5", 0.5),
         "SHOAL_PROXY_DRAIN_DELAY_S": ("3", 3.0),
         "SHOAL_PROXY_DRAIN_TIMEOUT_S": ("0", 0.0),

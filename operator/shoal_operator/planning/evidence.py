@@ -26,7 +26,7 @@ class Evidence:
     Args:
         target: None when the spec cannot be read; ``spec_error`` then says why.
         scaling: None when the autoscaler has not looked yet.
-        attainable: by address, whether the pods that said so lately can meet their latency
+        attainable: by uid, whether the pods that said so lately can meet their latency
             objective; None when it is too early to tell.
     """
 
@@ -73,8 +73,8 @@ class Evidence:
     def meets_objective(self) -> list[bool]:
         """Whether each of the newest pods that said so lately can meet the objective."""
         known = self.attainable or {}
-        addresses = (dig(pod, "status", "podIP") for pod in self.new_pods)
-        return [known[address] for address in addresses if address in known]
+        uids = (dig(pod, "metadata", "uid") for pod in self.new_pods)
+        return [known[uid] for uid in uids if uid in known]
 
     @property
     def problem(self) -> Problem | None:
