@@ -19,12 +19,17 @@ from shoal_operator.api.fields import Json
 from shoal_operator.encoding import encoded
 from shoal_operator.errors import ApiError, NotLeadingError
 from shoal_operator.manifests.desired import CHILD_KINDS, ENDPOINT_SLICE, Kind
-from shoal_operator.manifests.labels import MANAGED_BY, MANAGED_BY_LABEL, SERVICE_NAME_LABEL, selector_text
+from shoal_operator.manifests.labels import (
+    FIELD_MANAGER,
+    MANAGED_BY,
+    MANAGED_BY_LABEL,
+    SERVICE_NAME_LABEL,
+    selector_text,
+)
 from shoal_operator.planning.observation import Key, Observation, dig, replica_set_owner
 
 logger = logging.getLogger(__name__)
 
-FIELD_MANAGER = "shoal-operator"
 _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
 _TIMEOUT = aiohttp.ClientTimeout(total=20)
@@ -102,6 +107,11 @@ class Cluster:
         )
         self._wrote(stored)
         return stored
+
+    async def annotate(self, kind: Kind, key: Key, uid: str, annotations: Mapping[str, str | None]) -> None:
+        """Set or remove (None) annotations of an object, if it is still this one, and touch nothing else of it."""
+        body: Json = {"metadata": {"uid": uid, "annotations": dict(annotations)}}
+        self._wrote(await self._write("PATCH", child_path(kind, key), body, kind=_MERGE))
 
     async def delete(self, kind: Kind, key: Key, uid: str) -> None:
         """Delete an object, if it is still this one."""

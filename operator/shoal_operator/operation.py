@@ -47,8 +47,9 @@ class Operation:
         self._workers = Workers(self._queue, self._look, time.monotonic)
         window_s = settings.scale_down_window_s
         self._autoscaler = Autoscaler(self._fleet, self._scraper, self._workers.mark, time.monotonic, window_s=window_s)
-        known = (self._autoscaler.state, self._autoscaler.attainable)
-        self._reconciler = Reconciler(self._cluster, settings.defaults, *known, _utc_now, self._fleet)
+        self._reconciler = Reconciler(
+            self._cluster, settings.defaults, self._autoscaler, _utc_now, fleet=self._fleet, clock=time.monotonic
+        )
         self._discovery = Discovery(self._workers.mark_all)
         self._watching = asyncio.Event()
         self._heard_lease_s: float | None = None

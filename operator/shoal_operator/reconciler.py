@@ -16,17 +16,21 @@ from shoal_operator.api.fields import Json
 from shoal_operator.api.parsing import SpecError, parse_spec
 from shoal_operator.errors import ApiError
 from shoal_operator.load.fleet import Fleet
-from shoal_operator.manifests.desired import Kind
+from shoal_operator.manifests.desired import DEPLOYMENT, Kind
+from shoal_operator.manifests.labels import FIELD_MANAGER, digest
 from shoal_operator.manifests.target import Defaults, Target
+from shoal_operator.planning.contest import Contests, last_writer
 from shoal_operator.planning.evidence import Evidence, ScalingState
 from shoal_operator.planning.exact import removal
 from shoal_operator.planning.observation import Failure, Key, Observation, dig
 from shoal_operator.planning.plan import Apply, Delete, Plan, make_plan
-from shoal_operator.planning.status import Announcement, make_status, plain_status, transitions
+from shoal_operator.planning.status import Announcement, another_keeps, make_status, plain_status, transitions
+from shoal_operator.planning.tenure import CLAIM_ANNOTATION, Step, Tenures
 from shoal_operator.planning.workqueue import Outcome
 
 logger = logging.getLogger(__name__)
 
+_STATUS = "status"
 _PATIENCE_LOOKS = 3
 """So many looks in a row that an outage cuts short are an outage that the status must tell."""
 
@@ -46,6 +50,9 @@ class ServiceCluster(Protocol):
     async def merge(self, kind: Kind, stored: Json, patch: Json) -> Json:
         """Change a child, if it is still what was stored, and return it as stored."""
 
+    async def annotate(self, kind: Kind, key: Key, uid: str, annotations: Mapping[str, str | None]) -> None:
+        """Set or remove annotations of a child."""
+
     async def delete(self, kind: Kind, key: Key, uid: str) -> None:
         """Delete a child."""
 
@@ -56,31 +63,44 @@ class ServiceCluster(Protocol):
         """Post an Event."""
 
 
+class Known(Protocol):
+    """What is known of services from reading their pods."""
+
+    def state(self, key: Key) -> ScalingState | None:
+        """Return what the autoscaler last did for a service."""
+
+    def attainable(self, key: Key) -> Mapping[str, bool] | None:
+        """Return by uid whether a service's pods can meet their latency objective."""
+
+
 class Reconciler:
     """Brings services to what their specs ask.
 
     Args:
-        scaling_state: what the autoscaler last did for a service.
-        attainable: by pod uid, whether a service's pods can meet their latency objective.
+        known: what reading the pods has told.
         utc_now: the wall clock, for the times in a status.
         fleet: told what each look reads, so that the autoscaler asks the pods that there are.
+        clock: monotonic seconds.
     """
 
     def __init__(
         self,
         cluster: ServiceCluster,
         defaults: Defaults,
-        scaling_state: Callable[[Key], ScalingState | None],
-        attainable: Callable[[Key], Mapping[str, bool] | None],
+        known: Known,
         utc_now: Callable[[], datetime.datetime],
+        *,
         fleet: Fleet,
+        clock: Callable[[], float],
     ) -> None:
         self._cluster = cluster
         self._defaults = defaults
-        self._scaling_state = scaling_state
-        self._attainable = attainable
+        self._known = known
         self._utc_now = utc_now
         self._fleet = fleet
+        self._clock = clock
+        self._tenures = Tenures(defaults.operator)
+        self._contests = Contests()
         self._cut_short: Counter[Key] = Counter()
 
     async def reconcile(self, key: Key) -> Outcome:
@@ -93,8 +113,13 @@ class Reconciler:
         if resource is None or dig(resource, "metadata", "deletionTimestamp"):
             self._cut_short.pop(key, None)
             self._fleet.drop(key)
+            self._tenures.forget(key)
+            self._contests.forget(key)
             return Outcome.GONE
         observation = await self._cluster.observe(key, resource)
+        if not await self._keeps(key, observation):
+            self._fleet.drop(key)
+            return Outcome.FAILED
         self._fleet.see(key, resource, observation.pods)
         evidence = await self._act(key, observation)
         told = await self._report(key, evidence)
@@ -103,6 +128,22 @@ class Reconciler:
             self._cut_short.pop(key, None)
         logger.debug("service=%s look=%s", key, outcome)
         return outcome
+
+    async def _keeps(self, key: Key, observation: Observation) -> bool:
+        """Return whether the service is this install's; lay a claim, or take another's away, where it is time."""
+        deployment = observation.deployment
+        known = self._tenures.keeper(key)
+        step = self._tenures.decide(key, deployment, self._clock())
+        if step in (Step.REFUSE, Step.CLAIM):
+            value = self._tenures.me if step is Step.CLAIM else None
+            uid = deployment["metadata"]["uid"]
+            await self._cluster.annotate(DEPLOYMENT, key, uid, {CLAIM_ANNOTATION: value})
+        if step in (Step.KEEP, Step.REFUSE):
+            return True
+        if not known:
+            news = another_keeps(self._tenures.keeper(key), self._tenures.me)
+            await self._announce(key, observation.resource, news, self._utc_now())
+        return False
 
     async def _act(self, key: Key, observation: Observation) -> Evidence:
         try:
@@ -120,8 +161,9 @@ class Reconciler:
             target=target,
             conflicts=plan.conflicts,
             failures=tuple(failures),
-            scaling=self._scaling_state(key),
-            attainable=self._attainable(key),
+            scaling=self._known.state(key),
+            attainable=self._known.attainable(key),
+            rival=self._tenures.rival(key, self._clock()),
         )
 
     def _target(self, key: Key, resource: Json) -> Target:
@@ -142,6 +184,9 @@ class Reconciler:
         children = dict(observation.children)
         failures = []
         for action in plan.actions:
+            if undone := self._undone(key, action, children):
+                failures.append(undone)
+                continue
             try:
                 await self._perform(key, action, children)
             except ApiError as error:
@@ -150,6 +195,19 @@ class Reconciler:
                 code = 422 if error.refuses_object else error.status
                 failures.append(Failure(action.kind, code, error.message))
         return replace(observation, children=children), failures
+
+    def _undone(self, key: Key, action: Apply | Delete, children: Mapping[Kind, Json]) -> Failure | None:
+        """Return the failure of a write that would be undone once more, as it was before."""
+        live = children.get(action.kind)
+        if isinstance(action, Delete) or live is None:
+            return None
+        if self._contests.may_write(key, action.kind.kind, digest(action.body), self._clock()):
+            return None
+        text = (
+            f"what is written is changed back each time, last by {last_writer(live, FIELD_MANAGER)!r}; until that ends"
+            " it is written only every few minutes. See whether another install of the operator or a controller owns it"
+        )
+        return Failure(action.kind, 409, text, undone=True)
 
     def _check_passing(self, key: Key, error: ApiError) -> None:
         """Raise what may be over at the next look, unless that was hoped for often enough.
@@ -169,6 +227,7 @@ class Reconciler:
             del children[action.kind]
         else:
             children[action.kind] = await self._write(action)
+            self._contests.wrote(key, action.kind.kind, digest(action.body), self._clock())
         logger.info("service=%s %s=%s", key, type(action).__name__.lower(), action.kind.kind)
 
     async def _write(self, action: Apply) -> Json:
@@ -183,8 +242,10 @@ class Reconciler:
         now = self._utc_now()
         stored = dig(resource, "status", default={})
         status = make_status(evidence, _seconds(now))
-        if status == stored:
+        text = _text_of(status)
+        if status == stored or not self._contests.may_write(key, _STATUS, text, self._clock()):
             return True
+        self._contests.wrote(key, _STATUS, text, self._clock())
         written = await self._write_status(key, resource, status, now)
         for news in transitions(stored.get("conditions", []), written["conditions"]):
             await self._announce(key, resource, news, now)
@@ -235,6 +296,12 @@ def make_event(resource: Json, news: Announcement, now: datetime.datetime) -> Js
         "lastTimestamp": seconds,
         "count": 1,
     }
+
+
+def _text_of(status: Json) -> str:
+    """Return what tells one status from another; when a condition changed does not."""
+    conditions = [{**condition, "lastTransitionTime": ""} for condition in status["conditions"]]
+    return digest({**status, "conditions": conditions})
 
 
 def _seconds(now: datetime.datetime) -> str:

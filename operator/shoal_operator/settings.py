@@ -64,6 +64,7 @@ class Settings:
                 runtime_image=reader.text("RUNTIME_IMAGE", "shoal/runtime:0.1.0"),
                 listen_host=reader.text("LISTEN_HOST", "::").strip("[]"),
                 admin_namespaces=reader.names("ADMIN_NAMESPACES"),
+                operator=reader.text("NAMESPACE", "default"),
             ),
             identity=reader.text("IDENTITY", ""),
             namespace=reader.text("NAMESPACE", "default"),

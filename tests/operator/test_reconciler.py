@@ -15,7 +15,7 @@ from shoal_operator.manifests.desired import DEPLOYMENT, DISRUPTION_BUDGET, INGR
 from shoal_operator.planning.observation import Key, dig
 from shoal_operator.planning.workqueue import Outcome
 from shoal_operator.reconciler import Reconciler
-from tests.operator.fakes import FakeCluster
+from tests.operator.fakes import FakeCluster, Told
 from tests.operator.samples import DEFAULTS, EVERYTHING, MINIMAL, service, with_fields
 from tests.operator.worlds import POD_UID, healthy, pod
 
@@ -29,8 +29,8 @@ def now() -> datetime.datetime:
 
 
 def look(cluster: FakeCluster, attainable: Mapping[str, bool] | None = None, *, fleet: Fleet | None = None) -> Outcome:
-    reconciler = Reconciler(cluster, DEFAULTS, lambda key: None, lambda key: attainable, now, fleet or Fleet())
-    return asyncio.run(reconciler.reconcile(CAT))
+    told, fleet = Told(attainable), fleet or Fleet()
+    return asyncio.run(Reconciler(cluster, DEFAULTS, told, now, fleet=fleet, clock=lambda: 0.0).reconcile(CAT))
 
 
 def cluster_with(spec: Json, **kwargs: Any) -> FakeCluster:

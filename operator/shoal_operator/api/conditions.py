@@ -26,6 +26,8 @@ class ConditionType(StrEnum):
     """Replicas follow the queue."""
     OBJECTIVE_ATTAINABLE = "ObjectiveAttainable"
     """A request alone would meet the latency objective."""
+    SOLE_OPERATOR = "SoleOperator"
+    """No other install of the operator wants the service; told only while one does."""
 
 
 class Status(StrEnum):
@@ -78,6 +80,7 @@ class Reason(StrEnum):
     ROUTE_REFUSED = "RouteRefused"
     GATEWAY_API_MISSING = "GatewayApiMissing"
     OBJECTIVE_UNATTAINABLE = "ObjectiveUnattainable"
+    ANOTHER_OPERATOR = "AnotherOperator"
 
 
 FAILURES = frozenset(
@@ -98,6 +101,7 @@ FAILURES = frozenset(
         Reason.ROUTE_REFUSED,
         Reason.GATEWAY_API_MISSING,
         Reason.OBJECTIVE_UNATTAINABLE,
+        Reason.ANOTHER_OPERATOR,
     }
 )
 """Reasons that wait for a person; their events are warnings."""

@@ -40,6 +40,14 @@ def name_taken(evidence: Evidence) -> Verdict | None:
     return None
 
 
+def undone(evidence: Evidence) -> Verdict | None:
+    """Somebody changes back what we write, so we hold it back."""
+    for failure in evidence.failures:
+        if failure.undone:
+            return Status.FALSE, Reason.ANOTHER_OPERATOR, _failure_text(failure)
+    return None
+
+
 def apply_failed(evidence: Evidence) -> Verdict | None:
     """The API server refused a write for a reason that is not the spec's."""
     others = [f for f in evidence.failures if f.kind not in (HTTP_ROUTE, INGRESS)]

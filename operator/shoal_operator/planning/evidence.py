@@ -7,7 +7,7 @@ from enum import StrEnum
 from shoal_operator.api.fields import Json
 from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE
 from shoal_operator.manifests.target import Target
-from shoal_operator.planning.observation import Failure, Observation, dig, is_owned
+from shoal_operator.planning.observation import Failure, Observation, dig
 from shoal_operator.planning.plan import Conflict
 from shoal_operator.planning.pods import Problem, find_problem, is_leaving, template_hash
 
@@ -28,6 +28,7 @@ class Evidence:
         scaling: None when the autoscaler has not looked yet.
         attainable: by uid, whether the pods that said so lately can meet their latency
             objective; None when it is too early to tell.
+        rival: another install of the operator that wants this service; empty when none does.
     """
 
     observation: Observation
@@ -37,6 +38,7 @@ class Evidence:
     failures: tuple[Failure, ...] = ()
     scaling: ScalingState | None = None
     attainable: Mapping[str, bool] | None = None
+    rival: str = ""
 
     @property
     def name(self) -> str:
@@ -53,9 +55,7 @@ class Evidence:
     @property
     def deployment(self) -> Json:
         """Our Deployment, or an empty object."""
-        live = self.observation.children.get(DEPLOYMENT)
-        uid = self.observation.resource["metadata"]["uid"]
-        return live if live is not None and is_owned(live, uid) else {}
+        return self.observation.deployment
 
     @property
     def new_pods(self) -> list[Json]:

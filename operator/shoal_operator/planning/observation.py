@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal_operator.api.fields import Json
-from shoal_operator.manifests.desired import Kind
+from shoal_operator.manifests.desired import DEPLOYMENT, Kind
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -35,6 +35,12 @@ class Observation:
     pods: tuple[Json, ...]
     slices: tuple[Json, ...] | None = None
 
+    @property
+    def deployment(self) -> Json:
+        """Our Deployment, or an empty object."""
+        live = self.children.get(DEPLOYMENT)
+        return live if live is not None and is_owned(live, self.resource["metadata"]["uid"]) else {}
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -43,11 +49,13 @@ class Failure:
     Args:
         code: HTTP status; 0 when the server could not be reached.
         message: the server's own words.
+        undone: it was not refused, but not tried: somebody undoes it each time.
     """
 
     kind: Kind
     code: int
     message: str
+    undone: bool = False
 
 
 def dig(value: Any, *path: str, default: Any = None) -> Any:

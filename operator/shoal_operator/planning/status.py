@@ -25,7 +25,7 @@ from shoal_operator.planning.checks import Check, Verdict
 from shoal_operator.planning.evidence import Evidence, ScalingState
 from shoal_operator.planning.observation import dig
 
-_BLOCKED: tuple[Check, ...] = (checks.spec_invalid, checks.name_taken, checks.apply_failed)
+_BLOCKED: tuple[Check, ...] = (checks.spec_invalid, checks.name_taken, checks.undone, checks.apply_failed)
 POLICIES: dict[ConditionType, tuple[Check, ...]] = {
     ConditionType.READY: (
         *_BLOCKED,
@@ -85,7 +85,7 @@ OBJECTIVE: tuple[Check, ...] = (
 def judge(evidence: Evidence) -> list[Condition]:
     """Return every condition that applies."""
     conditions = [Condition(kind, *_first(policy, evidence)) for kind, policy in POLICIES.items()]
-    optional = (_scaling_condition(evidence), _objective_condition(evidence))
+    optional = (_scaling_condition(evidence), _objective_condition(evidence), _sole_condition(evidence))
     return [*conditions, *(condition for condition in optional if condition)]
 
 
@@ -149,6 +149,15 @@ def transitions(before: Sequence[Json], after: Sequence[Json]) -> list[Announcem
     return list(said.values())
 
 
+def another_keeps(keeper: str, me: str) -> Announcement:
+    """Return what an operator says of a service that it leaves to another install."""
+    text = (
+        f"the operator in namespace {keeper} keeps this service; the one in {me} leaves it alone as long as that one"
+        " answers: uninstall one of them, or give them different watchNamespaces"
+    )
+    return Announcement(warning=True, reason=Reason.ANOTHER_OPERATOR, message=text)
+
+
 def _first(policy: Sequence[Check], evidence: Evidence) -> Verdict:
     verdicts = (check(evidence) for check in policy)
     return next(verdict for verdict in verdicts if verdict is not None)
@@ -158,6 +167,16 @@ def _objective_condition(evidence: Evidence) -> Condition | None:
     if evidence.objective_ms is None:
         return None
     return Condition(ConditionType.OBJECTIVE_ATTAINABLE, *_first(OBJECTIVE, evidence))
+
+
+def _sole_condition(evidence: Evidence) -> Condition | None:
+    if not evidence.rival:
+        return None
+    text = (
+        f"the operator in namespace {evidence.rival} watches this namespace too, and leaves this service to the one"
+        " that keeps it: uninstall one of them, or give them different watchNamespaces"
+    )
+    return Condition(ConditionType.SOLE_OPERATOR, Status.FALSE, Reason.ANOTHER_OPERATOR, text)
 
 
 def _scaling_condition(evidence: Evidence) -> Condition | None:
