@@ -16,7 +16,7 @@ from shoal_operator.api.fields import Json
 from shoal_operator.api.parsing import SpecError, parse_spec
 from shoal_operator.errors import ApiError
 from shoal_operator.load.fleet import Fleet
-from shoal_operator.manifests.desired import DEPLOYMENT, Kind
+from shoal_operator.manifests.desired import SERVICE, Kind
 from shoal_operator.manifests.labels import FIELD_MANAGER, digest
 from shoal_operator.manifests.target import Defaults, Target
 from shoal_operator.planning.contest import Contests, last_writer
@@ -131,13 +131,13 @@ class Reconciler:
 
     async def _keeps(self, key: Key, observation: Observation) -> bool:
         """Return whether the service is this install's; lay a claim, or take another's away, where it is time."""
-        deployment = observation.deployment
+        named = observation.ours(SERVICE)
         known = self._tenures.keeper(key)
-        step = self._tenures.decide(key, deployment, self._clock())
+        step = self._tenures.decide(key, named, self._clock())
         if step in (Step.REFUSE, Step.CLAIM):
             value = self._tenures.me if step is Step.CLAIM else None
-            uid = deployment["metadata"]["uid"]
-            await self._cluster.annotate(DEPLOYMENT, key, uid, {CLAIM_ANNOTATION: value})
+            uid = named["metadata"]["uid"]
+            await self._cluster.annotate(SERVICE, key, uid, {CLAIM_ANNOTATION: value})
         if step in (Step.KEEP, Step.REFUSE):
             return True
         if not known:

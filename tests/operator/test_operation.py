@@ -325,7 +325,7 @@ def test_an_install_that_finds_another_leaves_its_services_alone_and_both_say_so
         with process(tmp_path / "second.log", *arguments, **settings):
             eventually(lambda: any("the one in default leaves it alone" in text for text in told(api, "owl")))
             sole = eventually(lambda: condition(api, "owl", "SoleOperator"))
-            eventually(lambda: "claimed-by" not in str(api.get(child("deployments", "owl"))))
+            eventually(lambda: "claimed-by" not in str(api.get(child("services", "owl"))))
 
     after = api.get(child("deployments", "owl"))
     assert after is not None

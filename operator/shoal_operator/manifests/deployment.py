@@ -6,7 +6,6 @@ from shoal_operator.api.fields import Json, fields_of
 from shoal_operator.api.model_spec import ModelVolume
 from shoal_operator.manifests.containers import make_model, make_proxy, make_runtime, stop_time_s
 from shoal_operator.manifests.labels import (
-    OPERATOR_ANNOTATION,
     TEMPLATE_HASH_ANNOTATION,
     digest,
     make_object,
@@ -35,9 +34,7 @@ def make_deployment(target: Target) -> Json:
         },
         "template": _template(target),
     }
-    # Other installs that see the name leave the service alone (planning/tenure).
-    keeper = {OPERATOR_ANNOTATION: target.defaults.operator}
-    return make_object(target, "Deployment", "apps/v1", annotations=keeper, spec=spec)
+    return make_object(target, "Deployment", "apps/v1", spec=spec)
 
 
 def service_account_name(target: Target) -> str:

@@ -7,7 +7,7 @@ from enum import StrEnum
 from shoal_operator.api.fields import Json
 from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE
 from shoal_operator.manifests.target import Target
-from shoal_operator.planning.observation import Failure, Observation, dig
+from shoal_operator.planning.observation import Failure, Observation, dig, is_owned
 from shoal_operator.planning.plan import Conflict
 from shoal_operator.planning.pods import Problem, find_problem, is_leaving, template_hash
 
@@ -55,7 +55,7 @@ class Evidence:
     @property
     def deployment(self) -> Json:
         """Our Deployment, or an empty object."""
-        return self.observation.deployment
+        return self.observation.ours(DEPLOYMENT)
 
     @property
     def new_pods(self) -> list[Json]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal_operator.api.fields import Json
-from shoal_operator.manifests.desired import DEPLOYMENT, Kind
+from shoal_operator.manifests.desired import Kind
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -35,10 +35,9 @@ class Observation:
     pods: tuple[Json, ...]
     slices: tuple[Json, ...] | None = None
 
-    @property
-    def deployment(self) -> Json:
-        """Our Deployment, or an empty object."""
-        live = self.children.get(DEPLOYMENT)
+    def ours(self, kind: Kind) -> Json:
+        """Return our child of a kind, or an empty object."""
+        live = self.children.get(kind)
         return live if live is not None and is_owned(live, self.resource["metadata"]["uid"]) else {}
 
 

@@ -1,9 +1,10 @@
 """Which of several installed operators keeps a service.
 
 Operators of one install agree by their Lease. Two installs that watch one namespace know nothing of each other's, and
-would undo each other's writes for ever. So the Deployment names its keeper, and any other leaves the service alone. Now
-and then it lays a claim, in an annotation that makes no new pods: a keeper that lives takes the claim away at once; a
-claim that stands for a minute is a keeper that is gone, and its service is taken over.
+would undo each other's writes for ever. So the child ``Service`` names the keeper, and any other leaves all alone. Now
+and then it lays a claim, in another annotation there (a Service has no generation, so nothing follows from it): a
+keeper that lives takes the claim away at once; a claim that stands for a minute is a keeper that is gone, and its
+service is taken over.
 """
 
 from dataclasses import dataclass, field, replace
@@ -66,15 +67,15 @@ class Tenures:
     me: str
     _known: dict[Key, Tenure] = field(default_factory=dict)
 
-    def decide(self, key: Key, deployment: Json, now_s: float) -> Step:
+    def decide(self, key: Key, named: Json, now_s: float) -> Step:
         """Return what to do.
 
         Args:
             key: the service.
-            deployment: its Deployment as it is; empty when there is none.
+            named: the child that names the keeper, as it is; empty when there is none.
             now_s: monotonic time (s).
         """
-        annotations: Json = dig(deployment, "metadata", "annotations", default={})
+        annotations: Json = dig(named, "metadata", "annotations", default={})
         keeper, claim = annotations.get(OPERATOR_ANNOTATION, ""), annotations.get(CLAIM_ANNOTATION, "")
         known = self._known.get(key, Tenure())
         step, self._known[key] = decide(self.me, keeper, claim, known, now_s)
@@ -99,7 +100,7 @@ def decide(me: str, keeper: str, claim: str, known: Tenure, now_s: float) -> tup
 
     Args:
         me: this install.
-        keeper: whom the Deployment names; empty when nobody.
+        keeper: who is named; empty when nobody.
         claim: who claims it; empty when nobody.
         known: what the last call returned.
         now_s: monotonic time (s).
