@@ -12,7 +12,7 @@ from shoal_operator.encoding import encoded
 
 # Latin, emoji (with joiner and modifier), right to left, CJK, combining marks, four bytes, breaks and controls of YAML.
 LETTERS = (
-    "caf\u00e9 \U0001f680\U0001f469\U0001f3fd\u200d\U0001f52c \u05e9\u05dc\u05d5\u05dd \u202e\u0645"
+    "\u00e9\u00df \U0001f680\U0001f469\U0001f3fd\u200d\U0001f52c \u05e9\u05dc\u05d5\u05dd \u202e\u0645"
     " \u6f22\u5b57 e\u0301 \U0001d4b3\U00020000"
 )
 BREAKS = "\x85\u2028\u2029\ufeff\x00\x07\x1b\x7f\x80\ufffe\uffff\t\r\n\\ \"'"
