@@ -27,8 +27,25 @@ from e2e.waiting import eventually
         ({"batching": {"maxBatchSise": 8}}, ['unknown field "spec.batching.maxBatchSise"']),
         ({"runtime": {"device": "TPU"}}, ["spec.runtime.device", "Unsupported value", "CUDA"]),
         ({"model": {"uri": "ftp://models/adder"}}, ["spec.model.uri", "ftp://models/adder"]),
+        (
+            {"runtime": {"resources": {"limits": {"cpu": "1e9999999"}}}},
+            ["spec.runtime.resources.limits.cpu", "should match"],
+        ),
+        (
+            {"route": {"httpRoute": {"parentRefs": [{"name": "g"}], "hostnames": ["\U0001f680.example.com"]}}},
+            ["spec.route.httpRoute.hostnames[0]", "should match"],
+        ),
     ],
-    ids=["min-above-max", "no-rollout", "batch-above-queue", "unknown-field", "wrong-enum", "bad-uri"],
+    ids=[
+        "min-above-max",
+        "no-rollout",
+        "batch-above-queue",
+        "unknown-field",
+        "wrong-enum",
+        "bad-uri",
+        "huge-quantity",
+        "emoji-host",
+    ],
 )
 def test_a_spec_that_cannot_be_right_is_refused_by_field_and_rule(
     namespace: Cluster, spec: dict[str, Any], said: list[str]
@@ -60,6 +77,54 @@ def test_a_spec_that_cannot_work_says_why(
     namespace.apply(**spec)
 
     assert_told(namespace, reason, said)
+
+
+WEIGHTED = {"weight": 1.5, "podAffinityTerm": {"topologyKey": "kubernetes.io/hostname"}}
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        {"securityContext": {"runAsUser": 1.5}},
+        {"affinity": {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [WEIGHTED]}}},
+        {"topologySpreadConstraints": [{"x" * 40_000: 1}]},
+        {"topologySpreadConstraints": [{"maxSkew": "1.5"}]},
+    ],
+    ids=["fraction", "fractional-weight", "long-sentence", "wrong-type"],
+)
+def test_what_the_deployments_schema_refuses_is_told(namespace: Cluster, pod: dict[str, Any]) -> None:
+    assert_deployment_refused(namespace, pod)
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        {"annotations": {f"{'x' * 40_000}/{index}": "" for index in range(3)}},
+        {"labels": {"\U0001f680": "x"}},
+        {"priorityClassName": "\U0001f680"},
+        {"nodeSelector": {"a b": "x"}},
+    ],
+    ids=["long-annotations", "emoji-label", "emoji-class", "bad-selector"],
+)
+def test_a_name_that_the_deployment_may_not_have_is_told(namespace: Cluster, pod: dict[str, Any]) -> None:
+    if namespace.parts.embedded:
+        pytest.skip(
+            "only on a real control plane: the embedded one takes any name of a label, a class or an annotation"
+        )
+
+    assert_deployment_refused(namespace, pod)
+
+
+def assert_deployment_refused(cluster: Cluster, pod: dict[str, Any]) -> None:
+    """Apply a service with such pods; the API server's words must be in the status at once, in full or cut."""
+    cluster.apply(pod=pod)
+
+    eventually(lambda: cluster.condition("adder").get("reason") == "InvalidSpec", within_s=10)
+    message = cluster.condition("adder")["message"]
+    assert message.startswith("Deployment: ")
+    assert len(message) <= 4096
+    eventually(lambda: "Warning  InvalidSpec" in cluster.kubectl("describe", "infsvc", "adder").stdout)
+    assert not cluster.get("deployment", "adder")
 
 
 def assert_told(cluster: Cluster, reason: str, said: list[str]) -> None:

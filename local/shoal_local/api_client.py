@@ -165,10 +165,10 @@ class ApiClient:
             async with self._http.stream("GET", resource.path(), params=query, timeout=timeout) as answer:
                 if answer.status_code != 200:
                     raise _refusal(answer.status_code, await answer.aread())
-                async for line in answer.aiter_lines():
+                async for line in lines(answer.aiter_bytes()):
                     event = orjson.loads(line)
                     if event["type"] == "ERROR":
-                        raise _refusal(event["object"].get("code", 500), line.encode())
+                        raise _refusal(event["object"].get("code", 500), line)
                     yield event["type"], event["object"]
         except httpx.HTTPError as error:
             raise UnreachableError(f"{self.url}: {error!r}") from error
@@ -197,6 +197,17 @@ class ApiClient:
             raise _refusal(answer.status_code, answer.content)
         told: Object = orjson.loads(answer.content)
         return told
+
+
+async def lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield what newlines end, and they alone: a string in JSON may hold whatever else ends a line elsewhere."""
+    rest = b""
+    async for piece in pieces:
+        *whole, rest = (rest + piece).split(b"\n")
+        for line in whole:
+            yield line
+    if rest:
+        yield rest
 
 
 def _refusal(code: int, content: bytes) -> ApiError:

@@ -16,14 +16,20 @@ import kopf
 
 from shoal_operator.api import API_VERSION, PLURAL
 from shoal_operator.api.fields import Json
+from shoal_operator.encoding import encoded
 from shoal_operator.errors import ApiError, NotLeadingError
 from shoal_operator.manifests.desired import CHILD_KINDS, ENDPOINT_SLICE, Kind
-from shoal_operator.manifests.labels import MANAGED_BY, MANAGED_BY_LABEL, SERVICE_NAME_LABEL, selector_text
+from shoal_operator.manifests.labels import (
+    FIELD_MANAGER,
+    MANAGED_BY,
+    MANAGED_BY_LABEL,
+    SERVICE_NAME_LABEL,
+    selector_text,
+)
 from shoal_operator.planning.observation import Key, Observation, dig, replica_set_owner
 
 logger = logging.getLogger(__name__)
 
-FIELD_MANAGER = "shoal-operator"
 _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
 _TIMEOUT = aiohttp.ClientTimeout(total=20)
@@ -101,6 +107,11 @@ class Cluster:
         )
         self._wrote(stored)
         return stored
+
+    async def annotate(self, kind: Kind, key: Key, uid: str, annotations: Mapping[str, str | None]) -> None:
+        """Set or remove (None) annotations of an object, if it is still this one, and touch nothing else of it."""
+        body: Json = {"metadata": {"uid": uid, "annotations": dict(annotations)}}
+        self._wrote(await self._write("PATCH", child_path(kind, key), body, kind=_MERGE))
 
     async def delete(self, kind: Kind, key: Key, uid: str) -> None:
         """Delete an object, if it is still this one."""
@@ -214,7 +225,7 @@ class Cluster:
     async def _answer(
         self, method: str, path: str, body: Json | None, *, query: Any, kind: str
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        data = None if body is None else json.dumps(body).encode()
+        data = None if body is None else encoded(body)
         headers = {"Content-Type": kind} if data else {}
         session = self._opened()
         try:
@@ -251,7 +262,7 @@ def _lease_path(key: Key) -> str:
 
 
 async def _decoded(answer: aiohttp.ClientResponse) -> Json:
-    text = await answer.text()
+    text = (await answer.read()).decode("utf-8", "replace")
     try:
         body = json.loads(text) if text else {}
     except ValueError:
@@ -259,6 +270,4 @@ async def _decoded(answer: aiohttp.ClientResponse) -> Json:
     if answer.status < 400 and isinstance(body, dict):
         return body
     message = body.get("message") if isinstance(body, dict) else None
-    # Server-side apply answers a field that no schema knows with 500, and would do so for ever: the object is invalid.
-    unknown_field = str(message).startswith("failed to create typed patch object")
-    raise ApiError(422 if unknown_field else answer.status, message or text[:500] or answer.reason or "no message")
+    raise ApiError(answer.status, message or text[:500] or answer.reason or "no message")

@@ -8,6 +8,15 @@
 A spec that cannot work is ``shoal_operator.api.parsing.SpecError``: it becomes a condition.
 """
 
+# Server-side apply says so with a 500: of a field that no schema knows, of 1.5 for an integer, of too large an object.
+_FOR_EVER = (
+    "failed to create typed",
+    "failed to convert",
+    "unable to convert",
+    "cannot convert",
+    "request is too large",
+)
+
 
 class OperatorError(Exception):
     """Base of the operator's errors."""
@@ -30,9 +39,16 @@ class ApiError(OperatorError):
         self.message = message
 
     @property
+    def refuses_object(self) -> bool:
+        """Whether the object itself is refused, and will be for ever; some such answers are a 500."""
+        return self.status in (400, 413, 422) or (
+            self.status == 500 and any(words in self.message for words in _FOR_EVER)
+        )
+
+    @property
     def passing(self) -> bool:
         """Whether the same request may succeed later: a race, an overload, an outage."""
-        return self.status in (0, 409, 429) or self.status >= 500
+        return not self.refuses_object and (self.status in (0, 409, 429) or self.status >= 500)
 
 
 class NotLeadingError(OperatorError):

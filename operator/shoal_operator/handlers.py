@@ -1,8 +1,7 @@
 """kopf's watches: every event only marks its service as due.
 
 Low-level handlers only. They need no finalizer, leave no annotation on any object, and do not
-decide anything: what an event says is forgotten at once, but for the few numbers that ``Fleet``
-keeps.
+decide anything: what an event says is forgotten at once, since the look that follows reads it anew.
 """
 
 import itertools
@@ -13,7 +12,6 @@ from typing import Any
 import kopf
 
 from shoal_operator.api import GROUP, PLURAL, VERSION
-from shoal_operator.load.fleet import Fleet
 from shoal_operator.manifests.desired import CHILD_KINDS, ENDPOINT_SLICE, Kind
 from shoal_operator.manifests.labels import SERVICE_LABEL, WATCH_SELECTOR
 from shoal_operator.planning.echo import Echoes
@@ -43,7 +41,6 @@ class Inbox:
         heard_lease: called at each event of the Lease, which is renewed every two seconds.
     """
 
-    fleet: Fleet
     mark: Callable[[Key, float], None]
     heard_lease: Callable[[], None]
     echoes: Echoes = field(default_factory=Echoes)
@@ -52,10 +49,6 @@ class Inbox:
         """Take an event of an ``InferenceService``."""
         resource = event["object"]
         key = Key(resource["metadata"]["namespace"], resource["metadata"]["name"])
-        if event["type"] == "DELETED":
-            self.fleet.drop_service(key)
-        else:
-            self.fleet.see_service(key, resource)
         self._mark(key, event, 0.0)
 
     async def see_child(self, event: Any, **_: Any) -> None:
@@ -71,12 +64,7 @@ class Inbox:
 
     async def see_pod(self, event: Any, **_: Any) -> None:
         """Take an event of a pod."""
-        pod = event["object"]
-        if key := _pod_key(pod):
-            if event["type"] == "DELETED":
-                self.fleet.drop_pod(key, pod["metadata"]["name"])
-            else:
-                self.fleet.see_pod(key, pod)
+        if key := _pod_key(event["object"]):
             self._mark(key, event, _SETTLE_S)
 
     async def see_lease(self, **_: Any) -> None:

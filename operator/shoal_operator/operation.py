@@ -16,6 +16,7 @@ from shoal_operator.discovery import Discovery
 from shoal_operator.handlers import Inbox, make_registry, make_settings
 from shoal_operator.leadership import Leadership, keep_beating
 from shoal_operator.load.fleet import Fleet
+from shoal_operator.metrics import Metrics, serving
 from shoal_operator.planning.echo import Echoes
 from shoal_operator.planning.health import diagnose
 from shoal_operator.planning.lease import Election
@@ -41,18 +42,24 @@ class Operation:
         self._leadership = Leadership(election, settings.namespace, time.monotonic, _utc_now)
         self._echoes = Echoes()
         self._cluster = Cluster(connect, self._leadership.may_write, self._echoes.expect)
-        self._scraper = Scraper()
+        self._metrics = Metrics()
+        self._scraper = Scraper(count=self._metrics.count_scrape)
         self._workers = Workers(self._queue, self._look, time.monotonic)
         window_s = settings.scale_down_window_s
         self._autoscaler = Autoscaler(self._fleet, self._scraper, self._workers.mark, time.monotonic, window_s=window_s)
-        known = (self._autoscaler.state, self._autoscaler.attainable)
-        self._reconciler = Reconciler(self._cluster, settings.defaults, *known, _utc_now)
+        self._reconciler = Reconciler(
+            self._cluster, settings.defaults, self._autoscaler, _utc_now, fleet=self._fleet, clock=time.monotonic
+        )
         self._discovery = Discovery(self._workers.mark_all)
         self._watching = asyncio.Event()
         self._heard_lease_s: float | None = None
 
     async def run(self) -> None:
         """Run until a signal ends kopf, or a part fails."""
+        async with serving(self._metrics, self._settings.metrics_listen):
+            await self._run()
+
+    async def _run(self) -> None:
         watches = asyncio.create_task(self._watch(), name="watches")
         lead = asyncio.create_task(self._leadership.lead(self._cluster, self._start_work), name="leadership")
         signals = asyncio.create_task(self._take_signals(lead.cancel), name="signals")
@@ -91,7 +98,7 @@ class Operation:
 
     async def _watch(self) -> None:
         namespaces = self._settings.watch_namespaces
-        inbox = Inbox(self._fleet, self._workers.mark, self._hear_lease, self._echoes)
+        inbox = Inbox(self._workers.mark, self._hear_lease, self._echoes)
         listen = self._settings.health_listen
         await kopf.operator(
             registry=make_registry(inbox, connect, self._check_health),

@@ -6,6 +6,7 @@ nothing.
 
 import datetime
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Protocol
@@ -14,16 +15,24 @@ from shoal_operator.api import API_VERSION, KIND
 from shoal_operator.api.fields import Json
 from shoal_operator.api.parsing import SpecError, parse_spec
 from shoal_operator.errors import ApiError
-from shoal_operator.manifests.desired import Kind
+from shoal_operator.load.fleet import Fleet
+from shoal_operator.manifests.desired import SERVICE, Kind
+from shoal_operator.manifests.labels import FIELD_MANAGER, digest
 from shoal_operator.manifests.target import Defaults, Target
+from shoal_operator.planning.contest import Contests, last_writer
 from shoal_operator.planning.evidence import Evidence, ScalingState
 from shoal_operator.planning.exact import removal
 from shoal_operator.planning.observation import Failure, Key, Observation, dig
 from shoal_operator.planning.plan import Apply, Delete, Plan, make_plan
-from shoal_operator.planning.status import Announcement, make_status, transitions
+from shoal_operator.planning.status import Announcement, another_keeps, make_status, plain_status, transitions
+from shoal_operator.planning.tenure import CLAIM_ANNOTATION, Step, Tenures
 from shoal_operator.planning.workqueue import Outcome
 
 logger = logging.getLogger(__name__)
+
+_STATUS = "status"
+_PATIENCE_LOOKS = 3
+"""So many looks in a row that an outage cuts short are an outage that the status must tell."""
 
 
 class ServiceCluster(Protocol):
@@ -41,6 +50,9 @@ class ServiceCluster(Protocol):
     async def merge(self, kind: Kind, stored: Json, patch: Json) -> Json:
         """Change a child, if it is still what was stored, and return it as stored."""
 
+    async def annotate(self, kind: Kind, key: Key, uid: str, annotations: Mapping[str, str | None]) -> None:
+        """Set or remove annotations of a child."""
+
     async def delete(self, kind: Kind, key: Key, uid: str) -> None:
         """Delete a child."""
 
@@ -51,28 +63,45 @@ class ServiceCluster(Protocol):
         """Post an Event."""
 
 
+class Known(Protocol):
+    """What is known of services from reading their pods."""
+
+    def state(self, key: Key) -> ScalingState | None:
+        """Return what the autoscaler last did for a service."""
+
+    def attainable(self, key: Key) -> Mapping[str, bool] | None:
+        """Return by uid whether a service's pods can meet their latency objective."""
+
+
 class Reconciler:
     """Brings services to what their specs ask.
 
     Args:
-        scaling_state: what the autoscaler last did for a service.
-        attainable: by address, whether a service's pods can meet their latency objective.
+        known: what reading the pods has told.
         utc_now: the wall clock, for the times in a status.
+        fleet: told what each look reads, so that the autoscaler asks the pods that there are.
+        clock: monotonic seconds.
     """
 
     def __init__(
         self,
         cluster: ServiceCluster,
         defaults: Defaults,
-        scaling_state: Callable[[Key], ScalingState | None],
-        attainable: Callable[[Key], Mapping[str, bool] | None],
+        known: Known,
         utc_now: Callable[[], datetime.datetime],
+        *,
+        fleet: Fleet,
+        clock: Callable[[], float],
     ) -> None:
         self._cluster = cluster
         self._defaults = defaults
-        self._scaling_state = scaling_state
-        self._attainable = attainable
+        self._known = known
         self._utc_now = utc_now
+        self._fleet = fleet
+        self._clock = clock
+        self._tenures = Tenures(defaults.operator)
+        self._contests = Contests()
+        self._cut_short: Counter[Key] = Counter()
 
     async def reconcile(self, key: Key) -> Outcome:
         """Look at a service once.
@@ -82,28 +111,59 @@ class Reconciler:
         """
         resource = await self._cluster.read_service(key)
         if resource is None or dig(resource, "metadata", "deletionTimestamp"):
+            self._cut_short.pop(key, None)
+            self._fleet.drop(key)
+            self._tenures.forget(key)
+            self._contests.forget(key)
             return Outcome.GONE
         observation = await self._cluster.observe(key, resource)
+        if not await self._keeps(key, observation):
+            self._fleet.drop(key)
+            return Outcome.FAILED
+        self._fleet.see(key, resource, observation.pods)
         evidence = await self._act(key, observation)
-        await self._report(key, evidence)
-        outcome = Outcome.FAILED if evidence.failures or evidence.conflicts else Outcome.DONE
+        told = await self._report(key, evidence)
+        outcome = Outcome.FAILED if evidence.failures or evidence.conflicts or not told else Outcome.DONE
+        if outcome is Outcome.DONE:
+            self._cut_short.pop(key, None)
         logger.debug("service=%s look=%s", key, outcome)
         return outcome
+
+    async def _keeps(self, key: Key, observation: Observation) -> bool:
+        """Return whether the service is this install's; lay a claim, or take another's away, where it is time."""
+        named = observation.ours(SERVICE)
+        known = self._tenures.keeper(key)
+        step = self._tenures.decide(key, named, self._clock())
+        if step in (Step.REFUSE, Step.CLAIM):
+            value = self._tenures.me if step is Step.CLAIM else None
+            uid = named["metadata"]["uid"]
+            await self._cluster.annotate(SERVICE, key, uid, {CLAIM_ANNOTATION: value})
+        if step in (Step.KEEP, Step.REFUSE):
+            return True
+        if not known:
+            news = another_keeps(self._tenures.keeper(key), self._tenures.me)
+            await self._announce(key, observation.resource, news, self._utc_now())
+        return False
 
     async def _act(self, key: Key, observation: Observation) -> Evidence:
         try:
             target = self._target(key, observation.resource)
+            plan = make_plan(target, observation.children)
         except SpecError as error:
             return Evidence(observation=observation, target=None, spec_error=str(error))
-        plan = make_plan(target, observation.children)
+        except Exception as error:  # a spec that nobody thought of: its author must hear of it, not the log alone
+            logger.exception("service=%s", key)
+            text = f"the operator can make no objects of this spec, please report it: {error!r}"
+            return Evidence(observation=observation, target=None, spec_error=text)
         observation, failures = await self._execute(key, plan, observation)
         return Evidence(
             observation=observation,
             target=target,
             conflicts=plan.conflicts,
             failures=tuple(failures),
-            scaling=self._scaling_state(key),
-            attainable=self._attainable(key),
+            scaling=self._known.state(key),
+            attainable=self._known.attainable(key),
+            rival=self._tenures.rival(key, self._clock()),
         )
 
     def _target(self, key: Key, resource: Json) -> Target:
@@ -124,14 +184,42 @@ class Reconciler:
         children = dict(observation.children)
         failures = []
         for action in plan.actions:
+            if undone := self._undone(key, action, children):
+                failures.append(undone)
+                continue
             try:
                 await self._perform(key, action, children)
             except ApiError as error:
-                if error.passing:
-                    raise
+                self._check_passing(key, error)
                 logger.warning("service=%s kind=%s error=%s", key, action.kind.kind, error)
-                failures.append(Failure(action.kind, error.status, error.message))
+                code = 422 if error.refuses_object else error.status
+                failures.append(Failure(action.kind, code, error.message))
         return replace(observation, children=children), failures
+
+    def _undone(self, key: Key, action: Apply | Delete, children: Mapping[Kind, Json]) -> Failure | None:
+        """Return the failure of a write that would be undone once more, as it was before."""
+        live = children.get(action.kind)
+        if isinstance(action, Delete) or live is None:
+            return None
+        if self._contests.may_write(key, action.kind.kind, digest(action.body), self._clock()):
+            return None
+        text = (
+            f"what is written is changed back each time, last by {last_writer(live, FIELD_MANAGER)!r}; until that ends"
+            " it is written only every few minutes. See whether another install of the operator or a controller owns it"
+        )
+        return Failure(action.kind, 409, text, undone=True)
+
+    def _check_passing(self, key: Key, error: ApiError) -> None:
+        """Raise what may be over at the next look, unless that was hoped for often enough.
+
+        Raises:
+            ApiError: the error.
+        """
+        if not error.passing:
+            return
+        self._cut_short[key] += 1
+        if self._cut_short[key] < _PATIENCE_LOOKS:
+            raise error
 
     async def _perform(self, key: Key, action: Apply | Delete, children: dict[Kind, Json]) -> None:
         if isinstance(action, Delete):
@@ -139,6 +227,7 @@ class Reconciler:
             del children[action.kind]
         else:
             children[action.kind] = await self._write(action)
+            self._contests.wrote(key, action.kind.kind, digest(action.body), self._clock())
         logger.info("service=%s %s=%s", key, type(action).__name__.lower(), action.kind.kind)
 
     async def _write(self, action: Apply) -> Json:
@@ -147,16 +236,32 @@ class Reconciler:
             return await self._cluster.merge(action.kind, stored, patch)
         return stored
 
-    async def _report(self, key: Key, evidence: Evidence) -> None:
+    async def _report(self, key: Key, evidence: Evidence) -> bool:
+        """Write the status if it changed; return whether it could be written whole."""
         resource = evidence.observation.resource
         now = self._utc_now()
         stored = dig(resource, "status", default={})
-        status = make_status(evidence, now.strftime("%Y-%m-%dT%H:%M:%SZ"))
-        if status == stored:
-            return
-        await self._cluster.apply_status(resource, status)
-        for news in transitions(stored.get("conditions", []), status["conditions"]):
+        status = make_status(evidence, _seconds(now))
+        text = _text_of(status)
+        if status == stored or not self._contests.may_write(key, _STATUS, text, self._clock()):
+            return True
+        self._contests.wrote(key, _STATUS, text, self._clock())
+        written = await self._write_status(key, resource, status, now)
+        for news in transitions(stored.get("conditions", []), written["conditions"]):
             await self._announce(key, resource, news, now)
+        return written is status
+
+    async def _write_status(self, key: Key, resource: Json, status: Json, now: datetime.datetime) -> Json:
+        """Write the status, or the least of one where the whole is refused; return what was written."""
+        try:
+            await self._cluster.apply_status(resource, status)
+        except ApiError as error:
+            if not error.refuses_object:
+                raise
+            logger.error("service=%s status=refused error=%s", key, error)
+            status = plain_status(resource, error.message, _seconds(now))
+            await self._cluster.apply_status(resource, status)
+        return status
 
     async def _announce(self, key: Key, resource: Json, news: Announcement, now: datetime.datetime) -> None:
         logger.info("service=%s reason=%s message=%s", key, news.reason, news.message)
@@ -170,7 +275,7 @@ class Reconciler:
 def make_event(resource: Json, news: Announcement, now: datetime.datetime) -> Json:
     """Return the Event that tells of a transition."""
     metadata = resource["metadata"]
-    seconds = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    seconds = _seconds(now)
     return {
         "apiVersion": "v1",
         "kind": "Event",
@@ -191,3 +296,13 @@ def make_event(resource: Json, news: Announcement, now: datetime.datetime) -> Js
         "lastTimestamp": seconds,
         "count": 1,
     }
+
+
+def _text_of(status: Json) -> str:
+    """Return what tells one status from another; when a condition changed does not."""
+    conditions = [{**condition, "lastTransitionTime": ""} for condition in status["conditions"]]
+    return digest({**status, "conditions": conditions})
+
+
+def _seconds(now: datetime.datetime) -> str:
+    return now.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -2,26 +2,28 @@
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from shoal_operator.autoscaler.law import Decision, State, Why, decide
 from shoal_operator.errors import ApiError, NotLeadingError
 from shoal_operator.load.exposition import Reading, total_load
-from shoal_operator.load.fleet import Fleet, Scaled, Watched
+from shoal_operator.load.fleet import Fleet, Replica, Scaled, Watched
 from shoal_operator.load.objective import Hearing, attainable, hear
 from shoal_operator.planning.evidence import ScalingState
 from shoal_operator.planning.observation import Key
 
 logger = logging.getLogger(__name__)
 
+_DOUBT_S = 30.0
 _STATES = {Why.LOAD: ScalingState.FOLLOWING, Why.HOLD: ScalingState.NO_DATA}
 
 
 class ReadingSource(Protocol):
     """Where readings come from."""
 
-    async def read(self, addresses: Sequence[str]) -> Sequence[Reading]:
+    async def read(self, replicas: Sequence[Replica]) -> Sequence[Reading]:
         """Return what each pod says."""
 
 
@@ -36,7 +38,8 @@ class Autoscaler:
     """Reads every watched service, each tick, and decides for those that scale.
 
     Args:
-        changed: called when what is known of a service changed, so that its status follows.
+        changed: called when what is known of a service changed, so that its status follows, and when what is
+            known of its pods may be old.
         clock: monotonic seconds.
         window_s: how long a want counts before replicas fall below it.
     """
@@ -55,6 +58,8 @@ class Autoscaler:
         self._changed = changed
         self._clock = clock
         self._window_s = window_s
+        self._looking: set[Key] = set()
+        self._doubted_s: dict[Key, float] = {}
         self._memory: dict[Key, State] = {}
         self._states: dict[Key, ScalingState] = {}
         self._hearings: dict[Key, Hearing] = {}
@@ -65,27 +70,40 @@ class Autoscaler:
         return self._states.get(key)
 
     def attainable(self, key: Key) -> Mapping[str, bool] | None:
-        """Return by address whether pods can meet their objective, or None before any could be asked."""
+        """Return by uid whether pods can meet their objective, or None before any could be asked."""
         return self._attainable.get(key)
 
     async def run(self, cluster: ScaleCluster, interval_s: float) -> None:
         """Tick until cancelled."""
-        while True:
-            started_s = self._clock()
-            await self.tick(cluster)
-            await asyncio.sleep(max(0.0, started_s + interval_s - self._clock()))
+        async with asyncio.TaskGroup() as looks:
+            while True:
+                self.tick(cluster, looks)
+                await asyncio.sleep(interval_s)
 
-    async def tick(self, cluster: ScaleCluster) -> None:
-        """Look at every watched service once."""
+    def tick(self, cluster: ScaleCluster, looks: asyncio.TaskGroup) -> None:
+        """Begin a look at every watched service whose last one has ended: a slow one delays none but itself."""
         services = list(self._fleet.watched())
         self._forget(services)
-        await asyncio.gather(*(self._look(cluster, service) for service in services))
+        for service in services:
+            if service.key not in self._looking:
+                self._looking.add(service.key)
+                looks.create_task(self._look_alone(cluster, service))
+
+    async def _look_alone(self, cluster: ScaleCluster, service: Watched) -> None:
+        try:
+            await self._look(cluster, service)
+        except Exception:  # one service's surprise must not stop the others
+            logger.exception("service=%s", service.key)
+        finally:
+            self._looking.discard(service.key)
 
     async def _look(self, cluster: ScaleCluster, service: Watched) -> None:
-        readings = await self._source.read(service.addresses)
+        readings = await self._source.read(service.replicas)
+        if any(reading.rows is None for reading in readings):
+            self._doubt(service.key)
         if service.has_objective:
-            said = [reading.attainable for reading in readings]
-            self._hear(service.key, dict(zip(service.addresses, said, strict=True)))
+            pairs = zip(service.replicas, readings, strict=True)
+            self._hear(service.key, {replica.uid: reading.attainable for replica, reading in pairs})
         if service.scaled is not None:
             await self._follow(cluster, service.key, service.scaled, readings)
 
@@ -116,12 +134,21 @@ class Autoscaler:
             self._attainable[key] = known
             self._changed(key)
 
+    def _doubt(self, key: Key) -> None:
+        """Have the cluster asked, now and then, whether a pod that cannot be read is still there."""
+        now_s = self._clock()
+        if now_s - self._doubted_s.get(key, -math.inf) >= _DOUBT_S:
+            self._doubted_s[key] = now_s
+            self._changed(key)
+
     def _note(self, key: Key, state: ScalingState | None) -> None:
         if state is not None and self._states.get(key) is not state:
             self._states[key] = state
             self._changed(key)
 
     def _forget(self, services: Sequence[Watched]) -> None:
+        for key in self._doubted_s.keys() - {service.key for service in services}:
+            self._doubted_s.pop(key)
         for key in self._memory.keys() - {service.key for service in services if service.scaled}:
             self._memory.pop(key)
             self._states.pop(key, None)

@@ -39,6 +39,7 @@ class Settings:
         namespace: where the Lease lies.
         watch_namespaces: serve only these; empty means the whole cluster.
         health_listen: ``HOST:PORT`` of ``/healthz``, with brackets around an address of IPv6; empty means none.
+        metrics_listen: ``HOST:PORT`` of ``/metrics``; empty means none.
         resync_s: look at every service again after this long, though nothing was heard (s).
         scrape_interval_s: how often proxies are read (s).
         scale_down_window_s: replicas fall to the highest want of this long (s).
@@ -50,6 +51,7 @@ class Settings:
     namespace: str
     watch_namespaces: tuple[str, ...]
     health_listen: str
+    metrics_listen: str
     resync_s: float
     scrape_interval_s: float
     scale_down_window_s: float
@@ -84,11 +86,13 @@ class Settings:
                 runtime_image=reader.text("RUNTIME_IMAGE", "shoal/runtime:0.1.0"),
                 listen_host=reader.text("LISTEN_HOST", "::").strip("[]"),
                 admin_namespaces=reader.names("ADMIN_NAMESPACES"),
+                operator=reader.text("NAMESPACE", "default"),
             ),
             identity=reader.text("IDENTITY", ""),
             namespace=reader.text("NAMESPACE", "default"),
             watch_namespaces=reader.names("WATCH_NAMESPACES"),
             health_listen=reader.address("HEALTH_LISTEN"),
+            metrics_listen=reader.address("METRICS_LISTEN"),
             resync_s=reader.number("RESYNC_S", 600, 1, 86400),
             scrape_interval_s=reader.number("SCRAPE_INTERVAL_S", 2, 0.1, 60),
             scale_down_window_s=reader.number("SCALE_DOWN_WINDOW_S", 300, 0, 86400),

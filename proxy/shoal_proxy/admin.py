@@ -34,6 +34,7 @@ class Admin:
         reason: why this replica is not ready, or nothing when it is.
         drain: starts the drain, if it has not started, and returns when it is done.
         hosts: names that this port answers to, besides addresses and the cluster's names.
+        instance: whose metrics these are; empty where nobody needs to know.
     """
 
     def __init__(
@@ -44,12 +45,14 @@ class Admin:
         reason: Callable[[], str],
         drain: Callable[[], Awaitable[None]],
         hosts: Collection[str] = (),
+        instance: str = "",
     ) -> None:
         self._metrics = metrics
         self._dispatcher = dispatcher
         self._reason = reason
         self._drain = drain
         self._hosts = frozenset({*hosts, socket.gethostname().lower()})
+        self._named = {"x-shoal-instance": instance} if instance else {}
 
     def app(self) -> Starlette:
         """Return the ASGI application of the admin port."""
@@ -77,7 +80,7 @@ class Admin:
 
     async def metrics(self, request: Request) -> Response:
         """Show the metrics."""
-        return Response(self._metrics.text(), media_type=CONTENT_TYPE_LATEST)
+        return Response(self._metrics.text(), headers=self._named, media_type=CONTENT_TYPE_LATEST)
 
     async def explanation(self, request: Request) -> Response:
         """Explain in sentences; as JSON, with the numbers behind them."""

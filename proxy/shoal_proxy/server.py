@@ -225,8 +225,14 @@ class Proxy:
         """Serve until told to stop, then drain."""
         protocol: Any = partial(InferProtocol, inference=self.inference, guard=self.front_guard)
         front = _listener(make_app(self.pages), http=protocol)
-        hosts = self.settings.admin_hosts
-        pages = Admin(self.metrics, self.dispatcher, reason=self.pages.reason, drain=self.drain, hosts=hosts)
+        pages = Admin(
+            self.metrics,
+            self.dispatcher,
+            reason=self.pages.reason,
+            drain=self.drain,
+            hosts=self.settings.admin_hosts,
+            instance=self.settings.instance,
+        )
         admin_protocol: Any = partial(GuardedProtocol, guard=self.admin_guard)
         admin = _listener(pages.app(), http=admin_protocol)
         watch = asyncio.create_task(self.link.watch())

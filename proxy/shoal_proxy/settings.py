@@ -153,6 +153,8 @@ class Settings:
     """The model's name in callers' paths, and at the runtime."""
     model_version: str = _setting("SHOAL_MODEL_VERSION", "1", _name, "letters, digits, '.', '_' and '-'")
     """The one version that callers may name."""
+    instance: str = _setting("SHOAL_PROXY_INSTANCE", "", _name, "letters, digits, '.', '_' and '-'")
+    """What the metrics call this replica, in the header ``x-shoal-instance``; empty: it has no name."""
     listen: Address = _setting("SHOAL_PROXY_LISTEN", Address("127.0.0.1", 8080), _address, _ADDRESS)
     """Where callers connect; port 0 picks a free one."""
     admin_listen: Address = _setting("SHOAL_PROXY_ADMIN_LISTEN", Address("127.0.0.1", 9090), _tcp_address, "HOST:PORT")

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from shoal_operator.load.exposition import Reading
+from shoal_operator.load.fleet import Replica
 from shoal_operator.manifests.containers import make_proxy
 from shoal_operator.manifests.environment import ADMIN_PORT, HTTP_PORT
 from shoal_operator.scraper import Scraper
@@ -51,10 +52,17 @@ def network(*commands: Command) -> Iterator[None]:
         yield
 
 
+POD_UID = "uid-1"
+
+
 def environment(pod_ip: str, listen_host: str) -> dict[str, str]:
     """Return the proxy's variables as the kubelet gives them."""
     container = make_proxy(target(MINIMAL, defaults=dataclasses.replace(DEFAULTS, listen_host=listen_host)))
-    values = {entry["name"]: entry.get("value", pod_ip) for entry in container["env"]}
+    fields = {"status.podIP": pod_ip, "metadata.uid": POD_UID}
+    values = {
+        entry["name"]: fields[entry["valueFrom"]["fieldRef"]["fieldPath"]] if "valueFrom" in entry else entry["value"]
+        for entry in container["env"]
+    }
     return {name: value.replace("$(POD_IP)", pod_ip) for name, value in values.items()}
 
 
@@ -99,7 +107,7 @@ def test_a_proxy_is_probed_called_and_read_at_its_pods_address(name: str, listen
     async def read() -> list[Reading]:
         scraper = Scraper()
         try:
-            return list(await scraper.read([pod_ip]))
+            return list(await scraper.read([Replica(POD_UID, pod_ip)]))
         finally:
             await scraper.close()
 

@@ -6,7 +6,9 @@ import pytest
 
 from shoal_operator.api.fields import Json
 from shoal_operator.load.exposition import Reading, read_metrics
+from shoal_operator.load.fleet import Replica
 from shoal_operator.manifests.containers import make_model, make_proxy, make_runtime
+from shoal_operator.scraper import Scraper
 from shoal_proxy.server import Proxy
 from shoal_proxy.settings import Settings as ProxySettings
 from shoal_runtime.settings import Settings as RuntimeSettings
@@ -52,3 +54,21 @@ def test_the_operator_finds_rows_and_objective_in_the_proxys_own_metrics() -> No
             proxy.admin_socket.close()
 
     assert read_metrics(asyncio.run(exposition())) == Reading(rows=0, attainable=True)
+
+
+def test_the_operator_believes_the_proxy_of_the_pod_that_it_asks_and_no_other() -> None:
+    async def main() -> list[Reading]:
+        loopback = dict.fromkeys(("SHOAL_PROXY_LISTEN", "SHOAL_PROXY_ADMIN_LISTEN"), "127.0.0.1:0")
+        proxy = Proxy(
+            ProxySettings.from_env({**loopback, "SHOAL_PROXY_INSTANCE": "uid-1", "SHOAL_PROXY_DRAIN_DELAY_S": "0"})
+        )
+        running = asyncio.ensure_future(proxy.run())
+        scraper = Scraper(proxy.admin_socket.getsockname()[1])
+        try:
+            return await scraper.read([Replica("uid-1", "127.0.0.1"), Replica("uid-2", "127.0.0.1")])
+        finally:
+            await scraper.close()
+            proxy.stop()
+            await running
+
+    assert asyncio.run(main()) == [Reading(rows=0, attainable=True), Reading()]

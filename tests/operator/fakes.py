@@ -4,13 +4,16 @@ import asyncio
 import copy
 import itertools
 import selectors
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from shoal_operator.api.fields import Json
 from shoal_operator.errors import ApiError
 from shoal_operator.load.exposition import Reading
+from shoal_operator.load.fleet import Replica
 from shoal_operator.manifests.desired import CHILD_KINDS, Kind
+from shoal_operator.planning.evidence import ScalingState
 from shoal_operator.planning.observation import Key, Observation
 
 T = TypeVar("T")
@@ -57,6 +60,14 @@ class FakeCluster:
         self._write("merge", kind.kind)
         self.children[key, kind] = without_nulls(merged(self.children[key, kind], patch))
         return copy.deepcopy(self.children[key, kind])
+
+    async def annotate(self, kind: Kind, key: Key, uid: str, annotations: Mapping[str, str | None]) -> None:
+        self._write("annotate", kind.kind)
+        metadata = self.children[key, kind]["metadata"]
+        if metadata["uid"] != uid:
+            raise ApiError(409, "the object is another one")
+        found = {**metadata["annotations"], **annotations}
+        metadata["annotations"] = {name: value for name, value in found.items() if value is not None}
 
     async def delete(self, kind: Kind, key: Key, uid: str) -> None:
         self._write("delete", kind.kind)
@@ -115,8 +126,21 @@ class FakeProxies:
     def __init__(self) -> None:
         self.readings: dict[str, Reading] = {}
 
-    async def read(self, addresses: Sequence[str]) -> list[Reading]:
-        return [self.readings.get(address, Reading()) for address in addresses]
+    async def read(self, replicas: Sequence[Replica]) -> list[Reading]:
+        return [self.readings.get(replica.uid, Reading()) for replica in replicas]
+
+
+@dataclass
+class Told:
+    """What reading the pods has told: only what is given here."""
+
+    objective: Mapping[str, bool] | None = None
+
+    def state(self, key: Key) -> ScalingState | None:
+        return None
+
+    def attainable(self, key: Key) -> Mapping[str, bool] | None:
+        return self.objective
 
 
 class _NoWaiting(selectors.SelectSelector):

@@ -1,4 +1,4 @@
-"""Events: each only marks its service, and tells the fleet its few numbers."""
+"""Events: each only marks its service."""
 
 import asyncio
 import itertools
@@ -8,7 +8,6 @@ import pytest
 
 from shoal_operator.api.fields import Json
 from shoal_operator.handlers import Inbox, make_registry, make_settings
-from shoal_operator.load.fleet import Fleet
 from shoal_operator.manifests.desired import CHILD_KINDS, SERVICE, desired_objects
 from shoal_operator.planning.observation import Key
 from tests.operator.samples import EVERYTHING, service, target
@@ -19,8 +18,8 @@ CAT = Key("default", "cat")
 
 class Listener:
     def __init__(self) -> None:
-        self.fleet, self.marks, self.heard = Fleet(), list[Key](), 0
-        self.inbox = Inbox(self.fleet, lambda key, _: self.marks.append(key), self.hear)
+        self.marks, self.heard = list[Key](), 0
+        self.inbox = Inbox(lambda key, _: self.marks.append(key), self.hear)
 
     def hear(self) -> None:
         self.heard += 1
@@ -30,14 +29,12 @@ def event(body: Json, kind: str | None = "MODIFIED") -> Json:
     return {"type": kind, "object": body}
 
 
-def test_a_service_is_marked_at_every_event_and_kept_while_it_scales() -> None:
+def test_a_service_is_marked_at_every_event() -> None:
     listener = Listener()
     for kind in (None, "ADDED", "MODIFIED"):
         asyncio.run(listener.inbox.see_service(event(service(EVERYTHING), kind)))
-    assert len(list(listener.fleet.watched())) == 1
     asyncio.run(listener.inbox.see_service(event(service(EVERYTHING), "DELETED")))
 
-    assert list(listener.fleet.watched()) == []
     assert listener.marks == [CAT] * 4
 
 
@@ -86,16 +83,13 @@ def test_the_echo_of_our_own_write_is_no_news_and_a_list_always_is() -> None:
     assert listener.marks == [CAT, CAT]
 
 
-def test_pods_come_and_go() -> None:
+def test_a_pod_marks_the_service_of_its_label() -> None:
     listener = Listener()
     ready = pod()
     ready["metadata"]["namespace"] = "default"
-    listener.fleet.see_service(CAT, service(EVERYTHING))
     asyncio.run(listener.inbox.see_pod(event(ready)))
-    assert [watched.addresses for watched in listener.fleet.watched()] == [("10.0.0.1",)]
     asyncio.run(listener.inbox.see_pod(event(ready, "DELETED")))
 
-    assert [watched.addresses for watched in listener.fleet.watched()] == [()]
     assert listener.marks == [CAT, CAT]
 
 

@@ -163,9 +163,13 @@ def batch_size(api: Api, name: str) -> str | None:
 
 
 def ready(api: Api, name: str) -> Json:
+    return condition(api, name, "Ready")
+
+
+def condition(api: Api, name: str, kind: str) -> Json:
     service = api.get(service_path(name)) or {}
     conditions = service.get("status", {}).get("conditions", [])
-    return next((item for item in conditions if item["type"] == "Ready"), {})
+    return next((item for item in conditions if item["type"] == kind), {})
 
 
 def test_a_service_gets_its_objects_and_keeps_them(api: Api, tmp_path: Path) -> None:
@@ -304,3 +308,33 @@ def test_a_standby_writes_nothing_and_follows_at_once_after_a_clean_stop(api: Ap
             assert time.monotonic() - started_s < 10
             api.patch(service_path("cow"), {"spec": {"batching": {"maxBatchSize": 2}}})
             eventually(lambda: batch_size(api, "cow") == "2")
+
+
+def runtime_image(deployment: Json) -> str:
+    containers = deployment["spec"]["template"]["spec"]["containers"]
+    return next(str(container["image"]) for container in containers if container["name"] == "runtime")
+
+
+def test_an_install_that_finds_another_leaves_its_services_alone_and_both_say_so(api: Api, tmp_path: Path) -> None:
+    settings = {"SHOAL_OPERATOR_NAMESPACE": "default", "SHOAL_OPERATOR_RUNTIME_IMAGE": "another/runtime"}
+    arguments = ("-m", "shoal_operator", "--verbose", "--kubeconfig", os.environ["KUBECONFIG"])
+    with operator(api, tmp_path / "keeper.log"):
+        api.create("owl")
+        eventually(lambda: ready(api, "owl").get("reason") == "RollingOut")
+        before = eventually(lambda: api.get(child("deployments", "owl")))
+        with process(tmp_path / "second.log", *arguments, **settings):
+            eventually(lambda: any("the one in default leaves it alone" in text for text in told(api, "owl")))
+            sole = eventually(lambda: condition(api, "owl", "SoleOperator"))
+            eventually(lambda: "claimed-by" not in str(api.get(child("services", "owl"))))
+
+    after = api.get(child("deployments", "owl"))
+    assert after is not None
+    assert (sole["status"], sole["reason"]) == ("False", "AnotherOperator")
+    assert after["metadata"]["generation"] == before["metadata"]["generation"]
+    assert runtime_image(after) == runtime_image(before)
+
+
+def told(api: Api, name: str) -> list[str]:
+    """Return the messages of a service's Events."""
+    events = (api.get(object_path("v1", "events", "default")) or {}).get("items", [])
+    return [event["message"] for event in events if event["involvedObject"]["name"] == name]

@@ -10,13 +10,14 @@ import pytest
 
 from shoal_operator.api.fields import Json
 from shoal_operator.errors import ApiError
+from shoal_operator.load.fleet import Fleet, Replica
 from shoal_operator.manifests.desired import DEPLOYMENT, DISRUPTION_BUDGET, INGRESS, NETWORK_POLICY, SERVICE, Kind
 from shoal_operator.planning.observation import Key, dig
 from shoal_operator.planning.workqueue import Outcome
 from shoal_operator.reconciler import Reconciler
-from tests.operator.fakes import FakeCluster
+from tests.operator.fakes import FakeCluster, Told
 from tests.operator.samples import DEFAULTS, EVERYTHING, MINIMAL, service, with_fields
-from tests.operator.worlds import healthy, pod
+from tests.operator.worlds import POD_UID, healthy, pod
 
 CAT = Key("default", "cat")
 OBJECTIVE = with_fields(MINIMAL, batching__latencyObjectiveMilliseconds=50)
@@ -27,9 +28,9 @@ def now() -> datetime.datetime:
     return datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 
 
-def look(cluster: FakeCluster, attainable: Mapping[str, bool] | None = None) -> Outcome:
-    reconciler = Reconciler(cluster, DEFAULTS, lambda key: None, lambda key: attainable, now)
-    return asyncio.run(reconciler.reconcile(CAT))
+def look(cluster: FakeCluster, attainable: Mapping[str, bool] | None = None, *, fleet: Fleet | None = None) -> Outcome:
+    told, fleet = Told(attainable), fleet or Fleet()
+    return asyncio.run(Reconciler(cluster, DEFAULTS, told, now, fleet=fleet, clock=lambda: 0.0).reconcile(CAT))
 
 
 def cluster_with(spec: Json, **kwargs: Any) -> FakeCluster:
@@ -62,8 +63,8 @@ def test_an_objective_that_cannot_be_met_is_written_and_warned_of_once() -> None
     cluster.pods[CAT] = [pod(OBJECTIVE)]
     look(cluster)
     cluster.writes.clear()
-    look(cluster, {"10.0.0.1": False})
-    look(cluster, {"10.0.0.1": False, "10.0.0.2": True})
+    look(cluster, {POD_UID: False})
+    look(cluster, {POD_UID: False, "another": True})
     look(cluster)  # as after a restart of the operator
 
     assert cluster.writes == [("status", "cat"), ("event", "ObjectiveUnattainable")]
@@ -191,6 +192,21 @@ def test_a_route_that_is_taken_out_of_the_spec_is_deleted() -> None:
     look(cluster)
 
     assert (CAT, INGRESS) not in cluster.children
+
+
+def test_each_look_takes_the_pods_that_it_reads_in_the_place_of_those_before() -> None:
+    fleet, cluster = Fleet(), cluster_with(with_fields(MINIMAL, scaling={"maxReplicas": 3}))
+    cluster.pods[CAT] = [pod(uid=f"uid-{number}", podIP=f"10.0.0.{number}") for number in (1, 2)]
+    look(cluster, fleet=fleet)
+    assert [len(service.replicas) for service in fleet.watched()] == [2]
+
+    del cluster.pods[CAT][0]  # while no watch told of it
+    look(cluster, fleet=fleet)
+    assert [service.replicas for service in fleet.watched()] == [(Replica("uid-2", "10.0.0.2"),)]
+
+    del cluster.services[CAT]
+    assert look(cluster, fleet=fleet) is Outcome.GONE
+    assert list(fleet.watched()) == []
 
 
 class Killed(BaseException):

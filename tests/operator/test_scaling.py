@@ -11,10 +11,9 @@ from shoal_operator.planning.observation import Key
 from shoal_operator.scaling import Autoscaler
 from tests.operator.fakes import FakeCluster, FakeProxies, clock, run
 from tests.operator.samples import MINIMAL, service, with_fields
-from tests.operator.worlds import pod
+from tests.operator.worlds import POD_UID, pod
 
 CAT = Key("default", "cat")
-POD = "10.0.0.1"
 OBJECTIVE = with_fields(MINIMAL, batching__latencyObjectiveMilliseconds=50)
 SPEC = with_fields(MINIMAL, scaling={"maxReplicas": 8, "targetQueueDepth": 10})
 
@@ -25,13 +24,13 @@ class World:
     def __init__(self, cluster: FakeCluster | None = None, spec: Json = SPEC) -> None:
         self.cluster = cluster or FakeCluster()
         self.fleet, self.proxies, self.changed = Fleet(), FakeProxies(), list[Key]()
-        self.fleet.see_service(CAT, service(spec))
-        self.fleet.see_pod(CAT, pod())
+        self.fleet.see(CAT, service(spec), [pod()])
         self.autoscaler = Autoscaler(self.fleet, self.proxies, self.changed.append, clock, window_s=300)
 
     async def tick(self, rows: int | None, *, attainable: bool | None = None) -> None:
-        self.proxies.readings[POD] = Reading(rows, attainable)
-        await self.autoscaler.tick(self.cluster)
+        self.proxies.readings[POD_UID] = Reading(rows, attainable)
+        async with asyncio.TaskGroup() as looks:
+            self.autoscaler.tick(self.cluster, looks)
 
 
 def test_load_raises_the_replicas_once() -> None:
@@ -51,7 +50,7 @@ def test_replicas_come_down_after_five_quiet_minutes() -> None:
         world = World()
         await world.tick(35)
         task = asyncio.ensure_future(world.autoscaler.run(world.cluster, 2.0))
-        world.proxies.readings[POD] = Reading(0)
+        world.proxies.readings[POD_UID] = Reading(0)
         await asyncio.sleep(290)
         assert world.cluster.scales == [(CAT, 4)]
         await asyncio.sleep(20)
@@ -82,7 +81,28 @@ def test_blindness_is_told_after_a_while_and_holds_the_replicas() -> None:
             await world.tick(None)
         assert world.autoscaler.state(CAT) is ScalingState.NO_DATA
         assert world.cluster.scales == [(CAT, 4)]
-        assert world.changed == [CAT, CAT]
+        # The load, the blindness, and two questions whether the pod is still there.
+        assert world.changed == [CAT] * 4
+
+    run(main())
+
+
+def test_a_pod_that_no_watch_told_is_gone_is_missed_by_a_look_and_replicas_fall() -> None:
+    async def main() -> None:
+        world = World()
+        await world.tick(35)
+        lost, stays = pod(uid="lost", podIP="10.0.0.2"), pod()
+        world.fleet.see(CAT, service(with_fields(SPEC, replicas=4), generation=2), [stays, lost])
+
+        def look(key: Key) -> None:
+            world.fleet.see(CAT, service(with_fields(SPEC, replicas=4), generation=2), [stays])
+
+        world.autoscaler = Autoscaler(world.fleet, world.proxies, look, clock, window_s=10)
+        task = asyncio.ensure_future(world.autoscaler.run(world.cluster, 2.0))
+        world.proxies.readings[POD_UID] = Reading(0)
+        await asyncio.sleep(60)
+        assert world.cluster.scales[-1] == (CAT, 1)
+        task.cancel()
 
     run(main())
 
@@ -91,7 +111,7 @@ def test_a_service_that_no_longer_scales_is_forgotten() -> None:
     async def main() -> None:
         world = World()
         await world.tick(5)
-        world.fleet.drop_service(CAT)
+        world.fleet.drop(CAT)
         await world.tick(5)
         assert world.autoscaler.state(CAT) is None
 
@@ -104,22 +124,23 @@ def test_an_objective_is_heard_of_without_scaling_and_told_once() -> None:
         assert world.autoscaler.attainable(CAT) is None
         for answer in (True, True, False, True, False):
             await world.tick(35, attainable=answer)
-        assert world.autoscaler.attainable(CAT) == {POD: False}
+        assert world.autoscaler.attainable(CAT) == {POD_UID: False}
         assert world.changed == [CAT, CAT]
         assert world.cluster.scales == []
 
     run(main())
 
 
-def test_a_silent_pod_is_told_once() -> None:
+def test_a_silent_pod_is_told_once_and_asked_for_now_and_then() -> None:
     async def main() -> None:
         world = World(spec=OBJECTIVE)
         task = asyncio.ensure_future(world.autoscaler.run(world.cluster, 2.0))
         await asyncio.sleep(1)
-        assert world.changed == []
+        assert world.changed == [CAT]
         await asyncio.sleep(100)
         assert world.autoscaler.attainable(CAT) == {}
-        assert world.changed == [CAT]
+        # Once the news, and each half minute the question whether the pod is still there.
+        assert world.changed == [CAT] * 5
         task.cancel()
 
     run(main())
@@ -129,7 +150,7 @@ def test_an_objective_that_is_taken_back_is_forgotten() -> None:
     async def main() -> None:
         world = World(spec=OBJECTIVE)
         await world.tick(5, attainable=True)
-        world.fleet.see_service(CAT, service(MINIMAL, generation=2))
+        world.fleet.see(CAT, service(MINIMAL, generation=2), [])
         await world.tick(5, attainable=True)
         assert world.autoscaler.attainable(CAT) is None
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from shoal_operator.load.exposition import Reading
+from shoal_operator.load.fleet import Replica
 from shoal_operator.scraper import Scraper
 from tests.operator.servers import Answer, serving
 
@@ -16,7 +17,7 @@ def read(answer: Answer, addresses: Sequence[str]) -> list[Reading]:
         async with serving(answer) as (port, _):
             scraper = Scraper(port)
             try:
-                return await scraper.read(addresses)
+                return await scraper.read([Replica("a", address) for address in addresses])
             finally:
                 await scraper.close()
 

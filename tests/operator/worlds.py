@@ -9,6 +9,8 @@ from shoal_operator.planning.evidence import Evidence
 from shoal_operator.planning.observation import Observation
 from tests.operator.samples import UID, service, target
 
+POD_UID = "pod-1"
+
 
 def children(spec: Json | None = None, **deployment_status: Any) -> dict[Kind, Json]:
     """Return the children as the server stores them, with a Deployment's status."""
@@ -25,12 +27,12 @@ def healthy(count: int = 1) -> Json:
     return dict.fromkeys(names, count)
 
 
-def pod(spec: Json | None = None, *, ready: bool = True, **status: Any) -> Json:
+def pod(spec: Json | None = None, *, ready: bool = True, uid: str = POD_UID, **status: Any) -> Json:
     """Return a pod of the newest template."""
     template = desired_objects(target(spec))[DEPLOYMENT]["spec"]["template"]
     conditions = [{"type": "Ready", "status": "True" if ready else "False"}]
     return {
-        "metadata": {"name": "cat-1", **copy.deepcopy(template["metadata"])},
+        "metadata": {"name": "cat-1", "uid": uid, **copy.deepcopy(template["metadata"])},
         "spec": copy.deepcopy(template["spec"]),
         "status": {"podIP": "10.0.0.1", "phase": "Running", "conditions": conditions, **status},
     }

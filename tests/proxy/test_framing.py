@@ -70,7 +70,7 @@ def test_the_body_of_an_upgrade_is_no_request(running: RunningProxy, path: str, 
 def test_the_admin_port_ignores_an_upgrade_too(running: RunningProxy) -> None:
     host, port = running.proxy.admin_socket.getsockname()[:2]
     with RawConnection((host, port)) as caller:
-        caller.send(post("/healthz", b"GET /readyz HTTP/1.1\r\nHost: smuggled\r\n\r\n", *UPGRADE))
+        caller.send(post("/healthz", b"GET /readyz HTTP/1.1\r\nHost: smuggled\r\n\r\n", *UPGRADE, b"X-Shoal-Admin: 1"))
         caller.send(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         assert statuses(caller) == [405, 200]
 

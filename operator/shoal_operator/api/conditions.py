@@ -5,6 +5,9 @@ from enum import StrEnum
 
 from shoal_operator.api.fields import Json
 
+LONGEST_MESSAGE = 4096
+"""Characters; the API server refuses a status with a message of more than 32768."""
+
 
 class ConditionType(StrEnum):
     """One question about a service."""
@@ -23,6 +26,8 @@ class ConditionType(StrEnum):
     """Replicas follow the queue."""
     OBJECTIVE_ATTAINABLE = "ObjectiveAttainable"
     """A request alone would meet the latency objective."""
+    SOLE_OPERATOR = "SoleOperator"
+    """No other install of the operator wants the service; told only while one does."""
 
 
 class Status(StrEnum):
@@ -75,6 +80,7 @@ class Reason(StrEnum):
     ROUTE_REFUSED = "RouteRefused"
     GATEWAY_API_MISSING = "GatewayApiMissing"
     OBJECTIVE_UNATTAINABLE = "ObjectiveUnattainable"
+    ANOTHER_OPERATOR = "AnotherOperator"
 
 
 FAILURES = frozenset(
@@ -95,6 +101,7 @@ FAILURES = frozenset(
         Reason.ROUTE_REFUSED,
         Reason.GATEWAY_API_MISSING,
         Reason.OBJECTIVE_UNATTAINABLE,
+        Reason.ANOTHER_OPERATOR,
     }
 )
 """Reasons that wait for a person; their events are warnings."""
@@ -125,10 +132,27 @@ def stamped(condition: Condition, previous: list[Json], generation: int, now: st
         "type": str(condition.type),
         "status": str(condition.status),
         "reason": str(condition.reason),
-        "message": condition.message,
+        "message": shortened(condition.message),
         "observedGeneration": generation,
-        "lastTransitionTime": old["lastTransitionTime"] if same and old else now,
+        "lastTransitionTime": old.get("lastTransitionTime", now) if same and old else now,
     }
+
+
+def shortened(message: str) -> str:
+    """Return a message of at most ``LONGEST_MESSAGE`` characters: its beginning, and how long it was."""
+    if len(message) <= LONGEST_MESSAGE:
+        return message
+    end = f"... ({len(message)} characters in all)"
+    return message[: LONGEST_MESSAGE - len(end)] + end
+
+
+def told_before(conditions: list[Json], kind: ConditionType) -> Condition | None:
+    """Return the stored condition of this type, or None; also when another release wrote it in words unknown here."""
+    stored = find(conditions, kind) or {}
+    try:
+        return Condition(kind, Status(stored["status"]), Reason(stored["reason"]), stored["message"])
+    except (KeyError, ValueError):
+        return None
 
 
 def find(conditions: list[Json], kind: ConditionType) -> Json | None:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from shoal_operator.api.fields import FieldSchema, FieldView, Json, fields_of
 from shoal_operator.api.model import InferenceServiceSpec
+from shoal_operator.api.raw import ShapeError, check_shape
 
 T = TypeVar("T")
 
@@ -50,13 +51,23 @@ def _attributes(views: dict[str, FieldView], value: Json, path: str) -> list[tup
 
 
 def _field(view: FieldView, value: Any, path: str) -> Any:
+    if view.schema.raw is not None:
+        return _raw(view, value, path)
     if view.element is None:
-        return value if view.schema.raw is not None else _scalar(view.type, value, view, path)
+        return _scalar(view.type, value, view, path)
     if not isinstance(value, list):
         raise SpecError(f"{path} must be a list, not {value!r}")
-    if view.schema.raw is not None:
-        return tuple(value)
+    if view.schema.max_items is not None and len(value) > view.schema.max_items:
+        raise SpecError(f"{path} must have at most {view.schema.max_items} items, not {len(value)}")
     return tuple(_scalar(view.element, item, view, f"{path}[{index}]") for index, item in enumerate(value))
+
+
+def _raw(view: FieldView, value: Any, path: str) -> Any:
+    try:
+        check_shape(view.schema.raw or {}, value, path)
+    except ShapeError as error:
+        raise SpecError(str(error)) from None
+    return value if view.element is None else tuple(value)
 
 
 def _scalar(kind: Any, value: Any, view: FieldView, path: str) -> Any:

@@ -6,11 +6,12 @@ and its answer becomes the condition's message.
 """
 
 from shoal_operator.api.fields import Json
+from shoal_operator.api.quantities import PATTERN
 
 QUANTITY: Json = {
     "x-kubernetes-int-or-string": True,
     "anyOf": [{"type": "integer"}, {"type": "string"}],
-    "pattern": r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$",  # noqa: E501
+    "pattern": PATTERN,
 }
 OPEN_OBJECT: Json = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 STRING: Json = {"type": "string", "maxLength": 1024}

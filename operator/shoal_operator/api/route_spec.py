@@ -7,6 +7,8 @@ from typing import ClassVar
 from shoal_operator.api import passthrough
 from shoal_operator.api.fields import Json, Rule, spec_field
 
+HOST_NAME = r"^(\*\.)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngressSpec:
@@ -14,7 +16,7 @@ class IngressSpec:
 
     host: str = spec_field(
         "Host name of the route.",
-        pattern=r"^(\*\.)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
+        pattern=HOST_NAME,
         max_length=253,
     )
     path: str = spec_field(
@@ -59,6 +61,7 @@ class HttpRouteSpec:
     hostnames: tuple[str, ...] = spec_field(
         "Host names; default: those of the Gateway's listeners.",
         default=(),
+        pattern=HOST_NAME,
         max_items=16,
         max_length=253,
     )

@@ -1,9 +1,10 @@
-"""What the operator keeps in memory between events: whose proxies to read, and which pods are ready.
+"""What the operator keeps in memory between looks: whose proxies to read, and which pods are ready.
 
-A few numbers for each service and pod, not their objects: a reconcile reads the cluster itself.
+A few numbers for each service and pod, not their objects. They come from the looks alone, each of which reads the
+cluster itself: a watch that breaks may never tell that a pod is gone, and events may come late.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from shoal_operator.api.fields import Json
@@ -29,73 +30,78 @@ class Scaled:
 
 
 @dataclass(frozen=True, slots=True)
+class Replica:
+    """A ready pod.
+
+    Args:
+        uid: of the pod; another pod may get its address, and sooner or later one does.
+    """
+
+    uid: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
 class Watched:
     """A service whose proxies are read.
 
     Args:
         scaled: None when its replicas do not follow its load.
         has_objective: its spec sets a latency objective.
-        addresses: of its ready pods.
+        replicas: its ready pods.
     """
 
     key: Key
     scaled: Scaled | None
     has_objective: bool
-    addresses: tuple[str, ...]
+    replicas: tuple[Replica, ...]
 
 
 @dataclass(slots=True)
 class Fleet:
-    """Services whose proxies are read, and the addresses of ready pods, as the last events told."""
+    """Services whose proxies are read, and their ready pods, as the last look at each found them."""
 
     _scaled: dict[Key, Scaled] = field(default_factory=dict)
     _objectives: set[Key] = field(default_factory=set)
-    _pods: dict[Key, dict[str, str]] = field(default_factory=dict)
+    _replicas: dict[Key, tuple[Replica, ...]] = field(default_factory=dict)
 
-    def see_service(self, key: Key, resource: Json) -> None:
-        """Take note of a service's objective and scaling; of the latter not from before our own write."""
+    def see(self, key: Key, resource: Json, pods: Iterable[Json]) -> None:
+        """Take what a look read in the place of all that was known of a service, but for our own later write."""
         if dig(resource, "spec", "batching", "latencyObjectiveMilliseconds") is None:
             self._objectives.discard(key)
         else:
             self._objectives.add(key)
-        scaled = scaled_from(resource)
-        if scaled is None:
-            self._scaled.pop(key, None)
-            return
-        known = self._scaled.get(key)
-        if known is None or known.uid != scaled.uid or known.generation <= scaled.generation:
-            self._scaled[key] = scaled
+        self._see_scaling(key, scaled_from(resource))
+        self._replicas[key] = tuple(replica for replica in map(_replica, pods) if replica)
 
     def wrote_replicas(self, key: Key, before: Scaled, replicas: int) -> None:
-        """Take note of our own write: it made a new generation, so older events say nothing."""
+        """Take note of our own write: it made a new generation, so what was read before says nothing."""
         if self._scaled.get(key) is before:
             self._scaled[key] = replace(before, replicas=replicas, generation=before.generation + 1)
 
-    def drop_service(self, key: Key) -> None:
-        """Forget a deleted service."""
+    def drop(self, key: Key) -> None:
+        """Forget a service that is gone."""
         self._scaled.pop(key, None)
         self._objectives.discard(key)
-
-    def see_pod(self, key: Key, pod: Json) -> None:
-        """Take note of a pod: kept while it is ready and not leaving."""
-        name, address = pod["metadata"]["name"], dig(pod, "status", "podIP")
-        if address and is_ready(pod) and not is_leaving(pod):
-            self._pods.setdefault(key, {})[name] = address
-        else:
-            self.drop_pod(key, name)
-
-    def drop_pod(self, key: Key, name: str) -> None:
-        """Forget a pod."""
-        pods = self._pods.get(key, {})
-        pods.pop(name, None)
-        if not pods:
-            self._pods.pop(key, None)
+        self._replicas.pop(key, None)
 
     def watched(self) -> Iterator[Watched]:
         """Yield every service that scales or has an objective."""
         for key in self._scaled.keys() | self._objectives:
-            addresses = tuple(self._pods.get(key, {}).values())
-            yield Watched(key, self._scaled.get(key), key in self._objectives, addresses)
+            yield Watched(key, self._scaled.get(key), key in self._objectives, self._replicas.get(key, ()))
+
+    def _see_scaling(self, key: Key, scaled: Scaled | None) -> None:
+        known = self._scaled.get(key)
+        if scaled is None:
+            self._scaled.pop(key, None)
+        elif known is None or known.uid != scaled.uid or known.generation <= scaled.generation:
+            self._scaled[key] = scaled
+
+
+def _replica(pod: Json) -> Replica | None:
+    """Return a pod that should be asked: one that is ready and not leaving."""
+    uid, address = dig(pod, "metadata", "uid"), dig(pod, "status", "podIP")
+    return Replica(uid, address) if uid and address and is_ready(pod) and not is_leaving(pod) else None
 
 
 def scaled_from(resource: Json) -> Scaled | None:

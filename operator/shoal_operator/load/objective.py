@@ -32,7 +32,7 @@ class Hearing:
 
     Args:
         begun_s: when they were first asked (monotonic s).
-        answers: by address, of the pods that said something that is still fresh.
+        answers: by uid, of the pods that said something that is still fresh.
     """
 
     begun_s: float
@@ -44,20 +44,19 @@ def hear(hearing: Hearing, said: Mapping[str, bool | None], now_s: float) -> Hea
 
     Args:
         hearing: what the last call returned.
-        said: by address, whether each ready pod can meet its objective; None where it did not say.
+        said: by uid, whether each ready pod can meet its objective; None where it did not say.
         now_s: monotonic time (s).
     """
-    answers = {address: _answer(hearing.answers.get(address), now_s, yes=yes) for address, yes in said.items()}
-    return Hearing(hearing.begun_s, {address: answer for address, answer in answers.items() if answer})
+    answers = {uid: _answer(hearing.answers.get(uid), now_s, yes=yes) for uid, yes in said.items()}
+    return Hearing(hearing.begun_s, {uid: answer for uid, answer in answers.items() if answer})
 
 
 def attainable(hearing: Hearing, now_s: float) -> dict[str, bool] | None:
-    """Return by address whether each pod can meet its objective, or None when it is too early to tell."""
+    """Return by uid whether each pod can meet its objective, or None when it is too early to tell."""
     if not hearing.answers and now_s - hearing.begun_s < FRESH_S:
         return None
     return {
-        address: answer.refused_s is None or now_s - answer.refused_s >= HOLD_S
-        for address, answer in hearing.answers.items()
+        uid: answer.refused_s is None or now_s - answer.refused_s >= HOLD_S for uid, answer in hearing.answers.items()
     }
 
 

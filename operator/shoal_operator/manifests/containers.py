@@ -137,6 +137,8 @@ def _proxy_fixed(target: Target) -> list[Json]:
     runtime = f"http://localhost:{port}" if port else SOCKET
     return [
         *_pod_ip(host),
+        # So that a pod whose address another had before, or gets after, is never taken for it.
+        {"name": "SHOAL_PROXY_INSTANCE", "valueFrom": _field("metadata.uid")},
         variable("SHOAL_MODEL_NAME", target.name),
         variable("SHOAL_PROXY_LISTEN", _address(host, HTTP_PORT)),
         variable("SHOAL_PROXY_ADMIN_LISTEN", _address(host, ADMIN_PORT)),
@@ -152,8 +154,11 @@ def _address(host: str, port: int) -> str:
 def _pod_ip(host: str) -> list[Json]:
     if "$(POD_IP)" not in host:
         return []
-    source = {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}
-    return [{"name": "POD_IP", "valueFrom": source}]
+    return [{"name": "POD_IP", "valueFrom": _field("status.podIP")}]
+
+
+def _field(path: str) -> Json:
+    return {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}
 
 
 def _runtime_fixed(target: Target) -> list[Json]:

@@ -10,10 +10,13 @@ from shoal_operator.manifests.target import Target
 
 MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 MANAGED_BY = "shoal-operator"
+FIELD_MANAGER = "shoal-operator"
+"""Under which name the operator's fields are owned, of every release and install: a successor takes them over."""
 SERVICE_LABEL = f"{GROUP}/inferenceservice"
 SERVICE_NAME_LABEL = "kubernetes.io/service-name"
 """What an EndpointSlice carries, beside a copy of its Service's labels."""
 HASH_ANNOTATION = f"{GROUP}/applied-hash"
+OPERATOR_ANNOTATION = f"{GROUP}/operator"
 TEMPLATE_HASH_ANNOTATION = f"{GROUP}/template-hash"
 WATCH_SELECTOR = f"{MANAGED_BY_LABEL}={MANAGED_BY}"
 

@@ -1,7 +1,7 @@
 """The Service and the ServiceAccount."""
 
 from shoal_operator.api.fields import Json
-from shoal_operator.manifests.labels import make_object, selector_labels
+from shoal_operator.manifests.labels import OPERATOR_ANNOTATION, make_object, selector_labels
 from shoal_operator.manifests.target import Target
 
 SERVICE_PORT = 80
@@ -15,7 +15,9 @@ def make_service(target: Target) -> Json:
         "selector": selector_labels(target.name),
         "ports": [{**port, "protocol": "TCP"}],
     }
-    return make_object(target, "Service", "v1", spec=spec)
+    # Other installs that see the name leave the InferenceService alone (planning/tenure).
+    keeper = {OPERATOR_ANNOTATION: target.defaults.operator}
+    return make_object(target, "Service", "v1", annotations=keeper, spec=spec)
 
 
 def make_service_account(target: Target) -> Json:

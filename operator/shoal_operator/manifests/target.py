@@ -16,12 +16,14 @@ class Defaults:
             ``$(POD_IP)`` the pod's own, where pods share one network.
         admin_namespaces: namespaces that may reach the proxies' admin port (metrics, drain); empty
             means all.
+        operator: what this install is called: the namespace of its Lease.
     """
 
     proxy_image: str
     runtime_image: str
     listen_host: str = "::"
     admin_namespaces: tuple[str, ...] = ()
+    operator: str = "default"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 
-from shoal_operator.api.conditions import ConditionType, Reason, Status, find
+from shoal_operator.api.conditions import ConditionType, Reason, Status, find, told_before
 from shoal_operator.api.fields import Json
 from shoal_operator.manifests.desired import HTTP_ROUTE, INGRESS
 from shoal_operator.manifests.labels import SERVICE_NAME_LABEL, selector_text
@@ -37,6 +37,14 @@ def name_taken(evidence: Evidence) -> Verdict | None:
             " Delete it, or give the InferenceService another name"
         )
         return Status.FALSE, Reason.NAME_TAKEN, text
+    return None
+
+
+def undone(evidence: Evidence) -> Verdict | None:
+    """Somebody changes back what we write, so we hold it back."""
+    for failure in evidence.failures:
+        if failure.undone:
+            return Status.FALSE, Reason.ANOTHER_OPERATOR, _failure_text(failure)
     return None
 
 
@@ -219,10 +227,12 @@ def objective_as_told(evidence: Evidence) -> Verdict | None:
     if evidence.attainable is not None:
         return None
     resource = evidence.observation.resource
-    told = find(dig(resource, "status", "conditions", default=[]), ConditionType.OBJECTIVE_ATTAINABLE)
-    if told is None or told.get("observedGeneration") != resource["metadata"].get("generation"):
+    conditions = dig(resource, "status", "conditions", default=[])
+    stored = find(conditions, ConditionType.OBJECTIVE_ATTAINABLE)
+    told = told_before(conditions, ConditionType.OBJECTIVE_ATTAINABLE)
+    if stored is None or told is None or stored.get("observedGeneration") != resource["metadata"].get("generation"):
         return None
-    return Status(told["status"]), Reason(told["reason"]), told["message"]
+    return told.status, told.reason, told.message
 
 
 def objective_missed(evidence: Evidence) -> Verdict | None:

@@ -26,8 +26,9 @@ class Evidence:
     Args:
         target: None when the spec cannot be read; ``spec_error`` then says why.
         scaling: None when the autoscaler has not looked yet.
-        attainable: by address, whether the pods that said so lately can meet their latency
+        attainable: by uid, whether the pods that said so lately can meet their latency
             objective; None when it is too early to tell.
+        rival: another install of the operator that wants this service; empty when none does.
     """
 
     observation: Observation
@@ -37,6 +38,7 @@ class Evidence:
     failures: tuple[Failure, ...] = ()
     scaling: ScalingState | None = None
     attainable: Mapping[str, bool] | None = None
+    rival: str = ""
 
     @property
     def name(self) -> str:
@@ -53,9 +55,7 @@ class Evidence:
     @property
     def deployment(self) -> Json:
         """Our Deployment, or an empty object."""
-        live = self.observation.children.get(DEPLOYMENT)
-        uid = self.observation.resource["metadata"]["uid"]
-        return live if live is not None and is_owned(live, uid) else {}
+        return self.observation.ours(DEPLOYMENT)
 
     @property
     def new_pods(self) -> list[Json]:
@@ -73,8 +73,8 @@ class Evidence:
     def meets_objective(self) -> list[bool]:
         """Whether each of the newest pods that said so lately can meet the objective."""
         known = self.attainable or {}
-        addresses = (dig(pod, "status", "podIP") for pod in self.new_pods)
-        return [known[address] for address in addresses if address in known]
+        uids = (dig(pod, "metadata", "uid") for pod in self.new_pods)
+        return [known[uid] for uid in uids if uid in known]
 
     @property
     def problem(self) -> Problem | None:

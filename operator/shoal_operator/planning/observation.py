@@ -35,6 +35,11 @@ class Observation:
     pods: tuple[Json, ...]
     slices: tuple[Json, ...] | None = None
 
+    def ours(self, kind: Kind) -> Json:
+        """Return our child of a kind, or an empty object."""
+        live = self.children.get(kind)
+        return live if live is not None and is_owned(live, self.resource["metadata"]["uid"]) else {}
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -43,11 +48,13 @@ class Failure:
     Args:
         code: HTTP status; 0 when the server could not be reached.
         message: the server's own words.
+        undone: it was not refused, but not tried: somebody undoes it each time.
     """
 
     kind: Kind
     code: int
     message: str
+    undone: bool = False
 
 
 def dig(value: Any, *path: str, default: Any = None) -> Any:

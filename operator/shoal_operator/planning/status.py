@@ -15,6 +15,7 @@ from shoal_operator.api.conditions import (
     Status,
     find,
     stamped,
+    told_before,
 )
 from shoal_operator.api.fields import Json
 from shoal_operator.manifests.labels import selector_text
@@ -24,7 +25,7 @@ from shoal_operator.planning.checks import Check, Verdict
 from shoal_operator.planning.evidence import Evidence, ScalingState
 from shoal_operator.planning.observation import dig
 
-_BLOCKED: tuple[Check, ...] = (checks.spec_invalid, checks.name_taken, checks.apply_failed)
+_BLOCKED: tuple[Check, ...] = (checks.spec_invalid, checks.name_taken, checks.undone, checks.apply_failed)
 POLICIES: dict[ConditionType, tuple[Check, ...]] = {
     ConditionType.READY: (
         *_BLOCKED,
@@ -84,7 +85,7 @@ OBJECTIVE: tuple[Check, ...] = (
 def judge(evidence: Evidence) -> list[Condition]:
     """Return every condition that applies."""
     conditions = [Condition(kind, *_first(policy, evidence)) for kind, policy in POLICIES.items()]
-    optional = (_scaling_condition(evidence), _objective_condition(evidence))
+    optional = (_scaling_condition(evidence), _objective_condition(evidence), _sole_condition(evidence))
     return [*conditions, *(condition for condition in optional if condition)]
 
 
@@ -110,6 +111,21 @@ def make_status(evidence: Evidence, now: str) -> Json:
     }
 
 
+def plain_status(resource: Json, why: str, now: str) -> Json:
+    """Return the least that a status can say, for when the whole one is refused.
+
+    Args:
+        resource: the service.
+        why: the API server's words.
+        now: RFC 3339 time in UTC.
+    """
+    text = f"the status cannot be written: {why}".encode("ascii", "replace").decode()
+    condition = Condition(ConditionType.READY, Status.FALSE, Reason.APPLY_FAILED, text)
+    generation = resource["metadata"].get("generation", 0)
+    previous: list[Json] = dig(resource, "status", "conditions", default=[])
+    return {"observedGeneration": generation, "conditions": [stamped(condition, previous, generation, now)]}
+
+
 @dataclass(frozen=True, slots=True)
 class Announcement:
     """What an Event says."""
@@ -133,6 +149,15 @@ def transitions(before: Sequence[Json], after: Sequence[Json]) -> list[Announcem
     return list(said.values())
 
 
+def another_keeps(keeper: str, me: str) -> Announcement:
+    """Return what an operator says of a service that it leaves to another install."""
+    text = (
+        f"the operator in namespace {keeper} keeps this service; the one in {me} leaves it alone as long as that one"
+        " answers: uninstall one of them, or give them different watchNamespaces"
+    )
+    return Announcement(warning=True, reason=Reason.ANOTHER_OPERATOR, message=text)
+
+
 def _first(policy: Sequence[Check], evidence: Evidence) -> Verdict:
     verdicts = (check(evidence) for check in policy)
     return next(verdict for verdict in verdicts if verdict is not None)
@@ -142,6 +167,16 @@ def _objective_condition(evidence: Evidence) -> Condition | None:
     if evidence.objective_ms is None:
         return None
     return Condition(ConditionType.OBJECTIVE_ATTAINABLE, *_first(OBJECTIVE, evidence))
+
+
+def _sole_condition(evidence: Evidence) -> Condition | None:
+    if not evidence.rival:
+        return None
+    text = (
+        f"the operator in namespace {evidence.rival} watches this namespace too, and leaves this service to the one"
+        " that keeps it: uninstall one of them, or give them different watchNamespaces"
+    )
+    return Condition(ConditionType.SOLE_OPERATOR, Status.FALSE, Reason.ANOTHER_OPERATOR, text)
 
 
 def _scaling_condition(evidence: Evidence) -> Condition | None:
@@ -154,7 +189,4 @@ def _scaling_condition(evidence: Evidence) -> Condition | None:
     if evidence.scaling is ScalingState.NO_DATA:
         text = "no proxy's /metrics can be read: replicas stay as they are"
         return Condition(kind, Status.FALSE, Reason.NO_LOAD_DATA, text)
-    stored = find(dig(evidence.observation.resource, "status", "conditions", default=[]), kind)
-    if stored is None:
-        return None
-    return Condition(kind, Status(stored["status"]), Reason(stored["reason"]), stored["message"])
+    return told_before(dig(evidence.observation.resource, "status", "conditions", default=[]), kind)

@@ -54,7 +54,7 @@ class Cluster:
     def call(self, method: str, path: str, body: Any, kind: str, query: Mapping[str, str]) -> Call:
         """Return the call that a request makes."""
         target = parse_path(path)
-        text = b"" if body is None else orjson.dumps(body)
+        text = body if isinstance(body, bytes) else b"" if body is None else orjson.dumps(body)
         verb = verb_of(method, target, query)
         return Call(verb, target, self.user, self.now, query, text, kind, "tester/1.0")
 

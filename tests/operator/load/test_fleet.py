@@ -1,10 +1,10 @@
-"""The fleet: whose proxies are read, which pods are ready, and what an old event may not undo."""
+"""The fleet: whose proxies are read, which pods are ready, and what an old look may not undo."""
 
 from typing import Any
 
 from shoal_operator.api.fields import Json
 from shoal_operator.autoscaler.law import Law
-from shoal_operator.load.fleet import Fleet, Scaled, Watched, scaled_from
+from shoal_operator.load.fleet import Fleet, Replica, Scaled, Watched, scaled_from
 from shoal_operator.planning.observation import Key
 from tests.operator.samples import EVERYTHING, MINIMAL, service, with_fields
 
@@ -13,7 +13,10 @@ CAT = Key("default", "cat")
 
 def pod(name: str, ip: str | None = "10.0.0.1", *, ready: bool = True, **metadata: str) -> Json:
     conditions = [{"type": "Ready", "status": "True" if ready else "False"}]
-    return {"metadata": {"name": name, **metadata}, "status": {"podIP": ip, "conditions": conditions}}
+    return {
+        "metadata": {"name": name, "uid": f"uid-{name}", **metadata},
+        "status": {"podIP": ip, "conditions": conditions},
+    }
 
 
 def scaling(fleet: Fleet) -> Scaled:
@@ -47,63 +50,72 @@ def test_a_service_without_scaling_or_with_a_broken_one_does_not_scale() -> None
         assert scaled_from(service(with_fields(MINIMAL, scaling=scaling))) is None
 
 
-def test_an_event_that_is_older_than_our_own_write_is_ignored() -> None:
+def test_a_look_that_is_older_than_our_own_write_is_ignored() -> None:
     fleet = Fleet()
-    fleet.see_service(CAT, service(EVERYTHING, generation=4))
+    fleet.see(CAT, service(EVERYTHING, generation=4), [])
     fleet.wrote_replicas(CAT, scaling(fleet), 7)
 
-    fleet.see_service(CAT, service(EVERYTHING, generation=4))
+    fleet.see(CAT, service(EVERYTHING, generation=4), [])
     assert replicas(fleet) == [7]
-    fleet.see_service(CAT, service(with_fields(EVERYTHING, replicas=5), generation=5))
+    fleet.see(CAT, service(with_fields(EVERYTHING, replicas=5), generation=5), [])
     assert replicas(fleet) == [5]
 
 
 def test_a_new_service_of_the_same_name_starts_anew() -> None:
     fleet = Fleet()
-    fleet.see_service(CAT, service(EVERYTHING, generation=9))
-    fleet.see_service(CAT, service(with_fields(EVERYTHING, replicas=2), generation=1, uid="other"))
+    fleet.see(CAT, service(EVERYTHING, generation=9), [])
+    fleet.see(CAT, service(with_fields(EVERYTHING, replicas=2), generation=1, uid="other"), [])
 
     assert replicas(fleet) == [2]
 
 
 def test_only_ready_pods_that_stay_are_asked() -> None:
     fleet = Fleet()
-    fleet.see_service(CAT, service(EVERYTHING))
-    fleet.see_pod(CAT, pod("a"))
-    fleet.see_pod(CAT, pod("b", "10.0.0.2", ready=False))
-    fleet.see_pod(CAT, pod("c", "10.0.0.3", deletionTimestamp="2026-01-01T00:00:00Z"))
-    fleet.see_pod(CAT, pod("d", None))
+    pods = [
+        pod("a"),
+        pod("b", "10.0.0.2", ready=False),
+        pod("c", "10.0.0.3", deletionTimestamp="2026-01-01T00:00:00Z"),
+        pod("d", None),
+    ]
+    fleet.see(CAT, service(EVERYTHING), pods)
 
-    assert [service.addresses for service in fleet.watched()] == [("10.0.0.1",)]
-    fleet.see_pod(CAT, pod("a", ready=False))
-    assert [service.addresses for service in fleet.watched()] == [()]
+    assert [service.replicas for service in fleet.watched()] == [(Replica("uid-a", "10.0.0.1"),)]
+    fleet.see(CAT, service(EVERYTHING), [pod("a", ready=False)])
+    assert [service.replicas for service in fleet.watched()] == [()]
+
+
+def test_a_pod_that_a_look_does_not_find_is_gone_though_nobody_told() -> None:
+    fleet = Fleet()
+    fleet.see(CAT, service(EVERYTHING), [pod("a"), pod("b", "10.0.0.2"), pod("c", "10.0.0.3")])
+    fleet.see(CAT, service(EVERYTHING), [pod("b", "10.0.0.2")])
+
+    assert [service.replicas for service in fleet.watched()] == [(Replica("uid-b", "10.0.0.2"),)]
 
 
 def test_a_service_that_stops_scaling_or_is_deleted_is_forgotten() -> None:
     fleet = Fleet()
-    fleet.see_service(CAT, service(EVERYTHING))
-    fleet.see_service(CAT, service(MINIMAL, generation=2))
+    fleet.see(CAT, service(EVERYTHING), [])
+    fleet.see(CAT, service(MINIMAL, generation=2), [])
     assert replicas(fleet) == []
-    fleet.see_service(CAT, service(EVERYTHING, generation=3))
-    fleet.drop_service(CAT)
-    fleet.drop_pod(CAT, "unknown")
+    fleet.see(CAT, service(EVERYTHING, generation=3), [])
+    fleet.drop(CAT)
     assert replicas(fleet) == []
 
 
 def test_a_service_with_an_objective_is_watched_though_it_does_not_scale() -> None:
     fleet = Fleet()
-    fleet.see_pod(CAT, pod("a"))
-    fleet.see_service(CAT, service(with_fields(MINIMAL, batching__latencyObjectiveMilliseconds=50)))
-    assert list(fleet.watched()) == [Watched(CAT, None, has_objective=True, addresses=("10.0.0.1",))]
+    fleet.see(CAT, service(with_fields(MINIMAL, batching__latencyObjectiveMilliseconds=50)), [pod("a")])
+    replicas = (Replica("uid-a", "10.0.0.1"),)
+    assert list(fleet.watched()) == [Watched(CAT, None, has_objective=True, replicas=replicas)]
 
-    fleet.see_service(CAT, service(MINIMAL, generation=2))
+    fleet.see(CAT, service(MINIMAL, generation=2), [])
     assert list(fleet.watched()) == []
 
 
 def test_a_deleted_service_with_an_objective_is_forgotten() -> None:
     fleet = Fleet()
-    fleet.see_service(CAT, service(with_fields(EVERYTHING, batching__latencyObjectiveMilliseconds=50)))
+    fleet.see(CAT, service(with_fields(EVERYTHING, batching__latencyObjectiveMilliseconds=50)), [])
     assert [watched.has_objective for watched in fleet.watched()] == [True]
 
-    fleet.drop_service(CAT)
+    fleet.drop(CAT)
     assert list(fleet.watched()) == []

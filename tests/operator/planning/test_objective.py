@@ -11,14 +11,14 @@ from tests.operator.worlds import evidence, healthy, pod
 
 NOW, LATER = "2026-01-01T00:00:00Z", "2026-02-02T00:00:00Z"
 SPEC = with_fields(MINIMAL, batching__latencyObjectiveMilliseconds=50)
-POD, OTHER = "10.0.0.1", "10.0.0.2"
+POD, OTHER = "pod-1", "pod-2"
 ATTAINABLE = (Status.TRUE, Reason.OBJECTIVE_ATTAINABLE)
 UNATTAINABLE = (Status.FALSE, Reason.OBJECTIVE_UNATTAINABLE)
 UNKNOWN = (Status.UNKNOWN, Reason.NO_LATENCY_DATA)
 
 
 def seen(attainable: dict[str, bool] | None, *, stored: Json | None = None, spec: Json = SPEC) -> Evidence:
-    pods = (pod(spec), pod(spec, podIP=OTHER))
+    pods = (pod(spec), pod(spec, uid=OTHER))
     return evidence(spec, *pods, deployment=healthy(2), stored=stored, attainable=attainable)
 
 
@@ -63,7 +63,7 @@ def test_what_cannot_be_met_is_named_with_what_to_do() -> None:
 
 def test_a_pod_of_an_older_spec_says_nothing_about_this_one() -> None:
     old = pod(with_fields(SPEC, batching__latencyObjectiveMilliseconds=5))
-    found = evidence(SPEC, old, pod(SPEC, podIP=OTHER), deployment=healthy(2), attainable={POD: False})
+    found = evidence(SPEC, old, pod(SPEC, uid=OTHER), deployment=healthy(2), attainable={POD: False})
 
     assert verdict(found) == UNKNOWN
 

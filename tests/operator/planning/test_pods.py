@@ -1,5 +1,7 @@
 """Problems of pods, in words a user can act on."""
 
+from typing import Any
+
 import pytest
 
 from shoal_operator.api.conditions import Reason
@@ -9,7 +11,7 @@ from tests.operator.samples import DOWNLOADED
 from tests.operator.worlds import pod, running, unschedulable, waiting
 
 
-def failing(**status: object) -> Json:
+def failing(**status: Any) -> Json:
     return pod(DOWNLOADED, ready=False, **status)
 
 

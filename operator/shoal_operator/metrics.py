@@ -1,0 +1,72 @@
+"""What the operator counts of itself, for Prometheus."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, generate_latest
+
+from shoal_operator.errors import SettingsError
+from shoal_operator.scraper import Scrape
+
+
+class Metrics:
+    """The operator's metrics."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._scrapes = Counter(
+            "shoal_operator_scrapes",
+            "Attempts to read a pod's metrics; refused: it answered what no proxy answers.",
+            ["outcome"],
+            registry=self._registry,
+        )
+        for outcome in Scrape:
+            self._scrapes.labels(outcome)
+
+    def count_scrape(self, outcome: Scrape) -> None:
+        """Count an attempt to read a pod."""
+        self._scrapes.labels(outcome).inc()
+
+    def text(self) -> bytes:
+        """Return the exposition."""
+        return generate_latest(self._registry)
+
+
+@asynccontextmanager
+async def serving(metrics: Metrics, listen: str) -> AsyncIterator[None]:
+    """Serve ``/metrics`` while the block runs.
+
+    Args:
+        metrics: what is shown.
+        listen: ``HOST:PORT``; empty means none.
+
+    Raises:
+        SettingsError: nothing can listen there.
+    """
+    if not listen:
+        yield
+        return
+
+    async def show(_: web.Request) -> web.Response:
+        return web.Response(body=metrics.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    app = web.Application()
+    app.router.add_get("/metrics", show)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        await _listen(runner, listen)
+        yield
+    finally:
+        await runner.cleanup()
+
+
+async def _listen(runner: web.AppRunner, listen: str) -> None:
+    host, _, port = listen.rpartition(":")
+    try:
+        await web.TCPSite(runner, host.strip("[]"), int(port)).start()
+    except (OSError, ValueError, OverflowError) as error:
+        raise SettingsError(
+            f"SHOAL_OPERATOR_METRICS_LISTEN must be a HOST:PORT to bind, not {listen!r}: {error}"
+        ) from None

@@ -1,0 +1,83 @@
+"""Noticing that somebody undoes our writes, and not writing for ever.
+
+Whoever it is (an operator of a release that names no keeper, a controller, a webhook), the same text that has to be
+written again and again is a quarrel, and each round of it may replace every pod. So a text is written a few times a
+minute, and then once a pause.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from shoal_operator.api.fields import Json
+from shoal_operator.planning.observation import Key, dig
+
+WRITES = 5
+WINDOW_S = 60.0
+FIRST_PAUSE_S = 60.0
+LAST_PAUSE_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """What was written of late, in monotonic seconds.
+
+    Args:
+        text: what was written.
+        writes_s: when, within the window.
+        pauses: how often it had to be held back.
+        until_s: nothing is written before then.
+    """
+
+    text: str = ""
+    writes_s: tuple[float, ...] = ()
+    pauses: int = 0
+    until_s: float = float("-inf")
+
+
+def try_write(last: Contest, text: str, now_s: float) -> tuple[bool, Contest]:
+    """Return whether a text may be written now, and what to remember."""
+    settled_s = max(last.until_s, *last.writes_s, float("-inf")) + 2 * LAST_PAUSE_S
+    if text != last.text or now_s >= settled_s:
+        last = Contest(text)
+    if now_s < last.until_s:
+        return False, last
+    recent = tuple(written_s for written_s in last.writes_s if now_s - written_s < WINDOW_S)
+    if len(recent) < (1 if last.pauses else WRITES):
+        return True, Contest(text, (*recent, now_s), last.pauses, last.until_s)
+    pause_s = min(FIRST_PAUSE_S * 2.0**last.pauses, LAST_PAUSE_S)
+    return False, Contest(text, recent, min(last.pauses + 1, 10), now_s + pause_s)
+
+
+@dataclass(slots=True)
+class Contests:
+    """What was written of late of each service, by what it is part of."""
+
+    _known: dict[Key, dict[str, Contest]] = field(default_factory=dict)
+
+    def may_write(self, key: Key, what: str, text: str, now_s: float) -> bool:
+        """Return whether a text may be written now."""
+        known = self._known.setdefault(key, {})
+        may, contest = try_write(known.get(what, Contest()), text, now_s)
+        if not may:
+            known[what] = contest
+        return may
+
+    def wrote(self, key: Key, what: str, text: str, now_s: float) -> None:
+        """Take note that a text was written."""
+        known = self._known.setdefault(key, {})
+        _, known[what] = try_write(known.get(what, Contest()), text, now_s)
+
+    def forget(self, key: Key) -> None:
+        """Forget a service that is gone."""
+        self._known.pop(key, None)
+
+
+def last_writer(live: Json, ours: str) -> str:
+    """Return the field manager that last wrote an object beside ours; ours when there was no other.
+
+    Kubernetes' own controllers write the status, and are no rivals.
+    """
+    entries: list[Any] = dig(live, "metadata", "managedFields", default=[])
+    others = [entry for entry in entries if entry.get("manager") != ours and not entry.get("subresource")]
+    latest = max(others, key=lambda entry: str(entry.get("time", "")), default={"manager": ours})
+    return str(latest.get("manager"))

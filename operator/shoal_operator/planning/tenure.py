@@ -1,0 +1,122 @@
+"""Which of several installed operators keeps a service.
+
+Operators of one install agree by their Lease. Two installs that watch one namespace know nothing of each other's, and
+would undo each other's writes for ever. So the child ``Service`` names the keeper, and any other leaves all alone. Now
+and then it lays a claim, in another annotation there (a Service has no generation, so nothing follows from it): a
+keeper that lives takes the claim away at once; a claim that stands for a minute is a keeper that is gone, and its
+service is taken over.
+"""
+
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from shoal_operator.api import GROUP
+from shoal_operator.api.fields import Json
+from shoal_operator.manifests.labels import OPERATOR_ANNOTATION
+from shoal_operator.planning.observation import Key, dig
+
+CLAIM_ANNOTATION = f"{GROUP}/claimed-by"
+SETTLE_S = 60.0
+"""A claim that stands for so long is not answered any more; longer than a standby needs to take over."""
+FIRST_PAUSE_S = 60.0
+LAST_PAUSE_S = 300.0
+RIVAL_S = 2 * LAST_PAUSE_S
+"""Who has laid no claim for so long is not there any more."""
+
+
+class Step(StrEnum):
+    """What to do with a service."""
+
+    KEEP = "keep"
+    """It is ours: look at it as usual."""
+    REFUSE = "refuse"
+    """It is ours: take the claim away, and look at it as usual."""
+    CLAIM = "claim"
+    """It is another's: lay a claim, and write nothing else."""
+    LEAVE = "leave"
+    """It is another's: write nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tenure:
+    """What is remembered of one service, in monotonic seconds.
+
+    Args:
+        keeper: whose it is, when it is not ours.
+        claimed_s: since when our claim has been standing.
+        refused: claims of ours that were taken away, in a row.
+        pause_until_s: no claim before then.
+        rival: who last laid a claim to what is ours, and when.
+    """
+
+    keeper: str = ""
+    claimed_s: float | None = None
+    refused: int = 0
+    pause_until_s: float = float("-inf")
+    rival: tuple[str, float] | None = None
+
+
+@dataclass(slots=True)
+class Tenures:
+    """The services that this operator knows.
+
+    Args:
+        me: what this install is called, unlike any other in the cluster.
+    """
+
+    me: str
+    _known: dict[Key, Tenure] = field(default_factory=dict)
+
+    def decide(self, key: Key, named: Json, now_s: float) -> Step:
+        """Return what to do.
+
+        Args:
+            key: the service.
+            named: the child that names the keeper, as it is; empty when there is none.
+            now_s: monotonic time (s).
+        """
+        annotations: Json = dig(named, "metadata", "annotations", default={})
+        keeper, claim = annotations.get(OPERATOR_ANNOTATION, ""), annotations.get(CLAIM_ANNOTATION, "")
+        known = self._known.get(key, Tenure())
+        step, self._known[key] = decide(self.me, keeper, claim, known, now_s)
+        return step
+
+    def keeper(self, key: Key) -> str:
+        """Return which other install keeps a service, or nothing."""
+        return self._known.get(key, Tenure()).keeper
+
+    def rival(self, key: Key, now_s: float) -> str:
+        """Return which other install lately laid a claim to a service of ours, or nothing."""
+        rival = self._known.get(key, Tenure()).rival
+        return rival[0] if rival and now_s - rival[1] < RIVAL_S else ""
+
+    def forget(self, key: Key) -> None:
+        """Forget a service that is gone."""
+        self._known.pop(key, None)
+
+
+def decide(me: str, keeper: str, claim: str, known: Tenure, now_s: float) -> tuple[Step, Tenure]:
+    """Return what to do and what to remember.
+
+    Args:
+        me: this install.
+        keeper: who is named; empty when nobody.
+        claim: who claims it; empty when nobody.
+        known: what the last call returned.
+        now_s: monotonic time (s).
+    """
+    if keeper in ("", me):
+        rival = (claim, now_s) if claim not in ("", me) else known.rival
+        return (Step.REFUSE if claim else Step.KEEP), Tenure(rival=rival)
+    known = replace(known, keeper=keeper, rival=None)
+    if claim == me:
+        since_s = now_s if known.claimed_s is None else known.claimed_s
+        # What follows is a look as usual, whose write names us the keeper.
+        return (Step.KEEP if now_s - since_s >= SETTLE_S else Step.LEAVE), replace(known, claimed_s=since_s)
+    if known.claimed_s is not None:
+        pause_s = min(FIRST_PAUSE_S * 2.0**known.refused, LAST_PAUSE_S)
+        refused = min(known.refused + 1, 10)
+        return Step.LEAVE, replace(known, claimed_s=None, refused=refused, pause_until_s=now_s + pause_s)
+    if claim or now_s < known.pause_until_s:
+        return Step.LEAVE, known
+    return Step.CLAIM, replace(known, claimed_s=now_s)

@@ -1,0 +1,272 @@
+"""Two installs of the operator watch one namespace: one keeps a service, the other waits until it is gone."""
+
+import asyncio
+import dataclasses
+import datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal_operator.api.conditions import ConditionType, find
+from shoal_operator.api.fields import Json
+from shoal_operator.errors import ApiError
+from shoal_operator.load.fleet import Fleet
+from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE
+from shoal_operator.planning.contest import WINDOW_S, WRITES, Contests
+from shoal_operator.planning.observation import Key
+from shoal_operator.planning.tenure import LAST_PAUSE_S, RIVAL_S, SETTLE_S, Step, Tenure, decide
+from shoal_operator.planning.workqueue import Outcome
+from shoal_operator.reconciler import Reconciler
+from tests.operator.fakes import FakeCluster, Told
+from tests.operator.samples import DEFAULTS, MINIMAL, service, with_fields
+
+CAT = Key("default", "cat")
+SPEC = with_fields(MINIMAL, scaling={"maxReplicas": 3})
+
+
+class Installs:
+    """One cluster, a clock, and operators that would each make other pods."""
+
+    def __init__(self) -> None:
+        self.cluster, self.now_s = FakeCluster(), 0.0
+        self.cluster.services[CAT] = service(SPEC)
+        self.fleets: dict[str, Fleet] = {}
+        self.reconcilers: dict[str, Reconciler] = {}
+
+    def start(self, name: str) -> None:
+        defaults = dataclasses.replace(DEFAULTS, runtime_image=f"{name}/runtime", operator=name)
+        fleet = self.fleets[name] = Fleet()
+        self.reconcilers[name] = Reconciler(
+            self.cluster, defaults, Told(), self.utc_now, fleet=fleet, clock=lambda: self.now_s
+        )
+
+    def stop(self, name: str) -> None:
+        del self.reconcilers[name]
+
+    def utc_now(self) -> datetime.datetime:
+        return datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+
+    def look(self, name: str) -> Outcome:
+        return asyncio.run(self.reconcilers[name].reconcile(CAT))
+
+    def run(self, seconds: float, step_s: float = 15.0) -> None:
+        """Let every operator look at the service, again and again."""
+        end_s = self.now_s + seconds
+        while self.now_s < end_s:
+            for name in self.reconcilers:
+                self.look(name)
+            self.now_s += step_s
+
+    def runs(self) -> str:
+        """Return whose pods the Deployment makes."""
+        containers = self.cluster.children[CAT, DEPLOYMENT]["spec"]["template"]["spec"]["containers"]
+        return str(containers[1]["image"]).partition("/")[0]
+
+    def writes(self, *verbs: str) -> int:
+        return sum(verb in verbs for verb, _ in self.cluster.writes)
+
+    def sole(self) -> Json | None:
+        return find(self.cluster.services[CAT]["status"]["conditions"], ConditionType.SOLE_OPERATOR)
+
+
+def both() -> Installs:
+    installs = Installs()
+    installs.start("one")
+    installs.look("one")
+    installs.start("two")
+    installs.cluster.writes.clear()
+    return installs
+
+
+def test_who_comes_second_writes_no_child_and_no_status_and_scales_nothing() -> None:
+    installs = both()
+    installs.run(3600)
+
+    assert installs.runs() == "one"
+    assert installs.writes("apply", "delete") == 0
+    assert installs.writes("status") == 1  # the keeper tells of the other
+    assert installs.writes("annotate") <= 2 * (3600 / LAST_PAUSE_S + 4)
+    assert list(installs.fleets["two"].watched()) == []
+    assert len(list(installs.fleets["one"].watched())) == 1
+
+
+def test_both_say_so() -> None:
+    installs = both()
+    installs.run(600)
+
+    sole = installs.sole()
+    assert sole is not None
+    assert (sole["status"], sole["reason"]) == ("False", "AnotherOperator")
+    assert "namespace two" in sole["message"]
+    told = [event["message"] for event in installs.cluster.events if event["reason"] == "AnotherOperator"]
+    assert len(told) == 2
+    assert any("the one in two leaves it alone" in text for text in told)
+
+
+def test_when_the_keeper_is_gone_the_other_takes_over_once() -> None:
+    installs = both()
+    installs.run(1800)
+    installs.stop("one")
+    installs.cluster.writes.clear()
+    installs.run(LAST_PAUSE_S + SETTLE_S + 30)
+
+    assert installs.runs() == "two"
+    assert installs.writes("apply") == 2  # the Service, which names the keeper, and the Deployment
+    installs.cluster.writes.clear()
+    installs.run(600)
+    assert installs.cluster.writes == []
+
+
+def test_when_the_other_is_gone_the_condition_goes_too() -> None:
+    installs = both()
+    installs.run(600)
+    installs.stop("two")
+    installs.run(RIVAL_S + 30)
+
+    assert installs.sole() is None
+    assert installs.runs() == "one"
+
+
+def test_a_keeper_that_comes_back_leaves_it_to_the_new_one() -> None:
+    installs = both()
+    installs.stop("one")
+    installs.run(300)
+    assert installs.runs() == "two"
+    installs.start("one")
+    installs.cluster.writes.clear()
+    installs.run(3600)
+
+    assert installs.runs() == "two"
+    assert installs.writes("apply") == 0
+
+
+def test_a_restart_of_the_keeper_keeps_the_service() -> None:
+    installs = both()
+    for _ in range(20):
+        installs.run(30)
+        installs.start("one")
+
+    assert installs.runs() == "one"
+    assert installs.writes("apply") == 0
+
+
+def test_a_service_that_an_older_release_made_is_taken_over_at_once() -> None:
+    installs = both()
+    del installs.cluster.children[CAT, SERVICE]["metadata"]["annotations"]["serving.shoal.dev/operator"]
+    installs.stop("one")
+    installs.look("two")
+
+    assert installs.runs() == "two"
+
+
+def test_three_installs_settle_on_one() -> None:
+    installs = both()
+    installs.start("three")
+    installs.run(3600)
+
+    assert installs.runs() == "one"
+    assert installs.writes("apply") == 0
+
+
+def undo(installs: Installs) -> None:
+    """Write as an operator does that names no keeper, and whose pods are others."""
+    live, named = (installs.cluster.children[CAT, kind] for kind in (DEPLOYMENT, SERVICE))
+    named["metadata"]["annotations"].pop("serving.shoal.dev/operator", None)
+    named["metadata"]["managedFields"] = [{"manager": "shoal-operator"}, {"manager": "old", "time": "2026"}]
+    live["spec"]["template"]["spec"]["containers"][1]["image"] = "old/runtime"
+    installs.cluster.services[CAT]["status"] = {"conditions": []}
+
+
+def test_an_operator_that_names_no_keeper_is_not_fought() -> None:
+    installs = both()
+    installs.stop("two")
+    for _ in range(100):
+        undo(installs)
+        assert installs.runs() == "old"
+        installs.look("one")
+        installs.now_s += 0.3
+    assert installs.writes("apply") == 2 * (WRITES - 1)  # of Service and Deployment; one made each
+    assert installs.writes("status", "event") <= 20
+    assert ready(installs)["reason"] == "AnotherOperator"
+    assert "'old'" in ready(installs)["message"]
+
+    installs.cluster.writes.clear()
+    for _ in range(360):
+        undo(installs)
+        installs.look("one")
+        installs.now_s += 10.0
+    assert installs.writes("apply") <= 2 * (3600 / LAST_PAUSE_S + 4)
+
+
+def ready(installs: Installs) -> Json:
+    told = [event for event in installs.cluster.events if event["type"] == "Warning"]
+    conditions = installs.cluster.services[CAT]["status"]["conditions"]
+    return find(conditions, ConditionType.READY) or {"reason": told[-1]["reason"], "message": told[-1]["message"]}
+
+
+def test_when_it_is_gone_the_service_is_put_right() -> None:
+    installs = both()
+    installs.stop("two")
+    for _ in range(100):
+        undo(installs)
+        installs.look("one")
+        installs.now_s += 0.5
+    assert installs.runs() == "old"
+    installs.run(LAST_PAUSE_S + 10)
+
+    assert installs.runs() == "one"
+    assert ready(installs)["reason"] == "RollingOut"
+
+
+def test_a_write_that_the_api_server_refuses_is_not_one_that_is_undone() -> None:
+    refused = ApiError(422, "no")
+    installs = Installs()
+    installs.start("one")
+    installs.look("one")
+    installs.cluster.children[CAT, DEPLOYMENT]["spec"]["replicas"] = 7
+    installs.cluster._refuse = lambda verb, what: refused if what == "Deployment" else None
+    installs.run(300)
+
+    assert ready(installs)["reason"] == "InvalidSpec"
+
+
+@given(st.lists(st.tuples(st.floats(0, 400), st.sampled_from("ab")), max_size=60))
+def test_one_text_is_never_written_more_than_a_few_times_a_minute(steps: list[tuple[float, str]]) -> None:
+    contests, now_s, written = Contests(), 0.0, list[tuple[float, str]]()
+    for later_s, text in steps:
+        now_s += later_s
+        if contests.may_write(CAT, "Deployment", text, now_s):
+            contests.wrote(CAT, "Deployment", text, now_s)
+            if written and written[-1][1] != text:
+                written.clear()
+            written.append((now_s, text))
+        lately = [when for when, _ in written if now_s - when < WINDOW_S]
+        assert len(lately) <= WRITES
+
+
+names = st.sampled_from(["", "me", "other", "third"])
+
+
+@given(st.lists(st.tuples(names, names, st.floats(0, 100)), max_size=20))
+def test_what_is_anothers_is_kept_only_after_a_claim_that_stood(seen: list[tuple[str, str, float]]) -> None:
+    known, now_s, stood_s = Tenure(), 0.0, None
+    for keeper, claim, later_s in seen:
+        now_s += later_s
+        step, known = decide("me", keeper, claim, known, now_s)
+        others = keeper not in ("", "me")
+        if step is Step.KEEP and others:
+            assert claim == "me"
+            assert stood_s is not None
+            assert now_s - stood_s >= SETTLE_S
+        if step in (Step.CLAIM, Step.LEAVE):
+            assert others
+        stands = others and (claim == "me" or step is Step.CLAIM)
+        stood_s = (now_s if stood_s is None else stood_s) if stands else None
+
+
+@pytest.mark.parametrize("claim", ["", "me", "other"])
+def test_a_claim_to_what_is_ours_is_taken_away(claim: str) -> None:
+    step, _ = decide("me", "me", claim, Tenure(), 0.0)
+
+    assert step is (Step.REFUSE if claim else Step.KEEP)
