@@ -80,6 +80,17 @@ def test_every_documented_name_and_field_is_known() -> None:
     assert {field.variable for field in FIELDS} <= ALL
 
 
+def test_the_page_of_limits_names_every_setting_that_is_a_bound_and_no_other() -> None:
+    named = set(re.findall(r"`(SHOAL_[A-Z_]+[A-Z])`", (ROOT / "docs/limits.md").read_text()))
+    bounds = {
+        name
+        for name in PROXY | RUNTIME
+        if re.search(r"_MAX_(?!DELAY)|_MIN_|_(HEAD|BODY|WRITE|IDLE|LOAD|FETCH)_TIMEOUT", name)
+    }
+    assert named <= ALL
+    assert bounds <= named
+
+
 @pytest.mark.parametrize("name", sorted(ALL))
 def test_a_name_of_one_component_is_no_fault_for_another(name: str) -> None:
     for read in (proxy, runtime, operator):

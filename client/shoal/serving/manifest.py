@@ -21,6 +21,7 @@ CLUSTER_ONLY = frozenset(
         "imagePullSecrets",
         "nodeSelector",
         "priorityClassName",
+        "proxy",
         "rollout",
         "route",
         "runtime.env",

@@ -180,3 +180,8 @@ class ProxySpec:
         default=None,
         raw=passthrough.RESOURCES,
     )
+    env: tuple[Json, ...] = spec_field(
+        "More environment variables of the proxy, as in a container: bounds that have no field here (docs/limits.md).",
+        default=(),
+        raw=passthrough.ENV,
+    )

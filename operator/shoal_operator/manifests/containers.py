@@ -42,7 +42,7 @@ def make_proxy(target: Target) -> Json:
             {"name": "http", "containerPort": HTTP_PORT, "protocol": "TCP"},
             {"name": "admin", "containerPort": ADMIN_PORT, "protocol": "TCP"},
         ],
-        "env": [*_proxy_fixed(target), *spec_variables(target.spec, PROXY)],
+        "env": _merged(_proxy_fixed(target), spec_variables(target.spec, PROXY), proxy.env),
         "resources": proxy.resources or _proxy_resources(target),
         "readinessProbe": _probe("/readyz", period_s=2, failures=1),
         "livenessProbe": _probe("/healthz", period_s=10, failures=3),

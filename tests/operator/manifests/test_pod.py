@@ -78,6 +78,14 @@ def test_a_users_variable_replaces_ours() -> None:
     assert env(make_runtime(target(EVERYTHING)))["HOME"] == "/home/cat"
 
 
+def test_a_bound_without_a_field_is_set_by_the_proxys_own_variables() -> None:
+    bound = {"name": "SHOAL_PROXY_MAX_HEAD_BYTES", "value": "4096"}
+    service = target(with_fields(MINIMAL, proxy={"env": [bound]}))
+
+    assert env(make_proxy(service))["SHOAL_PROXY_MAX_HEAD_BYTES"] == "4096"
+    assert "SHOAL_PROXY_MAX_HEAD_BYTES" not in env(make_runtime(service))
+
+
 def test_a_downloaded_model_is_fetched_by_an_init_container_into_the_cache_that_the_runtime_reads() -> None:
     model, runtime = make_model(target(DOWNLOADED)), make_runtime(target(DOWNLOADED))
 
