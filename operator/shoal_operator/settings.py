@@ -21,6 +21,7 @@ NAMES = tuple(
         "NAMESPACE",
         "WATCH_NAMESPACES",
         "HEALTH_LISTEN",
+        "METRICS_LISTEN",
         "RESYNC_S",
         "SCRAPE_INTERVAL_S",
         "SCALE_DOWN_WINDOW_S",

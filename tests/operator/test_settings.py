@@ -28,6 +28,7 @@ def test_every_setting_is_read() -> None:
         "SHOAL_OPERATOR_NAMESPACE": "shoal",
         "SHOAL_OPERATOR_WATCH_NAMESPACES": "a,b,",
         "SHOAL_OPERATOR_HEALTH_LISTEN": "127.0.0.1:1",
+        "SHOAL_OPERATOR_METRICS_LISTEN": "127.0.0.1:2",
         "SHOAL_OPERATOR_RESYNC_S": "30",
         "SHOAL_OPERATOR_SCRAPE_INTERVAL_S": "0.5",
         "SHOAL_OPERATOR_SCALE_DOWN_WINDOW_S": "5",
@@ -41,6 +42,25 @@ def test_every_setting_is_read() -> None:
     assert settings.watch_namespaces == ("a", "b")
     assert (settings.resync_s, settings.scrape_interval_s, settings.workers) == (30, 0.5, 3)
     assert settings.scale_down_window_s == 5
+
+
+class Asked(dict[str, str]):
+    """An environment that remembers what it was asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def get(self, name: str, default: str = "") -> str:  # type: ignore[override]
+        self.names.add(name)
+        return default
+
+
+def test_no_setting_is_read_that_would_be_refused_as_misspelt() -> None:
+    asked = Asked()
+    Settings.from_env(asked)
+
+    assert asked.names == set(NAMES)
 
 
 @pytest.mark.parametrize(
