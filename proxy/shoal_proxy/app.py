@@ -146,6 +146,9 @@ def _tensor(spec: InputSpec | OutputSpec, parameters: Mapping[str, Any]) -> dict
     return {**tensor, "parameters": parameters} if parameters else tensor
 
 
+_AXES = ("pad_axis", "unpad_axis")
+
+
 def _input_parameters(spec: InputSpec) -> dict[str, Any]:
     return _given(
         batch_dim=spec.batch_dim,
@@ -168,8 +171,8 @@ def _output_parameters(spec: OutputSpec) -> dict[str, Any]:
 
 
 def _given(**parameters: Any) -> dict[str, Any]:
-    """Leave out what says nothing: the defaults."""
-    return {key: value for key, value in parameters.items() if value}
+    """Leave out what says nothing: the defaults. An axis has none, so 0 says something."""
+    return {key: value for key, value in parameters.items() if value or (value is not None and key in _AXES)}
 
 
 async def _proxy_error(request: Request, error: Exception) -> Response:

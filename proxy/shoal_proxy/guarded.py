@@ -464,7 +464,8 @@ class GuardedProtocol(HttpToolsProtocol):
         self._check_framing(headers)
         self.incoming = BODY
         self._wire_bytes = 0
-        self.expect_100_continue = headers.get(b"expect", b"").lower() == b"100-continue"
+        expects = headers.get(b"expect", b"").lower() == b"100-continue"
+        self.expect_100_continue = expects and not self._speaks_1_0
         self.take_head(headers)
 
     def _check_framing(self, headers: dict[bytes, bytes]) -> None:

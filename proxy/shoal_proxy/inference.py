@@ -20,7 +20,7 @@ from shoal_proxy.batching.pending import (
 )
 from shoal_proxy.batching.returns import Burst
 from shoal_proxy.body import LARGE_BYTES
-from shoal_proxy.codecs.base import Call, Decoded, Reply
+from shoal_proxy.codecs.base import Call, Decoded, Reply, check_rows
 from shoal_proxy.codecs.torchserve import TorchServe
 from shoal_proxy.codecs.upstream import check_json
 from shoal_proxy.codecs.v1 import V1
@@ -97,6 +97,7 @@ class Inference:
             if terms is None:
                 terms = head.terms = self._terms(head.headers)
             decoded = route.codec.decode(Call(head.headers, body), signature)
+            check_rows(decoded.rows)
             if not self._dispatcher.speaks_binary:
                 check_json(decoded.inputs, signature)
             pending = self._pending(decoded, terms, signature)

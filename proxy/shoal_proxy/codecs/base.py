@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import orjson
 
-from shoal_proxy.errors import InvalidRequest, ProxyError
+from shoal_proxy.errors import BodyTooLarge, InvalidRequest, ProxyError
 from shoal_proxy.model.datatypes import Array
 from shoal_proxy.model.signature import ModelSignature
 
@@ -16,6 +16,11 @@ JSON = b"application/json"
 OCTETS = b"application/octet-stream"
 NO_BYTES = b""
 
+MOST_LISTS = 1 << 20
+"""Lists and objects in one JSON body, about: some 100 bytes and half a microsecond each."""
+MOST_ROWS = 1 << 18
+MOST_VALUES = 1 << 23
+"""Values in one JSON body, about."""
 _LONG = b"0" * 19
 """The fewest digits that a whole number beyond 64 bits has, each as a zero."""
 _ZEROS = bytes(ord("0") if chr(code).isdigit() and code < 128 else ord(" ") for code in range(256))
@@ -124,11 +129,34 @@ class Codec(Protocol):
 
 
 def parse_json(body: bytes | memoryview) -> Any:
-    """Return the JSON value of ``body``; NaN and infinities are no JSON."""
+    """Return the JSON value of ``body``; NaN and infinities are no JSON.
+
+    Raises:
+        BodyTooLarge: it holds so many values that reading them would stop everybody else.
+        InvalidRequest: it is malformed.
+    """
+    if len(body) > MOST_LISTS:
+        _check_values(bytes(body))
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise InvalidRequest(f"malformed JSON: {error}") from None
+
+
+def check_rows(rows: int) -> None:
+    """Refuse a request of so many rows that to answer it would stop everybody else."""
+    if rows > MOST_ROWS:
+        raise BodyTooLarge(f"{rows} rows in one request; at most {MOST_ROWS} are taken: send them in several")
+
+
+def _check_values(text: bytes) -> None:
+    """Count before anything is made: a parsed value takes up to a hundred times the memory of its text."""
+    lists, values = text.count(b"[") + text.count(b"{"), text.count(b",")
+    if lists > MOST_LISTS or values > MOST_VALUES:
+        raise BodyTooLarge(
+            f"the JSON holds about {lists} lists and objects and {values} values; at most {MOST_LISTS} and {MOST_VALUES}"
+            " are read from one request: send fewer rows in each, or binary tensors"
+        )
 
 
 def json_text(value: Any, option: int = 0) -> bytes:

@@ -20,6 +20,7 @@ from shoal_proxy.codecs.base import (
     Decoded,
     Reply,
     check_integers,
+    check_rows,
     error_document,
     json_reply,
     json_text,
@@ -91,6 +92,7 @@ def decode_rows(
     """
     if type(instances) is not list or not instances:
         raise InvalidRequest('"instances" must be a list of at least one row')
+    check_rows(len(instances))
     columns = _columns_of(instances, signature)
     lengths: dict[str, Sequence[int]] = {}
     if not signature.batches and len(instances) > 1:
@@ -237,6 +239,7 @@ def _decode_columns(
         spec = _named(name, signature)
         if type(data) is not list or not data:
             raise InvalidRequest(f"input {name!r} must be a list of at least one row")
+        check_rows(len(data))
         if spec.holds_json:
             check_integers(body)
         inputs[name] = _stack(spec, data, lengths, most_padding_bytes)

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal_proxy.codecs.base import Decoded
+from shoal_proxy.codecs.base import MOST_LISTS, MOST_ROWS, Decoded
 from shoal_proxy.codecs.v1 import V1
-from shoal_proxy.errors import PaddingTooLarge, ProxyError, UnsupportedMediaType
+from shoal_proxy.errors import BodyTooLarge, PaddingTooLarge, ProxyError, UnsupportedMediaType
 from shoal_proxy.model.datatypes import Array, bytes_array
 from shoal_proxy.model.signature import ModelSignature
 from tests.fakes import tensor
@@ -294,3 +294,23 @@ def test_a_long_row_among_as_many_as_fit_is_padded() -> None:
     assert V1(0).decode(call({"instances": [[1, 2], [3, 4]]}), RAGGED).rows == 2, (
         "what is not padded costs nothing more"
     )
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b'{"instances":[' + b"[1]," * MOST_LISTS + b"[1]]}", "send fewer rows in each, or binary tensors"),
+        (b'{"instances":[' + b"1," * (8 << 20) + b"1]}", "send fewer rows in each, or binary tensors"),
+        (b'{"inputs":[' + b"1," * MOST_ROWS + b"1]}", "262145 rows in one request; at most 262144 are taken"),
+        (b'{"instances":[' + b"1," * MOST_ROWS + b"1]}", "262145 rows in one request; at most 262144 are taken"),
+    ],
+)
+def test_a_body_of_too_many_values_is_refused_before_they_are_made(body: bytes, said: str) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(BodyTooLarge, match=said):
+            V1().decode(call(body), signature(inputs=[tensor("x", "FP32", [-1])]))
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 64 << 20

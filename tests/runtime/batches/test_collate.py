@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -82,6 +83,12 @@ def test_the_odd_row_is_named_and_the_others_are_not() -> None:
 def test_rows_that_a_rule_pads_are_not_odd() -> None:
     assert misfits([{"ids": torch.ones(2)}, {"ids": torch.ones(3)}], [IDS]) == {}
     assert list(misfits([{"ids": torch.ones(2)}, {"ids": torch.ones(2)}, {"q": 1}], [IDS])) == [2]
+
+
+@pytest.mark.parametrize("values", [(2**24 + 1, 0.5), (True, 5), (np.int8(1), 1), (torch.tensor(1), 0.5)])
+def test_numbers_of_different_types_do_not_become_one_tensor(values: tuple[Any, Any]) -> None:
+    with pytest.raises(ValueError, match="let preprocess return one type"):
+        collate([{"v": value} for value in values])
 
 
 def test_missing_rows_repeat_the_first_one() -> None:
