@@ -66,7 +66,7 @@ class Client:
     ) -> None:
         self._options = CallOptions(timeout_s, retries=retries, retry_executed=retry_executed)
         self._session = Session(model, random.random, plain)
-        self._http = bounded(httpx.Client(base_url=_base_url(url), headers=dict(headers or {}), transport=transport))
+        self._http = bounded(httpx.Client(base_url=base_url(url), headers=dict(headers or {}), transport=transport))
 
     def predict(
         self,
@@ -227,7 +227,7 @@ class AsyncClient:
     ) -> None:
         self._options = CallOptions(timeout_s, retries=retries, retry_executed=retry_executed)
         self._session = Session(model, random.random, plain)
-        self._http = httpx.AsyncClient(base_url=_base_url(url), headers=dict(headers or {}), transport=transport)
+        self._http = httpx.AsyncClient(base_url=base_url(url), headers=dict(headers or {}), transport=transport)
 
     async def predict(
         self,
@@ -351,7 +351,7 @@ def _take_in(portions: Portions, ended: Iterable[Sent], tell: Told) -> None:
             tell(portions.answered_rows, len(portions.rows))
 
 
-def _base_url(url: str) -> httpx.URL:
+def base_url(url: str) -> httpx.URL:
     """Return the base URL; ``127.0.0.1:8080`` means http."""
     try:
         base = httpx.URL(url if "://" in url else f"http://{url}")
