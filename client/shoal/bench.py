@@ -16,8 +16,9 @@ from shoal.benching.advice import advice
 from shoal.benching.drawing import COLOURS, bars, by_rate, steps_table, svg
 from shoal.benching.samples import sample
 from shoal.benching.steps import PARTS, Step, knee, next_rate, percentile, summarize
-from shoal.client import Client, base_url
+from shoal.client import Client
 from shoal.errors import InvalidInput, ServerFailed
+from shoal.exchange import base_url
 from shoal.files import load, parse_json, plain
 from shoal.loading import Load
 from shoal.wire.items import many_items, one_item
@@ -46,7 +47,10 @@ def bench(options: argparse.Namespace) -> int:
     _check_picture(options.plot)
     with Client(options.url, options.model, timeout_s=options.timeout) as client:
         signature = client.signature()
-    request = _request(options, signature)
+        item = plain(_item(options, signature))
+        # What is wrong with the item or the server is said by the server, and before the load.
+        client.predict(item)
+    request = _request(item, options.rows, signature)
     admin = _Admin(options)
     measured = asyncio.run(_measure(options, request))
     held = knee(measured.steps, measured.alone_ms, options.objective_ms)
@@ -89,11 +93,10 @@ async def _measure(options: argparse.Namespace, request: Request) -> Measured:
         loader.close()
 
 
-def _request(options: argparse.Namespace, signature: Signature) -> Request:
-    if options.rows > 1 and not signature.batches:
+def _request(item: Any, rows: int, signature: Signature) -> Request:
+    if rows > 1 and not signature.batches:
         raise InvalidInput(f"model {signature.name} takes no batches: leave --rows out")
-    item = plain(_item(options, signature))
-    tensors = many_items([item] * options.rows, signature) if signature.batches else one_item(item, signature)
+    tensors = many_items([item] * rows, signature) if signature.batches else one_item(item, signature)
     return infer_request(signature.name, signature, tensors, {})
 
 

@@ -4,16 +4,16 @@ import asyncio
 import math
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
 import httpx
 
 from shoal.deadline import bounded, within
-from shoal.errors import ConnectionFailed, DeadlineExceeded, ServerFailed, ShoalError
+from shoal.errors import ConnectionFailed, DeadlineExceeded, ShoalError
+from shoal.exchange import base_url, mapped_errors, request_of, response_of, too_late
 from shoal.files import plain
 from shoal.progress import Progress, Told, told
 from shoal.wire.items import Items
@@ -31,9 +31,6 @@ class Sent(NamedTuple):
     portion: Portion
     outcome: Any
     ended_s: float
-
-
-CONNECT_TIMEOUT_S = 5.0
 
 
 class Client:
@@ -205,8 +202,8 @@ class Client:
             time.sleep(step.seconds)
             return None
         try:
-            with _mapped_errors(timeout_s), within(left_s):
-                return _response(self._http.send(_request(self._http.build_request, step, left_s)))
+            with mapped_errors(timeout_s), within(left_s):
+                return response_of(self._http.send(request_of(self._http.build_request, step, left_s)))
         except ShoalError as error:
             return error
 
@@ -327,13 +324,13 @@ class AsyncClient:
         if isinstance(step, Pause):
             await asyncio.sleep(step.seconds)
             return None
-        request = _request(self._http.build_request, step, left_s)
+        request = request_of(self._http.build_request, step, left_s)
         try:
-            with _mapped_errors(timeout_s):
+            with mapped_errors(timeout_s):
                 async with asyncio.timeout(left_s):
-                    return _response(await self._http.send(request))
+                    return response_of(await self._http.send(request))
         except TimeoutError:
-            return _too_late(request, timeout_s)
+            return too_late(request, timeout_s)
         except ShoalError as error:
             return error
 
@@ -349,53 +346,3 @@ def _take_in(portions: Portions, ended: Iterable[Sent], tell: Told) -> None:
         portions.ended(portion, outcome, ended_s)
         if not isinstance(outcome, ShoalError):
             tell(portions.answered_rows, len(portions.rows))
-
-
-def base_url(url: str) -> httpx.URL:
-    """Return the base URL; ``127.0.0.1:8080`` means http."""
-    try:
-        base = httpx.URL(url if "://" in url else f"http://{url}")
-    except httpx.InvalidURL as error:
-        raise ConnectionFailed(f"{url} is no address of a server: {error}") from error
-    if base.scheme not in ("http", "https") or not base.host:
-        raise ConnectionFailed(f"{url} is no address of a server: give http://HOST:PORT")
-    return base
-
-
-def _request(build: Callable[..., httpx.Request], request: Request, left_s: float) -> httpx.Request:
-    left_s = max(0.001, left_s)
-    timeout = httpx.Timeout(left_s, connect=min(left_s, CONNECT_TIMEOUT_S))
-    return build(
-        request.method,
-        request.path,
-        headers=dict(request.headers),
-        content=request.body,
-        timeout=timeout,
-    )
-
-
-def _response(answer: httpx.Response) -> Response:
-    return Response(
-        answer.status_code,
-        {name.lower(): value for name, value in answer.headers.items()},
-        answer.content,
-    )
-
-
-@contextmanager
-def _mapped_errors(timeout_s: float) -> Iterator[None]:
-    """Turn the HTTP library's errors into ours, the most specific first."""
-    try:
-        yield
-    except (httpx.ConnectTimeout, httpx.ConnectError) as error:
-        raise ConnectionFailed(f"cannot reach {error.request.url}: {error or 'no answer'}") from error
-    except httpx.TimeoutException as error:
-        raise _too_late(error.request, timeout_s) from error
-    except httpx.TransportError as error:
-        raise ConnectionFailed(f"the connection to {error.request.url} broke: {error}", may_have_run=True) from error
-    except httpx.DecodingError as error:
-        raise ServerFailed(f"the server's answer breaks its own encoding: {error}", may_have_run=True) from error
-
-
-def _too_late(request: httpx.Request, timeout_s: float) -> DeadlineExceeded:
-    return DeadlineExceeded(f"no answer from {request.url} within {timeout_s:g} s", may_have_run=True)

@@ -14,7 +14,7 @@ import orjson
 import pytest
 
 from shoal.__main__ import main
-from tests.client.fake_server import running, v2
+from tests.client.fake_server import Answer, Call, json_answer, metadata, running, tensor, v2
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 60.0
@@ -75,11 +75,25 @@ def test_people_get_a_table_and_bars(adder: tuple[str, str], capsys: pytest.Capt
     assert "the server itself says" not in output, "nobody named its admin port"
 
 
-def test_a_server_that_refuses_the_sample_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
-    with running(v2()) as server:
-        assert main(["bench", server.url, "--data", "[1, 2, 3, 4]", "--seconds", "1", "--admin", server.url]) in (0, 1)
-        assert main(["bench", server.url, "--data", "{", "--seconds", "1"]) == 1
-    assert "--data is no JSON" in capsys.readouterr().err
+def test_what_is_wrong_with_the_item_is_said_before_the_load(capsys: pytest.CaptureFixture[str]) -> None:
+    healthy = v2()
+
+    def refusing(call: Call) -> Answer | None:
+        return json_answer({"error": "x takes 3 numbers"}, 400) if call.path.endswith("/infer") else healthy(call)
+
+    with running(refusing) as server:
+        assert main(["bench", server.url, "--data", "[1, 2, 3, 4]"]) == 1
+        assert "shoal: x takes 3 numbers" in capsys.readouterr().err
+        assert main(["bench", server.url, "--data", "{"]) == 1
+        assert "--data is no JSON" in capsys.readouterr().err
+        assert sum(call.path.endswith("/infer") for call in server.calls) == 1
+
+
+def test_a_model_of_pictures_asks_for_one(capsys: pytest.CaptureFixture[str]) -> None:
+    model = metadata([tensor("image", "BYTES", [-1], content_type="image/png")], [tensor("y", "FP32", [-1])])
+    with running(v2(model)) as server:
+        assert main(["bench", server.url]) == 1
+    assert "give one with --item FILE" in capsys.readouterr().err
 
 
 def test_what_cannot_be_written_is_said_before_the_load(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -58,7 +58,8 @@ def test_several_portions_are_in_flight_but_no_more_than_four(ask: Ask) -> None:
 
 
 def test_what_the_server_refuses_goes_again_smaller_or_later(ask: Ask) -> None:
-    healthy, refused = v2(), []
+    healthy = v2()
+    refused: list[Call] = []
 
     def strict(call: Call) -> Answer | None:
         if not call.path.endswith("/infer"):

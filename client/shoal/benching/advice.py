@@ -46,8 +46,8 @@ def _knee(held: Step | None, over: Step | None, steps: Sequence[Step], objective
         )
     else:
         yield (
-            f"The knee: {held.offered_per_s:.3g} requests/s are answered with a 95th percentile of {held.p95_ms:.3g} ms;"
-            f" at {over.offered_per_s:.3g} it is {over.p95_ms:.3g} ms, and {over.goodput_per_s:.3g}/s are answered."
+            f"The knee: {held.offered_per_s:.3g} requests/s are answered with a 95th percentile of {held.p95_ms:.3g} ms"
+            f"; at {over.offered_per_s:.3g} it is {over.p95_ms:.3g} ms, and {over.goodput_per_s:.3g}/s are answered."
         )
 
 
@@ -84,8 +84,8 @@ def _bound(over: Step, max_batch_rows: int | None) -> Iterator[str]:
     else:
         yield (
             f"The model is the bound ({parts['runtime']:.3g} ms a batch) with {over.batch_rows:.3g} of {max_batch_rows}"
-            " rows in a batch. If an objective is set, a larger batching.latencyObjectiveMilliseconds lets batches grow;"
-            " inputs of different shapes share none (padBuckets); else raise scaling.maxReplicas."
+            " rows in a batch. Where an objective is set, a larger batching.latencyObjectiveMilliseconds lets them"
+            " grow; inputs of different shapes share none (padBuckets); else raise scaling.maxReplicas."
         )
 
 

@@ -28,7 +28,7 @@ def test_the_svg_is_a_document_with_a_bar_for_each_part() -> None:
 
     kind = "{http://www.w3.org/2000/svg}"
     assert len(root.findall(f"{kind}rect")) == 4 * len(STEPS) + 4
-    assert [each.text for each in root.findall(f"{kind}text")][0] == "adder <& more>"
+    assert next(each.text for each in root.iter(f"{kind}text")) == "adder <& more>"
 
 
 def test_a_server_that_says_nothing_has_bars_of_one_part() -> None:
