@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from shoal.bench import bench
 from shoal.commands import info, predict, serve
 from shoal.errors import ShoalError
 from shoal.serving.fields import FieldError
@@ -15,6 +16,7 @@ examples:
   shoal serve examples/cat                  serve a model from a manifest or a model directory
   shoal info http://127.0.0.1:8080          what it takes and gives
   shoal predict http://127.0.0.1:8080 picture.jpg
+  shoal bench http://127.0.0.1:8080         how much it takes, and what bounds it
   shoal local up                            a Kubernetes cluster on this machine, with the operator
   shoal record --from http://127.0.0.1:9090 > trace.csv
   shoal simulate trace.csv --from http://127.0.0.1:9090 --objective-ms 30
@@ -44,6 +46,15 @@ INFO_EXAMPLES = """\
 examples:
   shoal info http://127.0.0.1:8080
   shoal info http://triton:8000 --model resnet   a server that does not list its models
+"""
+BENCH_EXAMPLES = """\
+examples:
+  shoal bench http://127.0.0.1:8080
+  shoal bench http://127.0.0.1:8080 --item picture.jpg --plot bench.svg
+  shoal bench http://127.0.0.1:8080 --data '{"a": [1, 2], "b": [3, 4]}' --objective-ms 50 --json
+
+Requests leave at random moments at a rising rate until answers are missing or late; what a server does
+under load, everybody else who uses it at that time feels too.
 """
 
 
@@ -89,6 +100,7 @@ def _parser() -> argparse.ArgumentParser:
     command("local", "run a cluster on this machine: `shoal local --help`", epilog="")
     command("simulate", "try objectives and loads without a device: `shoal simulate --help`", epilog="")
     command("record", "write down what arrives at a proxy: `shoal record --help`", epilog="")
+    _fill_bench(command("bench", "load a server until it bends, and say what to change", epilog=BENCH_EXAMPLES))
     _fill_info(command("info", "show what a model takes and gives", epilog=INFO_EXAMPLES))
     return parser
 
@@ -118,6 +130,22 @@ def _fill_info(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=info)
 
 
+def _fill_bench(parser: argparse.ArgumentParser) -> None:
+    _fill_server(parser)
+    item = parser.add_mutually_exclusive_group()
+    item.add_argument("--item", metavar="FILE", type=Path, help="what is asked, as for predict; else made of ones")
+    item.add_argument("--text", help="what is asked is this text")
+    item.add_argument("--data", metavar="JSON", help="what is asked is this JSON value")
+    parser.add_argument("--rows", type=_count, default=1, help="items in each request (%(default)s)")
+    parser.add_argument("--seconds", type=_seconds, default=30.0, help="for how long in all (%(default)s)")
+    parser.add_argument("--objective-ms", type=_milliseconds, help="later answers do not count; else 5 times one alone")
+    parser.add_argument("--admin", metavar="URL", help="the admin port, for what the server says itself; else :9090")
+    parser.add_argument("--plot", metavar="FILE", type=Path, help="write a picture: .svg, or .png with matplotlib")
+    parser.add_argument("--seed", type=int, default=0, help="of the random moments (%(default)s)")
+    parser.add_argument("--json", action="store_true", help="figures for programs")
+    parser.set_defaults(run=bench)
+
+
 def _fill_server(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("url", metavar="URL", help="the server: http://127.0.0.1:8080")
     parser.add_argument("--model", help="the model's name, if the server does not list exactly one")
@@ -128,6 +156,20 @@ def _port(text: str) -> int:
     value = int(text)
     if not 0 <= value <= 65535:
         raise argparse.ArgumentTypeError(f"must be 0 to 65535, not {text}")
+    return value
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if not 1 <= value <= 65536:
+        raise argparse.ArgumentTypeError(f"must be 1 to 65536, not {text}")
+    return value
+
+
+def _milliseconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= 3_600_000:
+        raise argparse.ArgumentTypeError(f"must be above 0 and at most 3600000 milliseconds, not {text}")
     return value
 
 

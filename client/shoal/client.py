@@ -1,25 +1,36 @@
 """The clients: one blocks, one awaits; all they do is drive a ``Session`` with httpx."""
 
 import asyncio
+import math
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import httpx
 
 from shoal.deadline import bounded, within
-from shoal.errors import ConnectionFailed, DeadlineExceeded, ServerFailed, ShoalError
+from shoal.errors import ConnectionFailed, DeadlineExceeded, ShoalError
+from shoal.exchange import base_url, mapped_errors, request_of, response_of, too_late
+from shoal.files import plain
+from shoal.progress import Progress, Told, told
 from shoal.wire.items import Items
 from shoal.wire.messages import Request, Response
+from shoal.wire.portions import MOST_IN_FLIGHT, Portion, Portions, Times
 from shoal.wire.session import CallOptions, Conversation, Pause, Session, Turn
 from shoal.wire.signature import Signature
 
 Result = TypeVar("Result")
 
-CONNECT_TIMEOUT_S = 5.0
+
+class Sent(NamedTuple):
+    """A portion, its answer or why there is none, and when it ended (monotonic s)."""
+
+    portion: Portion
+    outcome: Any
+    ended_s: float
 
 
 class Client:
@@ -28,7 +39,8 @@ class Client:
     Args:
         url: the server's base URL, ``http://127.0.0.1:8080``.
         model: the model's name; found out when the server has just one.
-        timeout_s: how long a call may take in all, retries included, unless it says otherwise.
+        timeout_s: how long a call may take in all, retries included, unless it says otherwise; of a large
+            ``predict_batch``, each of its portions.
         headers: sent with every request (``{"authorization": "Bearer ..."}``).
         retries: how often a call is sent again when it was certainly not executed: no connection
             was made, or the server says so. Each time after the server's ``Retry-After`` and a
@@ -50,8 +62,8 @@ class Client:
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self._options = CallOptions(timeout_s, retries=retries, retry_executed=retry_executed)
-        self._session = Session(model, random.random)
-        self._http = bounded(httpx.Client(base_url=_base_url(url), headers=dict(headers or {}), transport=transport))
+        self._session = Session(model, random.random, plain)
+        self._http = bounded(httpx.Client(base_url=base_url(url), headers=dict(headers or {}), transport=transport))
 
     def predict(
         self,
@@ -66,7 +78,8 @@ class Client:
         Args:
             item: the value of a model with one input, or a dict ``{input: value}``. A value is a
                 numpy array or nested lists without the batch dimension; ``bytes`` or ``str`` for a
-                ``BYTES`` input; any JSON value if its content type is ``application/json``.
+                ``BYTES`` input; any JSON value if its content type is ``application/json``. A ``Path`` or an open
+                file stands for what it holds, a picture of PIL for its file.
             timeout_s: how long the call may take in all; the server is told, and drops what nobody waits for.
             request_id: sent as ``x-request-id``; made by the server when missing.
             retries: see :class:`Client`.
@@ -89,14 +102,21 @@ class Client:
         timeout_s: float | None = None,
         request_id: str | None = None,
         retries: int | None = None,
+        progress: Progress = False,
     ) -> Any:
-        """Return the model's answers to several items, asked in one call.
+        """Return the model's answers to several items.
+
+        What is more than a batch of the model goes out in portions, several at a time, as the server's queue takes
+        them; one that the full queue refuses is sent again.
 
         Args:
-            items: items as for :meth:`predict`, or an array whose first dimension counts them.
-            timeout_s: as for :meth:`predict`.
-            request_id: as for :meth:`predict`.
-            retries: as for :meth:`predict`.
+            items: items as for :meth:`predict`, an array whose first dimension counts them, or a data frame: its
+                columns are inputs by name, or together the rows of the only input.
+            timeout_s: how long all of it may take. If nobody says, each portion may take the client's ``timeout_s``.
+            request_id: as for :meth:`predict`; every portion carries it.
+            retries: as for :meth:`predict`, for each portion.
+            progress: called after each portion with the rows answered and all rows; True shows a bar (of tqdm, if
+                it is installed) on standard error.
 
         Returns:
             The output, or a dict of them, with the batch dimension in front.
@@ -105,7 +125,11 @@ class Client:
             ShoalError: the call failed; when some rows failed, ``errors`` says which.
         """
         options = self._options.but(timeout_s=timeout_s, request_id=request_id, retries=retries)
-        return self._run(self._session.predict_batch(items, options), options.timeout_s)
+        times = _times(options, timeout_s)
+        portions = self._run(self._session.portions(items, times, options), options.timeout_s)
+        with told(progress) as tell:
+            self._send_all(portions, options, tell)
+        return portions.result()
 
     def signature(self) -> Signature:
         """Return what the model takes and gives, as the server tells it now."""
@@ -133,6 +157,33 @@ class Client:
     ) -> None:
         self.close()
 
+    def _send_all(self, portions: Portions, options: CallOptions, tell: Told) -> None:
+        """Send portions as they may be sent; threads are only made when there are several at a time."""
+        running: set[Future[Sent]] = set()
+        with ThreadPoolExecutor(MOST_IN_FLIGHT, "shoal-portion") as pool:
+            while running or not portions.done:
+                ended: list[Sent] = []
+                while not ended and (portion := portions.take(time.monotonic())):
+                    if portions.alone:
+                        ended.append(self._send(portions, portion, options))
+                    else:
+                        running.add(pool.submit(self._send, portions, portion, options))
+                pause_s = portions.pause_s(time.monotonic())
+                if running:
+                    finished, running = wait(running, pause_s or None, FIRST_COMPLETED)
+                    ended += [each.result() for each in finished]
+                elif not ended:
+                    time.sleep(pause_s)
+                _take_in(portions, ended, tell)
+
+    def _send(self, portions: Portions, portion: Portion, options: CallOptions) -> Sent:
+        options = options.but(timeout_s=portions.time_of(portion))
+        conversation = self._session.predict_portion(portion, portions.signature, options)
+        try:
+            return Sent(portion, self._run(conversation, options.timeout_s), time.monotonic())
+        except ShoalError as error:
+            return Sent(portion, error, time.monotonic())
+
     def _run(self, conversation: Conversation[Result], timeout_s: float) -> Result:
         ends_s = time.monotonic() + timeout_s
         left_s, turn = timeout_s, None
@@ -151,8 +202,8 @@ class Client:
             time.sleep(step.seconds)
             return None
         try:
-            with _mapped_errors(timeout_s), within(left_s):
-                return _response(self._http.send(_request(self._http.build_request, step, left_s)))
+            with mapped_errors(timeout_s), within(left_s):
+                return response_of(self._http.send(request_of(self._http.build_request, step, left_s)))
         except ShoalError as error:
             return error
 
@@ -172,8 +223,8 @@ class AsyncClient:
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self._options = CallOptions(timeout_s, retries=retries, retry_executed=retry_executed)
-        self._session = Session(model, random.random)
-        self._http = httpx.AsyncClient(base_url=_base_url(url), headers=dict(headers or {}), transport=transport)
+        self._session = Session(model, random.random, plain)
+        self._http = httpx.AsyncClient(base_url=base_url(url), headers=dict(headers or {}), transport=transport)
 
     async def predict(
         self,
@@ -194,10 +245,15 @@ class AsyncClient:
         timeout_s: float | None = None,
         request_id: str | None = None,
         retries: int | None = None,
+        progress: Progress = False,
     ) -> Any:
         """Return the model's answers to several items: see :meth:`Client.predict_batch`."""
         options = self._options.but(timeout_s=timeout_s, request_id=request_id, retries=retries)
-        return await self._run(self._session.predict_batch(items, options), options.timeout_s)
+        times = _times(options, timeout_s)
+        portions = await self._run(self._session.portions(items, times, options), options.timeout_s)
+        with told(progress) as tell:
+            await self._send_all(portions, options, tell)
+        return portions.result()
 
     async def signature(self) -> Signature:
         """Return what the model takes and gives, as the server tells it now."""
@@ -225,6 +281,32 @@ class AsyncClient:
     ) -> None:
         await self.aclose()
 
+    async def _send_all(self, portions: Portions, options: CallOptions, tell: Told) -> None:
+        running: set[asyncio.Task[Sent]] = set()
+        try:
+            while running or not portions.done:
+                while portion := portions.take(time.monotonic()):
+                    running.add(asyncio.create_task(self._send(portions, portion, options)))
+                pause_s = portions.pause_s(time.monotonic())
+                if running:
+                    waited = await asyncio.wait(running, timeout=pause_s or None, return_when=asyncio.FIRST_COMPLETED)
+                    ended, running = waited
+                    _take_in(portions, [each.result() for each in ended], tell)
+                else:
+                    await asyncio.sleep(pause_s)
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+
+    async def _send(self, portions: Portions, portion: Portion, options: CallOptions) -> Sent:
+        options = options.but(timeout_s=portions.time_of(portion))
+        conversation = self._session.predict_portion(portion, portions.signature, options)
+        try:
+            return Sent(portion, await self._run(conversation, options.timeout_s), time.monotonic())
+        except ShoalError as error:
+            return Sent(portion, error, time.monotonic())
+
     async def _run(self, conversation: Conversation[Result], timeout_s: float) -> Result:
         ends_s = time.monotonic() + timeout_s
         left_s, turn = timeout_s, None
@@ -242,62 +324,25 @@ class AsyncClient:
         if isinstance(step, Pause):
             await asyncio.sleep(step.seconds)
             return None
-        request = _request(self._http.build_request, step, left_s)
+        request = request_of(self._http.build_request, step, left_s)
         try:
-            with _mapped_errors(timeout_s):
+            with mapped_errors(timeout_s):
                 async with asyncio.timeout(left_s):
-                    return _response(await self._http.send(request))
+                    return response_of(await self._http.send(request))
         except TimeoutError:
-            return _too_late(request, timeout_s)
+            return too_late(request, timeout_s)
         except ShoalError as error:
             return error
 
 
-def _base_url(url: str) -> httpx.URL:
-    """Return the base URL; ``127.0.0.1:8080`` means http."""
-    try:
-        base = httpx.URL(url if "://" in url else f"http://{url}")
-    except httpx.InvalidURL as error:
-        raise ConnectionFailed(f"{url} is no address of a server: {error}") from error
-    if base.scheme not in ("http", "https") or not base.host:
-        raise ConnectionFailed(f"{url} is no address of a server: give http://HOST:PORT")
-    return base
+def _times(options: CallOptions, timeout_s: float | None) -> Times:
+    """Return the times of a call of several portions: of all if the caller said so, else of each."""
+    ends_s = math.inf if timeout_s is None else time.monotonic() + timeout_s
+    return Times(ends_s, options.timeout_s, options.retry_executed)
 
 
-def _request(build: Callable[..., httpx.Request], request: Request, left_s: float) -> httpx.Request:
-    left_s = max(0.001, left_s)
-    timeout = httpx.Timeout(left_s, connect=min(left_s, CONNECT_TIMEOUT_S))
-    return build(
-        request.method,
-        request.path,
-        headers=dict(request.headers),
-        content=request.body,
-        timeout=timeout,
-    )
-
-
-def _response(answer: httpx.Response) -> Response:
-    return Response(
-        answer.status_code,
-        {name.lower(): value for name, value in answer.headers.items()},
-        answer.content,
-    )
-
-
-@contextmanager
-def _mapped_errors(timeout_s: float) -> Iterator[None]:
-    """Turn the HTTP library's errors into ours, the most specific first."""
-    try:
-        yield
-    except (httpx.ConnectTimeout, httpx.ConnectError) as error:
-        raise ConnectionFailed(f"cannot reach {error.request.url}: {error or 'no answer'}") from error
-    except httpx.TimeoutException as error:
-        raise _too_late(error.request, timeout_s) from error
-    except httpx.TransportError as error:
-        raise ConnectionFailed(f"the connection to {error.request.url} broke: {error}", may_have_run=True) from error
-    except httpx.DecodingError as error:
-        raise ServerFailed(f"the server's answer breaks its own encoding: {error}", may_have_run=True) from error
-
-
-def _too_late(request: httpx.Request, timeout_s: float) -> DeadlineExceeded:
-    return DeadlineExceeded(f"no answer from {request.url} within {timeout_s:g} s", may_have_run=True)
+def _take_in(portions: Portions, ended: Iterable[Sent], tell: Told) -> None:
+    for portion, outcome, ended_s in ended:
+        portions.ended(portion, outcome, ended_s)
+        if not isinstance(outcome, ShoalError):
+            tell(portions.answered_rows, len(portions.rows))

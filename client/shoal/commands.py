@@ -4,22 +4,17 @@ import argparse
 import asyncio
 import os
 import sys
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import orjson
-
 from shoal import serve as serving
 from shoal.client import Client
-from shoal.errors import InvalidInput
+from shoal.files import load, parse_json
 from shoal.printing import answer_json, answer_text, signature_text
 from shoal.serving.fields import merge, parse_assignment, to_environment
 from shoal.targets import default_name, find_target
 
 ADMIN_PORT = 9090
-NUMPY_SUFFIXES = (".npy", ".npz")
 
 
 def predict(options: argparse.Namespace) -> int:
@@ -78,32 +73,5 @@ def _item(options: argparse.Namespace) -> Any:
     if options.text is not None:
         return options.text
     if options.json is not None:
-        return _json(options.json, "--json")
-    data = sys.stdin.buffer.read() if options.file == "-" else _read(Path(options.file))
-    suffix = Path(options.file).suffix.lower()
-    if suffix in NUMPY_SUFFIXES:
-        return _numpy(data, options.file)
-    return _json(data, options.file) if suffix == ".json" else data
-
-
-def _read(file: Path) -> bytes:
-    try:
-        return file.read_bytes()
-    except OSError as error:
-        raise InvalidInput(f"cannot read {file}: {error.strerror}") from error
-
-
-def _json(text: str | bytes, source: str) -> Any:
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        raise InvalidInput(f"{source} is no JSON: {error}") from error
-
-
-def _numpy(data: bytes, source: str) -> Any:
-    """Return the array of a .npy file, the arrays of a .npz file by name; pickles are refused."""
-    try:
-        loaded = np.load(BytesIO(data), allow_pickle=False)
-        return loaded if isinstance(loaded, np.ndarray) else dict(loaded)
-    except (ValueError, OSError, EOFError) as error:
-        raise InvalidInput(f"{source} is no numpy file: {error}") from error
+        return parse_json(options.json, "--json")
+    return sys.stdin.buffer.read() if options.file == "-" else load(Path(options.file))

@@ -12,9 +12,10 @@ import orjson
 
 from shoal.errors import InvalidInput
 from shoal.wire.datatypes import Array, numpy_dtype, object_array
+from shoal.wire.pictures import is_picture, picture_bytes
 from shoal.wire.signature import Signature, Tensor
 
-Items = Sequence[Any] | Array
+Items = Any  # a sequence of items, an array, or a data frame
 
 
 def one_item(item: Any, signature: Signature) -> dict[str, Array]:
@@ -40,6 +41,17 @@ def many_items(items: Items, signature: Signature) -> dict[str, Array]:
         InvalidInput: as for one item; or there are no items, the model does not batch, the rows'
             shapes differ.
     """
+    check_countable(items, signature)
+    rows = [_by_name(item, signature) for item in items]
+    return {
+        tensor.name: _stack([row.get(tensor.name) for row in rows], tensor)
+        for tensor in signature.inputs
+        if any(tensor.name in row for row in rows)
+    }
+
+
+def check_countable(items: Any, signature: Signature) -> None:
+    """Raise InvalidInput if there is no item, or none can be told from the next."""
     if not signature.batches:
         raise InvalidInput(f"model {signature.name} takes no batches: call predict for each item")
     if isinstance(items, str | bytes | Mapping) or not hasattr(items, "__len__"):
@@ -47,12 +59,6 @@ def many_items(items: Items, signature: Signature) -> dict[str, Array]:
         raise InvalidInput(f"predict_batch takes a list or array of items, not a {kind}")
     if not len(items):
         raise InvalidInput("there are no items: predict_batch takes at least one")
-    rows = [_by_name(item, signature) for item in items]
-    return {
-        tensor.name: _stack([row.get(tensor.name) for row in rows], tensor)
-        for tensor in signature.inputs
-        if any(tensor.name in row for row in rows)
-    }
 
 
 def _by_name(item: Any, signature: Signature) -> Mapping[str, Any]:
@@ -161,6 +167,8 @@ def _as_bytes(element: Any, tensor: Tensor) -> bytes:
         return _json(element, tensor)
     if isinstance(element, str):
         return element.encode()
+    if is_picture(element):
+        return picture_bytes(element, tensor)
     if isinstance(element, np.ndarray) and element.ndim == 0:
         return _as_bytes(element.item(), tensor)
     raise InvalidInput(f"input {tensor.name} takes bytes or str, not {type(element).__name__}")

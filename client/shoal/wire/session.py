@@ -12,8 +12,11 @@ from typing import Any, Self, TypeVar
 
 from shoal.errors import NotFound, ServerFailed, ShoalError
 from shoal.wire.answers import error_of, json_answer, many_answers, one_answer
-from shoal.wire.items import Items, many_items, one_item
+from shoal.wire.datatypes import Array
+from shoal.wire.frames import Rows, unframed, unframed_item
+from shoal.wire.items import Items, check_countable, one_item
 from shoal.wire.messages import Request, Response
+from shoal.wire.portions import Portion, Portions, Times
 from shoal.wire.requests import infer_request, model_path
 from shoal.wire.retrying import may_retry, pause_s
 from shoal.wire.signature import Signature, parse_signature
@@ -77,9 +80,21 @@ class Call:
 
 
 class Session:
-    """What is known about a server: the model's name and signature, asked for once and kept."""
+    """What is known about a server: the model's name and signature, asked for once and kept.
 
-    def __init__(self, model: str | None, jitter: Callable[[], float] = lambda: 0.0) -> None:
+    Args:
+        model: its name, if the caller knows it.
+        jitter: 0 to 1, at random.
+        plain: replaces files in an item by what they hold; the core itself reads none.
+    """
+
+    def __init__(
+        self,
+        model: str | None,
+        jitter: Callable[[], float] = lambda: 0.0,
+        plain: Callable[[Any], Any] = lambda item: item,
+    ) -> None:
+        self._plain = plain
         self._model = model
         self._jitter = jitter
         self._signature: Signature | None = None
@@ -88,17 +103,25 @@ class Session:
         """Ask for one item."""
         call = Call(options)
         signature = self._signature or (yield from self._ask_signature(call))
-        request = infer_request(signature.name, signature, one_item(item, signature), options.headers())
+        request = infer_request(signature.name, signature, self._tensors(item, signature), options.headers())
         response = yield from self._persistent(request, call)
         return one_answer(response, signature)
 
-    def predict_batch(self, items: Items, options: CallOptions) -> Conversation[Any]:
-        """Ask for several items in one call."""
-        call = Call(options)
-        signature = self._signature or (yield from self._ask_signature(call))
-        request = infer_request(signature.name, signature, many_items(items, signature), options.headers())
-        response = yield from self._persistent(request, call)
-        return many_answers(response, signature, len(items))
+    def _tensors(self, item: Any, signature: Signature) -> dict[str, Array]:
+        return one_item(self._plain(unframed_item(item, signature)), signature)
+
+    def portions(self, items: Items, times: Times, options: CallOptions) -> Conversation[Portions]:
+        """Say in which portions several items go out."""
+        signature = self._signature or (yield from self._ask_signature(Call(options)))
+        unfolded = unframed(items, signature)
+        check_countable(unfolded, signature)
+        return Portions(Rows(unfolded, self._plain), signature, times, self._jitter())
+
+    def predict_portion(self, portion: Portion, signature: Signature, options: CallOptions) -> Conversation[Any]:
+        """Ask for the rows of one portion."""
+        request = infer_request(signature.name, signature, portion.tensors, options.headers())
+        response = yield from self._persistent(request, Call(options))
+        return many_answers(response, signature, portion.rows)
 
     def signature(self, options: CallOptions) -> Conversation[Signature]:
         """Ask for the model's signature, known or not."""

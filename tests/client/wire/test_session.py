@@ -6,6 +6,7 @@ import pytest
 
 from shoal import errors
 from shoal.wire.messages import Request, Response
+from shoal.wire.portions import Times
 from shoal.wire.session import CallOptions, Conversation, Pause, Session, Turn
 
 OPTIONS = CallOptions(timeout_s=10)
@@ -73,7 +74,8 @@ def test_the_models_name_and_signature_are_asked_for_once() -> None:
     drive, session = Drive(), Session(None)
 
     assert drive(session.predict([1], OPTIONS)).tolist() == [2]
-    assert drive(session.predict_batch(np.ones((1, 1)), OPTIONS)).tolist() == [[2]]
+    plan = drive(session.portions(np.ones((1, 1)), Times(10.0, 10.0), OPTIONS))
+    assert drive(session.predict_portion(plan.take(0.0), plan.signature, OPTIONS)).tolist() == [[2]]
     assert drive.trace == [
         "GET /v1/models",
         "GET /v2/models/adder",

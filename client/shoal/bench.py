@@ -1,0 +1,200 @@
+"""``shoal bench``: load a server until it bends, and say where, why, and what to change."""
+
+import argparse
+import asyncio
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import httpx
+import orjson
+
+from shoal.benching.advice import advice
+from shoal.benching.drawing import COLOURS, bars, by_rate, steps_table, svg
+from shoal.benching.samples import sample
+from shoal.benching.steps import PARTS, Step, knee, next_rate, percentile, summarize
+from shoal.client import Client
+from shoal.errors import InvalidInput, ServerFailed
+from shoal.exchange import base_url
+from shoal.files import load, parse_json, plain
+from shoal.loading import Load
+from shoal.wire.items import many_items, one_item
+from shoal.wire.messages import Request
+from shoal.wire.requests import infer_request
+from shoal.wire.signature import Signature
+
+ADMIN_PORT = 9090
+STEPS = 10
+"""That the time is shared among: from a request alone to the knee, twice as much each time and then closer to it."""
+LEAST_STEP_S = 0.5
+ALONE_REQUESTS = 20
+_PICTURES = (".svg", ".png")
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a run found: a request's time alone, and the steps in the order in which they were made."""
+
+    alone_ms: float
+    steps: list[Step]
+
+
+def bench(options: argparse.Namespace) -> int:
+    """Load the server and print what came of it."""
+    _check_picture(options.plot)
+    with Client(options.url, options.model, timeout_s=options.timeout) as client:
+        signature = client.signature()
+        item = plain(_item(options, signature))
+        # What is wrong with the item or the server is said by the server, and before the load.
+        client.predict(item)
+    request = _request(item, options.rows, signature)
+    admin = _Admin(options)
+    measured = asyncio.run(_measure(options, request))
+    held = knee(measured.steps, measured.alone_ms, options.objective_ms)
+    sentences = advice(
+        measured.steps,
+        measured.alone_ms,
+        max_batch_rows=signature.max_batch_size,
+        objective_ms=options.objective_ms,
+    )
+    explained = admin.sentences(sum(step.answered for step in measured.steps) * options.rows)
+    if options.plot:
+        _draw(options.plot, measured.steps, held, f"{signature.name} at {options.url}")
+    print(_json(measured, held, sentences, explained) if options.json else _text(measured, held, sentences, explained))
+    return 0
+
+
+async def _measure(options: argparse.Namespace, request: Request) -> Measured:
+    random, ends_s = Random(options.seed), time.monotonic() + options.seconds
+    step_s = max(LEAST_STEP_S, options.seconds / STEPS)
+    loader = Load(base_url(options.url), request, min(options.timeout, max(1.0, step_s)))
+    try:
+        alone = await loader.alone(ALONE_REQUESTS, step_s)
+        good = sorted(each.latency_ms for each in alone if each.status == 200)
+        if not good:
+            status = alone[-1].status
+            told = f"status {status}" if status else "no answer in time"
+            raise ServerFailed(
+                f"the sample was not answered ({told}): try it with `shoal predict`", status=status or None
+            )
+        alone_ms, steps = percentile(good, 0.5), list[Step]()
+        while time.monotonic() + step_s <= ends_s or not steps:
+            rate = next_rate(steps, alone_ms, options.objective_ms)
+            if rate is None:
+                break
+            print(f"{rate:.4g} requests/s for {step_s:g} s", file=sys.stderr)
+            answers, busy = await loader.at(rate, step_s, random)
+            steps.append(summarize(rate, step_s, answers, busy))
+        return Measured(alone_ms, steps)
+    finally:
+        loader.close()
+
+
+def _request(item: Any, rows: int, signature: Signature) -> Request:
+    if rows > 1 and not signature.batches:
+        raise InvalidInput(f"model {signature.name} takes no batches: leave --rows out")
+    tensors = many_items([item] * rows, signature) if signature.batches else one_item(item, signature)
+    return infer_request(signature.name, signature, tensors, {})
+
+
+def _item(options: argparse.Namespace, signature: Signature) -> Any:
+    if options.data is not None:
+        return parse_json(options.data, "--data")
+    if options.text is not None:
+        return options.text
+    return sample(signature) if options.item is None else load(options.item)
+
+
+class _Admin:
+    """The server's admin port, if it can be reached and is this server's: its rows grew by what was sent."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._url = options.admin or f"http://{base_url(options.url).host}:{ADMIN_PORT}"
+        self._rows = self._rows_served()
+
+    def sentences(self, rows: int) -> list[str]:
+        """Return what ``/v1/explain`` says, nothing if it is not of the server that answered ``rows``."""
+        before, after = self._rows, self._rows_served()
+        if before is None or after is None or after - before < rows:
+            return []
+        answer = self._get("/v1/explain")
+        return answer.splitlines() if answer else []
+
+    def _rows_served(self) -> float | None:
+        for line in (self._get("/metrics") or "").splitlines():
+            name, _, value = line.partition(" ")
+            if name in ("shoal_proxy_rows_total", "shoal_proxy_rows"):
+                return float(value)
+        return None
+
+    def _get(self, path: str) -> str | None:
+        try:
+            answer = httpx.get(f"{base_url(self._url)}".rstrip("/") + path, timeout=2.0)
+        except httpx.HTTPError:
+            return None
+        return answer.text if answer.status_code == 200 else None
+
+
+def _text(measured: Measured, held: Step | None, sentences: list[str], explained: list[str]) -> str:
+    steps = measured.steps
+    parts = [
+        f"one request alone: {measured.alone_ms:.3g} ms",
+        steps_table(steps, held),
+        bars(steps, held),
+        "\n".join(sentences),
+    ]
+    if explained:
+        parts.append("\n".join(["the server itself says (/v1/explain):", *explained]))
+    return "\n\n".join(parts)
+
+
+def _json(measured: Measured, held: Step | None, sentences: list[str], explained: list[str]) -> str:
+    document = {
+        "alone_ms": measured.alone_ms,
+        "steps": [
+            {**asdict(step), "generator_bound": step.generator_bound, "knee": step is held}
+            for step in by_rate(measured.steps)
+        ],
+        "knee_per_s": held.offered_per_s if held else None,
+        "advice": sentences,
+        "explain": explained,
+    }
+    return orjson.dumps(document, option=orjson.OPT_INDENT_2).decode()
+
+
+def _check_picture(file: Path | None) -> None:
+    """Raise before a run of half a minute what would only be known after it."""
+    if file is None:
+        return
+    if file.suffix.lower() not in _PICTURES:
+        raise InvalidInput(f"--plot writes {' or '.join(_PICTURES)}, not {file.name}")
+    if not file.absolute().parent.is_dir():
+        raise InvalidInput(f"there is no folder {file.absolute().parent} for --plot")
+    if file.suffix.lower() == ".png":
+        try:
+            import matplotlib  # noqa: F401, PLC0415 (optional)
+        except ImportError as error:
+            raise InvalidInput("a .png needs matplotlib: pip install matplotlib, or give a .svg") from error
+
+
+def _draw(file: Path, steps: list[Step], held: Step | None, title: str) -> None:
+    if file.suffix.lower() == ".svg":
+        file.write_text(svg(steps, held, title))
+        return
+    from matplotlib.figure import Figure  # noqa: PLC0415 (optional)
+
+    figure = Figure(figsize=(8, 4.5))
+    axes = figure.subplots()
+    ordered = by_rate(steps)
+    names = [f"{step.offered_per_s:.3g}{' (knee)' if step is held else ''}" for step in ordered]
+    bottoms = [0.0] * len(ordered)
+    for part in PARTS:
+        heights = [step.parts_ms.get(part, 0.0 if step.parts_ms or part != "rest" else step.p50_ms) for step in ordered]
+        axes.bar(names, heights, bottom=bottoms, color=COLOURS[part], label=part)
+        bottoms = [below + height for below, height in zip(bottoms, heights, strict=True)]
+    axes.set(title=title, xlabel="requests/s offered", ylabel="mean latency, ms")
+    axes.legend()
+    figure.savefig(file)

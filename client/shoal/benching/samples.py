@@ -1,0 +1,34 @@
+"""An item to ask again and again, from nothing but the model's signature."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from shoal.errors import InvalidInput
+from shoal.wire.datatypes import numpy_dtype
+from shoal.wire.signature import Signature, Tensor
+
+FREE_LENGTH = 16
+
+
+def sample(signature: Signature) -> dict[str, Any]:
+    """Return one item of ones, a free dimension being 16 long; what is optional is left out.
+
+    Raises:
+        InvalidInput: an input takes texts or files, of which a signature says too little.
+    """
+    required = [tensor for tensor in signature.inputs if not tensor.optional] or list(signature.inputs[:1])
+    return dict(_values(required, signature))
+
+
+def _values(required: list[Tensor], signature: Signature) -> Iterator[tuple[str, Any]]:
+    for tensor in required:
+        if tensor.datatype == "BYTES":
+            kinds = f" ({', '.join(tensor.content_types)})" if tensor.content_types else ""
+            raise InvalidInput(
+                f"input {tensor.name} takes bytes{kinds}, of which no sample can be made: give one with --item FILE,"
+                " --text or --data JSON"
+            )
+        shape = tuple(FREE_LENGTH if length < 0 else length for length in signature.row_shape(tensor))
+        yield tensor.name, np.ones(shape, numpy_dtype(tensor.datatype))

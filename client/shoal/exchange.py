@@ -1,0 +1,64 @@
+"""One exchange with httpx: our requests and answers from and to its own, and its errors as ours."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import httpx
+
+from shoal.errors import ConnectionFailed, DeadlineExceeded, ServerFailed
+from shoal.wire.messages import Request, Response
+
+CONNECT_TIMEOUT_S = 5.0
+
+
+def base_url(url: str) -> httpx.URL:
+    """Return the base URL; ``127.0.0.1:8080`` means http."""
+    try:
+        base = httpx.URL(url if "://" in url else f"http://{url}")
+    except httpx.InvalidURL as error:
+        raise ConnectionFailed(f"{url} is no address of a server: {error}") from error
+    if base.scheme not in ("http", "https") or not base.host:
+        raise ConnectionFailed(f"{url} is no address of a server: give http://HOST:PORT")
+    return base
+
+
+def request_of(build: Callable[..., httpx.Request], request: Request, left_s: float) -> httpx.Request:
+    """Return a request as ``build`` makes it, with ``left_s`` for each of its parts."""
+    left_s = max(0.001, left_s)
+    timeout = httpx.Timeout(left_s, connect=min(left_s, CONNECT_TIMEOUT_S))
+    return build(
+        request.method,
+        request.path,
+        headers=dict(request.headers),
+        content=request.body,
+        timeout=timeout,
+    )
+
+
+def response_of(answer: httpx.Response) -> Response:
+    """Return an answer that was read whole."""
+    return Response(
+        answer.status_code,
+        {name.lower(): value for name, value in answer.headers.items()},
+        answer.content,
+    )
+
+
+@contextmanager
+def mapped_errors(timeout_s: float) -> Iterator[None]:
+    """Turn the HTTP library's errors into ours, the most specific first."""
+    try:
+        yield
+    except (httpx.ConnectTimeout, httpx.ConnectError) as error:
+        raise ConnectionFailed(f"cannot reach {error.request.url}: {error or 'no answer'}") from error
+    except httpx.TimeoutException as error:
+        raise too_late(error.request, timeout_s) from error
+    except httpx.TransportError as error:
+        raise ConnectionFailed(f"the connection to {error.request.url} broke: {error}", may_have_run=True) from error
+    except httpx.DecodingError as error:
+        raise ServerFailed(f"the server's answer breaks its own encoding: {error}", may_have_run=True) from error
+
+
+def too_late(request: httpx.Request, timeout_s: float) -> DeadlineExceeded:
+    """Return the error of an exchange whose time is over."""
+    return DeadlineExceeded(f"no answer from {request.url} within {timeout_s:g} s", may_have_run=True)

@@ -1,0 +1,179 @@
+"""An open load on one server: requests leave when they are due, on kept connections, and are timed.
+
+Written on asyncio's streams, because a full HTTP client takes a millisecond of a core per request, and would be the
+bound of most measurements.
+"""
+
+import asyncio
+import re
+import ssl
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from random import Random
+
+import httpx
+
+from shoal.benching.steps import Answer
+from shoal.wire.messages import Request
+
+MOST_AT_ONCE = 512
+"""Requests on their way; one that is due beyond them has no answer, as a caller would have none that finds no port."""
+_DURATION = re.compile(r"(queue|batch|runtime);dur=([0-9.]+)")
+_ROWS = re.compile(r'rows;desc="([0-9]+)"')
+
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+@dataclass
+class Load:
+    """The load on one server; use it within one event loop.
+
+    Args:
+        url: the server's.
+        request: is sent each time.
+        timeout_s: how long each may take.
+    """
+
+    url: httpx.URL
+    request: Request
+    timeout_s: float
+    headers: Mapping[str, str] = field(default_factory=dict)
+    _idle: list[Connection] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._bytes = _encoded(self.url, self.request, self.timeout_s, self.headers)
+        self._tls = ssl.create_default_context() if self.url.scheme == "https" else None
+
+    async def alone(self, requests: int, seconds: float) -> list[Answer]:
+        """Ask one request after another, so many or so long."""
+        answers: list[Answer] = []
+        ends_s = time.monotonic() + seconds
+        while len(answers) < requests and (not answers or time.monotonic() < ends_s):
+            began_s = time.monotonic()
+            answers.append(await self._ask(began_s, 0.0))
+        return answers
+
+    async def at(self, per_s: float, seconds: float, random: Random) -> tuple[list[Answer], float]:
+        """Send at random moments, ``per_s`` on average; return what came of each, and the share of a core it took.
+
+        It ends a moment after ``seconds``; what is not answered by then counts as no answer.
+        """
+        began_s, busy_s = time.monotonic(), time.process_time()
+        running: dict[asyncio.Task[Answer], float] = {}
+        answers: list[Answer] = []
+        due_s = random.expovariate(per_s)
+        while due_s < seconds:
+            await asyncio.sleep(max(0.0, began_s + due_s - time.monotonic()))
+            running = self._reap(running, answers)
+            if len(running) < MOST_AT_ONCE:
+                running[asyncio.create_task(self._ask(began_s, due_s))] = due_s
+            else:
+                answers.append(_none(due_s, time.monotonic() - began_s))
+            if time.monotonic() - began_s > seconds + 1:
+                break
+            due_s += random.expovariate(per_s)
+        spent_s = time.monotonic() - began_s
+        busy = (time.process_time() - busy_s) / max(spent_s, seconds)
+        if running:
+            await asyncio.wait(running, timeout=min(self.timeout_s, 1.0))
+        return self._cut_off(running, answers, began_s), busy
+
+    def close(self) -> None:
+        """Close the connections."""
+        while self._idle:
+            self._idle.pop()[1].close()
+
+    def _reap(
+        self, running: dict[asyncio.Task[Answer], float], answers: list[Answer]
+    ) -> dict[asyncio.Task[Answer], float]:
+        """Move what has ended to the answers; only when many run, since looking at each takes time."""
+        if len(running) < MOST_AT_ONCE:
+            return running
+        answers += [task.result() for task in running if task.done()]
+        return {task: due_s for task, due_s in running.items() if not task.done()}
+
+    def _cut_off(
+        self, running: dict[asyncio.Task[Answer], float], answers: list[Answer], began_s: float
+    ) -> list[Answer]:
+        for task, due_s in running.items():
+            if task.done():
+                answers.append(task.result())
+            else:
+                task.cancel()
+                answers.append(_none(due_s, time.monotonic() - began_s))
+        return answers
+
+    async def _ask(self, began_s: float, due_s: float) -> Answer:
+        sent_s = time.monotonic() - began_s
+        connection: Connection | None = None
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                connection = self._idle.pop() if self._idle else await self._connect()
+                connection[1].write(self._bytes)
+                status, timing, kept = await _answer(connection[0])
+        except (
+            OSError,
+            EOFError,
+            ValueError,
+            TimeoutError,
+            asyncio.LimitOverrunError,
+            asyncio.CancelledError,
+        ) as error:
+            if connection:
+                connection[1].close()
+            if isinstance(error, asyncio.CancelledError):
+                raise
+            return Answer(due_s, sent_s, time.monotonic() - began_s, 0, {})
+        if kept:
+            self._idle.append(connection)
+        else:
+            connection[1].close()
+        return _timed(due_s, sent_s, time.monotonic() - began_s, status, timing)
+
+    async def _connect(self) -> Connection:
+        port = self.url.port or (443 if self._tls else 80)
+        return await asyncio.open_connection(self.url.host, port, ssl=self._tls)
+
+
+async def _answer(reader: asyncio.StreamReader) -> tuple[int, str, bool]:
+    """Read one answer to its end; return its status, its Server-Timing, and whether the connection stays."""
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+    first, *lines = head.split("\r\n")
+    fields = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    if fields.get("transfer-encoding", "").lower() == "chunked":
+        await _chunks(reader)
+    else:
+        await reader.readexactly(int(fields.get("content-length", "0")))
+    kept = fields.get("connection", "").lower() != "close" and first.startswith("HTTP/1.1")
+    return int(first.split(" ", 2)[1]), fields.get("server-timing", ""), kept
+
+
+async def _chunks(reader: asyncio.StreamReader) -> None:
+    while length := int((await reader.readline()).split(b";")[0], 16):
+        await reader.readexactly(length + 2)
+    while (await reader.readline()).strip():
+        pass
+
+
+def _timed(due_s: float, sent_s: float, ended_s: float, status: int, timing: str) -> Answer:
+    parts = {name: float(value) for name, value in _DURATION.findall(timing)}
+    rows = _ROWS.search(timing)
+    return Answer(due_s, sent_s, ended_s, status, parts, int(rows[1]) if rows else None)
+
+
+def _none(due_s: float, now_s: float) -> Answer:
+    return Answer(due_s, now_s, now_s, 0, {})
+
+
+def _encoded(url: httpx.URL, request: Request, timeout_s: float, headers: Mapping[str, str]) -> bytes:
+    path = url.path.rstrip("/") + request.path
+    fields = {
+        "host": url.netloc.decode(),
+        **request.headers,
+        **headers,
+        "content-length": str(len(request.body)),
+        "x-request-timeout-ms": str(round(1000 * timeout_s)),
+    }
+    lines = [f"{request.method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items())]
+    return "\r\n".join([*lines, "", ""]).encode() + request.body

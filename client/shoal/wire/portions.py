@@ -1,0 +1,248 @@
+"""In which portions a large batch of items goes out: how many rows each, how many at a time, and what of a refusal.
+
+Like a congestion window: portions begin small and alone, grow to what the server says that its model takes, and then
+go several at a time, as long as each is answered in a quarter of its time. Whoever drives this says what happened and
+when (monotonic seconds), and sends what it is told.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from shoal.errors import DeadlineExceeded, InvalidInput, Overloaded, ShoalError, TooLarge
+from shoal.wire.datatypes import Array
+from shoal.wire.frames import Rows
+from shoal.wire.items import many_items
+from shoal.wire.retrying import may_retry, pause_s
+from shoal.wire.signature import Signature
+
+FIRST_ROWS: Final = 8
+USUAL_ROWS: Final = 64
+"""Of a portion, where the server does not say what its model takes."""
+MOST_BYTES: Final = 8 * 2**20
+MOST_IN_FLIGHT: Final = 4
+"""Keeps one batch running and others ready, whatever the way to the server costs, and leaves the queue to others."""
+
+
+@dataclass(slots=True)
+class Portion:
+    """Consecutive rows that travel in one request."""
+
+    start: int
+    rows: int
+    tensors: Mapping[str, Array]
+    first_sent_s: float | None = None
+    sent_s: float = 0.0
+    refusals: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """What the caller allows: until when (monotonic s; infinite if nobody said), and how long one portion (s)."""
+
+    ends_s: float
+    portion_s: float
+    repeatable: bool = False
+
+
+@dataclass(slots=True)
+class Portions:
+    """One large batch under way.
+
+    Attributes:
+        jitter: 0 to 1; spreads the pauses after refusals.
+        allowed: portions that may be in flight now.
+    """
+
+    rows: Rows
+    signature: Signature
+    times: Times
+    jitter: float = 0.0
+    allowed: int = 1
+    error: ShoalError | None = None
+    _most_rows: int = field(init=False)
+    _next_rows: int = field(init=False)
+    _one_call: bool = field(init=False)
+    _cut: int = 0
+    _again: list[Portion] = field(default_factory=list)
+    _answers: dict[int, Any] = field(default_factory=dict)
+    _answered_rows: int = 0
+    _in_flight: int = 0
+    _paused_until_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._most_rows = max(1, self.signature.max_batch_size or USUAL_ROWS)
+        self._one_call = len(self.rows) <= self._most_rows
+        self._next_rows = self._most_rows if self._one_call else min(FIRST_ROWS, self._most_rows)
+
+    @property
+    def answered_rows(self) -> int:
+        """How many rows are answered."""
+        return self._answered_rows
+
+    @property
+    def alone(self) -> bool:
+        """Whether no portion may travel beside the one that was taken."""
+        return self.allowed == 1 and self._in_flight == 1
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is left to send."""
+        return self.error is not None or self._answered_rows == len(self.rows)
+
+    def take(self, now_s: float) -> Portion | None:
+        """Return the next portion to send; None while there is none or no room for it."""
+        if self.done or self._in_flight >= self.allowed or now_s < self._paused_until_s:
+            return None
+        if now_s >= self.times.ends_s:
+            self._out_of_time()
+            return None
+        portion = self._again.pop(0) if self._again else self._cut_next()
+        if portion is None:
+            return None
+        portion = self._light(portion)
+        if portion.first_sent_s is None:
+            portion.first_sent_s = now_s
+        portion.sent_s = now_s
+        self._in_flight += 1
+        return portion
+
+    def pause_s(self, now_s: float) -> float:
+        """Return for how long nothing may be sent, after a refusal; 0 if something may."""
+        return max(0.0, min(self._paused_until_s, self.times.ends_s) - now_s)
+
+    def time_of(self, portion: Portion) -> float:
+        """Return how long (s) a portion that was just taken may be on its way."""
+        began_s = portion.sent_s if portion.first_sent_s is None else portion.first_sent_s
+        return max(0.001, min(self.times.ends_s, began_s + self.times.portion_s) - portion.sent_s)
+
+    def ended(self, portion: Portion, outcome: Any, now_s: float) -> None:
+        """Take in what came of a portion: its answer, or why there is none."""
+        self._in_flight -= 1
+        if not isinstance(outcome, ShoalError):
+            self._answers[portion.start] = outcome
+            self._answered_rows += portion.rows
+            self._learn(now_s - portion.sent_s)
+        elif self.error is None:
+            self._failed(portion, outcome, now_s)
+
+    def result(self) -> Any:
+        """Return the answers to all rows, in order.
+
+        Raises:
+            ShoalError: a portion failed, or the answers have different shapes.
+        """
+        if self.error is not None:
+            raise self.error
+        parts = [self._answers[start] for start in sorted(self._answers)]
+        return parts[0] if len(parts) == 1 else _joined(parts)
+
+    def _cut_next(self) -> Portion | None:
+        """Return the rows after the last cut."""
+        start, stop = self._cut, min(self._cut + self._next_rows, len(self.rows))
+        if start == stop:
+            return None
+        try:
+            tensors = many_items(self.rows[start:stop], self.signature)
+        except InvalidInput as error:
+            self.error = self._named(Portion(start, stop - start, {}), error)
+            return None
+        self._cut = stop
+        return Portion(start, stop - start, tensors)
+
+    def _light(self, portion: Portion) -> Portion:
+        """Return as much of a portion as may travel at once; the rest is next."""
+        while portion.rows > 1 and _bytes_of(portion.tensors) > MOST_BYTES:
+            portion, rest = self._halves(portion)
+            self._again.insert(0, rest)
+            self._most_rows = self._next_rows = portion.rows
+        return portion
+
+    def _failed(self, portion: Portion, error: ShoalError, now_s: float) -> None:
+        """Send a portion again, in halves if it was too large, later if the queue was full; or give up."""
+        if isinstance(error, TooLarge) and portion.rows > 1:
+            self._most_rows = self._next_rows = max(1, portion.rows // 2)
+            self._again = [*self._halves(portion), *self._again]
+        elif self._may_wait(portion, error, now_s):
+            self._again.insert(0, portion)
+        else:
+            self.error = self._named(portion, error)
+
+    def _halves(self, portion: Portion) -> tuple[Portion, Portion]:
+        middle = portion.rows // 2
+        axes = {tensor.name: tensor.batch_dim for tensor in self.signature.inputs}
+        first, second = {}, {}
+        for name, array in portion.tensors.items():
+            first[name], second[name] = np.split(array, [middle], axis=min(axes[name], array.ndim - 1))
+        return (
+            Portion(portion.start, middle, first),
+            Portion(portion.start + middle, portion.rows - middle, second),
+        )
+
+    def _learn(self, took_s: float) -> None:
+        """Grow while portions take less than an eighth of their time, shrink when they take over a quarter."""
+        if took_s > self.times.portion_s / 4:
+            if self.allowed > 1:
+                self.allowed -= 1
+            else:
+                self._next_rows = max(1, self._next_rows // 2)
+        elif took_s <= self.times.portion_s / 8:
+            if self._next_rows < self._most_rows:
+                self._next_rows = min(self._most_rows, 2 * self._next_rows)
+            else:
+                self.allowed = min(MOST_IN_FLIGHT, self.allowed + 1)
+
+    def _may_wait(self, portion: Portion, error: ShoalError, now_s: float) -> bool:
+        """Say whether a refused portion goes again, and stop all others until then."""
+        # One call is the caller's to repeat, as `predict` is; of several, the others may be what fills the queue.
+        if (self._one_call and not self._answers) or not isinstance(error, Overloaded):
+            return False
+        if not may_retry(error, repeatable=self.times.repeatable):
+            return False
+        wait_s = pause_s(error, portion.refusals, self.jitter)
+        began_s = now_s if portion.first_sent_s is None else portion.first_sent_s
+        if now_s + wait_s >= min(began_s + self.times.portion_s, self.times.ends_s):
+            return False
+        portion.refusals += 1
+        self.allowed = max(1, self.allowed // 2)
+        self._paused_until_s = max(self._paused_until_s, now_s + wait_s)
+        return True
+
+    def _out_of_time(self) -> None:
+        self.error = DeadlineExceeded(
+            f"the call's time is over with {self._answered_rows} of {len(self.rows)} rows answered",
+            may_have_run=self._answered_rows > 0,
+        )
+
+    def _named(self, portion: Portion, error: ShoalError) -> ShoalError:
+        """Return the error with the caller's own numbers of rows."""
+        if portion.rows == len(self.rows):
+            return error
+        error.message = f"rows {portion.start} to {portion.start + portion.rows - 1}: {error.message}"
+        error.args = (error.message,)
+        error.errors = tuple(type(row)(row.row + portion.start, row.status, row.message) for row in error.errors)
+        # Others of the same call have.
+        error.may_have_run = error.may_have_run or self._answered_rows > 0 or self._in_flight > 0
+        return error
+
+
+def _bytes_of(tensors: Mapping[str, Array]) -> int:
+    return sum(
+        sum(map(len, array.flat)) + 4 * array.size if array.dtype == object else array.nbytes
+        for array in tensors.values()
+    )
+
+
+def _joined(parts: list[Any]) -> Any:
+    if isinstance(parts[0], Mapping):
+        return {name: _joined([part[name] for part in parts]) for name in parts[0]}
+    shapes = sorted({part.shape[1:] for part in parts})
+    if len(shapes) > 1:
+        raise InvalidInput(
+            f"the answers to these rows have different shapes ({' and '.join(str(list(each)) for each in shapes[:3])}),"
+            " so they make no one array: call predict_batch for the rows of each shape",
+            may_have_run=True,
+        )
+    return np.concatenate(parts)

@@ -1,0 +1,102 @@
+"""``shoal bench`` against ``shoal serve examples/adder``: both commands, as a user has them."""
+
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import orjson
+import pytest
+
+from shoal.__main__ import main
+from tests.client.fake_server import Answer, Call, json_answer, metadata, running, tensor, v2
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def adder() -> Iterator[tuple[str, str]]:
+    """Serve the example with batches of 20 ms, of one row each: the knee is where it has to be, at 50/s."""
+    slow = ("--set", "model.parameters.baseMicroseconds=20000", "--set", "batching.maxBatchSize=1")
+    command = [sys.executable, "-m", "shoal", "serve", "examples/adder", "--port", "0", "--admin-port", "0", *slow]
+    environment = {**os.environ, "PYTHONPATH": "client:proxy:runtime", "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as process:
+        assert process.stdout is not None
+        try:
+            output, ends_s = "", time.monotonic() + PATIENCE_S
+            while not (found := re.search(r"listening on (\S+), metrics on (\S+)/metrics", output)):
+                assert select.select([process.stdout], [], [], ends_s - time.monotonic())[0], output
+                read = os.read(process.stdout.fileno(), 4096)
+                assert read, output
+                output += read.decode()
+            yield found[1], found[2]
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(30)
+
+
+@pytest.mark.integration
+def test_the_knee_of_a_served_example_is_found_and_explained(
+    adder: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url, admin = adder
+    picture = tmp_path / "bench.svg"
+    arguments = ["bench", url, "--admin", admin, "--seconds", "12", "--plot", str(picture), "--json"]
+
+    assert main(arguments) == 0
+
+    told = orjson.loads(capsys.readouterr().out)
+    assert told["alone_ms"] >= 20
+    assert all(step["parts_ms"]["runtime"] >= 20 for step in told["steps"] if step["answered"])
+    assert told["steps"] == sorted(told["steps"], key=lambda step: step["offered_per_s"])
+    # A row takes 20 ms and nothing runs beside it.
+    assert told["knee_per_s"] < 75
+    assert any(step["offered_per_s"] > told["knee_per_s"] for step in told["steps"])
+    assert told["advice"]
+    assert any("A request alone" in sentence for sentence in told["explain"])
+    assert picture.read_text().startswith("<svg")
+
+
+@pytest.mark.integration
+def test_people_get_a_table_and_bars(adder: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", adder[0], "--seconds", "2", "--rows", "2"]) == 0
+
+    output = capsys.readouterr().out
+    assert "offered/s" in output
+    assert re.search(r"/s \|[q.bR]+ ", output)
+    assert "the server itself says" not in output, "nobody named its admin port"
+
+
+def test_what_is_wrong_with_the_item_is_said_before_the_load(capsys: pytest.CaptureFixture[str]) -> None:
+    healthy = v2()
+
+    def refusing(call: Call) -> Answer | None:
+        return json_answer({"error": "x takes 3 numbers"}, 400) if call.path.endswith("/infer") else healthy(call)
+
+    with running(refusing) as server:
+        assert main(["bench", server.url, "--data", "[1, 2, 3, 4]"]) == 1
+        assert "shoal: x takes 3 numbers" in capsys.readouterr().err
+        assert main(["bench", server.url, "--data", "{"]) == 1
+        assert "--data is no JSON" in capsys.readouterr().err
+        assert sum(call.path.endswith("/infer") for call in server.calls) == 1
+
+
+def test_a_model_of_pictures_asks_for_one(capsys: pytest.CaptureFixture[str]) -> None:
+    model = metadata([tensor("image", "BYTES", [-1], content_type="image/png")], [tensor("y", "FP32", [-1])])
+    with running(v2(model)) as server:
+        assert main(["bench", server.url]) == 1
+    assert "give one with --item FILE" in capsys.readouterr().err
+
+
+def test_what_cannot_be_written_is_said_before_the_load(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, words in (("bench.pdf", ".svg or .png"), ("nowhere/bench.svg", "there is no folder")):
+        assert main(["bench", "http://127.0.0.1:9", "--plot", str(tmp_path / name)]) == 1
+        assert words in capsys.readouterr().err

@@ -1,0 +1,33 @@
+from io import BytesIO
+
+import pytest
+from PIL import Image
+
+from shoal.errors import InvalidInput
+from shoal.wire.items import one_item
+from shoal.wire.signature import Tensor
+from tests.client.wire.signatures import PICTURES, TEXTS, signature
+
+TRANSPARENT = Image.new("RGBA", (3, 2), (255, 0, 0, 128))
+
+
+def sent(picture: Image.Image, *content_types: str) -> Image.Image:
+    sign = signature((Tensor("image", "BYTES", (-1,), content_types=content_types),))
+    return Image.open(BytesIO(one_item(picture, sign)["image"][0]))
+
+
+def test_a_picture_goes_without_loss_where_the_model_takes_that() -> None:
+    assert one_item(TRANSPARENT, PICTURES)["image"][0].startswith(b"\x89PNG")
+    assert sent(TRANSPARENT).format == "PNG"
+    assert sent(TRANSPARENT, "image/jpeg", "image/webp").format == "WEBP"
+
+
+def test_a_picture_of_any_mode_goes_in_the_only_format_that_is_taken() -> None:
+    for mode in ("1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I", "F"):
+        for content_type in ("image/jpeg", "image/png", "image/webp"):
+            assert sent(Image.new(mode, (3, 2)), content_type).size == (3, 2)
+
+
+def test_a_model_of_texts_takes_no_picture() -> None:
+    with pytest.raises(InvalidInput, match="takes text/plain, not a picture"):
+        one_item(TRANSPARENT, TEXTS)
