@@ -149,6 +149,35 @@ def test_what_forwards_took_is_told_smallest_first() -> None:
     assert all(seconds > 0 for _, seconds in measured)
 
 
+def test_sizes_between_the_ends_are_measured_too() -> None:
+    assert [rows for rows, _ in warm(model_of(Adder()), CpuPlacement(), Readiness())] == [1, 2, 4, 8]
+
+
+class OnlyEnds(Adder):
+    """Fails batches of two to seven rows."""
+
+    def forward(self, batch: Any) -> Any:
+        if 1 < len(batch["x"]) < 8:
+            raise RuntimeError("between")
+        return super().forward(batch)
+
+
+def test_what_fails_while_it_is_only_measured_keeps_no_model_from_starting(caplog: pytest.LogCaptureFixture) -> None:
+    assert [rows for rows, _ in warm(model_of(OnlyEnds()), CpuPlacement(), Readiness())] == [1, 8]
+    assert "event=measuring_failed rows=2 error=RuntimeError: between" in caplog.text
+
+
+class Slow(CpuPlacement):
+    """Says that each batch takes two seconds."""
+
+    def measure(self, function: Any, batch: Any) -> tuple[float, Any]:
+        return 2.0, super().measure(function, batch)[1]
+
+
+def test_measuring_ends_before_it_takes_too_long() -> None:
+    assert [rows for rows, _ in warm(model_of(Adder()), Slow(), Readiness())] == [1, 8]
+
+
 def test_without_warm_up_nothing_is_told() -> None:
     assert warm(model_of(Text()), CpuPlacement(), Readiness()) == ()
 
@@ -242,7 +271,7 @@ def test_a_handler_s_own_samples_go_through_all_its_stages(postprocess: Callable
 
 @pytest.mark.parametrize("postprocess", [lambda row: int(row["sum"]), refuse], ids=["answers", "refuses"])
 def test_samples_that_are_answered_or_refused_as_bad_start(postprocess: Callable[[Any], Any]) -> None:
-    assert len(warm(model_of(Scored(postprocess)), CpuPlacement(), Readiness())) == 2
+    assert len(warm(model_of(Scored(postprocess)), CpuPlacement(), Readiness())) == 4
 
 
 class Halves(Adder):
@@ -296,7 +325,7 @@ def test_an_archive_s_other_outputs_are_left_out() -> None:
 
     handler = ModuleHandler(module, Adder.inputs, specs)
 
-    assert len(warm(model_of(handler), CpuPlacement(), Readiness())) == 2
+    assert len(warm(model_of(handler), CpuPlacement(), Readiness())) == 4
 
 
 def test_samples_of_different_lengths_do_not_keep_a_model_from_starting(caplog: pytest.LogCaptureFixture) -> None:
