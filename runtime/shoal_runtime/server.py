@@ -104,7 +104,7 @@ class App:
         except BatchError as error:
             answer = _failure(error)
         except Exception:
-            logger.exception("a request failed inside the runtime path=%s", scope["path"])
+            logger.exception("event=request_failed_inside_the_runtime path=%s", scope["path"])
             failed = encode_error("the runtime failed; its log says how", "FORWARD_FAILED")
             answer = _Answer(500, failed, ((EXECUTED, b"maybe"),))
         await _send(send, answer)

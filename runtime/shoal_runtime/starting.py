@@ -72,7 +72,7 @@ def start_model(settings: Settings, readiness: Readiness) -> Started:
     gc.collect()
     gc.freeze()
     logger.info(
-        "model is ready name=%s platform=%s device=%s max_batch_size=%d seconds=%.1f",
+        "event=model_ready name=%s platform=%s device=%s max_batch_size=%d seconds=%.1f",
         model.name,
         model.platform,
         device,
@@ -108,7 +108,7 @@ def warm(model: Model, placement: Placement, readiness: Readiness) -> Sequence[t
     batches = plan_warmup(model.stages, model.signature, model.handler)
     if not batches:
         logger.info(
-            "warm-up skipped, outputs are not checked reason=inputs cannot be made up, and there is no warmup_items()"
+            "event=warmup_skipped outputs=unchecked reason=inputs cannot be made up, and there is no warmup_items()"
         )
         return ()
     answers = Answers(model.signature, model.stages.postprocess, placement.fetch, strict=True)
@@ -170,7 +170,7 @@ def _warm_one(model: Model, placement: Placement, batch: WarmupBatch, answers: A
             ) from error
         if batch.exact:
             raise _failed(batch, describe(error)) from error
-        logger.warning("warm-up with made-up inputs failed rows=%d error=%s", batch.rows, type(error).__name__)
+        logger.warning("event=warmup_with_made_up_inputs_failed rows=%d error=%s", batch.rows, type(error).__name__)
         return 0.0
     _judge_rows(errors, batch)
     return seconds
@@ -184,7 +184,7 @@ def _judge(error: BatchError, batch: WarmupBatch) -> None:
             f"warm-up with {batch.rows} rows found that the model breaks its signature: {error};"
             " correct what it returns, or the outputs that it declares"
         ) from error.__cause__
-    logger.warning("warm-up found outputs that callers may not get rows=%d error=%s", batch.rows, error)
+    logger.warning("event=warmup_outputs_doubtful rows=%d error=%s", batch.rows, error)
 
 
 def _judge_rows(errors: Sequence[RowError], batch: WarmupBatch) -> None:
@@ -194,7 +194,7 @@ def _judge_rows(errors: Sequence[RowError], batch: WarmupBatch) -> None:
         return
     if batch.exact:
         raise _failed(batch, failed.message) from failed.cause
-    logger.warning("warm-up with made-up inputs failed rows=%d error=%s", batch.rows, failed.message)
+    logger.warning("event=warmup_with_made_up_inputs_failed rows=%d error=%s", batch.rows, failed.message)
 
 
 def _failed(batch: WarmupBatch, why: str) -> HandlerFailed:

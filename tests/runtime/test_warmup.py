@@ -81,7 +81,7 @@ def test_inputs_that_cannot_be_made_up_are_not_warmed(caplog: pytest.LogCaptureF
     warm(model, CpuPlacement(), Readiness())
 
     assert plan_warmup(model.stages, model.signature, model.handler) == []
-    assert "warm-up skipped" in caplog.text
+    assert "event=warmup_skipped" in caplog.text
 
 
 def test_a_handler_s_own_items_are_repeated_to_fill_a_batch() -> None:
@@ -139,7 +139,7 @@ def test_a_failure_on_made_up_shapes_proves_nothing(caplog: pytest.LogCaptureFix
 
     warm(model_of(Open()), CpuPlacement(), Readiness())
 
-    assert "warm-up with made-up inputs failed rows=8" in caplog.text
+    assert "event=warmup_with_made_up_inputs_failed rows=8" in caplog.text
 
 
 def test_what_forwards_took_is_told_smallest_first() -> None:
@@ -302,7 +302,7 @@ def test_zeros_go_through_preprocess_where_there_are_no_samples() -> None:
 def test_a_preprocess_that_takes_no_zeros_can_still_be_served(caplog: pytest.LogCaptureFixture) -> None:
     warm(model_of(Halves(lambda batch: batch.sum(), takes_zeros=False)), CpuPlacement(), Readiness())
 
-    assert "warm-up with made-up inputs failed rows=8" in caplog.text
+    assert "event=warmup_with_made_up_inputs_failed rows=8" in caplog.text
 
 
 class OpenSize(Returning):
@@ -314,7 +314,7 @@ def test_made_up_shapes_prove_that_there_are_no_rows_but_no_other_shape(caplog: 
         warm(model_of(OpenSize(lambda rows: torch.tensor(1.0))), CpuPlacement(), Readiness())
 
     warm(model_of(OpenSize(lambda rows: torch.ones(rows, 1))), CpuPlacement(), Readiness())
-    assert "warm-up found outputs that callers may not get rows=8" in caplog.text
+    assert "event=warmup_outputs_doubtful rows=8" in caplog.text
 
 
 def test_an_archive_s_other_outputs_are_left_out() -> None:
