@@ -99,7 +99,7 @@ def test_the_kind_explains_itself(served: Cluster) -> None:
 def test_logs_of_a_pod_of_a_deployment_and_of_a_label(served: Cluster) -> None:
     pod = served.get("pods")[0]["metadata"]["name"]
     assert "event=listening" in words(served, "logs", pod, "--container", "proxy")
-    assert "model is ready" in words(served, "logs", "deployment/adder", "--container", "runtime")
+    assert "event=model_ready" in words(served, "logs", "deployment/adder", "--container", "runtime")
     label = "serving.shoal.dev/inferenceservice=adder"
     told = words(served, "logs", "--selector", label, "--all-containers", "--prefix", "--tail=-1")
     assert f"[pod/{pod}/proxy]" in told

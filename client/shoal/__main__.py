@@ -111,6 +111,12 @@ def _fill_serve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=_port, default=8080, help="%(default)s; 0 takes a free one")
     parser.add_argument("--admin-port", type=_port, help="/readyz and /metrics; 9090 if free, else any free one")
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="set a field; repeatable")
+    parser.add_argument(
+        "--log-level",
+        choices=("debug", "info", "warning", "error"),
+        type=str.lower,
+        help="of the two processes (info; with --quiet: error)",
+    )
     parser.add_argument("--quiet", action="store_true", help="print errors only")
     parser.set_defaults(run=serve)
 

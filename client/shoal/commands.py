@@ -40,7 +40,7 @@ def serve(options: argparse.Namespace) -> int:
     fields = service.fields
     for assignment in options.set:
         fields = merge(fields, parse_assignment(assignment))
-    settings = {**os.environ, **to_environment(fields)}
+    settings = {**os.environ, **to_environment(fields), **_log_level(options)}
     plan = serving.Plan(
         name=settings.get("SHOAL_MODEL_NAME") or default_name(fields["model.uri"]),
         settings=settings,
@@ -52,6 +52,12 @@ def serve(options: argparse.Namespace) -> int:
     if not options.quiet:
         _say_what(plan.name, fields["model.uri"], service.ignored)
     return asyncio.run(serving.serve(plan))
+
+
+def _log_level(options: argparse.Namespace) -> dict[str, str]:
+    """Return how much the processes log, as far as the command line says."""
+    level = options.log_level or ("error" if options.quiet else None)
+    return {} if level is None else {"SHOAL_LOG_LEVEL": level.upper()}
 
 
 def _admin_port(options: argparse.Namespace) -> int:

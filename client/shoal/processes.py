@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Self
 
-from shoal.serving.supervision import Backoff, Death, after_death, is_final, obituary
+from shoal.serving.supervision import LAST_WORDS, Backoff, Death, after_death, is_final, obituary
 
 TETHER = str(Path(__file__).with_name("tether.py"))
 TAIL_BYTES = 8192
@@ -26,6 +26,7 @@ class Process:
         self.pid = child.pid
         self._child = child
         self._tail = b""
+        self._last_words = b""
         self._reader = asyncio.create_task(self._pass_through(log))
 
     @classmethod
@@ -47,7 +48,7 @@ class Process:
     @property
     def last_line(self) -> str:
         """The last line that the process wrote."""
-        lines = self._tail.decode(errors="replace").rstrip().splitlines()
+        lines = (self._last_words or self._tail).decode(errors="replace").rstrip().splitlines()
         return lines[-1].strip() if lines else ""
 
     async def wait(self) -> int:
@@ -73,13 +74,32 @@ class Process:
 
     async def _pass_through(self, log: BinaryIO | None) -> None:
         assert self._child.stdout is not None
+        begun = b""
         while chunk := await self._child.stdout.read(65536):
             self._tail = (self._tail + chunk)[-TAIL_BYTES:]
-            if log is not None:
-                # Nobody may read our log any more; the process's pipe must be emptied all the same.
-                with suppress(OSError):
-                    log.write(chunk)
-                    log.flush()
+            *lines, begun = (begun + chunk).split(b"\n")
+            whole = b"".join(line + b"\n" for line in lines if not self._keeps(line))
+            if len(begun) > TAIL_BYTES:
+                whole, begun = whole + begun, b""
+            _write(log, whole)
+        if begun and not self._keeps(begun):
+            _write(log, begun + b"\n")
+
+    def _keeps(self, line: bytes) -> bool:
+        """Keep the line that says why the process ends: whoever tells of the end tells it once, and last."""
+        if LAST_WORDS.match(line):
+            self._last_words = line
+            return True
+        return False
+
+
+def _write(log: BinaryIO | None, text: bytes) -> None:
+    if log is None or not text:
+        return
+    # Nobody may read our log any more; the process's pipe must be emptied all the same.
+    with suppress(OSError):
+        log.write(text)
+        log.flush()
 
 
 class Keeper:

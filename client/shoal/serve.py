@@ -26,6 +26,8 @@ SOCKET = "runtime.sock"
 # Hosts that mean every interface, with an address of this machine that reaches them.
 EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 POLL_INTERVAL_S = 0.1
+# A start may take this long, and a step of a longer one, before it is said what is waited for.
+PATIENCE_S = 5.0
 # The kernel's limit of a unix socket's path is 108 bytes; the socket's own name takes some.
 LONGEST_FOLDER_BYTES = 90
 KILLED = 130
@@ -39,7 +41,7 @@ class Plan:
         name: the model's name, the same for both processes.
         settings: environment variables of both processes.
         host: address that the proxy listens on; its ports follow.
-        quiet: neither tell what happens nor pass the processes' logs through.
+        quiet: do not tell what happens.
     """
 
     name: str
@@ -120,7 +122,6 @@ class Server:
     def __init__(self, plan: Plan, folder: str) -> None:
         self._plan = plan
         self._say: Callable[[str], None] = _silence if plan.quiet else _say
-        self._log = None if plan.quiet else sys.stderr.buffer
         self._environment = plan.environment(folder)
         self._socket = Path(folder, SOCKET)
         self._runtime = Keeper("runtime", self._start_runtime, self._say)
@@ -143,9 +144,11 @@ class Server:
         for task in (*keepers, *others):
             task.cancel()
         await asyncio.gather(*keepers, *others, return_exceptions=True)
+        status = await self._end(deaths)
+        # Last, after all that the other process had to say.
         for death in deaths:
             print(f"shoal: {obituary(death)}", file=sys.stderr, flush=True)
-        return await self._end(deaths)
+        return status
 
     async def _end(self, deaths: list[Death]) -> int:
         """Stop the proxy, which finishes what it has accepted, and then the runtime."""
@@ -170,10 +173,10 @@ class Server:
     async def _start_runtime(self) -> Process:
         # A runtime that was killed leaves its socket behind; nobody else listens in this folder.
         self._socket.unlink(missing_ok=True)
-        return await Process.start(MODULES["runtime"], self._environment, log=self._log)
+        return await Process.start(MODULES["runtime"], self._environment, log=sys.stderr.buffer)
 
     async def _start_proxy(self) -> Process:
-        return await Process.start(MODULES["proxy"], self._environment, log=self._log)
+        return await Process.start(MODULES["proxy"], self._environment, log=sys.stderr.buffer)
 
     async def _announce(self) -> None:
         """Tell when the server is ready, the first time with its first request; never returns."""
@@ -189,7 +192,7 @@ class Server:
                     await self._show_first_requests()
 
     async def _until_ready(self, http: httpx.AsyncClient) -> None:
-        reason = ""
+        reason, say_s = "", time.monotonic() + PATIENCE_S
         while True:
             try:
                 answer = await http.get(f"{self._plan.admin_url}/readyz")
@@ -198,8 +201,8 @@ class Server:
                 continue
             if answer.status_code == 200:
                 return
-            if (now := _reason(answer)) != reason:
-                reason = now
+            if time.monotonic() >= say_s and (now := _reason(answer)) != reason:
+                reason, say_s = now, time.monotonic() + PATIENCE_S
                 self._say(f"not ready yet: {reason}")
             await asyncio.sleep(POLL_INTERVAL_S)
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from shoal_operator.errors import OperatorError
+from shoal_operator.logs import configure
 from shoal_operator.settings import Settings
 
 
@@ -19,14 +20,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     if options.kubeconfig:
         os.environ["KUBECONFIG"] = options.kubeconfig
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    if options.verbose:
-        logging.getLogger("shoal_operator").setLevel(logging.DEBUG)
-    # kopf tells of each handler and each probe; what matters is said by the reconciler.
-    for name in ("kopf.objects", "kopf.activities", "aiohttp.access"):
-        logging.getLogger(name).setLevel(logging.WARNING)
     try:
-        asyncio.run(_run(_with_identity(Settings.from_env(os.environ))))
+        settings = _with_identity(Settings.from_env(os.environ))
+        configure(settings.log_level)
+        if options.verbose:
+            logging.getLogger("shoal_operator").setLevel(logging.DEBUG)
+        asyncio.run(_run(settings))
     except OperatorError as error:
         sys.stderr.write(f"shoal-operator: {error}\n")
         return 2

@@ -207,7 +207,7 @@ class Cluster:
     ) -> Json:
         if not self._may_write():
             raise NotLeadingError(f"{method} {path} was not sent: another operator may be writing")
-        logger.debug("write=%s path=%s", method, path)
+        logger.debug("event=write write=%s path=%s", method, path)
         return await self.request(method, path, body, query={**(query or {}), "fieldManager": FIELD_MANAGER}, kind=kind)
 
     async def _get(self, path: str, query: Mapping[str, str] | None = None) -> Json | None:

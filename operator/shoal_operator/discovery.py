@@ -53,14 +53,14 @@ class Discovery:
         try:
             served = await cluster.read_kinds(kind.api_version)
         except ApiError as error:
-            logger.warning("kind=%s error=%s", kind.kind, error)
+            logger.warning("event=discovery_failed kind=%s error=%s", kind.kind, error)
             return
         for each in served:
             if each.get("name") == kind.plural:
                 await self._watch(kind, each)
 
     async def _watch(self, kind: Kind, served: Json) -> None:
-        logger.info("kind=%s found=true", kind.kind)
+        logger.info("event=kind_found kind=%s found=true", kind.kind)
         async with self.insights.revised:
             self.insights.watched_resources.add(_resource(kind, served))
             self.insights.revised.notify_all()

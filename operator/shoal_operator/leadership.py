@@ -47,7 +47,7 @@ async def keep_beating(cluster: HeartbeatCluster, key: Key, utc_now: Callable[[]
         try:
             await cluster.beat(key, _micro_time(utc_now()))
         except (ApiError, NotLeadingError) as error:
-            logger.warning("heartbeat=%s error=%s", key, error)
+            logger.warning("event=heartbeat_failed heartbeat=%s error=%s", key, error)
         await asyncio.sleep(HEARTBEAT_S)
 
 
@@ -94,10 +94,10 @@ class Leadership:
                 began_s = self._clock()
                 await self._renew(cluster)
                 if self.may_write() and task is None:
-                    logger.info("leading=true identity=%s", self._election.identity)
+                    logger.info("event=leadership leading=true identity=%s", self._election.identity)
                     task = work()
                 elif not self.may_write() and task is not None:
-                    logger.warning("leading=false identity=%s", self._election.identity)
+                    logger.warning("event=leadership leading=false identity=%s", self._election.identity)
                     await _stop(task)
                     task = None
                 if task is not None and task.done():
@@ -126,7 +126,7 @@ class Leadership:
                 await self._hold(cluster)
         except (ApiError, TimeoutError) as error:
             self._stored = None
-            logger.warning("lease=%s error=%s", self._key, error)
+            logger.warning("event=lease_failed lease=%s error=%s", self._key, error)
 
     async def _hold(self, cluster: LeaseCluster) -> None:
         """Write the Lease, if it is ours or may become ours."""

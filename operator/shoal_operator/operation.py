@@ -113,7 +113,7 @@ class Operation:
 
     def _hear_lease(self) -> None:
         if self._heard_lease_s is None:
-            logger.info("watches=heard lease=%s", self._settings.heartbeat)
+            logger.info("event=watches watches=heard lease=%s", self._settings.heartbeat)
         self._heard_lease_s = time.monotonic()
 
     def _check_health(self) -> str | None:

@@ -126,7 +126,7 @@ class Reconciler:
         outcome = Outcome.FAILED if evidence.failures or evidence.conflicts or not told else Outcome.DONE
         if outcome is Outcome.DONE:
             self._cut_short.pop(key, None)
-        logger.debug("service=%s look=%s", key, outcome)
+        logger.debug("event=look service=%s look=%s", key, outcome)
         return outcome
 
     async def _keeps(self, key: Key, observation: Observation) -> bool:
@@ -152,7 +152,7 @@ class Reconciler:
         except SpecError as error:
             return Evidence(observation=observation, target=None, spec_error=str(error))
         except Exception as error:  # a spec that nobody thought of: its author must hear of it, not the log alone
-            logger.exception("service=%s", key)
+            logger.exception("event=planning_failed service=%s", key)
             text = f"the operator can make no objects of this spec, please report it: {error!r}"
             return Evidence(observation=observation, target=None, spec_error=text)
         observation, failures = await self._execute(key, plan, observation)
@@ -191,7 +191,7 @@ class Reconciler:
                 await self._perform(key, action, children)
             except ApiError as error:
                 self._check_passing(key, error)
-                logger.warning("service=%s kind=%s error=%s", key, action.kind.kind, error)
+                logger.warning("event=write_failed service=%s kind=%s error=%s", key, action.kind.kind, error)
                 code = 422 if error.refuses_object else error.status
                 failures.append(Failure(action.kind, code, error.message))
         return replace(observation, children=children), failures
@@ -228,7 +228,7 @@ class Reconciler:
         else:
             children[action.kind] = await self._write(action)
             self._contests.wrote(key, action.kind.kind, digest(action.body), self._clock())
-        logger.info("service=%s %s=%s", key, type(action).__name__.lower(), action.kind.kind)
+        logger.info("event=wrote service=%s %s=%s", key, type(action).__name__.lower(), action.kind.kind)
 
     async def _write(self, action: Apply) -> Json:
         stored = await self._cluster.apply(action.kind, action.body, action.uid)
@@ -258,18 +258,18 @@ class Reconciler:
         except ApiError as error:
             if not error.refuses_object:
                 raise
-            logger.error("service=%s status=refused error=%s", key, error)
+            logger.error("event=status_refused service=%s status=refused error=%s", key, error)
             status = plain_status(resource, error.message, _seconds(now))
             await self._cluster.apply_status(resource, status)
         return status
 
     async def _announce(self, key: Key, resource: Json, news: Announcement, now: datetime.datetime) -> None:
-        logger.info("service=%s reason=%s message=%s", key, news.reason, news.message)
+        logger.info("event=announced service=%s reason=%s message=%s", key, news.reason, news.message)
         try:
             await self._cluster.announce(make_event(resource, news, now))
         except ApiError as error:
             # The status says the same; an Event is a courtesy.
-            logger.warning("service=%s event=%s error=%s", key, news.reason, error)
+            logger.warning("event=announcing_failed service=%s reason=%s error=%s", key, news.reason, error)
 
 
 def make_event(resource: Json, news: Announcement, now: datetime.datetime) -> Json:

@@ -93,7 +93,7 @@ class Autoscaler:
         try:
             await self._look(cluster, service)
         except Exception:  # one service's surprise must not stop the others
-            logger.exception("service=%s", service.key)
+            logger.exception("event=scaling_failed service=%s", service.key)
         finally:
             self._looking.discard(service.key)
 
@@ -121,9 +121,9 @@ class Autoscaler:
         try:
             await cluster.scale(key, decision.replicas)
         except (ApiError, NotLeadingError) as error:
-            logger.warning("service=%s scale=%d error=%s", key, decision.replicas, error)
+            logger.warning("event=scaling_failed service=%s scale=%d error=%s", key, decision.replicas, error)
             return
-        logger.info("service=%s replicas=%d was=%d", key, decision.replicas, scaled.replicas)
+        logger.info("event=scaled service=%s replicas=%d was=%d", key, decision.replicas, scaled.replicas)
         self._fleet.wrote_replicas(key, scaled, decision.replicas)
 
     def _hear(self, key: Key, said: Mapping[str, bool | None]) -> None:

@@ -74,7 +74,7 @@ class Scraper:
             except (aiohttp.ClientConnectionError, TimeoutError, OSError):
                 reading, outcome = Reading(), Scrape.UNREACHABLE
             except Exception as error:  # whatever a pod makes of its answer is its own trouble
-                logger.debug("pod=%s refused=%r", replica, error)
+                logger.debug("event=scrape_refused pod=%s refused=%r", replica, error)
                 reading, outcome = Reading(), Scrape.REFUSED
         self._count(outcome)
         return reading

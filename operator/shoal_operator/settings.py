@@ -4,29 +4,33 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from shoal_operator.errors import SettingsError
+from shoal_operator.logs import LEVELS, log_level
 from shoal_operator.manifests.target import Defaults
 from shoal_operator.misspelt import misspelt
 from shoal_operator.planning.lease import LEASE_NAME
 from shoal_operator.planning.observation import Key
 
 _PREFIX = "SHOAL_OPERATOR_"
-NAMES = tuple(
-    f"{_PREFIX}{name}"
-    for name in (
-        "PROXY_IMAGE",
-        "RUNTIME_IMAGE",
-        "LISTEN_HOST",
-        "ADMIN_NAMESPACES",
-        "IDENTITY",
-        "NAMESPACE",
-        "WATCH_NAMESPACES",
-        "HEALTH_LISTEN",
-        "METRICS_LISTEN",
-        "RESYNC_S",
-        "SCRAPE_INTERVAL_S",
-        "SCALE_DOWN_WINDOW_S",
-        "WORKERS",
-    )
+NAMES = (
+    "SHOAL_LOG_LEVEL",
+    *(
+        f"{_PREFIX}{name}"
+        for name in (
+            "PROXY_IMAGE",
+            "RUNTIME_IMAGE",
+            "LISTEN_HOST",
+            "ADMIN_NAMESPACES",
+            "IDENTITY",
+            "NAMESPACE",
+            "WATCH_NAMESPACES",
+            "HEALTH_LISTEN",
+            "METRICS_LISTEN",
+            "RESYNC_S",
+            "SCRAPE_INTERVAL_S",
+            "SCALE_DOWN_WINDOW_S",
+            "WORKERS",
+        )
+    ),
 )
 """What `Settings.from_env` reads."""
 
@@ -45,6 +49,7 @@ class Settings:
         scrape_interval_s: how often proxies are read (s).
         scale_down_window_s: replicas fall to the highest want of this long (s).
         workers: services that are looked at at the same time.
+        log_level: what is less important is not logged.
     """
 
     defaults: Defaults
@@ -57,6 +62,7 @@ class Settings:
     scrape_interval_s: float
     scale_down_window_s: float
     workers: int
+    log_level: str = "INFO"
 
     @property
     def lease(self) -> Key:
@@ -98,6 +104,7 @@ class Settings:
             scrape_interval_s=reader.number("SCRAPE_INTERVAL_S", 2, 0.1, 60),
             scale_down_window_s=reader.number("SCALE_DOWN_WINDOW_S", 300, 0, 86400),
             workers=int(reader.number("WORKERS", 8, 1, 256)),
+            log_level=reader.log_level(),
         )
 
 
@@ -107,6 +114,13 @@ class _Reader:
 
     def text(self, name: str, default: str) -> str:
         return self.environ.get(_PREFIX + name, "").strip() or default
+
+    def log_level(self) -> str:
+        text = self.environ.get("SHOAL_LOG_LEVEL", "").strip() or "INFO"
+        try:
+            return log_level(text)
+        except ValueError:
+            raise SettingsError(f"SHOAL_LOG_LEVEL must be {', '.join(LEVELS)}, not {text!r}") from None
 
     def names(self, name: str) -> tuple[str, ...]:
         parts = (part.strip() for part in self.text(name, "").split(","))

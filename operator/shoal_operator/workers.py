@@ -59,9 +59,9 @@ class Workers:
         try:
             outcome = await self._look(key)
         except (ApiError, NotLeadingError) as error:
-            logger.warning("service=%s error=%s", key, error)
+            logger.warning("event=look_failed service=%s error=%s", key, error)
         except Exception:  # one service's surprise must not stop the others
-            logger.exception("service=%s", key)
+            logger.exception("event=look_failed service=%s", key)
         finally:
             self._queue.finish(key, outcome, self._clock(), jitter=random.random())
             self._wake.set()

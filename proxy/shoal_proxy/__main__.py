@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from collections.abc import Sequence
 import uvloop
 
 from shoal_proxy import record, simulate
+from shoal_proxy.logs import configure
 from shoal_proxy.memory import keep_freed_memory
 from shoal_proxy.server import serve
 from shoal_proxy.settings import Settings, SettingsError
@@ -29,17 +29,12 @@ def main(arguments: Sequence[str]) -> int:
 
 def run() -> int:
     """Run until told to stop; return the exit status."""
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s %(message)s",
-    )
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
     try:
         settings = Settings.from_env(os.environ)
     except SettingsError as error:
         print(f"shoal-proxy: {error}", file=sys.stderr)  # noqa: T201 (the last line is what a person reads)
         return 2
+    configure(settings.log_level)
     keep_freed_memory()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

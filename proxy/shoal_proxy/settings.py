@@ -12,6 +12,7 @@ import orjson
 
 from shoal_proxy.batching.padding import FACTOR
 from shoal_proxy.batching.policy import Policy
+from shoal_proxy.logs import LEVELS, log_level
 from shoal_proxy.misspelt import misspelt
 
 KIB, MIB = 1024, 1024**2
@@ -153,6 +154,8 @@ class Settings:
     """The model's name in callers' paths, and at the runtime."""
     model_version: str = _setting("SHOAL_MODEL_VERSION", "1", _name, "letters, digits, '.', '_' and '-'")
     """The one version that callers may name."""
+    log_level: str = _setting("SHOAL_LOG_LEVEL", "INFO", log_level, ", ".join(LEVELS))
+    """What is too unimportant for the log."""
     instance: str = _setting("SHOAL_PROXY_INSTANCE", "", _name, "letters, digits, '.', '_' and '-'")
     """What the metrics call this replica, in the header ``x-shoal-instance``; empty: it has no name."""
     listen: Address = _setting("SHOAL_PROXY_LISTEN", Address("127.0.0.1", 8080), _address, _ADDRESS)

@@ -32,6 +32,12 @@ The policy is the proxy's own code; the device, the network and the callers are 
 """
 
 
+REMEDY = (
+    "send it more requests at the same time, simulate with a smaller --max-batch-size, or have the rest guessed with"
+    " --extrapolate"
+)
+
+
 class SimulateError(Exception):
     """Something that was asked for cannot be simulated."""
 
@@ -43,12 +49,31 @@ def main(arguments: Sequence[str]) -> int:
         latencies = _latencies(options)
         entries = _entries(options)
         service = _service(options, latencies)
+        guesses = _guesses(entries, service)
+        if guesses and options.source and not options.extrapolate:
+            raise SimulateError(f"{options.source} has not measured {guesses}; {REMEDY}")
     except (AskError, LatencyError, SimulateError, TraceError) as error:
         print(f"shoal: {error}", file=sys.stderr)  # noqa: T201
         return 1
+    if guesses:
+        warning = f"shoal: a guess, nobody has measured {guesses}: figures that rest on them may be far off"
+        print(warning, file=sys.stderr)  # noqa: T201
     result = study(entries, service)
-    print(json.dumps(asdict(result), indent=1) if options.json else "\n".join(lines(result, service)))  # noqa: T201
+    document = {**asdict(result), "guessed": guesses or None}
+    print(json.dumps(document, indent=1) if options.json else "\n".join(lines(result, service, guesses)))  # noqa: T201
     return 0
+
+
+def _guesses(entries: Sequence[Entry], service: Service) -> str:
+    """Say which times the simulation needs and nobody has measured."""
+    latencies, most = service.latencies, service.limits.max_rows
+    shapes = sorted({entry.shape for entry in entries})
+    sizes = {f" of shape {shape}" if shape and len(latencies.shapes) > 1 else "": shape for shape in shapes}
+    unmeasured = [f"{guess}{name}" for name, shape in sizes.items() if (guess := latencies.sizes(shape).guesses(most))]
+    strange = [shape for shape in shapes if shape and shape not in latencies.shapes and any(latencies.shapes)]
+    if strange:
+        unmeasured.append(f"inputs of shape {', '.join(strange)}")
+    return "; ".join(unmeasured)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -67,6 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     device = parser.add_mutually_exclusive_group(required=True)
     device.add_argument("--latency", metavar="TABLE", help="4ms+0.15ms (a batch, each row), or a JSON file")
     device.add_argument("--from", dest="source", metavar="URL", help="admin port of a running proxy")
+    parser.add_argument("--extrapolate", action="store_true", help="with --from: guess times that were not measured")
     parser.add_argument("--objective-ms", type=_numbers(1), help="default: the running proxy's, else none")
     parser.add_argument("--max-batch-size", type=_whole, help="default: the running proxy's, else 32")
     parser.add_argument("--max-queue-rows", type=_whole, help="default: 1024, or four batches")

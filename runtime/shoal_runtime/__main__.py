@@ -8,10 +8,10 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import time
 from typing import TYPE_CHECKING
 
 from shoal_runtime.errors import LoadError, SettingsError
+from shoal_runtime.logs import configure
 from shoal_runtime.memory import keep_freed_memory
 from shoal_runtime.openmp import wait_briefly
 from shoal_runtime.settings import Settings, help_text
@@ -31,13 +31,15 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
         asked = arguments in (["--help"], ["-h"])
         (sys.stdout if asked else sys.stderr).write(help_text() + "\n")
         return 0 if asked else EXIT_USAGE
-    configure_logging()
+    configure()
     # A preprocess busy in Python would keep the device's thread waiting for 5 ms, the default.
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
-        return command(Settings.from_env(environ))
+        settings = Settings.from_env(environ)
+        configure(settings.log_level)
+        return command(settings)
     except SettingsError as error:
-        logging.getLogger("shoal_runtime").error("%s", error)
+        logging.getLogger("shoal_runtime").critical("%s", error)
         return EXIT_USAGE
 
 
@@ -71,22 +73,10 @@ def fetch(settings: Settings) -> int:
     try:
         files = fetch_model(settings, Readiness())
     except LoadError as error:
-        logger.error("%s", error)
+        logger.critical("%s", error)
         return EXIT_LOAD
-    logger.info("model is here directory=%s", files.directory)
+    logger.info("event=model_fetched directory=%s", files.directory)
     return 0
-
-
-def configure_logging() -> None:
-    """Log to stderr: time, level, and a sentence with key=value facts."""
-    formatter = logging.Formatter("%(asctime)s.%(msecs)03dZ %(levelname)s %(message)s")
-    formatter.datefmt = "%Y-%m-%dT%H:%M:%S"
-    formatter.converter = time.gmtime
-    handler = logging.StreamHandler()
-    handler.setFormatter(formatter)
-    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
-    for noisy in ("uvicorn", "httpx", "httpcore"):
-        logging.getLogger(noisy).setLevel(logging.ERROR)
 
 
 if __name__ == "__main__":

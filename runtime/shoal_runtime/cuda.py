@@ -247,7 +247,7 @@ class CudaPlacement:
             if self.is_lost(error):
                 raise
             reason = str(error).strip().splitlines()[0]
-            logger.info("CUDA graphs are off, the model cannot be captured reason=%s", reason)
+            logger.info("event=cuda_graphs_off reason=%s", reason)
             return None
 
 

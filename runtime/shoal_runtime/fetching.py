@@ -127,7 +127,7 @@ class Fetcher:
     def _remote(self, uri: str) -> ModelFiles:
         name = Path(unquote(urlsplit(uri).path)).name or "model"
         if self._digest is not None and (kept := self._kept(self._digest, name)):
-            logger.info("model is in the cache directory=%s", kept.directory)
+            logger.info("event=model_cached directory=%s", kept.directory)
             return kept
         origin = recall(self._cache_dir, uri)
         old = self._kept(origin.digest, name) if origin is not None and self._digest in (None, origin.digest) else None
@@ -137,10 +137,10 @@ class Fetcher:
                 return self._download(uri, name, conditions) or _unchanged(old)
             except _Retry as reason:
                 if attempt + 1 < ATTEMPTS:
-                    logger.warning("download failed, trying again reason=%s", reason)
+                    logger.warning("event=download_retried reason=%s", reason)
                     time.sleep(self._pause_s(attempt))
                 elif old is not None:
-                    logger.warning("download failed, using the last one directory=%s reason=%s", old.directory, reason)
+                    logger.warning("event=download_failed_using_last directory=%s reason=%s", old.directory, reason)
                     return old
                 else:
                     raise LoadError(f"{shown(uri)} cannot be downloaded: {reason}") from None
@@ -315,7 +315,7 @@ def stay_secure(uri: str) -> dict[str, list[Callable[[httpx.Request], None]]]:
 
 def _unchanged(old: ModelFiles | None) -> ModelFiles:
     assert old is not None, "a server that was asked no condition cannot have answered 304"
-    logger.info("model has not changed directory=%s", old.directory)
+    logger.info("event=model_unchanged directory=%s", old.directory)
     return old
 
 

@@ -13,15 +13,17 @@ if TYPE_CHECKING:
     import logging
     from collections.abc import Mapping, Sequence
 
+    from shoal_runtime.codecs.request import InferRequest
     from shoal_runtime.errors import BatchError
     from shoal_runtime.handlers.calling import RowError
 
 LINES_PER_WINDOW: Final = 10
 WINDOW_S: Final = 60.0
+IDS_SHOWN: Final = 8
 
 
 class ItemLog:
-    """Log failures of status 500 and above, at most 10 a minute.
+    """Log failures that are the model's fault, at most 10 a minute, and each traceback once a minute.
 
     Args:
         logger: where to.
@@ -32,6 +34,7 @@ class ItemLog:
         self._window_start_s = 0.0
         self._lines = 0
         self._suppressed = 0
+        self._told: set[str] = set()
 
     def add(self, errors: Sequence[RowError], parameters: Mapping[str, Any], now_s: float) -> None:
         """Log those of `errors` that are the model's fault, each with its caller's x-request-id.
@@ -49,20 +52,39 @@ class ItemLog:
                 continue
             where, who = _location(error.cause), request_id(parameters.get("requests"), error.row)
             self._logger.error(
-                "row failed row=%d status=%d x-request-id=%s at=%s message=%s",
+                "event=row_failed row=%d status=%d x-request-id=%s at=%s message=%s%s",
                 error.row,
                 error.status,
                 who,
                 where,
                 one_line(error.message),
+                self._trace(error.cause),
             )
 
-    def add_batch(self, error: BatchError, now_s: float) -> None:
-        """Log a batch that failed because the model's code raised, with the traceback of what it raised."""
-        if error.status < 500 or error.__cause__ is None or not self._may_write(now_s):
+    def add_batch(self, error: BatchError, request: InferRequest, now_s: float) -> None:
+        """Log a batch that failed through the model's fault: whose rows, of which shapes, and what was raised where."""
+        blamed = error.status == 500 or (error.status > 500 and error.__cause__ is not None)
+        if not blamed or not self._may_write(now_s):
             return
-        trace = own_traceback(error.__cause__)
-        self._logger.error("batch failed code=%s message=%s\n%s", error.code, one_line(str(error)), trace)
+        self._logger.error(
+            "event=batch_failed code=%s rows=%d x-request-ids=%s inputs=%s message=%s%s",
+            error.code,
+            request.rows,
+            request_ids(request.parameters.get("requests")),
+            _shapes(request),
+            one_line(str(error)),
+            self._trace(error.__cause__),
+        )
+
+    def _trace(self, cause: BaseException | None) -> str:
+        """Return the traceback, on lines of its own, unless the last minute's log has it already."""
+        if cause is None:
+            return ""
+        trace = own_traceback(cause)
+        if trace in self._told:
+            return ""
+        self._told.add(trace)
+        return f"\n{trace}"
 
     def _may_write(self, now_s: float) -> bool:
         self._turn_window(now_s)
@@ -76,8 +98,9 @@ class ItemLog:
         if now_s - self._window_start_s < WINDOW_S:
             return
         if self._suppressed:
-            self._logger.error("more failed suppressed_lines=%d", self._suppressed)
+            self._logger.error("event=failures_unlogged lines=%d", self._suppressed)
         self._window_start_s, self._lines, self._suppressed = now_s, 0, 0
+        self._told.clear()
 
 
 def one_line(text: str) -> str:
@@ -103,6 +126,26 @@ def request_id(requests: Any, row: int) -> str:
         # It is for the log alone, so a malformed one must not fail the batch.
         return "-"
     return "-"
+
+
+def request_ids(requests: Any) -> str:
+    """Return the x-request-ids of a batch's requests, the first eight, or "-" where there are none.
+
+    Args:
+        requests: as for `request_id`.
+    """
+    try:
+        ids = [one_line(str(entry.get("x-request-id", "-"))) for entry in orjson.loads(requests)]
+    except (orjson.JSONDecodeError, TypeError, KeyError, AttributeError):
+        return "-"
+    more = f",...({len(ids) - IDS_SHOWN} more)" if len(ids) > IDS_SHOWN else ""
+    return ",".join(ids[:IDS_SHOWN]) + more or "-"
+
+
+def _shapes(request: InferRequest) -> str:
+    return ",".join(
+        f"{name}:{array.dtype}[{'x'.join(map(str, array.shape))}]" for name, array in request.inputs.items()
+    )
 
 
 def _location(cause: BaseException | None) -> str:

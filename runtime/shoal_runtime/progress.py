@@ -71,7 +71,7 @@ class Progress:
             self._bar.update(amount)
         elif time.monotonic() - self._last_line_s >= LINE_EVERY_S:
             self._last_line_s = time.monotonic()
-            logger.info("%s", self.text())
+            logger.info("event=progress what=%s", self.text())
 
     def text(self) -> str:
         """Return "downloading 40 %", "downloading 12 MB" or "warming up 3 of 6"."""

@@ -102,10 +102,9 @@ class App:
             else:
                 answer = self._route(scope)
         except BatchError as error:
-            self._item_log.add_batch(error, time.monotonic())
             answer = _failure(error)
         except Exception:
-            logger.exception("a request failed inside the runtime path=%s", scope["path"])
+            logger.exception("event=request_failed_inside_the_runtime path=%s", scope["path"])
             failed = encode_error("the runtime failed; its log says how", "FORWARD_FAILED")
             answer = _Answer(500, failed, ((EXECUTED, b"maybe"),))
         await _send(send, answer)
@@ -126,8 +125,15 @@ class App:
         request = decode_request(body, len(body) if json_bytes is None else json_bytes, signature)
         timeout_ms = _whole_number(headers, b"x-request-timeout-ms", clamp=True)
         deadline_s = None if timeout_ms is None else arrived_s + timeout_ms / 1000
+        try:
+            return await self._answered(request, model, deadline_s)
+        except BatchError as error:
+            self._item_log.add_batch(error, request, time.monotonic())
+            raise
+
+    async def _answered(self, request: InferRequest, model: ServedModel, deadline_s: float | None) -> _Answer:
         result = await model.pipeline.run(request.inputs, request.rows, deadline_s=deadline_s)
-        self._item_log.add(result.errors, request.parameters, arrived_s)
+        self._item_log.add(result.errors, request.parameters, time.monotonic())
         try:
             return _encoded(request, model, result)
         except BatchError as error:

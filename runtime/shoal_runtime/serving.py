@@ -62,7 +62,7 @@ class Runtime:
     async def run(self) -> int:
         """Serve until a signal comes; return the exit code."""
         self._catch_signals()
-        logger.info("listening address=%s", await self._connections.listen())
+        logger.info("event=listening address=%s", await self._connections.listen())
         start = asyncio.create_task(self._start())
         stop = asyncio.create_task(self._stopping.wait())
         try:
@@ -83,7 +83,7 @@ class Runtime:
             loop.add_signal_handler(number, self._on_signal, number)
 
     def _on_signal(self, number: int) -> None:
-        logger.info("stopping signal=%s", signal.Signals(number).name)
+        logger.info("event=stopping signal=%s", signal.Signals(number).name)
         if self._stopping.is_set() and number == signal.SIGINT:
             # Somebody at a terminal insists.
             self._empty.set()
@@ -96,7 +96,7 @@ class Runtime:
             _tell(error)
             return False
         except Exception as error:
-            logger.exception("loading failed inside the runtime")
+            logger.exception("event=loading_failed_inside_the_runtime")
             _tell(LoadError(describe(error)))
             return False
         self._app.serve(served)
@@ -124,7 +124,7 @@ class Runtime:
             async with asyncio.timeout(max(0.0, end_s - time.monotonic())):
                 await self._empty.wait()
         except TimeoutError:
-            logger.warning("connections are still open count=%d", len(self._connections))
+            logger.warning("event=connections_still_open count=%d", len(self._connections))
 
     async def _close(self) -> None:
         self.readiness.stopping()
@@ -144,9 +144,9 @@ class Runtime:
             async with asyncio.timeout(UNLOAD_TIMEOUT_S):
                 await self._executor.call(unload, watched=False)
         except TimeoutError:
-            logger.warning("unload took too long limit_s=%g", UNLOAD_TIMEOUT_S)
+            logger.warning("event=unload_took_too_long limit_s=%g", UNLOAD_TIMEOUT_S)
         except Exception:
-            logger.exception("unload failed")
+            logger.exception("event=unload_failed")
 
 
 def _bounds(settings: Settings) -> Bounds:
@@ -163,5 +163,5 @@ def _bounds(settings: Settings) -> Bounds:
 def _tell(error: LoadError) -> None:
     """Log why the model cannot be loaded, after the traceback if the handler's code raised."""
     if isinstance(error, HandlerFailed) and error.__cause__ is not None:
-        logger.error("the model's own code failed\n%s", own_traceback(error.__cause__))
-    logger.error("the model cannot be loaded: %s", error)
+        logger.error("event=model_code_failed\n%s", own_traceback(error.__cause__))
+    logger.critical("the model cannot be loaded: %s", error)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from shoal_runtime.errors import SettingsError
+from shoal_runtime.logs import LEVELS, log_level
 from shoal_runtime.misspelt import misspelt
 
 if TYPE_CHECKING:
@@ -162,6 +163,9 @@ class Settings:
         _pattern(_NAME),
         _NAME,
         text="default: what model.toml or the directory says",
+    )
+    log_level: str = _setting(
+        "SHOAL_LOG_LEVEL", log_level, ", ".join(LEVELS), default="INFO", text="what is less important is not logged"
     )
     model_version: str = _setting(
         "SHOAL_MODEL_VERSION", _pattern(_NAME), _NAME, default="1", text="the model's version"

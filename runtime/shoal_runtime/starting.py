@@ -24,10 +24,10 @@ from shoal_runtime.pipeline import Lanes, Pipeline
 from shoal_runtime.placement import CpuPlacement, Placement, choose_device, is_out_of_memory
 from shoal_runtime.progress import Progress
 from shoal_runtime.server import ServedModel
-from shoal_runtime.warmup import WarmupBatch, plan_warmup
+from shoal_runtime.warmup import WarmupBatch, plan_measuring, plan_warmup
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from shoal_runtime.fetching import ModelFiles
     from shoal_runtime.handlers.calling import RowError
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from shoal_runtime.settings import Settings
 
 ZEROS_ADVICE: Final = "correct the model; if zeros are no valid input, offer warmup_items()"
+
+MEASURING_S: Final = 2.0
+"""Time to measure further batch sizes in, on top of the warm-up."""
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +72,7 @@ def start_model(settings: Settings, readiness: Readiness) -> Started:
     gc.collect()
     gc.freeze()
     logger.info(
-        "model is ready name=%s platform=%s device=%s max_batch_size=%d seconds=%.1f",
+        "event=model_ready name=%s platform=%s device=%s max_batch_size=%d seconds=%.1f",
         model.name,
         model.platform,
         device,
@@ -105,7 +108,7 @@ def warm(model: Model, placement: Placement, readiness: Readiness) -> Sequence[t
     batches = plan_warmup(model.stages, model.signature, model.handler)
     if not batches:
         logger.info(
-            "warm-up skipped, outputs are not checked reason=inputs cannot be made up, and there is no warmup_items()"
+            "event=warmup_skipped outputs=unchecked reason=inputs cannot be made up, and there is no warmup_items()"
         )
         return ()
     answers = Answers(model.signature, model.stages.postprocess, placement.fetch, strict=True)
@@ -116,7 +119,30 @@ def warm(model: Model, placement: Placement, readiness: Readiness) -> Sequence[t
             progress.advance(1)
     known = all(batch.exact for batch in batches) and all(seconds > 0 for _, seconds in measured)
     telling = known and len({batch.rows for batch in batches}) == len(batches)
-    return sorted(measured) if telling else ()
+    return sorted([*measured, *_measure_between(model, placement, dict(measured))]) if telling else ()
+
+
+def _measure_between(model: Model, placement: Placement, ends: Mapping[int, float]) -> list[tuple[int, float]]:
+    """Return rows and seconds of more sizes, as many as the time allows; what fails here fails in no caller's way."""
+    end_s = time.monotonic() + MEASURING_S
+    measured: list[tuple[int, float]] = []
+    last_s, largest_s = ends[min(ends)], ends[max(ends)]
+    for batch in plan_measuring(model.stages, model.signature, model.handler):
+        # It takes at most twice what half as many rows took, and runs twice: once to warm.
+        if time.monotonic() + 2 * min(2 * last_s, largest_s) > end_s:
+            break
+        try:
+            staged = placement.stage(batch.make())
+            with placement.active():
+                placement.warm(model.stages.forward, staged)
+                last_s, _ = placement.measure(model.stages.forward, staged)
+        except HANDLER_FAULTS as error:
+            if placement.is_lost(error):
+                raise LoadError(f"the device failed in warm-up: {describe(error)}") from error
+            logger.warning("event=measuring_failed rows=%d error=%s", batch.rows, describe(error))
+            break
+        measured.append((batch.rows, last_s))
+    return measured
 
 
 def _warm_one(model: Model, placement: Placement, batch: WarmupBatch, answers: Answers) -> float:
@@ -144,7 +170,7 @@ def _warm_one(model: Model, placement: Placement, batch: WarmupBatch, answers: A
             ) from error
         if batch.exact:
             raise _failed(batch, describe(error)) from error
-        logger.warning("warm-up with made-up inputs failed rows=%d error=%s", batch.rows, type(error).__name__)
+        logger.warning("event=warmup_with_made_up_inputs_failed rows=%d error=%s", batch.rows, type(error).__name__)
         return 0.0
     _judge_rows(errors, batch)
     return seconds
@@ -158,7 +184,7 @@ def _judge(error: BatchError, batch: WarmupBatch) -> None:
             f"warm-up with {batch.rows} rows found that the model breaks its signature: {error};"
             " correct what it returns, or the outputs that it declares"
         ) from error.__cause__
-    logger.warning("warm-up found outputs that callers may not get rows=%d error=%s", batch.rows, error)
+    logger.warning("event=warmup_outputs_doubtful rows=%d error=%s", batch.rows, error)
 
 
 def _judge_rows(errors: Sequence[RowError], batch: WarmupBatch) -> None:
@@ -168,7 +194,7 @@ def _judge_rows(errors: Sequence[RowError], batch: WarmupBatch) -> None:
         return
     if batch.exact:
         raise _failed(batch, failed.message) from failed.cause
-    logger.warning("warm-up with made-up inputs failed rows=%d error=%s", batch.rows, failed.message)
+    logger.warning("event=warmup_with_made_up_inputs_failed rows=%d error=%s", batch.rows, failed.message)
 
 
 def _failed(batch: WarmupBatch, why: str) -> HandlerFailed:

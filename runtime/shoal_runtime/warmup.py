@@ -48,6 +48,25 @@ class WarmupBatch:
 def plan_warmup(stages: Stages, signature: Signature, handler: Any) -> list[WarmupBatch]:
     """Return the batches to warm with, largest first: memory runs out early or never."""
     sizes = signature.allowed_batch_sizes or tuple(sorted({1, signature.max_batch_size}))
+    return _batches(stages, signature, handler, sizes)
+
+
+def plan_measuring(stages: Stages, signature: Signature, handler: Any) -> list[WarmupBatch]:
+    """Return the batches between 1 and the largest, doubling, that are run only to see how long they take.
+
+    The largest last, so that little time shows most; none where sizes are fixed, which all are measured already, nor
+    where the rows are made up or come in several lengths, whose times say nothing of those that callers send.
+    """
+    if signature.allowed_batch_sizes:
+        return []
+    powers = [1 << power for power in range(1, signature.max_batch_size.bit_length())]
+    sizes = tuple(size for size in powers if size < signature.max_batch_size)
+    batches = _batches(stages, signature, handler, sizes)[::-1]
+    telling = len(batches) == len(sizes) and all(batch.exact for batch in batches)
+    return batches if telling else []
+
+
+def _batches(stages: Stages, signature: Signature, handler: Any, sizes: Sequence[int]) -> list[WarmupBatch]:
     items = getattr(handler, "warmup_items", None)
     if items is not None:
         return [_from_items(stages, items, size) for size in reversed(sizes)]

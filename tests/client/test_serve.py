@@ -190,7 +190,8 @@ def test_a_model_that_cannot_be_loaded_ends_the_command_with_the_runtimes_last_l
     output = served.rest()
 
     assert served.process.returncode == 1
-    assert "shoal: the model cannot be loaded: model.pt2 is no exported program" in output
+    assert output.splitlines()[-1] == "shoal: the model cannot be loaded: model.pt2 is no exported program"
+    assert output.count("no exported program") == 1
     assert [each for each in served.events() if each.startswith("runtime started")][1:] == []
     wait_for_end(served.pids())
 

@@ -67,6 +67,7 @@ def test_every_variable_is_read() -> None:
     given: dict[str, tuple[str, Any]] = {
         "SHOAL_MODEL_NAME": ("cat-net_1.0", "cat-net_1.0"),
         "SHOAL_MODEL_VERSION": ("7", "7"),
+        "SHOAL_LOG_LEVEL": ("debug", "DEBUG"),
         "SHOAL_PROXY_LISTEN": ("unix:/tmp/s", Address(path="/tmp/s")),
         "SHOAL_PROXY_ADMIN_LISTEN": ("[::1]:0", Address("::1", 0)),
         "SHOAL_PROXY_ADMIN_HOSTS": ("Shoal.example, *", ("*", "shoal.example")),

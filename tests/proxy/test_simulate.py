@@ -72,8 +72,51 @@ def test_a_recorded_trace_meets_a_table_from_a_file(tmp_path: Path, capsys: pyte
     assert outcome["offered_per_s"] == pytest.approx(20)
 
 
+def sizes(*measured: int, most: int = 4) -> str:
+    """Return what `/v1/latency` answers of a model of 4 ms a batch, of which these sizes were measured."""
+    known = [
+        {"rows": rows, "mean_s": 0.004, "p95_s": 0.004, "measured": rows in measured} for rows in range(1, most + 1)
+    ]
+    return json.dumps({"tables": [{"shapes": {}, "sizes": known}], "objective_s": 0.02, "max_batch_size": most})
+
+
+def test_what_a_proxy_has_never_measured_is_not_simulated_as_fact(capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["--poisson", "100", "--requests", "100", "--from"]
+    with admin_port({"/v1/latency": sizes(1)}) as url:
+        assert simulate.main([*given, url]) == 1
+        assert f"{url} has not measured batches of more than 1 row; send it more" in capsys.readouterr().err
+
+        assert simulate.main([*given, url, "--max-batch-size", "1"]) == 0
+        assert capsys.readouterr().err == ""
+
+        assert simulate.main([*given, url, "--extrapolate"]) == 0
+        out, err = capsys.readouterr()
+        assert "batches of more than 1 row: not measured" in out
+        assert "a guess, nobody has measured batches of more than 1 row" in err
+
+        assert simulate.main([*given, url, "--extrapolate", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["guessed"] == "batches of more than 1 row"
+
+
+def test_sizes_far_apart_leave_a_gap_that_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with admin_port({"/v1/latency": sizes(1, 8, most=8)}) as url:
+        assert simulate.main(["--poisson", "100", "--requests", "100", "--from", url]) == 1
+
+    assert "has not measured batches between 1 and 8 rows" in capsys.readouterr().err
+
+
+def test_a_shape_that_was_never_measured_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace, document = tmp_path / "trace.csv", json.loads(sizes(1, 2, 4))
+    trace.write_text(TRACE)
+    document["tables"][0]["shapes"] = {"x": [9]}
+    with admin_port({"/v1/latency": json.dumps(document)}) as url:
+        assert simulate.main([str(trace), "--from", url]) == 1
+
+    assert "has not measured inputs of shape x:3" in capsys.readouterr().err
+
+
 def test_a_running_proxy_lends_its_table(capsys: pytest.CaptureFixture[str]) -> None:
-    document = json.dumps({**LATENCY, "objective_s": 0.02, "max_batch_size": 4})
+    document = sizes(1, 2, 4)
     with admin_port({"/v1/latency": document}) as url:
         assert simulate.main(["--poisson", "100", "--requests", "100", "--from", url]) == 0
 

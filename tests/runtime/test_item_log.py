@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import logging
 
+import numpy as np
+import orjson
 import pytest
 
-from shoal_runtime.errors import BadRequest, ForwardFailed
+from shoal_runtime.codecs.request import InferRequest
+from shoal_runtime.errors import BadRequest, BatchError, ForwardFailed, NotReady, TimedOut, WrongRows, WrongShape
 from shoal_runtime.handlers.calling import RowError
-from shoal_runtime.item_log import LINES_PER_WINDOW, ItemLog, request_id
+from shoal_runtime.item_log import LINES_PER_WINDOW, ItemLog, request_id, request_ids
 
 ERROR = RowError(0, 500, "oh")
 
@@ -38,7 +41,7 @@ def test_the_log_is_never_flooded(caplog: pytest.LogCaptureFixture) -> None:
 
     lines = [record.getMessage() for record in caplog.records]
     assert len(lines) == LINES_PER_WINDOW + 2
-    assert lines[LINES_PER_WINDOW] == "more failed suppressed_lines=41"
+    assert lines[LINES_PER_WINDOW] == "event=failures_unlogged lines=41"
 
 
 def test_the_caller_s_own_faults_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -56,22 +59,75 @@ def test_the_line_says_where_the_handler_raised(caplog: pytest.LogCaptureFixture
     ItemLog(logging.getLogger("test")).add([failed], {}, 100.0)
 
     assert "test_item_log.py:" in caplog.text
+    assert 'raise RuntimeError("oh")' in caplog.text
 
 
-def test_a_batch_that_failed_is_told_with_the_traceback_of_the_model_s_code(caplog: pytest.LogCaptureFixture) -> None:
-    failed = ForwardFailed("forward raised RuntimeError: oh")
+def request(**parameters: str) -> InferRequest:
+    return InferRequest(None, parameters, {"x": np.zeros((3, 2), np.float32)}, 3, ())
+
+
+def raised(text: str = "oh") -> ForwardFailed:
+    failed = ForwardFailed(f"forward raised RuntimeError: {text}")
     try:
-        raise RuntimeError("oh")
+        raise RuntimeError(text)
     except RuntimeError as error:
         failed.__cause__ = error
+    return failed
+
+
+def test_a_batch_that_failed_is_told_with_its_callers_and_shapes_and_where_it_was_raised(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    whose = '[{"rows": 2, "x-request-id": "a"}, {"rows": 1}]'
+
+    ItemLog(logging.getLogger("test")).add_batch(raised(), request(requests=whose), 100.0)
+
+    (record,) = caplog.records
+    first, *trace = record.getMessage().splitlines()
+    assert "rows=3 x-request-ids=a,- inputs=x:float32[3x2] message=forward raised RuntimeError: oh" in first
+    assert any("raise RuntimeError(text)" in line for line in trace)
+
+
+def test_the_same_traceback_is_told_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    log = ItemLog(logging.getLogger("test"))
+
+    for now_s in (100.0, 101.0, 102.0, 161.0):
+        log.add_batch(raised(), request(), now_s)
+    log.add_batch(raised("another"), request(), 162.0)
+
+    assert [record.getMessage().count("Traceback") for record in caplog.records] == [1, 0, 0, 1, 1]
+
+
+def test_failed_batches_never_flood_the_log(caplog: pytest.LogCaptureFixture) -> None:
     log = ItemLog(logging.getLogger("test"))
 
     for _ in range(50):
-        log.add_batch(failed, 100.0)
-    log.add_batch(BadRequest("no"), 161.0)
+        log.add_batch(raised(), request(), 100.0)
 
     assert len(caplog.records) == LINES_PER_WINDOW
-    assert 'raise RuntimeError("oh")' in caplog.text
+
+
+@pytest.mark.parametrize("error", [WrongRows("2 rows of y for a batch of 3"), WrongShape("y has shape [3]")])
+def test_a_result_that_breaks_the_signature_is_told_though_nothing_was_raised(
+    error: BatchError, caplog: pytest.LogCaptureFixture
+) -> None:
+    ItemLog(logging.getLogger("test")).add_batch(error, request(), 100.0)
+
+    assert f"code={error.code} rows=3" in caplog.text
+
+
+@pytest.mark.parametrize("error", [BadRequest("no"), TimedOut("late"), NotReady("256 batches wait already")])
+def test_what_is_not_the_model_s_fault_is_not_told(error: BatchError, caplog: pytest.LogCaptureFixture) -> None:
+    ItemLog(logging.getLogger("test")).add_batch(error, request(), 161.0)
+
+    assert caplog.records == []
+
+
+def test_of_many_callers_the_first_are_named() -> None:
+    many = orjson.dumps([{"rows": 1, "x-request-id": str(number)} for number in range(20)])
+
+    assert request_ids(many) == "0,1,2,3,4,5,6,7,...(12 more)"
+    assert request_ids("{") == "-"
 
 
 def test_a_message_with_line_ends_is_one_line(caplog: pytest.LogCaptureFixture) -> None:

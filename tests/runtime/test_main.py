@@ -170,7 +170,7 @@ def test_it_does_not_wait_for_ever_for_connections(start: Callable[..., Process]
     code, said = process.finish()
     connection.close()
     assert code == 0
-    assert "connections are still open count=1" in said
+    assert "event=connections_still_open count=1" in said
 
 
 @pytest.mark.integration

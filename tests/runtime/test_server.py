@@ -234,11 +234,15 @@ def test_too_many_rows_have_a_status_of_their_own(served: Served) -> None:
     assert (status, answer["code"]) == (413, "TOO_MANY_ROWS")
 
 
-def test_a_forward_that_raises_fails_its_batch_and_no_other(served: Served) -> None:
-    bad = JSON_BODY.replace(b"[1,2]}]", b"[1000,2]}]")
+def test_a_forward_that_raises_fails_its_batch_and_no_other(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+    document = orjson.loads(JSON_BODY.replace(b"[1,2]}]", b"[1000,2]}]"))
+    document["parameters"] = {"requests": '[{"rows": 1, "x-request-id": "who"}]'}
     served.load()
 
-    status, _, answer = served.ask(INFER, method="POST", body=[bad])
+    status, _, answer = served.ask(INFER, method="POST", body=[orjson.dumps(document)])
+
+    assert "rows=1 x-request-ids=who inputs=x:float32[1x2] message=forward raised RuntimeError: a thous" in caplog.text
+    assert caplog.text.count('raise RuntimeError("a thousand")') == 1
 
     assert (status, answer["code"]) == (500, "FORWARD_FAILED")
     assert answer["error"] == "forward raised RuntimeError: a thousand"

@@ -81,7 +81,7 @@ def test_inputs_that_cannot_be_made_up_are_not_warmed(caplog: pytest.LogCaptureF
     warm(model, CpuPlacement(), Readiness())
 
     assert plan_warmup(model.stages, model.signature, model.handler) == []
-    assert "warm-up skipped" in caplog.text
+    assert "event=warmup_skipped" in caplog.text
 
 
 def test_a_handler_s_own_items_are_repeated_to_fill_a_batch() -> None:
@@ -139,7 +139,7 @@ def test_a_failure_on_made_up_shapes_proves_nothing(caplog: pytest.LogCaptureFix
 
     warm(model_of(Open()), CpuPlacement(), Readiness())
 
-    assert "warm-up with made-up inputs failed rows=8" in caplog.text
+    assert "event=warmup_with_made_up_inputs_failed rows=8" in caplog.text
 
 
 def test_what_forwards_took_is_told_smallest_first() -> None:
@@ -147,6 +147,35 @@ def test_what_forwards_took_is_told_smallest_first() -> None:
 
     assert [rows for rows, _ in measured] == [4, 8]
     assert all(seconds > 0 for _, seconds in measured)
+
+
+def test_sizes_between_the_ends_are_measured_too() -> None:
+    assert [rows for rows, _ in warm(model_of(Adder()), CpuPlacement(), Readiness())] == [1, 2, 4, 8]
+
+
+class OnlyEnds(Adder):
+    """Fails batches of two to seven rows."""
+
+    def forward(self, batch: Any) -> Any:
+        if 1 < len(batch["x"]) < 8:
+            raise RuntimeError("between")
+        return super().forward(batch)
+
+
+def test_what_fails_while_it_is_only_measured_keeps_no_model_from_starting(caplog: pytest.LogCaptureFixture) -> None:
+    assert [rows for rows, _ in warm(model_of(OnlyEnds()), CpuPlacement(), Readiness())] == [1, 8]
+    assert "event=measuring_failed rows=2 error=RuntimeError: between" in caplog.text
+
+
+class Slow(CpuPlacement):
+    """Says that each batch takes two seconds."""
+
+    def measure(self, function: Any, batch: Any) -> tuple[float, Any]:
+        return 2.0, super().measure(function, batch)[1]
+
+
+def test_measuring_ends_before_it_takes_too_long() -> None:
+    assert [rows for rows, _ in warm(model_of(Adder()), Slow(), Readiness())] == [1, 8]
 
 
 def test_without_warm_up_nothing_is_told() -> None:
@@ -242,7 +271,7 @@ def test_a_handler_s_own_samples_go_through_all_its_stages(postprocess: Callable
 
 @pytest.mark.parametrize("postprocess", [lambda row: int(row["sum"]), refuse], ids=["answers", "refuses"])
 def test_samples_that_are_answered_or_refused_as_bad_start(postprocess: Callable[[Any], Any]) -> None:
-    assert len(warm(model_of(Scored(postprocess)), CpuPlacement(), Readiness())) == 2
+    assert len(warm(model_of(Scored(postprocess)), CpuPlacement(), Readiness())) == 4
 
 
 class Halves(Adder):
@@ -273,7 +302,7 @@ def test_zeros_go_through_preprocess_where_there_are_no_samples() -> None:
 def test_a_preprocess_that_takes_no_zeros_can_still_be_served(caplog: pytest.LogCaptureFixture) -> None:
     warm(model_of(Halves(lambda batch: batch.sum(), takes_zeros=False)), CpuPlacement(), Readiness())
 
-    assert "warm-up with made-up inputs failed rows=8" in caplog.text
+    assert "event=warmup_with_made_up_inputs_failed rows=8" in caplog.text
 
 
 class OpenSize(Returning):
@@ -285,7 +314,7 @@ def test_made_up_shapes_prove_that_there_are_no_rows_but_no_other_shape(caplog: 
         warm(model_of(OpenSize(lambda rows: torch.tensor(1.0))), CpuPlacement(), Readiness())
 
     warm(model_of(OpenSize(lambda rows: torch.ones(rows, 1))), CpuPlacement(), Readiness())
-    assert "warm-up found outputs that callers may not get rows=8" in caplog.text
+    assert "event=warmup_outputs_doubtful rows=8" in caplog.text
 
 
 def test_an_archive_s_other_outputs_are_left_out() -> None:
@@ -296,7 +325,7 @@ def test_an_archive_s_other_outputs_are_left_out() -> None:
 
     handler = ModuleHandler(module, Adder.inputs, specs)
 
-    assert len(warm(model_of(handler), CpuPlacement(), Readiness())) == 2
+    assert len(warm(model_of(handler), CpuPlacement(), Readiness())) == 4
 
 
 def test_samples_of_different_lengths_do_not_keep_a_model_from_starting(caplog: pytest.LogCaptureFixture) -> None:

@@ -15,7 +15,9 @@ CANNOT_LOAD = 3
 DEVICE_LOST = 4
 
 # What a log or a command puts before the sentence: time and level, or the program's name.
-LOG_PREFIX = re.compile(r"^(?:[\d:T.,Z -]+ (?:INFO|WARNING|ERROR|CRITICAL) +|shoal[-_]\w+: )")
+LOG_PREFIX = re.compile(r"^(?:[\d:T.,Z -]+ (?:INFO|WARNING|ERROR|CRITICAL) +(?:shoal[\w.]* +)?|shoal[-_]\w+: )")
+# A process that ends by its own decision says why in such a line; it is told in our sentence, and so not twice.
+LAST_WORDS = re.compile(rb"^(?:\d\S+Z CRITICAL \S+ |shoal[-_]\w+: )")
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,9 +109,26 @@ class LatencyTable:
             rows += int((self.sizes[index + 1] - rows) * (within_s - low) / (high - low))
         return min(rows, most)
 
-    def rows_shown(self) -> list[tuple[int, float, float]]:
-        """Return size, mean and 95th percentile of each knot, for people and for `shoal simulate`."""
-        return list(zip(self.sizes, self._means, self._highs, strict=True))
+    def rows_shown(self) -> list[tuple[int, float, float, bool]]:
+        """Return size, mean, 95th percentile and whether it was seen of each knot, for people and `shoal simulate`."""
+        seen = [weight > 0 for weight in self._weights]
+        return list(zip(self.sizes, self._means, self._highs, seen, strict=True))
+
+    def bounds(self, rows: int) -> tuple[float, float]:
+        """Return what the mean time of ``rows`` must lie between, by sizes that were seen; the two are one for such.
+
+        More rows never take less, so the next smaller size and the next larger one bound it: 0 where none is smaller,
+        infinity where none is larger.
+        """
+        rows = self._padded(rows)
+        below = [mean for size, mean, _, seen in self.rows_shown() if seen and size <= rows]
+        above = [mean for size, mean, _, seen in self.rows_shown() if seen and size >= rows]
+        return (below[-1] if below else 0.0), (above[0] if above else inf)
+
+    @property
+    def largest_seen(self) -> int:
+        """Return the largest size of which a time was seen; 0 before the first."""
+        return max([size for size, weight in zip(self.sizes, self._weights, strict=True) if weight > 0], default=0)
 
     def preset(self, seconds: Sequence[tuple[int, float]]) -> None:
         """Begin with times that somebody measured before, the runtime's warm-up for one."""

@@ -3,11 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isinf
 from typing import Any
 
 from shoal_proxy.batching.batcher import Batcher
+from shoal_proxy.batching.latency import LatencyTable
 from shoal_proxy.batching.pending import NEVER_S, BatchKey
 from shoal_proxy.batching.policy import Policy
+
+_CLOSE = 1.15
+"""Bounds of a time that differ by less are one figure: the sizes that a table keeps are an eighth apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What a figure lies between, by what was measured; ``high`` is None where nothing bounds it."""
+
+    low: float
+    high: float | None
+
+    @property
+    def known(self) -> bool:
+        """Tell whether the two are so close that they are one figure."""
+        return self.high is not None and self.high <= _CLOSE * self.low
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,19 +38,24 @@ class Report:
     max_delay_ms: float
     in_flight: int
     objective_ms: float | None
-    alone_ms: float | None
+    alone_ms: Span | None
     """What a request alone takes, 95th percentile, with the host's work around it."""
     most_rows: int
     """Rows that a batch may have, after what the device's memory held."""
-    full_ms: float | None
-    """What a batch of ``most_rows`` takes."""
+    full_ms: Span | None
+    """What a batch of ``most_rows`` takes, likewise."""
+    measured_rows: int
+    """The largest batch whose time was measured; all that is said of larger ones is a guess."""
     overhead_ms: float
+    """The host's work around a batch; 0 before the first request."""
     late_ms: float
     """How much later than expected answers leave, 95th percentile."""
     allowed_rows: int
     """Rows of a batch for which even a request that just missed one is answered within the objective."""
-    rows_per_s: float | None
+    rows_per_s: Span | None
     """What batches of ``allowed_rows`` serve, one after another."""
+    measured_rows_per_s: float | None
+    """What batches of ``measured_rows`` serve, or of ``allowed_rows`` where those are fewer."""
     waiting_rows: int
     running_batches: int
     padding: float
@@ -50,7 +73,7 @@ def report(batcher: Batcher, *, padding: float, rejected: dict[str, int]) -> Rep
     objective_s = batcher.objective_s
     most = 1 if limits.policy is Policy.NONE else batcher.tables.max_rows(key)
     allowed = most if objective_s == NEVER_S else table.largest((objective_s - around_s) / 2, most) or 1
-    known = table.known
+    known, largest = table.known, min(table.largest_seen, allowed)
     return Report(
         policy=limits.policy,
         max_rows=limits.max_rows,
@@ -58,19 +81,32 @@ def report(batcher: Batcher, *, padding: float, rejected: dict[str, int]) -> Rep
         max_delay_ms=1000 * limits.max_delay_s,
         in_flight=limits.in_flight,
         objective_ms=None if objective_s == NEVER_S else 1000 * objective_s,
-        alone_ms=1000 * (table.seconds(1) + around_s) if known else None,
+        alone_ms=_time_ms(table, 1, around_s) if known else None,
         most_rows=most,
-        full_ms=1000 * (table.seconds(most) + around_s) if known else None,
+        full_ms=_time_ms(table, most, around_s) if known else None,
+        measured_rows=table.largest_seen,
         overhead_ms=1000 * batcher.pace.overhead_s,
         late_ms=1000 * batcher.slack.value,
         allowed_rows=allowed,
-        rows_per_s=limits.in_flight * allowed / table.expected_s(allowed) if known else None,
+        rows_per_s=_rate(table, allowed, limits.in_flight) if known else None,
+        measured_rows_per_s=limits.in_flight * largest / table.expected_s(largest) if largest else None,
         waiting_rows=batcher.queue.rows,
         running_batches=len(batcher.running),
         padding=padding,
         capped_rows=batcher.tables.capped_rows,
         rejected=rejected,
     )
+
+
+def _time_ms(table: LatencyTable, rows: int, around_s: float) -> Span:
+    low_s, high_s = [(1 + table.margin) * mean_s + around_s for mean_s in table.bounds(rows)]
+    return Span(1000 * low_s, None if isinf(high_s) else 1000 * high_s)
+
+
+def _rate(table: LatencyTable, rows: int, in_flight: int) -> Span:
+    """Return what batches of ``rows`` serve; a batch that may take any time serves next to nothing."""
+    low_s, high_s = table.bounds(rows)
+    return Span(in_flight * rows / high_s, in_flight * rows / low_s if low_s else None)
 
 
 def last_key(batcher: Batcher) -> BatchKey:
@@ -87,7 +123,8 @@ def latency_document(batcher: Batcher) -> dict[str, Any]:
                 "shapes": {name: list(shape) for name, shape in shapes},
                 "padded": bool(table.padded_sizes),
                 "sizes": [
-                    {"rows": rows, "mean_s": mean_s, "p95_s": high_s} for rows, mean_s, high_s in table.rows_shown()
+                    {"rows": rows, "mean_s": mean_s, "p95_s": high_s, "measured": seen}
+                    for rows, mean_s, high_s, seen in table.rows_shown()
                 ],
             }
             for shapes, table in batcher.tables.all().items()

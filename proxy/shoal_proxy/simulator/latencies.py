@@ -12,6 +12,8 @@ _TERM = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*(us|ms|s)")
 _UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 _P95_DEVIATIONS = 1.645
 """The 95th percentile of a normal distribution, in standard deviations."""
+_GAP = 2
+"""Sizes that differ by no more than this factor tell enough of those between them."""
 
 
 class LatencyError(Exception):
@@ -22,13 +24,29 @@ class LatencyError(Exception):
 class Sizes:
     """Batches of one shape: ``rows``, rising; the mean time of each; and its spread, as a share of the mean.
 
-    Sizes between two take what lies between their times, or, if ``padded``, what the larger takes.
+    Sizes between two take what lies between their times, or, if ``padded``, what the larger takes. If ``exact``, time
+    is known at every size, by a formula, and nothing is a guess. ``unmeasured`` are sizes that the runtime pads to and
+    that no batch has had.
     """
 
     rows: Sequence[int]
     mean_s: Sequence[float]
     spread: Sequence[float]
     padded: bool = False
+    exact: bool = False
+    unmeasured: Sequence[int] = ()
+
+    def guesses(self, most: int) -> str:
+        """Say which batches of up to ``most`` rows take a time that nobody measured; nothing where all are known."""
+        if self.exact:
+            return ""
+        if most > self.rows[-1]:
+            return f"batches of more than {_counted(self.rows[-1])}"
+        if self.padded:
+            return ", ".join([f"batches of {_counted(size)}" for size in self.unmeasured if size < most])
+        below = [1, *[size for size in self.rows if size < most]]
+        gaps = [(low, high) for low, high in zip(below, self.rows, strict=False) if high > _GAP * low]
+        return ", ".join([f"batches between {low} and {high} rows" for low, high in gaps])
 
     def at(self, rows: int) -> tuple[float, float]:
         """Return mean time and spread of a batch of ``rows``; above the last size time goes on as it rose last."""
@@ -82,7 +100,7 @@ def parse_terms(text: str) -> Latencies:
     base_s, row_s = [float(term[1]) * _UNITS_S[term[2]] for term in terms if term is not None]
     if base_s + row_s <= 0:
         raise LatencyError(f"{text!r}: a batch that takes no time cannot be simulated")
-    return Latencies({"": Sizes((1, 2), (base_s + row_s, base_s + 2 * row_s), (0.0, 0.0))})
+    return Latencies({"": Sizes((1, 2), (base_s + row_s, base_s + 2 * row_s), (0.0, 0.0), exact=True)})
 
 
 def parse_document(document: object) -> Latencies:
@@ -124,12 +142,17 @@ def _table(table: object) -> Mapping[str, Any]:
 def _sizes(entries: object, *, padded: bool) -> Sizes:
     if not isinstance(entries, list) or not entries:
         raise LatencyError('"sizes" must be a list like [{"rows": 1, "mean_s": 0.004, "p95_s": 0.005}]')
-    read = sorted([_size(entry) for entry in entries])
+    # What a proxy has only concluded from other sizes is left to the same rules as all that is not there.
+    known = [entry for entry in entries if not isinstance(entry, dict) or entry.get("measured") is not False]
+    if not known:
+        raise LatencyError("none of the sizes has been measured yet; send the proxy some requests first")
+    read = sorted([_size(entry) for entry in known])
     rows = [each[0] for each in read]
     if len(set(rows)) < len(rows):
         raise LatencyError(f"a number of rows is there twice: {rows}")
     spread = [max(0.0, p95_s / mean_s - 1) / _P95_DEVIATIONS for _, mean_s, p95_s in read]
-    return Sizes(rows, [each[1] for each in read], spread, padded)
+    unmeasured = [entry["rows"] for entry in entries if entry not in known] if padded else []
+    return Sizes(rows, [each[1] for each in read], spread, padded, unmeasured=unmeasured)
 
 
 def _size(entry: object) -> tuple[int, float, float]:
@@ -140,6 +163,10 @@ def _size(entry: object) -> tuple[int, float, float]:
     if mean_s <= 0:
         raise LatencyError(f"mean_s of {rows} rows is {mean_s:g}; it must be above 0")
     return rows, mean_s, _seconds(entry.get("p95_s", mean_s), f"p95_s of {rows} rows")
+
+
+def _counted(rows: int) -> str:
+    return "1 row" if rows == 1 else f"{rows} rows"
 
 
 def _rows(value: object) -> int:

@@ -6,8 +6,8 @@ from shoal_proxy.batching.pending import NEVER_S
 from shoal_proxy.simulator.study import IN_TIME, Outcome, Service, Study
 
 
-def lines(study: Study, service: Service) -> list[str]:
-    """Return the lines of the table."""
+def lines(study: Study, service: Service, guesses: str = "") -> list[str]:
+    """Return the lines of the table; the last says which times were guessed, if any."""
     outcome = study.outcome
     rows = [
         ("offered", f"{outcome.offered:,} requests, {outcome.offered_per_s:,.0f}/s, {_replicas(service)}"),
@@ -21,6 +21,8 @@ def lines(study: Study, service: Service) -> list[str]:
     ]
     if service.objective_s < NEVER_S:
         rows.append((f"capacity at {IN_TIME:.0%}", _capacity(study)))
+    if guesses:
+        rows.append(("guessed", f"{guesses}: not measured"))
     width = max(len(name) for name, _ in rows)
     return [f"{name:<{width}}  {text}" for name, text in rows]
 

@@ -119,7 +119,7 @@ def _shoal(service: Service) -> Shoal:
     sizes = service.latencies.sizes("")
     most = service.limits.max_rows
     rows = [size for size in sizes.rows if size < most] + [most]
-    if len(sizes.rows) == 2:  # a straight line: it is known at every size
+    if sizes.exact:
         rows = sorted({min(most, 1 << power) for power in range(most.bit_length() + 1)})
     padded = tuple(sizes.rows) if sizes.padded else ()
     shoal.batcher.serve(None, padded, tuple((size, sizes.at(size)[0]) for size in rows))

@@ -21,7 +21,8 @@ write(f"started {os.getpid()}")
 for name in ("SHOAL_MODEL_URI", "SHOAL_MODEL_NAME", "SHOAL_BATCHING_MAX_BATCH_SIZE"):
     write(f"{name}={os.environ.get(name)}")
 if behaviour == "cannot load":
-    sys.stderr.write("reading weights\nmodel.pt2 is no exported program\n")
+    why = "CRITICAL shoal_runtime.serving the model cannot be loaded: model.pt2 is no exported program"
+    sys.stderr.write(f"reading weights\n2026-11-21T03:44:01.703Z {why}\n")
     sys.exit(3)
 if behaviour == "loses its device once" and lives_before == 0:
     sys.stderr.write("the device is lost\n")

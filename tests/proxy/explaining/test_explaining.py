@@ -7,7 +7,7 @@ from shoal_proxy.batching.pending import NEVER_S, PLAIN_KEY
 from shoal_proxy.batching.policy import BatchLimits, Policy
 from shoal_proxy.batching.queue import QueueLimits
 from shoal_proxy.explaining.report import latency_document, report
-from shoal_proxy.explaining.sentences import explain
+from shoal_proxy.explaining.sentences import explain, number
 
 
 def batcher(
@@ -33,7 +33,7 @@ def test_before_the_first_batch_it_says_so() -> None:
 @pytest.mark.parametrize(
     ("objective_s", "words"),
     [
-        pytest.param(0.003, "objective of 3 ms cannot be met: a request alone takes 5 ms", id="impossible"),
+        pytest.param(0.003, "objective of 3 ms cannot be met: a request alone takes about 5.0 ms", id="impossible"),
         pytest.param(0.0401, "bounds batches to 16 rows", id="tight"),
         pytest.param(1.0, "leaves room for full batches of 32 rows", id="loose"),
     ],
@@ -54,8 +54,8 @@ def test_a_memory_that_is_too_small_is_named_and_not_the_objective() -> None:
 
 
 def test_without_batches_the_rate_is_that_of_single_rows() -> None:
-    assert "at most 200 rows per second, in batches of 1 row." in explained(batcher(Policy.NONE))
-    assert "at most 889 rows per second, in batches of 32 rows." in explained(batcher())
+    assert "at most about 200 rows per second, in batches of 1 row." in explained(batcher(Policy.NONE))
+    assert "at most about 890 rows per second, in batches of 32 rows." in explained(batcher())
 
 
 def test_a_delay_that_keeps_an_idle_runtime_waiting_is_named() -> None:
@@ -77,3 +77,53 @@ def test_the_latency_document_has_mean_and_percentile_of_each_size() -> None:
     assert [size["rows"] for size in table["sizes"]][:3] == [1, 2, 3]
     assert all(0 < size["mean_s"] <= size["p95_s"] for size in table["sizes"])
     assert (document["objective_s"], document["max_batch_size"]) == (0.05, 32)
+    assert all(size["measured"] for size in table["sizes"])
+
+
+def seen(*sizes: int, objective_s: float = NEVER_S) -> Batcher:
+    """Return a brain that has seen ten batches of each of these sizes, of 15 ms and next to nothing a row."""
+    brain = batcher(objective_s=objective_s, known=False)
+    for rows in sizes * 10:
+        brain.tables[PLAIN_KEY].observe(rows, 0.015 + 0.00001 * rows)
+    return brain
+
+
+def test_ten_single_requests_say_nothing_of_full_batches() -> None:
+    text = explained(seen(1))
+
+    assert "A request alone on an idle runtime takes about 15 ms, a full batch of 32 rows at least as long" in text
+    assert "serves about 67 rows per second in batches of 1 row, the largest measured" in text
+    assert "What up to 32 at once would give is not known" in text
+    assert "at most" not in text
+    sizes = latency_document(seen(1))["tables"][0]["sizes"]
+    assert [size["rows"] for size in sizes if size["measured"]] == [1]
+
+
+def test_what_lies_between_measured_sizes_is_a_range() -> None:
+    brain = batcher(known=False, objective_s=0.05)
+    for rows in (1, 32) * 10:
+        brain.tables[PLAIN_KEY].observe(rows, 0.004 + 0.001 * rows)
+
+    text = explained(brain)
+
+    assert " to 3,400 rows per second, in batches of 17 rows: smaller and larger ones have been" in text
+    assert "none of about that size" in text
+
+
+def test_an_objective_is_not_said_to_leave_room_for_what_was_never_measured() -> None:
+    text = explained(seen(1, objective_s=1.0))
+
+    assert "is not known: none of more than 1 row has been measured" in text
+    assert "does not bound throughput" not in text
+
+
+def test_before_the_first_request_nothing_is_said_of_the_host() -> None:
+    assert "without the host's work around the model, which the first requests will show" in explained(seen(1, 32))
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0, "0"), (0.0042, "0.0042"), (5.0, "5.0"), (14.96, "15"), (573.4, "570"), (12345.0, "12,000")],
+)
+def test_figures_are_plain_and_of_two_digits(value: float, text: str) -> None:
+    assert number(value) == text

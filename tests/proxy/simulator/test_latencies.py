@@ -84,3 +84,29 @@ def test_times_spread_so_that_one_in_twenty_exceeds_the_95th_percentile() -> Non
 def test_what_is_wrong_with_a_table_is_said(document: object, message: str) -> None:
     with pytest.raises(LatencyError, match=message):
         parse_document(document)
+
+
+@pytest.mark.parametrize(
+    ("measured", "padded", "most", "guesses"),
+    [
+        ((1, 8, 32), True, 32, ""),
+        ((1, 32), True, 32, "batches of 8 rows"),
+        ((1, 8), True, 32, "batches of more than 8 rows"),
+        ((1, 8, 32), False, 32, "batches between 1 and 8 rows, batches between 8 and 32 rows"),
+        ((1,), False, 1, ""),
+    ],
+)
+def test_sizes_that_were_concluded_from_others_are_guesses(
+    measured: tuple[int, ...], padded: bool, most: int, guesses: str
+) -> None:
+    sizes = [{"rows": rows, "mean_s": 0.004, "measured": rows in measured} for rows in (1, 8, 32)]
+
+    latencies = parse_document({"tables": [{"shapes": {}, "sizes": sizes, "padded": padded}]})
+
+    assert latencies.sizes("").guesses(most) == guesses
+
+
+def test_a_formula_guesses_nothing_and_a_table_of_nothing_measured_is_none() -> None:
+    assert parse_terms("4ms+1ms").sizes("").guesses(1000) == ""
+    with pytest.raises(LatencyError, match="none of the sizes has been measured"):
+        parse_document({"tables": [{"sizes": [{"rows": 1, "mean_s": 0.004, "measured": False}]}]})

@@ -1,0 +1,74 @@
+"""Proxy, runtime and operator write one log format."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import shoal_operator.errors
+import shoal_operator.logs
+import shoal_operator.settings
+import shoal_proxy.logs
+import shoal_proxy.settings
+import shoal_runtime.errors
+import shoal_runtime.logs
+import shoal_runtime.settings
+from shoal.serving.supervision import LAST_WORDS, LOG_PREFIX
+
+COPIES = (shoal_proxy.logs, shoal_runtime.logs, shoal_operator.logs)
+
+
+@pytest.fixture(autouse=True)
+def restored() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    levels = {name: logging.getLogger(name).level for name in shoal_proxy.logs.QUIET}
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    for name, each in levels.items():
+        logging.getLogger(name).setLevel(each)
+
+
+def test_the_copies_are_one() -> None:
+    first, *others = [Path(str(module.__file__)).read_text() for module in COPIES]
+    assert others == [first, first]
+
+
+def test_a_line_is_time_level_logger_and_event(capsys: pytest.CaptureFixture[str]) -> None:
+    shoal_proxy.logs.configure("WARNING")
+
+    logging.getLogger("shoal.proxy").info("event=unimportant")
+    logging.getLogger("shoal.proxy").warning("event=late rows=%d", 3)
+
+    line = capsys.readouterr().err
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z WARNING shoal\.proxy event=late rows=3\n", line)
+
+
+def test_the_line_that_says_why_a_process_ends_is_known_to_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    shoal_runtime.logs.configure()
+
+    logging.getLogger("shoal_runtime.serving").critical("the model cannot be loaded: why")
+
+    line = capsys.readouterr().err.strip()
+    assert LAST_WORDS.match(line.encode())
+    assert LOG_PREFIX.sub("", line) == "the model cannot be loaded: why"
+
+
+@pytest.mark.parametrize("text", ["debug", "INFO", "Warning", "error"])
+def test_levels_are_taken_in_any_case(text: str) -> None:
+    assert shoal_proxy.logs.log_level(text) in shoal_proxy.logs.LEVELS
+
+
+def test_what_is_no_level_is_refused() -> None:
+    for settings, error in (
+        (shoal_proxy.settings.Settings, shoal_proxy.settings.SettingsError),
+        (shoal_runtime.settings.Settings, shoal_runtime.errors.SettingsError),
+        (shoal_operator.settings.Settings, shoal_operator.errors.SettingsError),
+    ):
+        with pytest.raises(error, match="SHOAL_LOG_LEVEL must be DEBUG, INFO, WARNING, ERROR, not 'loud'"):
+            settings.from_env({"SHOAL_LOG_LEVEL": "loud"})
