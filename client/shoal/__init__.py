@@ -4,7 +4,9 @@ Owns what a caller sees: the clients, their errors, and the command that starts 
 components as processes. Never imports those components, and holds none of their logic.
 """
 
-from shoal.client import AsyncClient, Client
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from shoal.errors import (
     ConnectionFailed,
     DeadlineExceeded,
@@ -17,7 +19,28 @@ from shoal.errors import (
     TooLarge,
     Unavailable,
 )
-from shoal.wire.signature import Signature, Tensor
+
+if TYPE_CHECKING:
+    from shoal.client import AsyncClient, Client
+    from shoal.wire.signature import Signature, Tensor
+else:
+    # The command is a module of this package: its help, its completion and Ctrl-C do not wait for numpy and httpx.
+    _HOMES = {
+        "AsyncClient": "shoal.client",
+        "Client": "shoal.client",
+        "Signature": "shoal.wire.signature",
+        "Tensor": "shoal.wire.signature",
+    }
+
+    def __getattr__(name: str) -> object:
+        """Import what is asked for the first time."""
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return globals().setdefault(name, getattr(import_module(_HOMES[name]), name))
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *_HOMES})
+
 
 __all__ = [
     "AsyncClient",

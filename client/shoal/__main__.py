@@ -1,15 +1,29 @@
-"""The ``shoal`` command: serve a model, ask a server, see what a model takes."""
+"""The ``shoal`` command: its arguments, and how it ends.
+
+Imports little: what a command needs is imported once its arguments are read.
+"""
 
 import argparse
 import os
 import sys
 from collections.abc import Sequence
+from importlib import metadata
 from pathlib import Path
 
-from shoal.bench import bench
-from shoal.commands import info, predict, serve
+from shoal import completion
+from shoal.colours import Style, styled
 from shoal.errors import ShoalError
 from shoal.serving.fields import FieldError
+
+INTERRUPTED = 130
+NOBODY_READS = 141
+"""What a shell says of a program that SIGPIPE ended, as it does with all that write on after `| head`."""
+OTHER_PROGRAMS = {
+    "local": ("shoal_local",),
+    "simulate": ("shoal_proxy", "simulate"),
+    "record": ("shoal_proxy", "record"),
+}
+"""Commands that another component owns: its module, and what it is told."""
 
 EXAMPLES = """\
 examples:
@@ -25,6 +39,7 @@ SERVE_EXAMPLES = """\
 examples:
   shoal serve ./cat                         a model directory, or a folder with one manifest
   shoal serve cat.yaml --port 9000          an InferenceService manifest
+  shoal serve https://models.example.com/cat.zip
   shoal serve model.pt2 --set batching.maxBatchSize=64 --set runtime.device=cpu
   shoal serve ./adder --set model.parameters.baseMicroseconds=4000
 
@@ -35,8 +50,8 @@ PREDICT_EXAMPLES = """\
 examples:
   shoal predict http://127.0.0.1:8080 picture.jpg
   shoal predict http://127.0.0.1:8080 --text 'a small fish among many'
-  shoal predict http://127.0.0.1:8080 --json '[1, 2, 3]'
-  shoal predict http://127.0.0.1:8080 --json '{"a": [1, 2], "b": [3, 4]}' --output json
+  shoal predict http://127.0.0.1:8080 --data '[1, 2, 3]'
+  shoal predict http://127.0.0.1:8080 --data '{"a": [1, 2], "b": [3, 4]}' --json
   shoal predict http://127.0.0.1:8080 item.npy
 
 FILE is one item: .npy for an array, .npz for a model with several inputs, .json for a JSON value;
@@ -56,35 +71,66 @@ examples:
 Requests leave at random moments at a rising rate until answers are missing or late; what a server does
 under load, everybody else who uses it at that time feels too.
 """
+COMPLETION_EXAMPLES = """\
+examples:
+  source <(shoal completion bash)           in ~/.bashrc
+  source <(shoal completion zsh)            in ~/.zshrc, after compinit
+  shoal completion fish | source            in ~/.config/fish/config.fish
+"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    if given[:1] == ["local"]:
-        # It has a help of its own, and one process less stands between it and Ctrl-C.
-        os.execv(sys.executable, [sys.executable, "-m", "shoal_local", *given[1:]])
-    if given[:1] in (["simulate"], ["record"]):
-        os.execv(sys.executable, [sys.executable, "-m", "shoal_proxy", *given])
-    options = _parser().parse_args(given)
     try:
-        status: int = options.run(options)
-    except (ShoalError, FieldError) as error:
-        print(f"shoal: {error}", file=sys.stderr)
-        return 1
+        try:
+            return _run(list(sys.argv[1:] if arguments is None else arguments))
+        finally:
+            sys.stdout.flush()
     except KeyboardInterrupt:
-        return 130
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Python would try to write the rest once more as it ends, and complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return NOBODY_READS
+
+
+def _run(given: list[str]) -> int:
+    if completion.is_asked():
+        _complete()
+    if given and given[0] in OTHER_PROGRAMS:
+        _become(given[0], given[1:])
+    options = _parser().parse_args(given)
+    from shoal import commands  # noqa: PLC0415 (numpy and httpx: a third of a second that --help and Ctrl-C do not wait)
+
+    try:
+        status: int = getattr(commands, options.command)(options)
+    except (ShoalError, FieldError) as error:
+        print(f"{styled('shoal:', Style.BOLD, Style.RED, stream=sys.stderr)} {error}", file=sys.stderr)
+        return 1
     return status
+
+
+def _become(command: str, arguments: Sequence[str]) -> None:
+    """Become the program that owns a command: it has a help of its own, and nothing stands between it and Ctrl-C."""
+    os.execv(sys.executable, [sys.executable, "-m", *OTHER_PROGRAMS[command], *arguments])
+
+
+def _complete() -> None:
+    if command := completion.command_to_ask(OTHER_PROGRAMS):
+        completion.hand_over()
+        _become(command, ())
+    completion.complete(_parser())
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "shoal",
-        description=__doc__,
+        description="Serve a model, ask a server, see what a model takes.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    parser.add_argument("--version", action="version", version=f"shoal {metadata.version('shoal')}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def command(name: str, text: str, *, epilog: str) -> argparse.ArgumentParser:
         return commands.add_parser(
@@ -97,16 +143,17 @@ def _parser() -> argparse.ArgumentParser:
 
     _fill_serve(command("serve", "serve a model on this machine", epilog=SERVE_EXAMPLES))
     _fill_predict(command("predict", "ask a server about one item", epilog=PREDICT_EXAMPLES))
-    command("local", "run a cluster on this machine: `shoal local --help`", epilog="")
-    command("simulate", "try objectives and loads without a device: `shoal simulate --help`", epilog="")
-    command("record", "write down what arrives at a proxy: `shoal record --help`", epilog="")
+    command("local", "run a Kubernetes cluster on this machine", epilog="")
+    command("simulate", "try objectives and loads without a device", epilog="")
+    command("record", "write down what arrives at a server", epilog="")
     _fill_bench(command("bench", "load a server until it bends, and say what to change", epilog=BENCH_EXAMPLES))
     _fill_info(command("info", "show what a model takes and gives", epilog=INFO_EXAMPLES))
+    _fill_completion(command("completion", "complete commands and options in a shell", epilog=COMPLETION_EXAMPLES))
     return parser
 
 
 def _fill_serve(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("target", metavar="PATH", type=Path, help="manifest, directory or file")
+    parser.add_argument("target", metavar="PATH", help="manifest, directory, model file or archive; or a URL of one")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
     parser.add_argument("--port", type=_port, default=8080, help="%(default)s; 0 takes a free one")
     parser.add_argument("--admin-port", type=_port, help="/readyz and /metrics; 9090 if free, else any free one")
@@ -118,7 +165,7 @@ def _fill_serve(parser: argparse.ArgumentParser) -> None:
         help="of the two processes (info; with --quiet: error)",
     )
     parser.add_argument("--quiet", action="store_true", help="print errors only")
-    parser.set_defaults(run=serve)
+    _fill_json(parser, "print what happens as JSON, an object a line")
 
 
 def _fill_predict(parser: argparse.ArgumentParser) -> None:
@@ -126,14 +173,21 @@ def _fill_predict(parser: argparse.ArgumentParser) -> None:
     item = parser.add_mutually_exclusive_group(required=True)
     item.add_argument("file", metavar="FILE", nargs="?", help="the item; see below")
     item.add_argument("--text", help="the item is this text")
-    item.add_argument("--json", help="the item is this JSON value")
-    parser.add_argument("--output", choices=("text", "json"), default="text", help="(%(default)s)")
-    parser.set_defaults(run=predict)
+    item.add_argument("--data", metavar="JSON", help="the item is this JSON value")
+    _fill_json(parser, "print the answer as JSON")
 
 
 def _fill_info(parser: argparse.ArgumentParser) -> None:
     _fill_server(parser)
-    parser.set_defaults(run=info)
+    _fill_json(parser, "print it as JSON")
+
+
+def _fill_completion(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("shell", choices=completion.SHELLS, help="print what this shell has to read")
+
+
+def _fill_json(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument("--json", action="store_true", help=what)
 
 
 def _fill_bench(parser: argparse.ArgumentParser) -> None:
@@ -148,8 +202,7 @@ def _fill_bench(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--admin", metavar="URL", help="the admin port, for what the server says itself; else :9090")
     parser.add_argument("--plot", metavar="FILE", type=Path, help="write a picture: .svg, or .png with matplotlib")
     parser.add_argument("--seed", type=int, default=0, help="of the random moments (%(default)s)")
-    parser.add_argument("--json", action="store_true", help="figures for programs")
-    parser.set_defaults(run=bench)
+    _fill_json(parser, "figures for programs")
 
 
 def _fill_server(parser: argparse.ArgumentParser) -> None:

@@ -7,12 +7,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from shoal import completion as completing
 from shoal import serve as serving
+from shoal.bench import bench as load_until_it_bends
 from shoal.client import Client
+from shoal.colours import Style, styled
 from shoal.files import load, parse_json
-from shoal.printing import answer_json, answer_text, signature_text
+from shoal.printing import answer_text, json_text, signature_json, signature_text
 from shoal.serving.fields import merge, parse_assignment, to_environment
-from shoal.targets import default_name, find_target
+from shoal.targets import default_name, find_target, shown
 
 ADMIN_PORT = 9090
 
@@ -23,15 +26,33 @@ def predict(options: argparse.Namespace) -> int:
     with Client(options.url, options.model, timeout_s=options.timeout) as client:
         outputs = [output.name for output in client.signature().outputs]
         answer = client.predict(item)
-    print(answer_json(answer) if options.output == "json" else answer_text(answer, outputs))
+    print(json_text(answer) if options.json else _with_headline(answer_text(answer, outputs)))
     return 0
 
 
 def info(options: argparse.Namespace) -> int:
     """Print the model's signature."""
     with Client(options.url, options.model, timeout_s=options.timeout) as client:
-        print(signature_text(client.signature()))
+        signature = client.signature()
+    print(signature_json(signature) if options.json else _with_headline(signature_text(signature)))
     return 0
+
+
+def bench(options: argparse.Namespace) -> int:
+    """Load a server until it bends, and say what to change."""
+    return load_until_it_bends(options)
+
+
+def completion(options: argparse.Namespace) -> int:
+    """Print the script with which a shell completes the command."""
+    print(completing.script(options.shell))
+    return 0
+
+
+def _with_headline(text: str) -> str:
+    """Return a table or a summary with its first line in bold; a lone line needs none."""
+    first, newline, rest = text.partition("\n")
+    return f"{styled(first, Style.BOLD, stream=sys.stdout)}{newline}{rest}" if rest else text
 
 
 def serve(options: argparse.Namespace) -> int:
@@ -48,9 +69,9 @@ def serve(options: argparse.Namespace) -> int:
         port=serving.find_port(options.host, options.port, option="--port"),
         admin_port=_admin_port(options),
         quiet=options.quiet,
+        json=options.json,
     )
-    if not options.quiet:
-        _say_what(plan.name, fields["model.uri"], service.ignored)
+    _say_what(plan, fields["model.uri"], service.ignored)
     return asyncio.run(serving.serve(plan))
 
 
@@ -69,15 +90,16 @@ def _admin_port(options: argparse.Namespace) -> int:
     return serving.find_port(options.host, 0, option="--admin-port")
 
 
-def _say_what(name: str, uri: str, ignored: tuple[str, ...]) -> None:
-    print(f"serving {name} from {uri}")
+def _say_what(plan: serving.Plan, uri: str, ignored: tuple[str, ...]) -> None:
+    plan.say(f"serving {plan.name} from {shown(uri)}", name=plan.name, uri=shown(uri))
     if ignored:
-        print(f"without effect on one machine: {', '.join(f'spec.{field}' for field in ignored)}")
+        names = [f"spec.{field}" for field in ignored]
+        plan.say(f"without effect on one machine: {', '.join(names)}", ignored=names)
 
 
 def _item(options: argparse.Namespace) -> Any:
     if options.text is not None:
         return options.text
-    if options.json is not None:
-        return parse_json(options.json, "--json")
+    if options.data is not None:
+        return parse_json(options.data, "--data")
     return sys.stdin.buffer.read() if options.file == "-" else load(Path(options.file))

@@ -22,9 +22,10 @@ def answer_text(answer: Any, names: Sequence[str]) -> str:
     return "\n".join(f"{name}: {_value(value)}" for name, value in ordered.items())
 
 
-def answer_json(answer: Any) -> str:
-    """Return an answer of ``Client.predict`` as indented JSON; bytes as text."""
-    return _json(answer)
+def json_text(value: Any) -> str:
+    """Return a value, such as an answer of ``Client.predict``, as indented JSON; bytes as text."""
+    options = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY
+    return orjson.dumps(value, default=_plain, option=options).decode()
 
 
 def signature_text(signature: Signature) -> str:
@@ -33,6 +34,34 @@ def signature_text(signature: Signature) -> str:
     for kind, tensors in (("input", signature.inputs), ("output", signature.outputs)):
         rows += [(kind, each.name, each.datatype, _shape(signature.row_shape(each)), _notes(each)) for each in tensors]
     return f"{_headline(signature)}\n\n{table(rows)}"
+
+
+def signature_json(signature: Signature) -> str:
+    """Return a signature as JSON: what ``signature_text`` says, a row's shapes with -1 where any length goes."""
+
+    def tensors(given: Sequence[Tensor]) -> list[Any]:
+        return [
+            {
+                "name": each.name,
+                "datatype": each.datatype,
+                "row_shape": signature.row_shape(each),
+                "content_types": each.content_types,
+                "optional": each.optional,
+            }
+            for each in given
+        ]
+
+    return json_text(
+        {
+            "name": signature.name,
+            "versions": signature.versions,
+            "batches": signature.batches,
+            "max_batch_size": signature.max_batch_size,
+            "allowed_batch_sizes": signature.allowed_batch_sizes,
+            "inputs": tensors(signature.inputs),
+            "outputs": tensors(signature.outputs),
+        }
+    )
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
@@ -70,12 +99,7 @@ def _value(value: Any) -> str:
         return np.array2string(value, precision=6, separator=", ", max_line_width=100)
     if isinstance(value, bytes):
         return f"{len(value)} bytes"
-    return value if isinstance(value, str) else _json(value)
-
-
-def _json(value: Any) -> str:
-    options = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY
-    return orjson.dumps(value, default=_plain, option=options).decode()
+    return value if isinstance(value, str) else json_text(value)
 
 
 def _plain(value: Any) -> Any:

@@ -8,13 +8,15 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
+import orjson
 
 from shoal.client import AsyncClient
+from shoal.colours import Style, styled
 from shoal.errors import ShoalError
 from shoal.processes import Keeper, Process
 from shoal.serving.fields import FieldError
@@ -30,7 +32,7 @@ POLL_INTERVAL_S = 0.1
 PATIENCE_S = 5.0
 # The kernel's limit of a unix socket's path is 108 bytes; the socket's own name takes some.
 LONGEST_FOLDER_BYTES = 90
-KILLED = 130
+INTERRUPTED = 130
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,7 @@ class Plan:
         settings: environment variables of both processes.
         host: address that the proxy listens on; its ports follow.
         quiet: do not tell what happens.
+        json: tell what happens for programs, an object a line.
     """
 
     name: str
@@ -50,6 +53,13 @@ class Plan:
     port: int
     admin_port: int
     quiet: bool = False
+    json: bool = False
+
+    def say(self, line: str, *styles: Style, **facts: object) -> None:
+        """Tell what happens: the line to a person, the line and what it tells to a program."""
+        if not self.quiet:
+            told = orjson.dumps({"message": line, **facts}).decode()
+            _print(told if self.json else styled(line, *styles, stream=sys.stdout) if styles else line)
 
     @property
     def url(self) -> str:
@@ -108,8 +118,8 @@ def _try_port(host: str, port: int) -> int:
 async def serve(plan: Plan) -> int:
     """Serve until SIGINT, SIGTERM or SIGHUP; return the exit status of the command.
 
-    0 after a stop that was asked for, 1 when a process cannot work, 130 when a second signal
-    killed them.
+    0 after a stop that SIGTERM or SIGHUP asked for, 130 after Ctrl-C or when a second signal
+    killed them, 1 when a process cannot work.
     """
     with tempfile.TemporaryDirectory(prefix="shoal-", dir=_short_folder()) as folder:
         server = Server(plan, folder)
@@ -121,19 +131,19 @@ class Server:
 
     def __init__(self, plan: Plan, folder: str) -> None:
         self._plan = plan
-        self._say: Callable[[str], None] = _silence if plan.quiet else _say
+        self._say = plan.say
         self._environment = plan.environment(folder)
         self._socket = Path(folder, SOCKET)
         self._runtime = Keeper("runtime", self._start_runtime, self._say)
         self._proxy = Keeper("proxy", self._start_proxy, self._say)
         self._stop = asyncio.Event()
-        self._killed = False
+        self._interrupted = False
 
     async def run(self) -> int:
         """Serve until a signal comes or a process cannot work; then stop both in order."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, self._on_signal)
+            loop.add_signal_handler(number, self._on_signal, number)
         keepers = [asyncio.create_task(each.run()) for each in (self._runtime, self._proxy)]
         others = [asyncio.create_task(each) for each in (self._stop.wait(), self._announce())]
         await asyncio.wait((*keepers, *others), return_when=asyncio.FIRST_COMPLETED)
@@ -156,16 +166,14 @@ class Server:
             self._say("stopping: the proxy finishes its requests (Ctrl-C again to kill)")
         await self._proxy.stop()
         await self._runtime.stop()
-        if self._killed:
-            return KILLED
         if deaths:
             return 1
         self._say("stopped")
-        return 0
+        return INTERRUPTED if self._interrupted else 0
 
-    def _on_signal(self) -> None:
+    def _on_signal(self, number: signal.Signals) -> None:
+        self._interrupted = self._interrupted or self._stop.is_set() or number == signal.SIGINT
         if self._stop.is_set():
-            self._killed = True
             self._proxy.kill()
             self._runtime.kill()
         self._stop.set()
@@ -186,7 +194,8 @@ class Server:
                 self._runtime.started.clear()
                 started_s = time.monotonic()
                 await self._until_ready(http)
-                self._say(f"ready after {time.monotonic() - started_s:.1f} s")
+                took_s = time.monotonic() - started_s
+                self._say(f"ready after {took_s:.1f} s", Style.GREEN, ready_after_s=took_s)
                 if not self._runtime.served:
                     self._runtime.served = self._proxy.served = True
                     await self._show_first_requests()
@@ -203,12 +212,13 @@ class Server:
                 return
             if time.monotonic() >= say_s and (now := _reason(answer)) != reason:
                 reason, say_s = now, time.monotonic() + PATIENCE_S
-                self._say(f"not ready yet: {reason}")
+                self._say(f"not ready yet: {reason}", not_ready=reason)
             await asyncio.sleep(POLL_INTERVAL_S)
 
     async def _show_first_requests(self) -> None:
         url = self._plan.url
-        self._say(f"listening on {url}, metrics on {self._plan.admin_url}/metrics")
+        admin = self._plan.admin_url
+        self._say(f"listening on {url}, metrics on {admin}/metrics", Style.BOLD, url=url, admin_url=admin)
         if self._plan.host in EVERYWHERE:
             self._say(
                 f"{self._plan.host} is every interface: whoever reaches this machine can ask the model, read metrics"
@@ -222,7 +232,7 @@ class Server:
         except ShoalError as error:
             self._say(f"no example of a request: {error}")
         else:
-            self._say(f"try it:\n  {curl}\n  {command}")
+            self._say(f"try it:\n  {curl}\n  {command}", first_requests=[curl, command])
         self._say("Ctrl-C stops")
 
 
@@ -251,13 +261,9 @@ def _short_folder() -> str:
     return folder if len(os.fsencode(folder)) <= LONGEST_FOLDER_BYTES else "/tmp"
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     try:
         print(line, flush=True)
     except OSError:
         # Whoever read our output has gone (`shoal serve | head`): no reason to stop serving.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _silence(_line: str) -> None:
-    return

@@ -4,24 +4,45 @@ import re
 import tomllib
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from shoal.serving.fields import FieldError, Values
 from shoal.serving.manifest import KIND, Service, find_service
 
 MANIFEST_SUFFIXES = (".yaml", ".yml")
 MODEL_SUFFIXES = (".pt2", ".pt", ".safetensors", ".py")
+ARCHIVE_SUFFIXES = (".tar.gz", ".tgz", ".tar", ".zip")
+DOWNLOADS = ("http", "https")
 # Files whose name says nothing about the model: their folder's name does.
 PLAIN_NAMES = ("handler", "model")
 # Most .yaml files in a model's folder are something else, and need no parser to be passed over.
 _LOOKS_LIKE_SERVICE = re.compile(rf"^\s*[\"']?kind[\"']?\s*:\s*[\"']?{KIND}\b", re.MULTILINE)
 
 
-def find_target(path: Path) -> Service:
-    """Return the fields that ``path`` stands for; ``model.uri`` is absolute.
+def find_target(target: str) -> Service:
+    """Return the fields that a path or a URL stands for; ``model.uri`` is absolute.
 
     Raises:
-        FieldError: there is nothing to serve at ``path``; the message says what would do.
+        FieldError: there is nothing to serve there; the message says what would do.
     """
+    scheme, separator, _ = target.partition("://")
+    if separator and scheme.lower() != "file":
+        return _remote(target, scheme.lower())
+    return _found(Path(unquote(urlsplit(target).path) if separator else target))
+
+
+def _remote(uri: str, scheme: str) -> Service:
+    """Take a URL at its word: the runtime downloads what is there, and says what is wrong with it."""
+    if scheme not in DOWNLOADS:
+        raise FieldError(f"{scheme}:// cannot be downloaded: a URL begins with {', '.join(DOWNLOADS)} or file")
+    if not urlsplit(uri).hostname:
+        raise FieldError(f"{uri} names no server")
+    if urlsplit(uri).path.endswith(MANIFEST_SUFFIXES):
+        raise FieldError(f"{uri} is a manifest: download it, and serve the file")
+    return Service({"model.uri": uri})
+
+
+def _found(path: Path) -> Service:
     if path.is_dir():
         manifests = [each for each in _yaml_files(path) if _may_be_service(each)]
         services = {each.name: service for each in manifests if (service := _read(each))}
@@ -34,21 +55,36 @@ def find_target(path: Path) -> Service:
         if service := _read(path):
             return service
         raise FieldError(f"{path} holds no document of kind {KIND}")
-    if path.suffix in MODEL_SUFFIXES:
+    if _model_suffix(path):
         return Service({"model.uri": str(path.absolute())})
-    known = ", ".join((*MANIFEST_SUFFIXES, *MODEL_SUFFIXES))
+    known = ", ".join((*MANIFEST_SUFFIXES, *MODEL_SUFFIXES, *ARCHIVE_SUFFIXES))
     raise FieldError(f"{path} is neither a manifest nor a model: known are {known} and directories")
 
 
 def default_name(uri: str) -> str:
     """Return the model's name when nobody gave one: from ``model.toml``, else from the path."""
-    path = Path(uri.removeprefix("file://").partition("?")[0])
+    path = Path(unquote(urlsplit(uri).path) if "://" in uri else uri)
     named = _toml_name(path / "model.toml")
     if named:
         return named
-    stem = path.stem if path.suffix in MODEL_SUFFIXES else path.name
-    name = path.parent.name if stem in PLAIN_NAMES and path.suffix in MODEL_SUFFIXES else stem
+    suffix = _model_suffix(path)
+    stem = path.name[: len(path.name) - len(suffix)]
+    name = path.parent.name if stem in PLAIN_NAMES and suffix else stem
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-") or "model"
+
+
+def _model_suffix(path: Path) -> str:
+    """Return the suffix of a file that is a model or an archive of one; empty for any other."""
+    name = path.name.lower()
+    return next((each for each in (*MODEL_SUFFIXES, *ARCHIVE_SUFFIXES) if name.endswith(each)), "")
+
+
+def shown(uri: str) -> str:
+    """Return a model's URI as it may be printed: what follows ``?`` and what precedes ``@`` may be secret."""
+    if "://" not in uri:
+        return uri
+    parts = urlsplit(uri)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def _yaml_files(folder: Path) -> list[Path]:

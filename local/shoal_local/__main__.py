@@ -1,22 +1,52 @@
-"""`python -m shoal_local up|down|status|node`: a cluster for one machine."""
+"""`shoal local`: its arguments, and how it ends.
+
+Imports little: Ctrl-C counts while the rest is imported, too.
+"""
 
 import argparse
+import json
+import os
 import shlex
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from shoal_local.cluster import CannotStartError, Cluster
-from shoal_local.installing import CannotInstallError
-from shoal_local.kubelet import __main__ as kubelet
+if TYPE_CHECKING:
+    from shoal_local.cluster import Cluster
 
+INTERRUPTED = 130
+NOBODY_READS = 141
+"""What a shell says of a program that SIGPIPE ended."""
 DEFAULT = Path("~/.local/share/shoal/local")
 
 
 def main(arguments: list[str]) -> int:
     """Carry out one command; return the exit status."""
-    if arguments[:1] == ["node"]:
-        return kubelet.main(["--tls", *arguments[1:]])
-    options = _parser().parse_args(arguments)
+    try:
+        try:
+            return _run(arguments)
+        finally:
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Python would try to write the rest once more as it ends, and complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return NOBODY_READS
+
+
+def _run(arguments: list[str]) -> int:
+    from shoal_local.cluster import Cluster  # noqa: PLC0415
+    from shoal_local.kubelet import __main__ as kubelet  # noqa: PLC0415
+
+    parser = _parser(kubelet.parser())
+    if "_ARGCOMPLETE" in os.environ:
+        import argcomplete  # noqa: PLC0415 (only completion needs it)
+
+        argcomplete.autocomplete(parser, always_complete_options=False)
+    options = parser.parse_args(arguments)
+    if options.command == "node":
+        return kubelet.run_until_stopped(options, tls=True)
     cluster = Cluster(options.dir)
     match options.command:
         case "up":
@@ -25,19 +55,27 @@ def main(arguments: list[str]) -> int:
             cluster.down(keep=options.keep)
             return 0
         case _:
-            sys.stdout.write(cluster.status())
+            sys.stdout.write(_told(cluster, options))
             return 0 if cluster.runs else 1
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="shoal local", description=__doc__)
+def _told(cluster: "Cluster", options: argparse.Namespace) -> str:
+    """Return how the cluster is, for a person or for a program."""
+    return f"{json.dumps(cluster.facts(), indent=2)}\n" if options.json else cluster.status()
+
+
+def _parser(node: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="shoal local", description="Run a Kubernetes cluster on this machine.")
     commands = parser.add_subparsers(dest="command", required=True)
     up = commands.add_parser("up", help="start what does not run, and wait until it is ready")
     down = commands.add_parser("down", help="stop everything, pods included")
     status = commands.add_parser("status", help="say what runs; exit status 1 unless all parts do")
-    commands.add_parser("node", help="run this machine as a node of another control plane")
+    what = "run this machine as a node of another control plane"
+    commands.add_parser("node", parents=[node], help=what, description=f"{what.capitalize()}. {node.description}")
     for command in (up, down, status):
-        command.add_argument("--dir", type=Path, default=DEFAULT, help="keeps the cluster's files")
+        command.add_argument("--dir", type=Path, default=DEFAULT, help="keeps the cluster's files (%(default)s)")
+    for command in (up, status):
+        command.add_argument("--json", action="store_true", help="print how the cluster is as JSON")
     up.add_argument(
         "--capacity",
         action="append",
@@ -57,22 +95,23 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _up(cluster: Cluster, options: argparse.Namespace) -> int:
+def _up(cluster: "Cluster", options: argparse.Namespace) -> int:
+    from shoal_local.cluster import CannotStartError  # noqa: PLC0415
+    from shoal_local.installing import CannotInstallError  # noqa: PLC0415
+    from shoal_local.kubelet import __main__ as kubelet  # noqa: PLC0415
+
     try:
         kubelet.parse_capacity(options.capacity)
-        models = kubelet.parse_models(options.model)
-        cluster.up(
-            [
-                *(part for text in options.capacity for part in ("--capacity", text)),
-                *(part for name, folder in models.items() for part in ("--model", f"{name}={folder}")),
-            ]
-        )
+        cluster.add_models(kubelet.parse_models(options.model))
+        cluster.up([part for text in options.capacity for part in ("--capacity", text)])
         if not options.no_operator:
             cluster.install_operator()
     except (CannotStartError, CannotInstallError, ValueError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    sys.stdout.write(f"{cluster.status()}\nexport KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}\n")
+    sys.stdout.write(_told(cluster, options))
+    if not options.json:
+        sys.stdout.write(f"\nexport KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}\n")
     return 0
 
 

@@ -9,7 +9,7 @@ import socket
 import sys
 import time
 import zlib
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from signal import SIGUSR1
@@ -20,6 +20,7 @@ import httpx
 from shoal_local.api_client import NODES, PODS, ApiClient, ApiError, UnreachableError
 from shoal_local.installing import chart_folder, install
 from shoal_local.kubeconfig import read_kubeconfig
+from shoal_local.kubelet.models import Models
 from shoal_local.kubelet.records import known_pods, read_json
 from shoal_local.kubelet.runs import kill_session
 from shoal_local.kubelet.volumes import forget_memory
@@ -78,6 +79,9 @@ class Cluster:
         """
         with self._locked():
             plan = self._plan()
+            if kubelet_options:
+                # It reads them when it starts; pods do not notice.
+                self.parts["kubelet"].stop()
             begun: list[Process] = []
             for name, argv in self._commands(plan, kubelet_options).items():
                 if self.parts[name].pid is None:
@@ -86,6 +90,11 @@ class Cluster:
                 if name == "apiserver":
                     self._wait_for(self._api_answers, begun)
             self._wait_for(self._node_is_ready, begun)
+
+    def add_models(self, models: Mapping[str, str]) -> None:
+        """Show more folders to pods as ``file:///models/NAME``, also while the cluster runs."""
+        with self._locked():
+            Models(self.folder / "node").add(models)
 
     def _plan(self) -> Plan:
         file = self.folder / "cluster.json"
@@ -204,26 +213,38 @@ class Cluster:
         for path in [self.kubeconfig, self.folder / "cluster.json", *self.folder.glob("state*")]:
             path.unlink(missing_ok=True)
 
+    def facts(self) -> Object:
+        """Return what runs, for programs: parts with memory in bytes, and pods."""
+        parts = [
+            {"name": name, "running": part.pid is not None, "pid": part.pid, "memory_bytes": part.memory_bytes}
+            for name, part in self.parts.items()
+        ]
+        told: Object = {"parts": parts, "kubeconfig": str(self.kubeconfig)}
+        if self.parts["apiserver"].pid is None:
+            return told
+        try:
+            return told | {"pods": asyncio.run(self._pods())}
+        except (ApiError, UnreachableError) as error:
+            return told | {"error": f"the API server does not answer: {error}"}
+
     def status(self) -> str:
         """Return a small table: parts, and what runs."""
+        facts = self.facts()
         rows = [("PART", "STATE", "PID", "MEMORY")]
-        for name, part in self.parts.items():
-            pid, memory = part.pid, part.memory_bytes
-            state = "running" if pid else "stopped"
-            rows.append((name, state, str(pid or "-"), f"{memory / 2**20:.0f} MiB" if pid else "-"))
-        table = "\n".join(_aligned(rows))
-        if self.parts["apiserver"].pid is None:
-            return f"{table}\n"
-        return f"{table}\n\n{asyncio.run(self._objects())}\nkubeconfig: {self.kubeconfig}\n"
+        for part in facts["parts"]:
+            memory = f"{part['memory_bytes'] / 2**20:.0f} MiB" if part["running"] else "-"
+            state = "running" if part["running"] else "stopped"
+            rows.append((part["name"], state, str(part["pid"] or "-"), memory))
+        told = "\n".join(_aligned(rows))
+        if pods := facts.get("pods"):
+            return f"{told}\n\npods: {pods['running']} of {pods['total']} running\nkubeconfig: {self.kubeconfig}\n"
+        return f"{told}\n\n{facts['error']}\n" if "error" in facts else f"{told}\n"
 
-    async def _objects(self) -> str:
-        try:
-            async with ApiClient(read_kubeconfig(self.kubeconfig), "shoal-local") as client:
-                pods = (await client.list(PODS))["items"]
-        except (ApiError, UnreachableError) as error:
-            return f"the API server does not answer: {error}"
+    async def _pods(self) -> dict[str, int]:
+        async with ApiClient(read_kubeconfig(self.kubeconfig), "shoal-local") as client:
+            pods = (await client.list(PODS))["items"]
         running = sum((pod.get("status") or {}).get("phase") == "Running" for pod in pods)
-        return f"pods: {running} of {len(pods)} running"
+        return {"running": running, "total": len(pods)}
 
     @property
     def runs(self) -> bool:

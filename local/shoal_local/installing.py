@@ -7,16 +7,14 @@ from typing import Any
 import yaml
 
 from shoal_local.api_client import DEPLOYMENTS, ApiClient, Resource
+from shoal_local.local_network import reached_port
 
 Object = dict[str, Any]
 
 NAMESPACE = "shoal-system"
 RELEASE = "shoal"
 FIELD_MANAGER = "shoal-local"
-VALUES: Object = {
-    # Pods share one network here: each proxy must listen on its pod's own address.
-    "podListenHost": "$(POD_IP)",
-}
+SERVICE_PORT = 80
 READY_S = 30.0
 POLL_S = 0.1
 
@@ -53,12 +51,22 @@ def chart_folder() -> Path:
     raise CannotInstallError("the Helm chart is not here; start with --no-operator and install it yourself")
 
 
+def values() -> Object:
+    """Return what this cluster sets in the chart."""
+    return {
+        # Pods share one network here: each proxy must listen on its pod's own address.
+        "podListenHost": "$(POD_IP)",
+        # There are no names here; what `kubectl get infsvc` shows can be opened from this machine.
+        "serviceUrl": f"http://$(CLUSTER_IP):{reached_port(SERVICE_PORT)}".removesuffix(f":{SERVICE_PORT}"),
+    }
+
+
 def render(chart: Path) -> list[Object]:
     """Return the chart's objects, in the order in which they can be created."""
     from helm_python import Chart  # noqa: PLC0415 (half a second, and only `up` needs it)
 
     with Chart.load(str(chart)) as loaded:
-        files = loaded.render(values=VALUES, name=RELEASE, namespace=NAMESPACE)
+        files = loaded.render(values=values(), name=RELEASE, namespace=NAMESPACE)
     texts = [text for path, text in files.items() if path.endswith((".yaml", ".yml"))]
     objects = [body for text in texts for body in yaml.safe_load_all(text) if body]
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from shoal_operator.errors import SettingsError
 from shoal_operator.logs import LEVELS, log_level
-from shoal_operator.manifests.target import Defaults
+from shoal_operator.manifests.target import INTERNAL_URL, Defaults
 from shoal_operator.misspelt import misspelt
 from shoal_operator.planning.lease import LEASE_NAME
 from shoal_operator.planning.observation import Key
@@ -19,6 +19,7 @@ NAMES = (
             "PROXY_IMAGE",
             "RUNTIME_IMAGE",
             "LISTEN_HOST",
+            "SERVICE_URL",
             "ADMIN_NAMESPACES",
             "IDENTITY",
             "NAMESPACE",
@@ -92,6 +93,7 @@ class Settings:
                 proxy_image=reader.text("PROXY_IMAGE", "shoal/proxy:0.1.0"),
                 runtime_image=reader.text("RUNTIME_IMAGE", "shoal/runtime:0.1.0"),
                 listen_host=reader.text("LISTEN_HOST", "::").strip("[]"),
+                service_url=reader.text("SERVICE_URL", INTERNAL_URL),
                 admin_namespaces=reader.names("ADMIN_NAMESPACES"),
                 operator=reader.text("NAMESPACE", "default"),
             ),

@@ -2,33 +2,65 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from collections.abc import Sequence
 
-import uvloop
-
-from shoal_proxy import record, simulate
-from shoal_proxy.logs import configure
-from shoal_proxy.memory import keep_freed_memory
-from shoal_proxy.server import serve
-from shoal_proxy.settings import Settings, SettingsError
+INTERRUPTED = 130
+NOBODY_READS = 141
+"""What a shell says of a program that SIGPIPE ended."""
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the proxy, or the command that ``arguments`` name; return the exit status."""
-    commands = {"simulate": simulate.main, "record": record.main}
-    if not arguments:
+    if not arguments and not _is_completing():
         return run()
-    if arguments[0] in commands:
-        return commands[arguments[0]](arguments[1:])
-    print(f"shoal-proxy: there is no command {arguments[0]}; there are simulate and record", file=sys.stderr)  # noqa: T201
-    return 2
+    try:
+        try:
+            return _command(arguments)
+        finally:
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Python would try to write the rest once more as it ends, and complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return NOBODY_READS
+
+
+def _is_completing() -> bool:
+    return "_ARGCOMPLETE" in os.environ
+
+
+def _command(arguments: Sequence[str]) -> int:
+    # Here, because Ctrl-C counts while they are imported, too.
+    from shoal_proxy import record, simulate  # noqa: PLC0415
+
+    commands = {"simulate": (simulate.parser, simulate.run), "record": (record.parser, record.run)}
+    if not arguments or arguments[0] not in commands:
+        told = f"there is no command {arguments[0] if arguments else ''}; there are {' and '.join(commands)}"
+        print(f"shoal-proxy: {told}", file=sys.stderr)  # noqa: T201
+        return 2
+    make_parser, run_command = commands[arguments[0]]
+    parser = make_parser()
+    if _is_completing():
+        import argcomplete  # noqa: PLC0415 (only completion needs it)
+
+        argcomplete.autocomplete(parser, always_complete_options=False)
+    return run_command(parser.parse_args(arguments[1:]))
 
 
 def run() -> int:
     """Run until told to stop; return the exit status."""
+    import asyncio  # noqa: PLC0415 (the commands above need none of this)
+
+    import uvloop  # noqa: PLC0415
+
+    from shoal_proxy.logs import configure  # noqa: PLC0415
+    from shoal_proxy.memory import keep_freed_memory  # noqa: PLC0415
+    from shoal_proxy.server import serve  # noqa: PLC0415
+    from shoal_proxy.settings import Settings, SettingsError  # noqa: PLC0415
+
     try:
         settings = Settings.from_env(os.environ)
     except SettingsError as error:

@@ -1,11 +1,11 @@
-"""``python -m shoal_proxy simulate``: what would become of a trace under another objective, batch size or load."""
+"""``shoal simulate``: what would become of a trace under another objective, batch size or load."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -42,9 +42,8 @@ class SimulateError(Exception):
     """Something that was asked for cannot be simulated."""
 
 
-def main(arguments: Sequence[str]) -> int:
+def run(options: argparse.Namespace) -> int:
     """Simulate, print what became of it, and return the exit status."""
-    options = _parser().parse_args(arguments)
     try:
         latencies = _latencies(options)
         entries = _entries(options)
@@ -76,31 +75,35 @@ def _guesses(entries: Sequence[Entry], service: Service) -> str:
     return "; ".join(unmeasured)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        "shoal simulate", description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command's arguments."""
+    made = argparse.ArgumentParser(
+        "shoal simulate",
+        description="Say what would become of a trace under another objective, batch size or load.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    arrivals = parser.add_mutually_exclusive_group(required=True)
+    arrivals = made.add_mutually_exclusive_group(required=True)
     arrivals.add_argument("trace", nargs="?", metavar="TRACE.csv", help="recorded arrivals; - reads standard input")
     arrivals.add_argument("--poisson", type=_numbers(1), metavar="RATE", help="random arrivals, per second")
     arrivals.add_argument("--gamma", type=_numbers(2), metavar="RATE,CV", help="clumped ones: 1 is Poisson, 4 bursty")
     arrivals.add_argument("--on-off", type=_numbers(3), metavar="LOW,HIGH,SECONDS", help="two rates by turns")
-    parser.add_argument("--requests", type=_whole, default=20_000, help="of a random trace (%(default)s)")
-    parser.add_argument("--seed", type=int, default=1, help="of everything random (%(default)s)")
-    parser.add_argument("--speed", type=_numbers(1), default=(1.0,), help="replay so many times as fast")
-    parser.add_argument("--ignore-deadlines", action="store_true", help="the trace's own; the objective counts")
-    device = parser.add_mutually_exclusive_group(required=True)
+    made.add_argument("--requests", type=_whole, default=20_000, help="of a random trace (%(default)s)")
+    made.add_argument("--seed", type=int, default=1, help="of everything random (%(default)s)")
+    made.add_argument("--speed", type=_numbers(1), default=(1.0,), help="replay so many times as fast")
+    made.add_argument("--ignore-deadlines", action="store_true", help="the trace's own; the objective counts")
+    device = made.add_mutually_exclusive_group(required=True)
     device.add_argument("--latency", metavar="TABLE", help="4ms+0.15ms (a batch, each row), or a JSON file")
     device.add_argument("--from", dest="source", metavar="URL", help="admin port of a running proxy")
-    parser.add_argument("--extrapolate", action="store_true", help="with --from: guess times that were not measured")
-    parser.add_argument("--objective-ms", type=_numbers(1), help="default: the running proxy's, else none")
-    parser.add_argument("--max-batch-size", type=_whole, help="default: the running proxy's, else 32")
-    parser.add_argument("--max-queue-rows", type=_whole, help="default: 1024, or four batches")
-    parser.add_argument("--replicas", type=_whole, default=1, help="(%(default)s)")
-    parser.add_argument("--policy", type=Policy, choices=list(Policy), default=Policy.ADAPTIVE, help="(%(default)s)")
-    parser.add_argument("--max-delay-ms", type=_numbers(1, least=0.0), default=(0.0,), help="of policy Fixed")
-    parser.add_argument("--json", action="store_true", help="print JSON, times in seconds")
-    return parser
+    made.add_argument("--extrapolate", action="store_true", help="with --from: guess times that were not measured")
+    made.add_argument("--objective-ms", type=_numbers(1), help="default: the running proxy's, else none")
+    made.add_argument("--max-batch-size", type=_whole, help="default: the running proxy's, else 32")
+    made.add_argument("--max-queue-rows", type=_whole, help="default: 1024, or four batches")
+    made.add_argument("--replicas", type=_whole, default=1, help="(%(default)s)")
+    made.add_argument("--policy", type=Policy, choices=list(Policy), default=Policy.ADAPTIVE, help="(%(default)s)")
+    made.add_argument("--max-delay-ms", type=_numbers(1, least=0.0), default=(0.0,), help="of policy Fixed")
+    made.add_argument("--json", action="store_true", help="print JSON, times in seconds")
+    return made
 
 
 def _numbers(count: int, *, least: float = 1e-9) -> Callable[[str], tuple[float, ...]]:

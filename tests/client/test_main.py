@@ -23,13 +23,13 @@ def adder() -> Iterator[FakeServer]:
 
 
 def test_predict_shows_the_answer(adder: FakeServer, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["predict", adder.url, "--json", "[1, 2, 3]"]) == 0
+    assert main(["predict", adder.url, "--data", "[1, 2, 3]"]) == 0
 
     assert capsys.readouterr().out == "y: [2., 3., 4.]\n"
 
 
 def test_predict_writes_json_for_programs(adder: FakeServer, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["predict", adder.url, "--json", "[1, 2, 3]", "--output", "json"]) == 0
+    assert main(["predict", adder.url, "--data", "[1, 2, 3]", "--json"]) == 0
 
     assert orjson.loads(capsys.readouterr().out) == [2, 3, 4]
 
@@ -67,13 +67,22 @@ def test_info_shows_the_signature(adder: FakeServer, capsys: pytest.CaptureFixtu
     assert "input   x     FP32  [3]" in capsys.readouterr().out
 
 
+def test_info_writes_json_for_programs(adder: FakeServer, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", adder.url, "--json"]) == 0
+
+    told = orjson.loads(capsys.readouterr().out)
+    assert told["name"] == "adder"
+    [x] = told["inputs"]
+    assert (x["name"], x["datatype"], x["row_shape"]) == ("x", "FP32", [3])
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        pytest.param(["predict", "URL", "--json", "[1"], "--json is no JSON", id="no JSON"),
+        pytest.param(["predict", "URL", "--data", "[1"], "--data is no JSON", id="no JSON"),
         pytest.param(["predict", "URL", "no-such-file"], "cannot read no-such-file", id="no file"),
         pytest.param(["predict", "URL", "PICKLE"], "is no numpy file", id="a pickle"),
-        pytest.param(["predict", "URL", "--json", '"x"'], "input x: takes FP32", id="text"),
+        pytest.param(["predict", "URL", "--data", '"x"'], "input x: takes FP32", id="text"),
         pytest.param(["info", "URL", "--model", "dog"], "no route /v2/models/dog", id="no such model"),
         pytest.param(["info", "localhost:port"], "is no address of a server", id="no address"),
         pytest.param(["serve", "no-such-path"], "there is no file or directory", id="nothing to serve"),
@@ -114,7 +123,7 @@ def test_a_port_in_use_is_said_before_anything_starts(tmp_path: Path, capsys: py
     assert second.endswith("choose another with --admin-port")
 
 
-@pytest.mark.parametrize("command", [[], ["serve"], ["predict"], ["info"]])
+@pytest.mark.parametrize("command", [[], ["serve"], ["predict"], ["info"], ["completion"]])
 def test_help_teaches_by_examples(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="0"):
         main([*command, "--help"])

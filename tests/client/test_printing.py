@@ -4,7 +4,7 @@ import numpy as np
 import orjson
 import pytest
 
-from shoal.printing import answer_json, answer_text, signature_text
+from shoal.printing import answer_text, json_text, signature_text
 from shoal.wire.datatypes import object_array
 from shoal.wire.signature import Signature, Tensor
 
@@ -62,7 +62,7 @@ def test_truth_values_and_long_label_lists_are_shown() -> None:
     ],
 )
 def test_any_answer_has_a_json_form(answer: Any, value: Any) -> None:
-    assert orjson.loads(answer_json(answer)) == value
+    assert orjson.loads(json_text(answer)) == value
 
 
 def test_a_signature_is_a_table() -> None:

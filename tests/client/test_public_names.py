@@ -7,7 +7,8 @@ from shoal import errors
 
 
 def test_all_is_what_the_package_shows() -> None:
-    public = {name for name, value in vars(shoal).items() if not name.startswith("_") and not inspect.ismodule(value)}
+    names = [name for name in dir(shoal) if not name.startswith("_") and name not in {"import_module", "TYPE_CHECKING"}]
+    public = {name for name in names if not inspect.ismodule(getattr(shoal, name))}
 
     assert public == set(shoal.__all__)
 
@@ -30,7 +31,7 @@ def test_both_clients_have_the_same_methods() -> None:
 
 
 def test_importing_the_client_is_light() -> None:
-    script = "import shoal, shoal.__main__, sys; print(*sys.modules)"
+    script = "import shoal, shoal.commands, sys; shoal.Client; print(*sys.modules)"
     output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
 
     heavy = {
@@ -43,3 +44,10 @@ def test_importing_the_client_is_light() -> None:
         "prometheus_client",
     }
     assert not heavy & set(output.stdout.split())
+
+
+def test_arguments_are_read_before_anything_slow_is_imported() -> None:
+    script = "import shoal.__main__, sys; print(*sys.modules)"
+    output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+
+    assert not {"numpy", "httpx", "argcomplete"} & set(output.stdout.split())

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+import orjson
 import pytest
 
 from shoal import Client
@@ -136,14 +137,14 @@ def test_it_says_that_every_interface_is_open(start: Start) -> None:
     assert "0.0.0.0 is every interface: whoever reaches this machine" in output
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_stops_the_proxy_and_then_the_runtime(start: Start, number: signal.Signals) -> None:
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 0), (signal.SIGHUP, 0)])
+def test_a_signal_stops_the_proxy_and_then_the_runtime(start: Start, number: signal.Signals, status: int) -> None:
     served = start()
     served.read_until("Ctrl-C stops")
 
     served.process.send_signal(number)
 
-    assert served.process.wait(PATIENCE_S) == 0
+    assert served.process.wait(PATIENCE_S) == status
     assert served.events()[-2:] == ["proxy stopped", "runtime stopped"]
 
 
@@ -235,4 +236,27 @@ def test_quiet_prints_nothing_while_all_is_well(start: Start) -> None:
     served.process.send_signal(signal.SIGINT)
 
     assert served.rest() == ""
-    assert served.process.returncode == 0
+    assert served.process.returncode == 130
+
+
+def test_ctrl_c_before_it_is_ready_stops_both(start: Start) -> None:
+    served = start()
+    served.read_until("serving adder")
+
+    served.process.send_signal(signal.SIGINT)
+
+    assert served.process.wait(PATIENCE_S) == 130
+    wait_for_end(served.pids() if served.events_file.exists() else [])
+
+
+def test_programs_get_an_object_a_line(start: Start) -> None:
+    served = start("--json")
+    output = served.read_until("Ctrl-C stops")
+
+    told = [orjson.loads(line) for line in output.splitlines() if line.startswith("{")]
+
+    facts = {name: value for each in told for name, value in each.items()}
+    assert facts["name"] == "adder"
+    assert facts["url"] in facts["first_requests"][0]
+    assert facts["ready_after_s"] > 0
+    assert all(each["message"] for each in told)

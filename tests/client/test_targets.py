@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from shoal.serving.fields import FieldError
-from shoal.targets import default_name, find_target
+from shoal.targets import default_name, find_target, shown
 
 MANIFEST = """\
 apiVersion: serving.shoal.dev/v1alpha1
@@ -26,7 +26,7 @@ def write(file: Path, text: str) -> Path:
 def test_a_manifests_relative_uri_is_counted_from_its_folder(tmp_path: Path, uri: str) -> None:
     file = write(tmp_path / "cat" / "cat.yaml", MANIFEST.replace("URI", uri))
 
-    fields = find_target(file).fields
+    fields = find_target(str(file)).fields
 
     assert fields == {"metadata.name": "cat", "model.uri": str(tmp_path / "cat" / "model")}
 
@@ -35,7 +35,7 @@ def test_a_manifests_relative_uri_is_counted_from_its_folder(tmp_path: Path, uri
 def test_a_uri_that_is_absolute_stays(tmp_path: Path, uri: str) -> None:
     file = write(tmp_path / "cat.yml", MANIFEST.replace("URI", uri))
 
-    assert find_target(file).fields["model.uri"] == uri
+    assert find_target(str(file)).fields["model.uri"] == uri
 
 
 def test_a_directory_with_one_manifest_is_that_manifest(tmp_path: Path) -> None:
@@ -43,21 +43,54 @@ def test_a_directory_with_one_manifest_is_that_manifest(tmp_path: Path) -> None:
     write(tmp_path / "other.yaml", "kind: ConfigMap\n")
     write(tmp_path / "broken.yaml", "{{{")
 
-    assert find_target(tmp_path).fields["metadata.name"] == "cat"
+    assert find_target(str(tmp_path)).fields["metadata.name"] == "cat"
 
 
 def test_a_directory_without_a_manifest_is_a_model(tmp_path: Path) -> None:
     write(tmp_path / "config.yaml", "kind: tokenizer\n")
     (tmp_path / "folder.yaml").mkdir()
 
-    assert find_target(tmp_path).fields == {"model.uri": str(tmp_path)}
+    assert find_target(str(tmp_path)).fields == {"model.uri": str(tmp_path)}
 
 
-@pytest.mark.parametrize("name", ["model.pt2", "model.pt", "model.safetensors", "handler.py"])
+@pytest.mark.parametrize(
+    "name", ["model.pt2", "model.pt", "model.safetensors", "handler.py", "cat.zip", "cat.tar.gz", "cat.TGZ", "cat.tar"]
+)
 def test_a_model_file_is_its_model(tmp_path: Path, name: str) -> None:
     file = write(tmp_path / name, "")
 
-    assert find_target(file).fields == {"model.uri": str(file)}
+    assert find_target(str(file)).fields == {"model.uri": str(file)}
+    assert find_target(file.as_uri()).fields == {"model.uri": str(file)}
+
+
+@pytest.mark.parametrize("url", ["https://host/m.pt2", "http://host:8000/a/m.zip?sig=1", "HTTPS://host/download"])
+def test_a_url_is_served_as_it_is(url: str) -> None:
+    assert find_target(url).fields == {"model.uri": url}
+
+
+def test_a_file_url_may_hold_escapes_and_lead_to_a_manifest(tmp_path: Path) -> None:
+    file = write(tmp_path / "my models" / "cat.yaml", MANIFEST.replace("URI", "model"))
+
+    assert find_target(file.as_uri()).fields["metadata.name"] == "cat"
+
+
+def test_what_may_be_secret_in_a_url_is_not_shown() -> None:
+    assert shown("https://me:pw@host:1/a/b.zip?sig=1#x") == "https://host:1/a/b.zip"
+    assert shown("/models/what?") == "/models/what?"
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("s3://bucket/m.pt2", "s3:// cannot be downloaded: a URL begins with http, https or file"),
+        ("https:///m.pt2", "names no server"),
+        ("https://host/cat.yaml", "is a manifest: download it"),
+        ("file:///no/such/m.pt2", "there is no file or directory /no/such/m.pt2"),
+    ],
+)
+def test_a_url_that_cannot_be_served_says_why(url: str, message: str) -> None:
+    with pytest.raises(FieldError, match=message):
+        find_target(url)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +123,7 @@ def test_a_target_that_cannot_be_served_says_what_could(
         write(tmp_path / name, text)
 
     with pytest.raises(FieldError, match=message):
-        find_target(tmp_path / target)
+        find_target(str(tmp_path / target))
 
 
 @pytest.mark.parametrize(
@@ -102,6 +135,10 @@ def test_a_target_that_cannot_be_served_says_what_could(
         ("/models/cat/model.pt2", "cat"),
         ("/models/cat/handler.py", "cat"),
         ("https://host/models/dog.pt?version=2", "dog"),
+        ("https://host/download/cat.zip?sig=a/b", "cat"),
+        ("https://host/models/dog/model.zip", "dog"),
+        ("/models/cat.tar.gz", "cat"),
+        ("file:///models/my%20cat.tgz", "my-cat"),
         ("/models/my cat (new)", "my-cat-new"),
         ("/", "model"),
     ],
@@ -136,4 +173,4 @@ def test_a_pods_model_is_found_beside_its_manifest(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     file = tmp_path / "cat.yaml"
     file.write_text(MANIFEST.replace("URI", "file:///models/cat-of-this-test"))
-    assert find_target(file).fields["model.uri"] == str(tmp_path / "model")
+    assert find_target(str(file)).fields["model.uri"] == str(tmp_path / "model")

@@ -16,6 +16,7 @@ def test_an_empty_environment_gives_the_defaults() -> None:
     assert settings.watch_namespaces == ()
     assert settings.scrape_interval_s == 2
     assert settings.defaults.listen_host == "::"
+    assert settings.defaults.service_url == "http://$(NAME).$(NAMESPACE).svc"
 
 
 def test_every_setting_is_read() -> None:
@@ -24,6 +25,7 @@ def test_every_setting_is_read() -> None:
         "SHOAL_OPERATOR_PROXY_IMAGE": "p",
         "SHOAL_OPERATOR_RUNTIME_IMAGE": "r",
         "SHOAL_OPERATOR_LISTEN_HOST": "$(POD_IP)",
+        "SHOAL_OPERATOR_SERVICE_URL": "http://$(CLUSTER_IP)",
         "SHOAL_OPERATOR_ADMIN_NAMESPACES": "shoal, monitoring",
         "SHOAL_OPERATOR_IDENTITY": "me",
         "SHOAL_OPERATOR_NAMESPACE": "shoal",
@@ -40,6 +42,7 @@ def test_every_setting_is_read() -> None:
     assert set(given) == set(NAMES)
 
     assert settings.defaults.admin_namespaces == ("shoal", "monitoring")
+    assert settings.defaults.service_url == "http://$(CLUSTER_IP)"
     assert settings.watch_namespaces == ("a", "b")
     assert (settings.resync_s, settings.scrape_interval_s, settings.workers) == (30, 0.5, 3)
     assert settings.scale_down_window_s == 5

@@ -9,10 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from shoal_proxy import record, simulate
+from shoal_proxy.__main__ import main as run
 
 LATENCY = {"tables": [{"shapes": {}, "sizes": [{"rows": 1, "mean_s": 0.004, "p95_s": 0.004}]}], "overhead_s": 0.001}
 TRACE = "arrived_s,rows,shape,deadline_ms\n0.1,1,,\n0.2,2,x:3,50\n"
+
+
+def main(command: str, arguments: list[str]) -> int:
+    return run([command, *arguments])
 
 
 @contextmanager
@@ -43,7 +47,7 @@ def admin_port(answers: dict[str, str]) -> Iterator[str]:
 def test_a_random_trace_is_simulated(capsys: pytest.CaptureFixture[str]) -> None:
     given = "--poisson 300 --requests 300 --latency 4ms+1ms --objective-ms 50 --max-batch-size 8 --json"
 
-    assert simulate.main(given.split()) == 0
+    assert main("simulate", given.split()) == 0
 
     study = json.loads(capsys.readouterr().out)
     assert study["outcome"]["offered"] == 300
@@ -51,12 +55,24 @@ def test_a_random_trace_is_simulated(capsys: pytest.CaptureFixture[str]) -> None
     assert study["capacity_per_s"] <= study["best_capacity_per_s"] * 1.01
 
 
+def test_a_recording_is_json_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    with admin_port({"/v1/trace?seconds=2": TRACE}) as url:
+        assert main("record", ["--from", url, "--seconds", "2", "--json"]) == 0
+
+    said = capsys.readouterr()
+    assert [json.loads(line) for line in said.out.splitlines()] == [
+        {"arrived_s": 0.1, "rows": 1, "shape": "", "deadline_ms": None},
+        {"arrived_s": 0.2, "rows": 2, "shape": "x:3", "deadline_ms": 50},
+    ]
+    assert said.err == "2 arrivals in 2 s\n"
+
+
 @pytest.mark.parametrize("arrivals", ["--gamma 300,4", "--on-off 100,500,1"])
 @pytest.mark.parametrize("policy", ["Adaptive", "Fixed --max-delay-ms 5", "None"])
 def test_every_trace_goes_with_every_policy(arrivals: str, policy: str, capsys: pytest.CaptureFixture[str]) -> None:
     given = f"{arrivals} --requests 200 --latency 4ms+1ms --objective-ms 50 --policy {policy}"
 
-    assert simulate.main(given.split()) == 0
+    assert main("simulate", given.split()) == 0
     assert "offered" in capsys.readouterr().out
 
 
@@ -65,7 +81,7 @@ def test_a_recorded_trace_meets_a_table_from_a_file(tmp_path: Path, capsys: pyte
     (tmp_path / "table.json").write_text('{"1": 0.004, "8": 0.009}')
 
     given = [str(tmp_path / "trace.csv"), "--latency", str(tmp_path / "table.json"), "--speed", "2", "--json"]
-    assert simulate.main(given) == 0
+    assert main("simulate", given) == 0
 
     outcome = json.loads(capsys.readouterr().out)["outcome"]
     assert outcome["offered"] == outcome["in_time"] == 2
@@ -118,7 +134,7 @@ def test_a_shape_that_was_never_measured_is_named(tmp_path: Path, capsys: pytest
 def test_a_running_proxy_lends_its_table(capsys: pytest.CaptureFixture[str]) -> None:
     document = sizes(1, 2, 4)
     with admin_port({"/v1/latency": document}) as url:
-        assert simulate.main(["--poisson", "100", "--requests", "100", "--from", url]) == 0
+        assert main("simulate", ["--poisson", "100", "--requests", "100", "--from", url]) == 0
 
     out = capsys.readouterr().out
     assert "20 ms" in out
@@ -127,7 +143,7 @@ def test_a_running_proxy_lends_its_table(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_what_a_proxy_records_is_written_out(capsys: pytest.CaptureFixture[str]) -> None:
     with admin_port({"/v1/trace?seconds=2": TRACE}) as url:
-        assert record.main(["--from", url, "--seconds", "2"]) == 0
+        assert main("record", ["--from", url, "--seconds", "2"]) == 0
 
     out, err = capsys.readouterr()
     assert out == TRACE
@@ -146,7 +162,7 @@ def test_what_a_proxy_records_is_written_out(capsys: pytest.CaptureFixture[str])
     ],
 )
 def test_what_goes_wrong_is_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert simulate.main(arguments) == 1
+    assert main("simulate", arguments) == 1
 
     err = capsys.readouterr().err
     assert err.startswith("shoal: ")
@@ -156,14 +172,14 @@ def test_what_goes_wrong_is_one_line(arguments: list[str], message: str, capsys:
 
 def test_the_wrong_port_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     with admin_port({}) as url:
-        assert record.main(["--from", url]) == 1
+        assert main("record", ["--from", url]) == 1
 
     assert "answers 404: no such route; is this the admin port" in capsys.readouterr().err
 
 
 def test_what_is_no_json_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     with admin_port({"/v1/latency": "<html>"}) as url:
-        assert simulate.main(["--poisson", "1", "--from", url]) == 1
+        assert main("simulate", ["--poisson", "1", "--from", url]) == 1
 
     assert "/v1/latency is no JSON" in capsys.readouterr().err
 
@@ -171,7 +187,7 @@ def test_what_is_no_json_is_said(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("given", ["--poisson 0", "--poisson 1,2", "--gamma 5", "--poisson x", "--poisson 1 --seed x"])
 def test_wrong_arguments_are_explained(given: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
-        simulate.main([*given.split(), "--latency", "4ms+1ms"])
+        main("simulate", [*given.split(), "--latency", "4ms+1ms"])
 
     assert "invalid" in capsys.readouterr().err
 

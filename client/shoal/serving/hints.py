@@ -66,7 +66,7 @@ def _curl(url: str, signature: Signature, body: str) -> str:
 def _shoal(url: str, row: Any) -> str:
     if isinstance(row, str):
         return f"shoal predict {url} --text {shlex.quote(row)}"
-    return f"shoal predict {url} --json {_quoted(row)}"
+    return f"shoal predict {url} --data {_quoted(row)}"
 
 
 def _quoted(value: Any) -> str:

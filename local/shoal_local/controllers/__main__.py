@@ -55,8 +55,7 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    asyncio.run(until_stopped(run(options.kubeconfig)))
-    return 0
+    return asyncio.run(until_stopped(run(options.kubeconfig)))
 
 
 if __name__ == "__main__":

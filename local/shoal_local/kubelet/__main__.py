@@ -24,6 +24,7 @@ from shoal_local.kubelet.attempts import Attempts
 from shoal_local.kubelet.kubelet import Kubelet
 from shoal_local.kubelet.lookups import Lookups
 from shoal_local.kubelet.machine import AddressPool, Devices, Images, Machine
+from shoal_local.kubelet.models import Models
 from shoal_local.kubelet.node import Node, gpu_count
 from shoal_local.kubelet.server import make_app
 from shoal_local.local_network import make_local
@@ -34,10 +35,11 @@ GPU = "nvidia.com/gpu"
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the kubelet's options."""
-    made = argparse.ArgumentParser(prog="python -m shoal_local.kubelet", description=__doc__)
-    made.add_argument("--kubeconfig", type=Path, required=True, metavar="FILE")
+    told = "A signal ends the kubelet and leaves its pods running."
+    made = argparse.ArgumentParser(prog="python -m shoal_local.kubelet", description=told, add_help=False)
+    made.add_argument("--kubeconfig", type=Path, required=True, metavar="FILE", help="leads to the control plane")
     made.add_argument("--dir", type=Path, required=True, help="keeps the pods' files")
-    made.add_argument("--node-name", default="shoal-local")
+    made.add_argument("--node-name", default="shoal-local", help="(%(default)s)")
     made.add_argument("--pod-cidr", type=IPv4Network, default="127.64.0.0/16", help="addresses of pods")
     made.add_argument("--address", default="127.0.0.1", help="this node's own address")
     made.add_argument("--port", type=int, default=0, help="for logs; 0 takes a free one")
@@ -55,7 +57,6 @@ def parser() -> argparse.ArgumentParser:
         metavar="NAME=DIR",
         help="a folder that the runtime's image holds as /models/NAME; may be repeated",
     )
-    made.add_argument("--tls", action="store_true", help="serve logs over TLS, as a real API server asks")
     made.add_argument("--images", type=Path, help="YAML: image name to command; DIR/images.yaml")
     return made
 
@@ -90,17 +91,19 @@ def parse_models(given: list[str]) -> dict[str, str]:
     return models
 
 
-async def run(options: argparse.Namespace, counts: dict[str, int]) -> None:
+async def run(options: argparse.Namespace, counts: dict[str, int], *, tls: bool) -> None:
     """Run the kubelet until cancelled."""
     await asyncio.to_thread(make_local, options.pod_cidr)
     listening = socket.create_server((options.address, options.port))
+    models = Models(options.dir)
+    models.add(parse_models(options.model))
     async with ApiClient(read_kubeconfig(options.kubeconfig), "shoal-kubelet") as client:
         machine = Machine(
             client=client,
             recorder=EventRecorder(client, "kubelet", options.node_name),
             lookups=Lookups(client),
             attempts=Attempts(),
-            images=Images(options.images or options.dir / "images.yaml", parse_models(options.model)),
+            images=Images(options.images or options.dir / "images.yaml", models),
             addresses=AddressPool(options.pod_cidr),
             devices=Devices(counts),
             root=options.dir / "pods",
@@ -115,7 +118,7 @@ async def run(options: argparse.Namespace, counts: dict[str, int]) -> None:
             port=listening.getsockname()[1],
             capacity={name: str(count) for name, count in counts.items()},
         )
-        server = _Server(_config(kubelet, options.address if options.tls else ""))
+        server = _Server(_config(kubelet, options.address if tls else ""))
         async with asyncio.TaskGroup() as group:
             group.create_task(server.serve(sockets=[listening]))
             group.create_task(machine.recorder.run())
@@ -150,7 +153,12 @@ class _Server(uvicorn.Server):
 
 def main(arguments: list[str]) -> int:
     """Run until SIGINT or SIGTERM."""
-    options = parser().parse_args(arguments)
+    own = argparse.ArgumentParser(parents=[parser()], prog="python -m shoal_local.kubelet")
+    return run_until_stopped(own.parse_args(arguments), tls=False)
+
+
+def run_until_stopped(options: argparse.Namespace, *, tls: bool) -> int:
+    """Run until SIGINT or SIGTERM; logs are served over ``tls`` where a real API server asks."""
     try:
         counts = parse_capacity(options.capacity)
     except ValueError as error:
@@ -159,11 +167,10 @@ def main(arguments: list[str]) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
-        asyncio.run(until_stopped(run(options, counts)))
-    except (OSError, BadKubeconfigError) as error:
+        return asyncio.run(until_stopped(run(options, counts, tls=tls)))
+    except (OSError, ValueError, BadKubeconfigError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    return 0
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from shoal_local.events import EventRecorder
 from shoal_local.kubelet.attempts import Attempts
 from shoal_local.kubelet.images.table import Table, default_table, parse_table, with_files
 from shoal_local.kubelet.lookups import Lookups
+from shoal_local.kubelet.models import Models
 
 Object = dict[str, Any]
 _PASSED_ON = (
@@ -38,9 +39,9 @@ RUNTIME_IMAGE = "shoal/runtime"
 class Images:
     """The image table: ours, and what the user's file adds; read anew whenever it is asked for."""
 
-    def __init__(self, file: Path, models: Mapping[str, str] | None = None) -> None:
+    def __init__(self, file: Path, models: Models) -> None:
         self.file = file
-        self._models = {f"{MODELS}/{name}": folder for name, folder in (models or {}).items()}
+        self._models = models
 
     def table(self) -> Table:
         """Return the table as it is now.
@@ -48,7 +49,8 @@ class Images:
         Raises:
             BadTableError: the user's file has a broken entry.
         """
-        ours = with_files(default_table(sys.executable), RUNTIME_IMAGE, self._models)
+        models = {f"{MODELS}/{name}": folder for name, folder in self._models.folders().items()}
+        ours = with_files(default_table(sys.executable), RUNTIME_IMAGE, models)
         if not self.file.exists():
             return ours
         return {**ours, **parse_table(yaml.safe_load(self.file.read_text()) or {})}

@@ -33,18 +33,19 @@ async def run(kubeconfig: Path, network: IPv4Network) -> None:
 
 def main(arguments: list[str]) -> int:
     """Run until SIGINT or SIGTERM."""
-    parser = argparse.ArgumentParser(prog="python -m shoal_local.services", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m shoal_local.services", description="Pass connections on from services to pods."
+    )
     parser.add_argument("--kubeconfig", type=Path, required=True, metavar="FILE")
     parser.add_argument("--service-cidr", type=IPv4Network, default=LOOPBACK, help="addresses of services")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
-        asyncio.run(until_stopped(run(options.kubeconfig, options.service_cidr)))
+        return asyncio.run(until_stopped(run(options.kubeconfig, options.service_cidr)))
     except (OSError, BadKubeconfigError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    return 0
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from ipaddress import IPv4Network
 from shoal_local.api_client import ENDPOINT_SLICES, SERVICES, ApiClient, Object
 from shoal_local.events import EventRecorder
 from shoal_local.informer import Informer
+from shoal_local.local_network import UNPRIVILEGED_STEP
 from shoal_local.services.routing.routes import LOOPBACK, Front, Route, make_routes
 
 LOG = logging.getLogger(__name__)
@@ -16,8 +17,6 @@ CHUNK_BYTES = 2**16
 CONNECT_S = 2.0
 PAUSE_S = 0.05
 RETRY_S = 10.0
-UNPRIVILEGED_STEP = 8000
-"""Added to a port below 1024 that a plain user may not listen on: 80 becomes 8080."""
 
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 

@@ -4,7 +4,7 @@ import dataclasses
 
 from shoal_operator.api.fields import Json, fields_of
 from shoal_operator.api.model_spec import ModelVolume
-from shoal_operator.manifests.containers import make_model, make_proxy, make_runtime, stop_time_s
+from shoal_operator.manifests.containers import RUNTIME, make_model, make_proxy, make_runtime, stop_time_s
 from shoal_operator.manifests.labels import (
     TEMPLATE_HASH_ANNOTATION,
     digest,
@@ -15,6 +15,8 @@ from shoal_operator.manifests.labels import (
 from shoal_operator.manifests.target import Target
 
 _GROUP_ID = 65532
+_SHOWN_CONTAINER = "kubectl.kubernetes.io/default-container"
+"""What `kubectl logs` and `kubectl exec` take when nobody names one."""
 
 
 def make_deployment(target: Target) -> Json:
@@ -46,7 +48,8 @@ def _template(target: Target) -> Json:
     """Return the pods' template; its hash tells new pods from old ones."""
     pod = target.spec.pod
     labels = {**(pod.labels or {}), **object_labels(target.name)}
-    annotations: Json = dict(pod.annotations or {})
+    # What a user looks for first is what the model said; a pod's own annotation wins.
+    annotations: Json = {_SHOWN_CONTAINER: RUNTIME, **(pod.annotations or {})}
     template: Json = {
         "metadata": {"labels": labels, "annotations": annotations},
         "spec": _pod_spec(target),

@@ -36,15 +36,29 @@ def make_http_route(target: Target, route: HttpRouteSpec) -> Json:
     return make_object(target, "HTTPRoute", "gateway.networking.k8s.io/v1", spec=spec)
 
 
-def service_url(target: Target) -> str:
-    """Return what callers put before ``/v2/...``: the route's host, or the internal address."""
+def service_url(target: Target, cluster_ip: str = "") -> str:
+    """Return what callers put before ``/v2/...``: the route's host, or the internal address.
+
+    It is empty while it would name an address that the Service does not have yet.
+    """
     route = target.spec.route
     if route and route.ingress:
         scheme = "https" if route.ingress.tls_secret_name else "http"
         return f"{scheme}://{_host(target, [route.ingress.host])}"
     if route and route.http_route and route.http_route.hostnames:
         return f"{_scheme(route.http_route)}://{_host(target, route.http_route.hostnames)}"
-    return f"http://{target.name}.{target.namespace}.svc"
+    return _internal_url(target, cluster_ip)
+
+
+def _internal_url(target: Target, cluster_ip: str) -> str:
+    text = target.defaults.service_url
+    if "$(CLUSTER_IP)" in text and not cluster_ip:
+        return ""
+    address = f"[{cluster_ip}]" if ":" in cluster_ip else cluster_ip
+    known = {"$(NAME)": target.name, "$(NAMESPACE)": target.namespace, "$(CLUSTER_IP)": address}
+    for name, value in known.items():
+        text = text.replace(name, value)
+    return text
 
 
 def _host(target: Target, names: Sequence[str]) -> str:

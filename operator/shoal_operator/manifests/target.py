@@ -6,6 +6,8 @@ from shoal_operator.api import API_VERSION, KIND
 from shoal_operator.api.fields import Json
 from shoal_operator.api.model import InferenceServiceSpec
 
+INTERNAL_URL = "http://$(NAME).$(NAMESPACE).svc"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Defaults:
@@ -17,6 +19,8 @@ class Defaults:
         admin_namespaces: namespaces that may reach the proxies' admin port (metrics, drain); empty
             means all.
         operator: what this install is called: the namespace of its Lease.
+        service_url: where callers reach a Service without a route; `$(NAME)`, `$(NAMESPACE)` and
+            `$(CLUSTER_IP)` stand for the Service's own.
     """
 
     proxy_image: str
@@ -24,6 +28,7 @@ class Defaults:
     listen_host: str = "::"
     admin_namespaces: tuple[str, ...] = ()
     operator: str = "default"
+    service_url: str = INTERNAL_URL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

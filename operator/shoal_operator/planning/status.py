@@ -18,6 +18,7 @@ from shoal_operator.api.conditions import (
     told_before,
 )
 from shoal_operator.api.fields import Json
+from shoal_operator.manifests.desired import SERVICE
 from shoal_operator.manifests.labels import selector_text
 from shoal_operator.manifests.route import service_url
 from shoal_operator.planning import checks
@@ -100,7 +101,8 @@ def make_status(evidence: Evidence, now: str) -> Json:
     stored = dig(resource, "status", default={})
     generation = resource["metadata"].get("generation", 0)
     previous: list[Json] = stored.get("conditions", [])
-    url = service_url(evidence.target) if evidence.target else stored.get("url", "")
+    address = dig(evidence.observation.children.get(SERVICE, {}), "spec", "clusterIP", default="")
+    url = service_url(evidence.target, address) if evidence.target else stored.get("url", "")
     return {
         "observedGeneration": generation,
         "replicas": evidence.count("replicas"),

@@ -13,11 +13,11 @@ URL = "http://127.0.0.1:8080"
 @pytest.mark.parametrize(
     ("signature", "body", "command"),
     [
-        pytest.param(ADDER, [0.5, 0.5, 0.5], "--json [0.5,0.5,0.5]", id="numbers"),
+        pytest.param(ADDER, [0.5, 0.5, 0.5], "--data [0.5,0.5,0.5]", id="numbers"),
         pytest.param(TEXTS, "a small fish among many", "--text a small fish among many", id="text"),
-        pytest.param(JSON, {}, "--json {}", id="JSON"),
-        pytest.param(MASKED, [1, 1, 1], "--json [1,1,1]", id="an optional input is left out"),
-        pytest.param(TWO, {"a": [1, 1], "b": 0.5}, '--json {"a":[1,1],"b":0.5}', id="two inputs"),
+        pytest.param(JSON, {}, "--data {}", id="JSON"),
+        pytest.param(MASKED, [1, 1, 1], "--data [1,1,1]", id="an optional input is left out"),
+        pytest.param(TWO, {"a": [1, 1], "b": 0.5}, '--data {"a":[1,1],"b":0.5}', id="two inputs"),
     ],
 )
 def test_a_small_item_is_written_out(signature: Signature, body: object, command: str) -> None:

@@ -20,6 +20,7 @@ FULL = {
     "replicas": 2,
     "metricsNamespaces": ["monitoring"],
     "podListenHost": "$(POD_IP)",
+    "serviceUrl": "http://$(CLUSTER_IP)",
     "verbose": True,
     "scaleDownWindowSeconds": 60,
     "priorityClassName": "high",

@@ -1,5 +1,6 @@
 """The pod: what each container is told, and how it stops."""
 
+import dataclasses
 import json
 import re
 from decimal import Decimal
@@ -239,3 +240,23 @@ def test_the_admin_port_is_open_to_all_when_the_operator_is_outside() -> None:
 )
 def test_the_url_is_where_callers_send_requests(route: Json | None, url: str) -> None:
     assert service_url(target(with_fields(MINIMAL, route=route))) == url
+
+
+@pytest.mark.parametrize(
+    ("address", "url"), [("", ""), ("127.1.2.3", "http://127.1.2.3"), ("fd00::1", "http://[fd00::1]")]
+)
+def test_where_names_are_not_known_the_url_is_the_services_address(address: str, url: str) -> None:
+    made = target()
+    defaults = dataclasses.replace(made.defaults, service_url="http://$(CLUSTER_IP)")
+
+    assert service_url(dataclasses.replace(made, defaults=defaults), address) == url
+
+
+def test_kubectl_shows_what_the_model_says_unless_the_user_prefers_another_container() -> None:
+    def shown(spec: Json) -> object:
+        annotations = make_deployment(target(spec))["spec"]["template"]["metadata"]["annotations"]
+        return annotations["kubectl.kubernetes.io/default-container"]
+
+    assert shown(MINIMAL) == "runtime"
+    chosen = {"kubectl.kubernetes.io/default-container": "proxy"}
+    assert shown(with_fields(MINIMAL, pod={"annotations": chosen})) == "proxy"

@@ -1,0 +1,20 @@
+"""Colours, where a person reads: on a terminal that has them, unless NO_COLOR is set (no-color.org)."""
+
+import os
+from enum import IntEnum
+from typing import TextIO
+
+
+class Style(IntEnum):
+    """What a terminal makes of text, by ECMA-48's numbers."""
+
+    BOLD = 1
+    RED = 31
+    GREEN = 32
+
+
+def styled(text: str, *styles: Style, stream: TextIO) -> str:
+    """Return the text as it is to be written to ``stream``: styled there, or plain."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not stream.isatty():
+        return text
+    return f"\x1b[{';'.join(str(int(style)) for style in styles)}m{text}\x1b[0m"
