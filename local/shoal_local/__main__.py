@@ -3,11 +3,23 @@
 import argparse
 import shlex
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
-from shoal_local.cluster import CannotStartError, Cluster
-from shoal_local.installing import CannotInstallError
-from shoal_local.kubelet import __main__ as kubelet
+# What any process of the cluster imports: said before one of them dies of it.
+PACKAGES = (
+    "cel", "cryptography", "helm_python", "httptools", "jsonpatch", "jsonschema", "kubernetes_validate", "starlette",
+    "uvicorn", "wsproto", "yaml",
+)  # fmt: skip
+try:
+    for _name in PACKAGES:
+        if find_spec(_name) is None:
+            raise ModuleNotFoundError(f"No module named {_name!r}")
+    from shoal_local.cluster import CannotStartError, Cluster
+    from shoal_local.installing import CannotInstallError
+    from shoal_local.kubelet import __main__ as kubelet
+except ModuleNotFoundError as missing:
+    sys.exit(f'shoal local: {missing}: pip install "shoal[local]"')
 
 DEFAULT = Path("~/.local/share/shoal/local")
 

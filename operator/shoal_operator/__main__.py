@@ -14,6 +14,10 @@ from shoal_operator.errors import OperatorError
 from shoal_operator.settings import Settings
 
 
+class _MissingPackage(Exception):
+    """What the operator imports is not installed."""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT; return the exit status."""
     options = _parser().parse_args(argv)
@@ -27,6 +31,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         logging.getLogger(name).setLevel(logging.WARNING)
     try:
         asyncio.run(_run(_with_identity(Settings.from_env(os.environ))))
+    except _MissingPackage as error:
+        sys.stderr.write(f'shoal-operator: {error}: pip install "shoal[operator]"\n')
+        return 2
     except OperatorError as error:
         sys.stderr.write(f"shoal-operator: {error}\n")
         return 2
@@ -37,7 +44,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 async def _run(settings: Settings) -> None:
     # Imported late: `--help` and a wrong setting answer before kopf and aiohttp are loaded.
-    from shoal_operator.operation import Operation  # noqa: PLC0415
+    try:
+        from shoal_operator.operation import Operation  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise _MissingPackage(error.msg) from error
 
     await Operation(settings).run()
 

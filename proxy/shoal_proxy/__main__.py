@@ -8,12 +8,15 @@ import os
 import sys
 from collections.abc import Sequence
 
-import uvloop
+try:
+    import uvloop
 
-from shoal_proxy import record, simulate
-from shoal_proxy.memory import keep_freed_memory
-from shoal_proxy.server import serve
-from shoal_proxy.settings import Settings, SettingsError
+    from shoal_proxy import record, simulate
+    from shoal_proxy.memory import keep_freed_memory
+    from shoal_proxy.server import serve
+    from shoal_proxy.settings import Settings, SettingsError
+except ModuleNotFoundError as missing:
+    sys.exit(f'shoal-proxy: {missing}: pip install "shoal[proxy]"')
 
 
 def main(arguments: Sequence[str]) -> int:

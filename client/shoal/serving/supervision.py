@@ -17,6 +17,8 @@ DEVICE_LOST = 4
 # What a log or a command puts before the sentence: time and level, or the program's name.
 LOG_PREFIX = re.compile(r"^(?:[\d:T.,Z -]+ (?:INFO|WARNING|ERROR|CRITICAL) +|shoal[-_]\w+: )")
 
+ONE_PROCESS = re.compile(r'"shoal\[(runtime|proxy)\]"')
+
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
@@ -84,9 +86,8 @@ def obituary(death: Death) -> str:
 
 
 def _explained(why: str) -> str:
-    if "No module named" in why:
-        return f'{why} (try: pip install "shoal[serve]")'
-    return with_field_names(why)
+    # What one process lacks the other mostly lacks too: this extra brings both.
+    return with_field_names(ONE_PROCESS.sub('"shoal[serve]"', why))
 
 
 def _signal_name(number: int) -> str:
