@@ -21,8 +21,8 @@ from typing import TextIO
 
 ROOT = Path(__file__).parent
 CONSTRAINTS = ROOT / "constraints.txt"
-# Megabytes to download and on disk of a first installation, measured on Linux, x86-64, Python 3.11.
-WITHOUT_TORCH_MB = {"demo": (260, 800), "dev": (420, 1600)}
+# Megabytes to download and on disk of a first installation on Linux, x86-64, Python 3.11; the disk of "dev" and CUDA rounded.
+WITHOUT_TORCH_MB = {"demo": (260, 770), "dev": (420, 1600)}
 TORCH_MB = {"cpu": (200, 700), "cuda": (2740, 5000)}
 SHOWN = ("torch", "numpy", "starlette", "uvicorn", "kopf")
 LARGE_BYTES = 5_000_000
