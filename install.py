@@ -21,7 +21,7 @@ from typing import TextIO
 
 ROOT = Path(__file__).parent
 CONSTRAINTS = ROOT / "constraints.txt"
-# Megabytes to download and on disk of a first installation on Linux, x86-64, Python 3.11; the disk of "dev" and CUDA rounded.
+# Megabytes to download and on disk of a first installation (Linux, x86-64, Python 3.11); "dev" and CUDA are rounded.
 WITHOUT_TORCH_MB = {"demo": (260, 770), "dev": (420, 1600)}
 TORCH_MB = {"cpu": (200, 700), "cuda": (2740, 5000)}
 SHOWN = ("torch", "numpy", "starlette", "uvicorn", "kopf")
