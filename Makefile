@@ -7,12 +7,18 @@ COMPILED := $(CURDIR)/.venvs/compiled
 # Tests often wait for processes and sockets: three at once use up two cores. The threads of one PyTorch wait busily for
 # each other, so beside others it is quicker with one.
 TEST_PROCESSES ?= 3
+# The build of torch: auto, cpu, or pip for whatever pip is configured to find. See install.py.
+TORCH ?= auto
 export PYTHONPATH := client:local:operator:proxy:runtime:.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
+# The project's own files. What else lies in a clone (a model of one's own, notes) is nobody's to judge.
+SOURCES := benchmarks client e2e examples local operator proxy runtime tests install.py pyproject.toml
+TEXTS := $(SOURCES) .ci charts crds docs CHANGELOG.md CONTRIBUTING.md Makefile README.md constraints.txt
+
 .PHONY: demo test test-compiled e2e check format lint types contracts guard crds bench-operator bench-policy bench-serve bench-peers bench-models soak pins clean
 
-demo: $(VENV)/.installed ## Deploy a real image classifier, send it 200 pictures, print the figures
+demo: $(VENV)/.demo ## Deploy a real image classifier, send it 200 pictures, print the figures
 	$(BIN)/python -m examples.demo
 
 test: check ## Everything that must pass before a change lands
@@ -28,9 +34,9 @@ e2e: $(VENV)/.installed ## The whole product in a cluster: kubectl, operator, po
 check: lint types contracts guard ## Format, lint, strict types, import contracts
 
 lint: $(VENV)/.installed
-	$(BIN)/ruff format --check .
-	$(BIN)/ruff check .
-	$(BIN)/codespell
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/codespell $(TEXTS)
 
 types: $(VENV)/.installed
 	$(BIN)/mypy
@@ -40,12 +46,12 @@ contracts: $(VENV)/.installed
 
 # A folder named operator that holds an __init__.py would shadow the standard library's module.
 guard:
-	@! git ls-files --cached --others --exclude-standard | grep -E '(^|/)operator/__init__\.py$$' \
+	@! git ls-files --cached --others --exclude-standard $(SOURCES) | grep -E '(^|/)operator/__init__\.py$$' \
 	  || { echo 'operator/__init__.py shadows the standard library: remove it'; exit 1; }
 
 format: $(VENV)/.installed
-	$(BIN)/ruff format .
-	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format $(SOURCES)
+	$(BIN)/ruff check --fix $(SOURCES)
 
 crds: $(VENV)/.installed ## Write the CRD and its reference again from operator/shoal_operator/api
 	$(BIN)/python -m shoal_operator.generate
@@ -71,19 +77,27 @@ soak: export PYTHONPATH = $(COMPILED):$(CURDIR)
 soak: $(COMPILED)/.built ## Attack a server for long, beside callers who check every answer; run the tests' properties with other seeds
 	$(BIN)/python -m benchmarks.soak
 
-$(VENV)/.installed: pyproject.toml constraints.txt
+# What the demo needs, and no more; `make test` adds the rest.
+$(VENV)/.demo: $(VENV)/.python pyproject.toml constraints.txt
+	@$(BIN)/python install.py demo --torch $(TORCH)
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.python pyproject.toml constraints.txt
+	@$(BIN)/python install.py dev --torch $(TORCH)
+	@touch $@ $(VENV)/.demo
+
+$(VENV)/.python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo 'Shoal needs Python 3.11 or newer; set PYTHON=... to choose one'; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
 	  || { echo 'this Python has no venv module: apt-get install python3-venv, or set PYTHON=...'; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
-	touch $@
+	@$(BIN)/python -m pip install --quiet --upgrade pip
+	@touch $@
 
 $(COMPILED)/.built: $(VENV)/.installed pyproject.toml $(shell find client local operator proxy runtime -name '*.py')
 	rm -rf $(COMPILED)
-	HATCH_BUILD_HOOKS_ENABLE=1 $(BIN)/python -m pip install --quiet --no-deps --target $(COMPILED) .
+	SHOAL_COMPILE=1 $(BIN)/python -m pip install --quiet --no-deps --target $(COMPILED) .
 	touch $@
 
 # torch alone is pinned by hand: a newer one brings gigabytes that nobody here needs.

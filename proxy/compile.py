@@ -1,12 +1,18 @@
 """Build hook: the proxy's request path as C extensions, made by mypyc from the same sources.
 
-Off unless ``HATCH_BUILD_HOOKS_ENABLE=1``, because it takes a C compiler and two minutes. What is built so behaves the
-same and spends a third less of the processor on a small request; images and benchmarks are built so.
+A wheel is built so where there is a C compiler with Python's headers; it takes two minutes, behaves the same and spends
+half of the processor on a small request. Elsewhere the wheel is pure Python, and a line says so. ``SHOAL_COMPILE=1``
+insists, ``SHOAL_COMPILE=0`` forbids. An editable install always runs the sources.
 """
 
 from __future__ import annotations
 
+import os
+import shlex
+import shutil
+import sysconfig
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,23 +25,75 @@ COMPILED = (
 )  # fmt: skip
 """What each request passes; what runs once a batch or once a start stays as it is."""
 
+SWITCH = "SHOAL_COMPILE"
+NEEDED = (
+    # What the compiled modules import tells mypy their types. mypyc is young: pinned.
+    "httptools", "mypy==2.4.1", "numpy", "orjson", "prometheus-client", "python-multipart", "setuptools", "starlette",
+    "uvicorn>=0.54,<0.55",
+)  # fmt: skip
+
 
 class Compile(BuildHookInterface):  # type: ignore[type-arg]
     """Compiles `COMPILED` and adds the libraries to the wheel, beside their sources."""
 
+    _folder: tempfile.TemporaryDirectory[str] | None = None
+
+    def dependencies(self) -> list[str]:
+        """Return what compiling takes, if it is going to happen (hatchling)."""
+        insists = _choice(os.environ)
+        return list(NEEDED) if insists or (insists is None and obstacle() is None) else []
+
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Build the extensions (hatchling)."""
+        insists = _choice(os.environ)
         if version == "editable":
-            raise ValueError("an editable install runs the sources; compiled ones would hide every change made to them")
+            if insists:
+                raise ValueError("an editable install runs the sources; compiled ones would hide every change to them")
+            return
+        if insists is False:
+            return
+        if not insists and (why := obstacle()):
+            self._say_pure(why)
+            return
+        try:
+            self._compile(build_data)
+        except (Exception, SystemExit) as error:  # mypyc exits where a type is wrong
+            if insists:
+                raise
+            self._say_pure(f"compiling failed ({type(error).__name__}: {error})")
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """Remove what was built; it is in the wheel (hatchling)."""
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    def _compile(self, build_data: dict[str, Any]) -> None:
         self._folder = tempfile.TemporaryDirectory()
         libraries = build(Path(self.root), Path(self._folder.name))
         build_data["force_include"].update({str(path): str(name) for path, name in libraries.items()})
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
 
-    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
-        """Remove what was built; it is in the wheel (hatchling)."""
-        self._folder.cleanup()
+    def _say_pure(self, why: str) -> None:
+        self.app.display_warning(f"{why}: the proxy stays pure Python, at twice the processor time a request")
+
+
+def _choice(environ: Mapping[str, str]) -> bool | None:
+    """Return what SHOAL_COMPILE asks for; None leaves it to what is here."""
+    value = environ.get(SWITCH, "")
+    if value not in ("", "0", "1"):
+        raise ValueError(f"{SWITCH} must be 0 or 1, not {value}")
+    return value == "1" if value else None
+
+
+def obstacle() -> str | None:
+    """Return what this machine lacks for compiling; None if nothing."""
+    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")[0]
+    if shutil.which(compiler) is None:
+        return f"there is no C compiler ({compiler})"
+    if not Path(sysconfig.get_path("include"), "Python.h").is_file():
+        return "Python's headers are not here (Debian: python3-dev)"
+    return None
 
 
 def build(root: Path, folder: Path) -> dict[Path, Path]:

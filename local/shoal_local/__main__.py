@@ -8,11 +8,18 @@ import json
 import os
 import shlex
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from shoal_local.cluster import Cluster
+
+# What any process of the cluster imports: said before one of them dies of it.
+PACKAGES = (
+    "cel", "cryptography", "helm_python", "httptools", "jsonpatch", "jsonschema", "kubernetes_validate", "starlette",
+    "uvicorn", "wsproto", "yaml",
+)  # fmt: skip
 
 INTERRUPTED = 130
 NOBODY_READS = 141
@@ -27,6 +34,9 @@ def main(arguments: list[str]) -> int:
             return _run(arguments)
         finally:
             sys.stdout.flush()
+    except ModuleNotFoundError as missing:
+        sys.stderr.write(f'shoal local: {missing}: pip install "shoal[local]"\n')
+        return 1
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
@@ -36,6 +46,9 @@ def main(arguments: list[str]) -> int:
 
 
 def _run(arguments: list[str]) -> int:
+    for name in PACKAGES:
+        if find_spec(name) is None:
+            raise ModuleNotFoundError(f"No module named {name!r}")
     from shoal_local.cluster import Cluster  # noqa: PLC0415
     from shoal_local.kubelet import __main__ as kubelet  # noqa: PLC0415
 

@@ -15,6 +15,10 @@ from shoal_operator.logs import configure
 from shoal_operator.settings import Settings
 
 
+class _MissingPackage(Exception):
+    """What the operator imports is not installed."""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT; return the exit status."""
     options = _parser().parse_args(argv)
@@ -26,6 +30,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if options.verbose:
             logging.getLogger("shoal_operator").setLevel(logging.DEBUG)
         asyncio.run(_run(settings))
+    except _MissingPackage as error:
+        sys.stderr.write(f'shoal-operator: {error}: pip install "shoal[operator]"\n')
+        return 2
     except OperatorError as error:
         sys.stderr.write(f"shoal-operator: {error}\n")
         return 2
@@ -36,7 +43,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 async def _run(settings: Settings) -> None:
     # Imported late: `--help` and a wrong setting answer before kopf and aiohttp are loaded.
-    from shoal_operator.operation import Operation  # noqa: PLC0415
+    try:
+        from shoal_operator.operation import Operation  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise _MissingPackage(error.msg) from error
 
     await Operation(settings).run()
 

@@ -13,13 +13,14 @@ NOBODY_READS = 141
 
 def main(arguments: Sequence[str]) -> int:
     """Run the proxy, or the command that ``arguments`` name; return the exit status."""
-    if not arguments and not _is_completing():
-        return run()
     try:
         try:
-            return _command(arguments)
+            return _command(arguments) if arguments or _is_completing() else run()
         finally:
             sys.stdout.flush()
+    except ModuleNotFoundError as missing:
+        print(f'shoal-proxy: {missing}: pip install "shoal[proxy]"', file=sys.stderr)  # noqa: T201
+        return 1
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:

@@ -48,9 +48,13 @@ def serve(settings: Settings) -> int:
     keep_freed_memory()
     wait_briefly(os.environ)
     # Not before they are needed: `--help` and a wrong setting answer at once.
-    import uvloop  # noqa: PLC0415
+    try:
+        import uvloop  # noqa: PLC0415
 
-    from shoal_runtime.serving import Runtime  # noqa: PLC0415
+        from shoal_runtime.serving import Runtime  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        logging.getLogger("shoal_runtime").error('%s: pip install "shoal[runtime]"', error)
+        return EXIT_USAGE
 
     async def run() -> tuple[int, bool]:
         runtime = Runtime(settings)

@@ -5,6 +5,7 @@ Light: also what runs before torch is imported needs it.
 
 from __future__ import annotations
 
+import sys
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -22,6 +23,15 @@ MAX_TEXT: Final = 4096
 """Longest message in characters; what is longer is cut."""
 CUT: Final = " ..."
 
+DISTRIBUTIONS: Final = {
+    "PIL": "pillow",
+    "cv2": "opencv-python-headless",
+    "skimage": "scikit-image",
+    "sklearn": "scikit-learn",
+    "yaml": "pyyaml",
+}
+"""Packages that handlers import and whose name on the index is not that of their module."""
+
 
 class Escaped(Exception):
     """Stands for what is no `Exception` but came out of a thread all the same; it is the cause."""
@@ -33,6 +43,15 @@ def describe(error: BaseException) -> str:
     if isinstance(error, Escaped):
         return text
     return message_text(f"{kind}: {text}" if text else kind)
+
+
+def remedy(error: BaseException) -> str:
+    """Return what to do about a module that a handler's start lacks: its own need, none of Shoal's extras."""
+    if not isinstance(error, ModuleNotFoundError) or not error.name:
+        return ""
+    top = error.name.partition(".")[0]
+    # Part of a package that is here: the name is misspelt, or another version of the package is meant.
+    return "" if top in sys.modules else f": pip install {DISTRIBUTIONS.get(top, top)}"
 
 
 def said(error: BaseException) -> str:

@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.faults import HANDLER_FAULTS, describe
+from shoal_runtime.faults import HANDLER_FAULTS, describe, remedy
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,7 +54,7 @@ def _module(where: str, directory: Path) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is not None and (where == error.name or where.startswith(f"{error.name}.")):
             raise LoadError(f"handler module {where} is neither installed nor in {directory}") from None
-        raise HandlerFailed(f"importing {where} failed: {error}") from error
+        raise HandlerFailed(f"importing {where} failed: {error}{remedy(error)}") from error
     except HANDLER_FAULTS as error:
         raise HandlerFailed(f"importing {where} failed: {describe(error)}") from error
 

@@ -13,7 +13,7 @@ import torch
 from shoal_runtime.cores import core_limit, default_threads
 from shoal_runtime.cuda import CudaPlacement
 from shoal_runtime.errors import BatchError, LoadError, RaggedRows, WrongShape
-from shoal_runtime.faults import HANDLER_FAULTS, describe
+from shoal_runtime.faults import HANDLER_FAULTS, describe, remedy
 from shoal_runtime.fetching import fetch_model
 from shoal_runtime.handlers.answers import Answers
 from shoal_runtime.importing import HandlerFailed
@@ -169,7 +169,7 @@ def _warm_one(model: Model, placement: Placement, batch: WarmupBatch, answers: A
                 " lower SHOAL_BATCHING_MAX_BATCH_SIZE (batching.maxBatchSize)"
             ) from error
         if batch.exact:
-            raise _failed(batch, describe(error)) from error
+            raise _failed(batch, describe(error) + remedy(error)) from error
         logger.warning("event=warmup_with_made_up_inputs_failed rows=%d error=%s", batch.rows, type(error).__name__)
         return 0.0
     _judge_rows(errors, batch)

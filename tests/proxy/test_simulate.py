@@ -99,24 +99,24 @@ def sizes(*measured: int, most: int = 4) -> str:
 def test_what_a_proxy_has_never_measured_is_not_simulated_as_fact(capsys: pytest.CaptureFixture[str]) -> None:
     given = ["--poisson", "100", "--requests", "100", "--from"]
     with admin_port({"/v1/latency": sizes(1)}) as url:
-        assert simulate.main([*given, url]) == 1
+        assert main("simulate", [*given, url]) == 1
         assert f"{url} has not measured batches of more than 1 row; send it more" in capsys.readouterr().err
 
-        assert simulate.main([*given, url, "--max-batch-size", "1"]) == 0
+        assert main("simulate", [*given, url, "--max-batch-size", "1"]) == 0
         assert capsys.readouterr().err == ""
 
-        assert simulate.main([*given, url, "--extrapolate"]) == 0
+        assert main("simulate", [*given, url, "--extrapolate"]) == 0
         out, err = capsys.readouterr()
         assert "batches of more than 1 row: not measured" in out
         assert "a guess, nobody has measured batches of more than 1 row" in err
 
-        assert simulate.main([*given, url, "--extrapolate", "--json"]) == 0
+        assert main("simulate", [*given, url, "--extrapolate", "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["guessed"] == "batches of more than 1 row"
 
 
 def test_sizes_far_apart_leave_a_gap_that_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     with admin_port({"/v1/latency": sizes(1, 8, most=8)}) as url:
-        assert simulate.main(["--poisson", "100", "--requests", "100", "--from", url]) == 1
+        assert main("simulate", ["--poisson", "100", "--requests", "100", "--from", url]) == 1
 
     assert "has not measured batches between 1 and 8 rows" in capsys.readouterr().err
 
@@ -126,7 +126,7 @@ def test_a_shape_that_was_never_measured_is_named(tmp_path: Path, capsys: pytest
     trace.write_text(TRACE)
     document["tables"][0]["shapes"] = {"x": [9]}
     with admin_port({"/v1/latency": json.dumps(document)}) as url:
-        assert simulate.main([str(trace), "--from", url]) == 1
+        assert main("simulate", [str(trace), "--from", url]) == 1
 
     assert "has not measured inputs of shape x:3" in capsys.readouterr().err
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shoal_runtime.errors import LoadError
+from shoal_runtime.faults import remedy
 from shoal_runtime.importing import HandlerFailed, import_handler
 
 if TYPE_CHECKING:
@@ -97,3 +98,28 @@ def test_a_handler_that_cannot_be_imported_keeps_its_cause(tmp_path: Path, text:
         import_handler("handler.py:Cat", tmp_path)
 
     assert caught.value.__cause__ is not None
+
+
+@pytest.mark.parametrize(
+    ("imported", "remedy"),
+    [
+        ("no_such_module_of_test", "No module named 'no_such_module_of_test': pip install no_such_module_of_test$"),
+        ("no_such_package.part", "No module named 'no_such_package': pip install no_such_package$"),
+        # The package is here: installing it would change nothing.
+        ("json.no_such_part", "No module named 'json.no_such_part'$"),
+    ],
+)
+def test_a_package_that_a_handler_lacks_is_the_models_own_need(tmp_path: Path, imported: str, remedy: str) -> None:
+    write(tmp_path, "handler.py", f"import {imported}")
+
+    with pytest.raises(HandlerFailed, match=remedy):
+        import_handler("handler.py:Cat", tmp_path)
+
+
+@pytest.mark.parametrize(("module", "package"), [("sklearn", "scikit-learn"), ("xgboost", "xgboost")])
+def test_the_remedy_names_the_package_not_the_module(
+    monkeypatch: pytest.MonkeyPatch, module: str, package: str
+) -> None:
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    error = ModuleNotFoundError(f"No module named '{module}.tree'", name=f"{module}.tree")
+    assert remedy(error) == f": pip install {package}"

@@ -19,6 +19,8 @@ LOG_PREFIX = re.compile(r"^(?:[\d:T.,Z -]+ (?:INFO|WARNING|ERROR|CRITICAL) +(?:s
 # A process that ends by its own decision says why in such a line; it is told in our sentence, and so not twice.
 LAST_WORDS = re.compile(rb"^(?:\d\S+Z CRITICAL \S+ |shoal[-_]\w+: )")
 
+ONE_PROCESS = re.compile(r'"shoal\[(runtime|proxy)\]"')
+
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
@@ -86,9 +88,8 @@ def obituary(death: Death) -> str:
 
 
 def _explained(why: str) -> str:
-    if "No module named" in why:
-        return f'{why} (try: pip install "shoal[serve]")'
-    return with_field_names(why)
+    # What one process lacks the other mostly lacks too: this extra brings both.
+    return with_field_names(ONE_PROCESS.sub('"shoal[serve]"', why))
 
 
 def _signal_name(number: int) -> str:

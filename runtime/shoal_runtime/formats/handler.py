@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.faults import HANDLER_FAULTS, describe
+from shoal_runtime.faults import HANDLER_FAULTS, describe, remedy
 from shoal_runtime.formats.source import Loaded, Source
 from shoal_runtime.importing import HandlerFailed
 
@@ -33,7 +33,7 @@ def load(source: Source) -> Loaded:
             " SHOAL_MODEL_ALLOW_PICKLE=true (model.allowPickle) if you trust it"
         ) from error
     except HANDLER_FAULTS as error:
-        raise HandlerFailed(f"{name} failed to load: {describe(error)}") from error
+        raise HandlerFailed(f"{name} failed to load: {describe(error)}{remedy(error)}") from error
     if not callable(getattr(handler, "forward", None)):
         raise LoadError(f"{name} has no forward method")
     return Loaded(

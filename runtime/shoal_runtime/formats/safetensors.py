@@ -9,7 +9,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_model
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.faults import HANDLER_FAULTS, describe
+from shoal_runtime.faults import HANDLER_FAULTS, describe, remedy
 from shoal_runtime.formats.module import ModuleHandler, prepare_module, require_tensors
 from shoal_runtime.formats.source import Loaded, Source, files_with
 from shoal_runtime.importing import HandlerFailed
@@ -44,7 +44,7 @@ def make_module(source: Source) -> torch.nn.Module:
         module: torch.nn.Module = source.handler(**source.context.parameters)
     except HANDLER_FAULTS as error:
         name = source.handler.__name__
-        raise HandlerFailed(f"{name} failed to load: {describe(error)}") from error
+        raise HandlerFailed(f"{name} failed to load: {describe(error)}{remedy(error)}") from error
     return module
 
 

@@ -67,8 +67,15 @@ def test_a_death_is_final_when_another_start_would_only_repeat_it(ended: Death, 
         (death("runtime", -9, last_line="model is ready"), "the runtime was killed by SIGKILL"),
         (death("runtime", -99), "the runtime was killed by signal 99"),
         (
-            death("proxy", 1, last_line="No module named 'uvicorn'"),
-            "the proxy cannot start: No module named 'uvicorn' (try: pip install \"shoal[serve]\")",
+            death("proxy", 2, last_line="shoal-proxy: No module named 'uvicorn': pip install \"shoal[proxy]\""),
+            "the proxy cannot start: No module named 'uvicorn': pip install \"shoal[serve]\"",
+        ),
+        (
+            # Nothing of Shoal's is missing: its own advice stands.
+            death(
+                "runtime", 3, last_line="importing handler.py failed: No module named 'xgboost': pip install xgboost"
+            ),
+            "the model cannot be loaded: importing handler.py failed: No module named 'xgboost': pip install xgboost",
         ),
         (
             death("proxy", 2, last_line="shoal-proxy: SHOAL_QUEUE_MAX_BYTES must be 1024 to 10, not 0"),
