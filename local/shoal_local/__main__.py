@@ -8,6 +8,7 @@ from pathlib import Path
 from shoal_local.cluster import CannotStartError, Cluster
 from shoal_local.installing import CannotInstallError
 from shoal_local.kubelet import __main__ as kubelet
+from shoal_local.kubelet.mounting import NO_MOUNTS, mounts_refused, told
 
 DEFAULT = Path("~/.local/share/shoal/local")
 
@@ -15,7 +16,7 @@ DEFAULT = Path("~/.local/share/shoal/local")
 def main(arguments: list[str]) -> int:
     """Carry out one command; return the exit status."""
     if arguments[:1] == ["node"]:
-        return kubelet.main(["--tls", *arguments[1:]])
+        return _node(arguments[1:])
     options = _parser().parse_args(arguments)
     cluster = Cluster(options.dir)
     match options.command:
@@ -57,6 +58,13 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _node(arguments: list[str]) -> int:
+    refusal = mounts_refused()
+    if refusal:
+        sys.stderr.write(f"{told(refusal)}\n")
+    return kubelet.main(["--tls", *([NO_MOUNTS] if refusal else []), *arguments])
+
+
 def _up(cluster: Cluster, options: argparse.Namespace) -> int:
     try:
         kubelet.parse_capacity(options.capacity)
@@ -67,6 +75,8 @@ def _up(cluster: Cluster, options: argparse.Namespace) -> int:
                 *(part for name, folder in models.items() for part in ("--model", f"{name}={folder}")),
             ]
         )
+        if cluster.mounts_refused:
+            sys.stderr.write(f"{told(cluster.mounts_refused)}\n")
         if not options.no_operator:
             cluster.install_operator()
     except (CannotStartError, CannotInstallError, ValueError) as error:
