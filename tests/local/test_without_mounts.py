@@ -84,7 +84,7 @@ def test_an_operator_that_does_not_answer_is_told_with_its_last_words(tmp_path: 
     made = Cluster(tmp_path / "broken")
     try:
         made.up([])
-        made.images.write_text("operator: {command: [sh, -c, 'echo first; echo out of luck >&2; exit 3']}\n")
+        made.images.write_text("shoal/operator: {command: [sh, -c, 'echo first; echo out of luck >&2; exit 3']}\n")
         with pytest.raises(CannotInstallError) as raised:
             made.install_operator(ready_s=5)
     finally:
