@@ -18,6 +18,7 @@ from examples.server import Server, ServerError
 
 KUBECTL = Path(sys.executable).parent / "kubectl"
 READY_TIMEOUT_S = 120
+EVENTS = 8
 GUARD = """
 import signal, subprocess, sys
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -45,6 +46,36 @@ class LocalCluster:
         if done.returncode:
             raise ServerError(f"kubectl {' '.join(args)} failed: {done.stderr.strip()}")
         return done.stdout.rstrip()
+
+    def wait_until_ready(self, service: str) -> None:
+        """Wait until an InferenceService is served.
+
+        Raises:
+            ServerError: it is not, in time; the message holds its last Events and what its pods said last.
+        """
+        try:
+            self.kubectl("wait", "--for=condition=Ready", f"infsvc/{service}", f"--timeout={READY_TIMEOUT_S}s")
+        except ServerError as error:
+            raise ServerError(f"{error}\n{self.last_words(service)}") from None
+
+    def last_words(self, service: str) -> str:
+        """Return the last Events, and the last line of each container of a service and of the operator."""
+        events = self._asked("get", "events", "-A", "--sort-by=.metadata.creationTimestamp").splitlines()
+        logs = [
+            self._asked("logs", "-n", space, "-l", label, "--all-containers", "--prefix", "--tail=1")
+            for space, label in (
+                ("default", f"serving.shoal.dev/inferenceservice={service}"),
+                ("shoal-system", "app.kubernetes.io/name=shoal"),
+            )
+        ]
+        pods = self._asked("get", "pods", "-A")
+        return "\n".join(["last events:", *events[-EVENTS:], "pods:", pods, "last lines of their logs:", *logs])
+
+    def _asked(self, *args: str) -> str:
+        try:
+            return self.kubectl(*args)
+        except ServerError as error:
+            return str(error)
 
     def server(self, service: str) -> Server:
         """Return where a service, and the first of its pods, are reached."""
@@ -81,6 +112,7 @@ def local_cluster(models: dict[str, Path]) -> Iterator[LocalCluster]:
             done = subprocess.run(command, capture_output=True, text=True, check=False, process_group=0)
             if done.returncode:
                 raise ServerError(f"shoal local up failed: {done.stderr.strip()}")
+            sys.stderr.write(done.stderr)
             yield LocalCluster(Path(folder))
         finally:
             assert guardian.stdin is not None

@@ -19,7 +19,7 @@ import skimage.data
 from PIL import Image
 from tqdm import tqdm
 
-from examples.cluster import READY_TIMEOUT_S, LocalCluster, local_cluster
+from examples.cluster import LocalCluster, local_cluster
 from examples.report import Answer, bars, batch_counts, label_table, percentile
 from examples.server import Server, ServerError
 
@@ -89,7 +89,7 @@ def run() -> None:
 def deploy(cluster: LocalCluster) -> Server:
     """Apply the example and wait until it is served."""
     print(f"$ kubectl apply -f examples/cat\n{cluster.kubectl('apply', '-f', str(EXAMPLE))}", flush=True)
-    cluster.kubectl("wait", "--for=condition=Ready", "infsvc/cat", f"--timeout={READY_TIMEOUT_S}s")
+    cluster.wait_until_ready("cat")
     return cluster.server("cat")
 
 

@@ -59,7 +59,7 @@ def _run(arguments: list[str]) -> int:
         argcomplete.autocomplete(parser, always_complete_options=False)
     options = parser.parse_args(arguments)
     if options.command == "node":
-        return kubelet.run_until_stopped(options, tls=True)
+        return _node(options)
     cluster = Cluster(options.dir)
     match options.command:
         case "up":
@@ -108,15 +108,28 @@ def _parser(node: argparse.ArgumentParser) -> argparse.ArgumentParser:
     return parser
 
 
+def _node(options: argparse.Namespace) -> int:
+    from shoal_local.kubelet import __main__ as kubelet  # noqa: PLC0415
+    from shoal_local.kubelet.mounting import mounts_refused, told  # noqa: PLC0415
+
+    if refusal := mounts_refused():
+        sys.stderr.write(f"{told(refusal)}\n")
+        options.no_mounts = True
+    return kubelet.run_until_stopped(options, tls=True)
+
+
 def _up(cluster: "Cluster", options: argparse.Namespace) -> int:
     from shoal_local.cluster import CannotStartError  # noqa: PLC0415
     from shoal_local.installing import CannotInstallError  # noqa: PLC0415
     from shoal_local.kubelet import __main__ as kubelet  # noqa: PLC0415
+    from shoal_local.kubelet.mounting import told  # noqa: PLC0415
 
     try:
         kubelet.parse_capacity(options.capacity)
         cluster.add_models(kubelet.parse_models(options.model))
         cluster.up([part for text in options.capacity for part in ("--capacity", text)])
+        if cluster.mounts_refused:
+            sys.stderr.write(f"{told(cluster.mounts_refused)}\n")
         if not options.no_operator:
             cluster.install_operator()
     except (CannotStartError, CannotInstallError, ValueError) as error:

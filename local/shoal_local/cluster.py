@@ -18,12 +18,13 @@ from typing import Any
 import httpx
 
 from shoal_local.api_client import NODES, PODS, ApiClient, ApiError, UnreachableError
-from shoal_local.installing import chart_folder, install
+from shoal_local.installing import READY_S, chart_folder, install
 from shoal_local.kubeconfig import read_kubeconfig
 from shoal_local.kubelet.models import Models
-from shoal_local.kubelet.records import known_pods, read_json
+from shoal_local.kubelet.mounting import NO_MOUNTS, mounts_refused
+from shoal_local.kubelet.records import known_pods, read_json, write_json
 from shoal_local.kubelet.runs import kill_session
-from shoal_local.kubelet.volumes import forget_memory
+from shoal_local.kubelet.volumes import forget_volumes
 from shoal_local.processes import Process, lives, stop_all
 
 Object = dict[str, Any]
@@ -69,6 +70,7 @@ class Cluster:
         self.kubeconfig = self.folder / "kubeconfig"
         self.images = self.folder / "images.yaml"
         names = ("apiserver", "controllers", "kubelet", "services")
+        self._refusal = self.folder / "mounts.json"
         self.parts = {name: Process(name, self.folder) for name in names}
 
     def up(self, kubelet_options: list[str]) -> None:
@@ -82,6 +84,10 @@ class Cluster:
             if kubelet_options:
                 # It reads them when it starts; pods do not notice.
                 self.parts["kubelet"].stop()
+            if self.parts["kubelet"].pid is None:
+                write_json(self._refusal, {"why": mounts_refused()})
+            if self.mounts_refused:
+                kubelet_options = [*kubelet_options, NO_MOUNTS]
             begun: list[Process] = []
             for name, argv in self._commands(plan, kubelet_options).items():
                 if self.parts[name].pid is None:
@@ -95,6 +101,11 @@ class Cluster:
         """Show more folders to pods as ``file:///models/NAME``, also while the cluster runs."""
         with self._locked():
             Models(self.folder / "node").add(models)
+
+    @property
+    def mounts_refused(self) -> str:
+        """Return why containers of the kubelet that runs have no mounts, or '' where they have."""
+        return str((read_json(self._refusal) or {}).get("why", ""))
 
     def _plan(self) -> Plan:
         file = self.folder / "cluster.json"
@@ -164,16 +175,16 @@ class Cluster:
             return False
         return answer.status_code == 200
 
-    def install_operator(self) -> None:
-        """Install the operator from its chart, and wait until it runs.
+    def install_operator(self, ready_s: float = READY_S) -> None:
+        """Install the operator from its chart, and wait until it answers.
 
         Raises:
-            CannotInstallError: it does not run in time.
+            CannotInstallError: it does not answer in time.
         """
 
         async def main() -> None:
             async with ApiClient(read_kubeconfig(self.kubeconfig), "shoal-local") as client:
-                await install(client, chart_folder())
+                await install(client, chart_folder(), ready_s)
 
         with self._locked():
             asyncio.run(main())
@@ -204,13 +215,13 @@ class Cluster:
         stop_all(shims, min(max(graces, default=0.0), LONGEST_GRACE_S), last=SIGUSR1)
         for pod in pods:
             _kill_orphans(pod.folder)
-            forget_memory(pod.uid)
+            forget_volumes(pod.uid)
             pod.forget()
 
     def _forget(self) -> None:
         for name in ("node", "parts", "logs"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
-        for path in [self.kubeconfig, self.folder / "cluster.json", *self.folder.glob("state*")]:
+        for path in [self.kubeconfig, self._refusal, self.folder / "cluster.json", *self.folder.glob("state*")]:
             path.unlink(missing_ok=True)
 
     def facts(self) -> Object:

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from shoal_local.api_client import DEPLOYMENTS, ApiClient, Resource
+from shoal_local.api_client import DEPLOYMENTS, PODS, ApiClient, Resource
 from shoal_local.local_network import reached_port
 
 Object = dict[str, Any]
@@ -15,7 +15,7 @@ NAMESPACE = "shoal-system"
 RELEASE = "shoal"
 FIELD_MANAGER = "shoal-local"
 SERVICE_PORT = 80
-READY_S = 30.0
+READY_S = 60.0
 POLL_S = 0.1
 
 _RBAC = "rbac.authorization.k8s.io/v1"
@@ -74,11 +74,11 @@ def render(chart: Path) -> list[Object]:
     return [namespace, *sorted(objects, key=lambda body: order.index(body["kind"]))]
 
 
-async def install(client: ApiClient, chart: Path) -> None:
-    """Apply the chart and wait until the operator runs.
+async def install(client: ApiClient, chart: Path, ready_s: float = READY_S) -> None:
+    """Apply the chart and wait until the operator answers.
 
     Raises:
-        CannotInstallError: it does not run in time.
+        CannotInstallError: it does not answer in time.
     """
     for body in render(chart):
         resource = _KINDS[body["kind"]]
@@ -86,15 +86,34 @@ async def install(client: ApiClient, chart: Path) -> None:
             body["metadata"].setdefault("namespace", NAMESPACE)
         await client.apply(resource, body, FIELD_MANAGER)
     try:
-        async with asyncio.timeout(READY_S):
-            while not await _operator_runs(client):  # noqa: ASYNC110 (seconds, once: not worth a watch)
+        async with asyncio.timeout(ready_s):
+            while not await _operator_answers(client):  # noqa: ASYNC110 (seconds, once: not worth a watch)
                 await asyncio.sleep(POLL_S)
     except TimeoutError:
+        pods = (await client.list(PODS))["items"]
+        told = last_words([pod for pod in pods if pod["metadata"]["namespace"] == NAMESPACE])
         raise CannotInstallError(
-            f"the operator is not ready after {READY_S:g} s: kubectl -n {NAMESPACE} describe pods"
+            f"the operator does not answer after {ready_s:g} s{told}\n"
+            f"more: kubectl -n {NAMESPACE} describe pods; kubectl -n {NAMESPACE} logs deployment/{RELEASE}-operator"
         ) from None
 
 
-async def _operator_runs(client: ApiClient) -> bool:
+async def _operator_answers(client: ApiClient) -> bool:
+    # The chart's readiness probe asks it. After an upgrade the old one's availability says nothing of the new one.
     deployment = await client.get(DEPLOYMENTS, NAMESPACE, f"{RELEASE}-operator")
-    return bool((deployment.get("status") or {}).get("availableReplicas"))
+    status = deployment.get("status") or {}
+    seen = status.get("observedGeneration", 0) >= deployment["metadata"].get("generation", 0)
+    return bool(seen and status.get("updatedReplicas") and status.get("availableReplicas"))
+
+
+def last_words(pods: list[Object]) -> str:
+    """Return what the pods' containers wait for, and what they said last, each in a line of its own."""
+    statuses = [status for pod in pods for status in (pod.get("status") or {}).get("containerStatuses") or []]
+    lines: list[str] = []
+    for status in statuses:
+        states = [status.get(part) or {} for part in ("state", "lastState")]
+        waiting = [state["waiting"] for state in states if "waiting" in state]
+        lines += [f"{found['reason']}: {found.get('message', '')}" for found in waiting]
+        ended = [state["terminated"] for state in states if "terminated" in state]
+        lines += [found["message"].strip().splitlines()[-1] for found in ended if found.get("message", "").strip()]
+    return "".join(f"\n  {line}" for line in lines)

@@ -25,6 +25,7 @@ from shoal_local.kubelet.kubelet import Kubelet
 from shoal_local.kubelet.lookups import Lookups
 from shoal_local.kubelet.machine import AddressPool, Devices, Images, Machine
 from shoal_local.kubelet.models import Models
+from shoal_local.kubelet.mounting import NO_MOUNTS
 from shoal_local.kubelet.node import Node, gpu_count
 from shoal_local.kubelet.server import make_app
 from shoal_local.local_network import make_local
@@ -56,6 +57,11 @@ def parser() -> argparse.ArgumentParser:
         default=[],
         metavar="NAME=DIR",
         help="a folder that the runtime's image holds as /models/NAME; may be repeated",
+    )
+    made.add_argument(
+        NO_MOUNTS,
+        action="store_true",
+        help="tell containers the folders of their volumes, where no mounts can be made",
     )
     made.add_argument("--images", type=Path, help="YAML: image name to command; DIR/images.yaml")
     return made
@@ -109,6 +115,7 @@ async def run(options: argparse.Namespace, counts: dict[str, int], *, tls: bool)
             root=options.dir / "pods",
             host_ip=options.address,
             node_name=options.node_name,
+            mounts=not options.no_mounts,
         )
         kubelet = Kubelet(client, machine)
         node = Node(

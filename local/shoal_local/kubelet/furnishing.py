@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -10,7 +11,8 @@ from shoal_local.kubelet.environment.variables import Context, expand, make_vari
 from shoal_local.kubelet.images.table import command_line, find_image
 from shoal_local.kubelet.lifecycle.containers import Member
 from shoal_local.kubelet.machine import Machine, base_environment
-from shoal_local.kubelet.volumes import Found, Volumes
+from shoal_local.kubelet.paths import rewriter
+from shoal_local.kubelet.volumes import ACCOUNT_PATH, Found, Volumes, write_account_kubeconfig
 
 Object = dict[str, Any]
 TERMINATION_LOG = "termination-log"
@@ -38,27 +40,30 @@ def furnish(member: Member, context: Context, machine: Machine, volumes: Volumes
     image = find_image(spec["image"], machine.images.table(), str(machine.images.file))
     context = Context(pod, context.pod_ip, context.host_ip, context.find, resources_of(spec))
     own = make_variables(spec, context)
+    files = [{"source": source, "target": target, "read_only": True} for target, source in image.files]
+    mounts = [*files, *volumes.mounts_of(spec, own), _termination_mount(spec, run_folder)]
+    paths = {} if machine.mounts else {m["target"]: m["source"] for m in mounts}
+    told = rewriter(paths)
     devices = machine.devices.take(pod["metadata"]["uid"], member.name, spec)
     variables = {
         **base_environment(),
         **dict(image.env),
         **_cluster_variables(pod, machine),
         **_device_variables(devices),
-        **own,
+        **_told_variables(paths, pod, machine),
+        **{name: told(value) for name, value in own.items()},
     }
     argv = command_line(
         image,
-        [expand(part, own) for part in spec.get("command") or []],
-        [expand(part, own) for part in spec.get("args") or []],
+        [told(expand(part, own)) for part in spec.get("command") or []],
+        [told(expand(part, own)) for part in spec.get("args") or []],
     )
-    files = [{"source": source, "target": target, "read_only": True} for target, source in image.files]
-    mounts = [*files, *volumes.mounts_of(spec, own), _termination_mount(spec, run_folder)]
     return {
         "argv": argv,
         "env": variables,
-        "cwd": spec.get("workingDir") or image.working_dir or "/",
-        "mounts": _with_image(mounts, variables),
-        "needs_mounts": bool(spec.get("volumeMounts") or image.files),
+        "cwd": told(spec.get("workingDir") or image.working_dir or "/"),
+        "mounts": _with_image(mounts, variables) if machine.mounts else [],
+        "paths": paths,
         "devices": devices,
     }
 
@@ -71,6 +76,16 @@ def _cluster_variables(pod: Object, machine: Machine) -> dict[str, str]:
         "KUBERNETES_SERVICE_PORT": str(address.port or 443),
         "KUBERNETES_SERVICE_PORT_HTTPS": str(address.port or 443),
     }
+
+
+def _told_variables(paths: Mapping[str, str], pod: Object, machine: Machine) -> dict[str, str]:
+    """Return what tells programs of folders that they look for at fixed places, where these are not mounted."""
+    found = {"TMPDIR": paths["/tmp"]} if "/tmp" in paths else {}
+    if account := paths.get(ACCOUNT_PATH):
+        server, space = machine.client.url, pod["metadata"]["namespace"]
+        if kubeconfig := write_account_kubeconfig(Path(account), server, space):
+            found["KUBECONFIG"] = str(kubeconfig)
+    return found
 
 
 def _device_variables(devices: dict[str, list[int]]) -> dict[str, str]:

@@ -138,6 +138,8 @@ class Machine:
     """Directory of the pods' records."""
     host_ip: str
     node_name: str
+    mounts: bool
+    """Whether containers see their volumes at their mount paths; where not, they are told the folders."""
 
 
 def base_environment() -> dict[str, str]:

@@ -12,6 +12,7 @@ Standard library only: this runs in the small process that starts a container.
 import ctypes
 import os
 import stat
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,9 +58,8 @@ def isolate() -> None:
     Raises:
         OSError: the kernel or a sandbox around us does not allow it.
     """
-    if os.geteuid() == 0:
-        _check(_LIBC.unshare(CLONE_NEWNS), "unshare")
-    else:
+    # A container's root may make no mounts of its own, and yet a user namespace, in which it may.
+    if os.geteuid() != 0 or _LIBC.unshare(CLONE_NEWNS) != 0:
         user, group = os.geteuid(), os.getegid()
         _check(_LIBC.unshare(CLONE_NEWNS | CLONE_NEWUSER), "unshare")
         Path("/proc/self/setgroups").write_text("deny")
@@ -70,11 +70,18 @@ def isolate() -> None:
 
 def join(pid: int) -> None:
     """Enter the mount namespace of another process, and its user namespace if it has another."""
-    ours, theirs = os.stat("/proc/self/ns/user").st_ino, os.stat(f"/proc/{pid}/ns/user").st_ino
-    kinds = [("user", CLONE_NEWUSER)] if ours != theirs else []
-    files = [(os.open(f"/proc/{pid}/ns/{k}", os.O_RDONLY), f) for k, f in [*kinds, ("mnt", CLONE_NEWNS)]]
+    kinds = [
+        (k, f)
+        for k, f in (("user", CLONE_NEWUSER), ("mnt", CLONE_NEWNS))
+        if _namespace("self", k) != _namespace(pid, k)
+    ]
+    files = [(os.open(f"/proc/{pid}/ns/{k}", os.O_RDONLY), f) for k, f in kinds]
     for file, flag in files:
         _check(_LIBC.setns(file, flag), "setns")
+
+
+def _namespace(pid: int | str, kind: str) -> int:
+    return os.stat(f"/proc/{pid}/ns/{kind}").st_ino
 
 
 class View:
@@ -183,3 +190,22 @@ def _check(result: int, what: str) -> None:
     if result != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")
+
+
+def try_mount(folder: str) -> None:
+    """Show an empty folder where there is none, as containers have it; this process alone sees it.
+
+    Raises:
+        OSError: this machine does not allow it.
+    """
+    isolate()
+    staging = os.path.join(folder, "root")
+    os.mkdir(staging)
+    View(staging).show([Mount(folder, f"/{os.path.basename(folder)}/inner", read_only=True)])
+
+
+if __name__ == "__main__":
+    try:
+        try_mount(sys.argv[1])
+    except OSError as refused:
+        sys.exit(refused.strerror)

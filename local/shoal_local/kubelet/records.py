@@ -62,9 +62,14 @@ class PodRecord:
         """Return the directory of one run."""
         return self.container(name) / str(attempt)
 
+    @property
+    def volumes(self) -> Path:
+        """Return the directory of the volumes."""
+        return self.folder / "volumes"
+
     def volume(self, name: str) -> Path:
         """Return the directory of a volume."""
-        return self.folder / "volumes" / name
+        return self.volumes / name
 
     def forget(self) -> None:
         """Remove everything."""

@@ -21,6 +21,7 @@ from types import FrameType
 from typing import Any
 
 from shoal_local.kubelet.namespaces import Mount, View, become_subreaper, isolate, join
+from shoal_local.kubelet.paths import rewriter
 
 LOG_LIMIT_BYTES = 10 * 2**20
 """A log that grows beyond this is moved to log.1; an older log.1 is forgotten."""
@@ -86,12 +87,12 @@ def _become(container: dict[str, Any], folder: Path, ends: dict[str, int], tells
 
 def _show_volumes(container: dict[str, Any], folder: Path) -> None:
     mounts = [Mount(**mount) for mount in container["mounts"]]
+    if not mounts:
+        return
     try:
         isolate()
     except OSError as error:
-        if container["needs_mounts"]:
-            raise NoNamespacesError(str(error)) from error
-        return
+        raise NoNamespacesError(str(error)) from error
     staging = folder / "root"
     staging.mkdir(exist_ok=True)
     View(str(staging)).show(mounts)
@@ -113,8 +114,8 @@ def _explained(error: BaseException, container: dict[str, Any]) -> tuple[str, st
     if isinstance(error, NoNamespacesError):
         return (
             "CreateContainerError",
-            f"this container mounts volumes, and no mount namespace can be made here ({error}); "
-            "run as root, or allow user namespaces (sysctl kernel.unprivileged_userns_clone=1)",
+            f"no mount namespace can be made here any more ({error}); start the kubelet anew, as "
+            "`shoal local down --keep` and `up` do: then containers are told their folders instead",
         )
     if isinstance(error, FileNotFoundError | PermissionError | NotADirectoryError):
         return "StartError", f"cannot run {container['argv'][0]!r} in {container['cwd']}: {error}"
@@ -234,7 +235,8 @@ def run_beside(folder: Path, argv: list[str]) -> None:
     container = json.loads((folder / "container.json").read_text())
     process = json.loads((folder / "running.json").read_text())["process"]
     join(process)
-    _execute(container, argv)
+    told = rewriter(container.get("paths", {}))
+    _execute(container, [told(part) for part in argv])
 
 
 def main(arguments: list[str]) -> int:

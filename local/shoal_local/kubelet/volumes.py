@@ -4,6 +4,8 @@ Directories of this machine that its containers see at their mount paths.
 """
 
 import base64
+import contextlib
+import json
 import os
 import shutil
 from collections.abc import Mapping
@@ -44,9 +46,10 @@ class VolumeError(Exception):
 class Volumes:
     """The volumes of one pod."""
 
-    def __init__(self, pod: Object, record: PodRecord, lookups: Lookups) -> None:
+    def __init__(self, pod: Object, record: PodRecord, lookups: Lookups, *, short: bool) -> None:
         self._pod = pod
         self._record = record
+        self._short = short
         self._lookups = lookups
         self._sources: dict[str, Path] = {}
 
@@ -59,6 +62,8 @@ class Volumes:
         """
         for volume in self._wanted():
             self._sources[volume["name"]] = await self._make(volume, found, context)
+        if self._short:
+            _shorten(self._record)
 
     def _wanted(self) -> list[Object]:
         spec = self._pod["spec"]
@@ -113,12 +118,16 @@ class Volumes:
         """
         mounts = [self._mount(m, variables) for m in container.get("volumeMounts") or []]
         if ACCOUNT_VOLUME in self._sources:
-            source = str(self._sources[ACCOUNT_VOLUME])
+            source = str(self._source(ACCOUNT_VOLUME))
             mounts.append({"source": source, "target": ACCOUNT_PATH, "read_only": True})
         return mounts
 
+    def _source(self, name: str) -> Path:
+        found, kept = self._sources[name], self._record.volumes
+        return _short_way(self._record.uid) / name if self._short and found.parent == kept else found
+
     def _mount(self, mount: Object, variables: Mapping[str, str]) -> Object:
-        source = self._sources[mount["name"]]
+        source = self._source(mount["name"])
         inner = mount.get("subPath") or expand(mount.get("subPathExpr") or "", variables)
         if inner:
             if ".." in Path(inner).parts or inner.startswith("/"):
@@ -139,9 +148,45 @@ def _empty(folder: Path, spec: Object, uid: str) -> Path:
     return folder
 
 
-def forget_memory(uid: str) -> None:
-    """Remove a pod's volumes in memory."""
+def forget_volumes(uid: str) -> None:
+    """Remove what a pod's volumes have outside its record: those in memory, and the short way."""
     shutil.rmtree(Path("/dev/shm", f"shoal-{uid}"), ignore_errors=True)
+    with contextlib.suppress(OSError):
+        _short_way(uid).unlink()
+
+
+def _short_way(uid: str) -> Path:
+    """Return a path to a pod's volumes that leaves room for the name of a socket, which has 107 bytes in all."""
+    return Path("/tmp", f"shoal-{uid}")
+
+
+def _shorten(record: PodRecord) -> None:
+    way = _short_way(record.uid)
+    record.volumes.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        way.symlink_to(record.volumes)
+    if way.lstat().st_uid != os.geteuid() or not way.is_symlink():
+        raise VolumeError(f"{way} belongs to somebody else")
+
+
+def write_account_kubeconfig(folder: Path, server: str, namespace: str) -> Path | None:
+    """Write beside a service account's token a kubeconfig with it, and return its path; None without a token."""
+    if not (folder / "token").is_file():
+        return None
+    authority = folder / "ca.crt"
+    trust = {"certificate-authority": str(authority)} if authority.is_file() else {}
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "pod",
+        "contexts": [{"name": "pod", "context": {"cluster": "pod", "user": "pod", "namespace": namespace}}],
+        "clusters": [{"name": "pod", "cluster": {"server": server, **trust}}],
+        "users": [{"name": "pod", "user": {"token": (folder / "token").read_text()}}],
+    }
+    file = folder / "kubeconfig"
+    file.touch(mode=0o600)
+    file.write_text(json.dumps(document))
+    return file
 
 
 def _host_path(volume: Object) -> Path:

@@ -25,7 +25,7 @@ from shoal_local.kubelet.probes.gauge import Kind
 from shoal_local.kubelet.records import PodRecord
 from shoal_local.kubelet.status.container_status import known_status
 from shoal_local.kubelet.status.pod_status import Addresses, pod_status
-from shoal_local.kubelet.volumes import VolumeError, Volumes, forget_memory
+from shoal_local.kubelet.volumes import VolumeError, Volumes, forget_volumes
 
 LOG = logging.getLogger(__name__)
 RETRY_S = 5.0
@@ -50,7 +50,7 @@ class PodWorker:
         self._changed = asyncio.Event()
         self._erased_at: float | None = None
         self._containers = {m.name: Container(m, record, self._changed.set) for m in members_of(pod["spec"])}
-        self._volumes = Volumes(pod, record, machine.lookups)
+        self._volumes = Volumes(pod, record, machine.lookups, short=not machine.mounts)
         self._tasks: set[asyncio.Task[None]] = set()
         self._written: Object = {}
         self._held_back: dict[str, int] = {}
@@ -282,7 +282,7 @@ class PodWorker:
             await self._machine.client.delete(PODS, self.pod, grace_s=0)
         self.release()
         self._record.forget()
-        forget_memory(self.uid)
+        forget_volumes(self.uid)
         self._machine.addresses.give_back(self.uid)
         self._machine.devices.give_back(self.uid)
 

@@ -1,0 +1,96 @@
+"""The cluster where no mounts can be made, as in a default container: paths are told instead."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shoal_local.cluster import Cluster
+from shoal_local.installing import CannotInstallError
+from tests.local.apiserver.kubectl import Kubectl
+from tests.local.live import apply, eventually, pod, state_of
+
+pytestmark = pytest.mark.integration
+CONFINED = [sys.executable, "-m", "tests.confined", sys.executable, "-m", "shoal_local"]
+TOKEN = """
+import json, os, pathlib, sys, tempfile
+kubeconfig = json.loads(pathlib.Path(os.environ["KUBECONFIG"]).read_text())
+assert kubeconfig["users"][0]["user"]["token"]
+print(tempfile.gettempdir(), sys.argv[1], sep="\\n")
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    made = Cluster(tmp_path_factory.mktemp("cluster"))
+    try:
+        done = subprocess.run(
+            [*CONFINED, "up", "--dir", str(made.folder)], capture_output=True, text=True, check=False, timeout=120
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stderr.startswith("no mounts can be made here (unshare: Operation not permitted): ")
+        assert done.stderr.count("\n") == 1
+        yield made
+    finally:
+        made.down(keep=False)
+
+
+def test_the_operator_answers_once_up_returns(cluster: Cluster, kubectl: Kubectl) -> None:
+    query = "jsonpath={.items[*].status.containerStatuses[*]['ready','restartCount']}"
+    assert kubectl("get", "pods", "-n", "shoal-system", "-o", query) == "true 0"
+
+
+def test_containers_share_volumes_by_the_paths_that_they_are_told(kubectl: Kubectl) -> None:
+    mounts = [{"name": "shared", "mountPath": "/run/shoal-test"}, {"name": "conf", "mountPath": "/conf/inner"}]
+    env = [{"name": "F", "value": "/run/shoal-test/order"}]
+    common = {"image": "python", "volumeMounts": mounts, "env": env}
+    probe = {"exec": {"command": ["test", "-f", "/run/shoal-test/order"]}, "periodSeconds": 1}
+    script = "cat $F /conf/inner/key; echo; echo gone > /dev/termination-log; cd /run/shoal-test && sleep 1000"
+    made = pod("together", script, {**common, "readinessProbe": probe})
+    first = {"name": "first", **common, "command": ["sh", "-c", "echo first > /run/shoal-test/order"]}
+    made["spec"]["initContainers"] = [first]
+    made["spec"]["volumes"] = [{"name": "shared", "emptyDir": {}}, {"name": "conf", "configMap": {"name": "conf"}}]
+    kubectl("create", "configmap", "conf", "--from-literal=key=value")
+    apply(kubectl, made)
+    kubectl("wait", "pod/together", "--for=condition=Ready", "--timeout=20s")
+    assert kubectl("logs", "together", "-c", "main") == "first\nvalue\n"
+    assert not Path("/run/shoal-test").exists()
+    assert not Path("/conf").exists()
+
+
+def test_a_pod_has_a_token_and_a_short_temporary_folder_of_its_own(kubectl: Kubectl) -> None:
+    mounts = [{"name": "tmp", "mountPath": "/tmp"}]
+    container = {"command": ["python", "-c", TOKEN, "/tmp/here"], "volumeMounts": mounts}
+    apply(kubectl, pod("one", "", container, restartPolicy="Never", volumes=[{"name": "tmp", "emptyDir": {}}]))
+    eventually(lambda: state_of(kubectl, "one").get("terminated"))
+    uid = kubectl("get", "pod", "one", "-o", "jsonpath={.metadata.uid}")
+    assert kubectl("logs", "one").split() == [f"/tmp/shoal-{uid}/tmp", f"/tmp/shoal-{uid}/tmp/here"]
+    kubectl("delete", "pod", "one")
+    eventually(lambda: not os.path.lexists(f"/tmp/shoal-{uid}"))
+
+
+def test_a_later_up_says_the_same_and_keeps_what_runs(cluster: Cluster) -> None:
+    before = {name: part.pid for name, part in cluster.parts.items()}
+    command = [sys.executable, "-m", "shoal_local", "up", "--dir", str(cluster.folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stderr.startswith("no mounts can be made here")
+    assert {name: part.pid for name, part in cluster.parts.items()} == before
+
+
+def test_an_operator_that_does_not_answer_is_told_with_its_last_words(tmp_path: Path) -> None:
+    made = Cluster(tmp_path / "broken")
+    try:
+        made.up([])
+        made.images.write_text("shoal/operator: {command: [sh, -c, 'echo first; echo out of luck >&2; exit 3']}\n")
+        with pytest.raises(CannotInstallError) as raised:
+            made.install_operator(ready_s=5)
+    finally:
+        made.down(keep=False)
+    told = str(raised.value)
+    assert told.startswith("the operator does not answer after 5 s\n")
+    assert "CrashLoopBackOff" in told
+    assert "out of luck" in told
+    assert "kubectl -n shoal-system describe pods" in told
