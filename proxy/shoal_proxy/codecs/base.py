@@ -154,8 +154,8 @@ def _check_values(text: bytes) -> None:
     lists, values = text.count(b"[") + text.count(b"{"), text.count(b",")
     if lists > MOST_LISTS or values > MOST_VALUES:
         raise BodyTooLarge(
-            f"the JSON holds about {lists} lists and objects and {values} values; at most {MOST_LISTS} and {MOST_VALUES}"
-            " are read from one request: send fewer rows in each, or binary tensors"
+            f"the JSON holds about {lists} lists and objects and {values} values; at most {MOST_LISTS} and"
+            f" {MOST_VALUES} are read from one request: send fewer rows in each, or binary tensors"
         )
 
 

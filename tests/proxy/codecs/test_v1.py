@@ -300,7 +300,7 @@ def test_a_long_row_among_as_many_as_fit_is_padded() -> None:
     ("body", "said"),
     [
         (b'{"instances":[' + b"[1]," * MOST_LISTS + b"[1]]}", "send fewer rows in each, or binary tensors"),
-        (b'{"instances":[' + b"1," * (8 << 20) + b"1]}", "send fewer rows in each, or binary tensors"),
+        (b'{"instances":[' + b"1," * (9 << 20) + b"1]}", "send fewer rows in each, or binary tensors"),
         (b'{"inputs":[' + b"1," * MOST_ROWS + b"1]}", "262145 rows in one request; at most 262144 are taken"),
         (b'{"instances":[' + b"1," * MOST_ROWS + b"1]}", "262145 rows in one request; at most 262144 are taken"),
     ],
