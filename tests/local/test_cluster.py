@@ -218,7 +218,7 @@ def test_a_process_that_ignores_sigterm_is_killed_when_its_grace_is_over(cluster
     marker = cluster.folder / "stubborn"
     script = f"trap '' TERM; sleep 1000 & while true; do sleep .1; done; : {marker}"
     hook = {"lifecycle": {"preStop": {"exec": {"command": ["touch", str(marker)]}}}}
-    apply(kubectl, pod("stubborn", script, hook, terminationGracePeriodSeconds=1))
+    apply(kubectl, pod("stubborn", script, hook, terminationGracePeriodSeconds=4))
     eventually(lambda: "running" in state_of(kubectl, "stubborn"))
     kubectl("delete", "pod", "stubborn", "--timeout=20s")
     assert marker.exists()
