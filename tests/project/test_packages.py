@@ -107,7 +107,7 @@ def test_the_command_works_without_any_extra(bare: Path) -> None:
 
 @pytest.mark.integration
 def test_a_simulation_needs_no_extra(bare: Path) -> None:
-    options = "--poisson 100 --requests 50 --latency 1ms+0.1ms --json".split()
+    options = ["--poisson", "100", "--requests", "50", "--latency", "1ms+0.1ms", "--json"]
     assert run(bare, "shoal", "simulate", *options).returncode == 0
 
 
