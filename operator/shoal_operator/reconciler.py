@@ -24,7 +24,14 @@ from shoal_operator.planning.evidence import Evidence, ScalingState
 from shoal_operator.planning.exact import removal
 from shoal_operator.planning.observation import Failure, Key, Observation, dig
 from shoal_operator.planning.plan import Apply, Delete, Plan, make_plan
-from shoal_operator.planning.status import Announcement, another_keeps, make_status, plain_status, transitions
+from shoal_operator.planning.status import (
+    Announcement,
+    another_keeps,
+    make_status,
+    plain_status,
+    transitions,
+    unread_status,
+)
 from shoal_operator.planning.tenure import CLAIM_ANNOTATION, Step, Tenures
 from shoal_operator.planning.workqueue import Outcome
 
@@ -116,7 +123,9 @@ class Reconciler:
             self._tenures.forget(key)
             self._contests.forget(key)
             return Outcome.GONE
-        observation = await self._cluster.observe(key, resource)
+        observation = await self._observe(key, resource)
+        if observation is None:
+            return Outcome.FAILED
         if not await self._keeps(key, observation):
             self._fleet.drop(key)
             return Outcome.FAILED
@@ -128,6 +137,22 @@ class Reconciler:
             self._cut_short.pop(key, None)
         logger.debug("service=%s look=%s", key, outcome)
         return outcome
+
+    async def _observe(self, key: Key, resource: Json) -> Observation | None:
+        """Read what belongs to a service; where that fails for long, say so in its status and return None.
+
+        Raises:
+            ApiError: the API server cannot answer now: look again later.
+        """
+        try:
+            return await self._cluster.observe(key, resource)
+        except ApiError as error:
+            self._check_passing(key, error)
+            logger.warning("service=%s read=failed error=%s", key, error)
+            if not self._tenures.keeper(key):  # else its status is another install's
+                now = self._utc_now()
+                await self._tell(key, resource, unread_status(resource, error, _seconds(now)), now)
+            return None
 
     async def _keeps(self, key: Key, observation: Observation) -> bool:
         """Return whether the service is this install's; lay a claim, or take another's away, where it is time."""
@@ -238,10 +263,11 @@ class Reconciler:
 
     async def _report(self, key: Key, evidence: Evidence) -> bool:
         """Write the status if it changed; return whether it could be written whole."""
-        resource = evidence.observation.resource
         now = self._utc_now()
+        return await self._tell(key, evidence.observation.resource, make_status(evidence, _seconds(now)), now)
+
+    async def _tell(self, key: Key, resource: Json, status: Json, now: datetime.datetime) -> bool:
         stored = dig(resource, "status", default={})
-        status = make_status(evidence, _seconds(now))
         text = _text_of(status)
         if status == stored or not self._contests.may_write(key, _STATUS, text, self._clock()):
             return True

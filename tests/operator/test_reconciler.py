@@ -12,7 +12,7 @@ from shoal_operator.api.fields import Json
 from shoal_operator.errors import ApiError
 from shoal_operator.load.fleet import Fleet, Replica
 from shoal_operator.manifests.desired import DEPLOYMENT, DISRUPTION_BUDGET, INGRESS, NETWORK_POLICY, SERVICE, Kind
-from shoal_operator.planning.observation import Key, dig
+from shoal_operator.planning.observation import Key, Observation, dig
 from shoal_operator.planning.workqueue import Outcome
 from shoal_operator.reconciler import Reconciler
 from tests.operator.fakes import FakeCluster, Told
@@ -164,6 +164,75 @@ def test_a_refused_write_stops_none_of_the_others_and_is_tried_again() -> None:
     assert look(cluster) is Outcome.FAILED
     assert (CAT, DEPLOYMENT) in cluster.children
     assert (ready(cluster)["reason"], ready(cluster)["message"]) == ("ApplyFailed", "Service: no quota")
+
+
+FORBIDDEN = 'pods is forbidden: User "u" cannot list resource "pods" in API group "" in the namespace "default"'
+
+
+class Unreadable(FakeCluster):
+    """A cluster whose services can be read, and none of their objects."""
+
+    error: ApiError | None = None
+
+    async def observe(self, key: Key, resource: Json) -> Observation:
+        if self.error:
+            raise self.error
+        return await super().observe(key, resource)
+
+
+def unreadable(status: int, message: str) -> Unreadable:
+    cluster = Unreadable()
+    cluster.services[CAT] = service(MINIMAL)
+    cluster.error = ApiError(status, message)
+    return cluster
+
+
+def test_a_forbidden_read_is_told_at_once_with_the_servers_words_and_what_to_do() -> None:
+    cluster = unreadable(403, FORBIDDEN)
+
+    assert look(cluster) is Outcome.FAILED
+    assert (ready(cluster)["status"], ready(cluster)["reason"]) == ("False", "ApplyFailed")
+    assert FORBIDDEN in ready(cluster)["message"]
+    assert "charts/shoal" in ready(cluster)["message"]
+    assert [(event["type"], event["reason"]) for event in cluster.events] == [("Warning", "ApplyFailed")]
+    cluster.writes.clear()
+    look(cluster)
+    assert cluster.writes == []
+
+
+def test_a_forbidden_read_lets_no_old_condition_stand_and_a_readable_cluster_puts_all_right() -> None:
+    cluster = unreadable(403, FORBIDDEN)
+    error, cluster.error = cluster.error, None
+    look(cluster)
+    cluster.children[CAT, DEPLOYMENT]["status"] = {"observedGeneration": 1, **healthy()}
+    cluster.pods[CAT] = [pod()]
+    look(cluster)
+    before = copy.deepcopy(cluster.services[CAT]["status"])
+    cluster.error = error
+    look(cluster)
+    status = cluster.services[CAT]["status"]
+
+    assert {item["type"]: item["status"] for item in status["conditions"]} == {
+        "Ready": "False",
+        **dict.fromkeys(("Available", "Progressing", "ModelLoaded", "RouteReady"), "Unknown"),
+    }
+    assert (status["replicas"], status["url"]) == (before["replicas"], before["url"])
+    cluster.error = None
+    assert look(cluster) is Outcome.DONE
+    assert ready(cluster)["status"] == "True"
+
+
+@pytest.mark.parametrize("code", [0, 500, 503])
+def test_an_outage_of_reads_is_told_after_three_looks(code: int) -> None:
+    cluster = unreadable(code, "later")
+    reconciler = Reconciler(cluster, DEFAULTS, Told(), now, fleet=Fleet(), clock=lambda: 0.0)
+    for _ in range(2):
+        with pytest.raises(ApiError, match="later"):
+            asyncio.run(reconciler.reconcile(CAT))
+        assert "status" not in cluster.services[CAT]
+
+    assert asyncio.run(reconciler.reconcile(CAT)) is Outcome.FAILED
+    assert ready(cluster)["reason"] == "ApplyFailed"
 
 
 @pytest.mark.parametrize("status", [0, 409, 429, 500, 503])

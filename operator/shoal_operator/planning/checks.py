@@ -291,4 +291,17 @@ def _route_parents(evidence: Evidence) -> list[Json]:
 
 
 def _failure_text(failure: Failure) -> str:
-    return f"{failure.kind.kind}: {failure.message}"
+    return f"{failure.kind.kind}: {failure.message}{advice(failure.code, failure.message)}"
+
+
+def advice(code: int, message: str) -> str:
+    """Return what to do about an answer of the API server, as the end of a sentence; empty where nobody can say.
+
+    Quotas and admission policies answer 403 too, but only the authorizer says who cannot do what.
+    """
+    if code == 403 and " cannot " in message and "resource " in message:
+        return (
+            ". The operator's account lacks the permission: install the role of the chart again (helm upgrade of"
+            " charts/shoal), or bind its account to an equal one"
+        )
+    return ""

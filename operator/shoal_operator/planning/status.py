@@ -18,6 +18,7 @@ from shoal_operator.api.conditions import (
     told_before,
 )
 from shoal_operator.api.fields import Json
+from shoal_operator.errors import ApiError
 from shoal_operator.manifests.labels import selector_text
 from shoal_operator.manifests.route import service_url
 from shoal_operator.planning import checks
@@ -124,6 +125,35 @@ def plain_status(resource: Json, why: str, now: str) -> Json:
     generation = resource["metadata"].get("generation", 0)
     previous: list[Json] = dig(resource, "status", "conditions", default=[])
     return {"observedGeneration": generation, "conditions": [stamped(condition, previous, generation, now)]}
+
+
+def unread_status(resource: Json, error: ApiError, now: str) -> Json:
+    """Return the status of a service whose objects cannot be read: numbers stay, what is not known is not claimed.
+
+    Args:
+        resource: the service.
+        error: the API server's answer.
+        now: RFC 3339 time in UTC.
+    """
+    text = f"the service's objects cannot be read: {error}{checks.advice(error.status, error.message)}"
+    stored = dig(resource, "status", default={})
+    generation = resource["metadata"].get("generation", 0)
+    previous: list[Json] = stored.get("conditions", [])
+    told = [
+        Condition(kind, Status.FALSE if kind is ConditionType.READY else Status.UNKNOWN, Reason.APPLY_FAILED, text)
+        for kind in POLICIES
+    ]
+    return {
+        "replicas": 0,
+        "readyReplicas": 0,
+        **stored,
+        "observedGeneration": generation,
+        "selector": selector_text(resource["metadata"]["name"]),
+        "conditions": [
+            *(stamped(item, previous, generation, now) for item in told),
+            *(item for item in previous if item.get("type") not in POLICIES),
+        ],
+    }
 
 
 @dataclass(frozen=True, slots=True)
