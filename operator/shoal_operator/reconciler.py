@@ -21,7 +21,7 @@ from shoal_operator.manifests.labels import FIELD_MANAGER, digest
 from shoal_operator.manifests.target import Defaults, Target
 from shoal_operator.planning.contest import Contests, last_writer
 from shoal_operator.planning.evidence import Evidence, ScalingState
-from shoal_operator.planning.exact import removal
+from shoal_operator.planning.exact import removal, replacement
 from shoal_operator.planning.observation import Failure, Key, Observation, dig
 from shoal_operator.planning.plan import Apply, Delete, Plan, make_plan
 from shoal_operator.planning.status import (
@@ -251,15 +251,32 @@ class Reconciler:
             await self._cluster.delete(action.kind, key, action.uid)
             del children[action.kind]
         else:
-            children[action.kind] = await self._write(action)
+            children[action.kind] = await self._write(action, children.get(action.kind))
             self._contests.wrote(key, action.kind.kind, digest(action.body), self._clock())
         logger.info("service=%s %s=%s", key, type(action).__name__.lower(), action.kind.kind)
 
-    async def _write(self, action: Apply) -> Json:
-        stored = await self._cluster.apply(action.kind, action.body, action.uid)
+    async def _write(self, action: Apply, live: Json | None) -> Json:
+        try:
+            stored = await self._cluster.apply(action.kind, action.body, action.uid)
+        except ApiError as error:
+            if live is None or error.status != 422:
+                raise
+            await self._replace(action, live, error)
+            stored = await self._cluster.apply(action.kind, action.body, action.uid)
         if patch := removal(action.kind, action.body, stored):
             return await self._cluster.merge(action.kind, stored, patch)
         return stored
+
+    async def _replace(self, action: Apply, live: Json, refusal: ApiError) -> None:
+        """Take out all that others added, which may be what made the API server refuse ours.
+
+        Raises:
+            ApiError: ours alone is refused as well, for the reason that was given first; or there was no answer.
+        """
+        try:
+            await self._cluster.merge(action.kind, live, replacement(action.body, live))
+        except ApiError as error:
+            raise (refusal if error.refuses_object else error) from error
 
     async def _report(self, key: Key, evidence: Evidence) -> bool:
         """Write the status if it changed; return whether it could be written whole."""

@@ -119,6 +119,52 @@ def test_a_foreign_key_in_a_selector_that_an_apply_would_leave_is_taken_out(kind
     assert cluster.writes == []
 
 
+def refusing(kind: Kind, clash: tuple[str, ...]) -> FakeCluster:
+    """Return a cluster that refuses an apply, as long as others have put something there that excludes ours."""
+
+    def refuse(verb: str, what: str) -> Exception | None:
+        clashes = dig(cluster.children.get((CAT, kind)), *clash) is not None
+        return ApiError(422, "both are set") if verb == "apply" and what == kind.kind and clashes else None
+
+    cluster = cluster_with(MINIMAL, refuse=refuse)
+    look(cluster)
+    return cluster
+
+
+@pytest.mark.parametrize(
+    ("kind", "ours", "theirs"),
+    [(DISRUPTION_BUDGET, "maxUnavailable", "minAvailable"), (DEPLOYMENT, "replicas", "theirs")],
+)
+def test_what_others_set_in_the_place_of_ours_is_put_right_though_an_apply_beside_it_is_refused(
+    kind: Kind, ours: str, theirs: str
+) -> None:
+    cluster = refusing(kind, ("spec", theirs))
+    wanted = copy.deepcopy(cluster.children[CAT, kind]["spec"])
+    del cluster.children[CAT, kind]["spec"][ours]
+    cluster.children[CAT, kind]["spec"][theirs] = 1
+    cluster.writes.clear()
+
+    assert look(cluster) is Outcome.DONE
+    assert cluster.children[CAT, kind]["spec"] == wanted
+    cluster.writes.clear()
+    look(cluster)
+    assert cluster.writes == []
+
+
+def test_what_is_refused_without_what_others_added_is_told_in_the_words_of_the_first_refusal() -> None:
+    def refuse(verb: str, what: str) -> Exception | None:
+        return ApiError(422, f"{verb} is refused") if what == "Deployment" and broken else None
+
+    broken = False
+    cluster = cluster_with(MINIMAL, refuse=refuse)
+    look(cluster)
+    cluster.children[CAT, DEPLOYMENT]["spec"]["replicas"] = 7
+    broken = True
+
+    assert look(cluster) is Outcome.FAILED
+    assert (ready(cluster)["reason"], ready(cluster)["message"]) == ("InvalidSpec", "Deployment: apply is refused")
+
+
 def test_an_object_that_is_not_ours_is_never_touched() -> None:
     cluster = cluster_with(MINIMAL)
     foreign = {"metadata": {"name": "cat", "namespace": "default", "uid": "theirs"}, "spec": {"a": 1}}
