@@ -5,7 +5,9 @@ from collections.abc import Callable
 
 from shoal_operator.api.conditions import ConditionType, Reason, Status, find, told_before
 from shoal_operator.api.fields import Json
+from shoal_operator.manifests.containers import PROXY
 from shoal_operator.manifests.desired import HTTP_ROUTE, INGRESS
+from shoal_operator.manifests.environment import ADMIN_PORT
 from shoal_operator.manifests.labels import SERVICE_NAME_LABEL, selector_text
 from shoal_operator.planning.evidence import Evidence
 from shoal_operator.planning.observation import Failure, dig
@@ -92,6 +94,7 @@ def deadline_exceeded(evidence: Evidence) -> Verdict | None:
         text = (
             f"the rollout made no progress within rollout.progressDeadlineSeconds: {state}. If loading the model takes"
             f" longer, raise it; else kubectl describe pods {pods} and kubectl logs --all-containers {pods} tell more"
+            f"{_proxy_advice(evidence)}"
         )
         return Status.FALSE, Reason.PROGRESS_DEADLINE_EXCEEDED, text
     return None
@@ -160,9 +163,17 @@ def answers(evidence: Evidence) -> Verdict | None:
     return None
 
 
-def pods_not_ready(_: Evidence) -> Verdict:
+def pods_not_ready(evidence: Evidence) -> Verdict:
     """No pod answers yet."""
-    return Status.FALSE, Reason.PODS_NOT_READY, "no pod is ready yet"
+    return Status.FALSE, Reason.PODS_NOT_READY, f"no pod is ready yet{_proxy_advice(evidence)}"
+
+
+def _proxy_advice(evidence: Evidence) -> str:
+    """Return where a proxy that runs and is not ready says why."""
+    if PROXY not in unready_containers(evidence.new_pods):
+        return ""
+    pods = f"--namespace {evidence.namespace} --selector {selector_text(evidence.name)}"
+    return f"; kubectl logs {pods} --container {PROXY} tells why (event=not_ready), as /readyz on its port {ADMIN_PORT} does"
 
 
 def silent(evidence: Evidence) -> Verdict | None:

@@ -12,7 +12,7 @@ from shoal_operator.planning.observation import Failure, Observation
 from shoal_operator.planning.plan import Conflict
 from shoal_operator.planning.status import judge, make_status, transitions
 from tests.operator.samples import DOWNLOADED, EVERYTHING, MINIMAL, service, target, with_fields
-from tests.operator.worlds import children, evidence, healthy, pod, unschedulable, waiting
+from tests.operator.worlds import children, evidence, healthy, pod, running, unschedulable, waiting
 
 NOW = "2026-01-01T00:00:00Z"
 CRASHED = pod(
@@ -43,6 +43,17 @@ def test_a_new_service_is_rolling_out_and_loading() -> None:
     assert seen[ConditionType.AVAILABLE] == (Status.FALSE, Reason.PODS_NOT_READY)
     assert seen[ConditionType.PROGRESSING] == (Status.TRUE, Reason.SCALING_UP)
     assert seen[ConditionType.MODEL_LOADED] == (Status.FALSE, Reason.MODEL_LOADING)
+
+
+@pytest.mark.parametrize("ready", [True, False])
+def test_where_a_proxy_that_runs_and_is_not_ready_tells_why_is_named(ready: bool) -> None:
+    states = [{**running("proxy"), "ready": ready}, {**running("runtime"), "ready": True}]
+    late = {"conditions": [{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}]}
+    starting = {"replicas": 1, "updatedReplicas": 1}
+    for deployment in (starting, {**starting, **late}):
+        found = judge(evidence(None, pod(ready=False, containerStatuses=states), deployment=deployment))
+        told = next(item.message for item in found if item.type is ConditionType.READY)
+        assert ("--container proxy tells why" in told) is not ready
 
 
 def test_a_crash_on_load_is_told_everywhere_with_its_last_message() -> None:
