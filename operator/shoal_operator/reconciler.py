@@ -126,7 +126,8 @@ class Reconciler:
         observation = await self._observe(key, resource)
         if observation is None:
             return Outcome.FAILED
-        if not await self._keeps(key, observation):
+        step = await self._settle(key, observation)
+        if step in (Step.CLAIM, Step.LEAVE):
             self._fleet.drop(key)
             return Outcome.FAILED
         self._fleet.see(key, resource, observation.pods)
@@ -136,7 +137,7 @@ class Reconciler:
         if outcome is Outcome.DONE:
             self._cut_short.pop(key, None)
         logger.debug("service=%s look=%s", key, outcome)
-        return outcome
+        return Outcome.WAITING if step is Step.WAIT else outcome
 
     async def _observe(self, key: Key, resource: Json) -> Observation | None:
         """Read what belongs to a service; where that fails for long, say so in its status and return None.
@@ -154,8 +155,8 @@ class Reconciler:
                 await self._tell(key, resource, unread_status(resource, error, _seconds(now)), now)
             return None
 
-    async def _keeps(self, key: Key, observation: Observation) -> bool:
-        """Return whether the service is this install's; lay a claim, or take another's away, where it is time."""
+    async def _settle(self, key: Key, observation: Observation) -> Step:
+        """Find whose the service is; lay a claim, or take another's away, where it is time."""
         named = observation.ours(SERVICE)
         known = self._tenures.keeper(key)
         step = self._tenures.decide(key, named, self._clock())
@@ -163,12 +164,10 @@ class Reconciler:
             value = self._tenures.me if step is Step.CLAIM else None
             uid = named["metadata"]["uid"]
             await self._cluster.annotate(SERVICE, key, uid, {CLAIM_ANNOTATION: value})
-        if step in (Step.KEEP, Step.REFUSE):
-            return True
-        if not known:
+        if step in (Step.CLAIM, Step.LEAVE) and not known:
             news = another_keeps(self._tenures.keeper(key), self._tenures.me)
             await self._announce(key, observation.resource, news, self._utc_now())
-        return False
+        return step
 
     async def _act(self, key: Key, observation: Observation) -> Evidence:
         try:
