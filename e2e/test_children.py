@@ -71,6 +71,8 @@ def test_what_others_set_in_the_place_of_ours_is_put_right(namespace: Cluster, k
 
 
 def test_a_variable_that_others_take_from_elsewhere_is_put_right(namespace: Cluster) -> None:
+    if namespace.parts.embedded:
+        pytest.skip("only on a real control plane: the embedded one takes a variable with a value and a source")
     namespace.apply()
     eventually(lambda: namespace.get("deployment", "adder"))
     containers = spec_of(namespace, "deployment")["template"]["spec"]["containers"]
