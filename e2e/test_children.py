@@ -6,6 +6,7 @@ import json
 from functools import partial
 from typing import Any
 
+import pytest
 import yaml
 
 from e2e.callers import ANSWER, predict
@@ -46,6 +47,50 @@ def test_what_others_add_to_a_selector_does_not_keep_callers_away(namespace: Clu
         eventually(partial(says, namespace, kind, before[kind]))
     namespace.until_ready()
     assert predict(namespace) == ANSWER
+
+
+CLASHES = (
+    ("poddisruptionbudget", {"maxUnavailable": None, "minAvailable": 1}),
+    ("service", {"type": "ExternalName", "externalName": "example.com"}),
+    ("service", {"type": "LoadBalancer", "externalTrafficPolicy": "Local"}),
+    ("service", {"sessionAffinity": "ClientIP", "internalTrafficPolicy": "Local"}),
+    ("service", {"externalIPs": ["192.0.2.1"], "externalTrafficPolicy": "Local"}),
+)
+
+
+@pytest.mark.parametrize(("kind", "spec"), CLASHES, ids=[",".join(spec) for _, spec in CLASHES])
+def test_what_others_set_in_the_place_of_ours_is_put_right(namespace: Cluster, kind: str, spec: dict[str, Any]) -> None:
+    namespace.apply()
+    eventually(lambda: namespace.get(kind, "adder"))
+    before = spec_of(namespace, kind)
+
+    namespace.kubectl("patch", kind, "adder", "--type=merge", "--patch", json.dumps({"spec": spec}))
+
+    eventually(lambda: spec_of(namespace, kind) == before)
+    assert namespace.condition("adder").get("reason") != "InvalidSpec"
+
+
+def test_a_variable_that_others_take_from_elsewhere_is_put_right(namespace: Cluster) -> None:
+    if namespace.parts.embedded:
+        pytest.skip("only on a real control plane: the embedded one takes a variable with a value and a source")
+    namespace.apply()
+    eventually(lambda: namespace.get("deployment", "adder"))
+    containers = spec_of(namespace, "deployment")["template"]["spec"]["containers"]
+    position = next(index for index, each in enumerate(containers[0]["env"]) if "value" in each)
+    path = f"/spec/template/spec/containers/0/env/{position}"
+    name = containers[0]["env"][position]["name"]
+    theirs = {"name": name, "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
+    change = json.dumps([{"op": "replace", "path": path, "value": theirs}])
+
+    namespace.kubectl("patch", "deployment", "adder", "--type=json", "--patch", change)
+
+    eventually(lambda: spec_of(namespace, "deployment")["template"]["spec"]["containers"] == containers)
+
+
+def spec_of(cluster: Cluster, kind: str) -> dict[str, Any]:
+    """Return a spec without the addresses that the API server gives anew."""
+    given = ("clusterIP", "clusterIPs")
+    return {key: value for key, value in cluster.get(kind, "adder")["spec"].items() if key not in given}
 
 
 def says(cluster: Cluster, kind: str, spec: dict[str, Any]) -> bool:

@@ -21,10 +21,17 @@ from shoal_operator.manifests.labels import FIELD_MANAGER, digest
 from shoal_operator.manifests.target import Defaults, Target
 from shoal_operator.planning.contest import Contests, last_writer
 from shoal_operator.planning.evidence import Evidence, ScalingState
-from shoal_operator.planning.exact import removal
+from shoal_operator.planning.exact import removal, replacement
 from shoal_operator.planning.observation import Failure, Key, Observation, dig
 from shoal_operator.planning.plan import Apply, Delete, Plan, make_plan
-from shoal_operator.planning.status import Announcement, another_keeps, make_status, plain_status, transitions
+from shoal_operator.planning.status import (
+    Announcement,
+    another_keeps,
+    make_status,
+    plain_status,
+    transitions,
+    unread_status,
+)
 from shoal_operator.planning.tenure import CLAIM_ANNOTATION, Step, Tenures
 from shoal_operator.planning.workqueue import Outcome
 
@@ -116,8 +123,11 @@ class Reconciler:
             self._tenures.forget(key)
             self._contests.forget(key)
             return Outcome.GONE
-        observation = await self._cluster.observe(key, resource)
-        if not await self._keeps(key, observation):
+        observation = await self._observe(key, resource)
+        if observation is None:
+            return Outcome.FAILED
+        step = await self._settle(key, observation)
+        if step in (Step.CLAIM, Step.LEAVE):
             self._fleet.drop(key)
             return Outcome.FAILED
         self._fleet.see(key, resource, observation.pods)
@@ -127,10 +137,26 @@ class Reconciler:
         if outcome is Outcome.DONE:
             self._cut_short.pop(key, None)
         logger.debug("event=look service=%s look=%s", key, outcome)
-        return outcome
+        return Outcome.WAITING if step is Step.WAIT else outcome
 
-    async def _keeps(self, key: Key, observation: Observation) -> bool:
-        """Return whether the service is this install's; lay a claim, or take another's away, where it is time."""
+    async def _observe(self, key: Key, resource: Json) -> Observation | None:
+        """Read what belongs to a service; where that fails for long, say so in its status and return None.
+
+        Raises:
+            ApiError: the API server cannot answer now: look again later.
+        """
+        try:
+            return await self._cluster.observe(key, resource)
+        except ApiError as error:
+            self._check_passing(key, error)
+            logger.warning("event=read_failed service=%s error=%s", key, error)
+            if not self._tenures.keeper(key):  # else its status is another install's
+                now = self._utc_now()
+                await self._tell(key, resource, unread_status(resource, error, _seconds(now)), now)
+            return None
+
+    async def _settle(self, key: Key, observation: Observation) -> Step:
+        """Find whose the service is; lay a claim, or take another's away, where it is time."""
         named = observation.ours(SERVICE)
         known = self._tenures.keeper(key)
         step = self._tenures.decide(key, named, self._clock())
@@ -138,12 +164,10 @@ class Reconciler:
             value = self._tenures.me if step is Step.CLAIM else None
             uid = named["metadata"]["uid"]
             await self._cluster.annotate(SERVICE, key, uid, {CLAIM_ANNOTATION: value})
-        if step in (Step.KEEP, Step.REFUSE):
-            return True
-        if not known:
+        if step in (Step.CLAIM, Step.LEAVE) and not known:
             news = another_keeps(self._tenures.keeper(key), self._tenures.me)
             await self._announce(key, observation.resource, news, self._utc_now())
-        return False
+        return step
 
     async def _act(self, key: Key, observation: Observation) -> Evidence:
         try:
@@ -226,22 +250,40 @@ class Reconciler:
             await self._cluster.delete(action.kind, key, action.uid)
             del children[action.kind]
         else:
-            children[action.kind] = await self._write(action)
+            children[action.kind] = await self._write(action, children.get(action.kind))
             self._contests.wrote(key, action.kind.kind, digest(action.body), self._clock())
         logger.info("event=wrote service=%s %s=%s", key, type(action).__name__.lower(), action.kind.kind)
 
-    async def _write(self, action: Apply) -> Json:
-        stored = await self._cluster.apply(action.kind, action.body, action.uid)
+    async def _write(self, action: Apply, live: Json | None) -> Json:
+        try:
+            stored = await self._cluster.apply(action.kind, action.body, action.uid)
+        except ApiError as error:
+            if live is None or error.status != 422:
+                raise
+            await self._replace(action, live, error)
+            stored = await self._cluster.apply(action.kind, action.body, action.uid)
         if patch := removal(action.kind, action.body, stored):
             return await self._cluster.merge(action.kind, stored, patch)
         return stored
 
+    async def _replace(self, action: Apply, live: Json, refusal: ApiError) -> None:
+        """Take out all that others added, which may be what made the API server refuse ours.
+
+        Raises:
+            ApiError: ours alone is refused as well, for the reason that was given first; or there was no answer.
+        """
+        try:
+            await self._cluster.merge(action.kind, live, replacement(action.body, live))
+        except ApiError as error:
+            raise (refusal if error.refuses_object else error) from error
+
     async def _report(self, key: Key, evidence: Evidence) -> bool:
         """Write the status if it changed; return whether it could be written whole."""
-        resource = evidence.observation.resource
         now = self._utc_now()
+        return await self._tell(key, evidence.observation.resource, make_status(evidence, _seconds(now)), now)
+
+    async def _tell(self, key: Key, resource: Json, status: Json, now: datetime.datetime) -> bool:
         stored = dig(resource, "status", default={})
-        status = make_status(evidence, _seconds(now))
         text = _text_of(status)
         if status == stored or not self._contests.may_write(key, _STATUS, text, self._clock()):
             return True

@@ -313,7 +313,8 @@ class Dispatcher:
         self._drop(callers, error)
 
     def _runtime_changed(self) -> None:
-        logger.info("event=runtime_%s %s", "ready" if self._link.ready else "away", self._link.reason)
+        if self._link.ready:
+            logger.info("event=runtime_ready")
         signature = self._link.signature
         if self._link.ready and signature is not None and signature != self._served:
             self._served = signature

@@ -6,6 +6,7 @@ Any V2 server will do. What the runtime does wrong becomes one of `shoal_proxy.e
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,6 +20,11 @@ from shoal_proxy.model.overrides import PadBuckets, with_pad_buckets
 from shoal_proxy.model.signature import ModelSignature, SignatureError, parse_metadata
 from shoal_proxy.settings import Address
 
+logger = logging.getLogger(__name__)
+
+_MOST_REASONS = 16
+"""A foreign runtime may give another reason at each look."""
+_LONGEST_REASON = 1000
 IDLE_LIMIT_S = 4.0
 """Foreign servers close idle connections after 5 s or more; ours go before, so that no batch meets a closing one."""
 
@@ -158,6 +164,7 @@ class RuntimeLink:
         self.reason = f"no connection to the runtime at {address} yet"
         self.on_change: Callable[[], None] = lambda: None
         self._wake = asyncio.Event()
+        self._told: set[str] = set()
 
     @property
     def ready(self) -> bool:
@@ -198,5 +205,14 @@ class RuntimeLink:
     def _become(self, reason: str) -> None:
         changed = bool(reason) != bool(self.reason)
         self.reason = reason
+        self._tell(reason)
         if changed:
             self.on_change()
+
+    def _tell(self, reason: str) -> None:
+        """Log each reason once until the runtime is ready again: it is asked ten times a second while it is away."""
+        if not reason:
+            self._told.clear()
+        elif reason not in self._told and len(self._told) < _MOST_REASONS:
+            self._told.add(reason)
+            logger.warning("event=not_ready reason=%r", reason[:_LONGEST_REASON])

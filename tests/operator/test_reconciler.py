@@ -12,7 +12,7 @@ from shoal_operator.api.fields import Json
 from shoal_operator.errors import ApiError
 from shoal_operator.load.fleet import Fleet, Replica
 from shoal_operator.manifests.desired import DEPLOYMENT, DISRUPTION_BUDGET, INGRESS, NETWORK_POLICY, SERVICE, Kind
-from shoal_operator.planning.observation import Key, dig
+from shoal_operator.planning.observation import Key, Observation, dig
 from shoal_operator.planning.workqueue import Outcome
 from shoal_operator.reconciler import Reconciler
 from tests.operator.fakes import FakeCluster, Told
@@ -119,6 +119,52 @@ def test_a_foreign_key_in_a_selector_that_an_apply_would_leave_is_taken_out(kind
     assert cluster.writes == []
 
 
+def refusing(kind: Kind, clash: tuple[str, ...]) -> FakeCluster:
+    """Return a cluster that refuses an apply, as long as others have put something there that excludes ours."""
+
+    def refuse(verb: str, what: str) -> Exception | None:
+        clashes = dig(cluster.children.get((CAT, kind)), *clash) is not None
+        return ApiError(422, "both are set") if verb == "apply" and what == kind.kind and clashes else None
+
+    cluster = cluster_with(MINIMAL, refuse=refuse)
+    look(cluster)
+    return cluster
+
+
+@pytest.mark.parametrize(
+    ("kind", "ours", "theirs"),
+    [(DISRUPTION_BUDGET, "maxUnavailable", "minAvailable"), (DEPLOYMENT, "replicas", "theirs")],
+)
+def test_what_others_set_in_the_place_of_ours_is_put_right_though_an_apply_beside_it_is_refused(
+    kind: Kind, ours: str, theirs: str
+) -> None:
+    cluster = refusing(kind, ("spec", theirs))
+    wanted = copy.deepcopy(cluster.children[CAT, kind]["spec"])
+    del cluster.children[CAT, kind]["spec"][ours]
+    cluster.children[CAT, kind]["spec"][theirs] = 1
+    cluster.writes.clear()
+
+    assert look(cluster) is Outcome.DONE
+    assert cluster.children[CAT, kind]["spec"] == wanted
+    cluster.writes.clear()
+    look(cluster)
+    assert cluster.writes == []
+
+
+def test_what_is_refused_without_what_others_added_is_told_in_the_words_of_the_first_refusal() -> None:
+    def refuse(verb: str, what: str) -> Exception | None:
+        return ApiError(422, f"{verb} is refused") if what == "Deployment" and broken else None
+
+    broken = False
+    cluster = cluster_with(MINIMAL, refuse=refuse)
+    look(cluster)
+    cluster.children[CAT, DEPLOYMENT]["spec"]["replicas"] = 7
+    broken = True
+
+    assert look(cluster) is Outcome.FAILED
+    assert (ready(cluster)["reason"], ready(cluster)["message"]) == ("InvalidSpec", "Deployment: apply is refused")
+
+
 def test_an_object_that_is_not_ours_is_never_touched() -> None:
     cluster = cluster_with(MINIMAL)
     foreign = {"metadata": {"name": "cat", "namespace": "default", "uid": "theirs"}, "spec": {"a": 1}}
@@ -164,6 +210,75 @@ def test_a_refused_write_stops_none_of_the_others_and_is_tried_again() -> None:
     assert look(cluster) is Outcome.FAILED
     assert (CAT, DEPLOYMENT) in cluster.children
     assert (ready(cluster)["reason"], ready(cluster)["message"]) == ("ApplyFailed", "Service: no quota")
+
+
+FORBIDDEN = 'pods is forbidden: User "u" cannot list resource "pods" in API group "" in the namespace "default"'
+
+
+class Unreadable(FakeCluster):
+    """A cluster whose services can be read, and none of their objects."""
+
+    error: ApiError | None = None
+
+    async def observe(self, key: Key, resource: Json) -> Observation:
+        if self.error:
+            raise self.error
+        return await super().observe(key, resource)
+
+
+def unreadable(status: int, message: str) -> Unreadable:
+    cluster = Unreadable()
+    cluster.services[CAT] = service(MINIMAL)
+    cluster.error = ApiError(status, message)
+    return cluster
+
+
+def test_a_forbidden_read_is_told_at_once_with_the_servers_words_and_what_to_do() -> None:
+    cluster = unreadable(403, FORBIDDEN)
+
+    assert look(cluster) is Outcome.FAILED
+    assert (ready(cluster)["status"], ready(cluster)["reason"]) == ("False", "ApplyFailed")
+    assert FORBIDDEN in ready(cluster)["message"]
+    assert "charts/shoal" in ready(cluster)["message"]
+    assert [(event["type"], event["reason"]) for event in cluster.events] == [("Warning", "ApplyFailed")]
+    cluster.writes.clear()
+    look(cluster)
+    assert cluster.writes == []
+
+
+def test_a_forbidden_read_lets_no_old_condition_stand_and_a_readable_cluster_puts_all_right() -> None:
+    cluster = unreadable(403, FORBIDDEN)
+    error, cluster.error = cluster.error, None
+    look(cluster)
+    cluster.children[CAT, DEPLOYMENT]["status"] = {"observedGeneration": 1, **healthy()}
+    cluster.pods[CAT] = [pod()]
+    look(cluster)
+    before = copy.deepcopy(cluster.services[CAT]["status"])
+    cluster.error = error
+    look(cluster)
+    status = cluster.services[CAT]["status"]
+
+    assert {item["type"]: item["status"] for item in status["conditions"]} == {
+        "Ready": "False",
+        **dict.fromkeys(("Available", "Progressing", "ModelLoaded", "RouteReady"), "Unknown"),
+    }
+    assert (status["replicas"], status["url"]) == (before["replicas"], before["url"])
+    cluster.error = None
+    assert look(cluster) is Outcome.DONE
+    assert ready(cluster)["status"] == "True"
+
+
+@pytest.mark.parametrize("code", [0, 500, 503])
+def test_an_outage_of_reads_is_told_after_three_looks(code: int) -> None:
+    cluster = unreadable(code, "later")
+    reconciler = Reconciler(cluster, DEFAULTS, Told(), now, fleet=Fleet(), clock=lambda: 0.0)
+    for _ in range(2):
+        with pytest.raises(ApiError, match="later"):
+            asyncio.run(reconciler.reconcile(CAT))
+        assert "status" not in cluster.services[CAT]
+
+    assert asyncio.run(reconciler.reconcile(CAT)) is Outcome.FAILED
+    assert ready(cluster)["reason"] == "ApplyFailed"
 
 
 @pytest.mark.parametrize("status", [0, 409, 429, 500, 503])

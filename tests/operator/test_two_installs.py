@@ -16,7 +16,7 @@ from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE
 from shoal_operator.planning.contest import WINDOW_S, WRITES, Contests
 from shoal_operator.planning.observation import Key
 from shoal_operator.planning.tenure import LAST_PAUSE_S, RIVAL_S, SETTLE_S, Step, Tenure, decide
-from shoal_operator.planning.workqueue import Outcome
+from shoal_operator.planning.workqueue import WAIT_S, Outcome
 from shoal_operator.reconciler import Reconciler
 from tests.operator.fakes import FakeCluster, Told
 from tests.operator.samples import DEFAULTS, MINIMAL, service, with_fields
@@ -263,6 +263,35 @@ def test_what_is_anothers_is_kept_only_after_a_claim_that_stood(seen: list[tuple
             assert others
         stands = others and (claim == "me" or step is Step.CLAIM)
         stood_s = (now_s if stood_s is None else stood_s) if stands else None
+
+
+def test_claims_that_somebody_writes_without_end_are_answered_five_times_a_minute() -> None:
+    installs = both()
+    installs.stop("two")
+    for number in range(120):
+        annotations = installs.cluster.children[CAT, SERVICE]["metadata"]["annotations"]
+        annotations["serving.shoal.dev/claimed-by"] = f"stranger-{number}"
+        installs.look("one")
+        installs.now_s += 0.5
+    assert installs.writes("annotate") <= WRITES
+    assert installs.writes("status") <= WRITES
+
+
+def test_a_claim_among_many_is_answered_long_before_it_has_settled() -> None:
+    installs = both()
+    annotations = installs.cluster.children[CAT, SERVICE]["metadata"]["annotations"]
+    annotations["serving.shoal.dev/claimed-by"] = "stranger"
+    installs.look("one")
+    installs.look("two")  # lays its claim while the keeper has just answered one
+    waited_s = 0.0
+    while installs.look("one") is Outcome.WAITING:
+        installs.now_s += WAIT_S
+        waited_s += WAIT_S
+
+    assert waited_s > 0
+    assert waited_s < SETTLE_S / 2
+    assert installs.sole()["message"].startswith("the operator in namespace two")  # type: ignore[index]
+    assert "serving.shoal.dev/claimed-by" not in installs.cluster.children[CAT, SERVICE]["metadata"]["annotations"]
 
 
 @pytest.mark.parametrize("claim", ["", "me", "other"])

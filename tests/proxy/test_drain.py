@@ -94,3 +94,31 @@ def test_drain_may_be_asked_more_than_once(running: RunningProxy, times: int) ->
         answers = [group.post("/drain", headers={"x-shoal-admin": "1"}) for _ in range(times)]
         statuses = {answer.result().status_code for answer in answers if answer.exception() is None}
     assert 200 in statuses
+
+
+def test_why_a_proxy_is_not_ready_is_logged_once_though_it_never_was(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        runtime = FakeRuntime()
+        address = await runtime.start(Address("127.0.0.1", 0))
+        link = RuntimeLink(address, runtime.name, (("no-such-input", (8,)),))
+        for _ in range(3):
+            await link._look()
+        link.upstream.close()
+        await runtime.stop()
+        assert not link.ready
+
+    asyncio.run(main())
+    told = [record.getMessage() for record in caplog.records if "event=not_ready" in record.getMessage()]
+    assert len(told) == 1
+    assert "batching.padBuckets names ['no-such-input'], but the model's inputs are" in told[0]
+
+
+def test_a_runtime_that_gives_ever_new_reasons_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    link = RuntimeLink(Address("127.0.0.1", 1), "m")
+    for number in range(100):
+        link._become(f"loading {number}%")
+    assert len(caplog.records) == 16
+
+    link._become("")
+    link._become("loading again")
+    assert "loading again" in caplog.records[-1].getMessage()

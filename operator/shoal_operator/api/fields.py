@@ -12,6 +12,10 @@ from typing import Any
 Json = dict[str, Any]
 
 
+HEADER_NAME = r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$"
+"""The pattern of a header's name (RFC 9110, a token)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """A CEL rule that an object must satisfy, with the sentence a user reads when it does not.

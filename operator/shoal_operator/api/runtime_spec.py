@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import ClassVar
 
 from shoal_operator.api import passthrough
-from shoal_operator.api.fields import Json, Rule, spec_field
+from shoal_operator.api.fields import HEADER_NAME, Json, Rule, spec_field
 
 RUNTIME = ("runtime",)
 
@@ -121,6 +121,7 @@ class RuntimeSpec:
         "Request headers that reach the runtime; requests that differ in one never share a batch.",
         default=(),
         max_items=16,
+        pattern=HEADER_NAME,
         max_length=128,
         is_set=True,
         env="SHOAL_PROXY_FORWARD_HEADERS",

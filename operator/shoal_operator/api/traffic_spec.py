@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
-from shoal_operator.api.fields import Json, Rule, spec_field
+from shoal_operator.api.fields import HEADER_NAME, Json, Rule, spec_field
 
 
 class BatchingPolicy(StrEnum):
@@ -184,7 +184,7 @@ class QueueSpec:
     fair_share_header: str | None = spec_field(
         "Callers who differ in this header share the runtime by weight, however much each of them asks.",
         default=None,
-        pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$",
+        pattern=HEADER_NAME,
         max_length=128,
         env="SHOAL_QUEUE_FAIR_SHARE_HEADER",
         containers=("proxy",),

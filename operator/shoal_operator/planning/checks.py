@@ -1,59 +1,17 @@
 """The checks that conditions are made of: each answers, or leaves the answer to the next."""
 
 import re
-from collections.abc import Callable
 
 from shoal_operator.api.conditions import ConditionType, Reason, Status, find, told_before
 from shoal_operator.api.fields import Json
+from shoal_operator.manifests.containers import PROXY
 from shoal_operator.manifests.desired import HTTP_ROUTE, INGRESS
+from shoal_operator.manifests.environment import ADMIN_PORT
 from shoal_operator.manifests.labels import SERVICE_NAME_LABEL, selector_text
+from shoal_operator.planning.blocked import Check, Verdict, failure_text
 from shoal_operator.planning.evidence import Evidence
-from shoal_operator.planning.observation import Failure, dig
+from shoal_operator.planning.observation import dig
 from shoal_operator.planning.pods import is_ready, unready_containers
-
-Verdict = tuple[Status, Reason, str]
-Check = Callable[[Evidence], Verdict | None]
-
-
-def spec_invalid(evidence: Evidence) -> Verdict | None:
-    """The spec cannot work; what runs now is left as it is."""
-    if evidence.target is None:
-        return Status.FALSE, Reason.INVALID_SPEC, evidence.spec_error
-    refused = [f for f in evidence.failures if f.code in (400, 422)]
-    if refused:
-        return Status.FALSE, Reason.INVALID_SPEC, _failure_text(refused[0])
-    return None
-
-
-def name_taken(evidence: Evidence) -> Verdict | None:
-    """An object of somebody else stands in the way."""
-    for conflict in evidence.conflicts:
-        what = f"{conflict.kind.kind} {conflict.name}"
-        if conflict.stale:
-            text = f"waiting until the {what} of a deleted service of this name is gone"
-            return Status.FALSE, Reason.WAITING_FOR_CLEANUP, text
-        text = (
-            f"{what} exists and does not belong to this InferenceService; it is left alone."
-            " Delete it, or give the InferenceService another name"
-        )
-        return Status.FALSE, Reason.NAME_TAKEN, text
-    return None
-
-
-def undone(evidence: Evidence) -> Verdict | None:
-    """Somebody changes back what we write, so we hold it back."""
-    for failure in evidence.failures:
-        if failure.undone:
-            return Status.FALSE, Reason.ANOTHER_OPERATOR, _failure_text(failure)
-    return None
-
-
-def apply_failed(evidence: Evidence) -> Verdict | None:
-    """The API server refused a write for a reason that is not the spec's."""
-    others = [f for f in evidence.failures if f.kind not in (HTTP_ROUTE, INGRESS)]
-    if others:
-        return Status.FALSE, Reason.APPLY_FAILED, _failure_text(others[0])
-    return None
 
 
 def pods_refused(evidence: Evidence) -> Verdict | None:
@@ -92,6 +50,7 @@ def deadline_exceeded(evidence: Evidence) -> Verdict | None:
         text = (
             f"the rollout made no progress within rollout.progressDeadlineSeconds: {state}. If loading the model takes"
             f" longer, raise it; else kubectl describe pods {pods} and kubectl logs --all-containers {pods} tell more"
+            f"{_proxy_advice(evidence)}"
         )
         return Status.FALSE, Reason.PROGRESS_DEADLINE_EXCEEDED, text
     return None
@@ -160,9 +119,26 @@ def answers(evidence: Evidence) -> Verdict | None:
     return None
 
 
-def pods_not_ready(_: Evidence) -> Verdict:
+def answers_unowned(evidence: Evidence) -> Verdict | None:
+    """Pods answer behind our Service, though their Deployment is not ours (any more)."""
+    if not evidence.deployment and evidence.endpoints:
+        text = "pods behind the Service answer requests, but their Deployment does not belong to this InferenceService"
+        return Status.TRUE, Reason.AVAILABLE, text
+    return None
+
+
+def pods_not_ready(evidence: Evidence) -> Verdict:
     """No pod answers yet."""
-    return Status.FALSE, Reason.PODS_NOT_READY, "no pod is ready yet"
+    return Status.FALSE, Reason.PODS_NOT_READY, f"no pod is ready yet{_proxy_advice(evidence)}"
+
+
+def _proxy_advice(evidence: Evidence) -> str:
+    """Return where a proxy that runs and is not ready says why."""
+    if PROXY not in unready_containers(evidence.new_pods):
+        return ""
+    pods = f"--namespace {evidence.namespace} --selector {selector_text(evidence.name)}"
+    logs = f"kubectl logs {pods} --container {PROXY}"
+    return f"; {logs} tells why (event=not_ready), as /readyz on its port {ADMIN_PORT} does"
 
 
 def silent(evidence: Evidence) -> Verdict | None:
@@ -189,7 +165,7 @@ def route_refused(evidence: Evidence) -> Verdict | None:
             text = "route.httpRoute needs the Gateway API: install its CRDs, or use route.ingress"
             return Status.FALSE, Reason.GATEWAY_API_MISSING, text
         if failure.kind in (HTTP_ROUTE, INGRESS):
-            return Status.FALSE, Reason.ROUTE_REFUSED, _failure_text(failure)
+            return Status.FALSE, Reason.ROUTE_REFUSED, failure_text(failure)
     return None
 
 
@@ -211,6 +187,14 @@ def route_pending(evidence: Evidence) -> Verdict | None:
     if silent or (HTTP_ROUTE in children and not _route_parents(evidence)):
         text = "the route exists; its controller has not reported an address or an answer yet"
         return Status.UNKNOWN, Reason.ROUTE_PENDING, text
+    return None
+
+
+def route_unread(evidence: Evidence) -> Verdict | None:
+    """The spec cannot be read, and no route of an older one is there: nobody knows whether one is asked for."""
+    ours = evidence.observation.ours
+    if evidence.target is None and not ours(INGRESS) and not ours(HTTP_ROUTE):
+        return Status.UNKNOWN, Reason.INVALID_SPEC, evidence.spec_error
     return None
 
 
@@ -288,7 +272,3 @@ def _route_parents(evidence: Evidence) -> list[Json]:
     route = evidence.observation.children.get(HTTP_ROUTE)
     parents: list[Json] = dig(route, "status", "parents", default=[])
     return parents
-
-
-def _failure_text(failure: Failure) -> str:
-    return f"{failure.kind.kind}: {failure.message}"

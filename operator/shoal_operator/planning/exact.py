@@ -19,7 +19,17 @@ from shoal_operator.manifests.desired import (
 )
 
 EXACT: Mapping[Kind, tuple[str, ...]] = {
-    SERVICE: ("selector", "ports", "publishNotReadyAddresses"),
+    SERVICE: (
+        "selector",
+        "ports",
+        "publishNotReadyAddresses",
+        "externalIPs",
+        "externalName",
+        "externalTrafficPolicy",
+        "internalTrafficPolicy",
+        "sessionAffinity",
+        "sessionAffinityConfig",
+    ),
     DISRUPTION_BUDGET: ("selector", "minAvailable", "maxUnavailable"),
     NETWORK_POLICY: ("podSelector", "policyTypes", "ingress", "egress"),
     INGRESS: ("rules", "tls", "defaultBackend"),
@@ -31,14 +41,26 @@ _FILLED_IN: Mapping[Kind, frozenset[str]] = {
     HTTP_ROUTE: frozenset({"group", "kind", "weight"}),
 }
 """What API servers add inside those fields by themselves."""
+_DEFAULTS: Mapping[str, str] = {"internalTrafficPolicy": "Cluster", "sessionAffinity": "None"}
+"""What API servers write into those fields where nothing is declared."""
 
 
 def removal(kind: Kind, desired: Json, live: Json) -> Json:
     """Return the JSON merge patch that takes out what others added; empty when there is nothing."""
     ours, theirs = desired.get("spec", {}), live.get("spec", {})
     filled_in = _FILLED_IN.get(kind, frozenset())
-    names = [n for n in EXACT.get(kind, ()) if not _exactly(ours.get(n), theirs.get(n), filled_in)]
+    given = {name: value for name, value in theirs.items() if name in ours or value != _DEFAULTS.get(name)}
+    names = [n for n in EXACT.get(kind, ()) if not _exactly(ours.get(n), given.get(n), filled_in)]
     return {"spec": {name: _replacing(ours.get(name), theirs.get(name)) for name in names}} if names else {}
+
+
+def replacement(desired: Json, live: Json) -> Json:
+    """Return the JSON merge patch after which all of ``spec`` is as declared, whoever added what to it.
+
+    For an object that server-side apply cannot put right: it keeps what others added, and a budget of theirs beside
+    ours, or a source of a variable beside our value, is refused.
+    """
+    return {"spec": _replacing(desired.get("spec", {}), live.get("spec", {}))}
 
 
 def _exactly(ours: Any, theirs: Any, filled_in: frozenset[str]) -> bool:

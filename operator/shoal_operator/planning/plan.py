@@ -40,11 +40,13 @@ class Conflict:
 
     Args:
         stale: it belongs to a deleted service of the same name, and will go by itself.
+        uncontrolled: it names our service as an owner, but not as its controller.
     """
 
     kind: Kind
     name: str
     stale: bool
+    uncontrolled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,7 @@ def make_plan(target: Target, children: Mapping[Kind, Json]) -> Plan:
     for kind in CHILD_KINDS:
         live = children.get(kind)
         if live is not None and not is_owned(live, target.uid):
-            conflicts += [_conflict(kind, live)] if kind in desired else []
+            conflicts += [_conflict(kind, live, target.uid)] if kind in desired else []
         elif action := _action(kind, desired.get(kind), live):
             actions.append(action)
     return Plan(tuple(actions), tuple(conflicts))
@@ -79,8 +81,10 @@ def _action(kind: Kind, desired: Json | None, live: Json | None) -> Apply | Dele
     return Apply(kind, desired, uid)
 
 
-def _conflict(kind: Kind, live: Json) -> Conflict:
+def _conflict(kind: Kind, live: Json, uid: str) -> Conflict:
     owner = controller_of(live)
     name = live["metadata"]["name"]
     stale = owner is not None and (owner.get("kind"), owner.get("name")) == (KIND, name)
-    return Conflict(kind, name, stale)
+    references = dig(live, "metadata", "ownerReferences", default=[])
+    uncontrolled = owner is None and any(reference.get("uid") == uid for reference in references)
+    return Conflict(kind, name, stale, uncontrolled)

@@ -18,15 +18,16 @@ from shoal_operator.api.conditions import (
     told_before,
 )
 from shoal_operator.api.fields import Json
-from shoal_operator.manifests.desired import SERVICE
+from shoal_operator.errors import ApiError
+from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE
 from shoal_operator.manifests.labels import selector_text
 from shoal_operator.manifests.route import service_url
-from shoal_operator.planning import checks
-from shoal_operator.planning.checks import Check, Verdict
+from shoal_operator.planning import blocked, checks
+from shoal_operator.planning.blocked import Check, Verdict
 from shoal_operator.planning.evidence import Evidence, ScalingState
 from shoal_operator.planning.observation import dig
 
-_BLOCKED: tuple[Check, ...] = (checks.spec_invalid, checks.name_taken, checks.undone, checks.apply_failed)
+_BLOCKED: tuple[Check, ...] = (blocked.spec_invalid, blocked.name_taken, blocked.undone, blocked.apply_failed)
 POLICIES: dict[ConditionType, tuple[Check, ...]] = {
     ConditionType.READY: (
         *_BLOCKED,
@@ -45,6 +46,8 @@ POLICIES: dict[ConditionType, tuple[Check, ...]] = {
         checks.no_endpoints,
         checks.served_by_old,
         checks.answers,
+        checks.answers_unowned,
+        blocked.missing(DEPLOYMENT),
         checks.scaled_to_zero,
         checks.pods_in_trouble,
         checks.pods_not_ready,
@@ -61,6 +64,7 @@ POLICIES: dict[ConditionType, tuple[Check, ...]] = {
     ),
     ConditionType.MODEL_LOADED: (
         checks.model_loaded,
+        blocked.missing(DEPLOYMENT),
         checks.scaled_to_zero,
         checks.pods_refused,
         checks.pods_in_trouble,
@@ -69,8 +73,10 @@ POLICIES: dict[ConditionType, tuple[Check, ...]] = {
         checks.model_loading,
     ),
     ConditionType.ROUTE_READY: (
+        blocked.missing(SERVICE),
         checks.route_refused,
         checks.http_route_refused,
+        checks.route_unread,
         checks.route_pending,
         checks.route_ready,
     ),
@@ -126,6 +132,35 @@ def plain_status(resource: Json, why: str, now: str) -> Json:
     generation = resource["metadata"].get("generation", 0)
     previous: list[Json] = dig(resource, "status", "conditions", default=[])
     return {"observedGeneration": generation, "conditions": [stamped(condition, previous, generation, now)]}
+
+
+def unread_status(resource: Json, error: ApiError, now: str) -> Json:
+    """Return the status of a service whose objects cannot be read: numbers stay, what is not known is not claimed.
+
+    Args:
+        resource: the service.
+        error: the API server's answer.
+        now: RFC 3339 time in UTC.
+    """
+    text = f"the service's objects cannot be read: {error}{blocked.advice(error.status, error.message)}"
+    stored = dig(resource, "status", default={})
+    generation = resource["metadata"].get("generation", 0)
+    previous: list[Json] = stored.get("conditions", [])
+    told = [
+        Condition(kind, Status.FALSE if kind is ConditionType.READY else Status.UNKNOWN, Reason.APPLY_FAILED, text)
+        for kind in POLICIES
+    ]
+    return {
+        "replicas": 0,
+        "readyReplicas": 0,
+        **stored,
+        "observedGeneration": generation,
+        "selector": selector_text(resource["metadata"]["name"]),
+        "conditions": [
+            *(stamped(item, previous, generation, now) for item in told),
+            *(item for item in previous if item.get("type") not in POLICIES),
+        ],
+    }
 
 
 @dataclass(frozen=True, slots=True)

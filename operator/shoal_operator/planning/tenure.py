@@ -20,6 +20,8 @@ SETTLE_S = 60.0
 """A claim that stands for so long is not answered any more; longer than a standby needs to take over."""
 FIRST_PAUSE_S = 60.0
 LAST_PAUSE_S = 300.0
+ANSWER_S = 12.0
+"""Claims are answered five times a minute at most, whoever writes them, and long before one has stood for SETTLE_S."""
 RIVAL_S = 2 * LAST_PAUSE_S
 """Who has laid no claim for so long is not there any more."""
 
@@ -31,6 +33,8 @@ class Step(StrEnum):
     """It is ours: look at it as usual."""
     REFUSE = "refuse"
     """It is ours: take the claim away, and look at it as usual."""
+    WAIT = "wait"
+    """It is ours: look at it as usual, and soon again, when the claim may be answered."""
     CLAIM = "claim"
     """It is another's: lay a claim, and write nothing else."""
     LEAVE = "leave"
@@ -47,6 +51,7 @@ class Tenure:
         refused: claims of ours that were taken away, in a row.
         pause_until_s: no claim before then.
         rival: who last laid a claim to what is ours, and when.
+        answered_s: when a claim to what is ours was last taken away.
     """
 
     keeper: str = ""
@@ -54,6 +59,7 @@ class Tenure:
     refused: int = 0
     pause_until_s: float = float("-inf")
     rival: tuple[str, float] | None = None
+    answered_s: float = float("-inf")
 
 
 @dataclass(slots=True)
@@ -106,8 +112,7 @@ def decide(me: str, keeper: str, claim: str, known: Tenure, now_s: float) -> tup
         now_s: monotonic time (s).
     """
     if keeper in ("", me):
-        rival = (claim, now_s) if claim not in ("", me) else known.rival
-        return (Step.REFUSE if claim else Step.KEEP), Tenure(rival=rival)
+        return _answer(me, claim, known, now_s)
     known = replace(known, keeper=keeper, rival=None)
     if claim == me:
         since_s = now_s if known.claimed_s is None else known.claimed_s
@@ -120,3 +125,14 @@ def decide(me: str, keeper: str, claim: str, known: Tenure, now_s: float) -> tup
     if claim or now_s < known.pause_until_s:
         return Step.LEAVE, known
     return Step.CLAIM, replace(known, claimed_s=now_s)
+
+
+def _answer(me: str, claim: str, known: Tenure, now_s: float) -> tuple[Step, Tenure]:
+    """Return what to do about a claim, or none, to what is ours."""
+    ours = Tenure(rival=known.rival, answered_s=known.answered_s)
+    if not claim:
+        return Step.KEEP, ours
+    if now_s - known.answered_s < ANSWER_S:
+        return Step.WAIT, ours
+    rival = (claim, now_s) if claim != me else known.rival
+    return Step.REFUSE, Tenure(rival=rival, answered_s=now_s)

@@ -2,7 +2,7 @@
 
 A key that is marked many times is looked at once; a key is never looked at by two workers at a
 time, and a mark that arrives while it is being looked at makes it due again afterwards. A failure
-is tried again after 1, 2, 4, ... 60 s; a success after the resync period.
+is tried again after 1, 2, 4, ... 60 s; a success after the resync period, or after seconds where something waits.
 """
 
 import heapq
@@ -13,6 +13,7 @@ from shoal_operator.planning.observation import Key
 
 FIRST_RETRY_S = 1.0
 LAST_RETRY_S = 60.0
+WAIT_S = 5.0
 _JITTER = 0.2
 
 
@@ -20,6 +21,8 @@ class Outcome(StrEnum):
     """How one look at a service ended."""
 
     DONE = "done"
+    WAITING = "waiting"
+    """What must be done has its time in some seconds."""
     FAILED = "failed"
     GONE = "gone"
 
@@ -98,4 +101,6 @@ class WorkQueue:
             delay_s = min(FIRST_RETRY_S * 2.0 ** (failures - 1), LAST_RETRY_S)
             return max(FIRST_RETRY_S, delay_s * (1 - _JITTER * jitter))
         self._failures.pop(key, None)
+        if outcome is Outcome.WAITING:
+            return WAIT_S
         return None if outcome is Outcome.GONE else self.resync_s * (1 - _JITTER * jitter)

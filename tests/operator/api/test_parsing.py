@@ -50,6 +50,10 @@ def test_a_full_spec_is_read_whole() -> None:
         (with_fields(MINIMAL, queue=[]), "spec.queue must be an object"),
         (with_fields(MINIMAL, runtime__forwardHeaders="x"), "spec.runtime.forwardHeaders must be a list"),
         (with_fields(MINIMAL, runtime__forwardHeaders=[1]), r"spec.runtime.forwardHeaders\[0\] must be of type"),
+        *(
+            (with_fields(MINIMAL, runtime__forwardHeaders=["x-tenant", name]), r"forwardHeaders\[1\] must match")
+            for name in ("", "a b", "a,b", "\U0001f600", "a:", "a\r\nb")
+        ),
         (with_fields(MINIMAL, pod__priorityClassName="x" * 300), "at most 253 characters"),
     ],
 )

@@ -12,7 +12,7 @@ from helm_python import Chart, HelmError, lint
 from shoal_operator.api.crd import custom_resource_definition
 from shoal_operator.api.fields import Json
 from shoal_operator.manifests.desired import CHILD_KINDS
-from shoal_operator.settings import Settings
+from shoal_operator.settings import NAMES, Settings
 
 PATH = Path(__file__).parents[3] / "charts/shoal"
 NAMESPACED = {"watchNamespaces": ["team-a", "team-b"]}
@@ -59,6 +59,18 @@ def environment(objects: list[Json]) -> dict[str, str]:
 def test_what_is_rendered_passes_the_strict_schemas_of_kubernetes(chart: Chart, values: Json) -> None:
     for body in rendered(chart, **values):
         kubernetes_validate.validate(body, "1.37", strict=True)
+
+
+@pytest.mark.parametrize("values", [{}, FULL, NAMESPACED], ids=["default", "full", "namespaced"])
+def test_every_setting_that_is_rendered_is_known_to_the_operator(chart: Chart, values: Json) -> None:
+    assert environment(rendered(chart, **values)).keys() - {"POD_IP"} <= set(NAMES)
+
+
+def test_an_operator_that_does_not_answer_is_not_ready(chart: Chart) -> None:
+    (deployment,) = by_kind(rendered(chart), "Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+
+    assert container["readinessProbe"]["httpGet"] == {"path": "/healthz", "port": "health"}
 
 
 def test_the_chart_passes_helms_own_linter() -> None:

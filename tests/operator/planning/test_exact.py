@@ -4,6 +4,8 @@ import copy
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shoal_operator.api.fields import Json
 from shoal_operator.manifests.desired import (
@@ -16,13 +18,20 @@ from shoal_operator.manifests.desired import (
     Kind,
     desired_objects,
 )
-from shoal_operator.planning.exact import removal
+from shoal_operator.planning.exact import removal, replacement
 from shoal_operator.planning.plan import Apply, make_plan
 from tests.operator.samples import EVERYTHING, target
 
 ADDED: list[tuple[Kind, tuple[Any, ...], Any]] = [
     (SERVICE, ("spec", "selector", "tier"), "x"),
     (SERVICE, ("spec", "publishNotReadyAddresses"), True),
+    (SERVICE, ("spec", "internalTrafficPolicy"), "Local"),
+    (SERVICE, ("spec", "externalIPs"), ["192.0.2.1"]),
+    (SERVICE, ("spec", "externalName"), "example.com"),
+    (SERVICE, ("spec", "externalTrafficPolicy"), "Local"),
+    (SERVICE, ("spec", "sessionAffinity"), "ClientIP"),
+    (SERVICE, ("spec", "sessionAffinityConfig"), {"clientIP": {"timeoutSeconds": 60}}),
+    (DISRUPTION_BUDGET, ("spec", "minAvailable"), 1),
     (DISRUPTION_BUDGET, ("spec", "selector", "matchLabels", "tier"), "x"),
     (DISRUPTION_BUDGET, ("spec", "selector", "matchExpressions"), [{"key": "a", "operator": "Exists"}]),
     (NETWORK_POLICY, ("spec", "podSelector", "matchLabels", "tier"), "x"),
@@ -94,6 +103,24 @@ def test_an_element_more_is_no_element_of_ours(kind: Kind, path: tuple[str, str]
     assert [action.kind for action in make_plan(target(EVERYTHING), children).actions] == [kind]
     desired = desired_objects(target(EVERYTHING))[kind]
     assert removal(kind, desired, children[kind]) == {"spec": {path[1]: desired["spec"][path[1]]}}
+
+
+@given(st.sampled_from(list(desired_objects(target(EVERYTHING)))), st.data())
+def test_after_a_replacement_a_spec_is_as_declared_whatever_others_put_there(kind: Kind, data: st.DataObject) -> None:
+    desired = desired_objects(target(EVERYTHING))[kind]
+    theirs = data.draw(foreign(desired.get("spec", {})))
+    live = {**desired, "spec": theirs}
+
+    assert patched(live, replacement(desired, live)) == {**desired, "spec": desired.get("spec", {})}
+
+
+def foreign(value: Any) -> st.SearchStrategy[Any]:
+    """Return values like this one, with keys more and fewer, and others in the place of some."""
+    if not isinstance(value, dict):
+        return st.one_of(st.just(value), st.just("theirs"), st.just([1]), st.just({"a": 1}))
+    more = st.dictionaries(st.sampled_from(["x", "y"]), st.integers() | st.just({"z": 1}), max_size=2)
+    ours = st.fixed_dictionaries({}, optional={key: foreign(inner) for key, inner in value.items()})
+    return st.tuples(ours, more).map(lambda both: {**both[0], **both[1]})
 
 
 def test_what_a_server_fills_in_is_no_addition() -> None:

@@ -1,18 +1,19 @@
 """Status: what is true, why, and when it is announced."""
 
+import dataclasses
 from typing import Any
 
 import pytest
 
 from shoal_operator.api.conditions import ConditionType, Reason, Status
 from shoal_operator.api.fields import Json
-from shoal_operator.manifests.desired import DEPLOYMENT, HTTP_ROUTE, INGRESS, SERVICE
+from shoal_operator.manifests.desired import DEPLOYMENT, HTTP_ROUTE, INGRESS, SERVICE, Kind
 from shoal_operator.planning.evidence import Evidence, ScalingState
 from shoal_operator.planning.observation import Failure, Observation
-from shoal_operator.planning.plan import Conflict
+from shoal_operator.planning.plan import Conflict, make_plan
 from shoal_operator.planning.status import judge, make_status, transitions
 from tests.operator.samples import DOWNLOADED, EVERYTHING, MINIMAL, service, target, with_fields
-from tests.operator.worlds import children, evidence, healthy, pod, unschedulable, waiting
+from tests.operator.worlds import children, evidence, healthy, pod, running, unschedulable, waiting
 
 NOW = "2026-01-01T00:00:00Z"
 CRASHED = pod(
@@ -43,6 +44,17 @@ def test_a_new_service_is_rolling_out_and_loading() -> None:
     assert seen[ConditionType.AVAILABLE] == (Status.FALSE, Reason.PODS_NOT_READY)
     assert seen[ConditionType.PROGRESSING] == (Status.TRUE, Reason.SCALING_UP)
     assert seen[ConditionType.MODEL_LOADED] == (Status.FALSE, Reason.MODEL_LOADING)
+
+
+@pytest.mark.parametrize("ready", [True, False])
+def test_where_a_proxy_that_runs_and_is_not_ready_tells_why_is_named(ready: bool) -> None:
+    states = [{**running("proxy"), "ready": ready}, {**running("runtime"), "ready": True}]
+    late = {"conditions": [{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}]}
+    starting = {"replicas": 1, "updatedReplicas": 1}
+    for deployment in (starting, {**starting, **late}):
+        found = judge(evidence(None, pod(ready=False, containerStatuses=states), deployment=deployment))
+        told = next(item.message for item in found if item.type is ConditionType.READY)
+        assert ("--container proxy tells why" in told) is not ready
 
 
 def test_a_crash_on_load_is_told_everywhere_with_its_last_message() -> None:
@@ -147,6 +159,83 @@ def test_an_object_in_the_way_is_named(stale: bool, reason: Reason) -> None:
 
     assert ready.reason is reason
     assert "Service cat" in ready.message
+
+
+def without(seen: Evidence, kind: Kind) -> Evidence:
+    """Return the evidence where an object was never made."""
+    children = {other: body for other, body in seen.observation.children.items() if other != kind}
+    return dataclasses.replace(seen, observation=dataclasses.replace(seen.observation, children=children))
+
+
+def test_nothing_is_said_of_a_route_that_no_readable_spec_asks_for() -> None:
+    unread = Evidence(observation=Observation(service({}), {}, ()), target=None, spec_error="spec.model is required")
+    later = dataclasses.replace(evidence(None, pod(), deployment=healthy()), target=None, spec_error="no")
+
+    seen = conditions(unread)
+    assert conditions(later)[ConditionType.ROUTE_READY] == (Status.UNKNOWN, Reason.INVALID_SPEC)
+    assert seen[ConditionType.ROUTE_READY] == (Status.FALSE, Reason.INVALID_SPEC)
+    assert seen[ConditionType.MODEL_LOADED] == (Status.FALSE, Reason.INVALID_SPEC)
+    assert len(transitions([], make_status(unread, NOW)["conditions"])) == 1
+
+
+def test_the_route_of_an_older_spec_is_still_told_of() -> None:
+    old = evidence(INGRESS_SPEC, pod(INGRESS_SPEC), deployment=healthy())
+    old.observation.children[INGRESS]["status"] = {"loadBalancer": {"ingress": [{"ip": "1.2.3.4"}]}}
+    unread = dataclasses.replace(old, target=None, spec_error="no")
+
+    assert conditions(unread)[ConditionType.ROUTE_READY] == (Status.TRUE, Reason.ROUTE_ACCEPTED)
+
+
+@pytest.mark.parametrize(("code", "reason"), [(422, Reason.INVALID_SPEC), (403, Reason.APPLY_FAILED)])
+def test_what_depends_on_an_object_that_was_refused_is_not_there(code: int, reason: Reason) -> None:
+    whole = evidence(None, deployment={})
+    no_service = dataclasses.replace(without(whole, SERVICE), failures=(Failure(SERVICE, code, "no"),))
+    no_pods = dataclasses.replace(without(whole, DEPLOYMENT), failures=(Failure(DEPLOYMENT, code, "no"),))
+
+    assert conditions(no_service)[ConditionType.ROUTE_READY] == (Status.FALSE, reason)
+    assert conditions(no_pods)[ConditionType.MODEL_LOADED] == (Status.FALSE, reason)
+    assert conditions(no_pods)[ConditionType.AVAILABLE] == (Status.FALSE, reason)
+    kept = dataclasses.replace(whole, failures=(Failure(SERVICE, code, "no"),))
+    assert conditions(kept)[ConditionType.ROUTE_READY] == (Status.TRUE, Reason.CLUSTER_INTERNAL)
+
+
+def test_a_service_whose_name_is_taken_is_not_reached_inside_the_cluster() -> None:
+    seen = dataclasses.replace(
+        without(evidence(None, deployment={}), SERVICE), conflicts=(Conflict(SERVICE, "cat", stale=False),)
+    )
+
+    assert conditions(seen)[ConditionType.ROUTE_READY] == (Status.FALSE, Reason.NAME_TAKEN)
+
+
+@pytest.mark.parametrize(
+    ("open_endpoints", "expected"), [(1, (Status.TRUE, Reason.AVAILABLE)), (0, (Status.FALSE, Reason.NAME_TAKEN))]
+)
+def test_pods_of_a_deployment_that_was_taken_away_are_available_as_long_as_they_answer(
+    open_endpoints: int, expected: Any
+) -> None:
+    whole = evidence(None, pod(), deployment=healthy())
+    owner = {"uid": whole.observation.children[SERVICE]["metadata"]["uid"], "controller": True}
+    endpoints = [{"conditions": {"ready": True}}] * open_endpoints
+    slices = ({"metadata": {"ownerReferences": [owner]}, "endpoints": endpoints},)
+    orphan = dataclasses.replace(whole, observation=dataclasses.replace(whole.observation, slices=slices))
+    del orphan.observation.children[DEPLOYMENT]["metadata"]["ownerReferences"]
+    plan = make_plan(target(), orphan.observation.children)
+
+    seen = conditions(dataclasses.replace(orphan, conflicts=plan.conflicts))
+    assert seen[ConditionType.AVAILABLE] == expected
+    assert seen[ConditionType.READY] == (Status.FALSE, Reason.NAME_TAKEN)
+
+
+def test_an_owner_that_is_no_controller_is_told_what_it_lacks() -> None:
+    seen = evidence(None, pod(), deployment=healthy())
+    (reference,) = seen.observation.children[DEPLOYMENT]["metadata"]["ownerReferences"]
+    del reference["controller"]
+    plan = make_plan(target(), seen.observation.children)
+    told = judge(dataclasses.replace(seen, conflicts=plan.conflicts))
+
+    message = next(item.message for item in told if item.type is ConditionType.READY)
+    assert "Deployment cat" in message
+    assert "lacks controller: true" in message
 
 
 INGRESS_SPEC = with_fields(MINIMAL, route={"ingress": {"host": "a.example.com"}})

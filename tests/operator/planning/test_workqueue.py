@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal_operator.planning.observation import Key
-from shoal_operator.planning.workqueue import Outcome, WorkQueue
+from shoal_operator.planning.workqueue import WAIT_S, Outcome, WorkQueue
 
 CAT, DOG = Key("default", "cat"), Key("default", "dog")
 
@@ -128,3 +128,12 @@ def test_no_mark_is_lost_and_no_key_is_taken_twice(steps: list[tuple[str, object
     while key := queue.take(now_s + 10_000):
         left.add(key)
     assert waiting <= left
+
+
+def test_a_service_where_something_waits_is_looked_at_again_in_seconds() -> None:
+    queue = WorkQueue(600)
+    queue.mark(CAT, 0.0)
+    assert queue.take(0.0) == CAT
+    queue.finish(CAT, Outcome.WAITING, 0.0, jitter=0.9)
+
+    assert queue.next_due_s() == WAIT_S

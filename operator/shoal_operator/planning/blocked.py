@@ -1,0 +1,93 @@
+"""The checks of what stops a service before any pod is looked at: its spec, other owners, the API server."""
+
+from collections.abc import Callable
+
+from shoal_operator.api.conditions import Reason, Status
+from shoal_operator.manifests.desired import HTTP_ROUTE, INGRESS, Kind
+from shoal_operator.planning.evidence import Evidence
+from shoal_operator.planning.observation import Failure
+from shoal_operator.planning.plan import Conflict
+
+Verdict = tuple[Status, Reason, str]
+Check = Callable[[Evidence], Verdict | None]
+
+
+def spec_invalid(evidence: Evidence) -> Verdict | None:
+    """The spec cannot work; what runs now is left as it is."""
+    if evidence.target is None:
+        return Status.FALSE, Reason.INVALID_SPEC, evidence.spec_error
+    refused = [f for f in evidence.failures if f.code in (400, 422)]
+    return _failed(refused[0]) if refused else None
+
+
+def name_taken(evidence: Evidence) -> Verdict | None:
+    """An object of somebody else stands in the way."""
+    return _taken(evidence.conflicts[0]) if evidence.conflicts else None
+
+
+def _taken(conflict: Conflict) -> Verdict:
+    what = f"{conflict.kind.kind} {conflict.name}"
+    if conflict.stale:
+        text = f"waiting until the {what} of a deleted service of this name is gone"
+        return Status.FALSE, Reason.WAITING_FOR_CLEANUP, text
+    if conflict.uncontrolled:
+        text = (
+            f"the ownerReference of {what} that names this InferenceService lacks controller: true; it is left alone."
+            " Set it there, or delete the object"
+        )
+        return Status.FALSE, Reason.NAME_TAKEN, text
+    text = (
+        f"{what} exists and does not belong to this InferenceService; it is left alone."
+        " Delete it, or give the InferenceService another name"
+    )
+    return Status.FALSE, Reason.NAME_TAKEN, text
+
+
+def _failed(failure: Failure) -> Verdict:
+    if failure.undone:
+        reason = Reason.ANOTHER_OPERATOR
+    else:
+        reason = Reason.INVALID_SPEC if failure.code in (400, 422) else Reason.APPLY_FAILED
+    return Status.FALSE, reason, failure_text(failure)
+
+
+def missing(kind: Kind) -> Check:
+    """Return a check that tells why an object of ours is not there, where one is not."""
+
+    def check(evidence: Evidence) -> Verdict | None:
+        if evidence.observation.ours(kind):
+            return None
+        taken = (_taken(conflict) for conflict in evidence.conflicts if conflict.kind == kind)
+        failed = (_failed(failure) for failure in evidence.failures if failure.kind == kind)
+        return next(taken, None) or next(failed, None) or (spec_invalid(evidence) if evidence.target is None else None)
+
+    return check
+
+
+def undone(evidence: Evidence) -> Verdict | None:
+    """Somebody changes back what we write, so we hold it back."""
+    return next((_failed(failure) for failure in evidence.failures if failure.undone), None)
+
+
+def apply_failed(evidence: Evidence) -> Verdict | None:
+    """The API server refused a write for a reason that is not the spec's."""
+    others = [f for f in evidence.failures if f.kind not in (HTTP_ROUTE, INGRESS)]
+    return _failed(others[0]) if others else None
+
+
+def failure_text(failure: Failure) -> str:
+    """Return what was refused, in the API server's words, and what to do where that is known."""
+    return f"{failure.kind.kind}: {failure.message}{advice(failure.code, failure.message)}"
+
+
+def advice(code: int, message: str) -> str:
+    """Return what to do about an answer of the API server, as the end of a sentence; empty where nobody can say.
+
+    Quotas and admission policies answer 403 too, but only the authorizer says who cannot do what.
+    """
+    if code == 403 and " cannot " in message and "resource " in message:
+        return (
+            ". The operator's account lacks the permission: install the role of the chart again (helm upgrade of"
+            " charts/shoal), or bind its account to an equal one"
+        )
+    return ""
