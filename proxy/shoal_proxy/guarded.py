@@ -17,7 +17,7 @@ from typing import Any, Final
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from shoal_proxy.codecs.base import Reply
+from shoal_proxy.codecs.base import EXECUTED, Reply
 from shoal_proxy.codecs.torchserve import TorchServe
 from shoal_proxy.codecs.v2 import V2
 from shoal_proxy.edge.crowd import make_room
@@ -561,6 +561,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if refused.disconnected or self.transport.is_closing():
             return
         reply = codec_for(refused.url.decode("latin-1")).error(refused.error)
+        reply.lines += EXECUTED[False]
         if refused.error.retry_after_s is not None:
             reply.lines += b"retry-after: %d\r\n" % refused.error.retry_after_s
         self.transport.write(b"".join((self.reply_head(reply, reply.lines + b"connection: close\r\n"), *reply.body)))

@@ -20,7 +20,7 @@ from shoal_proxy.batching.pending import (
 )
 from shoal_proxy.batching.returns import Burst
 from shoal_proxy.body import LARGE_BYTES
-from shoal_proxy.codecs.base import Call, Decoded, Reply, check_rows
+from shoal_proxy.codecs.base import EXECUTED, Call, Decoded, Reply, check_rows
 from shoal_proxy.codecs.torchserve import TorchServe
 from shoal_proxy.codecs.upstream import check_json
 from shoal_proxy.codecs.v1 import V1
@@ -50,7 +50,6 @@ _SHORTEST_S, _LONGEST_S = 1e-6, 3600.0
 """However little or long a caller says it would wait: what the runtime is told holds for a whole batch."""
 _LONGEST_TRACE_BYTES = 1024
 """Longer ones return to the caller only: the runtime reads those of a whole batch in one piece."""
-EXECUTED = {True: b"x-shoal-executed: maybe\r\n", False: b"x-shoal-executed: no\r\n"}
 _SEND_AGAIN = (503, 504)
 """Statuses after which a caller thinks of sending its request again: the sentence tells what that may mean."""
 _TRACED = {b"x-request-id": "x-request-id", b"traceparent": "traceparent", b"tracestate": "tracestate"}

@@ -292,6 +292,13 @@ def test_many_small_headers_are_as_dear_as_a_large_one(running: RunningProxy) ->
         assert caller.response()[0] == 431
 
 
+@pytest.mark.parametrize("start", [b"nonsense\r\n\r\n", b"GET /v2 HTTP/1.1\r\n" + b"a:b\r\n" * 1000 + b"\r\n"])
+def test_what_is_refused_for_its_head_was_not_executed(running: RunningProxy, start: bytes) -> None:
+    with RawConnection(running.address) as caller:
+        caller.send(start)
+        assert caller.response()[1]["x-shoal-executed"] == "no"
+
+
 def test_a_torchserve_caller_is_refused_in_its_own_words(running: RunningProxy) -> None:
     with RawConnection(running.address) as caller:
         caller.send(b"GET /predictions/double HTTP/1.1\r\nA: ", b"a" * 40_000, b"\r\n\r\n")

@@ -15,6 +15,8 @@ from shoal_proxy.model.signature import ModelSignature
 JSON = b"application/json"
 OCTETS = b"application/octet-stream"
 NO_BYTES = b""
+EXECUTED = {True: b"x-shoal-executed: maybe\r\n", False: b"x-shoal-executed: no\r\n"}
+"""The header line of an error: whether the runtime may have executed rows of the request."""
 
 MOST_LISTS = 1 << 20
 """Lists and objects in one JSON body, about: some 100 bytes and half a microsecond each."""
