@@ -682,6 +682,6 @@ class GuardedProtocol(HttpToolsProtocol):
 
 def origin_form(target: bytes) -> bytes:
     """Return the path and query of an absolute target."""
-    parsed = httptools.parse_url(target)
-    path = parsed.path or b"/"
+    parsed: Any = httptools.parse_url(target)  # its types leave out that a part may be None
+    path: bytes = parsed.path or b"/"
     return path if parsed.query is None else path + b"?" + parsed.query
