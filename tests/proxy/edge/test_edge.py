@@ -13,7 +13,6 @@ from shoal_proxy.edge.holding import Bodies, Holding
 from shoal_proxy.edge.patience import Patience
 from shoal_proxy.edge.sampling import Sampler
 
-
 of_the_sources = pytest.mark.skipif(
     not hasattr(Holding.arrived, "__code__"), reason="a compiled class has no interpreted subclass"
 )
