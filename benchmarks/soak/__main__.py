@@ -75,7 +75,7 @@ async def soak(names: Sequence[str], duration_s: float, seed: int) -> tuple[list
     """Run each attack against one server, which must live through all of them."""
     rows: list[Figures] = []
     harm: dict[str, list[str]] = {}
-    with serving(model_folder(), fields=FIELDS) as server:
+    with serving(HERE / "model", fields=FIELDS) as server:
         calm = await neighbours(server.url, seed, CALM_S)
         calm_mb = proxy_bytes(server) / MEGABYTE
         for number, name in enumerate(tqdm(names, unit=" attacks", disable=None, leave=False)):
@@ -129,11 +129,6 @@ async def recovery(server: Server) -> list[str]:
 def proxy_bytes(server: Server) -> int:
     """Return the proxy's resident memory."""
     return resident_bytes(find_child(server.pid, "shoal_proxy"))
-
-
-def model_folder() -> Path:
-    """Return the folder of the model under attack."""
-    return HERE / "model"
 
 
 def publish(results: Mapping[str, Any], seconds: float, seed: int) -> None:

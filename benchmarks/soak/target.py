@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
@@ -83,12 +83,8 @@ def post(path: str, body: bytes, *headers: str) -> bytes:
     return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body
 
 
-async def at_once(count: int, one: Callable[[], Awaitable[None]]) -> None:
+async def at_once(count: int, one: Callable[[], Coroutine[None, None, None]]) -> None:
     """Run ``one`` so many times side by side."""
     async with asyncio.TaskGroup() as group:
         for _ in range(count):
-            group.create_task(_awaited(one))
-
-
-async def _awaited(one: Callable[[], Awaitable[None]]) -> None:
-    await one()
+            group.create_task(one())

@@ -74,19 +74,19 @@ def _stack_dicts(rows: Sequence[dict[str, Any]], rules: Sequence[Rule]) -> dict[
         if not all(isinstance(v, torch.Tensor | np.ndarray | np.generic | int | float) for v in values):
             batch[name] = values
             continue
-        _check_numbers(name, values)
+        tensors = [as_tensor(value) for value in values]
+        if not all(isinstance(value, torch.Tensor | np.ndarray) for value in values):
+            _check_numbers(name, tensors)
         rule = by_name.get(name)
-        batch[name], mask = _stack(name, [as_tensor(value) for value in values], rule)
+        batch[name], mask = _stack(name, tensors, rule)
         if rule is not None and rule.pad_mask is not None and mask is not None:
             masks.setdefault(rule.pad_mask, mask)
     return {**masks, **batch}
 
 
-def _check_numbers(name: str, values: Sequence[Any]) -> None:
+def _check_numbers(name: str, tensors: Sequence[Tensor]) -> None:
     """Refuse numbers of different types: torch would round the one caller's integer to fit the other's fraction."""
-    if all(isinstance(value, torch.Tensor | np.ndarray) for value in values):
-        return
-    kinds = sorted({str(as_tensor(value).dtype).removeprefix("torch.") for value in values})
+    kinds = sorted({str(tensor.dtype).removeprefix("torch.") for tensor in tensors})
     if len(kinds) > 1:
         raise ValueError(
             f"{name} is {' in one row and '.join(kinds)} in another: let preprocess return one type for it"
