@@ -15,7 +15,7 @@ from shoal_proxy.batching.policy import BatchLimits, Policy
 from shoal_proxy.simulator.arrivals import Times, gamma, on_off, poisson
 from shoal_proxy.simulator.latencies import Latencies, LatencyError, parse_document, parse_terms
 from shoal_proxy.simulator.report import lines
-from shoal_proxy.simulator.study import Service, study
+from shoal_proxy.simulator.study import Service, Study, study
 from shoal_proxy.simulator.trace import Entry, TraceError, read_trace
 
 EXAMPLES = """\
@@ -27,7 +27,8 @@ examples:
   shoal simulate trace.csv --from http://127.0.0.1:9090 --objective-ms 30 --speed 2
 
 A trace is CSV with the columns arrived_s,rows,shape,deadline_ms, of which only the first must be there. A latency
-table is a JSON object of rows to seconds, {"1": 0.004, "32": 0.009}, or what /v1/latency of a proxy answers.
+table is what /v1/latency of a proxy answers, or JSON of rows to seconds, each size at most twice the one before:
+{"1": 0.004, "2": 0.0042, "4": 0.0045, "8": 0.005, "16": 0.006, "32": 0.009}
 The policy is the proxy's own code; the device, the network and the callers are not.
 """
 
@@ -54,10 +55,11 @@ def run(options: argparse.Namespace) -> int:
     except (AskError, LatencyError, SimulateError, TraceError) as error:
         print(f"shoal: {error}", file=sys.stderr)  # noqa: T201
         return 1
+    result = study(entries, service)
+    guesses = "; ".join([guess for guess in (guesses, _host_guess(result)) if guess])
     if guesses:
         warning = f"shoal: a guess, nobody has measured {guesses}: figures that rest on them may be far off"
         print(warning, file=sys.stderr)  # noqa: T201
-    result = study(entries, service)
     document = {**asdict(result), "guessed": guesses or None}
     print(json.dumps(document, indent=1) if options.json else "\n".join(lines(result, service, guesses)))  # noqa: T201
     return 0
@@ -73,6 +75,13 @@ def _guesses(entries: Sequence[Entry], service: Service) -> str:
     if strange:
         unmeasured.append(f"inputs of shape {', '.join(strange)}")
     return "; ".join(unmeasured)
+
+
+def _host_guess(result: Study) -> str:
+    """Say what is guessed where the rate is beyond what was served: the host's work at it."""
+    if not result.beyond_served(result.outcome.offered_per_s):
+        return ""
+    return f"what the host's work takes at more than {result.served_per_s:,.3g} requests/s, the most that was served"
 
 
 def parser() -> argparse.ArgumentParser:

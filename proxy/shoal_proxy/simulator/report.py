@@ -48,6 +48,11 @@ def _refusals(outcome: Outcome) -> str:
 def _capacity(study: Study) -> str:
     if study.capacity_per_s is None:
         return "none found: it is missed at any rate, or met at every one"
+    if study.served_per_s and study.beyond_served(study.capacity_per_s):
+        return (
+            f"at most {study.capacity_per_s:,.0f}/s, by the model's own time; with the host's no more than"
+            f" {study.served_per_s:,.3g}/s were measured"
+        )
     best = study.best_capacity_per_s
     return f"{study.capacity_per_s:,.0f}/s" + ("" if best is None else f"; nobody could exceed {best:,.0f}/s")
 
