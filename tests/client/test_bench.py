@@ -44,7 +44,7 @@ def adder() -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.integration
-def test_the_knee_of_a_served_example_is_found_and_explained(
+def test_where_a_served_example_bends_is_found_and_explained(
     adder: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     url, admin = adder
@@ -58,8 +58,12 @@ def test_the_knee_of_a_served_example_is_found_and_explained(
     assert all(step["parts_ms"]["runtime"] >= 20 for step in told["steps"] if step["answered"])
     assert told["steps"] == sorted(told["steps"], key=lambda step: step["offered_per_s"])
     # A row takes 20 ms and nothing runs beside it.
-    assert told["knee_per_s"] < 75
-    assert any(step["offered_per_s"] > told["knee_per_s"] for step in told["steps"])
+    assert 40 < told["bent_per_s"] < 120
+    # On a machine that others keep busy no rate may hold for long enough; none holds that the model cannot serve.
+    assert all(step["offered_per_s"] < 75 for step in told["steps"] if step["verdict"] == "held")
+    assert told["knee_per_s"] in (None, told["held_per_s"])
+    assert told["limit_ms"] >= 100
+    assert all(0 <= step["in_time"] <= step["answered"] <= step["sent"] for step in told["steps"])
     assert told["advice"]
     assert any("A request alone" in sentence for sentence in told["explain"])
     assert picture.read_text().startswith("<svg")
@@ -71,6 +75,7 @@ def test_people_get_a_table_and_bars(adder: tuple[str, str], capsys: pytest.Capt
 
     output = capsys.readouterr().out
     assert "offered/s" in output
+    assert "in time: answered within" in output
     assert re.search(r"/s \|[q.bR]+ ", output)
     assert "the server itself says" not in output, "nobody named its admin port"
 
