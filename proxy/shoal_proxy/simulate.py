@@ -14,7 +14,7 @@ from shoal_proxy.batching.pending import NEVER_S
 from shoal_proxy.batching.policy import BatchLimits, Policy
 from shoal_proxy.simulator.arrivals import Times, gamma, on_off, poisson
 from shoal_proxy.simulator.latencies import Latencies, LatencyError, parse_document, parse_terms
-from shoal_proxy.simulator.report import lines
+from shoal_proxy.simulator.report import lines, per_s
 from shoal_proxy.simulator.study import Service, Study, study
 from shoal_proxy.simulator.trace import Entry, TraceError, read_trace
 
@@ -79,9 +79,9 @@ def _guesses(entries: Sequence[Entry], service: Service) -> str:
 
 def _host_guess(result: Study) -> str:
     """Say what is guessed where the rate is beyond what was served: the host's work at it."""
-    if not result.beyond_served(result.outcome.offered_per_s):
+    if result.served_per_s is None or not result.beyond_served(result.outcome.offered_per_s):
         return ""
-    return f"what the host's work takes at more than {result.served_per_s:,.3g} requests/s, the most that was served"
+    return f"what the host's work takes at more than {per_s(result.served_per_s)}, the most that was served"
 
 
 def parser() -> argparse.ArgumentParser:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from math import ceil
 
 from shoal.benching.drawing import figure
-from shoal.benching.knee import LEAST_REQUESTS, LONGEST, Knee, Verdict, find, judge
+from shoal.benching.knee import LEAST_REQUESTS, LONGEST, MOST_BAD_STRETCHES, Knee, Verdict, find, judge
 from shoal.benching.steps import BUSY, Step
 
 FULL = 0.8
@@ -104,9 +104,11 @@ def _unsure(knee: Knee) -> Iterator[str]:
                 f" ({LEAST_REQUESTS} are needed): --seconds {needed_s} or more gives them the time."
             )
         elif verdict is Verdict.NOISY:
+            moments = step.bad_stretches <= MOST_BAD_STRETCHES
+            when = "came in a few short moments" if moments else "were seen in one run only"
             yield (
-                f"At {figure(step.offered_per_s)} requests/s {_percent(step)} were in time, but the late ones came in a"
-                " few short moments, as when something else takes the machine: run it again when it is quiet."
+                f"At {figure(step.offered_per_s)} requests/s {_percent(step)} were in time, but the late ones {when},"
+                " as when something else takes the machine: run it again when it is quiet, or with more --seconds."
             )
 
 

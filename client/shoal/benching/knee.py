@@ -39,16 +39,16 @@ class Verdict(StrEnum):
 
 def judge(step: Step) -> Verdict:
     """Say whether the server kept up, or why that cannot be said."""
-    plainly_late = step.sent >= PLAINLY_LATE_REQUESTS and step.in_time_share < PLAINLY_LATE
+    plainly = step.sent >= PLAINLY_LATE_REQUESTS and step.in_time_share < PLAINLY_LATE
     if step.in_time_share >= ENOUGH and (step.backlog <= MOST_BACKLOG or step.generator_bound):
         return Verdict.HELD if step.sent >= LEAST_REQUESTS else Verdict.FEW
     if step.generator_bound:
         return Verdict.GENERATOR
     if step.sent < LEAST_REQUESTS:
-        return Verdict.BENT if plainly_late else Verdict.FEW
-    if step.backlog > MOST_BACKLOG or step.bad_stretches > MOST_BAD_STRETCHES:
-        return Verdict.BENT
-    return Verdict.NOISY
+        return Verdict.BENT if plainly else Verdict.FEW
+    # A machine can be busy for as long as a run takes; twice at one rate is no chance.
+    throughout = step.bad_stretches > MOST_BAD_STRETCHES and step.runs > 1
+    return Verdict.BENT if plainly or throughout or step.backlog > MOST_BACKLOG else Verdict.NOISY
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,9 @@ SLOWER_BY_MS: Final = 10.0
 """Without an objective an answer is in time up to as many times that of a request alone, or so much above it."""
 BUSY: Final = 0.85
 """Share of one core from which the load generator has no time left to be on time."""
+LATE_MS: Final = 5.0
+LATE: Final = 0.25
+"""How late, and what part of the latency, one in twenty requests may leave where the latency is to be the server's."""
 STRETCHES: Final = 10
 """Equal parts of a run, by which a moment in which the machine was busy is told from a rate that is too high."""
 PARTS: Final = ("queue", "batch", "runtime", "rest")
@@ -90,7 +93,7 @@ class Step:
     @property
     def generator_bound(self) -> bool:
         """Whether the load generator, not the server, had no time left."""
-        return self.busy > BUSY or self.sent_late_ms > max(5.0, self.p95_ms / 2)
+        return self.busy > BUSY or self.sent_late_ms > max(LATE_MS, LATE * self.p95_ms)
 
     @property
     def in_time_share(self) -> float:

@@ -64,6 +64,8 @@ def test_lateness_in_short_moments_is_not_called_a_knee() -> None:
 
     assert "between 100 and 200" in words
     assert "At 150 requests/s 90% were in time, but the late ones came in a few short moments" in words
+    once = said(step(100), step(150, in_time=90, bad_stretches=0.8, runs=1), bent(200))
+    assert "but the late ones were seen in one run only" in once
 
 
 def test_a_server_that_is_late_while_idle_is_not_bent_by_the_rate() -> None:

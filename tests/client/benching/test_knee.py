@@ -154,6 +154,8 @@ def test_a_server_that_refuses_everybody_is_tried_slower_and_then_left() -> None
         pytest.param(step(100, in_time=95), Verdict.HELD, id="95 in 100"),
         pytest.param(step(100, in_time=94, bad_stretches=0.6), Verdict.BENT, id="late throughout"),
         pytest.param(step(100, in_time=94, bad_stretches=0.1), Verdict.NOISY, id="late in a moment"),
+        pytest.param(step(100, in_time=94, bad_stretches=0.6, runs=1), Verdict.NOISY, id="late throughout, but once"),
+        pytest.param(step(100, in_time=40, bad_stretches=0.9, runs=1), Verdict.BENT, id="most of them late"),
         pytest.param(step(100, backlog=0.2), Verdict.BENT, id="queue grows"),
         pytest.param(step(3, sent=9, in_time=9), Verdict.FEW, id="a handful"),
         pytest.param(step(3, sent=9, in_time=2), Verdict.FEW, id="a handful, late"),
