@@ -144,6 +144,9 @@ class Server:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self._on_signal, number)
+        # A Ctrl-C that came before these handlers cancels us, and here, while there is nothing to stop: asyncio cancels
+        # the start of a process together with what that start then waits for, and would wait for ever.
+        await asyncio.sleep(0)
         keepers = [asyncio.create_task(each.run()) for each in (self._runtime, self._proxy)]
         others = [asyncio.create_task(each) for each in (self._stop.wait(), self._announce())]
         await asyncio.wait((*keepers, *others), return_when=asyncio.FIRST_COMPLETED)
