@@ -12,9 +12,10 @@ from pathlib import Path
 
 from shoal import completion
 from shoal.colours import Style, styled
-from shoal.errors import ShoalError
-from shoal.serving.fields import FieldError
+from shoal.errors import InvalidInput, ShoalError, WrongAddress
+from shoal.serving.fields import FieldError, MachineError
 
+WRONG_ARGUMENTS = 2
 INTERRUPTED = 130
 NOBODY_READS = 141
 """What a shell says of a program that SIGPIPE ended, as it does with all that write on after `| head`."""
@@ -29,7 +30,7 @@ EXAMPLES = """\
 examples:
   shoal serve examples/cat                  serve a model from a manifest or a model directory
   shoal info http://127.0.0.1:8080          what it takes and gives
-  shoal predict http://127.0.0.1:8080 picture.jpg
+  shoal predict http://127.0.0.1:8080 examples/cat/picture.jpg
   shoal bench http://127.0.0.1:8080         how much it takes, and what bounds it
   shoal local up                            a Kubernetes cluster on this machine, with the operator
   shoal record --from http://127.0.0.1:9090 > trace.csv
@@ -104,10 +105,15 @@ def _run(given: list[str]) -> int:
 
     try:
         status: int = getattr(commands, options.command)(options)
-    except (ShoalError, FieldError) as error:
+    except (ShoalError, FieldError, MachineError) as error:
         print(f"{styled('shoal:', Style.BOLD, Style.RED, stream=sys.stderr)} {error}", file=sys.stderr)
-        return 1
+        return WRONG_ARGUMENTS if _is_callers(error) else 1
     return status
+
+
+def _is_callers(error: Exception) -> bool:
+    """Say whether the command line is to blame, which no server and no other moment would take."""
+    return isinstance(error, FieldError | WrongAddress) or (isinstance(error, InvalidInput) and error.status is None)
 
 
 def _become(command: str, arguments: Sequence[str]) -> None:

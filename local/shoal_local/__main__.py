@@ -21,6 +21,7 @@ PACKAGES = (
     "uvicorn", "wsproto", "yaml",
 )  # fmt: skip
 
+WRONG_ARGUMENTS = 2
 INTERRUPTED = 130
 NOBODY_READS = 141
 """What a shell says of a program that SIGPIPE ended."""
@@ -126,7 +127,12 @@ def _up(cluster: "Cluster", options: argparse.Namespace) -> int:
 
     try:
         kubelet.parse_capacity(options.capacity)
-        cluster.add_models(kubelet.parse_models(options.model))
+        models = kubelet.parse_models(options.model)
+    except ValueError as error:
+        sys.stderr.write(f"{error}\n")
+        return WRONG_ARGUMENTS
+    try:
+        cluster.add_models(models)
         cluster.up([part for text in options.capacity for part in ("--capacity", text)])
         if cluster.mounts_refused:
             sys.stderr.write(f"{told(cluster.mounts_refused)}\n")

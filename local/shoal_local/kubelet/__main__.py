@@ -168,7 +168,9 @@ def run_until_stopped(options: argparse.Namespace, *, tls: bool) -> int:
     """Run until SIGINT or SIGTERM; logs are served over ``tls`` where a real API server asks."""
     try:
         counts = parse_capacity(options.capacity)
-    except ValueError as error:
+        parse_models(options.model)
+        read_kubeconfig(options.kubeconfig)
+    except (OSError, ValueError, BadKubeconfigError) as error:
         sys.stderr.write(f"{error}\n")
         return 2
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
