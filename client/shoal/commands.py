@@ -15,7 +15,7 @@ from shoal.colours import Style, styled
 from shoal.files import load, parse_json
 from shoal.printing import answer_text, json_text, signature_json, signature_text
 from shoal.serving.fields import merge, parse_assignment, to_environment
-from shoal.targets import default_name, find_target, shown
+from shoal.targets import default_name, files_beside, find_target, shown
 
 ADMIN_PORT = 9090
 
@@ -70,6 +70,7 @@ def serve(options: argparse.Namespace) -> int:
         admin_port=_admin_port(options),
         quiet=options.quiet,
         json=options.json,
+        files=files_beside(options.target),
     )
     _say_what(plan, fields["model.uri"], service.ignored)
     return asyncio.run(serving.serve(plan))

@@ -19,7 +19,7 @@ from shoal.client import AsyncClient
 from shoal.colours import Style, styled
 from shoal.errors import ShoalError
 from shoal.processes import Keeper, Process
-from shoal.serving.fields import FieldError
+from shoal.serving.fields import MachineError
 from shoal.serving.hints import first_requests
 from shoal.serving.supervision import Death, obituary
 
@@ -45,6 +45,7 @@ class Plan:
         host: address that the proxy listens on; its ports follow.
         quiet: do not tell what happens.
         json: tell what happens for programs, an object a line.
+        files: what lies beside the model, one of which may be an item to send.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Plan:
     admin_port: int
     quiet: bool = False
     json: bool = False
+    files: tuple[str, ...] = ()
 
     def say(self, line: str, *styles: Style, **facts: object) -> None:
         """Tell what happens: the line to a person, the line and what it tells to a program."""
@@ -97,16 +99,16 @@ def find_port(host: str, port: int, *, option: str) -> int:
     """Return ``port`` if it is free, or any free port for 0.
 
     Raises:
-        FieldError: the port is taken, or the host is no address of this machine.
+        MachineError: the port is taken, or the host is no address of this machine.
     """
     try:
         return _try_port(host, port)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise FieldError(
+            raise MachineError(
                 f"port {port} of {host} is in use: stop what listens there, or choose another with {option}"
             ) from error
-        raise FieldError(f"cannot listen on port {port} of {host}: {error}") from error
+        raise MachineError(f"cannot listen on port {port} of {host}: {error}") from error
 
 
 def _try_port(host: str, port: int) -> int:
@@ -231,7 +233,7 @@ class Server:
             # A transport of our own: no HTTP proxy of the environment stands before this machine.
             transport = httpx.AsyncHTTPTransport()
             async with AsyncClient(url, self._plan.name, transport=transport) as client:
-                curl, command = first_requests(url, await client.signature())
+                curl, command = first_requests(url, await client.signature(), self._plan.files)
         except ShoalError as error:
             self._say(f"no example of a request: {error}")
         else:
