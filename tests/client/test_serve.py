@@ -249,6 +249,19 @@ def test_ctrl_c_before_it_is_ready_stops_both(start: Start) -> None:
     wait_for_end(served.pids() if served.events_file.exists() else [])
 
 
+def test_a_drained_proxy_is_not_started_again_but_stops_the_server(start: Start) -> None:
+    served = start()
+    served.read_until("Ctrl-C stops")
+    [proxy] = [int(event.split()[2]) for event in served.events() if event.startswith("proxy started ")]
+
+    os.kill(proxy, signal.SIGTERM)  # it ends as after POST /drain: in order, with 0
+
+    output = served.rest()
+    assert served.process.returncode == 0
+    assert output.splitlines()[-2:] == ["stopping: the proxy was drained", "stopped"]
+    assert [event for event in served.events() if event.endswith(" stopped")] == ["proxy stopped", "runtime stopped"]
+
+
 def test_ctrl_c_before_its_signals_are_caught_starts_nothing(tmp_path: Path) -> None:
     """Between the loop's own handler and ours a Ctrl-C cancels: no process may be on its way then."""
     script = f"""
