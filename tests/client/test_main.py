@@ -7,6 +7,7 @@ import orjson
 import pytest
 
 from shoal.__main__ import main
+from shoal.serve import claimed
 from tests.client.fake_server import FakeServer, metadata, running, tensor, v2
 
 JSON_MODEL = metadata(
@@ -111,6 +112,19 @@ def test_what_goes_wrong_is_one_line(
     assert error.startswith("shoal: ")
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_of_two_servers_started_together_one_has_the_usual_admin_port() -> None:
+    """Neither listens on it yet when the other looks."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with claimed(port) as first:
+        with claimed(port) as second:
+            assert (first, second) == (True, False)
+        with claimed(port + 1) as another:
+            assert another
+    with claimed(port) as later:
+        assert later
 
 
 def test_a_port_in_use_is_said_before_anything_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
