@@ -18,6 +18,7 @@ import orjson
 
 from shoal.client import AsyncClient
 from shoal.colours import Style, styled
+from shoal.ending import INTERRUPTED
 from shoal.errors import ShoalError
 from shoal.processes import Keeper, Process
 from shoal.serving.fields import MachineError
@@ -33,7 +34,6 @@ POLL_INTERVAL_S = 0.1
 PATIENCE_S = 5.0
 # The kernel's limit of a unix socket's path is 108 bytes; the socket's own name takes some.
 LONGEST_FOLDER_BYTES = 90
-INTERRUPTED = 130
 
 
 @dataclass(frozen=True, slots=True)
