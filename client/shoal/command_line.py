@@ -83,7 +83,7 @@ def run(given: list[str]) -> int:
         _complete()
     if given and given[0] in OTHER_PROGRAMS:
         _become(given[0], given[1:])
-    options = _parser().parse_args(given)
+    options = make_parser().parse_args(given)
     from shoal import commands  # noqa: PLC0415 (numpy and httpx: a third of a second that --help and Ctrl-C do not wait)
 
     try:
@@ -108,10 +108,11 @@ def _complete() -> None:
     if command := completion.command_to_ask(OTHER_PROGRAMS):
         completion.hand_over()
         _become(command, ())
-    completion.complete(_parser())
+    completion.complete(make_parser())
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command's arguments; those of other components' commands have no options here."""
     parser = argparse.ArgumentParser(
         "shoal",
         description="Serve a model, ask a server, see what a model takes.",

@@ -38,7 +38,7 @@ def _run(arguments: list[str]) -> int:
     from shoal_local.cluster import Cluster  # noqa: PLC0415
     from shoal_local.kubelet import command_line as kubelet  # noqa: PLC0415
 
-    parser = _parser(kubelet.parser())
+    parser = make_parser(kubelet.parser())
     if "_ARGCOMPLETE" in os.environ:
         import argcomplete  # noqa: PLC0415 (only completion needs it)
 
@@ -63,7 +63,8 @@ def _told(cluster: "Cluster", options: argparse.Namespace) -> str:
     return f"{json.dumps(cluster.facts(), indent=2)}\n" if options.json else cluster.status()
 
 
-def _parser(node: argparse.ArgumentParser) -> argparse.ArgumentParser:
+def make_parser(node: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """Return the parser of the command's arguments; ``node`` has those of a node."""
     parser = argparse.ArgumentParser(prog="shoal local", description="Run a Kubernetes cluster on this machine.")
     commands = parser.add_subparsers(dest="command", required=True)
     up = commands.add_parser("up", help="start what does not run, and wait until it is ready")
