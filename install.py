@@ -23,8 +23,8 @@ from typing import TextIO
 ROOT = Path(__file__).parent
 CONSTRAINTS = ROOT / "constraints.txt"
 # Megabytes to download and on disk of a first installation (Linux, x86-64, Python 3.11); "dev" and CUDA are rounded.
-WITHOUT_TORCH_MB = {"demo": (260, 770), "dev": (420, 1600)}
-TORCH_MB = {"cpu": (200, 700), "cuda": (2740, 5000)}
+WITHOUT_TORCH_MB = {"demo": (260, 770), "dev": (420, 1310)}
+TORCH_MB = {"cpu": (200, 700), "cuda": (2740, 4760)}
 WITHOUT_CUDA = (
     "\nToo much, and no use for a GPU? A CPU build of torch that pip finds is taken instead: Ctrl-C, then name its"
     " place in PIP_FIND_LINKS or PIP_EXTRA_INDEX_URL."
