@@ -1,0 +1,106 @@
+"""Reads a page: its fenced blocks, and what comments above them tell a test to do with them.
+
+A comment is one line, ``<!-- test: WORD ... -->``, directly above the fence (or above another such comment):
+
+=================== ==========================================================================================
+``server``          runs beside what follows, until the page ends or starts another; what follows waits for the
+                    output that is shown, else for the words after ``server``, else for "listening on"
+``e2e``             needs a cluster: `make e2e` runs it, `make test` leaves it out
+``figures``         any number may stand where the output shows one
+``file PATH``       is saved as PATH in the clone
+``as KIND``         is a fragment of YAML of that kind
+``skip REASON``     is not run; the reason is printed
+=================== ==========================================================================================
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+LANGUAGES = frozenset({"sh", "console", "python", "yaml", "json", "toml", "text"})
+_OUTPUTS = frozenset({"json", "text"})
+_ALONE = frozenset({"e2e", "figures", "server"})
+_WITH_A_VALUE = frozenset({"as", "file", "server", "skip"})
+_FENCE = re.compile(r"( *)```(.*)")
+_NOTE = re.compile(r" *<!-- test: *(\S*) *(.*?) *-->$")
+_LOOKS_LIKE_ONE = re.compile(r" *<!-- *test\b")
+_ITEM = re.compile(r" *([-*+]|\d+[.)]) ")
+
+
+class PageError(Exception):
+    """A page says what does not hold, or says it in a way that cannot be tested."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block, without its fence."""
+
+    page: str
+    line: int  # of its first line, from 1
+    language: str
+    text: str
+    notes: dict[str, str] = field(default_factory=dict)
+    answers: bool = False  # stands directly below a block of sh: what that prints
+
+    @property
+    def place(self) -> str:
+        """Where it is, as compilers write it."""
+        return f"{self.page}:{self.line}"
+
+
+def read_page(path: Path, page: str) -> list[Block]:
+    """Return the blocks of a page in order; `page` is its name in errors."""
+    return list(blocks_of(path.read_text(encoding="utf-8"), page))
+
+
+def blocks_of(text: str, page: str) -> Iterator[Block]:
+    """Yield the blocks of a page's text.
+
+    Raises:
+        PageError: a block that no test would see: without a language, not closed, indented; or an unknown comment.
+    """
+    lines = text.split("\n")
+    at, closed_at, notes = 0, -1, dict[str, str]()
+    in_list = False
+    while at < len(lines):
+        line = lines[at]
+        if opened := _FENCE.match(line):
+            end = _end_of(lines, at, page)
+            block = "\n".join(one.removeprefix(opened[1]) for one in lines[at + 1 : end]) + "\n"
+            language = _language(opened[2], f"{page}:{at + 1}")
+            answers = closed_at == at - 1 and language in _OUTPUTS
+            yield Block(page, at + 2, language, block, notes, answers)
+            at, closed_at, notes = end + 1, end if language == "sh" else -1, {}
+            continue
+        if notes and not _LOOKS_LIKE_ONE.match(line):
+            raise PageError(f"{page}:{at}: this comment belongs directly above a fence")
+        if _LOOKS_LIKE_ONE.match(line):
+            notes |= _note(line, f"{page}:{at + 1}")
+        in_list = bool(_ITEM.match(line)) or (in_list and (not line or line.startswith("  ")))
+        if line.startswith("    ") and not in_list and at and not lines[at - 1].strip():
+            raise PageError(f"{page}:{at + 1}: an indented block has no language; fence it: {line.strip()}")
+        at += 1
+
+
+def _end_of(lines: list[str], start: int, page: str) -> int:
+    for at in range(start + 1, len(lines)):
+        if lines[at].strip() == "```":
+            return at
+    raise PageError(f"{page}:{start + 1}: this block is not closed")
+
+
+def _language(word: str, place: str) -> str:
+    if word not in LANGUAGES:
+        raise PageError(f"{place}: say what this block is, not {word!r}: one of {', '.join(sorted(LANGUAGES))}")
+    return word
+
+
+def _note(line: str, place: str) -> dict[str, str]:
+    found = _NOTE.match(line)
+    word, value = found.groups() if found else ("", "")
+    if (word in _ALONE and not value) or (word in _WITH_A_VALUE and value):
+        return {word: value}
+    raise PageError(f"{place}: no test knows what this means: {line.strip()}")
