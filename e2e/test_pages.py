@@ -13,7 +13,9 @@ def needs_more(page: str) -> bool:
     return any("e2e" in block.notes for block in read_page(ROOT / page, page))
 
 
-@pytest.mark.skipif(apart() is None, reason="a page's cluster needs networks and processes of its own: root, or unshare")
+@pytest.mark.skipif(
+    apart() is None, reason="a page's cluster needs networks and processes of its own: root, or unshare"
+)
 @pytest.mark.parametrize("page", [page for page in PAGES if needs_more(page)])
 def test_a_page_can_be_followed_into_a_cluster(page: str) -> None:
     follow_page(page, with_cluster=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.docs.fragments import check_yaml
 from tests.docs.outputs import contains, difference
 from tests.docs.pages import Block, PageError, read_page
-from tests.docs.shell import ROOT, Shell
+from tests.docs.shell import ROOT, Shell, copy_clone
 
 _FOLDERS = (".", "docs", "operator", "benchmarks", "examples/*")
 PAGES = sorted(
@@ -50,6 +50,7 @@ def follow_page(page: str, *, with_cluster: bool = False) -> None:
     # A page that says how the commands come to be there is taken at its word.
     activated = not any("bin/activate" in block.text for block in blocks)
     with tempfile.TemporaryDirectory(prefix="page-") as scratch, Shell(Path(scratch), activated=activated) as shell:
+        copy_clone(shell.clone)
         follow(blocks, shell, with_cluster=with_cluster)
 
 

@@ -16,19 +16,21 @@ def difference(shown: str, printed: str, *, figures: bool = False) -> str | None
     Widths of columns do not count, nor seconds and milliseconds; a number with a point may be one percent off, any
     number may be any other with `figures`. A line ``...`` stands for any lines.
     """
-    wanted, found = _lines(shown), _lines(printed)
-    at = 0
-    for index, part in enumerate(parts := list(_split(wanted))):
-        starts = [at] if index == 0 else range(at, len(found) + 1)
-        if index == len(parts) - 1:
-            starts = [start for start in starts if start + len(part) == len(found)] or [at]
-        start = next((s for s in starts if _unlike(part, found[s:], figures=figures) is None), None)
+    found = _lines(printed)
+    first, *others = _split(_lines(shown))
+    if differs := _unlike(first, found, figures=figures):
+        return differs
+    rest = found[len(first) :]
+    if not others:
+        return f"printed more: {rest[0]}" if rest else None
+    *between, last = others
+    for part in between:
+        starts = range(len(rest) + 1)
+        start = next((at for at in starts if _unlike(part, rest[at:], figures=figures) is None), None)
         if start is None:
-            return _unlike(part, found[at:], figures=figures)
-        at = start + len(part)
-    if at < len(found):
-        return f"printed more: {found[at]}"
-    return None
+            return _unlike(part, rest, figures=figures)
+        rest = rest[start + len(part) :]
+    return _unlike(last, rest[max(0, len(rest) - len(last)) :], figures=figures)
 
 
 def contains(shown: str, printed: str) -> bool:

@@ -83,6 +83,8 @@ def blocks_of(text: str, page: str) -> Iterator[Block]:
         if line.startswith("    ") and not in_list and at and not lines[at - 1].strip():
             raise PageError(f"{page}:{at + 1}: an indented block has no language; fence it: {line.strip()}")
         at += 1
+    if notes:
+        raise PageError(f"{page}:{at}: this comment belongs directly above a fence")
 
 
 def _end_of(lines: list[str], start: int, page: str) -> int:

@@ -75,7 +75,7 @@ class Ended:
 
 
 class Shell:
-    """One bash, from the first block of a page to its last; its folder is a clone of the repository.
+    """One bash, from the first block of a page to its last, in the folder `clone`.
 
     Args:
         scratch: an empty folder with a short path, for sockets lie in it.
@@ -91,9 +91,8 @@ class Shell:
         self._server: str | None = None
 
     def __enter__(self) -> Shell:
-        copy_clone(self.clone)
-        for folder in (self._work, self.scratch / "tmp"):
-            folder.mkdir()
+        for folder in (self.clone, self._work, self.scratch / "tmp"):
+            folder.mkdir(parents=True, exist_ok=True)
         # A reader sees that an answer is an error; a test has to be told.
         (self.clone.parent / ".curlrc").write_text("fail\nshow-error\n")
         told, self._tell = os.pipe()
