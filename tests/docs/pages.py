@@ -27,6 +27,7 @@ _WITH_A_VALUE = frozenset({"as", "file", "server", "skip"})
 _FENCE = re.compile(r"( *)```(.*)")
 _NOTE = re.compile(r" *<!-- test: *(\S*) *(.*?) *-->$")
 _LOOKS_LIKE_ONE = re.compile(r" *<!-- *test\b")
+_COMMAND = re.compile(r"`((?:shoal serve|curl) [^`]+)`")
 _ITEM = re.compile(r" *([-*+]|\d+[.)]) ")
 
 
@@ -52,8 +53,19 @@ class Block:
 
 
 def read_page(path: Path, page: str) -> list[Block]:
-    """Return the blocks of a page in order; `page` is its name in errors."""
-    return list(blocks_of(path.read_text(encoding="utf-8"), page))
+    """Return the blocks of a page in order; `page` is its name in errors.
+
+    An example's page has no room for blocks: there, commands stand in the text.
+    """
+    text = path.read_text(encoding="utf-8")
+    return [*blocks_of(text, page), *(commands_within(text, page) if page.startswith("examples/") else ())]
+
+
+def commands_within(text: str, page: str) -> Iterator[Block]:
+    """Yield the commands that stand in the lines of a text and serve a model or ask it."""
+    for number, line in enumerate(text.split("\n"), start=1):
+        for command in _COMMAND.findall(line):
+            yield Block(page, number, "sh", f"{command}\n", {"server": ""} if command.startswith("shoal") else {})
 
 
 def blocks_of(text: str, page: str) -> Iterator[Block]:

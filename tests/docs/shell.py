@@ -45,12 +45,14 @@ def apart() -> tuple[str, ...] | None:
     return None
 
 
-def taken_port() -> int | None:
-    """A port that pages use and another process here has, where the machine's own network must do."""
+def hindrance() -> str | None:
+    """Tell why pages cannot be followed here."""
+    if not (ROOT / ".git").exists():
+        return "needs a clone: what a reader has is git's to say"
     for port in () if apart() else _PAGES_PORTS:
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return port
+                return f"no network of its own here, and somebody has port {port}"
     return None
 
 
@@ -151,7 +153,7 @@ class Shell:
         program = self._work / "python" / page
         program.parent.mkdir(parents=True, exist_ok=True)
         program.write_text("\n" * (line - 1) + code)
-        return self.run(page, line, f"python {program}")
+        return self.run(page, line, f"{sys.executable} {program}")
 
     def serve(self, page: str, line: int, script: str, *, shown: str, ready: str) -> None:
         """Start a server beside what follows, in place of the one before, and wait until it has said what is shown.

@@ -72,7 +72,7 @@ def test_a_refusal_that_is_shown_is_one() -> None:
 def test_a_program_that_raises_is_named_with_the_pages_line() -> None:
     told = failure("```python\na = 1\nraise SystemError(a)\n```\n")
 
-    assert told.startswith("docs/page.md:2: python ")
+    assert told.startswith("docs/page.md:2: ")
     assert 'docs/page.md", line 3' in told
 
 

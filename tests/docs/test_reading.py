@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.docs.following import Command, answers_in_comments, check, commands_of, runs
-from tests.docs.pages import Block, PageError, blocks_of
+from tests.docs.pages import Block, PageError, blocks_of, commands_within
 
 
 def read(text: str) -> list[Block]:
@@ -58,6 +58,15 @@ def test_json_or_text_directly_below_sh_is_its_output() -> None:
 def test_what_no_test_would_see_is_an_error(text: str, told: str) -> None:
     with pytest.raises(PageError, match="^" + told.replace("(", r"\(")):
         read(text)
+
+
+def test_commands_within_a_text_are_blocks_of_one_line() -> None:
+    text = "Serve it with `shoal serve a`,\nthen `curl localhost -d '{}'`; `pip install b` brings `curl`.\n"
+
+    assert list(commands_within(text, "page.md")) == [
+        Block("page.md", 1, "sh", "shoal serve a\n", {"server": ""}),
+        Block("page.md", 2, "sh", "curl localhost -d '{}'\n"),
+    ]
 
 
 def test_lines_of_a_list_may_be_indented() -> None:
