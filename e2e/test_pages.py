@@ -6,7 +6,7 @@ import pytest
 
 from tests.docs.following import PAGES, follow_page
 from tests.docs.pages import read_page
-from tests.docs.shell import ROOT, apart
+from tests.docs.surroundings import ROOT, apart
 
 
 def needs_more(page: str) -> bool:

@@ -14,7 +14,8 @@ from pathlib import Path
 from tests.docs.fragments import check_yaml
 from tests.docs.outputs import contains, difference
 from tests.docs.pages import Block, PageError, read_page
-from tests.docs.shell import ROOT, Shell, copy_clone
+from tests.docs.shell import Shell
+from tests.docs.surroundings import ROOT, copy_clone
 
 _FOLDERS = (".", "docs", "operator", "benchmarks", "examples/*")
 PAGES = sorted(

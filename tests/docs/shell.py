@@ -6,14 +6,13 @@ it leaves running ends with it.
 
 from __future__ import annotations
 
-import functools
 import os
 import select
-import shutil
-import socket
+import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -21,50 +20,13 @@ from typing import IO
 
 from tests.docs.outputs import difference
 from tests.docs.pages import PageError
+from tests.docs.surroundings import apart
 
-ROOT = Path(__file__).parents[2]
-_APART = ("unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc")
-_PAGES_PORTS = (8080, 9090)
-_COMMAND_S, _SERVER_S = 90.0, 60.0
+_PATIENCE_S = 90.0
 _PRELUDE = """set -m
 stop() { kill -INT -- "-$1" 2>/dev/null; wait "$1"; }
 trap 'for job in $(jobs -p); do stop "$job"; done' EXIT
 """
-
-
-@functools.cache
-def apart() -> tuple[str, ...] | None:
-    """The command that starts another with networks and processes of its own; None where the machine forbids that."""
-    for options in ((), ("--map-root-user",)):
-        command = (*_APART, *options)
-        try:
-            subprocess.run([*command, "ip", "link", "set", "lo", "up"], check=True, capture_output=True)
-        except (OSError, subprocess.CalledProcessError):
-            continue
-        return command
-    return None
-
-
-def hindrance() -> str | None:
-    """Tell why pages cannot be followed here."""
-    if not (ROOT / ".git").exists():
-        return "needs a clone: what a reader has is git's to say"
-    for port in () if apart() else _PAGES_PORTS:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return f"no network of its own here, and somebody has port {port}"
-    return None
-
-
-def copy_clone(folder: Path) -> None:
-    """Copy what git knows, as it is now, and point at this environment."""
-    listed = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    names = subprocess.run(listed, capture_output=True, text=True, check=True).stdout.split("\0")
-    for name in filter(None, names):
-        if (ROOT / name).is_file():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, folder / name)
-    (folder / ".venv").symlink_to(sys.prefix)
 
 
 @dataclass(frozen=True)
@@ -76,19 +38,25 @@ class Ended:
     stderr: str
 
 
+class TookTooLongError(PageError):
+    """A command of a page has not ended yet."""
+
+
 class Shell:
     """One bash, from the first block of a page to its last, in the folder `clone`.
 
     Args:
         scratch: an empty folder with a short path, for sockets lie in it.
         activated: the environment's commands are there from the start.
+        patience_s: how long a command may take, and a server to start.
     """
 
-    def __init__(self, scratch: Path, *, activated: bool) -> None:
+    def __init__(self, scratch: Path, *, activated: bool, patience_s: float = _PATIENCE_S) -> None:
         self.scratch = scratch
         self.clone = scratch / "home" / "me" / "shoal"
         self._work = scratch / "work"
         self._activated = activated
+        self._patience_s = patience_s
         self._served = 0
         self._server: str | None = None
 
@@ -116,12 +84,14 @@ class Shell:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """End what still runs as Ctrl-C would; what ignores that is killed."""
-        assert self._bash.stdin is not None
+        pipe: IO[str] | None = self._bash.stdin
+        assert pipe is not None
         try:
-            self._bash.stdin.close()
-            self._bash.wait(20)
+            pipe.close()
+            # Where a command did not end, bash will not either.
+            self._bash.wait(0 if isinstance(error, TookTooLongError) else 20)
         except (BrokenPipeError, subprocess.TimeoutExpired):
-            self._bash.kill()
+            _kill_session(self._bash.pid)
             self._bash.wait()
         finally:
             self._told.close()
@@ -130,7 +100,7 @@ class Shell:
         """Run a script that stands in a page from that line on.
 
         Raises:
-            PageError: a command failed, unless it may, or takes longer than 90 s.
+            PageError: a command failed, unless it may, or takes too long.
         """
         now, out, err = (self._work / name for name in ("now", "out", "err"))
         source = self._written(page, line, script, now, stop_at_errors=not may_fail)
@@ -138,8 +108,8 @@ class Shell:
         status = self._answer()
         ended = Ended(int(status or 1), self._read(out), self._read(err))
         if status is None or (ended.status and not may_fail):
-            why = "takes too long" if status is None else "fails"
-            raise PageError(f"{self._at(now, page, line)} {why}\n{ended.stdout}{ended.stderr}".rstrip())
+            kind, why = (TookTooLongError, "takes too long") if status is None else (PageError, "fails")
+            raise kind(f"{self._at(now, page, line)} {why}\n{ended.stdout}{ended.stderr}".rstrip())
         return ended
 
     def save(self, name: str, text: str) -> None:
@@ -161,7 +131,7 @@ class Shell:
         Where nothing is shown, what tells that it is ready. Other lines may stand between: what a slow start waits for.
 
         Raises:
-            PageError: it ended, or did not say so within 60 s.
+            PageError: it ended, or did not say so in time.
         """
         self.stop()
         self._served += 1
@@ -170,10 +140,10 @@ class Shell:
         files = f"</dev/null >{out} 2>{err} {self._tell}>&-"
         self._send(f"( trap 'echo $? >{gone}' EXIT; source {source} ) {files} & server=$!\n")
         self._server = f"{page}:{line}"
-        until = time.monotonic() + _SERVER_S
+        until = time.monotonic() + self._patience_s
         while lacks := _lacks(shown, ready, self._read(out), self._read(err)):
             if gone.exists() or time.monotonic() > until:
-                why = "ended" if gone.exists() else f"did not start within {_SERVER_S:.0f} s; {lacks}"
+                why = "ended" if gone.exists() else f"did not start within {self._patience_s:g} s; {lacks}"
                 raise PageError(f"{self._at(now, page, line)} {why}\n{self._read(out)}{self._read(err)}".rstrip())
             time.sleep(0.02)
 
@@ -225,7 +195,7 @@ class Shell:
 
     def _answer(self) -> str | None:
         """The status that bash tells: empty where it exited itself, None where it tells none in time."""
-        ready, _, _ = select.select([self._told], [], [], _COMMAND_S)
+        ready, _, _ = select.select([self._told], [], [], self._patience_s)
         return self._told.readline().strip() if ready else None
 
     def _read(self, path: Path) -> str:
@@ -238,3 +208,11 @@ def _lacks(shown: str, ready: str, printed: str, logged: str) -> str | None:
     if not shown:
         return None if ready in printed + logged else f"it did not say: {ready}"
     return difference("...\n" + shown.replace("\n", "\n...\n"), printed)
+
+
+def _kill_session(leader: int) -> None:
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            session = int(stat.read_text().rpartition(")")[2].split()[3])
+            if session == leader:
+                os.kill(int(stat.parent.name), signal.SIGKILL)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from tests.docs.following import follow
 from tests.docs.pages import PageError, blocks_of
-from tests.docs.shell import Shell, apart
+from tests.docs.shell import Shell
+from tests.docs.surroundings import apart
+from tests.local.live import eventually
 
 pytestmark = pytest.mark.integration
 alone = pytest.mark.skipif(apart() is None, reason="needs networks and processes of its own: root, or unshare")
@@ -18,6 +21,16 @@ alone = pytest.mark.skipif(apart() is None, reason="needs networks and processes
 def run(text: str, *, with_cluster: bool = False) -> None:
     with tempfile.TemporaryDirectory(prefix="page-") as scratch, Shell(Path(scratch), activated=False) as shell:
         follow(list(blocks_of(text, "docs/page.md")), shell, with_cluster=with_cluster)
+
+
+def running(*command: str) -> bool:
+    """Whether a process runs that command."""
+    wanted = b"".join(part.encode() + b"\0" for part in command)
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if path.read_bytes() == wanted:
+                return True
+    return False
 
 
 def failure(text: str) -> str:
@@ -76,6 +89,18 @@ def test_a_program_that_raises_is_named_with_the_pages_line() -> None:
     assert 'docs/page.md", line 3' in told
 
 
+def test_a_command_that_does_not_end_is_named_and_ended() -> None:
+    with (
+        pytest.raises(PageError) as caught,
+        tempfile.TemporaryDirectory(prefix="page-") as scratch,
+        Shell(Path(scratch), activated=False, patience_s=0.5) as shell,
+    ):
+        shell.run("page.md", 2, "echo a\nsleep 1009\n")
+
+    assert str(caught.value) == "page.md:3: sleep 1009 takes too long\na"
+    eventually(lambda: not running("sleep", "1009"))
+
+
 SERVER = "echo starting; echo 'listening on 1'; sleep 1000"
 
 
@@ -124,5 +149,4 @@ def test_nothing_that_a_page_started_outlives_it() -> None:
     with tempfile.TemporaryDirectory(prefix="page-") as folder, Shell(Path(folder), activated=False) as shell:
         shell.run("page.md", 2, "setsid sleep 1007 & sleep 1007 &")
 
-    lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline")]
-    assert b"sleep\x001007\x00" not in lines
+    eventually(lambda: not running("sleep", "1007"))

@@ -8,7 +8,7 @@ import pytest
 
 from tests.docs.following import PAGES, check, follow_page, needs_a_shell, runs
 from tests.docs.pages import Block, PageError, read_page
-from tests.docs.shell import ROOT, hindrance
+from tests.docs.surroundings import ROOT, hindrance
 
 
 def blocks_of(page: str) -> list[Block]:
