@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import kubernetes_validate
 import yaml
 
+from shoal_local.apiserver.definitions import load_definitions
+from shoal_local.apiserver.kinds.custom import resources_of
+from shoal_local.apiserver.schemas.custom import CustomSchema
+from shoal_local.apiserver.schemas.node import root_of
 from shoal_local.kubelet.images.table import BadTableError, parse_table
+from shoal_operator.api.crd import custom_resource_definition
 from shoal_operator.api.parsing import parse_spec
 
 
@@ -34,8 +40,23 @@ def _resource(found: Any) -> None:
         raise ValueError("no resource; say what it is: <!-- test: as KIND -->")
     if found["kind"] == "InferenceService":
         parse_spec(found)
+        _as_defined(found)
     else:
         _built_in(found)
+
+
+def _as_defined(service: dict[str, Any]) -> None:
+    """Check what the API server checks, the definition's rules included."""
+    schema = _definition()
+    causes = schema.causes(schema.admitted(service), None)
+    if causes:
+        raise ValueError("; ".join(f"{cause.field}: {cause.message}" for cause in causes))
+
+
+@functools.cache
+def _definition() -> CustomSchema:
+    [resource] = resources_of(custom_resource_definition())
+    return CustomSchema.of(root_of("", resource.schema, load_definitions()))
 
 
 def _container(found: Any) -> None:

@@ -7,6 +7,14 @@ import pytest
 from tests.docs.following import Command, answers_in_comments, check, commands_of, runs
 from tests.docs.pages import Block, PageError, blocks_of, commands_within
 
+SERVICE = """\
+apiVersion: serving.shoal.dev/v1alpha1
+kind: InferenceService
+metadata: {name: a}
+spec:
+  model: {uri: "file:///models/a"}
+"""
+
 
 def read(text: str) -> list[Block]:
     return list(blocks_of(text, "page.md"))
@@ -45,7 +53,7 @@ def test_json_or_text_directly_below_sh_is_its_output() -> None:
     ("text", "told"),
     [
         ("a\n\n```\necho\n```\n", "page.md:3: say what this block is, not ''"),
-        ("```pyhton\n```\n", "page.md:1: say what this block is, not 'pyhton'"),
+        ("```perl\n```\n", "page.md:1: say what this block is, not 'perl'"),
         ("a\n```sh\necho\n", "page.md:2: this block is not closed"),
         ("Run\n\n    make test\n", "page.md:3: an indented block has no language; fence it: make test"),
         ("<!-- test: sever -->\n```sh\n```\n", "page.md:1: no test knows what this means"),
@@ -102,7 +110,13 @@ def test_a_comment_of_json_is_an_output() -> None:
         ("yaml", "a: b: c", {}, "this yaml is wrong"),
         ("yaml", "a: b", {}, "no resource; say what it is"),
         ("yaml", "a: b", {"as": "cat"}, "there is no check for 'cat'; there are container, images"),
-        ("yaml", "kind: InferenceService\nspec: {modle: {}}", {}, "spec.modle is not a field"),
+        ("yaml", "kind: InferenceService\nspec: {models: {}}", {}, "spec.models is not a field"),
+        (
+            "yaml",
+            SERVICE + "  scaling: {minReplicas: 3, maxReplicas: 2}\n",
+            {},
+            "minReplicas must not be larger than maxReplicas",
+        ),
         ("yaml", "env: {A: b}", {"as": "container"}, "env"),
         ("yaml", "server: {cmd: [a]}", {"as": "images"}, "image 'server': expected a mapping of"),
         ("yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: a}\nspec: {prots: []}", {}, "prots"),
