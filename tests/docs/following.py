@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from tests.docs.fragments import check_yaml
-from tests.docs.outputs import contains, difference
+from tests.docs.outputs import before_figures, contains, difference
 from tests.docs.pages import Block, PageError, read_page
 from tests.docs.shell import Shell
 from tests.docs.surroundings import ROOT, copy_clone
@@ -121,6 +121,8 @@ def _console(block: Block, shell: Shell) -> None:
 
 
 def _differs(block: Block, shown: str, printed: str) -> str | None:
+    if "sample" in block.notes:
+        return difference(before_figures(shown), printed, figures=True)
     return difference(shown, printed, figures="figures" in block.notes)
 
 

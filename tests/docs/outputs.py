@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 
@@ -31,6 +32,12 @@ def difference(shown: str, printed: str, *, figures: bool = False) -> str | None
             return _unlike(part, rest, figures=figures)
         rest = rest[start + len(part) :]
     return _unlike(last, rest[max(0, len(rest) - len(last)) :], figures=figures)
+
+
+def before_figures(shown: str) -> str:
+    """Return the lines above the first row of figures, and that any may follow."""
+    lines = shown.split("\n")
+    return "\n".join([*itertools.takewhile(lambda line: not line.lstrip()[:1].isdigit(), lines), "..."])
 
 
 def contains(shown: str, printed: str) -> bool:

@@ -7,6 +7,8 @@ A comment is one line, ``<!-- test: WORD ... -->``, directly above the fence (or
                     output that is shown, else for the words after ``server``, else for "listening on"
 ``e2e``             needs a cluster: `make e2e` runs it, `make test` leaves it out
 ``figures``         any number may stand where the output shows one
+``sample``          the output is of one run: any number may stand there, and what follows its first row of figures,
+                    a line that begins with a digit, may be other lines
 ``file PATH``       is saved as PATH in the clone
 ``as KIND``         is a fragment of YAML of that kind
 ``skip REASON``     is not run; the reason is printed
@@ -22,7 +24,7 @@ from pathlib import Path
 
 LANGUAGES = frozenset({"sh", "console", "python", "yaml", "json", "toml", "text"})
 _OUTPUTS = frozenset({"json", "text"})
-_ALONE = frozenset({"e2e", "figures", "server"})
+_ALONE = frozenset({"e2e", "figures", "sample", "server"})
 _WITH_A_VALUE = frozenset({"as", "file", "server", "skip"})
 _FENCE = re.compile(r"( *)```(.*)")
 _NOTE = re.compile(r" *<!-- test: *(\S*) *(.*?) *-->$")

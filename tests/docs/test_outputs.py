@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.docs.outputs import contains, difference
+from tests.docs.outputs import before_figures, contains, difference
 
 
 @pytest.mark.parametrize(
@@ -55,6 +55,10 @@ def test_not_alike(shown: str, printed: str, told: str) -> None:
 def test_any_number_does_where_the_page_says_so_and_still_no_other_word() -> None:
     assert difference("470 requests/s, 3 lost", "9,000.5 requests/s, 0 lost", figures=True) is None
     assert difference("470 requests/s", "470 rows/s", figures=True) is not None
+
+
+def test_of_a_sample_only_what_stands_above_its_figures_counts() -> None:
+    assert before_figures("alone: 3 ms\n\nrate  lost\n23    0\nthe knee is 23\n") == "alone: 3 ms\n\nrate  lost\n..."
 
 
 def test_lines_may_stand_anywhere() -> None:
