@@ -116,7 +116,7 @@ def test_a_simulation_needs_no_extra(bare: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "extra"),
     [
-        (["shoal", "serve", "mean"], "serve"),
+        (["shoal", "serve", "mean", "--port", "0", "--admin-port", "0"], "serve"),
         (["shoal", "local", "up"], "local"),
         (["shoal", "local", "--help"], "local"),
         (["shoal-operator"], "operator"),
