@@ -29,12 +29,12 @@ from typing import Any
 
 import aiohttp
 
-from shoal_operator.api import API_VERSION, KIND, PLURAL
-from shoal_operator.api.crd import custom_resource_definition
 from shoal_operator.cluster import Cluster, object_path
 from shoal_operator.connection import connect
 from shoal_operator.errors import ApiError, SettingsError
 from shoal_operator.manifests.labels import selector_labels
+from shoal_schema.publishing.crd import custom_resource_definition
+from shoal_schema.resource import API_VERSION, KIND, PLURAL
 
 NAMESPACE = "default"
 SERVICES = object_path(API_VERSION, PLURAL, NAMESPACE)

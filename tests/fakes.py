@@ -15,9 +15,9 @@ import numpy as np
 import orjson
 import uvloop
 
-from shoal_proxy.batching.policy import Policy
 from shoal_proxy.server import Proxy
 from shoal_proxy.settings import Address, Settings
+from shoal_schema.resource.traffic import BatchingPolicy
 
 Array = np.ndarray[Any, Any]
 
@@ -272,7 +272,7 @@ def running_proxy(
         runtime = make_runtime()
         address = await runtime.start(Address("127.0.0.1", 0))
         anywhere = Address("127.0.0.1", 0)
-        policy = Policy.FIXED if "max_delay_ms" in settings else Policy.ADAPTIVE
+        policy = BatchingPolicy.FIXED if "max_delay_ms" in settings else BatchingPolicy.ADAPTIVE
         base = {"model_name": runtime.name, "runtime": address, "drain_timeout_s": 5.0, "policy": policy}
         proxy = Proxy(Settings(listen=anywhere, admin_listen=anywhere, **{**base, **settings}))
         loop = asyncio.get_running_loop()

@@ -14,8 +14,6 @@ from typing import Any
 import aiohttp
 import kopf
 
-from shoal_operator.api import API_VERSION, PLURAL
-from shoal_operator.api.fields import Json
 from shoal_operator.encoding import encoded
 from shoal_operator.errors import ApiError, NotLeadingError
 from shoal_operator.manifests.desired import CHILD_KINDS, ENDPOINT_SLICE, Kind
@@ -27,6 +25,8 @@ from shoal_operator.manifests.labels import (
     selector_text,
 )
 from shoal_operator.planning.observation import Key, Observation, dig, replica_set_owner
+from shoal_schema.declaring import Json
+from shoal_schema.resource import API_VERSION, PLURAL
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import kopf
 
-from shoal_operator.errors import SettingsError
+from shoal_schema.environment import SettingsError
 
 logger = logging.getLogger(__name__)
 

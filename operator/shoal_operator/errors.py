@@ -1,11 +1,11 @@
 """Errors of the shell.
 
 ``OperatorError``
-    ``SettingsError``: a setting is missing or out of range.
     ``ApiError``: the API server refused a request, or could not be reached (``status`` 0).
     ``NotLeadingError``: another operator may be writing, so nothing was sent.
 
-A spec that cannot work is ``shoal_operator.api.parsing.SpecError``: it becomes a condition.
+A spec that cannot work is ``shoal_schema.decoding.SpecError``: it becomes a condition. A wrong environment is
+``shoal_schema.environment.SettingsError``.
 """
 
 # Server-side apply says so with a 500: of a field that no schema knows, of 1.5 for an integer, of too large an object.
@@ -20,10 +20,6 @@ _FOR_EVER = (
 
 class OperatorError(Exception):
     """Base of the operator's errors."""
-
-
-class SettingsError(OperatorError):
-    """A setting is missing or out of range; the message names it, its range and its value."""
 
 
 class ApiError(OperatorError):

@@ -11,11 +11,11 @@ from typing import Any
 
 import kopf
 
-from shoal_operator.api import GROUP, PLURAL, VERSION
 from shoal_operator.manifests.desired import CHILD_KINDS, ENDPOINT_SLICE, Kind
 from shoal_operator.manifests.labels import SERVICE_LABEL, WATCH_SELECTOR
 from shoal_operator.planning.echo import Echoes
 from shoal_operator.planning.observation import Key, controller_of, replica_set_owner
+from shoal_schema.resource import GROUP, PLURAL, VERSION
 
 # Events of one rollout come in bursts; one look a moment later sees them all.
 _SETTLE_S = 0.05

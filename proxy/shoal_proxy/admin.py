@@ -51,7 +51,7 @@ class Admin:
         self._dispatcher = dispatcher
         self._reason = reason
         self._drain = drain
-        self._hosts = frozenset({*hosts, socket.gethostname().lower()})
+        self._hosts = frozenset({*(host.lower() for host in hosts), socket.gethostname().lower()})
         self._named = {"x-shoal-instance": instance} if instance else {}
 
     def app(self) -> Starlette:

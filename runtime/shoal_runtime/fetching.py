@@ -256,11 +256,14 @@ def fetch_model(settings: Settings, readiness: Readiness) -> ModelFiles:
         LoadError: as `Fetcher.fetch` says.
     """
     limits = Limits(
-        settings.model_max_bytes, settings.model_max_files, settings.model_max_ratio, settings.fetch_timeout_s
+        settings.process.model_max_bytes,
+        settings.process.model_max_files,
+        settings.process.model_max_ratio,
+        settings.process.fetch_timeout_s,
     )
-    fetcher = Fetcher(settings.cache_dir, readiness, checksum=settings.model_checksum, limits=limits)
+    fetcher = Fetcher(settings.cache_dir, readiness, checksum=settings.model.checksum, limits=limits)
     with within(limits.timeout_s, "SHOAL_MODEL_FETCH_TIMEOUT_S", readiness, grace_s=FETCH_GRACE_S):
-        return fetcher.fetch(settings.model_uri)
+        return fetcher.fetch(settings.uri)
 
 
 def shown(uri: str) -> str:

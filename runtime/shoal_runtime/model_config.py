@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.handlers.spec import TensorSpec
-from shoal_runtime.settings import Format
+from shoal_schema.resource.model import ModelFormat as Format
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

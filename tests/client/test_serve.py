@@ -200,12 +200,12 @@ def test_a_model_that_cannot_be_loaded_ends_the_command_with_the_runtimes_last_l
 def test_a_setting_that_a_process_refuses_ends_the_command_with_the_fields_name(
     start: Start,
 ) -> None:
-    served = start("--set", "queue.maxItems=1", FAKE_PROXY="refuses")
+    served = start("--set", "queue.maxRows=1", FAKE_PROXY="refuses")
 
     output = served.rest()
 
     assert served.process.returncode == 1
-    assert "queue.maxItems (SHOAL_QUEUE_MAX_ROWS) must be at least the max batch size" in output
+    assert "queue.maxRows (SHOAL_QUEUE_MAX_ROWS) must be at least the max batch size" in output
     assert "runtime stopped" in served.events() or "runtime ready" not in served.events()
 
 

@@ -10,23 +10,21 @@ from pathlib import Path
 import pytest
 
 import shoal_operator.errors
-import shoal_operator.logs
 import shoal_operator.settings
-import shoal_proxy.logs
 import shoal_proxy.settings
 import shoal_runtime.errors
-import shoal_runtime.logs
 import shoal_runtime.settings
+import shoal_schema.logs
 from shoal.serving.supervision import LAST_WORDS, LOG_PREFIX
 
-COPIES = (shoal_proxy.logs, shoal_runtime.logs, shoal_operator.logs)
+COPIES = (shoal_schema.logs, shoal_schema.logs, shoal_schema.logs)
 
 
 @pytest.fixture(autouse=True)
 def restored() -> Iterator[None]:
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
-    levels = {name: logging.getLogger(name).level for name in shoal_proxy.logs.QUIET}
+    levels = {name: logging.getLogger(name).level for name in shoal_schema.logs.QUIET}
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
@@ -40,7 +38,7 @@ def test_the_copies_are_one() -> None:
 
 
 def test_a_line_is_time_level_logger_and_event(capsys: pytest.CaptureFixture[str]) -> None:
-    shoal_proxy.logs.configure("WARNING")
+    shoal_schema.logs.configure("WARNING")
 
     logging.getLogger("shoal.proxy").info("event=unimportant")
     logging.getLogger("shoal.proxy").warning("event=late rows=%d", 3)
@@ -50,7 +48,7 @@ def test_a_line_is_time_level_logger_and_event(capsys: pytest.CaptureFixture[str
 
 
 def test_the_line_that_says_why_a_process_ends_is_known_to_the_command(capsys: pytest.CaptureFixture[str]) -> None:
-    shoal_runtime.logs.configure()
+    shoal_schema.logs.configure()
 
     logging.getLogger("shoal_runtime.serving").critical("the model cannot be loaded: why")
 
@@ -61,7 +59,7 @@ def test_the_line_that_says_why_a_process_ends_is_known_to_the_command(capsys: p
 
 @pytest.mark.parametrize("text", ["debug", "INFO", "Warning", "error"])
 def test_levels_are_taken_in_any_case(text: str) -> None:
-    assert shoal_proxy.logs.log_level(text) in shoal_proxy.logs.LEVELS
+    assert shoal_schema.logs.log_level(text) in shoal_schema.logs.LEVELS
 
 
 def test_what_is_no_level_is_refused() -> None:

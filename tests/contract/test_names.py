@@ -8,14 +8,14 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+import shoal_operator.misspelt
+import shoal_proxy.misspelt
+import shoal_runtime.misspelt
 
 import shoal_operator.errors
-import shoal_operator.misspelt
 import shoal_operator.settings
-import shoal_proxy.misspelt
 import shoal_proxy.settings
 import shoal_runtime.errors
-import shoal_runtime.misspelt
 import shoal_runtime.settings
 from shoal.serving.fields import FIELDS
 

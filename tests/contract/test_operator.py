@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 
-from shoal_operator.api.fields import Json
 from shoal_operator.load.exposition import Reading, read_metrics
 from shoal_operator.load.fleet import Replica
 from shoal_operator.manifests.containers import make_model, make_proxy, make_runtime
@@ -12,6 +11,7 @@ from shoal_operator.scraper import Scraper
 from shoal_proxy.server import Proxy
 from shoal_proxy.settings import Settings as ProxySettings
 from shoal_runtime.settings import Settings as RuntimeSettings
+from shoal_schema.declaring import Json
 from tests.operator.samples import DOWNLOADED, EVERYTHING, FOREIGN, MINIMAL, target
 
 

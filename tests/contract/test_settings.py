@@ -34,7 +34,7 @@ VALUES = {
     "batching.inFlight": "2",
     "batching.idempotent": "true",
     "batching.coalesceIdentical": "true",
-    "queue.maxItems": "77",
+    "queue.maxRows": "77",
     "queue.maxBytes": "99999",
     "queue.timeoutMilliseconds": "123",
     "queue.maxBodyBytes": "4096",

@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable
 import kopf
 import pytest
 
-from shoal_operator.api.fields import Json
 from shoal_operator.cluster import Cluster, object_path
 from shoal_operator.errors import ApiError, NotLeadingError
 from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE, desired_objects
 from shoal_operator.planning.observation import Key
+from shoal_schema.declaring import Json
 from tests.operator.samples import service, target
 from tests.operator.servers import Answer, Asked, serving
 

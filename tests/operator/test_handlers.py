@@ -6,10 +6,10 @@ import itertools
 import kopf
 import pytest
 
-from shoal_operator.api.fields import Json
 from shoal_operator.handlers import Inbox, make_registry, make_settings
 from shoal_operator.manifests.desired import CHILD_KINDS, SERVICE, desired_objects
 from shoal_operator.planning.observation import Key
+from shoal_schema.declaring import Json
 from tests.operator.samples import EVERYTHING, service, target
 from tests.operator.worlds import pod
 

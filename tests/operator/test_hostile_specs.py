@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal_operator.api.conditions import LONGEST_MESSAGE
-from shoal_operator.api.fields import Json
 from shoal_operator.encoding import encoded
 from shoal_operator.errors import ApiError
 from shoal_operator.load.fleet import Fleet
 from shoal_operator.manifests.desired import DEPLOYMENT
+from shoal_operator.planning.conditions import LONGEST_MESSAGE
 from shoal_operator.planning.observation import Key
 from shoal_operator.planning.workqueue import Outcome
 from shoal_operator.reconciler import Reconciler
+from shoal_schema.declaring import Json
 from tests.operator.fakes import FakeCluster, Told
 from tests.operator.samples import DEFAULTS, DOWNLOADED, EVERYTHING, FOREIGN, MINIMAL, service, with_fields
 

@@ -16,11 +16,11 @@ import pytest
 import yaml
 from helm_python import Chart
 
-from shoal_operator.api import API_VERSION, PLURAL
-from shoal_operator.api.fields import Json
 from shoal_operator.cluster import Cluster, object_path
 from shoal_operator.connection import connect
 from shoal_operator.errors import ApiError, SettingsError
+from shoal_schema.declaring import Json
+from shoal_schema.resource import API_VERSION, PLURAL
 from tests.operator.samples import MINIMAL, with_fields
 
 pytestmark = [

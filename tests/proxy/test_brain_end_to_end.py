@@ -14,7 +14,7 @@ import pytest
 
 import shoal_proxy
 from shoal_proxy.batching.pending import PLAIN_KEY
-from shoal_proxy.batching.policy import Policy
+from shoal_schema.resource.traffic import BatchingPolicy
 from tests import plain
 from tests.calls import TORCHSERVE_PATH, V1_PATH, V2_PATH, RawConnection, answer_to, callers, row, v2_body
 from tests.fakes import RunningProxy, running_proxy
@@ -170,7 +170,7 @@ def test_an_objective_that_cannot_be_met_is_served_and_reported() -> None:
 
 
 def test_policy_none_runs_each_request_alone() -> None:
-    with running_proxy(policy=Policy.NONE) as running, callers(running.url) as group:
+    with running_proxy(policy=BatchingPolicy.NONE) as running, callers(running.url) as group:
         running.hold()
         answers = [group.ask(number) for number in range(6)]
         running.until(lambda: running.proxy.dispatcher.queue.requests == 4)

@@ -10,8 +10,8 @@ import numpy as np
 import orjson
 import pytest
 
-from shoal_proxy.batching.policy import Policy
 from shoal_proxy.batching.recovery import MOST_TRIES
+from shoal_schema.resource.traffic import BatchingPolicy
 from tests import plain
 from tests.calls import V2_PATH, Callers, RawConnection, answer_to, callers, row, v2_body
 from tests.fakes import Array, FakeRuntime, RunningProxy, Seen, double, running_proxy, write_answer
@@ -200,7 +200,9 @@ def test_a_model_that_always_fails_is_not_hammered() -> None:
 
 
 def test_a_caller_who_leaves_with_the_poison_takes_nobody_down() -> None:
-    with running_proxy(lambda: FakeRuntime(model=poisoned), policy=Policy.FIXED, max_delay_ms=59_000.0) as running:
+    with running_proxy(
+        lambda: FakeRuntime(model=poisoned), policy=BatchingPolicy.FIXED, max_delay_ms=59_000.0
+    ) as running:
         running.proxy.dispatcher.batcher.serve(2)
         running.hold()
         body = orjson.dumps(v2_body([row(POISON)]))

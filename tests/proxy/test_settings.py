@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from shoal_proxy.batching.policy import Policy
 from shoal_proxy.settings import Address, Settings, SettingsError
+from shoal_schema.resource.traffic import BatchingPolicy
 from tests.proxy.contracts_page import names_in, rows_after
 
 BY_VARIABLE = {item.metadata["env"]: item for item in fields(Settings)}
@@ -74,7 +74,7 @@ def test_every_variable_is_read() -> None:
         "SHOAL_PROXY_RUNTIME": ("http://triton:8000/", Address("triton", 8000)),
         "SHOAL_BATCHING_MAX_BATCH_SIZE": ("64", 64),
         "SHOAL_BATCHING_MAX_DELAY_MS": ("2.5", 2.5),
-        "SHOAL_BATCHING_POLICY": ("fixed", Policy.FIXED),
+        "SHOAL_BATCHING_POLICY": ("fixed", BatchingPolicy.FIXED),
         "SHOAL_BATCHING_IDEMPOTENT": ("true", True),
         "SHOAL_BATCHING_COALESCE": ("True", True),
         "SHOAL_QUEUE_PRIORITY_AGEING_MS": ("5", 5.0),

@@ -7,10 +7,10 @@ cluster itself: a watch that breaks may never tell that a pod is gone, and event
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from shoal_operator.api.fields import Json
 from shoal_operator.autoscaler.law import Law
 from shoal_operator.planning.observation import Key, dig
 from shoal_operator.planning.pods import is_leaving, is_ready
+from shoal_schema.declaring import Json
 
 _DEFAULT_BATCH = 32
 

@@ -9,7 +9,7 @@ from typing import Any
 from shoal_proxy.batching.batcher import Batcher
 from shoal_proxy.batching.latency import LatencyTable
 from shoal_proxy.batching.pending import NEVER_S, BatchKey
-from shoal_proxy.batching.policy import Policy
+from shoal_schema.resource.traffic import BatchingPolicy
 
 _CLOSE = 1.15
 """Bounds of a time that differ by less are one figure: the sizes that a table keeps are an eighth apart."""
@@ -32,7 +32,7 @@ class Span:
 class Report:
     """The numbers. Times are in milliseconds, rates in rows per second; None where nothing is known yet."""
 
-    policy: Policy
+    policy: BatchingPolicy
     max_rows: int
     configured_rows: int
     max_delay_ms: float
@@ -71,7 +71,7 @@ def report(batcher: Batcher, *, padding: float, rejected: dict[str, int]) -> Rep
     table = batcher.tables[key]
     limits, around_s = batcher.limits, batcher.pace.overhead_s + batcher.slack.value
     objective_s = batcher.objective_s
-    most = 1 if limits.policy is Policy.NONE else batcher.tables.max_rows(key)
+    most = 1 if limits.policy is BatchingPolicy.NONE else batcher.tables.max_rows(key)
     allowed = most if objective_s == NEVER_S else table.largest((objective_s - around_s) / 2, most) or 1
     known, largest = table.known, min(table.largest_seen, allowed)
     return Report(

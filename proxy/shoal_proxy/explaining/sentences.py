@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import floor, log10
 
-from shoal_proxy.batching.policy import Policy
 from shoal_proxy.explaining.report import Report, Span
+from shoal_schema.resource.traffic import BatchingPolicy
 
 _SMALL_BATCHES = 0.5
 _PADDING = 0.2
@@ -87,7 +87,7 @@ def _latency(report: Report, alone_ms: Span, full_ms: Span) -> Iterator[str]:
         f"A request alone on an idle runtime takes {time(alone_ms)}, a full batch of {rows(report.most_rows)} "
         f"{full}; {host}."
     )
-    if report.policy is Policy.FIXED and report.max_delay_ms > 0:
+    if report.policy is BatchingPolicy.FIXED and report.max_delay_ms > 0:
         yield (
             f"A batch that is not full waits up to {report.max_delay_ms:g} ms although the runtime may be idle: lower "
             "batching.maxDelayMilliseconds, or set batching.policy to Adaptive, which never waits in vain."
@@ -101,7 +101,7 @@ def _latency(report: Report, alone_ms: Span, full_ms: Span) -> Iterator[str]:
 
 def _throughput(report: Report, rows_per_s: Span) -> Iterator[str]:
     yield _rate(report, rows_per_s)
-    if report.policy is Policy.NONE:
+    if report.policy is BatchingPolicy.NONE:
         yield "Requests are not batched at all: set batching.policy to Adaptive to serve several at the price of one."
     if report.capped_rows is not None:
         yield (
@@ -143,7 +143,7 @@ def _rate(report: Report, rows_per_s: Span) -> str:
 def _refusals(report: Report) -> Iterator[str]:
     reasons = {
         "late": "because their answer would have come too late: add replicas, or raise the latency objective",
-        "queue_rows": "because queue.maxItems rows waited already: add replicas, or raise it if callers can wait",
+        "queue_rows": "because queue.maxRows rows waited already: add replicas, or raise it if callers can wait",
         "queue_bytes": "because queue.maxBytes were held already: raise it, or send smaller requests",
         "deadline": "with 504, because their own deadline passed: they allow less time than the model takes under load",
     }

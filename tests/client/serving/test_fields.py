@@ -87,12 +87,12 @@ def test_a_manifests_value_must_have_its_fields_type(name: str, value: Any) -> N
 
 
 def test_parameters_are_merged_and_other_fields_replaced() -> None:
-    base = {"model.parameters": {"a": {"x": 1}, "b": 2}, "queue.maxItems": 1}
-    over = {"model.parameters": {"a": {"y": 3}}, "queue.maxItems": 2}
+    base = {"model.parameters": {"a": {"x": 1}, "b": 2}, "queue.maxRows": 1}
+    over = {"model.parameters": {"a": {"y": 3}}, "queue.maxRows": 2}
 
     assert merge(base, over) == {
         "model.parameters": {"a": {"x": 1, "y": 3}, "b": 2},
-        "queue.maxItems": 2,
+        "queue.maxRows": 2,
     }
 
 
@@ -117,6 +117,6 @@ def test_values_become_environment_variables() -> None:
 def test_a_processes_sentence_gets_the_fields_name() -> None:
     sentence = "SHOAL_QUEUE_MAX_ROWS must be at least 32, not 1"
 
-    assert with_field_names(sentence) == ("queue.maxItems (SHOAL_QUEUE_MAX_ROWS) must be at least 32, not 1")
+    assert with_field_names(sentence) == ("queue.maxRows (SHOAL_QUEUE_MAX_ROWS) must be at least 32, not 1")
     assert with_field_names("SHOAL_UNKNOWN, SHOAL_MODEL_URI") == ("SHOAL_UNKNOWN, model.uri (SHOAL_MODEL_URI)")
     assert with_field_names("out of memory") == "out of memory"

@@ -1,4 +1,5 @@
-from shoal_operator.api.conditions import Condition, ConditionType, Reason, Status, find, stamped
+from shoal_operator.planning.conditions import Condition, find, stamped
+from shoal_schema.conditions import ConditionType, Reason, Status
 
 READY = Condition(ConditionType.READY, Status.TRUE, Reason.READY, "fine")
 

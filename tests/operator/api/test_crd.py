@@ -8,10 +8,10 @@ import cel
 import kubernetes_validate
 import pytest
 
-from shoal_operator.api.crd import custom_resource_definition
-from shoal_operator.api.fields import Json, fields_of, rules_of
-from shoal_operator.api.model import InferenceServiceSpec
-from shoal_operator.api.parsing import parse_spec
+from shoal_schema.declaring import Json, fields_of, rules_of
+from shoal_schema.decoding import parse_spec
+from shoal_schema.publishing.crd import custom_resource_definition
+from shoal_schema.resource.service import InferenceServiceSpec
 from tests.operator.samples import DOWNLOADED, EVERYTHING, FOREIGN, MINIMAL, service, with_fields
 
 
@@ -76,8 +76,8 @@ def test_good_specs_break_no_rule(spec: Json) -> None:
         ),
         (with_fields(MINIMAL, rollout={"maxSurge": 0, "maxUnavailable": 0}), "cannot both be 0"),
         (
-            with_fields(MINIMAL, batching__maxBatchSize=64, queue__maxItems=32),
-            "queue.maxItems must hold at least one batch",
+            with_fields(MINIMAL, batching__maxBatchSize=64, queue__maxRows=32),
+            "queue.maxRows must hold at least one batch",
         ),
         (with_fields(MINIMAL, batching__allowedBatchSizes=[1, 8]), "the largest of allowed"),
         (with_fields(MINIMAL, batching__allowedBatchSizes=[32, 64]), "the largest of allowed"),

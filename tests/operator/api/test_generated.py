@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from shoal_operator.api.fields import fields_of
-from shoal_operator.api.model import InferenceServiceSpec
-from shoal_operator.generate import generated_files
+from shoal_schema.declaring import fields_of
+from shoal_schema.generate import generated_files
+from shoal_schema.resource.service import InferenceServiceSpec
 
 ROOT = Path(__file__).parents[3]
 ROW = re.compile(r"^\| `(SHOAL_\w+)` \|.*\| `([\w.]+)` \|$", re.MULTILINE)

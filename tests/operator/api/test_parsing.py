@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_operator.api.fields import Json
-from shoal_operator.api.model_spec import ModelFormat
-from shoal_operator.api.parsing import SpecError, parse_spec
-from shoal_operator.api.runtime_spec import Device
+from shoal_schema.declaring import Json
+from shoal_schema.decoding import SpecError, parse_spec
+from shoal_schema.resource.model import ModelFormat
+from shoal_schema.resource.runtime import Device
 from tests.operator.samples import EVERYTHING, MINIMAL, service, with_fields
 
 

@@ -9,10 +9,10 @@ import pytest
 import yaml
 from helm_python import Chart, HelmError, lint
 
-from shoal_operator.api.crd import custom_resource_definition
-from shoal_operator.api.fields import Json
 from shoal_operator.manifests.desired import CHILD_KINDS
 from shoal_operator.settings import NAMES, Settings
+from shoal_schema.declaring import Json
+from shoal_schema.publishing.crd import custom_resource_definition
 
 PATH = Path(__file__).parents[3] / "charts/shoal"
 NAMESPACED = {"watchNamespaces": ["team-a", "team-b"]}

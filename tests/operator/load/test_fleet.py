@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from shoal_operator.api.fields import Json
 from shoal_operator.autoscaler.law import Law
 from shoal_operator.load.fleet import Fleet, Replica, Scaled, Watched, scaled_from
 from shoal_operator.planning.observation import Key
+from shoal_schema.declaring import Json
 from tests.operator.samples import EVERYTHING, MINIMAL, service, with_fields
 
 CAT = Key("default", "cat")

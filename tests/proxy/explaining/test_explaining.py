@@ -4,14 +4,19 @@ import pytest
 
 from shoal_proxy.batching.batcher import Batcher
 from shoal_proxy.batching.pending import NEVER_S, PLAIN_KEY
-from shoal_proxy.batching.policy import BatchLimits, Policy
+from shoal_proxy.batching.policy import BatchLimits
 from shoal_proxy.batching.queue import QueueLimits
 from shoal_proxy.explaining.report import latency_document, report
 from shoal_proxy.explaining.sentences import explain, number
+from shoal_schema.resource.traffic import BatchingPolicy
 
 
 def batcher(
-    policy: Policy = Policy.ADAPTIVE, *, objective_s: float = NEVER_S, delay_s: float = 0.0, known: bool = True
+    policy: BatchingPolicy = BatchingPolicy.ADAPTIVE,
+    *,
+    objective_s: float = NEVER_S,
+    delay_s: float = 0.0,
+    known: bool = True,
 ) -> Batcher:
     """Return a brain that knows a model of 4 ms and 1 ms a row."""
     brain = Batcher(QueueLimits(64, 10**9), BatchLimits(32, delay_s, 1, policy), objective_s=objective_s)
@@ -54,12 +59,12 @@ def test_a_memory_that_is_too_small_is_named_and_not_the_objective() -> None:
 
 
 def test_without_batches_the_rate_is_that_of_single_rows() -> None:
-    assert "at most about 200 rows per second, in batches of 1 row." in explained(batcher(Policy.NONE))
+    assert "at most about 200 rows per second, in batches of 1 row." in explained(batcher(BatchingPolicy.NONE))
     assert "at most about 890 rows per second, in batches of 32 rows." in explained(batcher())
 
 
 def test_a_delay_that_keeps_an_idle_runtime_waiting_is_named() -> None:
-    assert "waits up to 10 ms" in explained(batcher(Policy.FIXED, delay_s=0.01))
+    assert "waits up to 10 ms" in explained(batcher(BatchingPolicy.FIXED, delay_s=0.01))
 
 
 def test_refusals_and_padding_are_counted() -> None:

@@ -1,9 +1,9 @@
 """The CustomResourceDefinition, whole."""
 
-from shoal_operator.api import GROUP, KIND, PLURAL, VERSION
-from shoal_operator.api.fields import Json
-from shoal_operator.api.model import InferenceServiceSpec
-from shoal_operator.api.schema import object_schema
+from shoal_schema.declaring import Json
+from shoal_schema.publishing.openapi import object_schema
+from shoal_schema.resource import GROUP, KIND, PLURAL, VERSION
+from shoal_schema.resource.service import InferenceServiceSpec
 
 NAME_PATTERN = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
 NAME_MAX_LENGTH = 63

@@ -1,8 +1,4 @@
-"""How every process writes its log: time, level, logger, then ``event=...`` and what belongs to it.
-
-Proxy, runtime and operator hold this module word for word (tests/contract/test_logs.py): none imports another, and who
-reads their logs side by side reads one format.
-"""
+"""How every process writes its log: time, level, logger, then ``event=...`` and what belongs to it."""
 
 from __future__ import annotations
 
@@ -10,8 +6,6 @@ import logging
 import time
 
 FORMAT = "%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s %(message)s"
-LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
-"""What SHOAL_LOG_LEVEL may be, in any case."""
 # They tell of each malformed request, each handler or each probe; what matters of that is said by us.
 QUIET = {
     "uvicorn": logging.ERROR,
@@ -24,7 +18,7 @@ QUIET = {
 
 
 def configure(level: str = "INFO") -> None:
-    """Log to standard error from now on."""
+    """Log to standard error from now on, what is at least of this `processes.Level`."""
     formatter = logging.Formatter(FORMAT, datefmt="%Y-%m-%dT%H:%M:%S")
     formatter.converter = time.gmtime
     handler = logging.StreamHandler()
@@ -32,14 +26,3 @@ def configure(level: str = "INFO") -> None:
     logging.basicConfig(level=level, handlers=[handler], force=True)
     for name, least in QUIET.items():
         logging.getLogger(name).setLevel(max(least, logging.getLogger().level))
-
-
-def log_level(text: str) -> str:
-    """Return a level as `configure` takes it.
-
-    Raises:
-        ValueError: it is none of `LEVELS`.
-    """
-    if text.upper() not in LEVELS:
-        raise ValueError
-    return text.upper()

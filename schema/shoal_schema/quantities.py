@@ -29,3 +29,25 @@ def parse_quantity(value: str | int) -> Decimal:
     if abs(number) > LARGEST:
         raise ValueError("a quantity that is too large")
     return number
+
+
+class Quantity(str):
+    """A quantity as it was written; `read_quantity` has checked it."""
+
+    __slots__ = ()
+
+
+def read_quantity(value: object) -> Quantity | int:
+    """Return a quantity as it came, which is how Kubernetes gets it again.
+
+    Raises:
+        ValueError: it is none, or too large.
+    """
+    try:
+        if type(value) not in (int, str):
+            raise ValueError("no quantity")
+        parse_quantity(value)  # type: ignore[arg-type]  # checked above
+    except ValueError as error:
+        allowed = f"like 500m, 2 or 1Gi, of at most {LARGEST}"
+        raise ValueError(f"is {error}: it must be a string or an integer {allowed}, not {value!r}") from None
+    return value if isinstance(value, int) else Quantity(value)
