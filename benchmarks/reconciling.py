@@ -31,8 +31,9 @@ import aiohttp
 
 from shoal_operator.cluster import Cluster, object_path
 from shoal_operator.connection import connect
-from shoal_operator.errors import ApiError, SettingsError
+from shoal_operator.errors import ApiError
 from shoal_operator.manifests.labels import selector_labels
+from shoal_schema.environment import SettingsError
 from shoal_schema.publishing.crd import custom_resource_definition
 from shoal_schema.resource import API_VERSION, KIND, PLURAL
 

@@ -7,7 +7,8 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from shoal.serving.fields import FieldError, Values
-from shoal.serving.manifest import KIND, Service, find_service
+from shoal.serving.manifest import Service, find_service
+from shoal_schema.resource import KIND
 
 MANIFEST_SUFFIXES = (".yaml", ".yml")
 MODEL_SUFFIXES = (".pt2", ".pt", ".safetensors", ".py")

@@ -17,6 +17,8 @@ from typing import Any, ClassVar, TypeGuard
 import msgspec
 from msgspec import Meta, Struct, structs
 
+from shoal_schema.quantities import Quantity
+
 Json = dict[str, Any]
 KIB, MIB, GIB, TIB = 2**10, 2**20, 2**30, 2**40
 NAME = r"^[A-Za-z0-9._-]+$"
@@ -24,9 +26,15 @@ NAME = r"^[A-Za-z0-9._-]+$"
 NAME_IN_WORDS = "letters, digits, '.', '_' and '-'"
 
 
+def _written(value: Any) -> str | int:
+    if isinstance(value, Quantity):
+        return value.written
+    raise NotImplementedError(type(value))
+
+
 def as_json(value: Any) -> Any:
     """Return a section, or a tuple of them, as JSON, without what is at its default."""
-    return list(msgspec.to_builtins(value)) if isinstance(value, tuple) else msgspec.to_builtins(value)
+    return msgspec.json.decode(msgspec.json.encode(value, enc_hook=_written))
 
 
 class Process(StrEnum):

@@ -15,14 +15,31 @@ import msgspec
 from msgspec import Struct
 
 from shoal_schema.addresses import Address, TcpAddress, parse_address, parse_tcp_address
-from shoal_schema.declaring import Json, element_of, fields_of, section_of
+from shoal_schema.declaring import Json, element_of, fields_of, section_of, without_annotations
 from shoal_schema.quantities import Quantity, read_quantity
 from shoal_schema.resource.service import InferenceServiceSpec
 
 T = TypeVar("T", bound=Struct)
-_PLACE = re.compile(r"(?P<what>.*?)(?: - at `(?P<key>key in )?\$(?P<path>.*)`)?", re.DOTALL)
 _STEPS = re.compile(r"\.(?P<name>\w+)|\[(?P<index>\d+|\.\.\.)\]")
-_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
+_WORDS = tuple(
+    (re.compile(pattern), words)
+    for pattern, words in (
+        (r"Object missing required field `(?P<field>.*)`", "{path} is required"),
+        (r"Object contains unknown field `(?P<field>.*)`", "there is no field {path}; {hint}"),
+        (r"Expected `str` - at `key` in `\$.*", "{path}: every name must be of type str"),
+        (r"Expected `(\w+)(?: \| null)?`, got `.*`", "{path} must be of type {0}"),
+        (r"Invalid enum value .*", "{path} must be one of {known}"),
+        (r"Expected `\w+` >= (.*)", "{path} must be at least {0}"),
+        (r"Expected `\w+` > (.*)", "{path} must be more than {0}"),
+        (r"Expected `\w+` <= (.*)", "{path} must be at most {0}"),
+        (r"Expected `str` of length <= (.*)", "{path} must have at most {0} characters"),
+        (r"Expected `\w+` of length <= (.*)", "{path} must have at most {0} items"),
+        (r"Expected `\w+` of length >= (.*)", "{path} must have at least {0} items"),
+        (r"Expected `str` matching regex ['\"](.*)['\"]", "{path} must match {0}"),
+        (r"(is no quantity.*|is a quantity.*)", "{path} {0}"),
+    )
+)
+"""What msgspec finds -> what we say."""
 
 
 class SpecError(ValueError):
@@ -80,13 +97,16 @@ def _part(kind: Any, value: Any) -> Any:
 
 
 def _sentence(text: str, cls: type[Struct], value: Any, path: str) -> str:
-    """Return msgspec's finding with our path, and with what stands there."""
-    match = _PLACE.fullmatch(text)
-    what, place = (match["what"], match["path"] or "") if match else (text, "")
-    if unknown := _UNKNOWN.fullmatch(what):
-        return f"there is no field {path}{place}.{unknown[1]}; {nearest(unknown[1], _known(cls, place))}"
-    found = _found(value, place)
-    return f"{path}{place}: {what[0].lower()}{what[1:]}{found}"
+    """Return msgspec's finding in our words, with our path, and with what stands there."""
+    what, _, place = text.partition(" - at `$")
+    place = place.removesuffix("`")
+    found, words = next(((found, words) for pattern, words in _WORDS if (found := pattern.fullmatch(what))), (None, ""))
+    if found is None:
+        return f"{path}{place}: {what}"
+    if "field" in found.groupdict():
+        return words.format(path=f"{path}{place}.{found['field']}", hint=nearest(found["field"], _names_at(cls, place)))
+    known = ", ".join(_kind_at(cls, place)) if "{known}" in words else ""
+    return words.format(*found.groups(), path=f"{path}{place}", known=known) + _found(value, place)
 
 
 def nearest(name: str, known: Collection[str]) -> str:
@@ -96,13 +116,20 @@ def nearest(name: str, known: Collection[str]) -> str:
     return f"did you mean {lowered[near[0]]}?" if near else f"known are {', '.join(sorted(known))}"
 
 
-def _known(cls: Any, place: str) -> list[str]:
+def _names_at(cls: type[Struct], place: str) -> list[str]:
+    section = section_of(_kind_at(cls, place))
+    return [each.name for each in fields_of(section)] if section else []
+
+
+def _kind_at(kind: Any, place: str) -> Any:
+    """Return the type that is declared at a place."""
     for step in _STEPS.finditer(place):
-        if step["name"]:
-            cls = next(each.kind for each in fields_of(cls) if each.name == step["name"])
-        else:
-            cls = element_of(cls)
-    return [each.name for each in fields_of(cls)]
+        if not step["name"]:
+            kind = without_annotations(element_of(kind))
+            continue
+        section = section_of(kind)
+        kind = next((each.kind for each in fields_of(section) if each.name == step["name"]), None) if section else None
+    return kind
 
 
 def _found(value: Any, place: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import typing
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, TypeVar
@@ -97,9 +98,7 @@ def _plain(kind: Any, text: str) -> Any:
         return {"true": True, "false": False}.get(text.lower(), [])
     if is_choice(kind):
         return next((member for member in kind if member.lower() == text.lower()), text)
-    if (isinstance(kind, type) and issubclass(kind, str | int | float)) or section_of(kind):
-        return text
-    return msgspec.json.decode(text) if text[:1] in "{[" else text
+    return msgspec.json.decode(text) if typing.get_origin(kind) is dict else text
 
 
 def rendered(setting: Setting, value: Any) -> str:

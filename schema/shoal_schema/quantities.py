@@ -31,23 +31,36 @@ def parse_quantity(value: str | int) -> Decimal:
     return number
 
 
-class Quantity(str):
-    """A quantity as it was written; `read_quantity` has checked it."""
+class Quantity:
+    """A quantity as it was written, which is how Kubernetes gets it again."""
 
-    __slots__ = ()
+    # Not a text: msgspec would take that without asking `read_quantity`.
+    __slots__ = ("written",)
+
+    def __init__(self, written: str | int) -> None:
+        self.written = written
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Quantity) and self.written == other.written
+
+    def __hash__(self) -> int:
+        return hash(self.written)
+
+    def __repr__(self) -> str:
+        return repr(self.written)
 
 
-def read_quantity(value: object) -> Quantity | int:
-    """Return a quantity as it came, which is how Kubernetes gets it again.
+def read_quantity(value: object) -> Quantity:
+    """Return a quantity.
 
     Raises:
         ValueError: it is none, or too large.
     """
     try:
-        if type(value) not in (int, str):
+        if not isinstance(value, int | str) or isinstance(value, bool):
             raise ValueError("no quantity")
-        parse_quantity(value)  # type: ignore[arg-type]  # checked above
+        parse_quantity(value)
     except ValueError as error:
         allowed = f"like 500m, 2 or 1Gi, of at most {LARGEST}"
         raise ValueError(f"is {error}: it must be a string or an integer {allowed}, not {value!r}") from None
-    return value if isinstance(value, int) else Quantity(value)
+    return Quantity(value)

@@ -113,7 +113,7 @@ def test_a_url_that_cannot_be_served_says_why(url: str, message: str) -> None:
             "model.uri is missing",
             id="no uri",
         ),
-        pytest.param({"a.yaml": MANIFEST.replace("uri", "url")}, ".", r"a.yaml: .*model.uri\?", id="url"),
+        pytest.param({"a.yaml": MANIFEST.replace("uri", "url")}, ".", r"a.yaml: .*spec.model.url; did you mean uri\?", id="url"),
     ],
 )
 def test_a_target_that_cannot_be_served_says_what_could(

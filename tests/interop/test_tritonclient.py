@@ -66,9 +66,9 @@ def test_a_request_id_comes_back(triton: ForeignClient, running: RunningProxy) -
 
 
 def test_a_version_may_be_named(triton: ForeignClient, running: RunningProxy) -> None:
-    assert triton.call("infer", running.url, ROWS, model_version="1")["y"] == DOUBLED
+    assert triton.call("infer", running.url, ROWS, version="1")["y"] == DOUBLED
     with pytest.raises(ForeignError, match="no version '9'"):
-        triton.call("infer", running.url, ROWS, model_version="9")
+        triton.call("infer", running.url, ROWS, version="9")
 
 
 def test_parameters_reach_the_runtime(triton: ForeignClient, running: RunningProxy) -> None:
@@ -105,7 +105,7 @@ def test_an_answer_may_be_sent_uncompressed(triton: ForeignClient, running: Runn
 
 
 def test_requests_of_one_asynchronous_client_meet_in_batches(triton: ForeignClient) -> None:
-    with running_proxy(max_batch_size=8, max_delay_ms=10_000) as running:
+    with running_proxy(max_batch_size=8, max_delay_milliseconds=10_000) as running:
         answers = triton.call("infer_together", running.url, 16)
         assert answers == [[[2 * number] * 4] for number in range(16)]
         assert [seen.rows for seen in running.runtime.seen] == [8, 8]

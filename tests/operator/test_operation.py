@@ -18,8 +18,9 @@ from helm_python import Chart
 
 from shoal_operator.cluster import Cluster, object_path
 from shoal_operator.connection import connect
-from shoal_operator.errors import ApiError, SettingsError
+from shoal_operator.errors import ApiError
 from shoal_schema.declaring import Json
+from shoal_schema.environment import SettingsError
 from shoal_schema.resource import API_VERSION, PLURAL
 from tests.operator.samples import MINIMAL, with_fields
 

@@ -201,7 +201,7 @@ def test_a_model_that_always_fails_is_not_hammered() -> None:
 
 def test_a_caller_who_leaves_with_the_poison_takes_nobody_down() -> None:
     with running_proxy(
-        lambda: FakeRuntime(model=poisoned), policy=BatchingPolicy.FIXED, max_delay_ms=59_000.0
+        lambda: FakeRuntime(model=poisoned), policy=BatchingPolicy.FIXED, max_delay_milliseconds=59_000.0
     ) as running:
         running.proxy.dispatcher.batcher.serve(2)
         running.hold()
@@ -220,7 +220,7 @@ def test_a_caller_who_leaves_with_the_poison_takes_nobody_down() -> None:
 
 
 def test_a_request_cut_in_two_that_fails_leaves_nothing_behind() -> None:
-    with running_proxy(lambda: FakeRuntime(model=poisoned), max_batch_size=4, coalesce=True) as running:
+    with running_proxy(lambda: FakeRuntime(model=poisoned), max_batch_size=4, coalesce_identical=True) as running:
         running.hold()
         with callers(running.url) as group:
             first = group.ask(0)
@@ -240,7 +240,7 @@ def test_a_request_cut_in_two_that_fails_leaves_nothing_behind() -> None:
 
 
 def test_a_drain_does_not_wait_for_a_batch_that_nobody_waits_for() -> None:
-    with running_proxy(idempotent=True, drain_timeout_s=60.0) as running:
+    with running_proxy(idempotent=True, drain_timeout_seconds=60.0) as running:
 
         def die(seen: Seen) -> None:
             running.runtime.ready = False

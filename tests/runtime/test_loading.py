@@ -11,7 +11,7 @@ from shoal_runtime.batches.collate import collate
 from shoal_runtime.errors import LoadError
 from shoal_runtime.importing import HandlerFailed
 from shoal_runtime.placement import choose_device
-from shoal_runtime.settings import Format
+from shoal_schema.resource.model import ModelFormat
 from tests.runtime.fakes import Bench
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def test_the_environment_wins_over_model_toml(model_dir: Path, load: Callable[..
     (model_dir / "model.toml").write_text('name = "toml"\n[parameters]\nfactor = 2\nother = 1\n')
 
     assert load(model_dir).name == "toml"
-    model = load(model_dir, model_name="env", model_parameters={"factor": 3})
+    model = load(model_dir, name="env", parameters={"factor": 3})
 
     assert model.name == "env"
     with Bench.around(model) as bench:
@@ -174,7 +174,7 @@ def test_code_beside_a_program_is_not_imported_where_the_format_is_named(
     (tmp_path / "model.toml").write_text(toml)
     imported = booby_trap(tmp_path)
 
-    assert load(tmp_path, model_format=Format.TORCH_EXPORT).platform == "pytorch_export"
+    assert load(tmp_path, model_format=ModelFormat.TORCH_EXPORT).platform == "pytorch_export"
     assert load(tmp_path / "model.pt2").platform == "pytorch_export"
 
     assert not imported.exists()
@@ -192,9 +192,9 @@ def test_code_beside_a_program_is_not_imported_where_model_toml_names_the_format
     assert not imported.exists()
 
 
-@pytest.mark.parametrize("model_format", [Format.TORCH_SCRIPT, Format.SAFETENSORS])
+@pytest.mark.parametrize("model_format", [ModelFormat.TORCH_SCRIPT, ModelFormat.SAFETENSORS])
 def test_code_beside_weights_is_not_imported_before_somebody_names_it(
-    tmp_path: Path, load: Callable[..., Model], model_format: Format
+    tmp_path: Path, load: Callable[..., Model], model_format: ModelFormat
 ) -> None:
     save_file({"weight": torch.ones(1)}, tmp_path / "model.safetensors")
     torch.save({"weight": torch.ones(1)}, tmp_path / "model.pt")
@@ -210,7 +210,7 @@ def test_code_that_the_user_names_is_imported_whatever_the_format(tmp_path: Path
     exported(tmp_path / "model.pt2")
     imported = booby_trap(tmp_path)
 
-    load(tmp_path, model_format=Format.TORCH_EXPORT, model_handler="handler.py:Scale")
+    load(tmp_path, model_format=ModelFormat.TORCH_EXPORT, model_handler="handler.py:Scale")
 
     assert imported.exists()
 

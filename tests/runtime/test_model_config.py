@@ -6,7 +6,7 @@ import pytest
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.model_config import MAX_BYTES, ModelConfig, parse_config, read_config
-from shoal_runtime.settings import Format
+from shoal_schema.resource.model import ModelFormat
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,7 +40,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
 
     config = read_config(tmp_path)
 
-    assert (config.name, config.format, config.file) == ("adder", Format.HANDLER, "model.pt2")
+    assert (config.name, config.format, config.file) == ("adder", ModelFormat.HANDLER, "model.pt2")
     assert config.handler == "handler.py:Adder"
     assert config.parameters == {"baseMicroseconds": 5}
     assert config.inputs[0].pad_buckets == (8, 16)

@@ -45,7 +45,7 @@ def _service(document: Mapping[str, Any]) -> Service:
     if not isinstance(document.get("spec"), Mapping):
         raise FieldError("the manifest has no spec: it must say at least spec.model.uri")
     try:
-        spec = decode(InferenceServiceSpec, document["spec"], "spec")
+        spec = decode(InferenceServiceSpec, _with_uri(document["spec"]), "spec")
         name = decode(Metadata, {"name": (document.get("metadata") or {}).get("name")}, "metadata").name
     except SpecError as error:
         raise FieldError(str(error)) from None
@@ -54,7 +54,18 @@ def _service(document: Mapping[str, Any]) -> Service:
     fields: Values = {each: attrgetter(".".join(setting.path))(spec) for each, setting in used.items()}
     if name is not None:
         fields["metadata.name"] = name
+    if "model.uri" in fields:
+        fields["model.uri"] = document["spec"]["model"]["uri"]
     return Service(fields, tuple(each for each in given if each not in used))
+
+
+def _with_uri(spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a spec whose model's path, which is this machine's alone, is a URI as clusters take it."""
+    model = spec.get("model")
+    uri = model.get("uri") if isinstance(model, Mapping) else None
+    if not isinstance(model, Mapping) or not isinstance(uri, str) or not uri or "://" in uri:
+        return spec
+    return {**spec, "model": {**model, "uri": f"file://{uri}"}}
 
 
 def _leaves(branch: Mapping[str, Any], *, prefix: str) -> Iterator[str]:

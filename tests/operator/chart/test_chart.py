@@ -10,8 +10,9 @@ import yaml
 from helm_python import Chart, HelmError, lint
 
 from shoal_operator.manifests.desired import CHILD_KINDS
-from shoal_operator.settings import NAMES, Settings
+from shoal_operator.settings import Settings
 from shoal_schema.declaring import Json
+from shoal_schema.environment import variables
 from shoal_schema.publishing.crd import custom_resource_definition
 
 PATH = Path(__file__).parents[3] / "charts/shoal"
@@ -63,7 +64,7 @@ def test_what_is_rendered_passes_the_strict_schemas_of_kubernetes(chart: Chart, 
 
 @pytest.mark.parametrize("values", [{}, FULL, NAMESPACED], ids=["default", "full", "namespaced"])
 def test_every_setting_that_is_rendered_is_known_to_the_operator(chart: Chart, values: Json) -> None:
-    assert environment(rendered(chart, **values)).keys() - {"POD_IP"} <= set(NAMES)
+    assert environment(rendered(chart, **values)).keys() - {"POD_IP"} <= set(variables())
 
 
 def test_an_operator_that_does_not_answer_is_not_ready(chart: Chart) -> None:

@@ -17,7 +17,7 @@ def test_a_minimal_spec_gets_every_default() -> None:
     spec = parse_spec(service(MINIMAL))
 
     assert spec.batching.max_batch_size == 32
-    assert spec.queue.max_items == 1024
+    assert spec.queue.max_rows is None
     assert spec.replicas == 1
     assert spec.scaling is None
     assert spec.rollout.max_surge == 1
@@ -45,10 +45,10 @@ def test_a_full_spec_is_read_whole() -> None:
         (with_fields(MINIMAL, batching__maxBatchSize=True), "spec.batching.maxBatchSize must be of type int"),
         (with_fields(MINIMAL, runtime__device="TPU"), "spec.runtime.device must be one of Auto, CPU, CUDA"),
         (with_fields(MINIMAL, model__uri="s3://cat"), "spec.model.uri must match"),
-        (with_fields(MINIMAL, batching__size=3), "spec.batching.size is not a field; known are"),
+        (with_fields(MINIMAL, batching__size=3), "there is no field spec.batching.size; known are"),
         (with_fields(MINIMAL, scaling={}), "spec.scaling.maxReplicas is required"),
-        (with_fields(MINIMAL, queue=[]), "spec.queue must be an object"),
-        (with_fields(MINIMAL, runtime__forwardHeaders="x"), "spec.runtime.forwardHeaders must be a list"),
+        (with_fields(MINIMAL, queue=[]), "spec.queue must be of type object"),
+        (with_fields(MINIMAL, runtime__forwardHeaders="x"), "spec.runtime.forwardHeaders must be of type array"),
         (with_fields(MINIMAL, runtime__forwardHeaders=[1]), r"spec.runtime.forwardHeaders\[0\] must be of type"),
         *(
             (with_fields(MINIMAL, runtime__forwardHeaders=["x-tenant", name]), r"forwardHeaders\[1\] must match")

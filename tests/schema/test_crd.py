@@ -1,6 +1,5 @@
 """The CRD: it is a valid one, its defaults are the model's, and its rules say what they should."""
 
-import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,7 +7,7 @@ import cel
 import kubernetes_validate
 import pytest
 
-from shoal_schema.declaring import Json, fields_of, rules_of
+from shoal_schema.declaring import Json, Section, element_of, fields_of, section_of
 from shoal_schema.decoding import parse_spec
 from shoal_schema.publishing.crd import custom_resource_definition
 from shoal_schema.resource.service import InferenceServiceSpec
@@ -112,25 +111,23 @@ def test_a_bad_spec_is_refused_in_words(spec: Json, message: str) -> None:
 
 
 def test_every_rule_points_at_a_field_that_exists() -> None:
-    classes = list(spec_classes(InferenceServiceSpec))
-    assert len(classes) > 10
-    for cls in classes:
-        for rule in rules_of(cls):
-            _assert_path(cls, rule.path)
+    sections = list(sections_below(InferenceServiceSpec))
+    assert len(sections) > 10
+    for section in sections:
+        for rule in section.RULES:
+            _assert_path(section, rule.path)
 
 
-def spec_classes(cls: type) -> Iterator[type]:
-    yield cls
-    for view in fields_of(cls):
-        kind = view.element or view.type
-        if dataclasses.is_dataclass(kind):
-            yield from spec_classes(kind)  # type: ignore[arg-type]  # a class, not an instance
+def sections_below(section: type[Section]) -> Iterator[type[Section]]:
+    yield section
+    for each in fields_of(section):
+        if inner := section_of(each.kind) or section_of(element_of(each.kind)):
+            yield from sections_below(inner)
 
 
-def _assert_path(cls: type, path: str) -> None:
+def _assert_path(section: Any, path: str) -> None:
     for part in path.split(".")[1:]:
-        view = next(view for view in fields_of(cls) if view.name == part)
-        cls = view.type
+        section = next(each.kind for each in fields_of(section) if each.name == part)
 
 
 def test_defaults_of_the_schema_are_those_of_the_model() -> None:
