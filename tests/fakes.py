@@ -201,7 +201,7 @@ def write_answer(
         else:
             item["data"] = [x.decode() if isinstance(x, bytes) else x for x in array.ravel().tolist()]
         tensors.append(item)
-    head = orjson.dumps({"name": "double", "outputs": tensors, "parameters": parameters})
+    head = orjson.dumps({"model_name": "double", "outputs": tensors, "parameters": parameters})
     return ({"inference-header-content-length": str(len(head))} if binary else {}), head + tail
 
 
@@ -262,11 +262,11 @@ def _stop(loop: asyncio.AbstractEventLoop, proxy: Proxy) -> None:
         loop.call_soon_threadsafe(proxy.stop)
 
 
-def proxy_settings(name: str, runtime: Address, **changes: Any) -> Settings:
+def proxy_settings(model_name: str, address: Address, **changes: Any) -> Settings:
     """Return the settings of a proxy before a runtime, on ports of its own."""
     anywhere = TcpAddress("127.0.0.1", 0)
     policy = BatchingPolicy.FIXED if "max_delay_milliseconds" in changes else BatchingPolicy.ADAPTIVE
-    base = {"metadata__name": name, "process__runtime": runtime, "drain_timeout_seconds": 5.0, "policy": policy}
+    base = {"metadata__name": model_name, "process__runtime": address, "drain_timeout_seconds": 5.0, "policy": policy}
     here = {"listen": anywhere, "admin_listen": anywhere}
     return arranged(Settings.from_env({}), **{**here, **base, **changes})
 

@@ -236,7 +236,7 @@ def test_a_request_with_failed_rows_says_which() -> None:
 
 
 def test_headers_to_forward_split_batches_and_reach_the_runtime() -> None:
-    with running_proxy(forward_headers=(b"authorization",)) as running:
+    with running_proxy(forward_headers=("authorization",)) as running:
         running.hold()
         with callers(running.url) as group:
             first = group.ask(0)

@@ -79,8 +79,8 @@ def test_without_coalescing_each_request_costs_its_rows(running: RunningProxy) -
 
 def test_priorities_and_fair_shares_are_the_order_in_which_rows_reach_the_runtime() -> None:
     settings: dict[str, Any] = {
-        "fair_share_header": b"x-api-key",
-        "fair_share_weights": ((b"ann", 2.0),),
+        "fair_share_header": "x-api-key",
+        "fair_share_weights": {"ann": 2.0},
         "max_batch_size": 3,
     }
     with running_proxy(**settings) as running, callers(running.url) as group:
@@ -292,7 +292,7 @@ def test_callers_who_come_and_go_at_random_leave_nothing_behind() -> None:
     body = orjson.dumps(v2_body([row(1), row(2)]))
     head = b"POST %s HTTP/1.1\r\nhost: x\r\nx-api-key: %d\r\nx-shoal-priority: %d\r\ncontent-type: application/json\r\n"
     whole = head + b"content-length: %d\r\n\r\n" % len(body)
-    with running_proxy(coalesce_identical=True, fair_share_header=b"x-api-key", max_batch_size=4) as running:
+    with running_proxy(coalesce_identical=True, fair_share_header="x-api-key", max_batch_size=4) as running:
         running.hold()
         connections = [RawConnection(running.address) for _ in range(60)]
         for number, connection in enumerate(connections):

@@ -243,8 +243,8 @@ class TestAnswers:
     def test_without_a_wish_all_outputs_come_as_json(self) -> None:
         assert self.answer() == (
             {
-                "name": "m",
-                "version": "1",
+                "model_name": "m",
+                "model_version": "1",
                 "outputs": [
                     {"name": "y", "datatype": "FP32", "shape": [1, 2], "data": [1.0, None]},
                     {"name": "t", "datatype": "BYTES", "shape": [1], "data": ["hi"]},
