@@ -14,11 +14,12 @@ from random import Random
 
 import httpx
 
-from shoal.benching.steps import Answer
+from shoal.benching.steps import Answer, Run
 from shoal.wire.messages import Request
 
 MOST_AT_ONCE = 512
 """Requests on their way; one that is due beyond them has no answer, as a caller would have none that finds no port."""
+ALONE_PAUSE_S = 0.02
 _DURATION = re.compile(r"(queue|batch|runtime);dur=([0-9.]+)")
 _ROWS = re.compile(r'rows;desc="([0-9]+)"')
 
@@ -45,25 +46,30 @@ class Load:
         self._bytes = _encoded(self.url, self.request, self.timeout_s, self.headers)
         self._tls = ssl.create_default_context() if self.url.scheme == "https" else None
 
-    async def alone(self, requests: int, seconds: float) -> list[Answer]:
-        """Ask one request after another, so many or so long."""
+    async def alone(self, requests: int, seconds: float, random: Random) -> list[Answer]:
+        """Ask one request after another, so many or so long, with short pauses between them.
+
+        Without pauses all processes stay awake, and answer sooner than anybody who comes now and then would see.
+        """
         answers: list[Answer] = []
         ends_s = time.monotonic() + seconds
         while len(answers) < requests and (not answers or time.monotonic() < ends_s):
+            if answers:
+                await asyncio.sleep(random.uniform(0.0, 2 * ALONE_PAUSE_S))
             began_s = time.monotonic()
             answers.append(await self._ask(began_s, 0.0))
         return answers
 
-    async def at(self, per_s: float, seconds: float, random: Random) -> tuple[list[Answer], float]:
-        """Send at random moments, ``per_s`` on average; return what came of each, and the share of a core it took.
+    async def at(self, per_s: float, seconds: float, random: Random) -> Run:
+        """Send at random moments, ``per_s`` of them each second in all, and return what came of it.
 
-        It ends a moment after ``seconds``; what is not answered by then counts as no answer.
+        It ends when what was sent is answered, or has had as long as it may take.
         """
         began_s, busy_s = time.monotonic(), time.process_time()
         running: dict[asyncio.Task[Answer], float] = {}
         answers: list[Answer] = []
-        due_s = random.expovariate(per_s)
-        while due_s < seconds:
+        # That many moments, each anywhere, are as random as people are; only how many there are is not left to chance.
+        for due_s in sorted(random.uniform(0.0, seconds) for _ in range(max(1, round(per_s * seconds)))):
             await asyncio.sleep(max(0.0, began_s + due_s - time.monotonic()))
             running = self._reap(running, answers)
             if len(running) < MOST_AT_ONCE:
@@ -72,12 +78,11 @@ class Load:
                 answers.append(_none(due_s, time.monotonic() - began_s))
             if time.monotonic() - began_s > seconds + 1:
                 break
-            due_s += random.expovariate(per_s)
         spent_s = time.monotonic() - began_s
         busy = (time.process_time() - busy_s) / max(spent_s, seconds)
         if running:
-            await asyncio.wait(running, timeout=min(self.timeout_s, 1.0))
-        return self._cut_off(running, answers, began_s), busy
+            await asyncio.wait(running, timeout=self.timeout_s)
+        return Run(seconds, self._cut_off(running, answers, began_s), busy)
 
     def close(self) -> None:
         """Close the connections."""

@@ -87,6 +87,7 @@ class Admin:
         metrics = self._metrics
         now = report(
             self._dispatcher.batcher,
+            self._dispatcher.throughput.busiest,
             padding=metrics.padded_elements / metrics.elements if metrics.elements else 0.0,
             rejected=dict(metrics.rejections),
         )
@@ -97,7 +98,7 @@ class Admin:
 
     async def latency(self, request: Request) -> Response:
         """Show the latency tables."""
-        return JSONResponse(latency_document(self._dispatcher.batcher))
+        return JSONResponse(latency_document(self._dispatcher.batcher, self._dispatcher.throughput.busiest))
 
     async def trace(self, request: Request) -> Response:
         """Record what arrives from now on."""

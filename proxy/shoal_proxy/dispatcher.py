@@ -22,6 +22,7 @@ from shoal_proxy.batching.queue import Deadlines
 from shoal_proxy.batching.recovery import Recovery
 from shoal_proxy.batching.returns import Burst
 from shoal_proxy.batching.suspects import Suspects
+from shoal_proxy.batching.throughput import Throughput
 from shoal_proxy.errors import (
     BatchTooLarge,
     DeadlineExceeded,
@@ -70,6 +71,7 @@ class Dispatcher:
         self._coalescing = Coalescing() if coalesce else None
         self._served: ModelSignature | None = None
         self.batcher = batcher
+        self.throughput = Throughput()
         self.recorder = Recorder()
         self.queue = batcher.queue
         self.burst: Burst | None = None
@@ -276,7 +278,9 @@ class Dispatcher:
             self.burst = None
         self._recovery.succeeded(batch)
         self.batcher.learn(running, result.forward_s, sent.answered_s)
-        self.batcher.delivered(running, time.monotonic())
+        now_s = time.monotonic()
+        self.batcher.delivered(running, now_s)
+        self.throughput.served(batch.rows, sent_s=running.sent_s, answered_s=now_s, cpu_s=time.thread_time())
 
     def _try_again(self, batch: Batch, error: ProxyError) -> None:
         fitting_rows = self._out_of_memory(batch) if isinstance(error, BatchTooLarge) else 0
@@ -318,6 +322,7 @@ class Dispatcher:
         signature = self._link.signature
         if self._link.ready and signature is not None and signature != self._served:
             self._served = signature
+            self.throughput = Throughput()
             self.batcher.serve(signature.max_batch_size, signature.allowed_batch_sizes, signature.measured)
         self._look_soon()
 

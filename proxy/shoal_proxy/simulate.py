@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from shoal_proxy.asking import AskError, ask
+from shoal_proxy.asking import AddressError, AskError, ask
 from shoal_proxy.batching.pending import NEVER_S
 from shoal_proxy.batching.policy import BatchLimits
 from shoal_proxy.simulator.arrivals import Times, gamma, on_off, poisson
 from shoal_proxy.simulator.latencies import Latencies, LatencyError, parse_document, parse_terms
-from shoal_proxy.simulator.report import lines
-from shoal_proxy.simulator.study import Service, study
+from shoal_proxy.simulator.report import lines, per_s
+from shoal_proxy.simulator.study import Service, Study, study
 from shoal_proxy.simulator.trace import Entry, TraceError, read_trace
 from shoal_schema.resource.traffic import BatchingPolicy
 
@@ -28,7 +28,8 @@ examples:
   shoal simulate trace.csv --from http://127.0.0.1:9090 --objective-ms 30 --speed 2
 
 A trace is CSV with the columns arrived_s,rows,shape,deadline_ms, of which only the first must be there. A latency
-table is a JSON object of rows to seconds, {"1": 0.004, "32": 0.009}, or what /v1/latency of a proxy answers.
+table is what /v1/latency of a proxy answers, or JSON of rows to seconds, each size at most twice the one before:
+{"1": 0.004, "2": 0.0042, "4": 0.0045, "8": 0.005, "16": 0.006, "32": 0.009}
 The policy is the proxy's own code; the device, the network and the callers are not.
 """
 
@@ -39,8 +40,16 @@ REMEDY = (
 )
 
 
-class SimulateError(Exception):
-    """Something that was asked for cannot be simulated."""
+class UnreadableError(Exception):
+    """A file that was named cannot be read."""
+
+
+class NotMeasuredError(Exception):
+    """The running proxy does not know yet what the simulation needs."""
+
+
+WRONG_ARGUMENTS = (AddressError, LatencyError, TraceError, UnreadableError)
+FAILED = (AskError, NotMeasuredError)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -51,14 +60,15 @@ def run(options: argparse.Namespace) -> int:
         service = _service(options, latencies)
         guesses = _guesses(entries, service)
         if guesses and options.source and not options.extrapolate:
-            raise SimulateError(f"{options.source} has not measured {guesses}; {REMEDY}")
-    except (AskError, LatencyError, SimulateError, TraceError) as error:
+            raise NotMeasuredError(f"{options.source} has not measured {guesses}; {REMEDY}")
+    except (*WRONG_ARGUMENTS, *FAILED) as error:
         print(f"shoal: {error}", file=sys.stderr)  # noqa: T201
-        return 1
+        return 2 if isinstance(error, WRONG_ARGUMENTS) else 1
+    result = study(entries, service)
+    guesses = "; ".join([guess for guess in (guesses, _host_guess(result)) if guess])
     if guesses:
         warning = f"shoal: a guess, nobody has measured {guesses}: figures that rest on them may be far off"
         print(warning, file=sys.stderr)  # noqa: T201
-    result = study(entries, service)
     document = {**asdict(result), "guessed": guesses or None}
     print(json.dumps(document, indent=1) if options.json else "\n".join(lines(result, service, guesses)))  # noqa: T201
     return 0
@@ -74,6 +84,13 @@ def _guesses(entries: Sequence[Entry], service: Service) -> str:
     if strange:
         unmeasured.append(f"inputs of shape {', '.join(strange)}")
     return "; ".join(unmeasured)
+
+
+def _host_guess(result: Study) -> str:
+    """Say what is guessed where the rate is beyond what was served: the host's work at it."""
+    if result.served_per_s is None or not result.beyond_served(result.outcome.offered_per_s):
+        return ""
+    return f"what the host's work takes at more than {per_s(result.served_per_s)}, the most that was served"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -136,11 +153,19 @@ _whole.__name__ = "whole number of at least 1"
 
 def _latencies(options: argparse.Namespace) -> Latencies:
     if options.source:
-        return parse_document(_json(ask(options.source, "/v1/latency"), f"{options.source}/v1/latency"))
+        return _measured(options.source)
     path = Path(options.latency)
     if path.suffix == ".json" or path.exists():
         return parse_document(_json(_read(path), str(path)))
     return parse_terms(options.latency)
+
+
+def _measured(source: str) -> Latencies:
+    answer = ask(source, "/v1/latency")
+    try:
+        return parse_document(_json(answer, f"{source}/v1/latency"))
+    except LatencyError as error:
+        raise NotMeasuredError(str(error)) from None
 
 
 def _json(text: str, where: str) -> object:
@@ -154,7 +179,7 @@ def _read(path: Path) -> str:
     try:
         return path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise SimulateError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
+        raise UnreadableError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
 
 
 def _entries(options: argparse.Namespace) -> list[Entry]:

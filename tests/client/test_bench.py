@@ -25,7 +25,12 @@ def adder() -> Iterator[tuple[str, str]]:
     """Serve the example with batches of 20 ms, of one row each: the knee is where it has to be, at 50/s."""
     slow = ("--set", "model.parameters.baseMicroseconds=20000", "--set", "batching.maxBatchSize=1")
     command = [sys.executable, "-m", "shoal", "serve", "examples/adder", "--port", "0", "--admin-port", "0", *slow]
-    environment = {**os.environ, "PYTHONPATH": "client:proxy:runtime", "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": "client:proxy:runtime:schema",
+        "PYTHONUNBUFFERED": "1",
+        "OMP_NUM_THREADS": "1",
+    }
     with subprocess.Popen(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as process:
@@ -44,7 +49,7 @@ def adder() -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.integration
-def test_the_knee_of_a_served_example_is_found_and_explained(
+def test_where_a_served_example_bends_is_found_and_explained(
     adder: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     url, admin = adder
@@ -58,8 +63,12 @@ def test_the_knee_of_a_served_example_is_found_and_explained(
     assert all(step["parts_ms"]["runtime"] >= 20 for step in told["steps"] if step["answered"])
     assert told["steps"] == sorted(told["steps"], key=lambda step: step["offered_per_s"])
     # A row takes 20 ms and nothing runs beside it.
-    assert told["knee_per_s"] < 75
-    assert any(step["offered_per_s"] > told["knee_per_s"] for step in told["steps"])
+    # On a machine that others keep busy it may tell of no rate; but none holds that the model cannot serve.
+    assert told["bent_per_s"] is None or told["bent_per_s"] > 25
+    assert all(step["offered_per_s"] < 75 for step in told["steps"] if step["verdict"] == "held")
+    assert told["knee_per_s"] in (None, told["held_per_s"])
+    assert told["limit_ms"] >= 100
+    assert all(0 <= step["in_time"] <= step["answered"] <= step["sent"] for step in told["steps"])
     assert told["advice"]
     assert any("A request alone" in sentence for sentence in told["explain"])
     assert picture.read_text().startswith("<svg")
@@ -71,6 +80,7 @@ def test_people_get_a_table_and_bars(adder: tuple[str, str], capsys: pytest.Capt
 
     output = capsys.readouterr().out
     assert "offered/s" in output
+    assert "in time: answered within" in output
     assert re.search(r"/s \|[q.bR]+ ", output)
     assert "the server itself says" not in output, "nobody named its admin port"
 
@@ -84,7 +94,7 @@ def test_what_is_wrong_with_the_item_is_said_before_the_load(capsys: pytest.Capt
     with running(refusing) as server:
         assert main(["bench", server.url, "--data", "[1, 2, 3, 4]"]) == 1
         assert "shoal: x takes 3 numbers" in capsys.readouterr().err
-        assert main(["bench", server.url, "--data", "{"]) == 1
+        assert main(["bench", server.url, "--data", "{"]) == 2
         assert "--data is no JSON" in capsys.readouterr().err
         assert sum(call.path.endswith("/infer") for call in server.calls) == 1
 
@@ -92,11 +102,11 @@ def test_what_is_wrong_with_the_item_is_said_before_the_load(capsys: pytest.Capt
 def test_a_model_of_pictures_asks_for_one(capsys: pytest.CaptureFixture[str]) -> None:
     model = metadata([tensor("image", "BYTES", [-1], content_type="image/png")], [tensor("y", "FP32", [-1])])
     with running(v2(model)) as server:
-        assert main(["bench", server.url]) == 1
+        assert main(["bench", server.url]) == 2
     assert "give one with --item FILE" in capsys.readouterr().err
 
 
 def test_what_cannot_be_written_is_said_before_the_load(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, words in (("bench.pdf", ".svg or .png"), ("nowhere/bench.svg", "there is no folder")):
-        assert main(["bench", "http://127.0.0.1:9", "--plot", str(tmp_path / name)]) == 1
+        assert main(["bench", "http://127.0.0.1:9", "--plot", str(tmp_path / name)]) == 2
         assert words in capsys.readouterr().err

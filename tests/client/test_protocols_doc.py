@@ -81,7 +81,8 @@ def test_a_curl_gives_the_answer_beside_it(adder: str, tmp_path: Path, block: st
 
 @pytest.mark.parametrize("block", PICTURE_BLOCKS)
 def test_a_curl_with_a_picture_is_answered(cat: str, tmp_path: Path, block: str) -> None:
-    (tmp_path / "picture.jpg").write_bytes(b"\xff\xd8\xff")
+    (tmp_path / "examples" / "cat").mkdir(parents=True)
+    (tmp_path / "examples" / "cat" / "picture.jpg").write_bytes(b"\xff\xd8\xff")
 
     assert "3 bytes of cat" in run(block, cat, tmp_path)
 

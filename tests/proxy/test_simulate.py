@@ -1,4 +1,5 @@
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from shoal_proxy.__main__ import main as run
+from shoal_proxy.simulate import EXAMPLES
 
 LATENCY = {"tables": [{"shapes": {}, "sizes": [{"rows": 1, "mean_s": 0.004, "p95_s": 0.004}]}], "overhead_s": 0.001}
 TRACE = "arrived_s,rows,shape,deadline_ms\n0.1,1,,\n0.2,2,x:3,50\n"
@@ -131,6 +133,53 @@ def test_a_shape_that_was_never_measured_is_named(tmp_path: Path, capsys: pytest
     assert "has not measured inputs of shape x:3" in capsys.readouterr().err
 
 
+def served(rows_per_s: float) -> str:
+    """Return what `/v1/latency` answers of a proxy that has served so much."""
+    document = json.loads(sizes(1, 2, 4))
+    return json.dumps({**document, "busiest": {"rows_per_s": rows_per_s, "batch_rows": 2.0}})
+
+
+def test_a_load_beyond_what_was_served_is_a_guess_because_of_the_host(capsys: pytest.CaptureFixture[str]) -> None:
+    with admin_port({"/v1/latency": served(60.0)}) as url:
+        given = ["--poisson", "100", "--requests", "200", "--from", url]
+        assert main("simulate", given) == 0
+        out, err = capsys.readouterr()
+        assert "what the host's work takes at more than 60/s, the most that was served" in err
+        assert "what the host's work takes" in out
+
+        # Two replicas serve twice as much.
+        assert main("simulate", [*given, "--replicas", "2"]) == 0
+        assert capsys.readouterr().err == ""
+
+
+def test_a_capacity_beyond_what_was_served_is_told_as_a_bound(capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["--poisson", "50", "--requests", "300", "--from"]
+    with admin_port({"/v1/latency": served(60.0)}) as url:
+        assert main("simulate", [*given, url]) == 0
+        out, err = capsys.readouterr()
+        assert re.search(r"capacity at 99% +at most [0-9]+/s, by the model's own time; .* 60/s were measured", out)
+        assert err == ""
+        assert main("simulate", [*given, url, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["served_per_s"] == 60
+
+    with admin_port({"/v1/latency": served(6000.0)}) as url:
+        assert main("simulate", [*given, url]) == 0
+        assert "at most" not in capsys.readouterr().out
+
+
+def test_the_tables_of_page_and_help_leave_nothing_to_guess(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parents[2] / "docs/cli.md").read_text()
+    tables = [re.search(r'\{"1": [^}]*\}', text) for text in (page, EXAMPLES)]
+    for table in tables:
+        assert table is not None
+        (tmp_path / "table.json").write_text(table[0])
+        given = ["--gamma", "300,2", "--requests", "300", "--latency", str(tmp_path / "table.json")]
+        assert main("simulate", [*given, "--objective-ms", "50", "--replicas", "2"]) == 0
+        out, err = capsys.readouterr()
+        assert err == ""
+        assert "guess" not in out
+
+
 def test_a_running_proxy_lends_its_table(capsys: pytest.CaptureFixture[str]) -> None:
     document = sizes(1, 2, 4)
     with admin_port({"/v1/latency": document}) as url:
@@ -162,7 +211,8 @@ def test_what_a_proxy_records_is_written_out(capsys: pytest.CaptureFixture[str])
     ],
 )
 def test_what_goes_wrong_is_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main("simulate", arguments) == 1
+    nobody_there = "http://127.0.0.1:1" in arguments
+    assert main("simulate", arguments) == (1 if nobody_there else 2)
 
     err = capsys.readouterr().err
     assert err.startswith("shoal: ")

@@ -1,54 +1,115 @@
 """From steps to sentences: how much the server takes, what bounds it, and which field to change."""
 
 from collections.abc import Iterator, Sequence
+from math import ceil
 
-from shoal.benching.steps import Step, bent, knee
+from shoal.benching.drawing import figure
+from shoal.benching.knee import LEAST_REQUESTS, LONGEST, MOST_BAD_STRETCHES, Knee, Verdict, find, judge
+from shoal.benching.steps import BUSY, Step
 
 FULL = 0.8
+IDLE = 0.2
 
 
-def advice(
-    steps: Sequence[Step], alone_ms: float, *, max_batch_rows: int | None, objective_ms: float | None = None
-) -> list[str]:
+def advice(steps: Sequence[Step], within_ms: float, *, alone_ms: float, max_batch_rows: int | None) -> list[str]:
     """Return the sentences, the most important first; ``max_batch_rows`` is the model's batch, if it says."""
     if not any(step.answered for step in steps):
         return ["No request was answered, so nothing was measured."]
     ordered = sorted(steps, key=lambda each: each.offered_per_s)
-    held = knee(ordered, alone_ms, objective_ms)
-    over = next((step for step in ordered if bent(step, alone_ms, objective_ms)), None)
+    knee = find(ordered)
     return [
         *_generator(ordered),
-        *_knee(held, over, ordered, objective_ms),
-        *(_bound(over, max_batch_rows) if over and not over.generator_bound else ()),
+        *_knee(knee, within_ms, alone_ms),
+        *_unsure(knee),
+        *(_bound(knee.bent, max_batch_rows) if knee.bent and not _idle(knee.bent, alone_ms) else ()),
         *_light(ordered[0]),
         *_failures(ordered),
     ]
 
 
 def _generator(steps: Sequence[Step]) -> Iterator[str]:
-    bound = next((step for step in steps if step.generator_bound), None)
-    if bound:
+    full = next((step for step in steps if step.busy > BUSY), None)
+    late = next((step for step in steps if judge(step) is Verdict.GENERATOR and step is not full), None)
+    if full:
         yield (
-            f"From {bound.offered_per_s:.3g} requests/s on the load generator itself was the bound ({bound.busy:.0%} of"
-            f" a core, {bound.sent_late_ms:.3g} ms late): the server may take more than is shown. Run it on another"
-            " machine than the server, or send more rows a request (--rows)."
+            f"From {figure(full.offered_per_s)} requests/s on the load generator itself was the bound ({full.busy:.0%}"
+            " of a core): the server may take more than is shown. Run it on another machine than the server, or send"
+            " more rows a request (--rows)."
+        )
+    elif late:
+        yield (
+            f"At {figure(late.offered_per_s)} requests/s the load generator sent {figure(late.sent_late_ms)} ms late,"
+            f" though it took only {late.busy:.0%} of a core: the machine is too busy, with the server or with others,"
+            " to measure more on it. Run it on another machine than the server."
         )
 
 
-def _knee(held: Step | None, over: Step | None, steps: Sequence[Step], objective_ms: float | None) -> Iterator[str]:
-    if held is None:
-        wanted = f"within {objective_ms:g} ms" if objective_ms else "in time"
-        yield f"Not even {steps[0].offered_per_s:.3g} requests/s were answered {wanted}."
-    elif over is None:
+def _knee(knee: Knee, within_ms: float, alone_ms: float) -> Iterator[str]:
+    held, bent = knee.held, knee.bent
+    if held and bent and knee.found:
         yield (
-            f"The server kept up with {held.offered_per_s:.3g} requests/s, the most that was tried"
-            f" (95th percentile {held.p95_ms:.3g} ms): the knee is higher. --seconds gives more time to find it."
+            f"The knee: about {figure(held.offered_per_s)} requests/s. {_told(held, within_ms)} there; at"
+            f" {figure(bent.offered_per_s)}/s {_percent(bent)}, and {figure(bent.answered_per_s)}/s were answered at"
+            " all."
+        )
+    elif held and bent:
+        yield (
+            f"The knee lies between {figure(held.offered_per_s)} and {figure(bent.offered_per_s)} requests/s; closer it"
+            f" was not found. {_told(held, within_ms)} at the lower rate, {_percent(bent)} at the higher one."
+        )
+    elif held:
+        stopped = held.busy > BUSY or any(judge(step) is Verdict.GENERATOR for step in knee.unsure)
+        more = "" if stopped else " --seconds gives more time to find it."
+        yield (
+            f"The knee was not found: the server kept up with {figure(held.offered_per_s)} requests/s, the most that"
+            f" told anything. {_told(held, within_ms)} there." + more
+        )
+    elif bent and _idle(bent, alone_ms):
+        yield (
+            f"The knee was not found: at {figure(bent.offered_per_s)} requests/s the server is nearly idle, and still"
+            f" only {_percent(bent)} of {bent.sent} were answered within {figure(within_ms)} ms, so it is not the rate"
+            " that makes them late. Run it again when the machine is quiet, or say with --objective-ms what is in"
+            " time."
+        )
+    elif bent:
+        yield (
+            f"The knee was not found: it is below {figure(bent.offered_per_s)} requests/s, of which only"
+            f" {_percent(bent)} were answered within {figure(within_ms)} ms."
         )
     else:
-        yield (
-            f"The knee: {held.offered_per_s:.3g} requests/s are answered with a 95th percentile of {held.p95_ms:.3g} ms"
-            f"; at {over.offered_per_s:.3g} it is {over.p95_ms:.3g} ms, and {over.goodput_per_s:.3g}/s are answered."
-        )
+        yield "The knee was not found: no rate that was tried tells whether the server keeps up."
+
+
+def _idle(step: Step, alone_ms: float) -> bool:
+    """Tell whether requests at this rate hardly ever meet."""
+    return step.offered_per_s * alone_ms / 1000 < IDLE
+
+
+def _told(step: Step, within_ms: float) -> str:
+    return f"{_percent(step)} of {step.sent} requests were answered within {figure(within_ms)} ms"
+
+
+def _percent(step: Step) -> str:
+    return f"{100 * step.in_time_share:.3g}%"
+
+
+def _unsure(knee: Knee) -> Iterator[str]:
+    """Say why the rates at which the knee may be tell nothing."""
+    for step in knee.unsure:
+        verdict = judge(step)
+        if verdict is Verdict.FEW:
+            needed_s = ceil(LEAST_REQUESTS / LONGEST / step.offered_per_s)
+            yield (
+                f"Of {figure(step.offered_per_s)} requests/s only {step.sent} fitted into the time, too few to tell"
+                f" ({LEAST_REQUESTS} are needed): --seconds {needed_s} or more gives them the time."
+            )
+        elif verdict is Verdict.NOISY:
+            moments = step.bad_stretches <= MOST_BAD_STRETCHES
+            when = "came in a few short moments" if moments else "were seen in one run only"
+            yield (
+                f"At {figure(step.offered_per_s)} requests/s {_percent(step)} were in time, but the late ones {when},"
+                " as when something else takes the machine: run it again when it is quiet, or with more --seconds."
+            )
 
 
 def _bound(over: Step, max_batch_rows: int | None) -> Iterator[str]:
@@ -60,41 +121,44 @@ def _bound(over: Step, max_batch_rows: int | None) -> Iterator[str]:
         return
     if parts["rest"] > sum(parts[name] for name in ("queue", "batch", "runtime")):
         yield (
-            f"Most of the time ({parts['rest']:.3g} ms) is spent outside queue and model: on the way, or in reading and"
-            " writing HTTP. Give the proxy more CPU, or send more rows a request, as binary tensors."
+            f"Most of the time ({figure(parts['rest'])} ms) is spent outside queue and model: on the way, or in reading"
+            " and writing HTTP. Give the proxy more CPU, or send more rows a request, as binary tensors."
         )
     elif parts["batch"] > parts["runtime"]:
         yield (
-            f"The proxy's own work ({parts['batch']:.3g} ms) takes longer than the model ({parts['runtime']:.3g} ms):"
-            " it is short of CPU. Compile it (HATCH_BUILD_HOOKS_ENABLE=1), or send binary tensors."
+            f"The proxy's own work ({figure(parts['batch'])} ms) takes longer than the model"
+            f" ({figure(parts['runtime'])} ms): it is short of CPU. Compile it (docs/performance.md), or send binary"
+            " tensors."
         )
     elif over.batch_rows is None or max_batch_rows is None:
         yield "The model is the bound: raise scaling.maxReplicas."
     elif over.batch_rows >= FULL * max_batch_rows:
         yield (
-            f"Batches are full ({over.batch_rows:.3g} of {max_batch_rows} rows, {parts['runtime']:.3g} ms each): raise"
-            " batching.maxBatchSize if a larger batch is not slower in proportion, else scaling.maxReplicas."
+            f"Batches are full ({figure(over.batch_rows)} of {max_batch_rows} rows, {figure(parts['runtime'])} ms"
+            " each): raise batching.maxBatchSize if a larger batch is not slower in proportion, else"
+            " scaling.maxReplicas."
         )
     elif parts["queue"] < parts["runtime"]:
         yield (
-            f"Requests hardly wait ({parts['queue']:.3g} ms) and batches are not full ({over.batch_rows:.3g} of"
-            f" {max_batch_rows} rows), so the model is not the bound: the host is short of processor time. Give the"
-            " pod more CPU (runtime.resources), or send more rows a request."
+            f"Requests hardly wait ({figure(parts['queue'])} ms) and batches are not full ({figure(over.batch_rows)} of"
+            f" {max_batch_rows} rows), so the model is not the bound: the host is short of processor time. Give the pod"
+            " more CPU (runtime.resources), or send more rows a request."
         )
     else:
         yield (
-            f"The model is the bound ({parts['runtime']:.3g} ms a batch) with {over.batch_rows:.3g} of {max_batch_rows}"
-            " rows in a batch. Where an objective is set, a larger batching.latencyObjectiveMilliseconds lets them"
-            " grow; inputs of different shapes share none (padBuckets); else raise scaling.maxReplicas."
+            f"The model is the bound ({figure(parts['runtime'])} ms a batch) with {figure(over.batch_rows)} of"
+            f" {max_batch_rows} rows in a batch. Where an objective is set, a larger"
+            " batching.latencyObjectiveMilliseconds lets them grow; inputs of different shapes share none"
+            " (padBuckets); else raise scaling.maxReplicas."
         )
 
 
 def _light(first: Step) -> Iterator[str]:
     parts = first.parts_ms
-    if parts and parts["queue"] > max(2.0, 2 * parts["runtime"]) and first.goodput_per_s > 0.9 * first.offered_per_s:
+    if parts and parts["queue"] > max(2.0, 2 * parts["runtime"]) and first.answered_per_s > 0.9 * first.offered_per_s:
         yield (
-            f"Even at {first.offered_per_s:.3g} requests/s a request waits {parts['queue']:.3g} ms, longer than the"
-            " model takes: lower batching.maxDelayMilliseconds, or set batching.policy to Adaptive."
+            f"Even at {figure(first.offered_per_s)} requests/s a request waits {figure(parts['queue'])} ms, longer than"
+            " the model takes: lower batching.maxDelayMilliseconds, or set batching.policy to Adaptive."
         )
 
 
@@ -106,6 +170,6 @@ def _failures(steps: Sequence[Step]) -> Iterator[str]:
             " for. queue.maxRows lets more wait, scaling.maxReplicas serves more."
         )
     if late:
-        yield f"{late} requests had no answer in time."
+        yield f"{late} requests were given up: no answer came in the time they had."
     if failed:
         yield f"{failed} requests failed with another error: ask one with `shoal predict` to see it."

@@ -1,26 +1,28 @@
-"""Steps of a rising load: what each measured, which rate is tried next, and where the server bends.
+"""Steps of a rising load: what each rate measured.
 
 The load is open: requests leave at random moments at a given rate, whatever the server answers, as they do when many
 people ask. A closed loop (so many callers, each waiting for its answer) slows down with the server, and so hides the
 queue that real callers would stand in.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import sqrt
+from itertools import pairwise
 from typing import Final
 
-GROWTH: Final = 2.0
-CLOSE_ENOUGH: Final = 1.15
-"""How far the last rate that held and the first that did not may be apart."""
-LEAST_GOOD: Final = 0.9
-"""Share of the offered requests that must be answered in time; chance arrivals alone take a few percent of a step."""
+ENOUGH: Final = 0.95
+"""Share of the requests that must be answered in time."""
 MOST: Final = 0.95
 SLOWER: Final = 5.0
 SLOWER_BY_MS: Final = 10.0
-"""Latency has bent when it is both as many times and so much above that of a request alone."""
+"""Without an objective an answer is in time up to as many times that of a request alone, or so much above it."""
 BUSY: Final = 0.85
 """Share of one core from which the load generator has no time left to be on time."""
+LATE_MS: Final = 5.0
+LATE: Final = 0.25
+"""How late, and what part of the latency, one in twenty requests may leave where the latency is to be the server's."""
+STRETCHES: Final = 10
+"""Equal parts of a run, by which a moment in which the machine was busy is told from a rate that is too high."""
 PARTS: Final = ("queue", "batch", "runtime", "rest")
 
 
@@ -29,7 +31,7 @@ class Answer:
     """What came of one request.
 
     Attributes:
-        due_s: when it was meant to leave, from the step's begin.
+        due_s: when it was meant to leave, from the run's begin.
         sent_s: when it left.
         ended_s: when its answer was whole.
         status: HTTP status; 0 if no answer came.
@@ -51,16 +53,35 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class Run:
+    """One run at a rate: its length, what came of each request, and the load generator's share of a core."""
+
+    seconds: float
+    answers: Sequence[Answer]
+    busy: float
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
-    """What one rate measured; rates are requests per second, times are of requests that were answered."""
+    """What one rate measured in all its runs; rates are requests per second, times are of requests that were answered.
+
+    Attributes:
+        in_time: requests that were answered within the limit.
+        bad_stretches: share of the tenths of the runs in which too few were.
+        backlog: seconds by which answers grew later in each second; 0.1 is a tenth more than the server takes.
+    """
 
     offered_per_s: float
+    runs: int
     sent: int
+    in_time: int
     answered: int
     refused: int
     late: int
     failed: int
-    goodput_per_s: float
+    bad_stretches: float
+    backlog: float
+    answered_per_s: float
     p50_ms: float
     p95_ms: float
     p99_ms: float
@@ -72,34 +93,47 @@ class Step:
     @property
     def generator_bound(self) -> bool:
         """Whether the load generator, not the server, had no time left."""
-        return self.busy > BUSY or self.sent_late_ms > max(5.0, self.p95_ms / 2)
+        return self.busy > BUSY or self.sent_late_ms > max(LATE_MS, LATE * self.p95_ms)
+
+    @property
+    def in_time_share(self) -> float:
+        """Share of the requests that were answered in time."""
+        return self.in_time / self.sent if self.sent else 0.0
 
 
-def summarize(offered_per_s: float, seconds: float, answers: Sequence[Answer], busy: float) -> Step:
-    """Return what ``seconds`` at a rate measured; ``busy`` is the load generator's share of one core."""
+def limit_ms(alone_ms: float, objective_ms: float | None = None) -> float:
+    """Return how late an answer may be: the objective, else what is clearly more than a request alone takes."""
+    return max(SLOWER * alone_ms, alone_ms + SLOWER_BY_MS) if objective_ms is None else objective_ms
+
+
+def summarize(offered_per_s: float, runs: Sequence[Run], within_ms: float) -> Step:
+    """Return what the ``runs`` at a rate measured; an answer within ``within_ms`` is in time."""
+    answers = [each for run in runs for each in run.answers]
     good = [each for each in answers if each.status == 200]
     latencies = sorted(each.latency_ms for each in good)
-    typical_s = percentile(latencies, 0.5) / 1000
-    # One straggler says nothing about the rate: the time is that of nearly all, in proportion.
-    spent_s = percentile(sorted(each.ended_s for each in good), MOST) / MOST - typical_s
     refused = sum(each.status in (429, 503) for each in answers)
     late = sum(each.status in (0, 408, 504) for each in answers)
     sizes = [each.rows for each in good if each.rows is not None]
+    bad = [_bad(stretch, within_ms) for run in runs for stretch in _stretches(run, STRETCHES) if stretch]
     return Step(
-        offered_per_s=len(answers) / seconds if answers else offered_per_s,
+        offered_per_s=offered_per_s,
+        runs=len(runs),
         sent=len(answers),
+        in_time=sum(_in_time(each, within_ms) for each in answers),
         answered=len(good),
         refused=refused,
         late=late,
         failed=len(answers) - len(good) - refused - late,
-        goodput_per_s=len(good) / max(seconds, spent_s),
+        bad_stretches=sum(bad) / len(bad) if bad else 0.0,
+        backlog=_median([_backlog(run) for run in runs]),
+        answered_per_s=len(good) / sum(map(_spent_s, runs)) if good else 0.0,
         p50_ms=percentile(latencies, 0.5),
         p95_ms=percentile(latencies, 0.95),
         p99_ms=percentile(latencies, 0.99),
         parts_ms=_parts(good),
         batch_rows=sum(sizes) / len(sizes) if sizes else None,
         sent_late_ms=percentile(sorted(1000 * (each.sent_s - each.due_s) for each in answers), 0.95),
-        busy=busy,
+        busy=max((run.busy for run in runs), default=0.0),
     )
 
 
@@ -108,43 +142,38 @@ def percentile(ordered: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
 
 
-def bent(step: Step, alone_ms: float, objective_ms: float | None = None) -> bool:
-    """Say whether a server no longer keeps up: answers are missing, or are much later than alone."""
-    if step.answered < LEAST_GOOD * step.sent or step.goodput_per_s < LEAST_GOOD * step.offered_per_s:
-        return True
-    if objective_ms is not None:
-        return step.p95_ms > objective_ms
-    return step.p95_ms > max(SLOWER * alone_ms, alone_ms + SLOWER_BY_MS)
+def _in_time(answer: Answer, within_ms: float) -> bool:
+    return answer.status == 200 and answer.latency_ms <= within_ms
 
 
-def next_rate(steps: Sequence[Step], alone_ms: float, objective_ms: float | None = None) -> float | None:
-    """Return the rate to try next (requests/s), None when the knee is known well enough.
-
-    Twice as much each time until the server bends, then the middle between what held and what did not.
-    """
-    if not steps:
-        return max(1.0, 500 / max(alone_ms, 0.1))
-    held = knee(steps, alone_ms, objective_ms)
-    over = [step.offered_per_s for step in steps if bent(step, alone_ms, objective_ms)]
-    if not over:
-        return None if steps[-1].generator_bound else GROWTH * steps[-1].offered_per_s
-    if held is None:
-        lower = min(over) / 4
-        return lower if lower * alone_ms > 1 and min(over) > 1 else None
-    above = [rate for rate in over if rate > held.offered_per_s]
-    if not above or min(above) < CLOSE_ENOUGH * held.offered_per_s:
-        return None
-    return sqrt(held.offered_per_s * min(above))
+def _bad(stretch: Sequence[Answer], within_ms: float) -> bool:
+    return sum(_in_time(each, within_ms) for each in stretch) < ENOUGH * len(stretch)
 
 
-def knee(steps: Iterable[Step], alone_ms: float, objective_ms: float | None = None) -> Step | None:
-    """Return the highest rate that the server kept up with, below any that it did not; None if there is none."""
-    held = None
-    for step in sorted(steps, key=lambda each: each.offered_per_s):
-        if bent(step, alone_ms, objective_ms):
-            break
-        held = step
-    return held
+def _stretches(run: Run, count: int) -> list[list[Answer]]:
+    """Return the answers by the part of the run in which they were due."""
+    edges_s = [run.seconds * number / count for number in range(count + 1)]
+    return [[each for each in run.answers if low <= each.due_s < high] for low, high in pairwise(edges_s)]
+
+
+def _backlog(run: Run) -> float:
+    """Compare the last third with the first by their medians, which one bad moment does not move."""
+    first, _, last = _stretches(run, 3)
+    if not first or not last:
+        return 0.0
+    later_ms = _median([each.latency_ms for each in last]) - _median([each.latency_ms for each in first])
+    return max(0.0, later_ms / 1000 / (run.seconds * 2 / 3))
+
+
+def _median(values: Sequence[float]) -> float:
+    return percentile(sorted(values), 0.5)
+
+
+def _spent_s(run: Run) -> float:
+    """Return how long a run took to be answered: of nearly all, in proportion, since one straggler says nothing."""
+    good = [each for each in run.answers if each.status == 200]
+    typical_s = _median([each.latency_ms for each in good]) / 1000
+    return max(run.seconds, percentile(sorted(each.ended_s for each in good), MOST) / MOST - typical_s)
 
 
 def _parts(answers: Sequence[Answer]) -> dict[str, float]:

@@ -13,12 +13,19 @@ from shoal_schema.ranges import allowed
 
 PARAMETERS = "model.parameters"
 
+_VARIABLE = re.compile(r"(?P<variable>SHOAL_[A-Z_]+)(?P<value>=[\w.]+)?(?P<said> \([A-Za-z.]+\))?")
+"""A variable in a process's sentence, the value that the sentence gives it, and the field that it names itself."""
+
 Values = dict[str, Any]
 """By the field's dotted name, values as the schema types them."""
 
 
 class FieldError(ValueError):
     """A field that does not exist, or a value that it does not take."""
+
+
+class MachineError(Exception):
+    """What was asked for is right, and this machine lacks what it needs: a free port, a package."""
 
 
 def parse_assignment(text: str) -> Values:
@@ -80,10 +87,13 @@ def with_field_names(sentence: str) -> str:
     names = {each.env.name: name for name, each in manifest_fields().items() if each.env}
 
     def named(match: re.Match[str]) -> str:
-        variable = match.group()
-        return f"{names[variable]} ({variable})" if variable in names else variable
+        variable, value, said = match.group("variable"), match.group("value") or "", match.group("said") or ""
+        field = names.get(variable)
+        if field is None:
+            return match.group()
+        return f"{field}{value} ({variable}){'' if said == f' ({field})' else said}"
 
-    return re.sub(r"SHOAL_[A-Z_]+", named, sentence)
+    return _VARIABLE.sub(named, sentence)
 
 
 def _nested(path: list[str], value: Any) -> Any:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import isinf
 from typing import Any
 
 from shoal_proxy.batching.batcher import Batcher
 from shoal_proxy.batching.latency import LatencyTable
 from shoal_proxy.batching.pending import NEVER_S, BatchKey
+from shoal_proxy.batching.throughput import Busiest
 from shoal_schema.resource.traffic import BatchingPolicy
 
 _CLOSE = 1.15
@@ -52,10 +53,12 @@ class Report:
     """How much later than expected answers leave, 95th percentile."""
     allowed_rows: int
     """Rows of a batch for which even a request that just missed one is answered within the objective."""
-    rows_per_s: Span | None
-    """What batches of ``allowed_rows`` serve, one after another."""
-    measured_rows_per_s: float | None
-    """What batches of ``measured_rows`` serve, or of ``allowed_rows`` where those are fewer."""
+    busiest: Busiest | None
+    """The second in which most rows were served; None before the first request."""
+    model_rows_per_s: Span | None
+    """What the model's own time allows with batches of ``allowed_rows``: a bound, without the host's work."""
+    model_full_ms: Span | None
+    """The model's own time for a batch of ``most_rows``, mean."""
     waiting_rows: int
     running_batches: int
     padding: float
@@ -65,7 +68,7 @@ class Report:
     rejected: dict[str, int]
 
 
-def report(batcher: Batcher, *, padding: float, rejected: dict[str, int]) -> Report:
+def report(batcher: Batcher, busiest: Busiest | None, *, padding: float, rejected: dict[str, int]) -> Report:
     """Return what is known now, about the shape of input that was used last."""
     key = last_key(batcher)
     table = batcher.tables[key]
@@ -73,7 +76,7 @@ def report(batcher: Batcher, *, padding: float, rejected: dict[str, int]) -> Rep
     objective_s = batcher.objective_s
     most = 1 if limits.policy is BatchingPolicy.NONE else batcher.tables.max_rows(key)
     allowed = most if objective_s == NEVER_S else table.largest((objective_s - around_s) / 2, most) or 1
-    known, largest = table.known, min(table.largest_seen, allowed)
+    known = table.known
     return Report(
         policy=limits.policy,
         max_rows=limits.max_rows,
@@ -88,8 +91,9 @@ def report(batcher: Batcher, *, padding: float, rejected: dict[str, int]) -> Rep
         overhead_ms=1000 * batcher.pace.overhead_s,
         late_ms=1000 * batcher.slack.value,
         allowed_rows=allowed,
-        rows_per_s=_rate(table, allowed, limits.in_flight) if known else None,
-        measured_rows_per_s=limits.in_flight * largest / table.expected_s(largest) if largest else None,
+        busiest=busiest,
+        model_rows_per_s=_rate(table, allowed, limits.in_flight) if known else None,
+        model_full_ms=_span_ms(table.bounds(most)) if known else None,
         waiting_rows=batcher.queue.rows,
         running_batches=len(batcher.running),
         padding=padding,
@@ -99,12 +103,17 @@ def report(batcher: Batcher, *, padding: float, rejected: dict[str, int]) -> Rep
 
 
 def _time_ms(table: LatencyTable, rows: int, around_s: float) -> Span:
-    low_s, high_s = [(1 + table.margin) * mean_s + around_s for mean_s in table.bounds(rows)]
+    low_s, high_s = table.bounds(rows)
+    return _span_ms(((1 + table.margin) * low_s + around_s, (1 + table.margin) * high_s + around_s))
+
+
+def _span_ms(bounds_s: tuple[float, float]) -> Span:
+    low_s, high_s = bounds_s
     return Span(1000 * low_s, None if isinf(high_s) else 1000 * high_s)
 
 
 def _rate(table: LatencyTable, rows: int, in_flight: int) -> Span:
-    """Return what batches of ``rows`` serve; a batch that may take any time serves next to nothing."""
+    """Return what the model allows with batches of ``rows``; one that may take any time allows next to nothing."""
     low_s, high_s = table.bounds(rows)
     return Span(in_flight * rows / high_s, in_flight * rows / low_s if low_s else None)
 
@@ -115,8 +124,8 @@ def last_key(batcher: Batcher) -> BatchKey:
     return BatchKey(shapes=shapes)
 
 
-def latency_document(batcher: Batcher) -> dict[str, Any]:
-    """Return the latency tables as JSON: what `shoal simulate` starts from."""
+def latency_document(batcher: Batcher, busiest: Busiest | None) -> dict[str, Any]:
+    """Return the latency tables, and how much was served in truth, as JSON: what `shoal simulate` starts from."""
     return {
         "tables": [
             {
@@ -131,6 +140,7 @@ def latency_document(batcher: Batcher) -> dict[str, Any]:
             if table.known
         ],
         "overhead_s": batcher.pace.overhead_s,
+        "busiest": None if busiest is None else asdict(busiest),
         "objective_s": None if batcher.objective_s == NEVER_S else batcher.objective_s,
         "max_batch_size": batcher.limits.max_rows,
     }

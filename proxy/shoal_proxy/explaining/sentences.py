@@ -8,19 +8,21 @@ from math import floor, log10
 from shoal_proxy.explaining.report import Report, Span
 from shoal_schema.resource.traffic import BatchingPolicy
 
-_SMALL_BATCHES = 0.5
 _PADDING = 0.2
 _HOST_BOUND = 0.5
+_BUSY = 0.9
+_FULL = 0.9
+"""Share of a second, and of a batch's room, beyond which there is no more to be had."""
 
 
 def explain(report: Report) -> list[str]:
     """Return the sentences, the most important first."""
-    if report.alone_ms is None or report.full_ms is None or report.rows_per_s is None:
+    if report.alone_ms is None or report.full_ms is None:
         return ["No batch has run yet, so nothing is known of the model's speed; send some requests and ask again."]
     return [
         *_objective(report, report.alone_ms, report.full_ms),
         *_latency(report, report.alone_ms, report.full_ms),
-        *_throughput(report, report.rows_per_s),
+        *_throughput(report),
         *_refusals(report),
         *_waste(report, report.full_ms),
     ]
@@ -79,14 +81,9 @@ def _objective(report: Report, alone_ms: Span, full_ms: Span) -> Iterator[str]:
 def _latency(report: Report, alone_ms: Span, full_ms: Span) -> Iterator[str]:
     host = "without the host's work around the model, which the first requests will show"
     if report.overhead_ms > 0:
-        host = f"of each {number(report.overhead_ms)} ms are the host's work around the model"
-    full = time(full_ms)
-    if full_ms.high is None:
-        full = f"at least as long; none of more than {rows(report.measured_rows)} has been measured"
-    yield (
-        f"A request alone on an idle runtime takes {time(alone_ms)}, a full batch of {rows(report.most_rows)} "
-        f"{full}; {host}."
-    )
+        host = f"of that {number(report.overhead_ms)} ms are the host's work around the model"
+    yield f"A request alone on an idle runtime takes {time(alone_ms)}, 19 times in 20; {host}."
+    yield _full(report)
     if report.policy is BatchingPolicy.FIXED and report.max_delay_ms > 0:
         yield (
             f"A batch that is not full waits up to {report.max_delay_ms:g} ms although the runtime may be idle: lower "
@@ -99,8 +96,19 @@ def _latency(report: Report, alone_ms: Span, full_ms: Span) -> Iterator[str]:
         )
 
 
-def _throughput(report: Report, rows_per_s: Span) -> Iterator[str]:
-    yield _rate(report, rows_per_s)
+def _full(report: Report) -> str:
+    full_ms = report.model_full_ms
+    if full_ms is None or full_ms.high is None:
+        return (
+            f"How long a full batch of {rows(report.most_rows)} takes is not known: none of more than "
+            f"{rows(report.measured_rows)} has been measured."
+        )
+    told = time(full_ms) if full_ms.low else f"at most {number(full_ms.high)} ms"
+    return f"A full batch of {rows(report.most_rows)} takes the model {told}; the host's work for so many comes on top."
+
+
+def _throughput(report: Report) -> Iterator[str]:
+    yield from _served(report)
     if report.policy is BatchingPolicy.NONE:
         yield "Requests are not batched at all: set batching.policy to Adaptive to serve several at the price of one."
     if report.capped_rows is not None:
@@ -120,30 +128,55 @@ def _throughput(report: Report, rows_per_s: Span) -> Iterator[str]:
         )
 
 
-def _rate(report: Report, rows_per_s: Span) -> str:
-    size = f"in batches of {rows(report.allowed_rows)}"
-    if rows_per_s.known:
-        return f"One replica serves at most about {number(rows_per_s.low)} rows per second, {size}."
-    if rows_per_s.low > 0 and rows_per_s.high is not None:
-        return (
-            f"One replica serves at most {number(rows_per_s.low)} to {number(rows_per_s.high)} rows per second, "
-            f"{size}: smaller and larger ones have been measured, none of about that size."
+def _served(report: Report) -> Iterator[str]:
+    """Say what was served in truth, and what is known of whether it could be more."""
+    busiest = report.busiest
+    if busiest is None:
+        yield (
+            "How many rows per second one replica serves is not known before the first requests: the host's work "
+            "counts, too." + _ceiling(report)
         )
-    if report.measured_rows_per_s is None:
-        return (
-            f"How many rows per second one replica serves, {size}, is not known: only larger ones have been measured."
+        return
+    rate = number(busiest.rows_per_s)
+    if busiest.runtime_busy >= _BUSY and busiest.batch_rows >= _FULL * report.allowed_rows:
+        yield (
+            f"One replica serves about {rate} rows per second: so many in its busiest second, in which batches of "
+            f"{number(busiest.batch_rows)} rows followed one another without a pause."
         )
-    return (
-        f"One replica serves about {number(report.measured_rows_per_s)} rows per second in batches of "
-        f"{rows(report.measured_rows)}, the largest measured. What up to {report.allowed_rows} at once would give is "
-        "not known: send more requests at the same time and ask again."
-    )
+    elif busiest.proxy_busy >= _BUSY:
+        yield (
+            f"One replica serves about {rate} rows per second of such requests: so many in its busiest second, in which"
+            f" the proxy used {busiest.proxy_busy:.0%} of a core, and it can use no more than one. Larger requests,"
+            " binary tensors, a compiled proxy or more replicas (scaling.maxReplicas) serve more."
+        )
+    else:
+        yield (
+            f"The most that this replica has served is {rate} rows per second (its busiest second, with batches of "
+            f"{number(busiest.batch_rows)} rows on average, one of them at the runtime for {busiest.runtime_busy:.0%} "
+            "of the time). Whether it can serve more is not known: send more requests at the same time and ask again."
+            + _ceiling(report)
+        )
+
+
+def _ceiling(report: Report) -> str:
+    """Return what the model's own time allows, a bound and no promise, where it was measured and says something."""
+    bound = report.model_rows_per_s
+    served_per_s = report.busiest.rows_per_s if report.busiest else 0.0
+    if bound is None or bound.high is None or bound.high < served_per_s:
+        return ""
+    size = f"batches of {rows(report.allowed_rows)}"
+    if not bound.low:
+        return f" What {size} take was not measured: none of more than {rows(report.measured_rows)} has run."
+    if 1000 * report.allowed_rows / bound.low < report.overhead_ms:
+        return f" The model is not the bound: {size} take it less time than the host's work around them does."
+    most = f"about {number(bound.high)}" if bound.known else number(bound.high)
+    return f" The model's own time allows {most} at most, in {size}; the host's work comes on top."
 
 
 def _refusals(report: Report) -> Iterator[str]:
     reasons = {
         "late": "because their answer would have come too late: add replicas, or raise the latency objective",
-        "queue_rows": "because queue.maxRows rows waited already: add replicas, or raise it if callers can wait",
+        "queue_rows": "because queue.maxItems rows waited already: add replicas, or raise it if callers can wait",
         "queue_bytes": "because queue.maxBytes were held already: raise it, or send smaller requests",
         "deadline": "with 504, because their own deadline passed: they allow less time than the model takes under load",
     }

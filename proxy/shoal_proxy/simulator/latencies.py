@@ -65,13 +65,15 @@ class Latencies:
     """``shapes`` by name; requests of a shape that is not there take the first one's time.
 
     ``overhead_s`` is the host's work around each batch, before and after it; ``objective_s`` and ``max_batch_size`` are
-    those of the service that was asked.
+    those of the service that was asked. ``served_rows_per_s`` is the most that the proxy has served: up to there the
+    host's work was there to be measured, beyond it nobody knows what it takes.
     """
 
     shapes: Mapping[str, Sizes]
     overhead_s: float = 0.0
     objective_s: float | None = None
     max_batch_size: int | None = None
+    served_rows_per_s: float | None = None
 
     def sizes(self, shape: str) -> Sizes:
         """Return the sizes of a shape."""
@@ -120,9 +122,10 @@ def parse_document(document: object) -> Latencies:
     shapes = {_shape(_table(table).get("shapes")): table for table in tables}
     return Latencies(
         {name: _sizes(table.get("sizes"), padded=table.get("padded") is True) for name, table in shapes.items()},
-        _seconds(document.get("overhead_s", 0.0), "overhead_s"),
+        _number(document.get("overhead_s", 0.0), "overhead_s"),
         _objective(document.get("objective_s")),
         _rows(document["max_batch_size"]) if "max_batch_size" in document else None,
+        _served(document.get("busiest")),
     )
 
 
@@ -159,10 +162,10 @@ def _size(entry: object) -> tuple[int, float, float]:
     if not isinstance(entry, dict):
         raise LatencyError(f'each of "sizes" must be an object with "rows" and "mean_s", not {entry!r}')
     rows = _rows(entry.get("rows"))
-    mean_s = _seconds(entry.get("mean_s"), f"mean_s of {rows} rows")
+    mean_s = _number(entry.get("mean_s"), f"mean_s of {rows} rows")
     if mean_s <= 0:
         raise LatencyError(f"mean_s of {rows} rows is {mean_s:g}; it must be above 0")
-    return rows, mean_s, _seconds(entry.get("p95_s", mean_s), f"p95_s of {rows} rows")
+    return rows, mean_s, _number(entry.get("p95_s", mean_s), f"p95_s of {rows} rows")
 
 
 def _counted(rows: int) -> str:
@@ -179,11 +182,19 @@ def _rows(value: object) -> int:
     return rows
 
 
-def _seconds(value: object, name: str) -> float:
+def _number(value: object, name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
-        raise LatencyError(f"{name} must be a number of seconds, not {value!r}")
+        raise LatencyError(f"{name} must be a number of at least 0, not {value!r}")
     return float(value)
 
 
+def _served(busiest: object) -> float | None:
+    if busiest is None:
+        return None
+    if not isinstance(busiest, dict):
+        raise LatencyError(f'"busiest" must be an object with "rows_per_s", not {busiest!r}')
+    return _number(busiest.get("rows_per_s"), "rows_per_s") or None
+
+
 def _objective(value: object) -> float | None:
-    return None if value is None else _seconds(value, "objective_s") or None
+    return None if value is None else _number(value, "objective_s") or None

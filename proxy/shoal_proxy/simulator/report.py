@@ -27,6 +27,11 @@ def lines(study: Study, service: Service, guesses: str = "") -> list[str]:
     return [f"{name:<{width}}  {text}" for name, text in rows]
 
 
+def per_s(rate: float) -> str:
+    """Return a rate as people write it."""
+    return f"{rate:,.0f}/s" if rate >= 100 else f"{rate:.3g}/s"
+
+
 def _replicas(service: Service) -> str:
     return "1 replica" if service.replicas == 1 else f"{service.replicas} replicas"
 
@@ -48,6 +53,11 @@ def _refusals(outcome: Outcome) -> str:
 def _capacity(study: Study) -> str:
     if study.capacity_per_s is None:
         return "none found: it is missed at any rate, or met at every one"
+    if study.served_per_s and study.beyond_served(study.capacity_per_s):
+        return (
+            f"at most {study.capacity_per_s:,.0f}/s, by the model's own time; with the host's no more than"
+            f" {per_s(study.served_per_s)} were measured"
+        )
     best = study.best_capacity_per_s
     return f"{study.capacity_per_s:,.0f}/s" + ("" if best is None else f"; nobody could exceed {best:,.0f}/s")
 

@@ -20,6 +20,7 @@ from shoal_proxy.simulator.trace import Entry
 IN_TIME = 0.99
 _MOST_FOR_OPTIMUM = 50_000
 _DOUBLINGS = 12
+_SAME = 1.15
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,11 @@ class Service:
     replicas: int = 1
     max_queue_rows: int = 1 << 40
     seed: int = 1
+
+    def served_per_s(self, entries: Sequence[Entry]) -> float | None:
+        """Return the most requests like these that were served a second, by so many replicas, if it is known."""
+        rows_per_s = self.latencies.served_rows_per_s
+        return rows_per_s and self.replicas * rows_per_s * len(entries) / sum([entry.rows for entry in entries])
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +70,12 @@ class Study:
     capacity_per_s: float | None
     best_in_time: int | None
     best_capacity_per_s: float | None
+    served_per_s: float | None = None
+    """The most that was served in truth; what the host's work takes at higher rates is in none of these figures."""
+
+    def beyond_served(self, rate_per_s: float | None) -> bool:
+        """Tell whether so many requests a second are more than were ever served, by more than chance."""
+        return bool(self.served_per_s and rate_per_s and rate_per_s > _SAME * self.served_per_s)
 
 
 def study(entries: Sequence[Entry], service: Service) -> Study:
@@ -71,7 +83,7 @@ def study(entries: Sequence[Entry], service: Service) -> Study:
     requests = [entry.request(service.objective_s) for entry in entries]
     outcome = simulate(requests, service)
     if all(request.due_s == NEVER_S for request in requests):
-        return Study(outcome, None, None, None)
+        return Study(outcome, None, None, None, service.served_per_s(entries))
     enough = math.ceil(IN_TIME * len(entries))
 
     def bears(factor: float) -> bool:
@@ -87,6 +99,7 @@ def study(entries: Sequence[Entry], service: Service) -> Study:
         _rate(bears, outcome),
         best,
         None if best is None else _rate(could_bear, outcome),
+        service.served_per_s(entries),
     )
 
 

@@ -1,6 +1,7 @@
 from xml.etree import ElementTree
 
-from shoal.benching.drawing import WIDTH, bars, steps_table, svg
+from shoal.benching.drawing import WIDTH, bars, legend, steps_table, svg
+from shoal.benching.knee import Verdict
 from tests.client.benching.test_advice import step
 
 STEPS = [step(200.0, parts={"queue": 35.0}), step(100.0)]
@@ -11,7 +12,19 @@ def test_steps_stand_in_the_order_of_their_rates_with_the_knee_named() -> None:
 
     assert first.split()[0] == "100"
     assert first.endswith("knee")
-    assert second.split()[5:9] == ["35", "1", "10", "2"]
+    assert first.split()[1:4] == ["100", "100%", "100"]
+    assert second.split()[7:11] == ["35", "1", "10", "2"]
+    assert second.endswith("held")
+
+
+def test_every_column_and_verdict_is_explained() -> None:
+    headings, words = steps_table(STEPS, None).splitlines()[0], legend(12.5)
+
+    assert "within 12.5 ms" in words
+    for name in ("in time", "answered/s", "queue", "batch", "runtime", "rest", "rows", "lost"):
+        assert name in headings
+        assert name in words
+    assert all(verdict.value in words for verdict in Verdict)
 
 
 def test_bars_are_as_long_as_the_latency_and_split_as_it_is() -> None:

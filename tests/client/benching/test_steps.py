@@ -1,79 +1,32 @@
-from collections.abc import Callable
-
 import pytest
 
-from shoal.benching.steps import CLOSE_ENOUGH, Answer, Step, bent, knee, next_rate, summarize
+from shoal.benching.steps import Answer, Run, limit_ms, summarize
 
 PARTS = {"queue": 1.0, "batch": 1.0, "runtime": 5.0}
-Server = Callable[[float], Step]
 
 
 def answer(due_s: float, latency_s: float = 0.01, status: int = 200, late_s: float = 0.0) -> Answer:
     return Answer(due_s, due_s + late_s, due_s + latency_s, status, PARTS if status == 200 else {}, 4)
 
 
-def server(capacity_per_s: float, alone_s: float = 0.01, busy: float = 0.1) -> Server:
-    """A server of one queue: beyond its capacity each request waits for those before it."""
-
-    def measure(rate: float) -> Step:
-        answers, free_s = [], 0.0
-        for number in range(max(1, round(2 * rate))):
-            due_s = number / rate
-            free_s = max(free_s, due_s) + 1 / capacity_per_s
-            answers.append(answer(due_s, free_s - due_s + alone_s))
-        return summarize(rate, 2.0, answers, busy)
-
-    return measure
-
-
-def climb(measure: Server, alone_ms: float = 10.0) -> list[Step]:
-    steps: list[Step] = []
-    while (rate := next_rate(steps, alone_ms)) is not None and len(steps) < 40:
-        steps.append(measure(rate))
-    return steps
-
-
-@pytest.mark.parametrize("capacity_per_s", [5, 70, 333, 5000])
-def test_the_knee_is_found_whatever_the_server_takes(capacity_per_s: float) -> None:
-    alone_ms = 10 + 1000 / capacity_per_s
-    steps = climb(server(capacity_per_s), alone_ms)
-    held = knee(steps, alone_ms)
-
-    assert held is not None
-    assert capacity_per_s / 1.4 < held.offered_per_s < 1.3 * capacity_per_s
-    assert len(steps) < 15
-
-
-def test_the_load_doubles_until_the_server_bends_and_then_closes_in() -> None:
-    offered = [step.offered_per_s for step in climb(server(333))]
-
-    assert offered[:4] == [50, 100, 200, 400]
-    assert all(200 < rate < 400 for rate in offered[4:])
-    held, over = (max(r for r in offered if r < 340), min(r for r in offered if r > 340))
-    assert over / held < CLOSE_ENOUGH**2
-
-
-def test_a_load_generator_that_is_the_bound_is_not_driven_further() -> None:
-    steps = climb(server(10_000, busy=0.95))
-
-    assert len(steps) == 1
-    assert steps[0].generator_bound
+def even(per_s: int, latency_s: float = 0.01, late_s: float = 0.0) -> Run:
+    return Run(1.0, [answer(n / per_s, latency_s, late_s=late_s) for n in range(per_s)], 0.2)
 
 
 def test_a_generator_that_is_late_is_the_bound_though_its_core_is_not_busy() -> None:
-    late = [answer(n / 100, 0.03, late_s=0.02) for n in range(100)]
-
-    assert summarize(100, 1.0, late, 0.2).generator_bound
-    assert not summarize(100, 1.0, [answer(n / 100) for n in range(100)], 0.2).generator_bound
+    assert summarize(100, [even(100, 0.03, late_s=0.02)], 50).generator_bound
+    assert not summarize(100, [even(100)], 50).generator_bound
 
 
-def test_a_step_counts_who_was_answered_refused_late_and_failed() -> None:
+def test_a_step_counts_who_was_answered_in_time_later_refused_late_and_failed() -> None:
     answers = [answer(0.1), answer(0.2, 0.03), answer(0.3, status=503), answer(0.4, status=0), answer(0.5, status=500)]
 
-    step = summarize(5, 1.0, answers, 0.0)
+    step = summarize(5, [Run(1.0, answers, 0.0)], within_ms=20)
 
-    assert (step.answered, step.refused, step.late, step.failed) == (2, 1, 1, 1)
-    assert step.goodput_per_s == 2
+    assert (step.sent, step.answered, step.refused, step.late, step.failed) == (5, 2, 1, 1, 1)
+    assert step.in_time == 1
+    assert step.in_time_share == 0.2
+    assert step.answered_per_s == 2
     assert step.p99_ms == pytest.approx(30)
     assert step.batch_rows == 4
     assert {name: round(part) for name, part in step.parts_ms.items()} == {
@@ -84,30 +37,40 @@ def test_a_step_counts_who_was_answered_refused_late_and_failed() -> None:
     }
 
 
-def test_one_straggler_does_not_lower_the_goodput() -> None:
-    answers = [answer(n / 100) for n in range(100)] + [answer(0.5, 1.5)]
+def test_one_straggler_does_not_lower_the_rate_of_answers() -> None:
+    answers = [*even(100).answers, answer(0.5, 1.5)]
 
-    assert summarize(101, 1.0, answers, 0.0).goodput_per_s == pytest.approx(101, rel=0.01)
+    assert summarize(101, [Run(1.0, answers, 0.0)], 50).answered_per_s == pytest.approx(101, rel=0.01)
 
 
 def test_latency_counts_from_when_a_request_was_due() -> None:
     assert answer(1.0, 0.05, late_s=0.04).latency_ms == pytest.approx(50)
 
 
-def test_an_objective_decides_in_place_of_the_time_alone() -> None:
-    step = summarize(10, 1.0, [answer(n / 10, 0.03) for n in range(10)], 0.0)
-
-    assert bent(step, 3.0)
-    assert not bent(step, 3.0, objective_ms=40)
-    assert bent(step, 3.0, objective_ms=20)
+def test_an_objective_is_the_limit_in_place_of_the_time_alone() -> None:
+    assert limit_ms(3.0) == 15
+    assert limit_ms(1.0) == 11
+    assert limit_ms(3.0, objective_ms=40) == 40
 
 
-def test_a_server_that_never_keeps_up_is_tried_slower_and_then_left() -> None:
-    def refusing(rate: float) -> Step:
-        return summarize(rate, 2.0, [answer(n / rate, status=503) for n in range(max(1, round(2 * rate)))], 0.0)
+def test_the_runs_of_a_rate_count_together() -> None:
+    step = summarize(100, [even(100), even(100, 0.04)], within_ms=20)
 
-    steps = climb(refusing)
+    assert (step.runs, step.sent, step.in_time) == (2, 200, 100)
+    assert step.answered_per_s == pytest.approx(100, rel=0.05)
 
-    assert knee(steps, 10.0) is None
-    assert len(steps) < 10
-    assert steps[-1].offered_per_s < steps[0].offered_per_s
+
+def test_a_bad_moment_is_told_from_lateness_throughout() -> None:
+    hiccup = [answer(n / 1000, 0.2 if 400 <= n < 500 else 0.01) for n in range(1000)]
+    throughout = [answer(n / 1000, 0.2 if n % 10 == 0 else 0.01) for n in range(1000)]
+
+    assert summarize(1000, [Run(1.0, hiccup, 0.1)], 50).bad_stretches == pytest.approx(0.1)
+    assert summarize(1000, [Run(1.0, throughout, 0.1)], 50).bad_stretches == 1
+
+
+def test_a_growing_queue_is_seen_before_anybody_is_late() -> None:
+    growing = [answer(n / 100, 0.01 + 0.3 * n / 100) for n in range(100)]
+    hiccup = [answer(n / 100, 0.5 if 80 <= n < 90 else 0.01) for n in range(100)]
+
+    assert summarize(100, [Run(1.0, growing, 0.1)], 1000).backlog == pytest.approx(0.3, rel=0.1)
+    assert summarize(100, [Run(1.0, hiccup, 0.1)], 1000).backlog == 0

@@ -6,6 +6,7 @@ from shoal_proxy.batching.batcher import Batcher
 from shoal_proxy.batching.pending import NEVER_S, PLAIN_KEY
 from shoal_proxy.batching.policy import BatchLimits
 from shoal_proxy.batching.queue import QueueLimits
+from shoal_proxy.batching.throughput import Busiest
 from shoal_proxy.explaining.report import latency_document, report
 from shoal_proxy.explaining.sentences import explain, number
 from shoal_schema.resource.traffic import BatchingPolicy
@@ -26,13 +27,13 @@ def batcher(
     return brain
 
 
-def explained(brain: Batcher, *, padding: float = 0.0, **rejected: int) -> str:
-    return "\n".join(explain(report(brain, padding=padding, rejected=rejected)))
+def explained(brain: Batcher, busiest: Busiest | None = None, *, padding: float = 0.0, **rejected: int) -> str:
+    return "\n".join(explain(report(brain, busiest, padding=padding, rejected=rejected)))
 
 
 def test_before_the_first_batch_it_says_so() -> None:
     assert explained(batcher(known=False)).startswith("No batch has run yet")
-    assert latency_document(batcher(known=False))["tables"] == []
+    assert latency_document(batcher(known=False), None)["tables"] == []
 
 
 @pytest.mark.parametrize(
@@ -58,9 +59,58 @@ def test_a_memory_that_is_too_small_is_named_and_not_the_objective() -> None:
     assert "bounds batches" not in text
 
 
-def test_without_batches_the_rate_is_that_of_single_rows() -> None:
-    assert "at most about 200 rows per second, in batches of 1 row." in explained(batcher(BatchingPolicy.NONE))
-    assert "at most about 890 rows per second, in batches of 32 rows." in explained(batcher())
+def test_before_the_first_request_the_models_time_is_a_bound_and_no_promise() -> None:
+    for policy, bound in (
+        (BatchingPolicy.NONE, "200 at most, in batches of 1 row"),
+        (BatchingPolicy.ADAPTIVE, "890 at most, in batch"),
+    ):
+        text = explained(batcher(policy))
+        assert "rows per second one replica serves is not known before the first requests" in text
+        assert f"The model's own time allows about {bound}" in text
+        assert "the host's work comes on top" in text
+
+
+def test_what_was_served_is_told_as_such_and_the_models_time_beside_it() -> None:
+    text = explained(batcher(), Busiest(rows_per_s=128.4, batch_rows=2.1, runtime_busy=0.4, proxy_busy=0.1))
+
+    assert "The most that this replica has served is 130 rows per second" in text
+    assert "2.1 rows on average, one of them at the runtime for 40% of the time" in text
+    assert "Whether it can serve more is not known" in text
+    assert "The model's own time allows about 890 at most" in text
+
+
+def test_a_capacity_is_named_where_full_batches_followed_one_another() -> None:
+    text = explained(batcher(), Busiest(rows_per_s=712.0, batch_rows=31.0, runtime_busy=0.97, proxy_busy=0.1))
+
+    assert "One replica serves about 710 rows per second: so many in its busiest second" in text
+    assert "not known" not in text
+    assert "at most" not in text
+
+
+def test_a_runtime_that_is_always_busy_with_small_batches_is_not_at_its_end() -> None:
+    text = explained(batcher(), Busiest(rows_per_s=180.0, batch_rows=1.0, runtime_busy=0.99, proxy_busy=0.2))
+
+    assert "Whether it can serve more is not known" in text
+
+
+def test_a_proxy_that_uses_all_of_its_core_is_the_bound() -> None:
+    text = explained(batcher(), Busiest(rows_per_s=780.0, batch_rows=5.0, runtime_busy=0.6, proxy_busy=0.96))
+
+    assert "One replica serves about 780 rows per second of such requests" in text
+    assert "used 96% of a core" in text
+
+
+def test_where_the_host_takes_longer_no_bound_is_told_of_the_model() -> None:
+    brain = batcher(known=False)
+    for rows in brain.tables[PLAIN_KEY].sizes * 20:
+        brain.tables[PLAIN_KEY].observe(rows, 0.00003 + 0.000003 * rows)
+    brain.pace.observe(0.0027)
+
+    text = explained(brain, Busiest(rows_per_s=640.0, batch_rows=2.5, runtime_busy=0.5, proxy_busy=0.6))
+
+    assert "has served is 640 rows per second" in text
+    assert "The model is not the bound" in text
+    assert "00,000" not in text
 
 
 def test_a_delay_that_keeps_an_idle_runtime_waiting_is_named() -> None:
@@ -76,7 +126,7 @@ def test_refusals_and_padding_are_counted() -> None:
 
 
 def test_the_latency_document_has_mean_and_percentile_of_each_size() -> None:
-    document = latency_document(batcher(objective_s=0.05))
+    document = latency_document(batcher(objective_s=0.05), None)
 
     (table,) = document["tables"]
     assert [size["rows"] for size in table["sizes"]][:3] == [1, 2, 3]
@@ -96,11 +146,10 @@ def seen(*sizes: int, objective_s: float = NEVER_S) -> Batcher:
 def test_ten_single_requests_say_nothing_of_full_batches() -> None:
     text = explained(seen(1))
 
-    assert "A request alone on an idle runtime takes about 15 ms, a full batch of 32 rows at least as long" in text
-    assert "serves about 67 rows per second in batches of 1 row, the largest measured" in text
-    assert "What up to 32 at once would give is not known" in text
+    assert "A request alone on an idle runtime takes about 15 ms, 19 times in 20" in text
+    assert "How long a full batch of 32 rows takes is not known: none of more than 1 row has been measured" in text
     assert "at most" not in text
-    sizes = latency_document(seen(1))["tables"][0]["sizes"]
+    sizes = latency_document(seen(1), None)["tables"][0]["sizes"]
     assert [size["rows"] for size in sizes if size["measured"]] == [1]
 
 
@@ -111,8 +160,7 @@ def test_what_lies_between_measured_sizes_is_a_range() -> None:
 
     text = explained(brain)
 
-    assert " to 3,400 rows per second, in batches of 17 rows: smaller and larger ones have been" in text
-    assert "none of about that size" in text
+    assert "The model's own time allows 3,400 at most, in batches of 17 rows" in text
 
 
 def test_an_objective_is_not_said_to_leave_room_for_what_was_never_measured() -> None:
