@@ -7,6 +7,7 @@ that: the object may be older than the schema.
 from __future__ import annotations
 
 import re
+import typing
 from collections.abc import Collection
 from difflib import get_close_matches
 from typing import Any, TypeVar
@@ -20,7 +21,7 @@ from shoal_schema.quantities import Quantity, read_quantity
 from shoal_schema.resource.service import InferenceServiceSpec
 
 T = TypeVar("T", bound=Struct)
-_STEPS = re.compile(r"\.(?P<name>\w+)|\[(?P<index>\d+|\.\.\.)\]")
+_STEPS = re.compile(r"\.(?P<name>[^.\[]+)|\[(?P<index>\d+)\]")
 _WORDS = tuple(
     (re.compile(pattern), words)
     for pattern, words in (
@@ -65,6 +66,8 @@ def decode(cls: type[T], value: Any, path: str) -> T:
         return msgspec.convert(_without_nulls(cls, value), cls, dec_hook=decode_text)
     except msgspec.ValidationError as error:
         raise SpecError(_sentence(str(error), cls, value, path)) from None
+    except UnicodeEncodeError as error:  # JSON may hold half a pair of surrogates, which is no text
+        raise SpecError(f"{path} must be text throughout, not {error.object!r:.200}") from None
 
 
 def decode_text(kind: type, value: Any) -> Any:
@@ -99,7 +102,7 @@ def _part(kind: Any, value: Any) -> Any:
 def _sentence(text: str, cls: type[Struct], value: Any, path: str) -> str:
     """Return msgspec's finding in our words, with our path, and with what stands there."""
     what, _, place = text.partition(" - at `$")
-    place = place.removesuffix("`")
+    place = _keyed(cls, value, place.removesuffix("`"))
     found, words = next(((found, words) for pattern, words in _WORDS if (found := pattern.fullmatch(what))), (None, ""))
     if found is None:
         return f"{path}{place}: {what}"
@@ -116,9 +119,29 @@ def nearest(name: str, known: Collection[str]) -> str:
     return f"did you mean {lowered[near[0]]}?" if near else f"known are {', '.join(sorted(known))}"
 
 
+def _keyed(cls: type[Struct], value: Any, place: str) -> str:
+    """Return a place with the key of each entry of an object, which msgspec leaves out."""
+    while "[...]" in place:
+        before, _, after = place.partition("[...]")
+        arguments, entries = typing.get_args(_kind_at(cls, before)), _value_at(value, before)
+        if len(arguments) != 2 or not isinstance(entries, dict):
+            return place
+        culprit = next((key for key, entry in entries.items() if not _fits(arguments[1], entry)), "*")
+        place = f"{before}.{culprit}{after}"
+    return place
+
+
+def _fits(hint: Any, value: Any) -> bool:
+    try:
+        msgspec.convert(value, hint, dec_hook=decode_text)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
 def _names_at(cls: type[Struct], place: str) -> list[str]:
-    section = section_of(_kind_at(cls, place))
-    return [each.name for each in fields_of(section)] if section else []
+    struct = _struct(_kind_at(cls, place))
+    return [each.name for each in fields_of(struct)] if struct else []
 
 
 def _kind_at(kind: Any, place: str) -> Any:
@@ -127,14 +150,26 @@ def _kind_at(kind: Any, place: str) -> Any:
         if not step["name"]:
             kind = without_annotations(element_of(kind))
             continue
-        section = section_of(kind)
-        kind = next((each.kind for each in fields_of(section) if each.name == step["name"]), None) if section else None
+        struct = _struct(kind)
+        kind = next((each.kind for each in fields_of(struct) if each.name == step["name"]), None) if struct else None
     return kind
 
 
+def _struct(kind: Any) -> type[Struct] | None:
+    return kind if isinstance(kind, type) and issubclass(kind, Struct) else None
+
+
 def _found(value: Any, place: str) -> str:
+    found = _value_at(value, place)
+    return "" if found is None or isinstance(found, dict | list) else f", not {found!r:.200}"
+
+
+def _value_at(value: Any, place: str) -> Any:
+    """Return what stands at a place; None where a key of somebody else's makes it ambiguous."""
     for step in _STEPS.finditer(place):
-        if step["index"] == "...":
-            return ""
-        value = value[step["name"]] if step["name"] else value[int(step["index"])]
-    return "" if isinstance(value, dict | list) else f", not {value!r:.200}"
+        key = step["name"] or int(step["index"])
+        try:
+            value = value[key]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return value

@@ -132,7 +132,7 @@ def test_whatever_the_spec_its_status_comes_with_the_first_look_and_can_be_sent(
         ({"pod__annotations": ["a"]}, "spec.pod.annotations"),
         ({"pod__tolerations": [{"tolerationSeconds": 1.5}]}, "spec.pod.tolerations[0].tolerationSeconds"),
         ({"pod__affinity": []}, "spec.pod.affinity"),
-        ({"queue__fairShareHeader": "x-a", "queue__fairShareWeights": {"a": 0.5}}, "spec.queue.fairShareWeights.a"),
+        ({"queue__fairShareHeader": "x-a", "queue__fairShareWeights": {"a": -1}}, "spec.queue.fairShareWeights.a"),
         ({"batching__padBuckets": {"ids": [0]}}, "spec.batching.padBuckets.ids[0]"),
         (
             {"route": {"httpRoute": {"parentRefs": [{"name": "g"}], "hostnames": ["\U0001f680.example.com"]}}},
