@@ -159,7 +159,7 @@ def test_a_projected_volume_holds_all_of_its_sources(kubectl: Kubectl) -> None:
     ]
     mounts = [{"name": "all", "mountPath": "/all", "readOnly": True}]
     parts = "; echo; ".join(("cat conf/mode", "cat word", "cat labels", "cat deep/name", "ls", "cut -d. -f1 token"))
-    script = f"cd /all; {parts}; touch x 2>/dev/null || echo sealed"
+    script = f"cd /all; {parts}"
     made = pod("one", script, {"volumeMounts": mounts}, restartPolicy="Never")
     made["metadata"]["labels"] = {"app": "shoal"}
     made["spec"]["volumes"] = [{"name": "all", "projected": {"sources": sources}}]
@@ -169,7 +169,17 @@ def test_a_projected_volume_holds_all_of_its_sources(kubectl: Kubectl) -> None:
     assert told[:4] == ["fast", "swim", 'app="shoal"', "one"]
     assert told[4:9] == ["conf", "deep", "labels", "token", "word"]
     assert json.loads(base64.urlsafe_b64decode(told[9] + "=="))["alg"]
-    assert told[10:] == ["sealed"]
+    assert told[10:] == []
+
+
+@pytest.mark.usefixtures("mounts")
+def test_a_read_only_mount_is_sealed(kubectl: Kubectl) -> None:
+    mounts = [{"name": "work", "mountPath": "/all", "readOnly": True}]
+    script = "touch /all/x 2>/dev/null || echo sealed"
+    volumes = [{"name": "work", "emptyDir": {}}]
+    apply(kubectl, pod("one", script, {"volumeMounts": mounts}, restartPolicy="Never", volumes=volumes))
+    kubectl("wait", "pod/one", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=20s")
+    assert kubectl("logs", "one") == "sealed\n"
 
 
 def test_volumes_of_the_downward_api_hold_resources_too(kubectl: Kubectl) -> None:
@@ -197,12 +207,23 @@ def test_a_sub_path_shows_one_part_of_a_volume(kubectl: Kubectl) -> None:
         {"name": "work", "mountPath": "/work-test", "subPathExpr": "pods/$(POD)"},
         {"name": "work", "mountPath": "/whole-test"},
     ]
-    script = "cat /etc/shoal-test/*; echo; echo mine > /work-test/file; cat /whole-test/pods/one/file"
+    script = "cat /etc/shoal-test/a; echo; echo mine > /work-test/file; cat /whole-test/pods/one/file"
     volumes = [{"name": "conf", "configMap": {"name": "conf"}}, {"name": "work", "emptyDir": {}}]
     container = {"env": [name], "volumeMounts": mounts}
     apply(kubectl, pod("one", script, container, restartPolicy="Never", volumes=volumes))
     kubectl("wait", "pod/one", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=20s")
     assert kubectl("logs", "one") == "first\nmine\n"
+
+
+@pytest.mark.usefixtures("mounts")
+def test_a_sub_path_hides_the_rest_of_its_volume(kubectl: Kubectl) -> None:
+    kubectl("create", "configmap", "conf", "--from-literal=a=first", "--from-literal=b=second")
+    mounts = [{"name": "conf", "mountPath": "/etc/shoal-test/a", "subPath": "a"}]
+    volumes = [{"name": "conf", "configMap": {"name": "conf"}}]
+    container = {"volumeMounts": mounts}
+    apply(kubectl, pod("one", "ls /etc/shoal-test", container, restartPolicy="Never", volumes=volumes))
+    kubectl("wait", "pod/one", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=20s")
+    assert kubectl("logs", "one") == "a\n"
 
 
 @pytest.mark.parametrize(
