@@ -21,7 +21,7 @@ from shoal_operator.errors import ApiError
 JSON = "application/json"
 MERGE = "application/merge-patch+json"
 APPLY = "application/apply-patch+yaml"
-LONGEST_WAIT_S = 10.0
+LONGEST_WAIT_S = 5.0
 """A server that asks for more patience than this is an outage: the service is looked at again later."""
 _TIMEOUT = aiohttp.ClientTimeout(total=20)
 _TRIES = Backoff(steps=3, duration=0.0, factor=1.0)
@@ -58,13 +58,15 @@ class ApiServer:
     def __init__(self, connect: Connect, sleep: Sleep = asyncio.sleep) -> None:
         self._connect = connect
         self._sleep = sleep
-        self._opening = asyncio.Lock()
+        self._opening: asyncio.Task[ApiClient] | None = None
         self._client: ApiClient | None = None
         # Requests may still be under way on the one whose credentials expired.
         self._former: ApiClient | None = None
 
     async def close(self) -> None:
         """Close the connections."""
+        if self._opening is not None:
+            self._opening.cancel()
         for client in (self._client, self._former):
             if client is not None:
                 await client.close()
@@ -111,13 +113,22 @@ class ApiServer:
         return _decoded(answer)
 
     async def _opened(self, *, instead_of: ApiClient | None) -> ApiClient:
-        async with self._opening:
-            if self._client is None or self._client is instead_of:
-                client = await self._connect()
-                if self._former is not None:
-                    await self._former.close()
-                self._client, self._former = client, self._client
+        if self._client is not None and self._client is not instead_of:
             return self._client
+        if self._opening is None:
+            self._opening = asyncio.create_task(self._open(), name="credentials")
+        # One for all who wait. Whoever gives up (the Lease, after seconds) does not stop a slower plugin.
+        return await asyncio.shield(self._opening)
+
+    async def _open(self) -> ApiClient:
+        try:
+            client = await self._connect()
+            if self._former is not None:
+                await self._former.close()
+            self._client, self._former = client, self._client
+            return client
+        finally:
+            self._opening = None
 
 
 async def _ask(client: ApiClient, request: _Request) -> _Answer:

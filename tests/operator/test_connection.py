@@ -115,6 +115,34 @@ def test_a_plugin_is_run_for_a_token_and_again_when_that_has_expired(kubeconfig:
     assert sorted(tokens[2:])[-3:] == ["Bearer token-2"] * 3
 
 
+def test_a_plugin_that_is_slower_than_who_asks_is_not_begun_again() -> None:
+    begun, port, go = 0, 0, asyncio.Event()
+
+    async def slow() -> ApiClient:
+        nonlocal begun
+        begun += 1
+        await go.wait()
+        return ApiClient(Configuration(host=f"http://127.0.0.1:{port}", api_key={TOKEN: "Bearer t"}))
+
+    async def main() -> Json:
+        nonlocal port
+        async with serving(only(lambda: "t")) as (port, _):
+            server = ApiServer(slow)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0):
+                    await ask(server)
+            first, second = asyncio.create_task(ask(server)), asyncio.create_task(ask(server))
+            await asyncio.sleep(0)
+            first.cancel()
+            go.set()
+            told = await second
+            await server.close()
+            return told
+
+    assert asyncio.run(main()) == {"took": "t"}
+    assert begun == 1
+
+
 def test_the_watches_get_a_plugins_token_and_certificate_too(kubeconfig: Kubeconfig, tmp_path: Path) -> None:
     kubeconfig.write("https://127.0.0.1:1", plugin(tmp_path, '{"token": "t"}'), **{"insecure-skip-tls-verify": True})
     by_token = asyncio.run(log_in())
