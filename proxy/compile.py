@@ -28,8 +28,8 @@ COMPILED = (
 SWITCH = "SHOAL_COMPILE"
 NEEDED = (
     # What the compiled modules import tells mypy their types. mypyc is young: pinned.
-    "httptools", "msgspec", "mypy==2.4.1", "numpy", "orjson", "prometheus-client", "python-multipart", "setuptools", "starlette",
-    "uvicorn>=0.54,<0.55",
+    "httptools", "msgspec", "mypy==2.4.1", "numpy", "orjson", "prometheus-client", "python-multipart", "setuptools",
+    "starlette", "uvicorn>=0.54,<0.55",
 )  # fmt: skip
 
 

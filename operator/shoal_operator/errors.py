@@ -8,6 +8,9 @@ A spec that cannot work is ``shoal_schema.decoding.SpecError``: it becomes a con
 ``shoal_schema.environment.SettingsError``.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 # Server-side apply says so with a 500: of a field that no schema knows, of 1.5 for an integer, of too large an object.
 _FOR_EVER = (
     "failed to create typed",
@@ -27,12 +30,14 @@ class ApiError(OperatorError):
 
     Args:
         status: the HTTP status, or 0 when there was no answer.
+        headers: the answer's.
     """
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, headers: Mapping[str, str] = MappingProxyType({})) -> None:
         super().__init__(f"{status}: {message}" if status else message)
         self.status = status
         self.message = message
+        self.headers = headers
 
     @property
     def refuses_object(self) -> bool:

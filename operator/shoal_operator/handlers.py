@@ -5,7 +5,7 @@ decide anything: what an event says is forgotten at once, since the look that fo
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,7 @@ from shoal_schema.resource import GROUP, PLURAL, VERSION
 _SETTLE_S = 0.05
 _SERVER_TIMEOUT_S = 300
 _MARGIN_S = 15
+_LOGIN_AGAIN_S = 5.0
 
 
 class Patience(Iterable[float]):
@@ -80,7 +81,7 @@ class Inbox:
 
 
 def make_registry(
-    inbox: Inbox, login: Callable[[], kopf.ConnectionInfo], check_health: Callable[[], str | None]
+    inbox: Inbox, login: Callable[[], Awaitable[kopf.ConnectionInfo]], check_health: Callable[[], str | None]
 ) -> kopf.OperatorRegistry:
     """Return kopf's registry.
 
@@ -91,9 +92,9 @@ def make_registry(
     """
     registry = kopf.OperatorRegistry()
 
-    @kopf.on.login(registry=registry)
+    @kopf.on.login(registry=registry, backoff=_LOGIN_AGAIN_S)
     async def _login(**_: Any) -> kopf.ConnectionInfo:
-        return login()
+        return await login()
 
     @kopf.on.probe(registry=registry, id="watches", errors=kopf.ErrorsMode.PERMANENT)
     async def _probe(**_: Any) -> str:

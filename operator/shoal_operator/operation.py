@@ -10,8 +10,9 @@ from collections.abc import Callable
 
 import kopf
 
+from shoal_operator.api_server import ApiServer
 from shoal_operator.cluster import Cluster
-from shoal_operator.connection import connect
+from shoal_operator.connection import connect, log_in
 from shoal_operator.discovery import Discovery
 from shoal_operator.handlers import Inbox, make_registry, make_settings
 from shoal_operator.leadership import Leadership, keep_beating
@@ -41,7 +42,8 @@ class Operation:
         election = Election(settings.process.identity)
         self._leadership = Leadership(election, settings.process.namespace, time.monotonic, _utc_now)
         self._echoes = Echoes()
-        self._cluster = Cluster(connect, self._leadership.may_write, self._echoes.expect)
+        self._server = ApiServer(connect)
+        self._cluster = Cluster(self._server, self._leadership.may_write, self._echoes.expect)
         self._metrics = Metrics()
         self._scraper = Scraper(count=self._metrics.count_scrape)
         self._workers = Workers(self._queue, self._look, time.monotonic)
@@ -74,7 +76,7 @@ class Operation:
             watches.cancel()
             await asyncio.gather(lead, watches, return_exceptions=True)
             await self._scraper.close()
-            await self._cluster.close()
+            await self._server.close()
 
     async def _take_signals(self, stop: Callable[[], object]) -> None:
         """Stop at the first signal: writing first, and the watches, which take seconds, last."""
@@ -101,7 +103,7 @@ class Operation:
         inbox = Inbox(self._workers.mark, self._hear_lease, self._echoes)
         listen = self._settings.process.health_listen
         await kopf.operator(
-            registry=make_registry(inbox, connect, self._check_health),
+            registry=make_registry(inbox, log_in, self._check_health),
             settings=make_settings(self._settings.heartbeat.name, namespaced=bool(namespaces)),
             insights=self._discovery.insights,
             ready_flag=self._watching,

