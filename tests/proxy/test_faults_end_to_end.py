@@ -61,7 +61,7 @@ def test_only_the_culprits_of_a_failed_batch_get_the_error(culprits: list[int]) 
 
 
 def test_the_class_of_a_culprit_pays_for_looking_for_it() -> None:
-    settings: dict[str, Any] = {"fair_share_header": b"x-api-key", "max_batch_size": 4}
+    settings: dict[str, Any] = {"fair_share_header": "x-api-key", "max_batch_size": 4}
     with running_proxy(lambda: FakeRuntime(model=poisoned), **settings) as running, callers(running.url) as group:
         running.hold()
         answers = [group.ask(0, headers={"x-api-key": "good"})]
