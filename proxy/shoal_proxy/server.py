@@ -38,6 +38,7 @@ from shoal_proxy.metrics import Metrics
 from shoal_proxy.protocol import InferProtocol
 from shoal_proxy.settings import Settings
 from shoal_proxy.upstream import RuntimeLink
+from shoal_schema import metrics as declared
 from shoal_schema.addresses import Address
 from shoal_schema.resource.traffic import BatchingSpec
 
@@ -300,34 +301,16 @@ class Proxy:
     def _watch_gauges(self) -> None:
         dispatcher, queue = self.dispatcher, self.dispatcher.queue
         self.metrics.gauges = {
-            "shoal_proxy_queue_rows": ("Rows waiting.", lambda: queue.rows),
-            "shoal_proxy_queue_requests": ("Requests waiting.", lambda: queue.requests),
-            "shoal_proxy_queue_bytes": ("Bytes of waiting inputs.", lambda: queue.size_bytes),
-            "shoal_proxy_in_flight_rows": (
-                "Rows at the runtime.",
-                lambda: dispatcher.in_flight_rows,
-            ),
-            "shoal_proxy_in_flight_batches": (
-                "Batches at the runtime.",
-                lambda: dispatcher.in_flight,
-            ),
-            "shoal_proxy_connections": ("Callers' connections.", lambda: len(self.front_guard.members)),
-            "shoal_proxy_runtime_ready": (
-                "1 when the runtime is connected and warm.",
-                lambda: self.link.ready,
-            ),
-            "shoal_proxy_batch_rows_limit": (
-                "Rows that a batch may have, after what the model and its memory allow.",
-                lambda: dispatcher.batcher.tables.least_max_rows,
-            ),
-            "shoal_proxy_objective_attainable": (
-                "0 when even a request alone takes longer than the latency objective.",
-                lambda: dispatcher.batcher.attainable(last_key(dispatcher.batcher)),
-            ),
-            "shoal_proxy_draining": (
-                "1 from the start of the drain.",
-                lambda: dispatcher.phase is not Phase.SERVING,
-            ),
+            declared.QUEUE_ROWS: lambda: queue.rows,
+            declared.QUEUE_REQUESTS: lambda: queue.requests,
+            declared.QUEUE_BYTES: lambda: queue.size_bytes,
+            declared.IN_FLIGHT_ROWS: lambda: dispatcher.in_flight_rows,
+            declared.IN_FLIGHT_BATCHES: lambda: dispatcher.in_flight,
+            declared.CONNECTIONS: lambda: len(self.front_guard.members),
+            declared.RUNTIME_READY: lambda: self.link.ready,
+            declared.BATCH_ROWS_LIMIT: lambda: dispatcher.batcher.tables.least_max_rows,
+            declared.OBJECTIVE_ATTAINABLE: lambda: dispatcher.batcher.attainable(last_key(dispatcher.batcher)),
+            declared.DRAINING: lambda: dispatcher.phase is not Phase.SERVING,
         }
 
 

@@ -6,8 +6,9 @@ A page holds ``<!-- generated: NAME -->`` and, after the table, ``<!-- end -->``
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
+from shoal_schema import metrics
 from shoal_schema.declaring import OPERATOR, PROXY, RUNTIME, Process, Setting
 from shoal_schema.environment import manifest_fields, variables
 from shoal_schema.publishing.words import in_a_table, range_of, unset_of
@@ -57,6 +58,15 @@ def _assignable() -> str:
     return "\n".join(["", "| field | takes | meaning |", "|---|---|---|", *rows, ""])
 
 
+def _metrics_of(declared: Iterable[metrics.Metric]) -> str:
+    rows = (f"| `{each.name}` | {each.kind} | {_labels(each)} | {each.description} |" for each in declared)
+    return "\n".join(["", "| name | type | labels | meaning |", "|---|---|---|---|", *rows, ""])
+
+
+def _labels(metric: metrics.Metric) -> str:
+    return ", ".join(f"`{name}` ({values})" for name, values in metric.labels.items())
+
+
 TABLES: Mapping[str, Callable[[], str]] = {
     "settings of both": lambda: _settings_of(PROXY, RUNTIME),
     "settings of all": lambda: _settings_of(PROXY, RUNTIME, OPERATOR),
@@ -64,4 +74,5 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "settings of the proxy": lambda: _settings_of(PROXY),
     "settings of the operator": lambda: _settings_of(OPERATOR),
     "fields of serve": _assignable,
+    "metrics of the proxy": lambda: _metrics_of(metrics.ALL),
 }
