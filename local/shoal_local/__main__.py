@@ -1,7 +1,4 @@
-"""`shoal local`: its arguments, and how it ends.
-
-Imports little: Ctrl-C counts while the rest is imported, too.
-"""
+"""`shoal local`: its arguments, and how it ends. Imports little: Ctrl-C counts while the rest is imported, too."""
 
 import argparse
 import json

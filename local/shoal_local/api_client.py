@@ -117,13 +117,7 @@ class ApiClient:
         return await self._ask("PUT", path, body=obj)
 
     async def patch(
-        self,
-        resource: Resource,
-        obj: Object,
-        patch: Object,
-        *,
-        subresource: str = "",
-        content_type: str = MERGE_PATCH,
+        self, resource: Resource, obj: Object, patch: Object, *, subresource: str = "", content_type: str = MERGE_PATCH
     ) -> Object:
         """Patch the object that ``obj`` names."""
         meta = obj["metadata"]
@@ -185,11 +179,7 @@ class ApiClient:
         content = None if body is None else orjson.dumps(body)
         try:
             answer = await self._http.request(
-                method,
-                path,
-                params=query,
-                content=content,
-                headers={"content-type": content_type} if content else None,
+                method, path, params=query, content=content, headers={"content-type": content_type} if content else None
             )
         except httpx.HTTPError as error:
             raise UnreachableError(f"{self.url}: {error!r}") from error

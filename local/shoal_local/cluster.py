@@ -158,10 +158,7 @@ class Cluster:
         return True
 
     async def _node_is_ready(self) -> bool:
-        """Say whether the node is registered and its kubelet answers.
-
-        The API may remember an earlier one.
-        """
+        """Say whether the node is registered and its kubelet answers. The API may remember an earlier one."""
         try:
             async with ApiClient(read_kubeconfig(self.kubeconfig), "shoal-local") as client:
                 node = await client.find(NODES, "", NODE)

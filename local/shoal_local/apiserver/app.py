@@ -1,7 +1,4 @@
-"""The HTTP side: bytes in, a call to the pure verbs, bytes out.
-
-Watches and logs stream from here.
-"""
+"""The HTTP side: bytes in, a call to the pure verbs, bytes out. Watches and logs stream from here."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -49,11 +46,7 @@ class ApiServer:
         """Return the ASGI application."""
         path = "/{path:path}"
         routes = [Route(path, self.answer, methods=METHODS), WebSocketRoute(path, self.stream)]
-        return Starlette(
-            routes=routes,
-            exception_handlers={ApiError: told, Exception: broken},
-            lifespan=self._lifespan,
-        )
+        return Starlette(routes=routes, exception_handlers={ApiError: told, Exception: broken}, lifespan=self._lifespan)
 
     @asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
@@ -134,11 +127,7 @@ async def _call(request: Request, user: User) -> Call:
 
 
 def _response(
-    body: Any,
-    code: int = 200,
-    *,
-    warnings: tuple[str, ...] = (),
-    media_type: str = "application/json",
+    body: Any, code: int = 200, *, warnings: tuple[str, ...] = (), media_type: str = "application/json"
 ) -> Response:
     content = body if isinstance(body, str | bytes) else orjson.dumps(body)
     response = Response(content, code, media_type=media_type)

@@ -24,10 +24,7 @@ class Certificates:
 
 def make_certificates(addresses: tuple[str, ...]) -> Certificates:
     """Make an authority, which signs one certificate for the addresses and is then forgotten."""
-    authority_key, key = (
-        ec.generate_private_key(ec.SECP256R1()),
-        ec.generate_private_key(ec.SECP256R1()),
-    )
+    authority_key, key = (ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1()))
     authority = _authority(authority_key)
     usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
     names: list[x509.GeneralName] = [x509.DNSName(name) for name in _DNS_NAMES]

@@ -6,16 +6,7 @@ from collections.abc import AsyncIterator
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from shoal_local.apiserver.streams.spdy import (
-    BrokenFrameError,
-    Data,
-    Frame,
-    Opened,
-    Ping,
-    Reset,
-    Session,
-    data_frame,
-)
+from shoal_local.apiserver.streams.spdy import BrokenFrameError, Data, Frame, Opened, Ping, Reset, Session, data_frame
 
 PROTOCOL = "SPDY/3.1+portforward.k8s.io"
 CONNECT_S = 5.0

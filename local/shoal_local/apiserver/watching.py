@@ -107,10 +107,7 @@ class Watch:
 
 
 def _last_seen(change: Change) -> Object:
-    """Return the state in which the object left.
-
-    One that no longer fits is told with its old content.
-    """
+    """Return the state in which the object left. One that no longer fits is told with its old content."""
     if change.verb is Verb.DELETED or change.before is None:
         return change.object
     version = change.object["metadata"]["resourceVersion"]

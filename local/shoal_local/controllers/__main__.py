@@ -8,13 +8,7 @@ from pathlib import Path
 
 from shoal_local.api_client import ApiClient
 from shoal_local.controllers.executor import Executor
-from shoal_local.controllers.loops import (
-    BudgetLoop,
-    DeploymentLoop,
-    EndpointSliceLoop,
-    ReplicaSetLoop,
-    SchedulerLoop,
-)
+from shoal_local.controllers.loops import BudgetLoop, DeploymentLoop, EndpointSliceLoop, ReplicaSetLoop, SchedulerLoop
 from shoal_local.controllers.node_health import NodeHealth
 from shoal_local.controllers.sources import make_sources
 from shoal_local.events import EventRecorder
@@ -25,10 +19,7 @@ from shoal_local.stopping import until_stopped
 async def run(kubeconfig: Path) -> None:
     """Run all controllers until cancelled."""
     connection = read_kubeconfig(kubeconfig)
-    async with (
-        ApiClient(connection, "shoal-controllers") as client,
-        asyncio.TaskGroup() as group,
-    ):
+    async with ApiClient(connection, "shoal-controllers") as client, asyncio.TaskGroup() as group:
         sources = make_sources(client)
         recorder = EventRecorder(client, "shoal-controllers")
         executor = Executor(client, recorder, sources.all)

@@ -4,15 +4,7 @@ import asyncio
 import logging
 from datetime import UTC, datetime
 
-from shoal_local.api_client import (
-    LEASES,
-    NODES,
-    STRATEGIC_PATCH,
-    ApiClient,
-    ApiError,
-    Object,
-    UnreachableError,
-)
+from shoal_local.api_client import LEASES, NODES, STRATEGIC_PATCH, ApiClient, ApiError, Object, UnreachableError
 from shoal_local.controllers.plans.reading import condition, stamp
 from shoal_local.informer import Informer
 

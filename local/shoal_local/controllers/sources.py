@@ -3,16 +3,7 @@
 import asyncio
 from dataclasses import dataclass
 
-from shoal_local.api_client import (
-    DEPLOYMENTS,
-    ENDPOINT_SLICES,
-    NODES,
-    PDBS,
-    PODS,
-    REPLICA_SETS,
-    SERVICES,
-    ApiClient,
-)
+from shoal_local.api_client import DEPLOYMENTS, ENDPOINT_SLICES, NODES, PDBS, PODS, REPLICA_SETS, SERVICES, ApiClient
 from shoal_local.informer import Informer
 
 
@@ -31,21 +22,10 @@ class Sources:
     @property
     def all(self) -> list[Informer]:
         """Return the informers."""
-        return [
-            self.deployments,
-            self.replica_sets,
-            self.pods,
-            self.services,
-            self.slices,
-            self.budgets,
-            self.nodes,
-        ]
+        return [self.deployments, self.replica_sets, self.pods, self.services, self.slices, self.budgets, self.nodes]
 
     async def synced(self) -> None:
-        """Return once each informer has its first list.
-
-        A plan made before would be made blindly.
-        """
+        """Return once each informer has its first list. A plan made before would be made blindly."""
         await asyncio.gather(*(informer.synced.wait() for informer in self.all))
 
 

@@ -1,7 +1,4 @@
-"""`python -m shoal_local.kubelet`.
-
-The kubelet alone. A signal ends it and leaves its pods running.
-"""
+"""`python -m shoal_local.kubelet`. The kubelet alone. A signal ends it and leaves its pods running."""
 
 import argparse
 import asyncio
@@ -59,9 +56,7 @@ def parser() -> argparse.ArgumentParser:
         help="a folder that the runtime's image holds as /models/NAME; may be repeated",
     )
     made.add_argument(
-        NO_MOUNTS,
-        action="store_true",
-        help="tell containers the folders of their volumes, where no mounts can be made",
+        NO_MOUNTS, action="store_true", help="tell containers the folders of their volumes, where no mounts can be made"
     )
     made.add_argument("--images", type=Path, help="YAML: image name to command; DIR/images.yaml")
     return made

@@ -3,13 +3,7 @@
 import asyncio
 from typing import Any
 
-from shoal_local.api_client import (
-    CONFIG_MAPS,
-    SECRETS,
-    SERVICE_ACCOUNTS,
-    ApiClient,
-    Object,
-)
+from shoal_local.api_client import CONFIG_MAPS, SECRETS, SERVICE_ACCOUNTS, ApiClient, Object
 
 _RESOURCES = {r.plural: r for r in (CONFIG_MAPS, SECRETS, SERVICE_ACCOUNTS)}
 ROOT_CERTIFICATE = "kube-root-ca.crt"
@@ -45,19 +39,11 @@ class Lookups:
 
     async def token(self, pod: Object, source: Object) -> str:
         """Return a token for the pod's service account."""
-        meta = {
-            "name": pod["spec"].get("serviceAccountName") or "default",
-            "namespace": pod["metadata"]["namespace"],
-        }
+        meta = {"name": pod["spec"].get("serviceAccountName") or "default", "namespace": pod["metadata"]["namespace"]}
         spec: Object = {"expirationSeconds": TOKEN_LIFETIME_S}
         if source.get("audience"):
             spec["audiences"] = [source["audience"]]
-        request = {
-            "apiVersion": "authentication.k8s.io/v1",
-            "kind": "TokenRequest",
-            "metadata": meta,
-            "spec": spec,
-        }
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": meta, "spec": spec}
         made = await self._client.create(SERVICE_ACCOUNTS, request, "token")
         return str(made["status"]["token"])
 

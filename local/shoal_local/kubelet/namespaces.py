@@ -19,21 +19,8 @@ from pathlib import Path
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
-_MS_RDONLY, _MS_REMOUNT, _MS_BIND, _MS_MOVE, _MS_REC, _MS_PRIVATE = (
-    1,
-    32,
-    4096,
-    8192,
-    16384,
-    1 << 18,
-)
-_KEPT_FLAGS = {
-    2: os.ST_NOSUID,
-    4: os.ST_NODEV,
-    8: os.ST_NOEXEC,
-    1024: os.ST_NOATIME,
-    2048: os.ST_NODIRATIME,
-}
+_MS_RDONLY, _MS_REMOUNT, _MS_BIND, _MS_MOVE, _MS_REC, _MS_PRIVATE = (1, 32, 4096, 8192, 16384, 1 << 18)
+_KEPT_FLAGS = {2: os.ST_NOSUID, 4: os.ST_NODEV, 8: os.ST_NOEXEC, 1024: os.ST_NOATIME, 2048: os.ST_NODIRATIME}
 _PR_SET_CHILD_SUBREAPER = 36
 _TERMINALS = ("tty", "vcs", "loop", "ram")
 
@@ -180,10 +167,7 @@ def _flags(path: str) -> int:
 
 def _mount(source: str, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
     arguments = [None if text is None else text.encode() for text in (source, target, kind, data)]
-    _check(
-        _LIBC.mount(*arguments[:3], ctypes.c_ulong(flags), arguments[3]),
-        f"mount {source} on {target}",
-    )
+    _check(_LIBC.mount(*arguments[:3], ctypes.c_ulong(flags), arguments[3]), f"mount {source} on {target}")
 
 
 def _check(result: int, what: str) -> None:

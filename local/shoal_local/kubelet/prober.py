@@ -30,10 +30,7 @@ class Prober:
         self._complain = complain
 
     async def run(self, report: Report, *, started: bool = False, ready: bool = False) -> None:
-        """Report verdicts until cancelled.
-
-        ``started`` and ready are the last verdicts of an earlier kubelet.
-        """
+        """Report verdicts until cancelled. ``started`` and ready are the last verdicts of an earlier kubelet."""
         held_back = Kind.STARTUP in self._container and not started
         if held_back and not await self._started(report):
             return

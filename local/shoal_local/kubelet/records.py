@@ -41,10 +41,7 @@ class PodRecord:
         write_json(self.folder / "pod.json", {"pod": pod, "address": address})
 
     def load(self) -> tuple[Object, str] | None:
-        """Return the pod and its address.
-
-        None when the kubelet was killed before it could save them.
-        """
+        """Return the pod and its address. None when the kubelet was killed before it could save them."""
         found = read_json(self.folder / "pod.json")
         return (found["pod"], found["address"]) if found else None
 

@@ -122,10 +122,7 @@ class Run:
         loop.add_reader(file, over)
 
     def _settle(self) -> None:
-        """Note the end.
-
-        A shim that was killed could not write it, and what it ran must not live on alone.
-        """
+        """Note the end. A shim that was killed could not write it, and what it ran must not live on alone."""
         if not (self.folder / "exit.json").exists():
             running = read_json(self.folder / "running.json")
             if running:
@@ -138,10 +135,7 @@ class Run:
 
 
 def _shim_of(folder: Path) -> Object | None:
-    """Return the shim's identity.
-
-    One that was started just before the kubelet was killed is waited for.
-    """
+    """Return the shim's identity. One that was started just before the kubelet was killed is waited for."""
     for _ in range(20):
         found = read_json(folder / "shim.json") or read_json(folder / "running.json")
         if found or (folder / "exit.json").exists():

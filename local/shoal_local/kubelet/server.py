@@ -47,12 +47,7 @@ def make_app(runs: Runs) -> Starlette:
     async def healthz(request: Request) -> Response:
         return PlainTextResponse("ok")
 
-    return Starlette(
-        routes=[
-            Route("/containerLogs/{namespace}/{pod}/{container}", logs),
-            Route("/healthz", healthz),
-        ]
-    )
+    return Starlette(routes=[Route("/containerLogs/{namespace}/{pod}/{container}", logs), Route("/healthz", healthz)])
 
 
 async def stream(folder: Path, wanted: Wanted, runs: Runs) -> AsyncIterator[bytes]:

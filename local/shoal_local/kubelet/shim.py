@@ -133,10 +133,7 @@ def _pass_signals_on(pid: int) -> None:
 
 
 class Log:
-    """The container's log in the format of the container runtime interface.
-
-    Time, stream, F or P, text.
-    """
+    """The container's log in the format of the container runtime interface. Time, stream, F or P, text."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -170,10 +167,7 @@ class Log:
 
 
 def _pump(pid: int, streams: dict[int, str], log: Log) -> int:
-    """Write the log until the process has ended.
-
-    Then end what it left behind, and return its status.
-    """
+    """Write the log until the process has ended. Then end what it left behind, and return its status."""
     ended = os.pidfd_open(pid)
     poll = select.poll()
     for file in (ended, *streams):

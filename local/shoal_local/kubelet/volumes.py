@@ -1,7 +1,4 @@
-"""Makes a pod's volumes.
-
-Directories of this machine that its containers see at their mount paths.
-"""
+"""Makes a pod's volumes. Directories of this machine that its containers see at their mount paths."""
 
 import base64
 import contextlib
@@ -243,10 +240,7 @@ def _downward_value(item: Object, context: Context) -> str:
 
 
 def _write_files(folder: Path, files: dict[str, bytes]) -> None:
-    """Make the directory hold exactly these files.
-
-    Each is replaced at once, so readers never see half of one.
-    """
+    """Make the directory hold exactly these files. Each is replaced at once, so readers never see half of one."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, data in files.items():
         path = folder / name

@@ -1,7 +1,4 @@
-"""Looks after one pod.
-
-Brings its containers to what the steps say, and its status to what is observed.
-"""
+"""Looks after one pod. Brings its containers to what the steps say, and its status to what is observed."""
 
 import asyncio
 import logging
@@ -105,10 +102,7 @@ class PodWorker:
             task.cancel()
 
     def run_folder(self, name: str, *, previous: bool) -> Path | None:
-        """Return the directory of a container's present or previous run.
-
-        None when there is none.
-        """
+        """Return the directory of a container's present or previous run. None when there is none."""
         container = self._containers.get(name)
         attempt = container.next_attempt - (2 if previous else 1) if container else -1
         return self._record.run(name, attempt) if attempt >= 0 else None

@@ -19,10 +19,7 @@ from shoal_local.stopping import until_stopped
 async def run(kubeconfig: Path, network: IPv4Network) -> None:
     """Forward until cancelled."""
     await asyncio.to_thread(make_local, network)
-    async with (
-        ApiClient(read_kubeconfig(kubeconfig), "shoal-services") as client,
-        asyncio.TaskGroup() as group,
-    ):
+    async with ApiClient(read_kubeconfig(kubeconfig), "shoal-services") as client, asyncio.TaskGroup() as group:
         recorder = EventRecorder(client, "shoal-services")
         forwarder = Forwarder(client, recorder, network)
         for informer in forwarder.informers:

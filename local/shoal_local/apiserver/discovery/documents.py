@@ -62,11 +62,7 @@ def _old_form(resource: Resource) -> list[Document]:
     subs = []
     for name in resource.subresources:
         group, version, kind = _response_kind(resource, name)
-        about = {
-            "name": f"{resource.plural}/{name}",
-            "singularName": "",
-            "namespaced": resource.namespaced,
-        }
+        about = {"name": f"{resource.plural}/{name}", "singularName": "", "namespaced": resource.namespaced}
         served = {"kind": kind, "verbs": list(SUBRESOURCE_VERBS[name])}
         named = {"group": group, "version": version} if name in SUBRESOURCE_KINDS else {}
         subs.append({**about, **named, **served})
@@ -82,12 +78,7 @@ def aggregated(registry: Registry, *, core: bool) -> Document:
     """Return every kind of the core group, or of all others, in one document."""
     names = [name for name in registry.groups if bool(name) != core]
     items = [_aggregated_group(registry, name) for name in names]
-    return {
-        "kind": "APIGroupDiscoveryList",
-        "apiVersion": "apidiscovery.k8s.io/v2",
-        "metadata": {},
-        "items": items,
-    }
+    return {"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items}
 
 
 def _aggregated_group(registry: Registry, name: str) -> Document:

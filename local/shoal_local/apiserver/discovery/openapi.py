@@ -61,10 +61,7 @@ def document(registry: Registry, definitions: Definitions, group: str, version: 
 
 
 def schema_name(resource: Resource) -> str:
-    """Return the name of a kind's definition.
-
-    Custom kinds turn their group around as the real server does.
-    """
+    """Return the name of a kind's definition. Custom kinds turn their group around as the real server does."""
     backwards = ".".join(reversed(resource.group.split(".")))
     return resource.definition or f"{backwards}.{resource.version}.{resource.kind}"
 

@@ -1,7 +1,4 @@
-"""The built-in kinds, as one table.
-
-What is not here is not served; a definition can add it as a custom kind.
-"""
+"""The built-in kinds, as one table. What is not here is not served; a definition can add it as a custom kind."""
 
 from typing import Any
 
@@ -66,12 +63,7 @@ BUILTIN: tuple[Resource, ...] = (
         subresources=("status",),
         selectable=("spec.unschedulable",),
     ),
-    _core(
-        "PersistentVolumeClaim",
-        "persistentvolumeclaims",
-        short_names=("pvc",),
-        subresources=("status",),
-    ),
+    _core("PersistentVolumeClaim", "persistentvolumeclaims", short_names=("pvc",), subresources=("status",)),
     _core(
         "Pod",
         "pods",
@@ -92,49 +84,13 @@ BUILTIN: tuple[Resource, ...] = (
     ),
     _core("ServiceAccount", "serviceaccounts", short_names=("sa",), subresources=("token",)),
     _in("apps", "Deployment", "deployments", short_names=("deploy",), **_APPS),
-    _in(
-        "apps",
-        "ReplicaSet",
-        "replicasets",
-        short_names=("rs",),
-        selectable=("status.replicas",),
-        **_APPS,
-    ),
-    _in(
-        "authentication.k8s.io",
-        "SelfSubjectReview",
-        "selfsubjectreviews",
-        namespaced=False,
-        verbs=REVIEW,
-    ),
+    _in("apps", "ReplicaSet", "replicasets", short_names=("rs",), selectable=("status.replicas",), **_APPS),
+    _in("authentication.k8s.io", "SelfSubjectReview", "selfsubjectreviews", namespaced=False, verbs=REVIEW),
     _in("authentication.k8s.io", "TokenReview", "tokenreviews", namespaced=False, verbs=REVIEW),
-    _in(
-        "authorization.k8s.io",
-        "LocalSubjectAccessReview",
-        "localsubjectaccessreviews",
-        verbs=REVIEW,
-    ),
-    _in(
-        "authorization.k8s.io",
-        "SelfSubjectAccessReview",
-        "selfsubjectaccessreviews",
-        namespaced=False,
-        verbs=REVIEW,
-    ),
-    _in(
-        "authorization.k8s.io",
-        "SelfSubjectRulesReview",
-        "selfsubjectrulesreviews",
-        namespaced=False,
-        verbs=REVIEW,
-    ),
-    _in(
-        "authorization.k8s.io",
-        "SubjectAccessReview",
-        "subjectaccessreviews",
-        namespaced=False,
-        verbs=REVIEW,
-    ),
+    _in("authorization.k8s.io", "LocalSubjectAccessReview", "localsubjectaccessreviews", verbs=REVIEW),
+    _in("authorization.k8s.io", "SelfSubjectAccessReview", "selfsubjectaccessreviews", namespaced=False, verbs=REVIEW),
+    _in("authorization.k8s.io", "SelfSubjectRulesReview", "selfsubjectrulesreviews", namespaced=False, verbs=REVIEW),
+    _in("authorization.k8s.io", "SubjectAccessReview", "subjectaccessreviews", namespaced=False, verbs=REVIEW),
     _in("coordination.k8s.io", "Lease", "leases"),
     _in("discovery.k8s.io", "EndpointSlice", "endpointslices", generation=True),
     _in(
@@ -146,22 +102,9 @@ BUILTIN: tuple[Resource, ...] = (
         renamed=_EVENT_NAMES,
         selectable=("reason", "type", *(f"regarding.{field}" for field in _INVOLVED)),
     ),
-    _in(
-        "networking.k8s.io",
-        "Ingress",
-        "ingresses",
-        short_names=("ing",),
-        subresources=("status",),
-        generation=True,
-    ),
+    _in("networking.k8s.io", "Ingress", "ingresses", short_names=("ing",), subresources=("status",), generation=True),
     _in("networking.k8s.io", "IngressClass", "ingressclasses", namespaced=False, generation=True),
-    _in(
-        "networking.k8s.io",
-        "NetworkPolicy",
-        "networkpolicies",
-        short_names=("netpol",),
-        generation=True,
-    ),
+    _in("networking.k8s.io", "NetworkPolicy", "networkpolicies", short_names=("netpol",), generation=True),
     _in(
         "policy",
         "PodDisruptionBudget",
@@ -171,12 +114,7 @@ BUILTIN: tuple[Resource, ...] = (
         generation=True,
     ),
     _in(
-        "scheduling.k8s.io",
-        "PriorityClass",
-        "priorityclasses",
-        namespaced=False,
-        short_names=("pc",),
-        generation=True,
+        "scheduling.k8s.io", "PriorityClass", "priorityclasses", namespaced=False, short_names=("pc",), generation=True
     ),
     _in(_RBAC, "ClusterRole", "clusterroles", namespaced=False),
     _in(_RBAC, "ClusterRoleBinding", "clusterrolebindings", namespaced=False),

@@ -36,10 +36,7 @@ class Registry:
 
     def by_kind(self, api_version: str, kind: str) -> Resource | None:
         """Return the resource of ``apps/v1`` and ``Deployment``, as an owner reference names it."""
-        return next(
-            (r for r in self.resources.values() if r.kind == kind and r.api_version == api_version),
-            None,
-        )
+        return next((r for r in self.resources.values() if r.kind == kind and r.api_version == api_version), None)
 
     def in_version(self, group: str, version: str) -> list[Resource]:
         """Return the kinds of one group version, by plural."""

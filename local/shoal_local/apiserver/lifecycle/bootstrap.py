@@ -39,12 +39,7 @@ def service_account(in_namespace: str) -> Object:
 def root_certificate(in_namespace: str, authority: str) -> Object:
     """Return the ConfigMap by which pods know the server: its authority's certificate, PEM."""
     meta = {"name": "kube-root-ca.crt", "namespace": in_namespace}
-    return {
-        "kind": "ConfigMap",
-        "apiVersion": "v1",
-        "metadata": meta,
-        "data": {"ca.crt": authority},
-    }
+    return {"kind": "ConfigMap", "apiVersion": "v1", "metadata": meta, "data": {"ca.crt": authority}}
 
 
 def _all() -> Object:

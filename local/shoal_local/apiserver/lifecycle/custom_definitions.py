@@ -113,12 +113,6 @@ def _conditions(now: str) -> list[Object]:
         ("Established", "InitialNamesAccepted", "the initial names have been accepted"),
     )
     return [
-        {
-            "type": kind,
-            "status": "True",
-            "reason": reason,
-            "message": message,
-            "lastTransitionTime": now,
-        }
+        {"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": now}
         for kind, reason, message in told
     ]

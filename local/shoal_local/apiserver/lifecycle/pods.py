@@ -6,12 +6,7 @@ Object = dict[str, Any]
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 _MODES = ("secret", "configMap", "projected", "downwardAPI")
 _NOT_READY = [
-    {
-        "effect": "NoExecute",
-        "key": f"node.kubernetes.io/{key}",
-        "operator": "Exists",
-        "tolerationSeconds": 300,
-    }
+    {"effect": "NoExecute", "key": f"node.kubernetes.io/{key}", "operator": "Exists", "tolerationSeconds": 300}
     for key in ("not-ready", "unreachable")
 ]
 
@@ -52,12 +47,7 @@ def _container_defaults(container: Object) -> None:
 
 
 def _probe_defaults(probe: Object) -> None:
-    for name, value in (
-        ("timeoutSeconds", 1),
-        ("periodSeconds", 10),
-        ("successThreshold", 1),
-        ("failureThreshold", 3),
-    ):
+    for name, value in (("timeoutSeconds", 1), ("periodSeconds", 10), ("successThreshold", 1), ("failureThreshold", 3)):
         probe.setdefault(name, value)
     _http_defaults(probe)
     if "grpc" in probe:

@@ -9,13 +9,7 @@ from shoal_local.apiserver.storage.selectors import matches_label_selector
 
 Object = dict[str, Any]
 Check = Callable[[Object, Object | None], Iterator[Cause]]
-_POD_MUTABLE = (
-    "activeDeadlineSeconds",
-    "tolerations",
-    "nodeName",
-    "schedulingGates",
-    "terminationGracePeriodSeconds",
-)
+_POD_MUTABLE = ("activeDeadlineSeconds", "tolerations", "nodeName", "schedulingGates", "terminationGracePeriodSeconds")
 
 
 def rule_causes(key: str, obj: Object, live: Object | None) -> list[Cause]:

@@ -4,13 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from shoal_local.apiserver.patching.field_sets import (
-    FieldSet,
-    Path,
-    field_set,
-    is_atomic,
-    list_step,
-)
+from shoal_local.apiserver.patching.field_sets import FieldSet, Path, field_set, is_atomic, list_step
 from shoal_local.apiserver.schemas.node import Node
 
 _ABSENT: Any = object()
@@ -73,10 +67,7 @@ def _whole(old: Any, new: Any, node: Node | None, path: Path) -> Iterator[tuple[
 
 
 def _is_field(value: Any, node: Node | None, path: Path) -> bool:
-    """Say whether a new value is a field itself.
-
-    A struct and a keyed list are not, only what is in them.
-    """
+    """Say whether a new value is a field itself. A struct and a keyed list are not, only what is in them."""
     if not value or is_atomic(value, node) or path[-1][0] == "k":
         return True
     return not isinstance(value, list) and not (isinstance(value, dict) and node and node.fields)

@@ -27,12 +27,7 @@ _SERVER_OWNED = (
     "generateName",
 )
 _UNOWNED: frozenset[Path] = frozenset(
-    {
-        ("f:apiVersion",),
-        ("f:kind",),
-        ("f:metadata",),
-        *(("f:metadata", f"f:{name}") for name in _SERVER_OWNED),
-    }
+    {("f:apiVersion",), ("f:kind",), ("f:metadata",), *(("f:metadata", f"f:{name}") for name in _SERVER_OWNED)}
 )
 
 

@@ -4,10 +4,7 @@ from typing import Any
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
-    """Return ``target`` with ``patch`` laid over it; null removes, a list replaces.
-
-    Neither is edited.
-    """
+    """Return ``target`` with ``patch`` laid over it; null removes, a list replaces. Neither is edited."""
     if not isinstance(patch, dict):
         return patch
     merged = dict(target) if isinstance(target, dict) else {}

@@ -6,16 +6,7 @@ from typing import Any
 
 from shoal_local.apiserver.printing.durations import age
 from shoal_local.apiserver.printing.pods import POD
-from shoal_local.apiserver.printing.printer import (
-    NONE,
-    UNSET,
-    Header,
-    Object,
-    Printer,
-    age_of,
-    header,
-    printer,
-)
+from shoal_local.apiserver.printing.printer import NONE, UNSET, Header, Object, Printer, age_of, header, printer
 
 
 def _with_age(names: str, cells: Callable[[Object], list[Any]], wide: tuple[str, ...] = ()) -> Printer:
@@ -43,12 +34,7 @@ def _containers(obj: Object) -> list[Any]:
 def _deployment(obj: Object) -> list[Any]:
     status, wanted = obj.get("status", {}), obj["spec"].get("replicas", 0)
     ready = f"{status.get('readyReplicas', 0)}/{wanted}"
-    return [
-        ready,
-        status.get("updatedReplicas", 0),
-        status.get("availableReplicas", 0),
-        *_containers(obj),
-    ]
+    return [ready, status.get("updatedReplicas", 0), status.get("availableReplicas", 0), *_containers(obj)]
 
 
 def _replica_set(obj: Object) -> list[Any]:
@@ -186,18 +172,10 @@ def _binding(obj: Object) -> list[Any]:
 
 def _claim(obj: Object) -> list[Any]:
     spec, status = obj["spec"], obj.get("status", {})
-    short = {
-        "ReadWriteOnce": "RWO",
-        "ReadOnlyMany": "ROX",
-        "ReadWriteMany": "RWX",
-        "ReadWriteOncePod": "RWOP",
-    }
+    short = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
     modes = ",".join(short.get(mode, mode) for mode in status.get("accessModes", []))
     capacity = status.get("capacity", {}).get("storage", "")
-    klass, attributes = (
-        spec.get("storageClassName", ""),
-        spec.get("volumeAttributesClassName", UNSET),
-    )
+    klass, attributes = (spec.get("storageClassName", ""), spec.get("volumeAttributesClassName", UNSET))
     return [status.get("phase", ""), spec.get("volumeName", ""), capacity, modes, klass, attributes]
 
 

@@ -54,12 +54,7 @@ def in_form(form: Form, resource: Resource, body: Object, *, now: datetime, quer
     partial = [_partial(item) for item in items]
     if not listed:
         return partial[0]
-    return {
-        **_META,
-        "kind": "PartialObjectMetadataList",
-        "metadata": body["metadata"],
-        "items": partial,
-    }
+    return {**_META, "kind": "PartialObjectMetadataList", "metadata": body["metadata"], "items": partial}
 
 
 _META: dict[str, Any] = {"apiVersion": "meta.k8s.io/v1"}

@@ -79,10 +79,7 @@ def _is_ready(pod: Object) -> bool:
 
 
 def _counted(pod: Object) -> list[Object]:
-    """Return the statuses of the containers that stay.
-
-    Sidecars count, other init containers do not.
-    """
+    """Return the statuses of the containers that stay. Sidecars count, other init containers do not."""
     status = pod.get("status", {})
     sidecars = {c["name"] for c in pod["spec"].get("initContainers", []) if _always(c)}
     first = [s for s in status.get("initContainerStatuses", []) if s["name"] in sidecars]
@@ -124,7 +121,5 @@ def _cells(pod: Object, now: datetime) -> list[Any]:
 
 
 POD: Printer = printer(
-    ("Ready", "Status", "Restarts", "Age"),
-    _cells,
-    ("IP", "Node", "Nominated Node", "Readiness Gates"),
+    ("Ready", "Status", "Restarts", "Age"), _cells, ("IP", "Node", "Nominated Node", "Readiness Gates")
 )

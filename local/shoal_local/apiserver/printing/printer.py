@@ -34,11 +34,7 @@ def printer(names: tuple[str, ...], cells: Cells, wide: tuple[str, ...] = ()) ->
 
     ``cells``: gives the named columns and the wide ones in order; the name is put before them.
     """
-    columns: tuple[Header, ...] = (
-        NAME,
-        *(header(name) for name in names),
-        *(header(name, 1) for name in wide),
-    )
+    columns: tuple[Header, ...] = (NAME, *(header(name) for name in names), *(header(name, 1) for name in wide))
     return Printer(columns, lambda obj, now: [obj["metadata"]["name"], *cells(obj, now)])
 
 

@@ -40,8 +40,4 @@ def _included(obj: Object, include: str) -> Any:
 
 
 def _metadata_only(obj: Object) -> Object:
-    return {
-        "kind": "PartialObjectMetadata",
-        "apiVersion": "meta.k8s.io/v1",
-        "metadata": obj["metadata"],
-    }
+    return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": obj["metadata"]}

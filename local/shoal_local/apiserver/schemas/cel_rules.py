@@ -198,11 +198,6 @@ def escaped(name: str) -> str:
     """Return a field name as expressions write it."""
     if _RESERVED.fullmatch(name):
         return f"__{name}__"
-    for old, new in (
-        ("__", "__underscores__"),
-        (".", "__dot__"),
-        ("-", "__dash__"),
-        ("/", "__slash__"),
-    ):
+    for old, new in (("__", "__underscores__"), (".", "__dot__"), ("-", "__dash__"), ("/", "__slash__")):
         name = name.replace(old, new)
     return name

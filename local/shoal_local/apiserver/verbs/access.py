@@ -150,10 +150,7 @@ def review_rules(world: World, call: Call) -> Reply:
     bound = list(roles_of(world).bound_to(call.user, namespace))
     rules = [rule for found in bound for rule in found.rules]
     if MASTERS in call.user.groups:
-        rules += [
-            {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},
-            {"verbs": ["*"], "nonResourceURLs": ["*"]},
-        ]
+        rules += [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}, {"verbs": ["*"], "nonResourceURLs": ["*"]}]
     status = {
         "resourceRules": [rule for rule in rules if rule.get("resources")],
         "nonResourceRules": [rule for rule in rules if rule.get("nonResourceURLs")],

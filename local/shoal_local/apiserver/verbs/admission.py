@@ -1,7 +1,4 @@
-"""What every object passes on its way into the store.
-
-Clean, fill in defaults, check, note who owns what.
-"""
+"""What every object passes on its way into the store. Clean, fill in defaults, check, note who owns what."""
 
 from shoal_local.apiserver.errors import ApiError, Cause, bad_request, invalid
 from shoal_local.apiserver.kinds.registry import CRDS
@@ -10,13 +7,7 @@ from shoal_local.apiserver.lifecycle.custom_definitions import definition_causes
 from shoal_local.apiserver.lifecycle.defaults import apply_defaults
 from shoal_local.apiserver.lifecycle.validation import rule_causes
 from shoal_local.apiserver.patching.comparing import compare
-from shoal_local.apiserver.patching.managers import (
-    Manager,
-    Managers,
-    after_update,
-    read_managers,
-    written,
-)
+from shoal_local.apiserver.patching.managers import Manager, Managers, after_update, read_managers, written
 from shoal_local.apiserver.schemas.decoding import decoded, required_causes
 from shoal_local.apiserver.schemas.node import Node
 from shoal_local.apiserver.verbs.addresses import with_cluster_ip

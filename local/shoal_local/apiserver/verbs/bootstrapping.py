@@ -19,13 +19,5 @@ def bootstrap(world: World, now: datetime) -> None:
         resource = world.registry.by_kind(obj["apiVersion"], obj["kind"])
         assert resource
         if world.store.get(resource.key, name_of(obj)) is None:
-            target = Target(
-                resource.group,
-                resource.version,
-                resource.plural,
-                obj["metadata"].get("namespace", ""),
-            )
-            create(
-                world,
-                Call("create", target, SYSTEM, now, body=orjson.dumps(obj), agent="apiserver"),
-            )
+            target = Target(resource.group, resource.version, resource.plural, obj["metadata"].get("namespace", ""))
+            create(world, Call("create", target, SYSTEM, now, body=orjson.dumps(obj), agent="apiserver"))

@@ -194,9 +194,6 @@ def _blocks(dependent: Item, uid: str) -> bool:
 
 
 def _may_own(owner: Item, item: Item) -> bool:
-    """An owner is cluster-wide or in the dependent's namespace.
-
-    A reference across namespaces owns nothing.
-    """
+    """An owner is cluster-wide or in the dependent's namespace. A reference across namespaces owns nothing."""
     space = owner.object["metadata"].get("namespace")
     return not space or space == item.object["metadata"].get("namespace")

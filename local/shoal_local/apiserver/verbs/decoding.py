@@ -53,10 +53,7 @@ def _from_yaml(body: bytes) -> Any:
 
 
 def decode_object(call: Call, resource: Resource) -> Object:
-    """Parse a body that must be an object of this kind.
-
-    And check that it is the one that the path names.
-    """
+    """Parse a body that must be an object of this kind. And check that it is the one that the path names."""
     obj = decode(call)
     if not isinstance(obj, dict):
         raise bad_request(f"json: cannot unmarshal into Go value of type {resource.kind}")

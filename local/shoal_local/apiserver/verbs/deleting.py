@@ -34,20 +34,9 @@ def delete(world: World, call: Call) -> Reply:
 
 def _success(resource: Resource, obj: Object) -> Object:
     meta = obj["metadata"]
-    about = {
-        "name": meta["name"],
-        "group": resource.group,
-        "kind": resource.plural,
-        "uid": meta["uid"],
-    }
+    about = {"name": meta["name"], "group": resource.group, "kind": resource.plural, "uid": meta["uid"]}
     details = {key: value for key, value in about.items() if value}
-    return {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Success",
-        "details": details,
-    }
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
 
 
 def delete_collection(world: World, call: Call) -> Reply:
@@ -113,10 +102,7 @@ def _finalizers(meta: Object, options: dict[str, Any]) -> list[str]:
 
 
 def _marked(meta: Object, call: Call, resource: Resource, grace_s: int) -> Object:
-    """Return metadata that says when the object goes.
-
-    A second deletion can only bring that nearer.
-    """
+    """Return metadata that says when the object goes. A second deletion can only bring that nearer."""
     shorter = grace_s < meta.get("deletionGracePeriodSeconds", grace_s + 1)
     if meta.get("deletionTimestamp") and not shorter:
         return meta

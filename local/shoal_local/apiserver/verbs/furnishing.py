@@ -1,7 +1,4 @@
-"""What every namespace holds.
-
-The default service account, and the certificate by which pods know the server.
-"""
+"""What every namespace holds. The default service account, and the certificate by which pods know the server."""
 
 from shoal_local.apiserver.kinds.resource import Object
 from shoal_local.apiserver.lifecycle.bootstrap import root_certificate, service_account

@@ -9,15 +9,7 @@ from shoal_local.apiserver.verbs.call import Call, dig
 from shoal_local.apiserver.verbs.world import World
 
 NODES = "/nodes"
-_PASSED_ON = (
-    "follow",
-    "tailLines",
-    "limitBytes",
-    "sinceSeconds",
-    "sinceTime",
-    "timestamps",
-    "previous",
-)
+_PASSED_ON = ("follow", "tailLines", "limitBytes", "sinceSeconds", "sinceTime", "timestamps", "previous")
 
 
 def log_url(world: World, call: Call) -> str:

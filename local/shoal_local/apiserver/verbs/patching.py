@@ -4,14 +4,7 @@ from typing import Any
 
 import jsonpatch
 
-from shoal_local.apiserver.errors import (
-    ApiError,
-    Cause,
-    bad_request,
-    invalid,
-    unsupported_media_type,
-    untyped,
-)
+from shoal_local.apiserver.errors import ApiError, Cause, bad_request, invalid, unsupported_media_type, untyped
 from shoal_local.apiserver.kinds.resource import Object, Resource
 from shoal_local.apiserver.patching.applying import Applier, apply
 from shoal_local.apiserver.patching.managers import Manager, read_managers
@@ -119,15 +112,11 @@ def _json_patch(target: Object, operations: Any) -> Any:
         return jsonpatch.apply_patch(target, operations)
     except jsonpatch.JsonPatchTestFailed as error:
         raise ApiError(
-            422,
-            "Invalid",
-            f"the server rejected our request due to an error in our request: {error}",
+            422, "Invalid", f"the server rejected our request due to an error in our request: {error}"
         ) from None
     except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException) as error:
         raise ApiError(
-            422,
-            "Invalid",
-            f"the server rejected our request due to an error in our request: {error}",
+            422, "Invalid", f"the server rejected our request due to an error in our request: {error}"
         ) from None
     except (TypeError, ValueError, AttributeError) as error:
         raise bad_request(f"error decoding patch: {error}") from None

@@ -11,13 +11,7 @@ from shoal_local.apiserver.verbs.deleting import delete_object
 from shoal_local.apiserver.verbs.world import World, presented
 from shoal_local.apiserver.verbs.writing import check_version, may_go
 
-_SUCCESS: Object = {
-    "kind": "Status",
-    "apiVersion": "v1",
-    "metadata": {},
-    "status": "Success",
-    "code": 201,
-}
+_SUCCESS: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 _LONGEST_S = 10 * 365 * 86400
 
 
@@ -38,12 +32,7 @@ def bind(world: World, call: Call) -> Reply:
 def _bound(pod: Object, node: str, now: str) -> Object:
     status = pod.get("status", {})
     others = [c for c in status.get("conditions", []) if c["type"] != "PodScheduled"]
-    scheduled = {
-        "type": "PodScheduled",
-        "status": "True",
-        "lastProbeTime": None,
-        "lastTransitionTime": now,
-    }
+    scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
     conditions = [*others, scheduled]
     spec = {**pod["spec"], "nodeName": node}
     return {**pod, "spec": spec, "status": {**status, "conditions": conditions}}
@@ -76,11 +65,7 @@ def issue_token(world: World, call: Call) -> Reply:
     body = {
         "kind": "TokenRequest",
         "apiVersion": "authentication.k8s.io/v1",
-        "metadata": {
-            "name": meta["name"],
-            "namespace": meta["namespace"],
-            "creationTimestamp": call.timestamp,
-        },
+        "metadata": {"name": meta["name"], "namespace": meta["namespace"], "creationTimestamp": call.timestamp},
         "spec": {"audiences": list(audiences), "expirationSeconds": lifetime_s},
         "status": {"token": token, "expirationTimestamp": until},
     }

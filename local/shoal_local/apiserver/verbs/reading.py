@@ -67,14 +67,7 @@ def list_objects(world: World, call: Call) -> Reply:
     items = [obj for obj in at if name_of(obj) > after and wanted(obj)]
     chunk, meta = _chunk(items, revision, int(call.number("limit") or 0))
     listed = [presented(resource, obj) for obj in chunk]
-    return Reply(
-        {
-            "kind": resource.list_kind,
-            "apiVersion": resource.api_version,
-            "metadata": meta,
-            "items": listed,
-        }
-    )
+    return Reply({"kind": resource.list_kind, "apiVersion": resource.api_version, "metadata": meta, "items": listed})
 
 
 def _position(world: World, call: Call) -> tuple[int, tuple[str, str]]:

@@ -105,11 +105,7 @@ class World:
 
 def presented(resource: Resource, obj: Object) -> Object:
     """Return the object as this version of its kind shows it."""
-    return {
-        "kind": resource.kind,
-        "apiVersion": resource.api_version,
-        **_body(shown(resource, obj)),
-    }
+    return {"kind": resource.kind, "apiVersion": resource.api_version, **_body(shown(resource, obj))}
 
 
 def _body(obj: Object) -> Object:

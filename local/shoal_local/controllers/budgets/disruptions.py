@@ -5,14 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from shoal_local.controllers.plans.plan import Patch, Plan
-from shoal_local.controllers.plans.reading import (
-    condition,
-    has_ended,
-    is_going,
-    is_ready,
-    stamp,
-    tells_more,
-)
+from shoal_local.controllers.plans.reading import condition, has_ended, is_going, is_ready, stamp, tells_more
 
 Object = dict[str, Any]
 

@@ -65,11 +65,7 @@ def _slice(service: Object, ports: list[Object], endpoints: list[Object]) -> Obj
         "metadata": {
             "name": f"{meta['name']}-{_base36(mark)}",
             "namespace": meta["namespace"],
-            "labels": {
-                **(meta.get("labels") or {}),
-                SERVICE_NAME: meta["name"],
-                MANAGED_BY: MANAGER,
-            },
+            "labels": {**(meta.get("labels") or {}), SERVICE_NAME: meta["name"], MANAGED_BY: MANAGER},
             "ownerReferences": [reference_to(service)],
         },
         "addressType": "IPv4",
@@ -112,16 +108,7 @@ def _endpoint(service: Object, pod: Object) -> Object:
     open_early = bool(service["spec"].get("publishNotReadyAddresses"))
     return {
         "addresses": [pod["status"]["podIP"]],
-        "conditions": {
-            "ready": open_early or (serving and not going),
-            "serving": serving,
-            "terminating": going,
-        },
+        "conditions": {"ready": open_early or (serving and not going), "serving": serving, "terminating": going},
         "nodeName": pod["spec"].get("nodeName"),
-        "targetRef": {
-            "kind": "Pod",
-            "name": meta["name"],
-            "namespace": meta["namespace"],
-            "uid": meta["uid"],
-        },
+        "targetRef": {"kind": "Pod", "name": meta["name"], "namespace": meta["namespace"], "uid": meta["uid"]},
     }

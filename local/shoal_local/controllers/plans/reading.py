@@ -70,10 +70,7 @@ def is_active(pod: Object) -> bool:
 
 
 def available_in_s(pod: Object, min_ready_s: float, now: datetime) -> float | None:
-    """Return in how many seconds the pod counts as available.
-
-    0 when it does, None while it is not ready.
-    """
+    """Return in how many seconds the pod counts as available. 0 when it does, None while it is not ready."""
     found = condition(pod, "Ready")
     if found is None or found["status"] != "True":
         return None
@@ -83,9 +80,6 @@ def available_in_s(pod: Object, min_ready_s: float, now: datetime) -> float | No
 
 
 def tells_more(status: Object, obj: Object) -> bool:
-    """Say whether a status differs from the one that the object has.
-
-    Fields of others do not count.
-    """
+    """Say whether a status differs from the one that the object has. Fields of others do not count."""
     known = obj.get("status") or {}
     return any((known.get(key) or None) != (value or None) for key, value in status.items())

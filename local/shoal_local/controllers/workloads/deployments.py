@@ -7,13 +7,7 @@ from typing import Any
 from shoal_local.controllers.plans.plan import Create, Delete, Patch, Plan, Tell
 from shoal_local.controllers.plans.reading import is_going, tells_more
 from shoal_local.controllers.workloads.progress import deadline_in_s, deployment_status
-from shoal_local.controllers.workloads.rolling import (
-    Bounds,
-    Share,
-    make_bounds,
-    next_sizes,
-    scaled_sizes,
-)
+from shoal_local.controllers.workloads.rolling import Bounds, Share, make_bounds, next_sizes, scaled_sizes
 from shoal_local.controllers.workloads.templates import (
     DESIRED,
     MOST,
@@ -49,10 +43,7 @@ def plan_deployment(deployment: Object, owned: Sequence[Object], now: datetime) 
 
 
 def bounds_of(deployment: Object) -> Bounds:
-    """Return what the Deployment's strategy allows.
-
-    Recreate allows no surge and needs nothing available.
-    """
+    """Return what the Deployment's strategy allows. Recreate allows no surge and needs nothing available."""
     spec = deployment["spec"]
     strategy = spec.get("strategy") or {}
     if strategy.get("type") == "Recreate":

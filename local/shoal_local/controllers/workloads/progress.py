@@ -13,12 +13,7 @@ NO_DEADLINE_S = 2**31 - 1
 
 
 def deployment_status(
-    deployment: Object,
-    new: Object | None,
-    all_sets: Sequence[Object],
-    *,
-    bounds: Bounds,
-    now: datetime,
+    deployment: Object, new: Object | None, all_sets: Sequence[Object], *, bounds: Bounds, now: datetime
 ) -> Object:
     """Return the status that the ReplicaSets amount to."""
     status: Object = {
@@ -46,11 +41,7 @@ def _conditions(deployment: Object, status: Object, new: Object | None, bounds: 
     available = (
         ("True", "MinimumReplicasAvailable", "Deployment has minimum availability.")
         if enough
-        else (
-            "False",
-            "MinimumReplicasUnavailable",
-            "Deployment does not have minimum availability.",
-        )
+        else ("False", "MinimumReplicasUnavailable", "Deployment does not have minimum availability.")
     )
     wanted = {"Available": available, "Progressing": _progress(deployment, status, new, now)}
     failure = condition(new, "ReplicaFailure") if new else None
@@ -109,10 +100,7 @@ def _has_moved(before: Object, after: Object) -> bool:
 
 
 def deadline_in_s(deployment: Object, now: datetime) -> float | None:
-    """Return in how many seconds the rollout counts as stuck.
-
-    0 when it does, None when it is not under way.
-    """
+    """Return in how many seconds the rollout counts as stuck. 0 when it does, None when it is not under way."""
     known = condition(deployment, "Progressing")
     limit_s = deployment["spec"].get("progressDeadlineSeconds", NO_DEADLINE_S)
     if known is None or limit_s == NO_DEADLINE_S or known["reason"] in (COMPLETE, "DeploymentPaused"):
@@ -123,10 +111,7 @@ def deadline_in_s(deployment: Object, now: datetime) -> float | None:
 
 
 def _merged(known: Object | None, kind: str, told: Told, now: datetime, *, moved: bool) -> Object:
-    """Keep the times of a condition that says the same as before.
-
-    Moving on restarts the progress clock.
-    """
+    """Keep the times of a condition that says the same as before. Moving on restarts the progress clock."""
     status, reason, message = told
     restarted = moved and reason == "ReplicaSetUpdated"
     if known and not restarted and (known["status"], known["reason"], known["message"]) == told:

@@ -59,10 +59,7 @@ def _resolved(value: int | str, replicas: int, *, round_up: bool) -> int:
 
 
 def next_sizes(bounds: Bounds, new: Share, old: Sequence[Share]) -> dict[str, int]:
-    """Return the sizes to change in this step.
-
-    First the new one grows, then the old ones shrink.
-    """
+    """Return the sizes to change in this step. First the new one grows, then the old ones shrink."""
     size = _new_size(bounds, new, old)
     if size != new.replicas:
         return {new.name: size}
@@ -111,10 +108,7 @@ def _without_available(old: Sequence[Share], most: int) -> list[Share]:
 
 
 def scaled_sizes(bounds: Bounds, shares: Sequence[Share], newest: str) -> dict[str, int]:
-    """Return the sizes after someone changed the number of replicas.
-
-    In the midst of a rollout, in proportion.
-    """
+    """Return the sizes after someone changed the number of replicas. In the midst of a rollout, in proportion."""
     active = [share for share in shares if share.replicas > 0]
     if len(active) <= 1:
         only = active[0] if active else next((s for s in shares if s.name == newest), None)

@@ -82,10 +82,7 @@ def make_replica_set(deployment: Object, revision: int, replicas: int, most: int
         "spec": {
             "replicas": replicas,
             "minReadySeconds": spec.get("minReadySeconds", 0),
-            "selector": {
-                **selector,
-                "matchLabels": {**(selector.get("matchLabels") or {}), **mark},
-            },
+            "selector": {**selector, "matchLabels": {**(selector.get("matchLabels") or {}), **mark}},
             "template": {**spec["template"], "metadata": {**template_meta, "labels": labels}},
         },
     }
@@ -103,15 +100,9 @@ def size_annotations(desired: int, most: int) -> dict[str, str]:
 
 
 def revision_annotations(replica_set: Object, revision: int) -> dict[str, str]:
-    """Return the annotations by which a ReplicaSet becomes a later revision.
-
-    Earlier ones are remembered.
-    """
+    """Return the annotations by which a ReplicaSet becomes a later revision. Earlier ones are remembered."""
     before = revision_of(replica_set)
     if before == 0 or before >= revision:
         return {REVISION: str(max(revision, before))}
     history = (replica_set["metadata"].get("annotations") or {}).get(HISTORY, "")
-    return {
-        REVISION: str(revision),
-        HISTORY: f"{history},{before}" if history else str(before),
-    }
+    return {REVISION: str(revision), HISTORY: f"{history},{before}" if history else str(before)}

@@ -1,7 +1,4 @@
-"""Environment variables.
-
-Values, references to fields, ConfigMaps and Secrets, and $(VAR) in them.
-"""
+"""Environment variables. Values, references to fields, ConfigMaps and Secrets, and $(VAR) in them."""
 
 import base64
 import math

@@ -1,7 +1,4 @@
-"""The table that stands in for a registry.
-
-An image's name to the command that is its content here.
-"""
+"""The table that stands in for a registry. An image's name to the command that is its content here."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -33,10 +30,7 @@ Table = Mapping[str, Image]
 
 
 def default_table(python: str) -> dict[str, Image]:
-    """Return our own images, and plain Python.
-
-    ``python`` is the interpreter that has our packages.
-    """
+    """Return our own images, and plain Python. ``python`` is the interpreter that has our packages."""
     modules = ("shoal_proxy", "shoal_runtime", "shoal_operator")
     ours = {name.replace("_", "/"): Image((python, "-m", name), env=(("PYTHONUNBUFFERED", "1"),)) for name in modules}
     return {**ours, "python": Image((), (python,))}

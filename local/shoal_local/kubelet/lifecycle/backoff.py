@@ -4,10 +4,7 @@ FIRST_S, LONGEST_S, FORGIVEN_S = 10.0, 300.0, 600.0
 
 
 def next_streak(streak: int, ran_s: float) -> int:
-    """Return the number of restarts in a row, after a run of this length.
-
-    A long run clears the slate.
-    """
+    """Return the number of restarts in a row, after a run of this length. A long run clears the slate."""
     return 1 if ran_s >= FORGIVEN_S else streak + 1
 
 

@@ -1,7 +1,4 @@
-"""Decides the next steps of a pod.
-
-Sidecars and init containers in order, restarts, and the order of the end.
-"""
+"""Decides the next steps of a pod. Sidecars and init containers in order, restarts, and the order of the end."""
 
 from dataclasses import dataclass, field
 from typing import Any

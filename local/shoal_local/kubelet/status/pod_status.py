@@ -4,13 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from shoal_local.kubelet.lifecycle.containers import (
-    Containers,
-    Member,
-    Observed,
-    Role,
-    members_of,
-)
+from shoal_local.kubelet.lifecycle.containers import Containers, Member, Observed, Role, members_of
 from shoal_local.kubelet.lifecycle.steps import has_finished
 from shoal_local.kubelet.status.container_status import Place, container_status, stamp
 
@@ -82,11 +76,7 @@ def _conditions(
         "PodReadyToStartContainers": ("True", "", ""),
         "Initialized": ("True", "", "")
         if initialized
-        else (
-            "False",
-            "ContainersNotInitialized",
-            f"containers with incomplete status: {_names(first)}",
-        ),
+        else ("False", "ContainersNotInitialized", f"containers with incomplete status: {_names(first)}"),
         "Ready": _gated(pod, ready),
         "ContainersReady": ready,
     }
