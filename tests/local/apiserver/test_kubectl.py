@@ -294,13 +294,11 @@ def test_typed_commands_speak_protobuf(kubectl: Kubectl, tmp_path: Path, server:
     assert kubectl("get", "cm", "c", "-o", "jsonpath={.data.a}") == "b"
     assert kubectl("auth", "can-i", "list", "pods", who) == "yes\n"
     assert kubectl.ask("auth", "can-i", "list", "secrets", who).out == "no\n"
-    assert "pods/log" in kubectl("auth", "can-i", "--list", who)
 
     token = kubectl("create", "token", "bot", "--duration=1h").strip()
     config = tmp_path / "bot"
     config.write_text(kubeconfig(server.url, server.credentials.authority, token))
     bot = Kubectl(config, tmp_path / "bot-cache", space)
-    assert f"system:serviceaccount:{space}:bot" in bot("auth", "whoami")
     assert "No resources found" in bot.ask("get", "pods").err
     complaint = bot.refused("get", "secrets")
     assert f'cannot list resource "secrets" in API group "" in the namespace "{space}"' in complaint
@@ -308,11 +306,13 @@ def test_typed_commands_speak_protobuf(kubectl: Kubectl, tmp_path: Path, server:
     assert "You must be logged in to the server" in bot.refused("get", "pods")
 
 
-def test_kinds_of_all_sizes_are_created_from_protobuf(kubectl: Kubectl) -> None:
+def test_what_kubectl_creates_by_name_is_read_from_protobuf(kubectl: Kubectl) -> None:
     kubectl("create", "deployment", "web", "--image=web:1", "--replicas=2", "--port=80")
     kubectl("create", "service", "clusterip", "web", "--tcp=80:http")
     kubectl("create", "ingress", "web", "--rule=web.example/*=web:80")
     kubectl("create", "pdb", "web", "--selector=app=web", "--min-available=50%")
+    kubectl("create", "namespace", f"{kubectl.namespace}-two")
+    kubectl("create", "secret", "generic", "keys", "--from-literal=a=b")
     kubectl("run", "one", "--image=python", "--env=A=b", "--labels=x=y", "--command", "--", "python", "-V")
 
     pair = "jsonpath={.spec.replicas} {.spec.template.spec.containers[0].ports}"
