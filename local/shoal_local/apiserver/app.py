@@ -13,7 +13,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from shoal_local.apiserver.access.rbac import Action
+from shoal_local.apiserver.access.rbac import Action, User
 from shoal_local.apiserver.discovery.pages import page
 from shoal_local.apiserver.errors import ApiError, internal
 from shoal_local.apiserver.forwarding import forward
@@ -22,7 +22,7 @@ from shoal_local.apiserver.kubelet_logs import log_response
 from shoal_local.apiserver.printing.negotiation import form_wanted, in_form
 from shoal_local.apiserver.storage.store import Change
 from shoal_local.apiserver.verbs import access
-from shoal_local.apiserver.verbs.call import Call, User, parse_path, verb_of
+from shoal_local.apiserver.verbs.call import Call, parse_path, verb_of
 from shoal_local.apiserver.verbs.dispatch import answer, check_call
 from shoal_local.apiserver.verbs.logs import log_url
 from shoal_local.apiserver.verbs.scaling import SCALE

@@ -5,7 +5,6 @@ from typing import Any
 from shoal_local.apiserver.kinds.resource import Resource
 
 EVENTS = "/events"
-REVIEW = ("create",)
 
 
 def _core(kind: str, plural: str, **more: Any) -> Resource:
@@ -85,12 +84,13 @@ BUILTIN: tuple[Resource, ...] = (
     _core("ServiceAccount", "serviceaccounts", short_names=("sa",), subresources=("token",)),
     _in("apps", "Deployment", "deployments", short_names=("deploy",), **_APPS),
     _in("apps", "ReplicaSet", "replicasets", short_names=("rs",), selectable=("status.replicas",), **_APPS),
-    _in("authentication.k8s.io", "SelfSubjectReview", "selfsubjectreviews", namespaced=False, verbs=REVIEW),
-    _in("authentication.k8s.io", "TokenReview", "tokenreviews", namespaced=False, verbs=REVIEW),
-    _in("authorization.k8s.io", "LocalSubjectAccessReview", "localsubjectaccessreviews", verbs=REVIEW),
-    _in("authorization.k8s.io", "SelfSubjectAccessReview", "selfsubjectaccessreviews", namespaced=False, verbs=REVIEW),
-    _in("authorization.k8s.io", "SelfSubjectRulesReview", "selfsubjectrulesreviews", namespaced=False, verbs=REVIEW),
-    _in("authorization.k8s.io", "SubjectAccessReview", "subjectaccessreviews", namespaced=False, verbs=REVIEW),
+    _in(
+        "authorization.k8s.io",
+        "SelfSubjectAccessReview",
+        "selfsubjectaccessreviews",
+        namespaced=False,
+        verbs=("create",),
+    ),
     _in("coordination.k8s.io", "Lease", "leases"),
     _in("discovery.k8s.io", "EndpointSlice", "endpointslices", generation=True),
     _in(

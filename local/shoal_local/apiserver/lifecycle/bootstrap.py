@@ -6,12 +6,9 @@ Object = dict[str, Any]
 NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 _RBAC = "rbac.authorization.k8s.io"
 _AUTHENTICATED, _EVERYONE = "system:authenticated", "system:unauthenticated"
+_REVIEW = {"apiGroups": ["authorization.k8s.io"], "resources": ["selfsubjectaccessreviews"], "verbs": ["create"]}
 _PUBLIC = ["/healthz", "/livez", "/readyz", "/version", "/version/"]
 _DISCOVERY = ["/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*"]
-_REVIEWS = {
-    "authorization.k8s.io": ["selfsubjectaccessreviews", "selfsubjectrulesreviews"],
-    "authentication.k8s.io": ["selfsubjectreviews"],
-}
 
 
 def first_objects() -> list[Object]:
@@ -21,7 +18,7 @@ def first_objects() -> list[Object]:
         *_role("cluster-admin", [_all(), _paths(["*"], ["*"])], "system:masters"),
         *_role("system:public-info-viewer", [_paths(_PUBLIC)], _AUTHENTICATED, _EVERYONE),
         *_role("system:discovery", [_paths(_PUBLIC + _DISCOVERY)], _AUTHENTICATED),
-        *_role("system:basic-user", _basic(), _AUTHENTICATED),
+        *_role("system:basic-user", [_REVIEW], _AUTHENTICATED),
     ]
 
 
@@ -48,12 +45,6 @@ def _all() -> Object:
 
 def _paths(paths: list[str], verbs: list[str] | None = None) -> Object:
     return {"nonResourceURLs": paths, "verbs": verbs or ["get"]}
-
-
-def _basic() -> list[Object]:
-    return [
-        {"apiGroups": [group], "resources": resources, "verbs": ["create"]} for group, resources in _REVIEWS.items()
-    ]
 
 
 def _role(name: str, rules: list[Object], *groups: str) -> list[Object]:

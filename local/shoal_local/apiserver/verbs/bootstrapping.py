@@ -4,9 +4,10 @@ from datetime import datetime
 
 import orjson
 
+from shoal_local.apiserver.access.rbac import User
 from shoal_local.apiserver.lifecycle.bootstrap import first_objects
 from shoal_local.apiserver.storage.store import name_of
-from shoal_local.apiserver.verbs.call import Call, Target, User
+from shoal_local.apiserver.verbs.call import Call, Target
 from shoal_local.apiserver.verbs.world import World
 from shoal_local.apiserver.verbs.writing import create
 

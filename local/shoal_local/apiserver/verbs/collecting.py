@@ -9,13 +9,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from shoal_local.apiserver.access.rbac import User
 from shoal_local.apiserver.kinds.builtin import EVENTS
 from shoal_local.apiserver.kinds.registry import CRDS
 from shoal_local.apiserver.kinds.resource import Object, Resource
 from shoal_local.apiserver.lifecycle.custom_definitions import CLEANUP
 from shoal_local.apiserver.lifecycle.ownership import Fate, Owner, judge, references_of
 from shoal_local.apiserver.storage.store import name_of
-from shoal_local.apiserver.verbs.call import Call, User
+from shoal_local.apiserver.verbs.call import Call
 from shoal_local.apiserver.verbs.deleting import FOREGROUND, ORPHAN, delete_object, target_of
 from shoal_local.apiserver.verbs.furnishing import furnish
 from shoal_local.apiserver.verbs.pods import store_finalizers

@@ -1,9 +1,9 @@
 """Subresources that a connection of many streams serves, and those that nothing here serves."""
 
-from shoal_local.apiserver.access.rbac import Action
+from shoal_local.apiserver.access.rbac import Action, User
 from shoal_local.apiserver.errors import bad_request, not_implemented
 from shoal_local.apiserver.verbs import access
-from shoal_local.apiserver.verbs.call import Target, User, dig
+from shoal_local.apiserver.verbs.call import Target, dig
 from shoal_local.apiserver.verbs.world import World
 
 _INSTEAD = {
