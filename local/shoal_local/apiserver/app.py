@@ -19,7 +19,7 @@ from shoal_local.apiserver.errors import ApiError, internal
 from shoal_local.apiserver.forwarding import forward
 from shoal_local.apiserver.housekeeping import Housekeeping
 from shoal_local.apiserver.kubelet_logs import log_response
-from shoal_local.apiserver.printing.negotiation import form_wanted, in_form
+from shoal_local.apiserver.printing.tables import in_table, table_wanted
 from shoal_local.apiserver.storage.store import Change
 from shoal_local.apiserver.verbs import access
 from shoal_local.apiserver.verbs.call import Call, parse_path, verb_of
@@ -92,24 +92,21 @@ class ApiServer:
         return access.impersonated(self.world, user, name, groups)
 
     def _plain(self, call: Call, accept: str) -> Response:
-        form = form_wanted(accept)
+        as_table = table_wanted(accept)
         reply = answer(self.world, call)
-        resource = self.world.registry.find(*_kind(call))
-        if reply.body.get("kind") == "Scale":
-            resource = SCALE
-        body = in_form(form, resource, reply.body, now=call.now, query=call.query)
+        body = reply.body
+        if as_table:
+            scale = body.get("kind") == "Scale"
+            resource = SCALE if scale else self.world.resource(call.target)
+            body = in_table(resource, body, now=call.now, query=call.query)
         return _response(body, reply.code, warnings=reply.warnings)
 
     def _watch(self, call: Call, accept: str) -> Response:
-        form = form_wanted(accept)
+        as_table = table_wanted(accept)
         # What is wrong with the options must be told before the answer starts.
         check_watch(self.world, call)
-        lines = watch_lines(self.world, self.bell, call, form, self.bookmark_interval_s)
+        lines = watch_lines(self.world, self.bell, call, self.bookmark_interval_s, as_table=as_table)
         return StreamingResponse(lines, media_type="application/json")
-
-
-def _kind(call: Call) -> tuple[str, str, str]:
-    return call.target.group, call.target.version, call.target.plural
 
 
 async def _call(request: Request, user: User) -> Call:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from shoal_local.apiserver.errors import Cause
-from shoal_local.apiserver.printing.json_path import find_all
+from shoal_local.apiserver.printing.cells import find_all
 from shoal_local.apiserver.schemas.cel_rules import parse
 from shoal_local.apiserver.schemas.values import compile_schema, shown, value_causes
 

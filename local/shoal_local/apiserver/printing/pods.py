@@ -6,10 +6,10 @@ Source: kubernetes/kubernetes pkg/printers/internalversion/printers.go (printPod
 from datetime import datetime
 from typing import Any
 
-from shoal_local.apiserver.printing.durations import age
-from shoal_local.apiserver.printing.printer import NONE, Printer, age_of, printer
+from shoal_local.apiserver.printing.cells import age
 
 Object = dict[str, Any]
+NONE = "<none>"
 
 
 def _always(container: Object) -> bool:
@@ -108,9 +108,10 @@ def _gates(pod: Object) -> str:
     return f"{sum(gate in true for gate in gates)}/{len(gates)}"
 
 
-def _cells(pod: Object, now: datetime) -> list[Any]:
+def pod_cells(pod: Object, now: datetime) -> list[Any]:
+    """Return ready containers, status, restarts and age; address, node and readiness gates for ``-o wide``."""
     status = pod.get("status", {})
-    own = [_ready(pod), pod_reason(pod), _restarts(pod, now), age_of(pod, now)]
+    own = [_ready(pod), pod_reason(pod), _restarts(pod, now), age(pod["metadata"]["creationTimestamp"], now)]
     wide = [
         status.get("podIP") or NONE,
         pod["spec"].get("nodeName") or NONE,
@@ -118,8 +119,3 @@ def _cells(pod: Object, now: datetime) -> list[Any]:
         _gates(pod),
     ]
     return own + wide
-
-
-POD: Printer = printer(
-    ("Ready", "Status", "Restarts", "Age"), _cells, ("IP", "Node", "Nominated Node", "Readiness Gates")
-)
