@@ -40,7 +40,6 @@ ENDPOINT_SLICES = Resource("discovery.k8s.io/v1", "EndpointSlice", "endpointslic
 EVENTS = Resource("v1", "Event", "events")
 LEASES = Resource("coordination.k8s.io/v1", "Lease", "leases")
 NODES = Resource("v1", "Node", "nodes", namespaced=False)
-PDBS = Resource("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets")
 PODS = Resource("v1", "Pod", "pods")
 REPLICA_SETS = Resource("apps/v1", "ReplicaSet", "replicasets")
 SECRETS = Resource("v1", "Secret", "secrets")

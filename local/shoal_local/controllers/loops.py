@@ -4,7 +4,6 @@ from datetime import UTC, datetime
 
 from shoal_local.api_client import ApiClient, Object
 from shoal_local.apiserver.storage.selectors import matches_label_selector
-from shoal_local.controllers.budgets.disruptions import plan_budget
 from shoal_local.controllers.endpoints.slices import SERVICE_NAME, plan_slices, selects
 from shoal_local.controllers.executor import CreateRefusedError, Executor
 from shoal_local.controllers.plans.plan import Patch, Plan, Tell
@@ -140,43 +139,6 @@ class EndpointSliceLoop:
         plan = plan_slices(service, pods, labelled)
         await self._executor.carry_out(plan)
         return plan.again_s
-
-
-class BudgetLoop:
-    """Keeps the status of PodDisruptionBudgets."""
-
-    def __init__(self, sources: Sources, executor: Executor) -> None:
-        self._sources = sources
-        self._executor = executor
-        self.queue = WorkQueue("poddisruptionbudgets", self._reconcile)
-        sources.budgets.listen(lambda obj: self.queue.mark(key_of(obj)))
-        sources.pods.listen(self._on_pod)
-
-    def _on_pod(self, pod: Object) -> None:
-        for budget in self._sources.budgets.within(pod["metadata"]["namespace"]):
-            if _selects(budget, pod):
-                self.queue.mark(key_of(budget))
-
-    async def _reconcile(self, key: Key) -> float | None:
-        budget = self._sources.budgets.get(*key)
-        if budget is None:
-            return None
-        pods = [p for p in self._sources.pods.within(key[0]) if _selects(budget, p)]
-        await self._executor.carry_out(plan_budget(budget, pods, self._expected(pods), _now()))
-        return None
-
-    def _expected(self, pods: list[Object]) -> int:
-        """Return how many pods the controllers of these pods ask for; one without counts itself."""
-        owners = {}
-        alone = 0
-        for pod in pods:
-            owner = controller_of(pod)
-            if owner is None or owner["kind"] != "ReplicaSet":
-                alone += 1
-            else:
-                owners[pod["metadata"]["namespace"], owner["name"]] = owner
-        found = (self._sources.replica_sets.get(*key) for key in owners)
-        return alone + sum(int(rs["spec"]["replicas"]) for rs in found if rs is not None)
 
 
 class SchedulerLoop:
