@@ -262,15 +262,6 @@ def test_tables_are_those_of_a_cluster(kubectl: Kubectl, pod: Object, deployment
     assert kubectl("get", "pods", "--field-selector=status.phase=Pending", "-o", "name") == "pod/one\n"
 
 
-def test_a_large_list_comes_in_chunks(kubectl: Kubectl) -> None:
-    maps = [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"m{n}"}} for n in range(7)]
-    kubectl("create", "-f", "-", stdin=text(*maps))
-
-    listed = kubectl("get", "cm", "--chunk-size=3", "-o", "name").split()
-
-    assert listed == ["configmap/kube-root-ca.crt", *(f"configmap/m{n}" for n in range(7))]
-
-
 def test_a_watch_tells_changes_as_they_come(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=text(widget()))
     command = kubectl.command("get", "wd", "--watch", "-o", "jsonpath={.spec.size}{'\\n'}")

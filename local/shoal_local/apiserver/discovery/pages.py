@@ -58,8 +58,6 @@ def _of_group(registry: Registry, parts: list[str]) -> Page | None:
 
 def _openapi(registry: Registry, definitions: openapi.Definitions, rest: list[str]) -> Page | None:
     match rest:
-        case ["v2"]:
-            return Page(openapi.version_2(registry, definitions))
         case ["v3"]:
             return Page(openapi.index(registry))
         case ["v3", "api", version] if version in registry.groups[""]:

@@ -19,15 +19,6 @@ def _in(group: str, kind: str, plural: str, **more: Any) -> Resource:
 _APPS = {"categories": ("all",), "subresources": ("scale", "status"), "generation": True}
 _INVOLVED = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
 _EVENT_FIELDS = (*(f"involvedObject.{f}" for f in _INVOLVED), "reason", "type", "source")
-_EVENT_NAMES = (
-    ("involvedObject", "regarding"),
-    ("message", "note"),
-    ("count", "deprecatedCount"),
-    ("firstTimestamp", "deprecatedFirstTimestamp"),
-    ("lastTimestamp", "deprecatedLastTimestamp"),
-    ("source", "deprecatedSource"),
-    ("reportingComponent", "reportingController"),
-)
 _POD_FIELDS = (
     "spec.nodeName",
     "spec.restartPolicy",
@@ -44,14 +35,13 @@ _EXTENSIONS = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1"
 BUILTIN: tuple[Resource, ...] = (
     _core("ConfigMap", "configmaps", short_names=("cm",)),
     _core("Endpoints", "endpoints", short_names=("ep",)),
-    _core("Event", "events", short_names=("ev",), stored_as=EVENTS, selectable=_EVENT_FIELDS),
+    _core("Event", "events", short_names=("ev",), selectable=_EVENT_FIELDS),
     _core(
         "Namespace",
         "namespaces",
         namespaced=False,
         short_names=("ns",),
-        subresources=("finalize", "status"),
-        verbs=("create", "delete", "get", "list", "patch", "update", "watch"),
+        subresources=("status",),
         selectable=("status.phase",),
     ),
     _core(
@@ -68,7 +58,7 @@ BUILTIN: tuple[Resource, ...] = (
         "pods",
         short_names=("po",),
         categories=("all",),
-        subresources=("binding", "eviction", "log", "portforward", "status"),
+        subresources=("binding", "log", "portforward", "status"),
         generation=True,
         selectable=_POD_FIELDS,
     ),
@@ -93,15 +83,6 @@ BUILTIN: tuple[Resource, ...] = (
     ),
     _in("coordination.k8s.io", "Lease", "leases"),
     _in("discovery.k8s.io", "EndpointSlice", "endpointslices", generation=True),
-    _in(
-        "events.k8s.io",
-        "Event",
-        "events",
-        short_names=("ev",),
-        stored_as=EVENTS,
-        renamed=_EVENT_NAMES,
-        selectable=("reason", "type", *(f"regarding.{field}" for field in _INVOLVED)),
-    ),
     _in("networking.k8s.io", "Ingress", "ingresses", short_names=("ing",), subresources=("status",), generation=True),
     _in("networking.k8s.io", "IngressClass", "ingressclasses", namespaced=False, generation=True),
     _in("networking.k8s.io", "NetworkPolicy", "networkpolicies", short_names=("netpol",), generation=True),

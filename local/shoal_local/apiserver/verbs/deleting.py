@@ -1,4 +1,4 @@
-"""delete and deletecollection: now, after a grace period, or once the finalizers are gone."""
+"""delete: now, after a grace period, or once the finalizers are gone."""
 
 from datetime import timedelta
 from typing import Any
@@ -8,7 +8,6 @@ from shoal_local.apiserver.kinds.resource import Object, Resource
 from shoal_local.apiserver.storage.store import name_of
 from shoal_local.apiserver.verbs.admission import read_as
 from shoal_local.apiserver.verbs.call import Call, Reply, Target, timestamp
-from shoal_local.apiserver.verbs.reading import list_objects, selection
 from shoal_local.apiserver.verbs.world import World, presented
 from shoal_local.apiserver.verbs.writing import namespace_finalizers
 
@@ -37,17 +36,6 @@ def _success(resource: Resource, obj: Object) -> Object:
     about = {"name": meta["name"], "group": resource.group, "kind": resource.plural, "uid": meta["uid"]}
     details = {key: value for key, value in about.items() if value}
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
-
-
-def delete_collection(world: World, call: Call) -> Reply:
-    """Delete every object that the selectors choose; return them as a list."""
-    resource = world.resource(call.target)
-    wanted, options = selection(call, resource), _options(world, call)
-    reply = list_objects(world, call)
-    for live in world.store.objects_of(resource.key, call.target.namespace):
-        if wanted(live):
-            delete_object(world, call, resource, live, options)
-    return reply
 
 
 def _options(world: World, call: Call) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from shoal_local.apiserver.kinds.resource import SUBRESOURCE_KINDS, SUBRESOURCE_
 from shoal_local.apiserver.schemas.protobuf import MEDIA_TYPE, read_protobuf
 from shoal_local.apiserver.verbs import access, pods, scaling
 from shoal_local.apiserver.verbs.call import Call, Reply
-from shoal_local.apiserver.verbs.deleting import delete, delete_collection
+from shoal_local.apiserver.verbs.deleting import delete
 from shoal_local.apiserver.verbs.patching import is_apply, patch
 from shoal_local.apiserver.verbs.reading import get, list_objects
 from shoal_local.apiserver.verbs.streaming import check_streaming
@@ -25,7 +25,6 @@ VERBS: Mapping[str, Answer] = {
     "update": update,
     "patch": patch,
     "delete": delete,
-    "deletecollection": delete_collection,
 }
 SUBRESOURCES: Mapping[tuple[str, str], Answer] = {
     ("scale", "get"): scaling.get_scale,
@@ -35,9 +34,7 @@ SUBRESOURCES: Mapping[tuple[str, str], Answer] = {
     ("status", "update"): update,
     ("status", "patch"): patch,
     ("binding", "create"): pods.bind,
-    ("eviction", "create"): pods.evict,
     ("token", "create"): pods.issue_token,
-    ("finalize", "update"): pods.finalize,
 }
 REVIEW = "selfsubjectaccessreviews"
 

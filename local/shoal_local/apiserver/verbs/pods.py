@@ -7,9 +7,8 @@ from shoal_local.apiserver.errors import bad_request, conflict
 from shoal_local.apiserver.kinds.resource import Object, Resource
 from shoal_local.apiserver.verbs.admission import read_as
 from shoal_local.apiserver.verbs.call import Call, Reply, dig, timestamp
-from shoal_local.apiserver.verbs.deleting import delete_object
-from shoal_local.apiserver.verbs.world import World, presented
-from shoal_local.apiserver.verbs.writing import check_version, may_go
+from shoal_local.apiserver.verbs.world import World
+from shoal_local.apiserver.verbs.writing import may_go
 
 _SUCCESS: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 _LONGEST_S = 10 * 365 * 86400
@@ -38,15 +37,6 @@ def _bound(pod: Object, node: str, now: str) -> Object:
     return {**pod, "spec": spec, "status": {**status, "conditions": conditions}}
 
 
-def evict(world: World, call: Call) -> Reply:
-    """Delete a pod with its grace period; disruption budgets are not asked."""
-    resource = world.resource(call.target)
-    eviction = read_as(world, call, "api.policy.v1.Eviction")
-    options = dig(eviction, "deleteOptions") or {}
-    delete_object(world, call, resource, world.existing(resource, call.target), options)
-    return Reply(_SUCCESS, 201)
-
-
 def issue_token(world: World, call: Call) -> Reply:
     """Answer a TokenRequest for a service account."""
     resource = world.resource(call.target)
@@ -70,16 +60,6 @@ def issue_token(world: World, call: Call) -> Reply:
         "status": {"token": token, "expirationTimestamp": until},
     }
     return Reply(body, 201)
-
-
-def finalize(world: World, call: Call) -> Reply:
-    """Set the finalizers of a namespace; one that is being deleted and has none left goes."""
-    resource = world.resource(call.target)
-    live = world.existing(resource, call.target)
-    sent = read_as(world, call, "api.core.v1.Namespace")
-    check_version(resource, live, {"metadata": dig(sent, "metadata") or {}})
-    finalizers = dig(sent, "spec", "finalizers") or []
-    return Reply(presented(resource, store_finalizers(world, call, resource, live, finalizers)))
 
 
 def store_finalizers(world: World, call: Call, resource: Resource, live: Object, finalizers: list[str]) -> Object:

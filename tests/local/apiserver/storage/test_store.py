@@ -25,15 +25,6 @@ def play(store: Store, moves: list[tuple[str, bool]]) -> list[tuple[int, list[di
             store.remove(KEY, known)
         elif not remove:
             store.write(KEY, obj(name, number))
-        states.append((store.revision, store.objects_of(KEY)))
-    return states
-
-
-@given(steps)
-def test_any_older_state_can_be_listed_again(moves: list[tuple[str, bool]]) -> None:
-    store = Store()
-    for revision, state in play(store, moves):
-        assert store.list_at(KEY, "", revision) == state
 
 
 @given(steps)
@@ -86,8 +77,6 @@ def test_changes_that_were_forgotten_are_told_as_too_old() -> None:
 
     with pytest.raises(TooOldError):
         store.since(KEY, 2)
-    with pytest.raises(TooOldError):
-        store.list_at(KEY, "", 2)
     assert [c.revision for c in store.since(KEY, store.revision - 3)] == [9, 10, 11]
 
 
