@@ -26,8 +26,7 @@ def selection(call: Call, resource: Resource) -> Predicate:
         labels = label_selector(text)
         tests.append(lambda obj: labels(obj["metadata"].get("labels") or {}))
     if text := call.query.get("fieldSelector"):
-        fields = field_selector(text, resource.selectable)
-        tests.append(lambda obj: fields(obj))
+        tests.append(field_selector(text, resource.selectable))
     if name := call.target.name:
         tests.append(lambda obj: bool(obj["metadata"]["name"] == name))
     return lambda obj: all(test(obj) for test in tests)

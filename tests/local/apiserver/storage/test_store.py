@@ -16,9 +16,8 @@ def obj(name: str, value: int = 0, namespace: str = "a") -> dict[str, Any]:
 steps = st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=30)
 
 
-def play(store: Store, moves: list[tuple[str, bool]]) -> list[tuple[int, list[dict[str, Any]]]]:
-    """Write or remove by name; return the state after each revision."""
-    states = [(store.revision, store.objects_of(KEY))]
+def play(store: Store, moves: list[tuple[str, bool]]) -> None:
+    """Write or remove by name."""
     for number, (name, remove) in enumerate(moves):
         known = store.get(KEY, ("a", name))
         if remove and known:
