@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 # What any process of the cluster imports: said before one of them dies of it.
 PACKAGES = (
-    "cel", "cryptography", "helm_python", "httptools", "jsonpatch", "jsonschema", "kubernetes_validate", "starlette",
+    "cel", "helm_python", "httptools", "jsonpatch", "jsonschema", "kubernetes_validate", "starlette", "trustme",
     "uvicorn", "wsproto", "yaml",
 )  # fmt: skip
 

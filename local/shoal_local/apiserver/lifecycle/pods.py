@@ -5,10 +5,6 @@ from typing import Any
 Object = dict[str, Any]
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 _MODES = ("secret", "configMap", "projected", "downwardAPI")
-_NOT_READY = [
-    {"effect": "NoExecute", "key": f"node.kubernetes.io/{key}", "operator": "Exists", "tolerationSeconds": 300}
-    for key in ("not-ready", "unreachable")
-]
 
 
 def template_defaults(spec: Object) -> None:
@@ -71,38 +67,18 @@ def _volume_defaults(volume: Object) -> None:
 
 
 def pod_defaults(pod: Object) -> None:
-    """Fill in what a pod gets beyond its template: account, tolerations, requests, phase."""
+    """Fill in what a pod gets beyond its template: account, requests, phase."""
     spec = pod["spec"]
     spec.setdefault("serviceAccountName", "default")
     template_defaults(spec)
     spec.setdefault("enableServiceLinks", True)
     spec.setdefault("preemptionPolicy", "PreemptLowerPriority")
     spec.setdefault("priority", 0)
-    held = {toleration.get("key") for toleration in spec.get("tolerations", [])}
-    missing = [dict(toleration) for toleration in _NOT_READY if toleration["key"] not in held]
-    if missing:
-        spec["tolerations"] = [*spec.get("tolerations", []), *missing]
     for container in [*spec.get("initContainers", []), *spec.get("containers", [])]:
         _requests_from_limits(container["resources"])
     pod["status"] = {"phase": "Pending", **pod.get("status", {})}
-    pod["status"].setdefault("qosClass", qos_class(spec))
 
 
 def _requests_from_limits(resources: Object) -> None:
     if limits := resources.get("limits"):
         resources["requests"] = {**limits, **resources.get("requests", {})}
-
-
-def qos_class(spec: Object) -> str:
-    """Return Guaranteed, Burstable or BestEffort."""
-    containers = [*spec.get("initContainers", []), *spec.get("containers", [])]
-    counted = [(_cpu_and_memory(c, "requests"), _cpu_and_memory(c, "limits")) for c in containers]
-    if not any(requests or limits for requests, limits in counted):
-        return "BestEffort"
-    guaranteed = all(len(limits) == 2 and requests == limits for requests, limits in counted)
-    return "Guaranteed" if guaranteed else "Burstable"
-
-
-def _cpu_and_memory(container: Object, part: str) -> Object:
-    amounts = container.get("resources", {}).get(part, {})
-    return {name: amounts[name] for name in ("cpu", "memory") if name in amounts}

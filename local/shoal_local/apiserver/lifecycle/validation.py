@@ -120,31 +120,9 @@ def _service(obj: Object, live: Object | None) -> Iterator[Cause]:
         yield Cause("spec.clusterIPs[0]", told)
 
 
-def _budget(obj: Object, live: Object | None) -> Iterator[Cause]:
-    if {"minAvailable", "maxUnavailable"} <= set(obj.get("spec", {})):
-        told = "minAvailable and maxUnavailable cannot be both set"
-        yield Cause("spec", f"Invalid value: {shown(obj['spec'])}: {told}")
-
-
-def _event(obj: Object, live: Object | None) -> Iterator[Cause]:
-    space = obj.get("involvedObject", {}).get("namespace", "")
-    if space and space != obj["metadata"]["namespace"]:
-        yield Cause("involvedObject.namespace", f"Invalid value: {shown(space)}: does not match event.namespace")
-
-
-def _binding(obj: Object, live: Object | None) -> Iterator[Cause]:
-    if live is not None and obj["roleRef"] != live["roleRef"]:
-        told = f"Invalid value: {shown(obj['roleRef'])}: cannot change roleRef"
-        yield Cause("roleRef", told)
-
-
 CHECKS: Mapping[str, Check] = {
-    "/events": _event,
     "/pods": _pod,
     "/services": _service,
     "apps/deployments": _deployment,
     "apps/replicasets": _workload,
-    "policy/poddisruptionbudgets": _budget,
-    "rbac.authorization.k8s.io/clusterrolebindings": _binding,
-    "rbac.authorization.k8s.io/rolebindings": _binding,
 }

@@ -13,7 +13,6 @@ from typing import Any
 import cel
 
 from shoal_local.apiserver.errors import Cause
-from shoal_local.apiserver.schemas.cel_functions import FUNCTIONS
 from shoal_local.apiserver.schemas.node import Node
 from shoal_local.apiserver.schemas.values import path_text, shown
 
@@ -157,10 +156,7 @@ def _message(rule: Rule, variables: dict[str, Any]) -> str:
 
 
 def _evaluate(program: Any, variables: dict[str, Any]) -> Any:
-    context = cel.Context(variables)
-    for name, function in FUNCTIONS.items():
-        context.add_function(name, function)
-    return program.execute(context)
+    return program.execute(cel.Context(variables))
 
 
 def as_cel(value: Any, node: Node | None) -> Any:

@@ -89,7 +89,7 @@ def test_pods_get_what_a_cluster_gives_them(cluster: Cluster, pod: Object) -> No
     made = cluster.post(PODS, pod)
 
     spec, container = made["spec"], made["spec"]["containers"][0]
-    assert made["status"] == {"phase": "Pending", "qosClass": "Guaranteed"}
+    assert made["status"] == {"phase": "Pending"}
     assert (spec["serviceAccountName"], spec["terminationGracePeriodSeconds"]) == ("default", 30)
     assert container["resources"]["requests"] == {"cpu": "1", "memory": "64Mi"}
     assert container["readinessProbe"] == {
