@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from shoal_local.kubelet.environment.variables import Context, expand, make_variables, resources_of
+from shoal_local.kubelet.environment.variables import ConfigError, Context, expand, make_variables, resources_of
 from shoal_local.kubelet.images.table import command_line, find_image
 from shoal_local.kubelet.lifecycle.containers import Member
 from shoal_local.kubelet.machine import Machine, base_environment
@@ -37,6 +37,8 @@ def furnish(member: Member, context: Context, machine: Machine, volumes: Volumes
         message says why.
     """
     spec, pod = member.spec, dict(context.pod)
+    if "lifecycle" in spec:
+        raise ConfigError("lifecycle hooks are not supported by the kubelet of shoal local")
     image = find_image(spec["image"], machine.images.table(), str(machine.images.file))
     context = Context(pod, context.pod_ip, context.host_ip, context.find, resources_of(spec))
     own = make_variables(spec, context)
@@ -63,7 +65,6 @@ def furnish(member: Member, context: Context, machine: Machine, volumes: Volumes
         "env": variables,
         "cwd": told(spec.get("workingDir") or image.working_dir or "/"),
         "mounts": _with_image(mounts, variables) if machine.mounts else [],
-        "paths": paths,
         "devices": devices,
     }
 

@@ -55,22 +55,6 @@ def isolate() -> None:
     _mount("none", "/", None, _MS_REC | _MS_PRIVATE)
 
 
-def join(pid: int) -> None:
-    """Enter the mount namespace of another process, and its user namespace if it has another."""
-    kinds = [
-        (k, f)
-        for k, f in (("user", CLONE_NEWUSER), ("mnt", CLONE_NEWNS))
-        if _namespace("self", k) != _namespace(pid, k)
-    ]
-    files = [(os.open(f"/proc/{pid}/ns/{k}", os.O_RDONLY), f) for k, f in kinds]
-    for file, flag in files:
-        _check(_LIBC.setns(file, flag), "setns")
-
-
-def _namespace(pid: int | str, kind: str) -> int:
-    return os.stat(f"/proc/{pid}/ns/{kind}").st_ino
-
-
 class View:
     """Builds the view, mount by mount; call ``isolate`` first."""
 

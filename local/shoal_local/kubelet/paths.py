@@ -1,9 +1,7 @@
 """Paths of a container that sees this machine's files as they are: its mount paths, replaced by what lies there.
 
-Where no mounts can be made, a container is told the folders themselves: in its environment, its command, its
-working directory and the commands of its probes and hooks. Paths that stand in its own code are not found.
-
-Standard library only: the small process that starts a container uses it.
+Where no mounts can be made, a container is told the folders themselves: in its environment, its command
+and its working directory. Paths that stand in its own code are not found.
 """
 
 import re

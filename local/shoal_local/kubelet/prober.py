@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Protocol
 
 from shoal_local.kubelet.attempts import Attempts
@@ -22,10 +21,9 @@ class Report(Protocol):
 class Prober:
     """Runs a container's probes; startup holds the others back."""
 
-    def __init__(self, attempts: Attempts, container: Object, folder: Path, address: str, complain: Complain) -> None:
+    def __init__(self, attempts: Attempts, container: Object, address: str, complain: Complain) -> None:
         self._attempts = attempts
         self._container = container
-        self._folder = folder
         self._address = address
         self._complain = complain
 
@@ -65,16 +63,8 @@ class Prober:
     async def _next(self, kind: Kind, gauge: Gauge) -> Gauge:
         clock = asyncio.get_running_loop().time
         await asyncio.sleep(max(0.0, gauge.due_s - clock()))
-        trouble = await self._attempts.make(
-            {k: v for k, v in self._container[kind].items() if k in _HANDLERS},
-            self._folder,
-            self._address,
-            self._container,
-            gauge.timing.timeout_s,
-        )
+        probe, container = self._container[kind], self._container
+        trouble = await self._attempts.make(probe, self._address, container, gauge.timing.timeout_s)
         if trouble:
             self._complain(kind, trouble)
         return gauge.after(success=not trouble, now_s=clock())
-
-
-_HANDLERS = ("httpGet", "tcpSocket", "exec", "grpc")

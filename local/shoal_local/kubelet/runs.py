@@ -99,6 +99,15 @@ class Run:
         """End the container's process and everything that it started."""
         self._send(signal.SIGUSR1)
 
+    async def bring_down(self, grace_s: float) -> None:
+        """Send SIGTERM, and SIGKILL when the grace is over."""
+        self.terminate()
+        try:
+            async with asyncio.timeout(grace_s):
+                await self.ended.wait()
+        except TimeoutError:
+            self.kill()
+
     def _send(self, number: int) -> None:
         if self._shim is not None and not self.ended.is_set() and _lives(self._shim):
             with contextlib.suppress(ProcessLookupError):

@@ -100,22 +100,12 @@ def _restarts(pod: Object, now: datetime) -> str:
     return f"{count} ({age(max(ends), now)} ago)" if count and ends else str(count)
 
 
-def _gates(pod: Object) -> str:
-    gates = [gate["conditionType"] for gate in pod["spec"].get("readinessGates", [])]
-    if not gates:
-        return NONE
-    true = {c["type"] for c in pod.get("status", {}).get("conditions", []) if c["status"] == "True"}
-    return f"{sum(gate in true for gate in gates)}/{len(gates)}"
-
-
 def pod_cells(pod: Object, now: datetime) -> list[Any]:
-    """Return ready containers, status, restarts and age; address, node and readiness gates for ``-o wide``."""
+    """Return ready containers, status, restarts and age; address and node for ``-o wide``."""
     status = pod.get("status", {})
     own = [_ready(pod), pod_reason(pod), _restarts(pod, now), age(pod["metadata"]["creationTimestamp"], now)]
     wide = [
         status.get("podIP") or NONE,
         pod["spec"].get("nodeName") or NONE,
-        status.get("nominatedNodeName") or NONE,
-        _gates(pod),
     ]
     return own + wide

@@ -165,7 +165,7 @@ PRINTERS: Mapping[str, Printer] = {
     "/events": _printer("Last Seen|Type|Reason|Object|Message", _event),
     "/namespaces": _with_age("Status", lambda obj: [obj.get("status", {}).get("phase", "")]),
     "/nodes": _with_age("Status", _node),
-    "/pods": _printer("Ready|Status|Restarts|Age", pod_cells, "IP|Node|Nominated Node|Readiness Gates"),
+    "/pods": _printer("Ready|Status|Restarts|Age", pod_cells, "IP|Node"),
     "/services": _with_age("Type|Cluster-IP|External-IP|Port(s)", _service),
     "apps/deployments": _with_age("Ready|Up-to-date|Available", _deployment),
     "apps/replicasets": _with_age("Desired|Current|Ready", _replica_set),

@@ -77,7 +77,7 @@ def _conditions(
         "Initialized": ("True", "", "")
         if initialized
         else ("False", "ContainersNotInitialized", f"containers with incomplete status: {_names(first)}"),
-        "Ready": _gated(pod, ready),
+        "Ready": ready,
         "ContainersReady": ready,
     }
     return [_merged(pod, kind, told_now, now) for kind, told_now in wanted.items()]
@@ -102,18 +102,6 @@ def _readiness(unready: list[str], phase: str) -> Told:
     return "True", "", ""
 
 
-def _gated(pod: Object, ready: Told) -> Told:
-    """A pod with readiness gates is ready when other parties say so as well."""
-    conditions = (pod.get("status") or {}).get("conditions") or []
-    true = {c["type"] for c in conditions if c["status"] == "True"}
-    gates = [gate["conditionType"] for gate in pod["spec"].get("readinessGates") or []]
-    missing = [gate for gate in gates if gate not in true]
-    if ready[0] == "True" and missing:
-        told = "; ".join(f'corresponding condition of pod readiness gate "{g}" does not exist.' for g in missing)
-        return "False", "ReadinessGatesNotReady", told
-    return ready
-
-
 def _merged(pod: Object, kind: str, told: Told, now: float) -> Object:
     status, reason, message = told
     conditions = (pod.get("status") or {}).get("conditions") or []
@@ -128,10 +116,3 @@ def _merged(pod: Object, kind: str, told: Told, now: float) -> Object:
         "lastProbeTime": None,
         "lastTransitionTime": since,
     }
-
-
-def with_foreign_conditions(status: Object, pod: Object) -> Object:
-    """Return the status with the conditions that others wrote, such as PodScheduled."""
-    ours = {c["type"] for c in status["conditions"]}
-    others = [c for c in (pod.get("status") or {}).get("conditions") or [] if c["type"] not in ours]
-    return {**status, "conditions": [*status["conditions"], *others]}

@@ -63,9 +63,3 @@ def test_a_pod_whose_init_containers_run_is_not_initialized(spec: Object) -> Non
     told = status(spec, first=Observed(attempt=0, running_since=NOW))
     assert (told["phase"], condition(told, "Initialized")) == ("Pending", "False")
     assert told["containerStatuses"][0]["state"] == {"waiting": {"reason": "PodInitializing"}}
-
-
-def test_a_readiness_gate_holds_the_pod_back(spec: Object) -> None:
-    spec["readinessGates"] = [{"conditionType": "example.com/ready"}]
-    told = status(spec, a=RUNNING)
-    assert (condition(told, "Ready"), condition(told, "ContainersReady")) == ("False", "True")
