@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shoal_local.apiserver.certificates import make_certificates
+from shoal_local.apiserver.credentials import make_certificates
 from tests.local.apiserver.kubectl import Kubectl
 from tests.local.live import apply, eventually, pod, restarts_of, status_of
 

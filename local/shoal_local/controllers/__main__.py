@@ -8,8 +8,7 @@ from pathlib import Path
 
 from shoal_local.api_client import ApiClient
 from shoal_local.controllers.executor import Executor
-from shoal_local.controllers.loops import DeploymentLoop, EndpointSliceLoop, ReplicaSetLoop, SchedulerLoop
-from shoal_local.controllers.sources import Sources
+from shoal_local.controllers.loops import DeploymentLoop, EndpointSliceLoop, ReplicaSetLoop, SchedulerLoop, Sources
 from shoal_local.events import EventRecorder
 from shoal_local.kubeconfig import read_kubeconfig
 from shoal_local.stopping import until_stopped

@@ -1,20 +1,36 @@
 """One loop for each controller: what marks a key dirty, and what a pass over it does."""
 
+import asyncio
 from datetime import UTC, datetime
 
-from shoal_local.api_client import ApiClient, Object
+from shoal_local.api_client import DEPLOYMENTS, ENDPOINT_SLICES, NODES, PODS, REPLICA_SETS, SERVICES, ApiClient, Object
 from shoal_local.apiserver.storage.selectors import matches_label_selector
-from shoal_local.controllers.endpoints.slices import SERVICE_NAME, plan_slices, selects
+from shoal_local.controllers.deployments import plan_deployment
+from shoal_local.controllers.endpoints import SERVICE_NAME, plan_slices, selects
 from shoal_local.controllers.executor import CreateRefusedError, Executor
-from shoal_local.controllers.plans.plan import Patch, Plan, Tell
-from shoal_local.controllers.plans.reading import controller_of, owned_by, reference_to
-from shoal_local.controllers.scheduling.placement import place
-from shoal_local.controllers.sources import Sources
-from shoal_local.controllers.workloads.deployments import plan_deployment
-from shoal_local.controllers.workloads.replica_sets import adoptable, plan_replica_set
+from shoal_local.controllers.plans import Patch, Plan, Tell, controller_of, owned_by, reference_to
+from shoal_local.controllers.replica_sets import adoptable, plan_replica_set
+from shoal_local.controllers.scheduling import place
 from shoal_local.events import EventRecorder
 from shoal_local.informer import Informer, Key, key_of
 from shoal_local.workqueue import WorkQueue
+
+
+class Sources:
+    """One informer for each kind; none runs yet."""
+
+    def __init__(self, client: ApiClient) -> None:
+        self.deployments = Informer(client, DEPLOYMENTS)
+        self.replica_sets = Informer(client, REPLICA_SETS)
+        self.pods = Informer(client, PODS)
+        self.services = Informer(client, SERVICES)
+        self.slices = Informer(client, ENDPOINT_SLICES)
+        self.nodes = Informer(client, NODES)
+        self.all = [self.deployments, self.replica_sets, self.pods, self.services, self.slices, self.nodes]
+
+    async def synced(self) -> None:
+        """Return once each informer has its first list. A plan made before would be made blindly."""
+        await asyncio.gather(*(informer.synced.wait() for informer in self.all))
 
 
 def _now() -> datetime:

@@ -14,17 +14,17 @@ from pathlib import Path
 import uvicorn
 
 from shoal_local.api_client import ApiClient
-from shoal_local.apiserver.certificates import make_certificates
+from shoal_local.apiserver.credentials import make_certificates
 from shoal_local.events import EventRecorder
 from shoal_local.kubeconfig import BadKubeconfigError, read_kubeconfig
-from shoal_local.kubelet.attempts import Attempts
 from shoal_local.kubelet.kubelet import Kubelet
+from shoal_local.kubelet.logs import make_app
 from shoal_local.kubelet.lookups import Lookups
 from shoal_local.kubelet.machine import AddressPool, Devices, Images, Machine
-from shoal_local.kubelet.models import Models
 from shoal_local.kubelet.mounting import NO_MOUNTS
 from shoal_local.kubelet.node import Node, gpu_count
-from shoal_local.kubelet.server import make_app
+from shoal_local.kubelet.probing import Attempts
+from shoal_local.kubelet.records import Models
 from shoal_local.local_network import make_local
 from shoal_local.stopping import until_stopped
 

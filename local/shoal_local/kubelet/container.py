@@ -5,11 +5,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from shoal_local.kubelet.containers import Exit, Member, Observed, next_streak
 from shoal_local.kubelet.furnishing import TERMINATION_LOG
-from shoal_local.kubelet.lifecycle.backoff import next_streak
-from shoal_local.kubelet.lifecycle.containers import Exit, Member, Observed
-from shoal_local.kubelet.prober import Prober
-from shoal_local.kubelet.probes.gauge import Kind
+from shoal_local.kubelet.probing import Kind, Prober
 from shoal_local.kubelet.records import PodRecord, read_json, write_json
 from shoal_local.kubelet.runs import Run
 

@@ -1,18 +1,37 @@
-"""Turns a container of a pod's spec into what the shim runs: command, environment, mounts."""
+"""Turns a container of a pod's spec into what the shim runs: command, environment, mounts or folders."""
 
 import os
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from shoal_local.kubelet.environment.variables import ConfigError, Context, expand, make_variables, resources_of
-from shoal_local.kubelet.images.table import command_line, find_image
-from shoal_local.kubelet.lifecycle.containers import Member
+from shoal_local.kubelet.containers import Member
+from shoal_local.kubelet.images import command_line, find_image
 from shoal_local.kubelet.machine import Machine, base_environment
-from shoal_local.kubelet.paths import rewriter
+from shoal_local.kubelet.variables import ConfigError, Context, expand, make_variables, resources_of
 from shoal_local.kubelet.volumes import ACCOUNT_PATH, Found, Volumes, write_account_kubeconfig
+
+_BEGINS = r"""(?:(?<![^\s'"`=:,;(\[{<>|&])|(?<=://))"""
+"""A path begins a word, follows a sign that parts words, as in ``unix:/run`` or ``A=/tmp``, or is that of a ``file://``."""
+_ENDS = r"(?![\w.-])"
+
+
+def rewriter(paths: Mapping[str, str]) -> Callable[[str], str]:
+    """Return what replaces mount paths in a text, the longest that fits, together with what lies below them.
+
+    Args:
+        paths: mount path to the file or folder of this machine.
+    """
+    known = {target.rstrip("/"): source for target, source in paths.items() if target.strip("/")}
+    if not known:
+        return lambda text: text
+    longest_first = sorted(known, key=len, reverse=True)
+    pattern = re.compile(_BEGINS + "(" + "|".join(map(re.escape, longest_first)) + ")" + _ENDS)
+    return lambda text: pattern.sub(lambda found: known[found[1]], text)
+
 
 Object = dict[str, Any]
 TERMINATION_LOG = "termination-log"

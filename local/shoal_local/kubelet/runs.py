@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import shoal_local
-from shoal_local.kubelet.lifecycle.containers import Exit
+from shoal_local.kubelet.containers import Exit
 from shoal_local.kubelet.records import read_json, write_json
 from shoal_local.kubelet.shim import identity
 

@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shoal_local.kubelet.environment.variables import (
+from shoal_local.kubelet.lookups import ROOT_CERTIFICATE, Lookups
+from shoal_local.kubelet.records import PodRecord
+from shoal_local.kubelet.variables import (
     ConfigError,
     Context,
     expand,
@@ -17,8 +19,6 @@ from shoal_local.kubelet.environment.variables import (
     resource_value,
     resources_of,
 )
-from shoal_local.kubelet.lookups import ROOT_CERTIFICATE, Lookups
-from shoal_local.kubelet.records import PodRecord
 
 Object = dict[str, Any]
 Found = Mapping[tuple[str, str], Object | None]

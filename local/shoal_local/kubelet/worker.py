@@ -10,17 +10,15 @@ from typing import Any
 
 from shoal_local.api_client import PODS, STRATEGIC_PATCH, ApiError, Object, UnreachableError
 from shoal_local.kubelet.container import Container
-from shoal_local.kubelet.environment.variables import ConfigError
+from shoal_local.kubelet.containers import Observed, members_of
 from shoal_local.kubelet.furnishing import context_of, furnish
-from shoal_local.kubelet.images.table import BadTableError, UnknownImageError
-from shoal_local.kubelet.lifecycle.containers import Observed, members_of
-from shoal_local.kubelet.lifecycle.steps import End, Stop, next_steps
+from shoal_local.kubelet.images import BadTableError, UnknownImageError
 from shoal_local.kubelet.machine import Machine
-from shoal_local.kubelet.prober import Prober
-from shoal_local.kubelet.probes.gauge import Kind
+from shoal_local.kubelet.probing import Kind, Prober
 from shoal_local.kubelet.records import PodRecord
-from shoal_local.kubelet.status.container_status import known_status
-from shoal_local.kubelet.status.pod_status import Addresses, pod_status
+from shoal_local.kubelet.status import Addresses, known_status, pod_status
+from shoal_local.kubelet.steps import End, Stop, next_steps
+from shoal_local.kubelet.variables import ConfigError
 from shoal_local.kubelet.volumes import VolumeError, Volumes, forget_volumes
 
 LOG = logging.getLogger(__name__)

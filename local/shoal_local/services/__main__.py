@@ -11,8 +11,7 @@ from shoal_local.api_client import ApiClient
 from shoal_local.events import EventRecorder
 from shoal_local.kubeconfig import BadKubeconfigError, read_kubeconfig
 from shoal_local.local_network import make_local
-from shoal_local.services.forwarder import Forwarder
-from shoal_local.services.routing.routes import LOOPBACK
+from shoal_local.services.forwarding import LOOPBACK, Forwarder
 from shoal_local.stopping import until_stopped
 
 

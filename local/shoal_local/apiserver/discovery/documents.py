@@ -3,8 +3,10 @@
 In the old form, and in the aggregated one that gives all in two documents.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
+from shoal_local.apiserver.discovery import openapi
 from shoal_local.apiserver.kinds.registry import Registry
 from shoal_local.apiserver.kinds.resource import SUBRESOURCE_KINDS, SUBRESOURCE_VERBS, Resource
 
@@ -117,3 +119,64 @@ def _aggregated(resource: Resource) -> Document:
 
 def _kind(group: str, version: str, kind: str) -> Document:
     return {"group": group, "version": version, "kind": kind}
+
+
+JSON = "application/json"
+# Asked for with an @, which is no media type: the answer names it with a dot.
+OPENAPI_PROTOBUF = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+HEALTH = ("healthz", "livez", "readyz")
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A document and its media type; text and bytes are sent as they are."""
+
+    body: Any
+    media_type: str = JSON
+
+
+def page(registry: Registry, definitions: openapi.Definitions, path: str, accept: str) -> Page | None:
+    """Return the document at a path, or None when no document is there."""
+    parts = path.strip("/").split("/")
+    in_one = "as=APIGroupDiscoveryList" in accept
+    match parts:
+        case [name, *_] if name in HEALTH:
+            return Page("ok", "text/plain")
+        case ["version"]:
+            return Page(VERSION)
+        case ["api" | "apis" as root] if in_one:
+            return Page(aggregated(registry, core=root == "api"), AGGREGATED)
+        case ["openapi", "v2"] if accept.startswith(OPENAPI_PROTOBUF):
+            return Page(openapi.version_2_in_protobuf(), OPENAPI_PROTOBUF.replace("@", "."))
+        case ["openapi", *rest]:
+            return _openapi(registry, definitions, rest)
+        case _:
+            return _of_group(registry, parts)
+
+
+def _of_group(registry: Registry, parts: list[str]) -> Page | None:
+    match parts:
+        case ["api"]:
+            return Page(core_versions())
+        case ["apis"]:
+            return Page(groups(registry))
+        case ["apis", name] if name in registry.groups:
+            return Page(group(registry, name))
+        case ["api", version] if version in registry.groups[""]:
+            return Page(resources(registry, "", version))
+        case ["apis", name, version] if version in registry.groups.get(name, []):
+            return Page(resources(registry, name, version))
+        case _:
+            return None
+
+
+def _openapi(registry: Registry, definitions: openapi.Definitions, rest: list[str]) -> Page | None:
+    match rest:
+        case ["v3"]:
+            return Page(openapi.index(registry))
+        case ["v3", "api", version] if version in registry.groups[""]:
+            return Page(openapi.document(registry, definitions, "", version))
+        case ["v3", "apis", group, version] if version in registry.groups.get(group, []):
+            return Page(openapi.document(registry, definitions, group, version))
+        case _:
+            return None

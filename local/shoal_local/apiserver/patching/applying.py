@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shoal_local.apiserver.errors import ApiError, Cause, apply_conflict
-from shoal_local.apiserver.patching.comparing import compare
 from shoal_local.apiserver.patching.field_sets import (
     FieldSet,
     Path,
     child_node,
+    compare,
     field_set,
     is_atomic,
     list_step,

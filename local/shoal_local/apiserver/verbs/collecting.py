@@ -1,27 +1,73 @@
 """Garbage collection: one pass over everything, which leaves nothing to do for the next one.
 
-Dependents go after their owners, contents with their namespace, custom objects with their
-definition. A pass looks at the state and not at what happened, so it may be run at any time and
-as often as one likes.
+Dependents go after their owners, contents with their namespace, custom objects with their definition. A pass looks at
+the state and not at what happened, so it may be run at any time and as often as one likes. Source of the rules for
+owners: kubernetes/kubernetes pkg/controller/garbagecollector (attemptToDeleteItem).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 
 from shoal_local.apiserver.access.rbac import User
 from shoal_local.apiserver.kinds.builtin import EVENTS
 from shoal_local.apiserver.kinds.registry import CRDS
 from shoal_local.apiserver.kinds.resource import Object, Resource
 from shoal_local.apiserver.lifecycle.custom_definitions import CLEANUP
-from shoal_local.apiserver.lifecycle.ownership import Fate, Owner, judge, references_of
 from shoal_local.apiserver.storage.store import name_of
+from shoal_local.apiserver.verbs.bootstrapping import furnish
 from shoal_local.apiserver.verbs.call import Call
 from shoal_local.apiserver.verbs.deleting import FOREGROUND, ORPHAN, delete_object, target_of
-from shoal_local.apiserver.verbs.furnishing import furnish
-from shoal_local.apiserver.verbs.pods import store_finalizers
+from shoal_local.apiserver.verbs.subresources import store_finalizers
 from shoal_local.apiserver.verbs.world import World
 from shoal_local.apiserver.verbs.writing import NAMESPACES, may_go
+
+
+class Owner(StrEnum):
+    """State of one owner."""
+
+    SOLID = "it is there, or its kind is not served and nobody can tell"
+    WAITING = "it is being deleted in the foreground and waits for its dependents"
+    GONE = "no object has its uid"
+
+
+class Fate(StrEnum):
+    """What becomes of a dependent."""
+
+    STAY = "stay"
+    DISOWN = "stay, without the references to owners that are gone"
+    DELETE = "delete"
+    DELETE_FOREGROUND = "delete, its own dependents first"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A fate, and the references that are left."""
+
+    fate: Fate
+    references: tuple[Object, ...] = ()
+
+
+def judge(references: Iterable[Object], state_of: Callable[[Object], Owner]) -> Verdict:
+    """Return what becomes of an object with these owner references.
+
+    One solid owner keeps it; without any, it goes as the last owner went.
+    """
+    states = [(reference, state_of(reference)) for reference in references]
+    solid = tuple(reference for reference, state in states if state is Owner.SOLID)
+    if not states or len(solid) == len(states):
+        return Verdict(Fate.STAY, solid)
+    if solid:
+        return Verdict(Fate.DISOWN, solid)
+    waiting = any(state is Owner.WAITING for _, state in states)
+    return Verdict(Fate.DELETE_FOREGROUND if waiting else Fate.DELETE)
+
+
+def references_of(obj: Object) -> list[Object]:
+    """Return the object's owner references."""
+    return obj["metadata"].get("ownerReferences") or []
+
 
 COLLECTOR = User("system:serviceaccount:kube-system:generic-garbage-collector", ("system:masters",))
 EVENT_LIFETIME = timedelta(hours=1)

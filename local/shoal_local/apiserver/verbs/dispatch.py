@@ -8,7 +8,7 @@ import orjson
 from shoal_local.apiserver.errors import bad_request, method_not_allowed
 from shoal_local.apiserver.kinds.resource import SUBRESOURCE_KINDS, SUBRESOURCE_VERBS
 from shoal_local.apiserver.schemas.protobuf import MEDIA_TYPE, read_protobuf
-from shoal_local.apiserver.verbs import access, pods, scaling
+from shoal_local.apiserver.verbs import access, subresources
 from shoal_local.apiserver.verbs.call import Call, Reply
 from shoal_local.apiserver.verbs.deleting import delete
 from shoal_local.apiserver.verbs.patching import is_apply, patch
@@ -27,14 +27,14 @@ VERBS: Mapping[str, Answer] = {
     "delete": delete,
 }
 SUBRESOURCES: Mapping[tuple[str, str], Answer] = {
-    ("scale", "get"): scaling.get_scale,
-    ("scale", "update"): scaling.update_scale,
-    ("scale", "patch"): scaling.patch_scale,
+    ("scale", "get"): subresources.get_scale,
+    ("scale", "update"): subresources.update_scale,
+    ("scale", "patch"): subresources.patch_scale,
     ("status", "get"): get,
     ("status", "update"): update,
     ("status", "patch"): patch,
-    ("binding", "create"): pods.bind,
-    ("token", "create"): pods.issue_token,
+    ("binding", "create"): subresources.bind,
+    ("token", "create"): subresources.issue_token,
 }
 REVIEW = "selfsubjectaccessreviews"
 

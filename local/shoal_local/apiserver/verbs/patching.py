@@ -8,8 +8,7 @@ from shoal_local.apiserver.errors import ApiError, Cause, bad_request, invalid, 
 from shoal_local.apiserver.kinds.resource import Object, Resource
 from shoal_local.apiserver.patching.applying import Applier, apply
 from shoal_local.apiserver.patching.managers import Manager, read_managers
-from shoal_local.apiserver.patching.merge import merge_patch
-from shoal_local.apiserver.patching.strategic import strategic_merge
+from shoal_local.apiserver.patching.merging import merge_patch, strategic_merge
 from shoal_local.apiserver.schemas.node import Node
 from shoal_local.apiserver.verbs.admission import clean
 from shoal_local.apiserver.verbs.call import Call, Reply
