@@ -41,7 +41,7 @@ def test_ctrl_c_while_a_server_is_silent_exits_130_without_a_word(command: list[
         ("httpx", "shoal", ["serve", "/no/such/model"]),
         ("numpy", "shoal_proxy", ["simulate", "--help"]),
         ("yaml", "shoal_local", ["status"]),
-        ("uvicorn", "shoal_local", ["node", "--help"]),
+        ("httpx", "shoal_local", ["down", "--help"]),
     ],
 )
 def test_ctrl_c_in_the_middle_of_start_up_exits_130_without_a_word(

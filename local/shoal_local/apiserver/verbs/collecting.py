@@ -16,9 +16,9 @@ from shoal_local.apiserver.kinds.registry import CRDS
 from shoal_local.apiserver.kinds.resource import Object, Resource
 from shoal_local.apiserver.lifecycle.custom_definitions import CLEANUP
 from shoal_local.apiserver.storage.store import name_of
-from shoal_local.apiserver.verbs.bootstrapping import furnish
 from shoal_local.apiserver.verbs.call import Call
 from shoal_local.apiserver.verbs.deleting import FOREGROUND, ORPHAN, delete_object, target_of
+from shoal_local.apiserver.verbs.furnishing import furnish
 from shoal_local.apiserver.verbs.subresources import store_finalizers
 from shoal_local.apiserver.verbs.world import World
 from shoal_local.apiserver.verbs.writing import NAMESPACES, may_go

@@ -5,9 +5,9 @@ from shoal_local.apiserver.kinds.resource import Object, Resource
 from shoal_local.apiserver.lifecycle import metadata
 from shoal_local.apiserver.patching.managers import Managers
 from shoal_local.apiserver.verbs.admission import admit
-from shoal_local.apiserver.verbs.bootstrapping import furnish
 from shoal_local.apiserver.verbs.call import Call, Reply
 from shoal_local.apiserver.verbs.decoding import decode_object, strict_fields
+from shoal_local.apiserver.verbs.furnishing import furnish
 from shoal_local.apiserver.verbs.world import World, presented
 
 NAMESPACES = "/namespaces"
