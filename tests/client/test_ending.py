@@ -121,7 +121,7 @@ def test_the_version_is_the_packages() -> None:
 
 @pytest.mark.parametrize(
     "command",
-    [[], ["serve"], ["predict"], ["info"], ["completion"], ["simulate"], ["record"], ["local"], ["local", "node"]],
+    [[], ["serve"], ["predict"], ["info"], ["completion"], ["simulate"], ["record"], ["local"], ["local", "up"]],
 )
 def test_help_is_plain_text_about_the_command(command: list[str]) -> None:
     ended = subprocess.run([*SHOAL, *command, "--help"], capture_output=True, text=True, check=True)

@@ -4,12 +4,11 @@ import asyncio
 from datetime import UTC, datetime
 
 from shoal_local.api_client import DEPLOYMENTS, ENDPOINT_SLICES, NODES, PODS, REPLICA_SETS, SERVICES, ApiClient, Object
-from shoal_local.apiserver.storage.selectors import matches_label_selector
 from shoal_local.controllers.deployments import plan_deployment
 from shoal_local.controllers.endpoints import SERVICE_NAME, plan_slices, selects
 from shoal_local.controllers.executor import CreateRefusedError, Executor
-from shoal_local.controllers.plans import Patch, Plan, Tell, controller_of, owned_by, reference_to
-from shoal_local.controllers.replica_sets import adoptable, plan_replica_set
+from shoal_local.controllers.plans import Patch, Plan, Tell, controller_of, owned_by
+from shoal_local.controllers.replica_sets import plan_replica_set
 from shoal_local.controllers.scheduling import place
 from shoal_local.events import EventRecorder
 from shoal_local.informer import Informer, Key, key_of
@@ -65,21 +64,12 @@ class ReplicaSetLoop:
         self._executor = executor
         self.queue = WorkQueue("replicasets", self._reconcile)
         sources.replica_sets.listen(lambda obj: self.queue.mark(key_of(obj)))
-        sources.pods.listen(self._on_pod)
-
-    def _on_pod(self, pod: Object) -> None:
-        if controller_of(pod) is not None:
-            mark_owner(self.queue, "ReplicaSet", pod)
-            return
-        for replica_set in self._sources.replica_sets.within(pod["metadata"]["namespace"]):
-            if _selects(replica_set, pod):
-                self.queue.mark(key_of(replica_set))
+        sources.pods.listen(lambda pod: mark_owner(self.queue, "ReplicaSet", pod))
 
     async def _reconcile(self, key: Key) -> float | None:
         replica_set = self._sources.replica_sets.get(*key)
         if replica_set is None:
             return None
-        await self._adopt(replica_set)
         owned = owned_by(replica_set, self._sources.pods.within(key[0]))
         plan = plan_replica_set(replica_set, owned, _now())
         try:
@@ -88,12 +78,6 @@ class ReplicaSetLoop:
             await self._tell_of(refused, replica_set, owned)
             raise
         return plan.again_s
-
-    async def _adopt(self, replica_set: Object) -> None:
-        pods = self._sources.pods.within(replica_set["metadata"]["namespace"])
-        found = [p for p in pods if _selects(replica_set, p) and adoptable(replica_set, p)]
-        mark = {"metadata": {"ownerReferences": [reference_to(replica_set)]}}
-        await self._executor.carry_out(Plan([Patch(pod, mark) for pod in found]))
 
     async def _tell_of(self, refused: CreateRefusedError, replica_set: Object, owned: list[Object]) -> None:
         told = plan_replica_set(replica_set, owned, _now(), failure=refused.message)
@@ -107,11 +91,6 @@ def mark_owner(queue: WorkQueue, kind: str, obj: Object) -> None:
     owner = controller_of(obj)
     if owner is not None and owner["kind"] == kind:
         queue.mark((obj["metadata"]["namespace"], owner["name"]))
-
-
-def _selects(workload: Object, pod: Object) -> bool:
-    labels = pod["metadata"].get("labels") or {}
-    return matches_label_selector(workload["spec"].get("selector"), labels)
 
 
 class EndpointSliceLoop:

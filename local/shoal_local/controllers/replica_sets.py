@@ -12,7 +12,6 @@ from shoal_local.controllers.plans import (
     Tell,
     available_in_s,
     condition,
-    controller_of,
     is_active,
     is_going,
     is_ready,
@@ -60,11 +59,6 @@ def make_pod(replica_set: Object) -> Object:
         },
         "spec": template["spec"],
     }
-
-
-def adoptable(replica_set: Object, pod: Object) -> bool:
-    """Say whether a pod without a controller may be taken over; its labels are known to fit."""
-    return not is_going(replica_set) and is_active(pod) and controller_of(pod) is None
 
 
 def _deleted(replica_set: Object, pod: Object) -> Tell:

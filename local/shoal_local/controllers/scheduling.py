@@ -74,7 +74,8 @@ def refusals(pod: Object, requests: Amounts, node: Object, free: Amounts) -> lis
     if found := next((t for t in taints if _repels(t, tolerations)), None):
         value = found.get("value", "")
         return [f"node(s) had untolerated taint(s) {{{found['key']}: {value}}}"]
-    if not _wanted_by(pod["spec"], node):
+    labels = node["metadata"].get("labels") or {}
+    if any(labels.get(key) != value for key, value in (pod["spec"].get("nodeSelector") or {}).items()):
         return [AFFINITY]
     return _short_of(requests, free)
 
@@ -108,46 +109,6 @@ def _covers(toleration: Object, taint: Object) -> bool:
     return bool(same and toleration.get("key") == taint["key"])
 
 
-def _wanted_by(spec: Object, node: Object) -> bool:
-    labels = node["metadata"].get("labels") or {}
-    selector = spec.get("nodeSelector") or {}
-    if any(labels.get(key) != value for key, value in selector.items()):
-        return False
-    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
-    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
-    terms = (required or {}).get("nodeSelectorTerms") or []
-    return required is None or any(_term_fits(term, node, labels) for term in terms)
-
-
-def _term_fits(term: Object, node: Object, labels: Mapping[str, str]) -> bool:
-    rules, fields = term.get("matchExpressions") or [], term.get("matchFields") or []
-    names = {"metadata.name": node["metadata"]["name"]}
-    if not rules and not fields:
-        return False
-    return all(_rule_fits(r, labels) for r in rules) and all(_rule_fits(r, names) for r in fields)
-
-
-def _rule_fits(rule: Object, labels: Mapping[str, str]) -> bool:
-    value, values = labels.get(rule["key"]), rule.get("values") or []
-    match rule["operator"]:
-        case "In":
-            return value in values
-        case "NotIn":
-            return value not in values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case comparison:
-            return _number_fits(comparison, value, values)
-
-
-def _number_fits(comparison: str, value: str | None, values: list[str]) -> bool:
-    if value is None or not value.lstrip("-").isdigit():
-        return False
-    return int(value) > int(values[0]) if comparison == "Gt" else int(value) < int(values[0])
-
-
 def _short_of(requests: Amounts, free: Amounts) -> list[str]:
     short = [name for name, amount in requests.items() if amount > free.get(name, 0) and amount > 0]
     return ["Too many pods" if name == "pods" else f"Insufficient {name}" for name in sorted(short)]
@@ -162,20 +123,17 @@ class Placement:
 
 
 def place(pod: Object, nodes: Sequence[Object], pods: Iterable[Object]) -> Placement:
-    """Return the node with most left of what the pod asks for, of those that can take it."""
+    """Return the first node that can take the pod."""
     requests = pod_requests(pod)
     taken = _taken(pods)
     reasons: Counter[str] = Counter()
-    fitting: list[tuple[Decimal, str]] = []
     for node in nodes:
         name = node["metadata"]["name"]
         free = _free(node, taken.get(name, {}))
-        if why := refusals(pod, requests, node, free):
-            reasons.update(why)
-        else:
-            fitting.append((_score(requests, node, free), name))
-    if fitting:
-        return Placement(node=max(fitting)[1])
+        why = refusals(pod, requests, node, free)
+        if not why:
+            return Placement(node=name)
+        reasons.update(why)
     return Placement(message=_message(len(nodes), reasons))
 
 
@@ -193,12 +151,6 @@ def _taken(pods: Iterable[Object]) -> dict[str, Amounts]:
 def _free(node: Object, taken: Amounts) -> Amounts:
     has = amounts((node.get("status") or {}).get("allocatable") or {})
     return {name: amount - taken.get(name, Decimal(0)) for name, amount in has.items()}
-
-
-def _score(requests: Amounts, node: Object, free: Amounts) -> Decimal:
-    has = amounts(node["status"]["allocatable"])
-    parts = [(free[name] - requests.get(name, Decimal(0))) / has[name] for name in ("cpu", "memory") if has.get(name)]
-    return sum(parts, Decimal(0)) / max(1, len(parts))
 
 
 def _message(count: int, reasons: Counter[str]) -> str:

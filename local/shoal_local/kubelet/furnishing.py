@@ -62,7 +62,7 @@ def furnish(member: Member, context: Context, machine: Machine, volumes: Volumes
     context = Context(pod, context.pod_ip, context.host_ip, context.find, resources_of(spec))
     own = make_variables(spec, context)
     files = [{"source": source, "target": target, "read_only": True} for target, source in image.files]
-    mounts = [*files, *volumes.mounts_of(spec, own), _termination_mount(spec, run_folder)]
+    mounts = [*files, *volumes.mounts_of(spec), _termination_mount(spec, run_folder)]
     paths = {} if machine.mounts else {m["target"]: m["source"] for m in mounts}
     told = rewriter(paths)
     devices = machine.devices.take(pod["metadata"]["uid"], member.name, spec)

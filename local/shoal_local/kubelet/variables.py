@@ -50,8 +50,8 @@ def make_variables(container: Object, context: Context) -> dict[str, str]:
         ConfigError: a reference leads nowhere.
     """
     variables: dict[str, str] = {}
-    for source in container.get("envFrom") or []:
-        variables.update(_all_of(source, context))
+    if container.get("envFrom"):
+        raise ConfigError("envFrom is not supported by the kubelet of shoal local; env is")
     for entry in container.get("env") or []:
         if "valueFrom" in entry:
             found = _value_from(entry["valueFrom"], context)
@@ -60,19 +60,6 @@ def make_variables(container: Object, context: Context) -> dict[str, str]:
         else:
             variables[entry["name"]] = expand(str(entry.get("value") or ""), variables)
     return variables
-
-
-def _all_of(source: Object, context: Context) -> dict[str, str]:
-    for field, plural in (("configMapRef", "configmaps"), ("secretRef", "secrets")):
-        if field in source:
-            reference = source[field]
-            found = context.find(plural, reference["name"])
-            if found is None and not reference.get("optional"):
-                raise ConfigError(f'{plural[:-1]} "{reference["name"]}" not found')
-            prefix = source.get("prefix") or ""
-            data = decoded(plural, found or {})
-            return {prefix + k: v for k, v in data.items() if _NAME.fullmatch(prefix + k)}
-    return {}
 
 
 def decoded(plural: str, obj: Object) -> dict[str, str]:

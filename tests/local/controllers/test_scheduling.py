@@ -75,22 +75,6 @@ def test_a_toleration_lets_the_pod_onto_a_tainted_node() -> None:
     assert place(pod, [node], []).node == "node"
 
 
-@pytest.mark.parametrize(
-    ("rule", "chosen"),
-    [
-        ({"key": "zone", "operator": "In", "values": ["b"]}, "b"),
-        ({"key": "zone", "operator": "NotIn", "values": ["b"]}, "a"),
-        ({"key": "nothing", "operator": "Exists"}, ""),
-    ],
-)
-def test_node_affinity_is_obeyed(rule: Object, chosen: str) -> None:
-    pod = wanting()
-    terms = {"nodeSelectorTerms": [{"matchExpressions": [rule]}]}
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
-    pod["spec"]["affinity"] = {"nodeAffinity": required}
-    assert place(pod, [make_node("a"), make_node("b")], []).node == chosen
-
-
 def test_requests_count_sidecars_with_the_containers_and_init_containers_one_by_one() -> None:
     def container(cpu: str, **more: str) -> Object:
         return {"name": cpu, "resources": {"requests": {"cpu": cpu}}, **more}

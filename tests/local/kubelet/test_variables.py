@@ -16,7 +16,7 @@ OBJECTS: dict[tuple[str, str], Object] = {
 }
 
 
-def variables(*env: Object, env_from: tuple[Object, ...] = ()) -> dict[str, str]:
+def variables(*env: Object) -> dict[str, str]:
     meta = {"name": "web", "namespace": "default", "uid": "u", "labels": {"app": "cat"}}
     context = Context(
         pod={"metadata": meta, "spec": {"nodeName": "n"}},
@@ -25,7 +25,7 @@ def variables(*env: Object, env_from: tuple[Object, ...] = ()) -> dict[str, str]
         find=lambda plural, name: OBJECTS.get((plural, name)),
         resources={"limits.cpu": "1500m", "limits.memory": "64Mi"},
     )
-    return make_variables({"env": list(env), "envFrom": list(env_from)}, context)
+    return make_variables({"env": list(env)}, context)
 
 
 @pytest.mark.parametrize(
@@ -82,8 +82,3 @@ def test_a_reference_that_leads_nowhere_says_so(source: Object, told: str) -> No
 def test_an_optional_reference_may_lead_nowhere() -> None:
     source = {"secretKeyRef": {"name": "none", "key": "a", "optional": True}}
     assert variables({"name": "X", "valueFrom": source}) == {}
-
-
-def test_all_keys_of_an_object_that_are_names_become_variables() -> None:
-    source = {"prefix": "P_", "configMapRef": {"name": "conf"}}
-    assert variables(env_from=(source,)) == {"P_a": "1"}
