@@ -163,11 +163,11 @@ class SchedulerLoop:
         if pod is None or not _waits(pod):
             return None
         nodes = list(self._sources.nodes.objects.values())
-        placement = place(pod, nodes, self._sources.pods.objects.values())
-        if placement.node:
-            await self._bind(pod, placement.node)
+        node, message = place(pod, nodes, self._sources.pods.objects.values())
+        if node:
+            await self._bind(pod, node)
         else:
-            await self._refuse(pod, placement.message)
+            await self._refuse(pod, message)
         return None
 
     async def _bind(self, pod: Object, node: str) -> None:

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -114,16 +113,8 @@ def _short_of(requests: Amounts, free: Amounts) -> list[str]:
     return ["Too many pods" if name == "pods" else f"Insufficient {name}" for name in sorted(short)]
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """A node's name, or the reason why there is none."""
-
-    node: str = ""
-    message: str = ""
-
-
-def place(pod: Object, nodes: Sequence[Object], pods: Iterable[Object]) -> Placement:
-    """Return the first node that can take the pod."""
+def place(pod: Object, nodes: Sequence[Object], pods: Iterable[Object]) -> tuple[str, str]:
+    """Return the name of the first node that can take the pod, or '' and why none can."""
     requests = pod_requests(pod)
     taken = _taken(pods)
     reasons: Counter[str] = Counter()
@@ -132,9 +123,9 @@ def place(pod: Object, nodes: Sequence[Object], pods: Iterable[Object]) -> Place
         free = _free(node, taken.get(name, {}))
         why = refusals(pod, requests, node, free)
         if not why:
-            return Placement(node=name)
+            return name, ""
         reasons.update(why)
-    return Placement(message=_message(len(nodes), reasons))
+    return "", _message(len(nodes), reasons)
 
 
 def _taken(pods: Iterable[Object]) -> dict[str, Amounts]:

@@ -6,12 +6,14 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Self
 
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
+
+from shoal_local.kubelet.kubelet import Kubelet
 
 
 class BadQueryError(Exception):
@@ -84,17 +86,7 @@ def shown(lines: Iterable[bytes], wanted: Wanted) -> Iterator[bytes]:
 POLL_S = 0.1
 
 
-class Runs(Protocol):
-    """Where the runs of containers are."""
-
-    def run_folder(self, namespace: str, pod: str, container: str, *, previous: bool) -> Path | None:
-        """Return the directory of the present or the previous run; None when there is none."""
-
-    def lives(self, folder: Path) -> bool:
-        """Say whether the run in this directory may still write its log."""
-
-
-def make_app(runs: Runs) -> Starlette:
+def make_app(runs: Kubelet) -> Starlette:
     """Return the ASGI application."""
 
     async def logs(request: Request) -> Response:
@@ -117,7 +109,7 @@ def make_app(runs: Runs) -> Starlette:
     return Starlette(routes=[Route("/containerLogs/{namespace}/{pod}/{container}", logs), Route("/healthz", healthz)])
 
 
-async def stream(folder: Path, wanted: Wanted, runs: Runs) -> AsyncIterator[bytes]:
+async def stream(folder: Path, wanted: Wanted, runs: Kubelet) -> AsyncIterator[bytes]:
     """Yield a log up to the limit, and with ``follow`` what is added while the run lives."""
     left = wanted.limit_bytes
     async for block in _blocks(folder, wanted, runs):
@@ -130,7 +122,7 @@ async def stream(folder: Path, wanted: Wanted, runs: Runs) -> AsyncIterator[byte
                 return
 
 
-async def _blocks(folder: Path, wanted: Wanted, runs: Runs) -> AsyncIterator[bytes]:
+async def _blocks(folder: Path, wanted: Wanted, runs: Kubelet) -> AsyncIterator[bytes]:
     path = folder / "log"
     # Another process makes the file.
     while wanted.follow and not path.exists() and runs.lives(folder):  # noqa: ASYNC110

@@ -78,7 +78,6 @@ class Node:
             "addresses": [{"type": "InternalIP", "address": self._address}],
             "daemonEndpoints": {"kubeletEndpoint": {"Port": self._port}},
             "conditions": [_ready(known)],
-            "nodeInfo": _node_info(),
         }
 
     async def _renew(self) -> None:
@@ -106,23 +105,6 @@ def _ready(known: Object) -> Object:
         "message": "kubelet is posting ready status",
         "lastHeartbeatTime": before["lastHeartbeatTime"] if before and same else now,
         "lastTransitionTime": before["lastTransitionTime"] if before and same else now,
-    }
-
-
-def _node_info() -> Object:
-    release = platform.freedesktop_os_release() if Path("/etc/os-release").exists() else {}
-    machine_id = Path("/etc/machine-id")
-    return {
-        "machineID": machine_id.read_text().strip() if machine_id.exists() else "",
-        "systemUUID": "",
-        "bootID": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
-        "kernelVersion": platform.release(),
-        "osImage": release.get("PRETTY_NAME", "Linux"),
-        "containerRuntimeVersion": "shoal://0.1.0",
-        "kubeletVersion": "v1.37.0-shoal",
-        "kubeProxyVersion": "",
-        "operatingSystem": "linux",
-        "architecture": platform.machine(),
     }
 
 

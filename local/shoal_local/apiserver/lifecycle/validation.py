@@ -9,7 +9,6 @@ from shoal_local.apiserver.storage.selectors import matches_label_selector
 
 Object = dict[str, Any]
 Check = Callable[[Object, Object | None], Iterator[Cause]]
-_POD_MUTABLE = ("activeDeadlineSeconds", "tolerations", "nodeName", "schedulingGates", "terminationGracePeriodSeconds")
 
 
 def rule_causes(key: str, obj: Object, live: Object | None) -> list[Cause]:
@@ -84,23 +83,6 @@ def _mounts(container: Object, spec: Object, path: str) -> Iterator[Cause]:
 
 def _pod(obj: Object, live: Object | None) -> Iterator[Cause]:
     yield from _pod_spec(obj["spec"], "spec")
-    if live is not None and _frozen(obj["spec"]) != _frozen(live["spec"]):
-        told = (
-            "Forbidden: pod updates may not change fields other than `spec.containers[*].image`,"
-            "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` "
-            "(only additions to existing tolerations),`spec.terminationGracePeriodSeconds` "
-            "(allow it to be set to 1 if it was previously negative)"
-        )
-        yield Cause("spec", told, "FieldValueForbidden")
-
-
-def _frozen(spec: Object) -> Object:
-    def without_image(container: Object) -> Object:
-        return {key: value for key, value in container.items() if key != "image"}
-
-    kept = {key: value for key, value in spec.items() if key not in _POD_MUTABLE}
-    parts = {part: [without_image(c) for c in spec.get(part, [])] for part in ("containers", "initContainers")}
-    return {**kept, **parts}
 
 
 def _service(obj: Object, live: Object | None) -> Iterator[Cause]:

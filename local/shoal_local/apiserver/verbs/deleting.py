@@ -15,27 +15,15 @@ FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
 _FINALIZER = {"Foreground": FOREGROUND, "Orphan": ORPHAN}
 _POLICIES = ("Background", *_FINALIZER)
-_SHOWN_WHEN_GONE = ("/pods", "/services", "/serviceaccounts", "/persistentvolumeclaims")
 
 
 def delete(world: World, call: Call) -> Reply:
-    """Delete one object."""
+    """Delete one object; return its last state."""
     resource = world.resource(call.target)
     live = world.existing(resource, call.target)
     options = _options(world, call)
     _check_preconditions(resource, live, options)
-    last = delete_object(world, call, resource, live, options)
-    gone = world.store.get(resource.key, name_of(live)) is None
-    if gone and resource.key not in _SHOWN_WHEN_GONE:
-        return Reply(_success(resource, live))
-    return Reply(presented(resource, last))
-
-
-def _success(resource: Resource, obj: Object) -> Object:
-    meta = obj["metadata"]
-    about = {"name": meta["name"], "group": resource.group, "kind": resource.plural, "uid": meta["uid"]}
-    details = {key: value for key, value in about.items() if value}
-    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
+    return Reply(presented(resource, delete_object(world, call, resource, live, options)))
 
 
 def _options(world: World, call: Call) -> dict[str, Any]:

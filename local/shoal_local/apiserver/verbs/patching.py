@@ -109,10 +109,6 @@ def _laid_over(target: Object, body: Any, kind: str, node: Node) -> Any:
 def _json_patch(target: Object, operations: Any) -> Any:
     try:
         return jsonpatch.apply_patch(target, operations)
-    except jsonpatch.JsonPatchTestFailed as error:
-        raise ApiError(
-            422, "Invalid", f"the server rejected our request due to an error in our request: {error}"
-        ) from None
     except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException) as error:
         raise ApiError(
             422, "Invalid", f"the server rejected our request due to an error in our request: {error}"

@@ -101,12 +101,6 @@ def test_pods_get_what_a_cluster_gives_them(cluster: Cluster, pod: Object) -> No
     }
 
 
-def test_most_of_a_pod_cannot_be_changed(cluster: Cluster, pod: Object) -> None:
-    cluster.post(PODS, pod)
-    with pytest.raises(ApiError, match="pod updates may not change fields other than"):
-        cluster.patch(f"{PODS}/one", {"spec": {"hostNetwork": True}})
-
-
 def test_a_running_pod_is_given_time_and_one_on_no_node_goes_at_once(cluster: Cluster, pod: Object) -> None:
     cluster.post(PODS, pod)
     cluster.post(f"{PODS}/one/binding", {"target": {"kind": "Node", "name": "n"}})
