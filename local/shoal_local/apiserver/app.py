@@ -35,6 +35,8 @@ PAUSE_S = 0.02
 LONGEST_REST_S = 60.0
 """A pass is made after this time even if nothing asked for one: events grow old."""
 
+METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
+
 
 class Housekeeping:
     """Notices what may leave garbage, and collects it."""
@@ -65,9 +67,6 @@ class Housekeeping:
             except Exception:
                 # One object that nobody foresaw must not end the collection of all others.
                 LOG.exception("a pass of the garbage collector failed; it is tried again")
-
-
-METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 
 class ApiServer:

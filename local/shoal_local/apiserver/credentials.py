@@ -9,6 +9,8 @@ import yaml
 
 _DNS_NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
 
+NAME = "shoal-local"
+
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
@@ -25,9 +27,6 @@ def make_certificates(addresses: tuple[str, ...]) -> Certificates:
     made = authority.issue_cert(*_DNS_NAMES, *addresses, common_name="shoal-local")
     pems = authority.cert_pem, made.cert_chain_pems[0], made.private_key_pem
     return Certificates(*(pem.bytes().decode() for pem in pems))
-
-
-NAME = "shoal-local"
 
 
 @dataclass(frozen=True, slots=True)

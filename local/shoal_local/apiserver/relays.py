@@ -13,6 +13,10 @@ from shoal_local.apiserver.spdy import BrokenFrameError, Data, Frame, Opened, Pi
 
 _CONNECT = httpx.Timeout(None, connect=5.0)
 
+PROTOCOL = "SPDY/3.1+portforward.k8s.io"
+CONNECT_S = 5.0
+_CHUNK_BYTES = 32 * 1024
+
 
 async def log_response(url: str) -> Response:
     """Return the log at the kubelet's address, streamed.
@@ -47,11 +51,6 @@ async def _passed_on(client: httpx.AsyncClient, answer: httpx.Response) -> Async
     finally:
         await answer.aclose()
         await client.aclose()
-
-
-PROTOCOL = "SPDY/3.1+portforward.k8s.io"
-CONNECT_S = 5.0
-_CHUNK_BYTES = 32 * 1024
 
 
 async def forward(websocket: WebSocket, address: str) -> None:

@@ -22,6 +22,13 @@ _REST = (
     "sdchcharset=utf-8charset=iso-8859-1,utf-,*,enq=0."
 )
 
+_VERSION = 3
+_SYN_STREAM, _SYN_REPLY, _RST_STREAM, _PING = 1, 2, 3, 6
+_FIN = 1
+_HEAD_BYTES = 8
+LONGEST_FRAME_BYTES = 2**20
+LONGEST_HEADERS_BYTES = 2**16
+
 
 def _made() -> bytes:
     words = (word.replace("_", " ").encode() for word in _WORDS.split())
@@ -29,14 +36,6 @@ def _made() -> bytes:
 
 
 DICTIONARY = _made()
-
-
-_VERSION = 3
-_SYN_STREAM, _SYN_REPLY, _RST_STREAM, _PING = 1, 2, 3, 6
-_FIN = 1
-_HEAD_BYTES = 8
-LONGEST_FRAME_BYTES = 2**20
-LONGEST_HEADERS_BYTES = 2**16
 
 
 class BrokenFrameError(ValueError):

@@ -11,6 +11,9 @@ from shoal_local.controllers.plans import has_ended
 Object = dict[str, Any]
 Amounts = dict[str, Decimal]
 
+AFFINITY = "node(s) didn't match Pod's node affinity/selector"
+_UNSCHEDULABLE = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+
 
 def amounts(resources: Mapping[str, Any]) -> Amounts:
     """Return quantities as numbers."""
@@ -60,9 +63,6 @@ def _larger(one: Mapping[str, Any], other: Mapping[str, Any]) -> Amounts:
     return {name: max(one.get(name, Decimal(0)), other.get(name, Decimal(0))) for name in names}
 
 
-AFFINITY = "node(s) didn't match Pod's node affinity/selector"
-
-
 def refusals(pod: Object, requests: Amounts, node: Object, free: Amounts) -> list[str]:
     """Return why the node cannot take the pod; nothing when it can."""
     spec = node.get("spec") or {}
@@ -77,9 +77,6 @@ def refusals(pod: Object, requests: Amounts, node: Object, free: Amounts) -> lis
     if any(labels.get(key) != value for key, value in (pod["spec"].get("nodeSelector") or {}).items()):
         return [AFFINITY]
     return _short_of(requests, free)
-
-
-_UNSCHEDULABLE = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 
 
 def _not_ready(node: Object) -> list[Object]:

@@ -7,6 +7,8 @@ from typing import Any
 
 FIRST_S, LONGEST_S, FORGIVEN_S = 10.0, 300.0, 600.0
 
+Object = dict[str, Any]
+
 
 def next_streak(streak: int, ran_s: float) -> int:
     """Return the number of restarts in a row, after a run of this length. A long run clears the slate."""
@@ -19,9 +21,6 @@ def restart_delay_s(streak: int) -> float:
     ``streak`` is the number of restarts in a row that were made before.
     """
     return 0.0 if streak == 0 else min(FIRST_S * 2.0 ** min(streak - 1, 10), LONGEST_S)
-
-
-Object = dict[str, Any]
 
 
 class Role(StrEnum):

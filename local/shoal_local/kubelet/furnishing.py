@@ -17,10 +17,14 @@ from shoal_local.kubelet.volumes import ACCOUNT_PATH, Found, Volumes, write_acco
 _BEGINS = r"""(?:(?<![^\s'"`=:,;(\[{<>|&])|(?<=://))"""
 """A path begins a word, follows a sign that parts words, as in ``unix:/run`` or ``A=/tmp``, or is that of a ``file://``."""
 _ENDS = r"(?![\w.-])"
+Object = dict[str, Any]
+TERMINATION_LOG = "termination-log"
 
 
 def rewriter(paths: Mapping[str, str]) -> Callable[[str], str]:
     """Return what replaces mount paths in a text, the longest that fits, together with what lies below them.
+
+    Where no mounts can be made, a container is told the folders themselves; paths in its own code are not found.
 
     Args:
         paths: mount path to the file or folder of this machine.
@@ -31,10 +35,6 @@ def rewriter(paths: Mapping[str, str]) -> Callable[[str], str]:
     longest_first = sorted(known, key=len, reverse=True)
     pattern = re.compile(_BEGINS + "(" + "|".join(map(re.escape, longest_first)) + ")" + _ENDS)
     return lambda text: pattern.sub(lambda found: known[found[1]], text)
-
-
-Object = dict[str, Any]
-TERMINATION_LOG = "termination-log"
 
 
 def context_of(pod: Object, address: str, machine: Machine, found: Found) -> Context:

@@ -15,6 +15,8 @@ from starlette.routing import Route
 
 from shoal_local.kubelet.kubelet import Kubelet
 
+POLL_S = 0.1
+
 
 class BadQueryError(Exception):
     """The caller's parameters mean nothing; the message says which."""
@@ -81,9 +83,6 @@ def shown(lines: Iterable[bytes], wanted: Wanted) -> Iterator[bytes]:
             continue
         end = b"" if tag == b"P" else b"\n"
         yield (time + b" " + text if wanted.timestamps else text).removesuffix(b"\n") + end
-
-
-POLL_S = 0.1
 
 
 def make_app(runs: Kubelet) -> Starlette:

@@ -10,6 +10,8 @@ from shoal_local.kubelet.steps import has_finished, start_at
 
 Object = dict[str, Any]
 
+Told = tuple[str, str, str]
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -186,9 +188,6 @@ def _up(member: Member, entry: Object) -> bool:
 
 def _names(names: Iterable[str]) -> str:
     return f"[{' '.join(names)}]"
-
-
-Told = tuple[str, str, str]
 
 
 def _readiness(unready: list[str], phase: str) -> Told:

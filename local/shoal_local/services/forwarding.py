@@ -15,6 +15,14 @@ from shoal_local.local_network import UNPRIVILEGED_STEP
 SERVICE_NAME = "kubernetes.io/service-name"
 LOOPBACK = IPv4Network("127.0.0.0/8")
 
+LOG = logging.getLogger(__name__)
+CHUNK_BYTES = 2**16
+CONNECT_S = 2.0
+PAUSE_S = 0.05
+RETRY_S = 10.0
+Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Front:
@@ -69,15 +77,6 @@ def _backends(slices: list[Object], port_name: str) -> set[tuple[str, int]]:
             elif conditions.get("serving") and conditions.get("terminating"):
                 ending |= found
     return ready or ending
-
-
-LOG = logging.getLogger(__name__)
-CHUNK_BYTES = 2**16
-CONNECT_S = 2.0
-PAUSE_S = 0.05
-RETRY_S = 10.0
-
-Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class Forwarder:
@@ -169,9 +168,6 @@ class Forwarder:
             except (OSError, TimeoutError):
                 continue
         return None
-
-
-Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 async def _join(caller: Pair, pod: Pair) -> None:

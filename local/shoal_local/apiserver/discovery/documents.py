@@ -24,6 +24,11 @@ VERSION: Document = {
     "platform": "linux/amd64",
 }
 
+JSON = "application/json"
+# Asked for with an @, which is no media type: the answer names it with a dot.
+OPENAPI_PROTOBUF = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+HEALTH = ("healthz", "livez", "readyz")
+
 
 def core_versions() -> Document:
     """Return the answer to ``/api``."""
@@ -119,12 +124,6 @@ def _aggregated(resource: Resource) -> Document:
 
 def _kind(group: str, version: str, kind: str) -> Document:
     return {"group": group, "version": version, "kind": kind}
-
-
-JSON = "application/json"
-# Asked for with an @, which is no media type: the answer names it with a dot.
-OPENAPI_PROTOBUF = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
-HEALTH = ("healthz", "livez", "readyz")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,8 @@ from shoal_local.apiserver.errors import no_such_path
 from shoal_local.apiserver.kinds.builtin import BUILTIN
 from shoal_local.apiserver.kinds.resource import Column, Object, Resource, ScalePaths
 
+CRDS = "apiextensions.k8s.io/customresourcedefinitions"
+
 
 def resources_of(crd: Object) -> list[Resource]:
     """Return one resource for each served version, the newest first as discovery prefers."""
@@ -63,9 +65,6 @@ def _scale(scale: dict[str, Any] | None) -> ScalePaths:
         return ScalePaths()
     selector = scale.get("labelSelectorPath", "")
     return ScalePaths(scale["specReplicasPath"], scale["statusReplicasPath"], selector)
-
-
-CRDS = "apiextensions.k8s.io/customresourcedefinitions"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,8 @@ Object = dict[str, Any]
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 _MODES = ("secret", "configMap", "projected", "downwardAPI")
 
+RBAC = "rbac.authorization.k8s.io"
+
 
 def template_defaults(spec: Object) -> None:
     """Fill in what every pod spec has, also one in a template."""
@@ -84,9 +86,6 @@ def pod_defaults(pod: Object) -> None:
 def _requests_from_limits(resources: Object) -> None:
     if limits := resources.get("limits"):
         resources["requests"] = {**limits, **resources.get("requests", {})}
-
-
-RBAC = "rbac.authorization.k8s.io"
 
 
 def apply_defaults(key: str, obj: Object) -> None:

@@ -18,6 +18,8 @@ from shoal_local.apiserver.schemas.node import Node
 Path = tuple[str, ...]
 FieldSet = frozenset[Path]
 
+_ABSENT: Any = object()
+
 
 def field_set(value: Any, node: Node | None) -> FieldSet:
     """Return the paths that a configuration sets."""
@@ -131,9 +133,6 @@ def _step_text(step: str) -> str:
         return f"[={text}]"
     keys: dict[str, Any] = orjson.loads(text)
     return "[" + ",".join(f"{key}={_text(value)}" for key, value in keys.items()) + "]"
-
-
-_ABSENT: Any = object()
 
 
 @dataclass(frozen=True, slots=True)

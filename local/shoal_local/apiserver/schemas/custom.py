@@ -14,6 +14,22 @@ from shoal_local.apiserver.schemas.values import compile_schema, duplicate_cause
 
 _KEPT = ("apiVersion", "kind", "metadata")
 
+Object = dict[str, Any]
+BLOCKING = {
+    "FieldValueNotSupported",
+    "FieldValueRequired",
+    "FieldValueTooLong",
+    "FieldValueTooMany",
+    "FieldValueTypeInvalid",
+}
+"""An object with one of these is not fit for its rules."""
+NOT_CHECKED = Cause(
+    "<nil>",
+    "Invalid value: null: some validation rules were not checked because the object was invalid; "
+    "correct the existing errors to complete validation",
+)
+_MISSING = object()
+
 
 def prune(value: Any, node: Node | None) -> Any:
     """Return the value without the fields that the schema does not know.
@@ -54,23 +70,6 @@ def with_defaults(value: Any, node: Node | None) -> Any:
         for key, inner in found.items()
         if inner is not None or key not in node.fields or node.fields[key].get("nullable")
     }
-
-
-Object = dict[str, Any]
-BLOCKING = {
-    "FieldValueNotSupported",
-    "FieldValueRequired",
-    "FieldValueTooLong",
-    "FieldValueTooMany",
-    "FieldValueTypeInvalid",
-}
-"""An object with one of these is not fit for its rules."""
-NOT_CHECKED = Cause(
-    "<nil>",
-    "Invalid value: null: some validation rules were not checked because the object was invalid; "
-    "correct the existing errors to complete validation",
-)
-_MISSING = object()
 
 
 @dataclass(frozen=True, slots=True)

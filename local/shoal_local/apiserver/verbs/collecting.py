@@ -23,6 +23,10 @@ from shoal_local.apiserver.verbs.subresources import store_finalizers
 from shoal_local.apiserver.verbs.world import World
 from shoal_local.apiserver.verbs.writing import NAMESPACES, may_go
 
+COLLECTOR = User("system:serviceaccount:kube-system:generic-garbage-collector", ("system:masters",))
+EVENT_LIFETIME = timedelta(hours=1)
+NO_TARGET = target_of(Resource("", "v1", "Namespace", "namespaces", namespaced=False), {"metadata": {"name": ""}})
+
 
 class Owner(StrEnum):
     """State of one owner."""
@@ -67,10 +71,6 @@ def judge(references: Iterable[Object], state_of: Callable[[Object], Owner]) -> 
 def references_of(obj: Object) -> list[Object]:
     """Return the object's owner references."""
     return obj["metadata"].get("ownerReferences") or []
-
-
-COLLECTOR = User("system:serviceaccount:kube-system:generic-garbage-collector", ("system:masters",))
-EVENT_LIFETIME = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,9 +221,6 @@ class Pass:
     def _call(self, item: Item | None = None) -> Call:
         target = target_of(item.resource, item.object) if item else NO_TARGET
         return Call("delete", target, COLLECTOR, self.now, agent="kube-controller-manager")
-
-
-NO_TARGET = target_of(Resource("", "v1", "Namespace", "namespaces", namespaced=False), {"metadata": {"name": ""}})
 
 
 def _items(world: World, namespace: str = "") -> Iterator[Item]:

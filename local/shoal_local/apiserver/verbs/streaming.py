@@ -13,6 +13,17 @@ from shoal_local.apiserver.verbs.world import World
 NODES = "/nodes"
 _PASSED_ON = ("follow", "tailLines", "limitBytes", "sinceSeconds", "sinceTime", "timestamps", "previous")
 
+_INSTEAD = {
+    "attach": "read what the container prints with `kubectl logs --follow`",
+    "exec": "containers are processes of this machine and share its files: run the command here",
+    "ephemeralcontainers": "containers are processes of this machine: attach a debugger to them here",
+    "proxy": "pods and services have addresses on this machine: `kubectl get pods,services --output wide`",
+}
+_NEEDS_WEBSOCKET = (
+    "port-forward is served over WebSocket only: use kubectl 1.31 or newer, "
+    "without KUBECTL_PORT_FORWARD_WEBSOCKETS=false"
+)
+
 
 def log_url(world: World, call: Call) -> str:
     """Return the kubelet's address of a container's log; '' while the pod is on no node.
@@ -50,18 +61,6 @@ def _container(pod: Object, asked: str) -> str:
         extra = f" or one of the init containers: [{' '.join(first)}]" if first else ""
         raise bad_request(f"a container name must be specified for pod {name}, {choices}{extra}")
     return asked or str(own[0])
-
-
-_INSTEAD = {
-    "attach": "read what the container prints with `kubectl logs --follow`",
-    "exec": "containers are processes of this machine and share its files: run the command here",
-    "ephemeralcontainers": "containers are processes of this machine: attach a debugger to them here",
-    "proxy": "pods and services have addresses on this machine: `kubectl get pods,services --output wide`",
-}
-_NEEDS_WEBSOCKET = (
-    "port-forward is served over WebSocket only: use kubectl 1.31 or newer, "
-    "without KUBECTL_PORT_FORWARD_WEBSOCKETS=false"
-)
 
 
 def check_streaming(target: Target) -> None:

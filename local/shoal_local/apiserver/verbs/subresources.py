@@ -16,6 +16,9 @@ from shoal_local.apiserver.verbs.writing import may_go, store_update
 _SUCCESS: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 _LONGEST_S = 10 * 365 * 86400
 
+SCALE = Resource("autoscaling", "v1", "Scale", "scale", definition="io.k8s.api.autoscaling.v1.Scale")
+_KEPT = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+
 
 def bind(world: World, call: Call) -> Reply:
     """Assign a pod to the node that a Binding names."""
@@ -69,10 +72,6 @@ def store_finalizers(world: World, call: Call, resource: Resource, live: Object,
     """Store a namespace's finalizers, or let it go."""
     new = {**live, "spec": {**live.get("spec", {}), "finalizers": finalizers}}
     return world.remove(call, resource, new) if may_go(new) else world.write(call, resource, new)
-
-
-SCALE = Resource("autoscaling", "v1", "Scale", "scale", definition="io.k8s.api.autoscaling.v1.Scale")
-_KEPT = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
 
 def get_scale(world: World, call: Call) -> Reply:
