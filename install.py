@@ -15,6 +15,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TextIO
@@ -22,8 +23,12 @@ from typing import TextIO
 ROOT = Path(__file__).parent
 CONSTRAINTS = ROOT / "constraints.txt"
 # Megabytes to download and on disk of a first installation (Linux, x86-64, Python 3.11); "dev" and CUDA are rounded.
-WITHOUT_TORCH_MB = {"demo": (260, 770), "dev": (420, 1600)}
-TORCH_MB = {"cpu": (200, 700), "cuda": (2740, 5000)}
+WITHOUT_TORCH_MB = {"demo": (260, 770), "dev": (420, 1310)}
+TORCH_MB = {"cpu": (200, 700), "cuda": (2740, 4760)}
+WITHOUT_CUDA = (
+    "\nToo much, and no use for a GPU? A CPU build of torch that pip finds is taken instead: Ctrl-C, then name its"
+    " place in PIP_FIND_LINKS or PIP_EXTRA_INDEX_URL."
+)
 SHOWN = ("torch", "numpy", "starlette", "uvicorn", "kopf")
 LARGE_BYTES = 5_000_000
 TAIL_LINES = 15
@@ -39,19 +44,28 @@ class InstallError(Exception):
     """Something cannot be installed; the message says what."""
 
 
+@dataclass
+class Downloads:
+    """What pip has fetched so far, over all its commands, and where that is shown."""
+
+    out: TextIO
+    arrived_bytes: int = 0
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Install Shoal with the extra that is named; return the exit status."""
     options = parser().parse_args(arguments)
-    started_s = time.monotonic()
+    started_s, downloads = time.monotonic(), Downloads(sys.stdout)
     try:
-        install_torch(options.extra, options.torch)
+        install_torch(options.extra, options.torch, downloads)
         # Editable: the sources run, so nothing is compiled and what compiling needs is not fetched.
         here = f"{ROOT}[{options.extra}]"
-        pip("install", "--constraint", str(CONSTRAINTS), "--editable", here, environment={"SHOAL_COMPILE": "0"})
+        command = ("install", "--constraint", str(CONSTRAINTS), "--editable", here)
+        pip(downloads, *command, environment={"SHOAL_COMPILE": "0"})
     except InstallError as error:
         sys.stderr.write(f"install: {error}\n")
         return 1
-    say(summary(time.monotonic() - started_s))
+    say(summary(time.monotonic() - started_s, downloads.arrived_bytes))
     return 0
 
 
@@ -64,7 +78,7 @@ def parser() -> argparse.ArgumentParser:
     return found
 
 
-def install_torch(extra: str, wanted: str) -> None:
+def install_torch(extra: str, wanted: str, downloads: Downloads) -> None:
     """Install the pinned torch in the first way that works; say before how much will come with it and ``extra``."""
     pin = torch_pin(CONSTRAINTS.read_text())
     if is_installed(pin):
@@ -78,10 +92,10 @@ def install_torch(extra: str, wanted: str) -> None:
     )
     for way, build in ways:
         say(announcement(extra, build, how=way))
-        if way == "uv" and not try_uv(pin):
+        if way == "uv" and not try_uv(pin, downloads):
             continue
         if way == "pip":
-            pip("install", pin, "--constraint", str(CONSTRAINTS))
+            pip(downloads, "install", pin, "--constraint", str(CONSTRAINTS))
         return
 
 
@@ -132,13 +146,13 @@ def brings_cuda(report: str) -> bool:
     return any(re.match(r"(nvidia|cuda)-", each) for each in found["metadata"].get("requires_dist", ()))
 
 
-def try_uv(pin: str) -> bool:
+def try_uv(pin: str, downloads: Downloads) -> bool:
     """Install PyTorch's CPU build with uv; say whether that worked.
 
     Without what it depends on: uv does not know where pip is configured to find that.
     """
     try:
-        pip("install", "uv")
+        pip(downloads, "install", "uv")
     except InstallError as error:
         say(f"Without uv, {error}")
         return False
@@ -154,7 +168,7 @@ def pip_command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments]
 
 
-def pip(command: str, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
+def pip(downloads: Downloads, command: str, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
     """Run a command of pip's and show how far its downloads are; when it fails, show its last lines."""
     # Python compiles what it imports by itself; all that is installed would be a third of the whole time.
     call = pip_command(command, "--progress-bar=raw", "--no-compile", *arguments)
@@ -162,7 +176,7 @@ def pip(command: str, *arguments: str, environment: Mapping[str, str] | None = N
     tail: deque[str] = deque(maxlen=TAIL_LINES)
     with subprocess.Popen(call, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as running:
         assert running.stdout is not None
-        show_progress(kept(running.stdout, tail), sys.stdout)
+        show_progress(kept(running.stdout, tail), downloads)
     if running.returncode:
         sys.stderr.write("".join(tail))
         raise InstallError(f"pip {command} failed with exit status {running.returncode}")
@@ -176,16 +190,16 @@ def kept(lines: Iterable[str], tail: deque[str]) -> Iterable[str]:
         yield line
 
 
-def show_progress(lines: Iterable[str], out: TextIO) -> None:
+def show_progress(lines: Iterable[str], downloads: Downloads) -> None:
     """Turn pip's lines (``--progress-bar=raw``) into one that grows on a terminal, else into one a large file."""
-    file, arrived_bytes = "", 0
+    file, out = "", downloads.out
     for line in lines:
         if match := DOWNLOADING.match(line):
             file = match["file"].rpartition("/")[2]
         elif match := PROGRESS.match(line):
             done, total = int(match["done"]), int(match["total"])
-            arrived_bytes += total if done == total else 0
-            so_far = arrived_bytes + (done if done != total else 0)
+            downloads.arrived_bytes += total if done == total else 0
+            so_far = downloads.arrived_bytes + (done if done != total else 0)
             if out.isatty():
                 out.write(f"\r\x1b[K  {so_far / 1e6:.0f} MB downloaded: {file[:60]}")
             elif done == total >= LARGE_BYTES:
@@ -200,17 +214,21 @@ def announcement(extra: str, build: str, *, how: str) -> str:
     """Return what is said before anything is fetched."""
     download_mb, disk_mb = (sum(both) for both in zip(WITHOUT_TORCH_MB[extra], TORCH_MB[build], strict=True))
     kind = "PyTorch's CPU build, through uv" if how == "uv" else "torch as pip finds it"
-    cuda = ", with CUDA" if build == "cuda" else ""
+    cuda, remedy = (", with CUDA", WITHOUT_CUDA) if build == "cuda" else ("", "")
     return (
         f"Installing what `{extra}` needs, {kind}{cuda}: about {download_mb} MB to download"
-        f" (less where pip has them already), {disk_mb} MB on disk."
+        f" (less where pip has them already), {disk_mb} MB on disk.{remedy}"
     )
 
 
-def summary(elapsed_s: float) -> str:
-    """Return what is said at the end: versions, megabytes, seconds."""
+def summary(elapsed_s: float, downloaded_bytes: int) -> str:
+    """Return what is said at the end: seconds, megabytes, versions; what uv fetched, it says itself."""
     names = ", ".join(f"{name} {version(name)}" for name in SHOWN)
-    return f"Installed in {elapsed_s:.0f} s, {disk_bytes(Path(sys.prefix)) / 1e6:.0f} MB in {sys.prefix}: {names}."
+    disk_mb = disk_bytes(Path(sys.prefix)) / 1e6
+    return (
+        f"Installed in {elapsed_s:.0f} s: {downloaded_bytes / 1e6:.0f} MB downloaded by pip,"
+        f" {disk_mb:.0f} MB in {sys.prefix}; {names}."
+    )
 
 
 def disk_bytes(folder: Path) -> int:

@@ -18,6 +18,7 @@ from shoal.errors import (
     ShoalError,
     TooLarge,
     Unavailable,
+    WrongAddress,
 )
 
 if TYPE_CHECKING:
@@ -57,4 +58,5 @@ __all__ = [
     "Tensor",
     "TooLarge",
     "Unavailable",
+    "WrongAddress",
 ]

@@ -15,7 +15,7 @@ from shoal.colours import Style, styled
 from shoal.files import load, parse_json
 from shoal.printing import answer_text, json_text, signature_json, signature_text
 from shoal.serving.fields import merge, parse_assignment, to_environment
-from shoal.targets import default_name, find_target, shown
+from shoal.targets import default_name, files_beside, find_target, shown
 
 ADMIN_PORT = 9090
 
@@ -62,17 +62,19 @@ def serve(options: argparse.Namespace) -> int:
     for assignment in options.set:
         fields = merge(fields, parse_assignment(assignment))
     settings = {**os.environ, **to_environment(fields), **_log_level(options)}
-    plan = serving.Plan(
-        name=settings.get("SHOAL_MODEL_NAME") or default_name(fields["model.uri"]),
-        settings=settings,
-        host=options.host,
-        port=serving.find_port(options.host, options.port, option="--port"),
-        admin_port=_admin_port(options),
-        quiet=options.quiet,
-        json=options.json,
-    )
-    _say_what(plan, fields["model.uri"], service.ignored)
-    return asyncio.run(serving.serve(plan))
+    with serving.claimed(ADMIN_PORT) as ours:
+        plan = serving.Plan(
+            name=settings.get("SHOAL_MODEL_NAME") or default_name(fields["model.uri"]),
+            settings=settings,
+            host=options.host,
+            port=serving.find_port(options.host, options.port, option="--port"),
+            admin_port=_admin_port(options, usual_is_ours=ours),
+            quiet=options.quiet,
+            json=options.json,
+            files=files_beside(options.target),
+        )
+        _say_what(plan, fields["model.uri"], service.ignored)
+        return asyncio.run(serving.serve(plan))
 
 
 def _log_level(options: argparse.Namespace) -> dict[str, str]:
@@ -81,11 +83,11 @@ def _log_level(options: argparse.Namespace) -> dict[str, str]:
     return {} if level is None else {"SHOAL_LOG_LEVEL": level.upper()}
 
 
-def _admin_port(options: argparse.Namespace) -> int:
-    """Return the admin port: the one asked for, else 9090, else any that is free."""
+def _admin_port(options: argparse.Namespace, *, usual_is_ours: bool) -> int:
+    """Return the admin port: the one asked for, else 9090 if it is free and nobody else's, else any that is free."""
     if options.admin_port is not None:
         return serving.find_port(options.host, options.admin_port, option="--admin-port")
-    if serving.is_free(options.host, ADMIN_PORT) and options.port != ADMIN_PORT:
+    if usual_is_ours and options.port != ADMIN_PORT and serving.is_free(options.host, ADMIN_PORT):
         return ADMIN_PORT
     return serving.find_port(options.host, 0, option="--admin-port")
 

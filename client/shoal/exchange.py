@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import httpx
 
-from shoal.errors import ConnectionFailed, DeadlineExceeded, ServerFailed
+from shoal.errors import ConnectionFailed, DeadlineExceeded, ServerFailed, WrongAddress
 from shoal.wire.messages import Request, Response
 
 CONNECT_TIMEOUT_S = 5.0
@@ -16,9 +16,9 @@ def base_url(url: str) -> httpx.URL:
     try:
         base = httpx.URL(url if "://" in url else f"http://{url}")
     except httpx.InvalidURL as error:
-        raise ConnectionFailed(f"{url} is no address of a server: {error}") from error
+        raise WrongAddress(f"{url} is no address of a server: {error}") from error
     if base.scheme not in ("http", "https") or not base.host:
-        raise ConnectionFailed(f"{url} is no address of a server: give http://HOST:PORT")
+        raise WrongAddress(f"{url} is no address of a server: give http://HOST:PORT")
     return base
 
 

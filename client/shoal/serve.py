@@ -8,7 +8,8 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,11 +18,12 @@ import orjson
 
 from shoal.client import AsyncClient
 from shoal.colours import Style, styled
+from shoal.ending import INTERRUPTED
 from shoal.errors import ShoalError
 from shoal.processes import Keeper, Process
-from shoal.serving.fields import FieldError
+from shoal.serving.fields import MachineError
 from shoal.serving.hints import first_requests
-from shoal.serving.supervision import Death, obituary
+from shoal.serving.supervision import Death, obituary, was_drained
 
 MODULES = {"runtime": "shoal_runtime", "proxy": "shoal_proxy"}
 SOCKET = "runtime.sock"
@@ -32,7 +34,6 @@ POLL_INTERVAL_S = 0.1
 PATIENCE_S = 5.0
 # The kernel's limit of a unix socket's path is 108 bytes; the socket's own name takes some.
 LONGEST_FOLDER_BYTES = 90
-INTERRUPTED = 130
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ class Plan:
         host: address that the proxy listens on; its ports follow.
         quiet: do not tell what happens.
         json: tell what happens for programs, an object a line.
+        files: what lies beside the model, one of which may be an item to send.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Plan:
     admin_port: int
     quiet: bool = False
     json: bool = False
+    files: tuple[str, ...] = ()
 
     def say(self, line: str, *styles: Style, **facts: object) -> None:
         """Tell what happens: the line to a person, the line and what it tells to a program."""
@@ -93,20 +96,37 @@ def is_free(host: str, port: int) -> bool:
     return True
 
 
+@contextmanager
+def claimed(port: int) -> Iterator[bool]:
+    """Claim ``port`` for as long as this lasts, and say whether no other ``shoal serve`` has.
+
+    A port is free until the proxy listens, seconds later; of two servers started together both would take it. An
+    abstract socket (Linux) belongs to the same network as the port, and goes with whoever has it.
+    """
+    with socket.socket(socket.AF_UNIX) as claim:
+        try:
+            if sys.platform == "linux":
+                claim.bind(f"\0shoal-serve-{port}")
+        except OSError:
+            yield False
+        else:
+            yield True
+
+
 def find_port(host: str, port: int, *, option: str) -> int:
     """Return ``port`` if it is free, or any free port for 0.
 
     Raises:
-        FieldError: the port is taken, or the host is no address of this machine.
+        MachineError: the port is taken, or the host is no address of this machine.
     """
     try:
         return _try_port(host, port)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise FieldError(
+            raise MachineError(
                 f"port {port} of {host} is in use: stop what listens there, or choose another with {option}"
             ) from error
-        raise FieldError(f"cannot listen on port {port} of {host}: {error}") from error
+        raise MachineError(f"cannot listen on port {port} of {host}: {error}") from error
 
 
 def _try_port(host: str, port: int) -> int:
@@ -118,7 +138,7 @@ def _try_port(host: str, port: int) -> int:
 async def serve(plan: Plan) -> int:
     """Serve until SIGINT, SIGTERM or SIGHUP; return the exit status of the command.
 
-    0 after a stop that SIGTERM or SIGHUP asked for, 130 after Ctrl-C or when a second signal
+    0 after a stop that SIGTERM, SIGHUP or ``POST /drain`` asked for, 130 after Ctrl-C or when a second signal
     killed them, 1 when a process cannot work.
     """
     with tempfile.TemporaryDirectory(prefix="shoal-", dir=_short_folder()) as folder:
@@ -140,29 +160,35 @@ class Server:
         self._interrupted = False
 
     async def run(self) -> int:
-        """Serve until a signal comes or a process cannot work; then stop both in order."""
+        """Serve until a signal comes, the proxy was drained or a process cannot work; then stop both in order."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self._on_signal, number)
+        # A Ctrl-C that came before these handlers cancels us, and here, while there is nothing to stop: asyncio cancels
+        # the start of a process together with what that start then waits for, and would wait for ever.
+        await asyncio.sleep(0)
         keepers = [asyncio.create_task(each.run()) for each in (self._runtime, self._proxy)]
         others = [asyncio.create_task(each) for each in (self._stop.wait(), self._announce())]
         await asyncio.wait((*keepers, *others), return_when=asyncio.FIRST_COMPLETED)
-        deaths = [keeper.result() for keeper in keepers if keeper.done()]
+        ends = [keeper.result() for keeper in keepers if keeper.done()]
+        deaths = [end for end in ends if not was_drained(end)]
         for other in others:
             if other.done():
                 other.result()
         for task in (*keepers, *others):
             task.cancel()
         await asyncio.gather(*keepers, *others, return_exceptions=True)
-        status = await self._end(deaths)
+        status = await self._end(deaths, drained=len(deaths) < len(ends))
         # Last, after all that the other process had to say.
         for death in deaths:
             print(f"shoal: {obituary(death)}", file=sys.stderr, flush=True)
         return status
 
-    async def _end(self, deaths: list[Death]) -> int:
+    async def _end(self, deaths: list[Death], *, drained: bool) -> int:
         """Stop the proxy, which finishes what it has accepted, and then the runtime."""
-        if not deaths:
+        if drained:
+            self._say("stopping: the proxy was drained")
+        elif not deaths:
             self._say("stopping: the proxy finishes its requests (Ctrl-C again to kill)")
         await self._proxy.stop()
         await self._runtime.stop()
@@ -228,7 +254,7 @@ class Server:
             # A transport of our own: no HTTP proxy of the environment stands before this machine.
             transport = httpx.AsyncHTTPTransport()
             async with AsyncClient(url, self._plan.name, transport=transport) as client:
-                curl, command = first_requests(url, await client.signature())
+                curl, command = first_requests(url, await client.signature(), self._plan.files)
         except ShoalError as error:
             self._say(f"no example of a request: {error}")
         else:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from shoal.serving.fields import FieldError, Values
+from shoal.serving.fields import FieldError, MachineError, Values
 from shoal.serving.manifest import KIND, Service, find_service
 
 MANIFEST_SUFFIXES = (".yaml", ".yml")
@@ -29,6 +29,13 @@ def find_target(target: str) -> Service:
     if separator and scheme.lower() != "file":
         return _remote(target, scheme.lower())
     return _found(Path(unquote(urlsplit(target).path) if separator else target))
+
+
+def files_beside(target: str) -> tuple[str, ...]:
+    """Return the files of the folder that ``target`` is or lies in, as they are called from here; none of a URL."""
+    path = Path(target)
+    folder = path if path.is_dir() else path.parent
+    return () if "://" in target else tuple(str(each) for each in sorted(folder.iterdir()) if each.is_file())
 
 
 def _remote(uri: str, scheme: str) -> Service:
@@ -109,7 +116,7 @@ def _documents(file: Path) -> list[Any]:
     try:
         import yaml  # noqa: PLC0415 (only manifests need it, and it is no dependency of the client)
     except ImportError as error:
-        raise FieldError('reading a manifest needs yaml: pip install "shoal[serve]"') from error
+        raise MachineError('reading a manifest needs yaml: pip install "shoal[serve]"') from error
     try:
         return list(yaml.safe_load_all(file.read_text()))
     except (yaml.YAMLError, UnicodeDecodeError) as error:

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Coroutine
 from typing import Any
 
-INTERRUPTED = 130
+from shoal_local.ending import INTERRUPTED
 
 
 async def until_stopped(work: Coroutine[Any, Any, None]) -> int:

@@ -1,71 +1,23 @@
-"""Run the operator: ``shoal-operator``, or ``python -m shoal_operator``."""
+"""``shoal-operator``, or ``python -m shoal_operator``.
 
-import argparse
-import asyncio
-import logging
-import os
-import socket
+Only a guard: Ctrl-C counts from here on, while all the rest is imported.
+"""
+
 import sys
-import uuid
 from collections.abc import Sequence
-from dataclasses import replace
 
-from shoal_operator.errors import OperatorError
-from shoal_operator.logs import configure
-from shoal_operator.settings import Settings
+from shoal_operator.ending import ended
 
 
-class _MissingPackage(Exception):
-    """What the operator imports is not installed."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit status."""
 
+    def run() -> int:
+        from shoal_operator.command_line import run  # noqa: PLC0415 (guarded)
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run until SIGTERM or SIGINT; return the exit status."""
-    options = _parser().parse_args(argv)
-    if options.kubeconfig:
-        os.environ["KUBECONFIG"] = options.kubeconfig
-    try:
-        settings = _with_identity(Settings.from_env(os.environ))
-        configure(settings.log_level)
-        if options.verbose:
-            logging.getLogger("shoal_operator").setLevel(logging.DEBUG)
-        asyncio.run(_run(settings))
-    except _MissingPackage as error:
-        sys.stderr.write(f'shoal-operator: {error}: pip install "shoal[operator]"\n')
-        return 2
-    except OperatorError as error:
-        sys.stderr.write(f"shoal-operator: {error}\n")
-        return 2
-    except KeyboardInterrupt:
-        return 130
-    return 0
+        return run(list(sys.argv[1:] if arguments is None else arguments))
 
-
-async def _run(settings: Settings) -> None:
-    # Imported late: `--help` and a wrong setting answer before kopf and aiohttp are loaded.
-    try:
-        from shoal_operator.operation import Operation  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        raise _MissingPackage(error.msg) from error
-
-    await Operation(settings).run()
-
-
-def _with_identity(settings: Settings) -> Settings:
-    if settings.identity:
-        return settings
-    return replace(settings, identity=f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="shoal-operator",
-        description="Turn InferenceServices into served models. Settings are environment"
-        " variables, SHOAL_OPERATOR_*; see operator/README.md.",
-    )
-    parser.add_argument("--kubeconfig", metavar="FILE", help="run outside a cluster")
-    parser.add_argument("--verbose", action="store_true", help="log every write")
-    return parser
+    return ended(run)
 
 
 if __name__ == "__main__":

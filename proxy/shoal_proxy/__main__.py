@@ -1,81 +1,23 @@
-"""``python -m shoal_proxy``: run the proxy with settings from the environment; ``simulate`` or ``record``."""
+"""``python -m shoal_proxy``: run the proxy with settings from the environment; ``simulate`` or ``record``.
 
-from __future__ import annotations
+Only a guard: Ctrl-C counts from here on, while all the rest is imported.
+"""
 
-import os
 import sys
 from collections.abc import Sequence
 
-INTERRUPTED = 130
-NOBODY_READS = 141
-"""What a shell says of a program that SIGPIPE ended."""
+from shoal_proxy.ending import ended
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the proxy, or the command that ``arguments`` name; return the exit status."""
-    try:
-        try:
-            return _command(arguments) if arguments or _is_completing() else run()
-        finally:
-            sys.stdout.flush()
-    except ModuleNotFoundError as missing:
-        print(f'shoal-proxy: {missing}: pip install "shoal[proxy]"', file=sys.stderr)  # noqa: T201
-        return 1
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except BrokenPipeError:
-        # Python would try to write the rest once more as it ends, and complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return NOBODY_READS
+    """Run the command; return its exit status."""
 
+    def run() -> int:
+        from shoal_proxy.command_line import run  # noqa: PLC0415 (guarded)
 
-def _is_completing() -> bool:
-    return "_ARGCOMPLETE" in os.environ
+        return run(list(arguments))
 
-
-def _command(arguments: Sequence[str]) -> int:
-    # Here, because Ctrl-C counts while they are imported, too.
-    from shoal_proxy import record, simulate  # noqa: PLC0415
-
-    commands = {"simulate": (simulate.parser, simulate.run), "record": (record.parser, record.run)}
-    if not arguments or arguments[0] not in commands:
-        told = f"there is no command {arguments[0] if arguments else ''}; there are {' and '.join(commands)}"
-        print(f"shoal-proxy: {told}", file=sys.stderr)  # noqa: T201
-        return 2
-    make_parser, run_command = commands[arguments[0]]
-    parser = make_parser()
-    if _is_completing():
-        import argcomplete  # noqa: PLC0415 (only completion needs it)
-
-        argcomplete.autocomplete(parser, always_complete_options=False)
-    return run_command(parser.parse_args(arguments[1:]))
-
-
-def run() -> int:
-    """Run until told to stop; return the exit status."""
-    import asyncio  # noqa: PLC0415 (the commands above need none of this)
-
-    import uvloop  # noqa: PLC0415
-
-    from shoal_proxy.logs import configure  # noqa: PLC0415
-    from shoal_proxy.memory import keep_freed_memory  # noqa: PLC0415
-    from shoal_proxy.server import serve  # noqa: PLC0415
-    from shoal_proxy.settings import Settings, SettingsError  # noqa: PLC0415
-
-    try:
-        settings = Settings.from_env(os.environ)
-    except SettingsError as error:
-        print(f"shoal-proxy: {error}", file=sys.stderr)  # noqa: T201 (the last line is what a person reads)
-        return 2
-    configure(settings.log_level)
-    keep_freed_memory()
-    try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(serve(settings))
-    except OSError as error:
-        print(f"shoal-proxy: {error.strerror or error}", file=sys.stderr)  # noqa: T201
-        return 1
-    return 0
+    return ended(run)
 
 
 if __name__ == "__main__":

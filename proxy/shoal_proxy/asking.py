@@ -15,6 +15,10 @@ class AskError(Exception):
     """The proxy cannot be asked; the message says why, and what would help."""
 
 
+class AddressError(AskError):
+    """What was given is no address of a proxy."""
+
+
 def ask(url: str, path: str) -> str:
     """Return the answer to ``GET path``.
 
@@ -61,5 +65,5 @@ def _connection(url: str, timeout_s: float) -> http.client.HTTPConnection:
     except ValueError:
         host = port = None
     if host is None or parts.scheme != "http":
-        raise AskError(f"{url!r} is no address of a proxy; give one like http://127.0.0.1:9090")
+        raise AddressError(f"{url!r} is no address of a proxy; give one like http://127.0.0.1:9090")
     return http.client.HTTPConnection(host, port or 80, timeout=timeout_s)

@@ -118,6 +118,11 @@ class Guard:
         if (unlogged := sampler.take(time.monotonic())) is not None:
             logger.warning("event=%s unlogged=%d last=%r", event, unlogged, message)
 
+    def note_refused(self, error: ProxyError) -> None:
+        """Log that a request is not heard to its end; overload is for the metrics alone."""
+        if not isinstance(error, Overloaded):
+            self.note("request_refused", error.message)
+
 
 class Refused:
     """What stands in the order of answers for what was no request."""
@@ -553,8 +558,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _count_refused(self, error: ProxyError) -> None:
         self.guard.metrics.rejections[error.reason] += 1
-        if not isinstance(error, Overloaded):
-            self.guard.note("request_refused", error.message)
+        self.guard.note_refused(error)
 
     def _answer_refused(self, refused: Refused) -> None:
         refused.response_complete = True

@@ -140,6 +140,7 @@ class InferCycle:
     def refuse(self, error: ProxyError) -> None:
         """Answer before the body has been read, and read no more of it."""
         self.keep_alive = False
+        self._protocol.guard.note_refused(error)
         self.reply(self._protocol.inference.refuse(self.head.route, error))
 
     def reply(self, reply: Reply) -> None:

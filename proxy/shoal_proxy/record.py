@@ -7,7 +7,7 @@ import csv
 import json
 import sys
 
-from shoal_proxy.asking import AskError, ask_lines
+from shoal_proxy.asking import AddressError, AskError, ask_lines
 
 _EXAMPLE = """\
 example:
@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
             arrivals += 1
     except AskError as error:
         print(f"shoal: {error}", file=sys.stderr)  # noqa: T201
-        return 1
+        return 2 if isinstance(error, AddressError) else 1
     print(f"{arrivals} arrivals in {options.seconds:g} s", file=sys.stderr)  # noqa: T201
     return 0
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from shoal_proxy.asking import AskError, ask
+from shoal_proxy.asking import AddressError, AskError, ask
 from shoal_proxy.batching.pending import NEVER_S
 from shoal_proxy.batching.policy import BatchLimits, Policy
 from shoal_proxy.simulator.arrivals import Times, gamma, on_off, poisson
@@ -39,8 +39,16 @@ REMEDY = (
 )
 
 
-class SimulateError(Exception):
-    """Something that was asked for cannot be simulated."""
+class UnreadableError(Exception):
+    """A file that was named cannot be read."""
+
+
+class NotMeasuredError(Exception):
+    """The running proxy does not know yet what the simulation needs."""
+
+
+WRONG_ARGUMENTS = (AddressError, LatencyError, TraceError, UnreadableError)
+FAILED = (AskError, NotMeasuredError)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -51,10 +59,10 @@ def run(options: argparse.Namespace) -> int:
         service = _service(options, latencies)
         guesses = _guesses(entries, service)
         if guesses and options.source and not options.extrapolate:
-            raise SimulateError(f"{options.source} has not measured {guesses}; {REMEDY}")
-    except (AskError, LatencyError, SimulateError, TraceError) as error:
+            raise NotMeasuredError(f"{options.source} has not measured {guesses}; {REMEDY}")
+    except (*WRONG_ARGUMENTS, *FAILED) as error:
         print(f"shoal: {error}", file=sys.stderr)  # noqa: T201
-        return 1
+        return 2 if isinstance(error, WRONG_ARGUMENTS) else 1
     result = study(entries, service)
     guesses = "; ".join([guess for guess in (guesses, _host_guess(result)) if guess])
     if guesses:
@@ -138,11 +146,19 @@ _whole.__name__ = "whole number of at least 1"
 
 def _latencies(options: argparse.Namespace) -> Latencies:
     if options.source:
-        return parse_document(_json(ask(options.source, "/v1/latency"), f"{options.source}/v1/latency"))
+        return _measured(options.source)
     path = Path(options.latency)
     if path.suffix == ".json" or path.exists():
         return parse_document(_json(_read(path), str(path)))
     return parse_terms(options.latency)
+
+
+def _measured(source: str) -> Latencies:
+    answer = ask(source, "/v1/latency")
+    try:
+        return parse_document(_json(answer, f"{source}/v1/latency"))
+    except LatencyError as error:
+        raise NotMeasuredError(str(error)) from None
 
 
 def _json(text: str, where: str) -> object:
@@ -156,7 +172,7 @@ def _read(path: Path) -> str:
     try:
         return path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise SimulateError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
+        raise UnreadableError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
 
 
 def _entries(options: argparse.Namespace) -> list[Entry]:

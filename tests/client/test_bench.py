@@ -89,7 +89,7 @@ def test_what_is_wrong_with_the_item_is_said_before_the_load(capsys: pytest.Capt
     with running(refusing) as server:
         assert main(["bench", server.url, "--data", "[1, 2, 3, 4]"]) == 1
         assert "shoal: x takes 3 numbers" in capsys.readouterr().err
-        assert main(["bench", server.url, "--data", "{"]) == 1
+        assert main(["bench", server.url, "--data", "{"]) == 2
         assert "--data is no JSON" in capsys.readouterr().err
         assert sum(call.path.endswith("/infer") for call in server.calls) == 1
 
@@ -97,11 +97,11 @@ def test_what_is_wrong_with_the_item_is_said_before_the_load(capsys: pytest.Capt
 def test_a_model_of_pictures_asks_for_one(capsys: pytest.CaptureFixture[str]) -> None:
     model = metadata([tensor("image", "BYTES", [-1], content_type="image/png")], [tensor("y", "FP32", [-1])])
     with running(v2(model)) as server:
-        assert main(["bench", server.url]) == 1
+        assert main(["bench", server.url]) == 2
     assert "give one with --item FILE" in capsys.readouterr().err
 
 
 def test_what_cannot_be_written_is_said_before_the_load(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, words in (("bench.pdf", ".svg or .png"), ("nowhere/bench.svg", "there is no folder")):
-        assert main(["bench", "http://127.0.0.1:9", "--plot", str(tmp_path / name)]) == 1
+        assert main(["bench", "http://127.0.0.1:9", "--plot", str(tmp_path / name)]) == 2
         assert words in capsys.readouterr().err

@@ -37,6 +37,9 @@ def test_ctrl_c_while_a_server_is_silent_exits_130_without_a_word(command: list[
 @pytest.mark.parametrize(
     ("module", "program", "arguments"),
     [
+        ("argparse", "shoal", ["--help"]),
+        ("argparse", "shoal_operator", ["--help"]),
+        ("logging", "shoal_runtime", ["--help"]),
         ("numpy", "shoal", ["info", "http://127.0.0.1:1"]),
         ("httpx", "shoal", ["serve", "/no/such/model"]),
         ("numpy", "shoal_proxy", ["simulate", "--help"]),

@@ -7,6 +7,7 @@ import orjson
 import pytest
 
 from shoal.__main__ import main
+from shoal.serve import claimed
 from tests.client.fake_server import FakeServer, metadata, running, tensor, v2
 
 JSON_MODEL = metadata(
@@ -77,36 +78,53 @@ def test_info_writes_json_for_programs(adder: FakeServer, capsys: pytest.Capture
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("status", "arguments", "message"),
     [
-        pytest.param(["predict", "URL", "--data", "[1"], "--data is no JSON", id="no JSON"),
-        pytest.param(["predict", "URL", "no-such-file"], "cannot read no-such-file", id="no file"),
-        pytest.param(["predict", "URL", "PICKLE"], "is no numpy file", id="a pickle"),
-        pytest.param(["predict", "URL", "--data", '"x"'], "input x: takes FP32", id="text"),
-        pytest.param(["info", "URL", "--model", "dog"], "no route /v2/models/dog", id="no such model"),
-        pytest.param(["info", "localhost:port"], "is no address of a server", id="no address"),
-        pytest.param(["serve", "no-such-path"], "there is no file or directory", id="nothing to serve"),
-        pytest.param(["serve", "DIR", "--set", "a=b"], "there is no field a", id="no such field"),
-        pytest.param(["serve", "DIR", "--host", "203.0.113.1"], "cannot listen on port", id="no host"),
+        pytest.param(2, ["predict", "URL", "--data", "[1"], "--data is no JSON", id="no JSON"),
+        pytest.param(2, ["predict", "URL", "no-such-file"], "cannot read no-such-file", id="no file"),
+        pytest.param(2, ["predict", "URL", "PICKLE"], "is no numpy file", id="a pickle"),
+        pytest.param(2, ["predict", "URL", "--data", '"x"'], "input x: takes FP32", id="text"),
+        pytest.param(1, ["info", "URL", "--model", "dog"], "no route /v2/models/dog", id="no such model"),
+        pytest.param(2, ["info", "localhost:port"], "is no address of a server", id="no address"),
+        pytest.param(1, ["info", "http://127.0.0.1:1"], "cannot reach", id="nobody there"),
+        pytest.param(2, ["serve", "no-such-path"], "there is no file or directory", id="nothing to serve"),
+        pytest.param(2, ["serve", "DIR", "--set", "a=b"], "there is no field a", id="no such field"),
+        pytest.param(2, ["serve", "DIR", "--set", "runtime.threads=x"], "takes a whole number", id="another type"),
+        pytest.param(1, ["serve", "DIR", "--host", "203.0.113.1"], "cannot listen on port", id="no host"),
     ],
 )
 def test_what_goes_wrong_is_one_line(
     adder: FakeServer,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
+    status: int,
     arguments: list[str],
     message: str,
 ) -> None:
+    """And its status tells what was asked wrongly from what this server or this machine cannot do."""
     pickle = tmp_path / "item.npy"
     np.save(pickle, np.array([{}], dtype=object))
     names = {"URL": adder.url, "PICKLE": str(pickle), "DIR": str(tmp_path)}
 
-    assert main([names.get(each, each) for each in arguments]) == 1
+    assert main([names.get(each, each) for each in arguments]) == status
 
     error = capsys.readouterr().err
     assert error.startswith("shoal: ")
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_of_two_servers_started_together_one_has_the_usual_admin_port() -> None:
+    """Neither listens on it yet when the other looks."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with claimed(port) as first:
+        with claimed(port) as second:
+            assert (first, second) == (True, False)
+        with claimed(port + 1) as another:
+            assert another
+    with claimed(port) as later:
+        assert later
 
 
 def test_a_port_in_use_is_said_before_anything_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

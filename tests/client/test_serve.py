@@ -249,6 +249,41 @@ def test_ctrl_c_before_it_is_ready_stops_both(start: Start) -> None:
     wait_for_end(served.pids() if served.events_file.exists() else [])
 
 
+def test_a_drained_proxy_is_not_started_again_but_stops_the_server(start: Start) -> None:
+    served = start()
+    served.read_until("Ctrl-C stops")
+    [proxy] = [int(event.split()[2]) for event in served.events() if event.startswith("proxy started ")]
+
+    os.kill(proxy, signal.SIGTERM)  # it ends as after POST /drain: in order, with 0
+
+    output = served.rest()
+    assert served.process.returncode == 0
+    assert output.splitlines()[-2:] == ["stopping: the proxy was drained", "stopped"]
+    assert [event for event in served.events() if event.endswith(" stopped")] == ["proxy stopped", "runtime stopped"]
+
+
+def test_ctrl_c_before_its_signals_are_caught_starts_nothing(tmp_path: Path) -> None:
+    """Between the loop's own handler and ours a Ctrl-C cancels: no process may be on its way then."""
+    script = f"""
+import os, signal, sys, tempfile
+from shoal.__main__ import main
+made = tempfile.TemporaryDirectory
+def interrupted(*given, **named):
+    os.kill(os.getpid(), signal.SIGINT)
+    return made(*given, **named)
+tempfile.TemporaryDirectory = interrupted
+sys.exit(main(["serve", {str(tmp_path)!r}, "--port", "0"]))
+"""
+    events = tmp_path / "events"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(FAKES), str(ROOT))), "FAKE_EVENTS": str(events)}
+    ended = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, timeout=PATIENCE_S, check=False
+    )
+
+    assert (ended.returncode, ended.stderr) == (130, b"")
+    assert not events.exists()
+
+
 def test_programs_get_an_object_a_line(start: Start) -> None:
     served = start("--json")
     output = served.read_until("Ctrl-C stops")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from shoal.serving.fields import FieldError
-from shoal.targets import default_name, find_target, shown
+from shoal.targets import default_name, files_beside, find_target, shown
 
 MANIFEST = """\
 apiVersion: serving.shoal.dev/v1alpha1
@@ -167,6 +167,16 @@ def test_without_yaml_a_manifest_says_what_to_install(tmp_path: Path) -> None:
 
     assert ended.returncode == 1
     assert 'pip install "shoal[serve]"' in ended.stderr
+
+
+def test_what_lies_beside_a_model_is_called_as_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "cat" / "cat.yaml", "")
+    write(tmp_path / "cat" / "picture.jpg", "")
+    monkeypatch.chdir(tmp_path)
+
+    for target in ("cat", "./cat", "cat/cat.yaml"):
+        assert files_beside(target) == ("cat/cat.yaml", "cat/picture.jpg")
+    assert files_beside("https://models.example.com/cat.zip") == ()
 
 
 def test_a_pods_model_is_found_beside_its_manifest(tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ def test_a_projected_volume_holds_all_of_its_sources(kubectl: Kubectl) -> None:
     ]
     mounts = [{"name": "all", "mountPath": "/all", "readOnly": True}]
     parts = "; echo; ".join(("cat conf/mode", "cat word", "cat labels", "cat deep/name", "ls", "cut -d. -f1 token"))
-    script = f"cd /all; {parts}; touch x 2>/dev/null || echo sealed"
+    script = f"cd /all; {parts}"
     made = pod("one", script, {"volumeMounts": mounts}, restartPolicy="Never")
     made["metadata"]["labels"] = {"app": "shoal"}
     made["spec"]["volumes"] = [{"name": "all", "projected": {"sources": sources}}]
@@ -132,7 +132,17 @@ def test_a_projected_volume_holds_all_of_its_sources(kubectl: Kubectl) -> None:
     assert told[:4] == ["fast", "swim", 'app="shoal"', "one"]
     assert told[4:9] == ["conf", "deep", "labels", "token", "word"]
     assert json.loads(base64.urlsafe_b64decode(told[9] + "=="))["alg"]
-    assert told[10:] == ["sealed"]
+    assert told[10:] == []
+
+
+@pytest.mark.usefixtures("mounts")
+def test_a_read_only_mount_is_sealed(kubectl: Kubectl) -> None:
+    mounts = [{"name": "work", "mountPath": "/all", "readOnly": True}]
+    script = "touch /all/x 2>/dev/null || echo sealed"
+    volumes = [{"name": "work", "emptyDir": {}}]
+    apply(kubectl, pod("one", script, {"volumeMounts": mounts}, restartPolicy="Never", volumes=volumes))
+    kubectl("wait", "pod/one", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=20s")
+    assert kubectl("logs", "one") == "sealed\n"
 
 
 @pytest.mark.parametrize(

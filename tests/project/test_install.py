@@ -3,6 +3,7 @@
 import importlib.util
 import io
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
@@ -76,7 +77,7 @@ PIP_SAYS = [
 
 def test_a_log_gets_one_line_for_each_large_file() -> None:
     out = io.StringIO()
-    install.show_progress(PIP_SAYS, out)
+    install.show_progress(PIP_SAYS, install.Downloads(out))
     assert out.getvalue().splitlines() == [
         "  20 MB downloaded: torch-2.13.0-cp311-cp311-manylinux_2_28_x86_64.whl",
         "  unpacking 2 packages",
@@ -85,7 +86,7 @@ def test_a_log_gets_one_line_for_each_large_file() -> None:
 
 def test_a_terminal_gets_one_line_that_grows() -> None:
     out = Terminal()
-    install.show_progress(PIP_SAYS, out)
+    install.show_progress(PIP_SAYS, install.Downloads(out))
     steps = out.getvalue().replace("\x1b[K", "").split("\r")
     assert [step.split(":")[0].strip() for step in steps] == [
         "",
@@ -97,12 +98,28 @@ def test_a_terminal_gets_one_line_that_grows() -> None:
     ]
 
 
+def test_what_several_commands_fetch_is_added_up() -> None:
+    downloads = install.Downloads(io.StringIO())
+    install.show_progress(PIP_SAYS, downloads)
+    install.show_progress(PIP_SAYS, downloads)
+    assert downloads.arrived_bytes == 42_000_000
+    assert "  41 MB downloaded: torch-2.13.0" in downloads.out.getvalue()
+
+
+def test_the_end_says_what_was_fetched_and_what_is_here() -> None:
+    told = install.summary(61.2, 42_000_000)
+    assert told.startswith("Installed in 61 s: 42 MB downloaded by pip, ")
+    assert f" MB in {sys.prefix}; torch 2." in told
+
+
 def test_the_size_is_said_before_anything_is_fetched() -> None:
     sizes = [install.announcement("demo", build, how=how) for how, build in (("uv", "cpu"), ("pip", "cuda"))]
     cpu, cuda = (int(text.split("about ")[1].split(" MB")[0]) for text in sizes)
     assert 300 < cpu < 1500
     assert cuda > cpu + 2000
     assert "with CUDA" in sizes[1]
+    assert "PIP_FIND_LINKS" in sizes[1]
+    assert "PIP_FIND_LINKS" not in sizes[0]
 
 
 def test_the_pin_is_the_constraints_own() -> None:
@@ -111,5 +128,5 @@ def test_the_pin_is_the_constraints_own() -> None:
 
 def test_a_failing_pip_shows_its_last_lines(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(install.InstallError, match="pip install failed"):
-        install.pip("install", "--no-index", "a-package-that-nobody-has")
+        install.pip(install.Downloads(io.StringIO()), "install", "--no-index", "a-package-that-nobody-has")
     assert "a-package-that-nobody-has" in capfd.readouterr().err

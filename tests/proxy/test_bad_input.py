@@ -150,6 +150,17 @@ def test_a_body_over_the_limit_is_answered_before_it_is_sent() -> None:
         assert caller.closed()
 
 
+def test_bodies_that_are_not_read_to_their_end_are_logged_once_for_many(caplog: pytest.LogCaptureFixture) -> None:
+    with running_proxy(max_body_bytes=1024) as running:
+        for _ in range(3):
+            with RawConnection(running.address) as caller:
+                caller.send(b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999\r\n\r\n" % V2_PATH.encode())
+                assert caller.response()[0] == 413
+
+    told = [record.getMessage() for record in caplog.records if "event=request_refused" in record.getMessage()]
+    assert told == ["event=request_refused unlogged=0 last='the body is over the limit of 1024 bytes'"]
+
+
 def test_a_chunked_body_over_the_limit_is_stopped() -> None:
     with running_proxy(max_body_bytes=1024) as running, RawConnection(running.address) as caller:
         caller.send(b"POST %s HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" % V2_PATH.encode())

@@ -18,6 +18,10 @@ class FieldError(ValueError):
     """A field that does not exist, or a value of another type than the field's."""
 
 
+class MachineError(Exception):
+    """What was asked for is right, and this machine lacks what it needs: a free port, a package."""
+
+
 class Kind(StrEnum):
     """The type of a field's value."""
 
@@ -73,6 +77,9 @@ FIELDS = (
 )
 BY_NAME = {field.name: field for field in FIELDS}
 PARAMETERS = "model.parameters"
+
+_VARIABLE = re.compile(r"(?P<variable>SHOAL_[A-Z_]+)(?P<value>=[\w.]+)?(?P<said> \([A-Za-z.]+\))?")
+"""A variable in a process's sentence, the value that the sentence gives it, and the field that it names itself."""
 
 Values = dict[str, Any]
 
@@ -151,10 +158,13 @@ def with_field_names(sentence: str) -> str:
     names = {field.variable: field.name for field in FIELDS}
 
     def named(match: re.Match[str]) -> str:
-        variable = match.group()
-        return f"{names[variable]} ({variable})" if variable in names else variable
+        variable, value, said = match.group("variable"), match.group("value") or "", match.group("said") or ""
+        field = names.get(variable)
+        if field is None:
+            return match.group()
+        return f"{field}{value} ({variable}){'' if said == f' ({field})' else said}"
 
-    return re.sub(r"SHOAL_[A-Z_]+", named, sentence)
+    return _VARIABLE.sub(named, sentence)
 
 
 def _text(value: Any) -> str:

@@ -1,7 +1,9 @@
 """The first request: a curl line and a ``shoal predict`` line that fit a model's signature."""
 
 import shlex
+from collections.abc import Collection
 from math import prod
+from pathlib import PurePath
 from typing import Any
 from urllib.parse import quote
 
@@ -16,11 +18,17 @@ SAMPLE_TEXT = "a small fish among many"
 SAMPLE_FILES = {"image/jpeg": "picture.jpg", "image/png": "picture.png"}
 
 
-def first_requests(url: str, signature: Signature) -> tuple[str, str]:
-    """Return a curl line and a shoal line, each a whole command for a shell."""
+def first_requests(url: str, signature: Signature, files: Collection[str] = ()) -> tuple[str, str]:
+    """Return a curl line and a shoal line, each a whole command for a shell.
+
+    Args:
+        url: the server's.
+        signature: the model's.
+        files: paths that are there, one of which may be an item to send.
+    """
     required = [tensor for tensor in signature.inputs if not tensor.optional]
     if len(required) == 1 and _takes_files(required[0]):
-        return _file_requests(url, signature, required[0])
+        return _file_requests(url, signature, required[0], files)
     if any(_numbers(tensor, signature) > TYPED_NUMBERS for tensor in required):
         return _made_requests(url, signature, required)
     values = {tensor.name: _sample(tensor, signature) for tensor in required}
@@ -35,9 +43,10 @@ def _takes_files(tensor: Tensor) -> bool:
     }
 
 
-def _file_requests(url: str, signature: Signature, tensor: Tensor) -> tuple[str, str]:
+def _file_requests(url: str, signature: Signature, tensor: Tensor, files: Collection[str]) -> tuple[str, str]:
     media_type = tensor.content_types[0]
-    file = SAMPLE_FILES.get(media_type, "FILE")
+    name = SAMPLE_FILES.get(media_type, "FILE")
+    file = shlex.quote(next((path for path in files if PurePath(path).name == name), name))
     path = f"{url}/predictions/{quote(signature.name, safe='')}"
     curl = f"curl -H 'Content-Type: {media_type}' --data-binary @{file} {path}"
     return curl, f"shoal predict {url} {file}"

@@ -66,9 +66,16 @@ def is_final(death: Death) -> bool:
     ever served was started wrongly (a setting out of range, a missing package). A signal or a lost
     device may be bad luck.
     """
+    if was_drained(death):
+        return True
     if death.role == "runtime" and death.returncode in (CANNOT_LOAD, DEVICE_LOST):
         return death.returncode == CANNOT_LOAD
     return death.returncode > 0 and not death.served
+
+
+def was_drained(death: Death) -> bool:
+    """Say whether the proxy ended in order: somebody who may stop the server asked it to, with ``POST /drain``."""
+    return death.role == "proxy" and death.returncode == 0
 
 
 def obituary(death: Death) -> str:

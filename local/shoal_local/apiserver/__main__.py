@@ -1,35 +1,23 @@
-"""`python -m shoal_local.apiserver`: the API server alone."""
+"""`python -m shoal_local.apiserver`: the API server alone.
 
-import argparse
-import os
+Only a guard: Ctrl-C counts from here on, while all the rest is imported.
+"""
+
 import sys
-from pathlib import Path
+from collections.abc import Sequence
 
-from shoal_local.apiserver.server import make_server
-
-
-def main(arguments: list[str]) -> int:
-    """Serve until SIGINT or SIGTERM."""
-    parser = argparse.ArgumentParser(prog="python -m shoal_local.apiserver", description=__doc__)
-    parser.add_argument("--listen", default="127.0.0.1:6443", metavar="HOST:PORT")
-    parser.add_argument("--kubeconfig", type=Path, required=True, metavar="FILE")
-    parser.add_argument("--snapshot", type=Path, metavar="FILE", help="keeps the state; it survives a kill")
-    parser.add_argument("--service-cidr", default="10.96.0.0/16", help="addresses of services; loopback can be called")
-    options = parser.parse_args(arguments)
-    host, _, port = options.listen.rpartition(":")
-    network = options.service_cidr
-    running = make_server(host, int(port), snapshot=options.snapshot, service_network=network)
-    _write_secret(options.kubeconfig, running.kubeconfig)
-    running.serve()
-    return 0
+from shoal_local.ending import ended
 
 
-def _write_secret(path: Path, text: str) -> None:
-    """Put the file in place at once, readable by its owner only."""
-    new = path.with_name(path.name + ".new")
-    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write(text)
-    new.replace(path)
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; return its exit status."""
+
+    def run() -> int:
+        from shoal_local.apiserver.command_line import run  # noqa: PLC0415 (guarded)
+
+        return run(list(arguments))
+
+    return ended(run)
 
 
 if __name__ == "__main__":

@@ -1,48 +1,23 @@
-"""`python -m shoal_local.controllers`: the controllers and the scheduler."""
+"""`python -m shoal_local.controllers`: the controllers and the scheduler.
 
-import argparse
-import asyncio
-import logging
+Only a guard: Ctrl-C counts from here on, while all the rest is imported.
+"""
+
 import sys
-from pathlib import Path
+from collections.abc import Sequence
 
-from shoal_local.api_client import ApiClient
-from shoal_local.controllers.executor import Executor
-from shoal_local.controllers.loops import DeploymentLoop, EndpointSliceLoop, ReplicaSetLoop, SchedulerLoop, Sources
-from shoal_local.events import EventRecorder
-from shoal_local.kubeconfig import read_kubeconfig
-from shoal_local.stopping import until_stopped
+from shoal_local.ending import ended
 
 
-async def run(kubeconfig: Path) -> None:
-    """Run all controllers until cancelled."""
-    connection = read_kubeconfig(kubeconfig)
-    async with ApiClient(connection, "shoal-controllers") as client, asyncio.TaskGroup() as group:
-        sources = Sources(client)
-        recorder = EventRecorder(client, "shoal-controllers")
-        executor = Executor(client, recorder, sources.all)
-        loops = (
-            DeploymentLoop(sources, executor),
-            ReplicaSetLoop(sources, executor),
-            EndpointSliceLoop(sources, executor),
-            SchedulerLoop(sources, client, recorder),
-        )
-        for informer in sources.all:
-            group.create_task(informer.run())
-        group.create_task(recorder.run())
-        await sources.synced()
-        for loop in loops:
-            group.create_task(loop.queue.run())
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; return its exit status."""
 
+    def run() -> int:
+        from shoal_local.controllers.command_line import run  # noqa: PLC0415 (guarded)
 
-def main(arguments: list[str]) -> int:
-    """Run until SIGINT or SIGTERM."""
-    parser = argparse.ArgumentParser(prog="python -m shoal_local.controllers", description=__doc__)
-    parser.add_argument("--kubeconfig", type=Path, required=True, metavar="FILE")
-    options = parser.parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("httpx").setLevel(logging.WARNING)
-    return asyncio.run(until_stopped(run(options.kubeconfig)))
+        return run(list(arguments))
+
+    return ended(run)
 
 
 if __name__ == "__main__":

@@ -1,157 +1,23 @@
-"""`python -m shoal_local.kubelet`. The kubelet alone. A signal ends it and leaves its pods running."""
+"""`python -m shoal_local.kubelet`: the kubelet alone.
 
-import argparse
-import asyncio
-import contextlib
-import logging
-import socket
+Only a guard: Ctrl-C counts from here on, while all the rest is imported.
+"""
+
 import sys
-from collections.abc import Iterator
-from ipaddress import IPv4Network
-from pathlib import Path
+from collections.abc import Sequence
 
-import uvicorn
-
-from shoal_local.api_client import ApiClient
-from shoal_local.events import EventRecorder
-from shoal_local.kubeconfig import BadKubeconfigError, read_kubeconfig
-from shoal_local.kubelet.kubelet import Kubelet
-from shoal_local.kubelet.logs import make_app
-from shoal_local.kubelet.lookups import Lookups
-from shoal_local.kubelet.machine import AddressPool, Devices, Images, Machine
-from shoal_local.kubelet.mounting import NO_MOUNTS
-from shoal_local.kubelet.node import Node, gpu_count
-from shoal_local.kubelet.probing import Attempts
-from shoal_local.kubelet.records import Models
-from shoal_local.stopping import until_stopped
-
-GPU = "nvidia.com/gpu"
+from shoal_local.ending import ended
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of the kubelet's options."""
-    told = "A signal ends the kubelet and leaves its pods running."
-    made = argparse.ArgumentParser(prog="python -m shoal_local.kubelet", description=told)
-    made.add_argument("--kubeconfig", type=Path, required=True, metavar="FILE", help="leads to the control plane")
-    made.add_argument("--dir", type=Path, required=True, help="keeps the pods' files")
-    made.add_argument("--node-name", default="shoal-local", help="(%(default)s)")
-    made.add_argument("--pod-cidr", type=IPv4Network, default="127.64.0.0/16", help="addresses of pods")
-    made.add_argument("--address", default="127.0.0.1", help="this node's own address")
-    made.add_argument("--port", type=int, default=0, help="for logs; 0 takes a free one")
-    made.add_argument("--tls-certificate", type=Path, metavar="FILE", help="serves logs over TLS")
-    made.add_argument("--tls-key", type=Path, metavar="FILE", help="its private key")
-    made.add_argument(
-        "--capacity",
-        action="append",
-        default=[],
-        metavar="RESOURCE=COUNT",
-        help=f"what the node offers, such as {GPU}=2; NVIDIA GPUs are counted unless given",
-    )
-    made.add_argument(
-        "--model",
-        action="append",
-        default=[],
-        metavar="NAME=DIR",
-        help="a folder that the runtime's image holds as /models/NAME; may be repeated",
-    )
-    made.add_argument(
-        NO_MOUNTS, action="store_true", help="tell containers the folders of their volumes, where no mounts can be made"
-    )
-    made.add_argument("--images", type=Path, help="YAML: image name to command; DIR/images.yaml")
-    return made
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; return its exit status."""
 
+    def run() -> int:
+        from shoal_local.kubelet.command_line import run  # noqa: PLC0415 (guarded)
 
-def parse_capacity(given: list[str]) -> dict[str, int]:
-    """Read RESOURCE=COUNT options.
+        return run(list(arguments))
 
-    Raises:
-        ValueError: one is not of that form.
-    """
-    counts = {GPU: gpu_count()}
-    for text in given:
-        name, _, count = text.partition("=")
-        if "/" not in name or not count.isdigit():
-            raise ValueError(f"--capacity must be RESOURCE=COUNT such as {GPU}=2, not {text!r}")
-        counts[name] = int(count)
-    return {name: count for name, count in counts.items() if count}
-
-
-def parse_models(given: list[str]) -> dict[str, str]:
-    """Read NAME=DIR options.
-
-    Raises:
-        ValueError: one is not of that form, or its folder does not exist.
-    """
-    models = {}
-    for text in given:
-        name, equals, folder = text.partition("=")
-        if not equals or not name or "/" in name or not Path(folder).is_dir():
-            raise ValueError(f"--model must be NAME=DIR with a folder that exists, not {text!r}")
-        models[name] = str(Path(folder).absolute())
-    return models
-
-
-async def run(options: argparse.Namespace, counts: dict[str, int]) -> None:
-    """Run the kubelet until cancelled."""
-    listening = socket.create_server((options.address, options.port))
-    models = Models(options.dir)
-    models.add(parse_models(options.model))
-    async with ApiClient(read_kubeconfig(options.kubeconfig), "shoal-kubelet") as client:
-        machine = Machine(
-            client=client,
-            recorder=EventRecorder(client, "kubelet", options.node_name),
-            lookups=Lookups(client),
-            attempts=Attempts(),
-            images=Images(options.images or options.dir / "images.yaml", models),
-            addresses=AddressPool(options.pod_cidr),
-            devices=Devices(counts),
-            root=options.dir / "pods",
-            host_ip=options.address,
-            node_name=options.node_name,
-            mounts=not options.no_mounts,
-        )
-        kubelet = Kubelet(client, machine)
-        node = Node(
-            client,
-            options.node_name,
-            address=options.address,
-            port=listening.getsockname()[1],
-            capacity={name: str(count) for name, count in counts.items()},
-        )
-        # Both are None without TLS.
-        tls = {"ssl_certfile": options.tls_certificate, "ssl_keyfile": options.tls_key}
-        server = _Server(uvicorn.Config(make_app(kubelet), log_level="warning", lifespan="off", **tls))
-        async with asyncio.TaskGroup() as group:
-            group.create_task(server.serve(sockets=[listening]))
-            group.create_task(machine.recorder.run())
-            group.create_task(kubelet.run())
-            group.create_task(node.run())
-
-
-class _Server(uvicorn.Server):
-    """Leaves signals to the kubelet."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Capture none."""
-        yield
-
-
-def main(arguments: list[str]) -> int:
-    """Run until SIGINT or SIGTERM."""
-    options = parser().parse_args(arguments)
-    try:
-        counts = parse_capacity(options.capacity)
-    except ValueError as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("httpx").setLevel(logging.WARNING)
-    try:
-        return asyncio.run(until_stopped(run(options, counts)))
-    except (OSError, ValueError, BadKubeconfigError) as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
+    return ended(run)
 
 
 if __name__ == "__main__":

@@ -1,45 +1,23 @@
-"""`python -m shoal_local.services`: the forwarder alone."""
+"""`python -m shoal_local.services`: the forwarder alone.
 
-import argparse
-import asyncio
-import logging
+Only a guard: Ctrl-C counts from here on, while all the rest is imported.
+"""
+
 import sys
-from ipaddress import IPv4Network
-from pathlib import Path
+from collections.abc import Sequence
 
-from shoal_local.api_client import ApiClient
-from shoal_local.events import EventRecorder
-from shoal_local.kubeconfig import BadKubeconfigError, read_kubeconfig
-from shoal_local.services.forwarding import LOOPBACK, Forwarder
-from shoal_local.stopping import until_stopped
+from shoal_local.ending import ended
 
 
-async def run(kubeconfig: Path, network: IPv4Network) -> None:
-    """Forward until cancelled."""
-    async with ApiClient(read_kubeconfig(kubeconfig), "shoal-services") as client, asyncio.TaskGroup() as group:
-        recorder = EventRecorder(client, "shoal-services")
-        forwarder = Forwarder(client, recorder, network)
-        for informer in forwarder.informers:
-            group.create_task(informer.run())
-        group.create_task(recorder.run())
-        group.create_task(forwarder.run())
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; return its exit status."""
 
+    def run() -> int:
+        from shoal_local.services.command_line import run  # noqa: PLC0415 (guarded)
 
-def main(arguments: list[str]) -> int:
-    """Run until SIGINT or SIGTERM."""
-    parser = argparse.ArgumentParser(
-        prog="python -m shoal_local.services", description="Pass connections on from services to pods."
-    )
-    parser.add_argument("--kubeconfig", type=Path, required=True, metavar="FILE")
-    parser.add_argument("--service-cidr", type=IPv4Network, default=LOOPBACK, help="addresses of services")
-    options = parser.parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("httpx").setLevel(logging.WARNING)
-    try:
-        return asyncio.run(until_stopped(run(options.kubeconfig, options.service_cidr)))
-    except (OSError, BadKubeconfigError) as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
+        return run(list(arguments))
+
+    return ended(run)
 
 
 if __name__ == "__main__":

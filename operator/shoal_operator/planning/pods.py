@@ -136,6 +136,8 @@ def scheduling_problem(pod: Json) -> Problem | None:
     return Problem(Reason.UNSCHEDULABLE, _sentence(f"no node can take it: {message}"))
 
 
+_LOG_PREFIX = re.compile(r"^\d\S+Z [A-Z]+ \S+ ")
+
 Check = Callable[[Json], Problem | None]
 CHECKS: tuple[Check, ...] = (
     image_problem,
@@ -179,8 +181,9 @@ def _ended_text(container: str, ended: Json) -> str:
 
 
 def _last_words(ended: Json) -> str:
-    words = str(ended.get("message") or ended.get("reason") or "it left no message").strip()
-    return words[-_LONGEST_MESSAGE:]
+    """Return the last line of what a container left, without time and logger: those differ at each restart."""
+    words = str(ended.get("message") or "").strip() or str(ended.get("reason") or "it left no message")
+    return _LOG_PREFIX.sub("", words.splitlines()[-1].strip())[-_LONGEST_MESSAGE:]
 
 
 def _device_resources(pod: Json) -> list[str]:

@@ -4,12 +4,11 @@ import os
 import signal
 import sys
 from pathlib import Path
-from threading import Event, Thread
+from threading import Thread
 
 from tests.client.fake_server import Answer, Call, FakeServer, json_answer, v2
 
 events = Path(os.environ["FAKE_EVENTS"])
-stop = Event()
 
 
 def write(event: str) -> None:
@@ -37,13 +36,13 @@ def readiness(call: Call) -> Answer:
 write(f"started {os.getpid()}")
 if os.environ.get("FAKE_PROXY") == "refuses":
     sys.exit("SHOAL_QUEUE_MAX_ROWS must be at least the max batch size 32, not 1")
-if os.environ.get("FAKE_PROXY") == "hangs":
-    signal.signal(signal.SIGTERM, lambda *_: write("ignored SIGTERM"))
-else:
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+# Before the threads, which leave it to this one.
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 for variable, handler in (("SHOAL_PROXY_LISTEN", v2()), ("SHOAL_PROXY_ADMIN_LISTEN", readiness)):
     server = FakeServer(handler, address(variable))
     Thread(target=server.http.serve_forever, daemon=True).start()
-while not stop.wait(0.05):
-    pass
+signal.sigwait({signal.SIGTERM})
+while os.environ.get("FAKE_PROXY") == "hangs":
+    write("ignored SIGTERM")
+    signal.sigwait({signal.SIGTERM})
 write("stopped")

@@ -38,6 +38,13 @@ def test_a_picture_is_sent_as_a_file() -> None:
     assert shoal == "shoal predict http://127.0.0.1:8080 picture.jpg"
 
 
+def test_the_picture_that_lies_beside_the_model_is_named_by_its_path() -> None:
+    curl, shoal = first_requests(URL, PICTURES, ("my models/cat/cat.yaml", "my models/cat/picture.jpg"))
+
+    assert "--data-binary @'my models/cat/picture.jpg' " in curl
+    assert shlex.split(shoal)[-1] == "my models/cat/picture.jpg"
+
+
 def test_a_large_item_is_made_by_a_program() -> None:
     large = signature((Tensor("x", "FP32", (-1, 3, 224, 224)),))
 

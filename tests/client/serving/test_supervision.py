@@ -41,7 +41,8 @@ def test_a_thousand_deaths_overflow_nothing() -> None:
         pytest.param(death("proxy", 1), True, id="proxy could not start"),
         pytest.param(death("proxy", 3), True, id="proxy with the runtime's status"),
         pytest.param(death("proxy", -11, served=True), False, id="proxy crashed"),
-        pytest.param(death("proxy", 0), False, id="proxy ended without being asked"),
+        pytest.param(death("proxy", 0), True, id="proxy was drained"),
+        pytest.param(death("runtime", 0), False, id="runtime ended without being asked"),
     ],
 )
 def test_a_death_is_final_when_another_start_would_only_repeat_it(ended: Death, final: bool) -> None:

@@ -50,6 +50,18 @@ def test_columns_together_are_the_rows_of_the_only_input() -> None:
     assert tensors(frame, ADDER) == {"x": [[1, 3, 5], [2, 4, 6]]}
 
 
+def test_columns_as_polars_gives_them_are_rows_too() -> None:
+    """Its to_numpy is in Fortran's order, and a column of lists one of objects (tried with polars 2.1)."""
+    lists = np.empty(2, object)
+    lists[:] = [np.array([1, 2]), np.array([3, 4])]
+    by_input, together = Frame({"a": [0, 0], "b": [0.5, 1.5]}), Frame({"p": [1, 2], "q": [3, 4], "r": [5, 6]})
+    by_input["a"].values = lists
+    rows = Rows(np.asfortranarray(together.to_numpy()), lambda item: item)
+
+    assert tensors(by_input, TWO) == {"a": [[1, 2], [3, 4]], "b": [0.5, 1.5]}
+    assert many_items(rows[0:2], ADDER)["x"].tobytes() == np.array([[1, 3, 5], [2, 4, 6]], np.float32).tobytes()
+
+
 def test_columns_named_as_inputs_are_those() -> None:
     frame = Frame({"b": [0.5, 1.5], "a": [[1, 2], [3, 4]]})
 

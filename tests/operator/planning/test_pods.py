@@ -30,10 +30,12 @@ def failing(**status: Any) -> Json:
         ),
         (
             failing(
-                initContainerStatuses=[waiting("model", "CrashLoopBackOff", exitCode=1, message="404 Not Found\nurl")]
+                initContainerStatuses=[
+                    waiting("model", "CrashLoopBackOff", exitCode=1, message="fetching\n404 Not Found")
+                ]
             ),
             Reason.MODEL_DOWNLOAD_FAILED,
-            ["the model cannot be fetched: 404 Not Found url"],
+            ["the model cannot be fetched: 404 Not Found"],
         ),
         (
             failing(containerStatuses=[waiting("runtime", "CrashLoopBackOff", exitCode=3, message="no such file")]),
@@ -94,6 +96,21 @@ def test_a_clean_end_of_the_init_container_is_no_problem() -> None:
     loading = failing(initContainerStatuses=[{"name": "model", "state": {"terminated": {"exitCode": 0}}}])
 
     assert find_problem([loading]) is None
+
+
+def test_of_what_a_container_wrote_the_last_line_is_told_without_the_time_of_this_crash() -> None:
+    wrote = (
+        "2026-11-22T01:00:00.001Z INFO shoal_runtime.serving event=listening address=unix:/run/shoal/runtime.sock\n"
+        "2026-11-22T01:00:01.002Z CRITICAL shoal_runtime.serving the model cannot be loaded: no such file\n"
+    )
+    problem = find_problem(
+        [failing(containerStatuses=[waiting("runtime", "CrashLoopBackOff", exitCode=3, message=wrote)])]
+    )
+
+    assert problem is not None
+    assert problem.message == (
+        "the runtime could not load the model (exit code 3): the model cannot be loaded: no such file"
+    )
 
 
 def test_a_crash_is_told_before_a_missing_node() -> None:

@@ -13,6 +13,7 @@ from shoal_proxy.errors import (
     InvalidRequest,
     ModelFailed,
     ProxyError,
+    RequestTimeout,
     RowError,
     RowsFailed,
     UnsupportedMediaType,
@@ -106,7 +107,8 @@ def test_the_answer_is_the_one_rows_value() -> None:
     ("error", "code", "kind"),
     [
         pytest.param(InvalidRequest("m"), 400, "BadRequestException", id="400"),
-        pytest.param(UnsupportedMediaType("m"), 415, "Unsupported Media Type", id="415"),
+        pytest.param(UnsupportedMediaType("m"), 415, "UnsupportedMediaTypeException", id="415"),
+        pytest.param(RequestTimeout("m"), 408, "RequestTimeoutException", id="408"),
         pytest.param(ModelFailed("m"), 500, "InternalServerException", id="500"),
         pytest.param(Draining("m"), 503, "ServiceUnavailableException", id="503"),
         pytest.param(DeadlineExceeded("m"), 504, "RequestTimeoutException", id="504"),

@@ -1,0 +1,229 @@
+"""The ``shoal`` command: its arguments.
+
+Imports little: what a command needs is imported once its arguments are read.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+
+from shoal import completion
+from shoal.colours import Style, styled
+from shoal.errors import InvalidInput, ShoalError, WrongAddress
+from shoal.serving.fields import FieldError, MachineError
+
+WRONG_ARGUMENTS = 2
+OTHER_PROGRAMS = {
+    "local": ("shoal_local",),
+    "simulate": ("shoal_proxy", "simulate"),
+    "record": ("shoal_proxy", "record"),
+}
+"""Commands that another component owns: its module, and what it is told."""
+
+EXAMPLES = """\
+examples:
+  shoal serve examples/cat                  serve a model from a manifest or a model directory
+  shoal info http://127.0.0.1:8080          what it takes and gives
+  shoal predict http://127.0.0.1:8080 examples/cat/picture.jpg
+  shoal bench http://127.0.0.1:8080         how much it takes, and what bounds it
+  shoal local up                            a Kubernetes cluster on this machine, with the operator
+  shoal record --from http://127.0.0.1:9090 > trace.csv
+  shoal simulate trace.csv --from http://127.0.0.1:9090 --objective-ms 30
+"""
+SERVE_EXAMPLES = """\
+examples:
+  shoal serve ./cat                         a model directory, or a folder with one manifest
+  shoal serve cat.yaml --port 9000          an InferenceService manifest
+  shoal serve https://models.example.com/cat.zip
+  shoal serve model.pt2 --set batching.maxBatchSize=64 --set runtime.device=cpu
+  shoal serve ./adder --set model.parameters.baseMicroseconds=4000
+
+Fields are those of an InferenceService: docs/cli.md lists them. SHOAL_* environment variables that
+no field sets reach the processes as they are. Ctrl-C stops in order; a second one kills.
+"""
+PREDICT_EXAMPLES = """\
+examples:
+  shoal predict http://127.0.0.1:8080 picture.jpg
+  shoal predict http://127.0.0.1:8080 --text 'a small fish among many'
+  shoal predict http://127.0.0.1:8080 --data '[1, 2, 3]'
+  shoal predict http://127.0.0.1:8080 --data '{"a": [1, 2], "b": [3, 4]}' --json
+  shoal predict http://127.0.0.1:8080 item.npy
+
+FILE is one item: .npy for an array, .npz for a model with several inputs, .json for a JSON value;
+any other file is sent as its bytes. A single - reads standard input.
+"""
+INFO_EXAMPLES = """\
+examples:
+  shoal info http://127.0.0.1:8080
+  shoal info http://triton:8000 --model resnet   a server that does not list its models
+"""
+BENCH_EXAMPLES = """\
+examples:
+  shoal bench http://127.0.0.1:8080
+  shoal bench http://127.0.0.1:8080 --item picture.jpg --plot bench.svg
+  shoal bench http://127.0.0.1:8080 --data '{"a": [1, 2], "b": [3, 4]}' --objective-ms 50 --json
+
+Requests leave at random moments at a rising rate until answers are missing or late; what a server does
+under load, everybody else who uses it at that time feels too.
+"""
+COMPLETION_EXAMPLES = """\
+examples:
+  source <(shoal completion bash)           in ~/.bashrc
+  source <(shoal completion zsh)            in ~/.zshrc, after compinit
+  shoal completion fish | source            in ~/.config/fish/config.fish
+"""
+
+
+def run(given: list[str]) -> int:
+    """Carry out one command; return its exit status."""
+    if completion.is_asked():
+        _complete()
+    if given and given[0] in OTHER_PROGRAMS:
+        _become(given[0], given[1:])
+    options = make_parser().parse_args(given)
+    from shoal import commands  # noqa: PLC0415 (numpy and httpx: a third of a second that --help and Ctrl-C do not wait)
+
+    try:
+        status: int = getattr(commands, options.command)(options)
+    except (ShoalError, FieldError, MachineError) as error:
+        print(f"{styled('shoal:', Style.BOLD, Style.RED, stream=sys.stderr)} {error}", file=sys.stderr)
+        return WRONG_ARGUMENTS if _is_callers(error) else 1
+    return status
+
+
+def _is_callers(error: Exception) -> bool:
+    """Say whether the command line is to blame, which no server and no other moment would take."""
+    return isinstance(error, FieldError | WrongAddress) or (isinstance(error, InvalidInput) and error.status is None)
+
+
+def _become(command: str, arguments: Sequence[str]) -> None:
+    """Become the program that owns a command: it has a help of its own, and nothing stands between it and Ctrl-C."""
+    os.execv(sys.executable, [sys.executable, "-m", *OTHER_PROGRAMS[command], *arguments])
+
+
+def _complete() -> None:
+    if command := completion.command_to_ask(OTHER_PROGRAMS):
+        completion.hand_over()
+        _become(command, ())
+    completion.complete(make_parser())
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command's arguments; those of other components' commands have no options here."""
+    parser = argparse.ArgumentParser(
+        "shoal",
+        description="Serve a model, ask a server, see what a model takes.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"shoal {metadata.version('shoal')}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def command(name: str, text: str, *, epilog: str) -> argparse.ArgumentParser:
+        return commands.add_parser(
+            name,
+            help=text,
+            description=f"{text.capitalize()}.",
+            epilog=epilog,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+
+    _fill_serve(command("serve", "serve a model on this machine", epilog=SERVE_EXAMPLES))
+    _fill_predict(command("predict", "ask a server about one item", epilog=PREDICT_EXAMPLES))
+    command("local", "run a Kubernetes cluster on this machine", epilog="")
+    command("simulate", "try objectives and loads without a device", epilog="")
+    command("record", "write down what arrives at a server", epilog="")
+    _fill_bench(command("bench", "load a server until it bends, and say what to change", epilog=BENCH_EXAMPLES))
+    _fill_info(command("info", "show what a model takes and gives", epilog=INFO_EXAMPLES))
+    _fill_completion(command("completion", "complete commands and options in a shell", epilog=COMPLETION_EXAMPLES))
+    return parser
+
+
+def _fill_serve(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("target", metavar="PATH", help="manifest, directory, model file or archive; or a URL of one")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
+    parser.add_argument("--port", type=_port, default=8080, help="%(default)s; 0 takes a free one")
+    parser.add_argument("--admin-port", type=_port, help="/readyz and /metrics; 9090 if free, else any free one")
+    parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="set a field; repeatable")
+    parser.add_argument(
+        "--log-level",
+        choices=("debug", "info", "warning", "error"),
+        type=str.lower,
+        help="of the two processes (info; with --quiet: error)",
+    )
+    parser.add_argument("--quiet", action="store_true", help="print errors only")
+    _fill_json(parser, "print what happens as JSON, an object a line")
+
+
+def _fill_predict(parser: argparse.ArgumentParser) -> None:
+    _fill_server(parser)
+    item = parser.add_mutually_exclusive_group(required=True)
+    item.add_argument("file", metavar="FILE", nargs="?", help="the item; see below")
+    item.add_argument("--text", help="the item is this text")
+    item.add_argument("--data", metavar="JSON", help="the item is this JSON value")
+    _fill_json(parser, "print the answer as JSON")
+
+
+def _fill_info(parser: argparse.ArgumentParser) -> None:
+    _fill_server(parser)
+    _fill_json(parser, "print it as JSON")
+
+
+def _fill_completion(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("shell", choices=completion.SHELLS, help="print what this shell has to read")
+
+
+def _fill_json(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument("--json", action="store_true", help=what)
+
+
+def _fill_bench(parser: argparse.ArgumentParser) -> None:
+    _fill_server(parser)
+    item = parser.add_mutually_exclusive_group()
+    item.add_argument("--item", metavar="FILE", type=Path, help="what is asked, as for predict; else made of ones")
+    item.add_argument("--text", help="what is asked is this text")
+    item.add_argument("--data", metavar="JSON", help="what is asked is this JSON value")
+    parser.add_argument("--rows", type=_count, default=1, help="items in each request (%(default)s)")
+    parser.add_argument("--seconds", type=_seconds, default=30.0, help="for how long in all (%(default)s)")
+    parser.add_argument("--objective-ms", type=_milliseconds, help="later answers do not count; else 5 times one alone")
+    parser.add_argument("--admin", metavar="URL", help="the admin port, for what the server says itself; else :9090")
+    parser.add_argument("--plot", metavar="FILE", type=Path, help="write a picture: .svg, or .png with matplotlib")
+    parser.add_argument("--seed", type=int, default=0, help="of the random moments (%(default)s)")
+    _fill_json(parser, "figures for programs")
+
+
+def _fill_server(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("url", metavar="URL", help="the server: http://127.0.0.1:8080")
+    parser.add_argument("--model", help="the model's name, if the server does not list exactly one")
+    parser.add_argument("--timeout", type=_seconds, default=30.0, help="seconds (%(default)s)")
+
+
+def _port(text: str) -> int:
+    value = int(text)
+    if not 0 <= value <= 65535:
+        raise argparse.ArgumentTypeError(f"must be 0 to 65535, not {text}")
+    return value
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if not 1 <= value <= 65536:
+        raise argparse.ArgumentTypeError(f"must be 1 to 65536, not {text}")
+    return value
+
+
+def _milliseconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= 3_600_000:
+        raise argparse.ArgumentTypeError(f"must be above 0 and at most 3600000 milliseconds, not {text}")
+    return value
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= 86400:
+        raise argparse.ArgumentTypeError(f"must be above 0 and at most 86400 seconds, not {text}")
+    return value

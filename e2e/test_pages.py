@@ -1,0 +1,21 @@
+"""What README and docs show of a cluster, and what takes long, as a reader would follow it. The rest: tests/docs."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.docs.following import PAGES, follow_page
+from tests.docs.pages import read_page
+from tests.docs.surroundings import ROOT, apart
+
+
+def needs_more(page: str) -> bool:
+    return any("e2e" in block.notes for block in read_page(ROOT / page, page))
+
+
+@pytest.mark.skipif(
+    apart() is None, reason="a page's cluster needs networks and processes of its own: root, or unshare"
+)
+@pytest.mark.parametrize("page", [page for page in PAGES if needs_more(page)])
+def test_a_page_can_be_followed_into_a_cluster(page: str) -> None:
+    follow_page(page, with_cluster=True)

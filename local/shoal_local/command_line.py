@@ -1,0 +1,118 @@
+"""`shoal local`: its arguments."""
+
+import argparse
+import json
+import os
+import shlex
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from shoal_local.cluster import Cluster
+
+# What any process of the cluster imports: said before one of them dies of it.
+PACKAGES = (
+    "cel", "helm_python", "httptools", "jsonpatch", "jsonschema", "kubernetes_validate", "starlette", "trustme",
+    "uvicorn", "wsproto", "yaml",
+)  # fmt: skip
+
+WRONG_ARGUMENTS = 2
+DEFAULT = Path("~/.local/share/shoal/local")
+
+
+def run(arguments: list[str]) -> int:
+    """Carry out one command; return the exit status."""
+    try:
+        return _run(arguments)
+    except ModuleNotFoundError as missing:
+        sys.stderr.write(f'shoal local: {missing}: pip install "shoal[local]"\n')
+        return 1
+
+
+def _run(arguments: list[str]) -> int:
+    for name in PACKAGES:
+        if find_spec(name) is None:
+            raise ModuleNotFoundError(f"No module named {name!r}")
+    from shoal_local.cluster import Cluster  # noqa: PLC0415
+
+    parser = make_parser()
+    if "_ARGCOMPLETE" in os.environ:
+        import argcomplete  # noqa: PLC0415 (only completion needs it)
+
+        argcomplete.autocomplete(parser, always_complete_options=False)
+    options = parser.parse_args(arguments)
+    cluster = Cluster(options.dir)
+    match options.command:
+        case "up":
+            return _up(cluster, options)
+        case "down":
+            cluster.down(keep=options.keep)
+            return 0
+        case _:
+            sys.stdout.write(_told(cluster, options))
+            return 0 if cluster.runs else 1
+
+
+def _told(cluster: "Cluster", options: argparse.Namespace) -> str:
+    """Return how the cluster is, for a person or for a program."""
+    return f"{json.dumps(cluster.facts(), indent=2)}\n" if options.json else cluster.status()
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command's arguments."""
+    parser = argparse.ArgumentParser(prog="shoal local", description="Run a Kubernetes cluster on this machine.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    up = commands.add_parser("up", help="start what does not run, and wait until it is ready")
+    down = commands.add_parser("down", help="stop everything, pods included")
+    status = commands.add_parser("status", help="say what runs; exit status 1 unless all parts do")
+    for command in (up, down, status):
+        command.add_argument("--dir", type=Path, default=DEFAULT, help="keeps the cluster's files (%(default)s)")
+    for command in (up, status):
+        command.add_argument("--json", action="store_true", help="print how the cluster is as JSON")
+    up.add_argument(
+        "--capacity",
+        action="append",
+        default=[],
+        metavar="RESOURCE=COUNT",
+        help="what the node offers, such as nvidia.com/gpu=2",
+    )
+    up.add_argument(
+        "--model",
+        action="append",
+        default=[],
+        metavar="NAME=DIR",
+        help="show a model's folder to pods as file:///models/NAME; may be repeated",
+    )
+    up.add_argument("--no-operator", action="store_true", help="an empty cluster: do not install Shoal's chart")
+    down.add_argument("--keep", action="store_true", help="keep the objects for the next up")
+    return parser
+
+
+def _up(cluster: "Cluster", options: argparse.Namespace) -> int:
+    from shoal_local.cluster import CannotStartError  # noqa: PLC0415
+    from shoal_local.installing import CannotInstallError  # noqa: PLC0415
+    from shoal_local.kubelet import command_line as kubelet  # noqa: PLC0415
+    from shoal_local.kubelet.mounting import told  # noqa: PLC0415
+
+    try:
+        kubelet.parse_capacity(options.capacity)
+        models = kubelet.parse_models(options.model)
+    except ValueError as error:
+        sys.stderr.write(f"{error}\n")
+        return WRONG_ARGUMENTS
+    try:
+        cluster.add_models(models)
+        cluster.up([part for text in options.capacity for part in ("--capacity", text)])
+        if cluster.mounts_refused:
+            sys.stderr.write(f"{told(cluster.mounts_refused)}\n")
+        if not options.no_operator:
+            cluster.install_operator()
+    except (CannotStartError, CannotInstallError, ValueError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    sys.stdout.write(_told(cluster, options))
+    if not options.json:
+        sys.stdout.write(f"\nexport KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}\n")
+    return 0

@@ -1,0 +1,42 @@
+"""`python -m shoal_local.services`: the forwarder alone."""
+
+import argparse
+import asyncio
+import logging
+import sys
+from ipaddress import IPv4Network
+from pathlib import Path
+
+from shoal_local.api_client import ApiClient
+from shoal_local.events import EventRecorder
+from shoal_local.kubeconfig import BadKubeconfigError, read_kubeconfig
+from shoal_local.services.forwarding import LOOPBACK, Forwarder
+from shoal_local.stopping import until_stopped
+
+
+async def work(kubeconfig: Path, network: IPv4Network) -> None:
+    """Forward until cancelled."""
+    async with ApiClient(read_kubeconfig(kubeconfig), "shoal-services") as client, asyncio.TaskGroup() as group:
+        recorder = EventRecorder(client, "shoal-services")
+        forwarder = Forwarder(client, recorder, network)
+        for informer in forwarder.informers:
+            group.create_task(informer.run())
+        group.create_task(recorder.run())
+        group.create_task(forwarder.run())
+
+
+def run(arguments: list[str]) -> int:
+    """Run until SIGINT or SIGTERM."""
+    parser = argparse.ArgumentParser(
+        prog="python -m shoal_local.services", description="Pass connections on from services to pods."
+    )
+    parser.add_argument("--kubeconfig", type=Path, required=True, metavar="FILE")
+    parser.add_argument("--service-cidr", type=IPv4Network, default=LOOPBACK, help="addresses of services")
+    options = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    try:
+        return asyncio.run(until_stopped(work(options.kubeconfig, options.service_cidr)))
+    except (OSError, BadKubeconfigError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1

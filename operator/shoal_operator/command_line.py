@@ -1,0 +1,66 @@
+"""The operator's command line."""
+
+import argparse
+import asyncio
+import logging
+import os
+import socket
+import sys
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+
+from shoal_operator.errors import OperatorError
+from shoal_operator.logs import configure
+from shoal_operator.settings import Settings
+
+
+class _MissingPackage(Exception):
+    """What the operator imports is not installed."""
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run until SIGTERM or SIGINT; return the exit status."""
+    options = _parser().parse_args(argv)
+    if options.kubeconfig:
+        os.environ["KUBECONFIG"] = options.kubeconfig
+    try:
+        settings = _with_identity(Settings.from_env(os.environ))
+        configure(settings.log_level)
+        if options.verbose:
+            logging.getLogger("shoal_operator").setLevel(logging.DEBUG)
+        asyncio.run(_run(settings))
+    except _MissingPackage as error:
+        sys.stderr.write(f'shoal-operator: {error}: pip install "shoal[operator]"\n')
+        return 2
+    except OperatorError as error:
+        sys.stderr.write(f"shoal-operator: {error}\n")
+        return 2
+    return 0
+
+
+async def _run(settings: Settings) -> None:
+    # Imported late: `--help` and a wrong setting answer before kopf and aiohttp are loaded.
+    try:
+        from shoal_operator.operation import Operation  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise _MissingPackage(error.msg) from error
+
+    await Operation(settings).run()
+
+
+def _with_identity(settings: Settings) -> Settings:
+    if settings.identity:
+        return settings
+    return replace(settings, identity=f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="shoal-operator",
+        description="Turn InferenceServices into served models. Settings are environment"
+        " variables, SHOAL_OPERATOR_*; see operator/README.md.",
+    )
+    parser.add_argument("--kubeconfig", metavar="FILE", help="run outside a cluster")
+    parser.add_argument("--verbose", action="store_true", help="log every write")
+    return parser

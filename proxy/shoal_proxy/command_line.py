@@ -1,0 +1,64 @@
+"""The proxy's command line: nothing to serve, or ``simulate`` or ``record``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the proxy, or the command that ``arguments`` name; return the exit status."""
+    try:
+        return _command(arguments) if arguments or _is_completing() else _serve()
+    except ModuleNotFoundError as missing:
+        print(f'shoal-proxy: {missing}: pip install "shoal[proxy]"', file=sys.stderr)  # noqa: T201
+        return 1
+
+
+def _is_completing() -> bool:
+    return "_ARGCOMPLETE" in os.environ
+
+
+def _command(arguments: Sequence[str]) -> int:
+    from shoal_proxy import record, simulate  # noqa: PLC0415
+
+    commands = {"simulate": (simulate.parser, simulate.run), "record": (record.parser, record.run)}
+    if not arguments or arguments[0] not in commands:
+        told = f"there is no command {arguments[0] if arguments else ''}; there are {' and '.join(commands)}"
+        print(f"shoal-proxy: {told}", file=sys.stderr)  # noqa: T201
+        return 2
+    make_parser, run_command = commands[arguments[0]]
+    parser = make_parser()
+    if _is_completing():
+        import argcomplete  # noqa: PLC0415 (only completion needs it)
+
+        argcomplete.autocomplete(parser, always_complete_options=False)
+    return run_command(parser.parse_args(arguments[1:]))
+
+
+def _serve() -> int:
+    """Run until told to stop; return the exit status."""
+    import asyncio  # noqa: PLC0415 (the commands above need none of this)
+
+    import uvloop  # noqa: PLC0415
+
+    from shoal_proxy.logs import configure  # noqa: PLC0415
+    from shoal_proxy.memory import keep_freed_memory  # noqa: PLC0415
+    from shoal_proxy.server import serve  # noqa: PLC0415
+    from shoal_proxy.settings import Settings, SettingsError  # noqa: PLC0415
+
+    try:
+        settings = Settings.from_env(os.environ)
+    except SettingsError as error:
+        print(f"shoal-proxy: {error}", file=sys.stderr)  # noqa: T201 (the last line is what a person reads)
+        return 2
+    configure(settings.log_level)
+    keep_freed_memory()
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(serve(settings))
+    except OSError as error:
+        print(f"shoal-proxy: {error.strerror or error}", file=sys.stderr)  # noqa: T201
+        return 1
+    return 0

@@ -1,0 +1,80 @@
+"""The runtime's command line: nothing to serve, or `fetch`."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from shoal_runtime.errors import LoadError, SettingsError
+from shoal_runtime.logs import configure
+from shoal_runtime.memory import keep_freed_memory
+from shoal_runtime.openmp import wait_briefly
+from shoal_runtime.settings import Settings, help_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+EXIT_USAGE = 2
+EXIT_LOAD = 3
+SWITCH_INTERVAL_S = 0.0005
+
+
+def run(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Run the runtime and return its exit code."""
+    command = {(): serve, ("fetch",): fetch}.get(tuple(arguments))
+    if command is None:
+        asked = arguments in (["--help"], ["-h"])
+        (sys.stdout if asked else sys.stderr).write(help_text() + "\n")
+        return 0 if asked else EXIT_USAGE
+    configure()
+    # A preprocess busy in Python would keep the device's thread waiting for 5 ms, the default.
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    try:
+        settings = Settings.from_env(environ)
+        configure(settings.log_level)
+        return command(settings)
+    except SettingsError as error:
+        logging.getLogger("shoal_runtime").critical("%s", error)
+        return EXIT_USAGE
+
+
+def serve(settings: Settings) -> int:
+    """Serve the model that the settings name, until a signal; return the exit code."""
+    keep_freed_memory()
+    wait_briefly(os.environ)
+    # Not before they are needed: `--help` and a wrong setting answer at once.
+    try:
+        import uvloop  # noqa: PLC0415
+
+        from shoal_runtime.serving import Runtime  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        logging.getLogger("shoal_runtime").error('%s: pip install "shoal[runtime]"', error)
+        return EXIT_USAGE
+
+    async def run() -> tuple[int, bool]:
+        runtime = Runtime(settings)
+        return await runtime.run(), runtime.clean
+
+    code, clean = uvloop.run(run())
+    if not clean:
+        # A thread is stuck in the device or in loading; waiting for it would be for ever.
+        logging.shutdown()
+        os._exit(code)
+    return code
+
+
+def fetch(settings: Settings) -> int:
+    """Bring the model's files into the cache; return the exit code."""
+    from shoal_runtime.fetching import fetch_model  # noqa: PLC0415
+    from shoal_runtime.readiness import Readiness  # noqa: PLC0415
+
+    logger = logging.getLogger("shoal_runtime")
+    try:
+        files = fetch_model(settings, Readiness())
+    except LoadError as error:
+        logger.critical("%s", error)
+        return EXIT_LOAD
+    logger.info("event=model_fetched directory=%s", files.directory)
+    return 0

@@ -1,0 +1,60 @@
+"""docs/cli.md against the parsers of the command, whichever component owns them."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shoal.command_line import make_parser
+from shoal_local.command_line import make_parser as make_local_parser
+from shoal_proxy import record, simulate
+
+PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+SECTIONS = {
+    title.split()[1]: f"{title}\n{text}"
+    for title, text in re.findall(r"^## `(shoal [^`]+)`\n(.*?)(?=^## |\Z)", PAGE, re.M | re.S)
+}
+
+
+def commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """Return the parser's subcommands by name."""
+    [found] = [each for each in parser._actions if isinstance(each, argparse._SubParsersAction)]
+    return dict(found.choices)
+
+
+def options(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """Give the long options that are not everybody's."""
+    for action in parser._actions:
+        yield from (name for name in action.option_strings if name.startswith("--") and name != "--help")
+
+
+LOCAL = make_local_parser()
+PARSERS = {
+    **commands(make_parser()),
+    "simulate": simulate.parser(),
+    "record": record.parser(),
+}
+SHARED = {"info": "predict", "bench": "predict"}
+"""Commands with options that another's section tells of."""
+
+
+def told(command: str) -> set[str]:
+    sections = [SECTIONS[command], SECTIONS.get(SHARED.get(command, ""), "")]
+    return set(re.findall(r"--[a-z][a-z-]*", " ".join(sections)))
+
+
+@pytest.mark.parametrize("command", PARSERS)
+def test_every_command_has_a_section_with_all_its_options(command: str) -> None:
+    assert set(options(PARSERS[command])) <= told(command)
+
+
+@pytest.mark.parametrize("command", commands(LOCAL))
+def test_every_command_of_the_cluster_stands_in_its_section_with_all_its_options(command: str) -> None:
+    assert f"`shoal local {command}`" in SECTIONS["local"]
+    rows = [line for line in SECTIONS["local"].splitlines() if line.startswith("| `--")]
+    of_this = " ".join(line.partition(" | ")[0] for line in rows if f"`{command}`" in line.split(" | ")[1])
+    assert set(options(commands(LOCAL)[command])) == set(re.findall(r"--[a-z][a-z-]*", of_this))

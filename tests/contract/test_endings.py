@@ -1,0 +1,41 @@
+"""Every program of Shoal is guarded from its first line on, and ends in one way."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+COMPONENTS = (
+    "client/shoal",
+    "proxy/shoal_proxy",
+    "runtime/shoal_runtime",
+    "operator/shoal_operator",
+    "local/shoal_local",
+)
+PROGRAMS = sorted(path for component in COMPONENTS for path in (ROOT / component).rglob("__main__.py"))
+LIGHT = {"__future__", "collections.abc", "os", "sys"}
+
+
+def imported(program: Path) -> Iterator[str]:
+    """Give what a module imports as it is imported itself."""
+    for statement in ast.parse(program.read_text()).body:
+        if isinstance(statement, ast.Import):
+            yield from (each.name for each in statement.names)
+        elif isinstance(statement, ast.ImportFrom):
+            yield str(statement.module)
+
+
+def test_the_copies_are_one() -> None:
+    first, *others = [(ROOT / component / "ending.py").read_text() for component in COMPONENTS]
+    assert others == [first] * 4
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.parent.name)
+def test_a_program_imports_nothing_before_it_is_guarded(program: Path) -> None:
+    package = program.relative_to(ROOT).parts[1]
+    assert set(imported(program)) <= LIGHT | {f"{package}.ending"}
+    assert "return ended(run)" in program.read_text()

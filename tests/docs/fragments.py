@@ -1,0 +1,81 @@
+"""Checks YAML of the pages as what will read it does."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import kubernetes_validate
+import yaml
+
+from shoal_local.apiserver.kinds.registry import resources_of
+from shoal_local.apiserver.schemas.custom import CustomSchema
+from shoal_local.apiserver.schemas.node import root_of
+from shoal_local.apiserver.server import load_definitions
+from shoal_local.kubelet.images import BadTableError, parse_table
+from shoal_operator.api.crd import custom_resource_definition
+from shoal_operator.api.parsing import parse_spec
+
+
+def check_yaml(text: str, kind: str | None) -> None:
+    """Check resources by their kind, a fragment as what it is said to be.
+
+    Raises:
+        ValueError: what is wrong with it.
+    """
+    try:
+        documents = list(yaml.safe_load_all(text))
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error
+    check = FRAGMENTS.get(kind) if kind else _resource
+    if check is None:
+        raise ValueError(f"there is no check for {kind!r}; there are {', '.join(FRAGMENTS)}")
+    for document in documents:
+        check(document)
+
+
+def _resource(found: Any) -> None:
+    if not isinstance(found, dict) or "kind" not in found:
+        raise ValueError("no resource; say what it is: <!-- test: as KIND -->")
+    if found["kind"] == "InferenceService":
+        parse_spec(found)
+        _as_defined(found)
+    else:
+        _built_in(found)
+
+
+def _as_defined(service: dict[str, Any]) -> None:
+    """Check what the API server checks, the definition's rules included."""
+    schema = _definition()
+    causes = schema.causes(schema.admitted(service), None)
+    if causes:
+        raise ValueError("; ".join(f"{cause.field}: {cause.message}" for cause in causes))
+
+
+@functools.cache
+def _definition() -> CustomSchema:
+    [resource] = resources_of(custom_resource_definition())
+    return CustomSchema.of(root_of("", resource.schema, load_definitions()))
+
+
+def _container(found: Any) -> None:
+    containers = [{"name": "main", "image": "main", **found}]
+    _built_in({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "main"}, "spec": {"containers": containers}})
+
+
+def _built_in(resource: dict[str, Any]) -> None:
+    try:
+        kubernetes_validate.validate(resource, "1.37", strict=True)
+    except kubernetes_validate.ValidationError as error:
+        raise ValueError(str(error)) from error
+
+
+def _images(found: Any) -> None:
+    try:
+        parse_table(found)
+    except BadTableError as error:
+        raise ValueError(str(error)) from error
+
+
+FRAGMENTS: dict[str, Callable[[Any], None]] = {"container": _container, "images": _images}

@@ -1,0 +1,50 @@
+"""Every block of every page, run or checked as it stands there. What needs a cluster: e2e/test_pages.py."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.docs.following import PAGES, check, follow_page, needs_a_shell, runs
+from tests.docs.pages import Block, PageError, read_page
+from tests.docs.surroundings import ROOT, hindrance
+
+
+def blocks_of(page: str) -> list[Block]:
+    """Read a page while tests are collected; one that cannot be read fails in its own test."""
+    try:
+        return read_page(ROOT / page, page)
+    except PageError:
+        return []
+
+
+BLOCKS = {page: blocks_of(page) for page in PAGES}
+STORIES = [page for page in PAGES if any(needs_a_shell(b) and runs(b, with_cluster=False) for b in BLOCKS[page])]
+LEFT_OUT = [block for blocks in BLOCKS.values() for block in blocks if "skip" in block.notes]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_block_says_what_it_is_and_can_be_read(page: str) -> None:
+    for block in read_page(ROOT / page, page):
+        check(block)
+
+
+@pytest.mark.integration
+@pytest.mark.skipif(hindrance() is not None, reason=str(hindrance()))
+@pytest.mark.parametrize("page", [page for page in STORIES if not page.startswith("examples/")])
+def test_a_page_can_be_followed(page: str) -> None:
+    follow_page(page)
+
+
+@pytest.mark.parametrize("block", LEFT_OUT, ids=lambda block: block.place)
+def test_a_block_that_no_test_runs_says_why(block: Block) -> None:
+    pytest.skip(f"{block.place}: {block.notes['skip']}")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_make_target_that_a_page_names_is_there(page: str) -> None:
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"(?:`|^|&& )make ([a-z][\w-]*)", (ROOT / page).read_text(), re.MULTILINE))
+
+    assert named - targets == {name for name in named if name == "bench-"}
