@@ -20,9 +20,8 @@ import httpx
 from shoal_local.api_client import NODES, PODS, ApiClient, ApiError, UnreachableError
 from shoal_local.installing import READY_S, chart_folder, install
 from shoal_local.kubeconfig import read_kubeconfig
-from shoal_local.kubelet.models import Models
 from shoal_local.kubelet.mounting import NO_MOUNTS, mounts_refused
-from shoal_local.kubelet.records import known_pods, read_json, write_json
+from shoal_local.kubelet.records import Models, known_pods, read_json, write_json
 from shoal_local.kubelet.runs import kill_session
 from shoal_local.kubelet.volumes import forget_volumes
 from shoal_local.processes import Process, lives, stop_all
@@ -158,10 +157,7 @@ class Cluster:
         return True
 
     async def _node_is_ready(self) -> bool:
-        """Say whether the node is registered and its kubelet answers.
-
-        The API may remember an earlier one.
-        """
+        """Say whether the node is registered and its kubelet answers. The API may remember an earlier one."""
         try:
             async with ApiClient(read_kubeconfig(self.kubeconfig), "shoal-local") as client:
                 node = await client.find(NODES, "", NODE)

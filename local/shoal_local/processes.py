@@ -1,7 +1,4 @@
-"""Background processes.
-
-Started once, found again by number and start time, stopped without leftovers.
-"""
+"""Background processes. Started once, found again by number and start time, stopped without leftovers."""
 
 import contextlib
 import json
@@ -86,10 +83,7 @@ def _reap(pid: int) -> None:
 
 
 def stop_all(processes: Iterable[Identity], timeout_s: float, last: int = signal.SIGKILL) -> None:
-    """End processes together.
-
-    SIGTERM, then the last signal, and SIGKILL after five seconds more.
-    """
+    """End processes together. SIGTERM, then the last signal, and SIGKILL after five seconds more."""
     left = [known for known in processes if lives(known)]
     for number, wait_s in ((signal.SIGTERM, timeout_s), (last, 5.0), (signal.SIGKILL, 5.0)):
         for known in left:

@@ -44,7 +44,7 @@ def test_ctrl_c_while_a_server_is_silent_exits_130_without_a_word(command: list[
         ("httpx", "shoal", ["serve", "/no/such/model"]),
         ("numpy", "shoal_proxy", ["simulate", "--help"]),
         ("yaml", "shoal_local", ["status"]),
-        ("uvicorn", "shoal_local", ["node", "--help"]),
+        ("httpx", "shoal_local", ["down", "--help"]),
     ],
 )
 def test_ctrl_c_in_the_middle_of_start_up_exits_130_without_a_word(
@@ -124,7 +124,7 @@ def test_the_version_is_the_packages() -> None:
 
 @pytest.mark.parametrize(
     "command",
-    [[], ["serve"], ["predict"], ["info"], ["completion"], ["simulate"], ["record"], ["local"], ["local", "node"]],
+    [[], ["serve"], ["predict"], ["info"], ["completion"], ["simulate"], ["record"], ["local"], ["local", "up"]],
 )
 def test_help_is_plain_text_about_the_command(command: list[str]) -> None:
     ended = subprocess.run([*SHOAL, *command, "--help"], capture_output=True, text=True, check=True)

@@ -1,6 +1,7 @@
 """What `pip install shoal` brings, and what is said where an extra is missing."""
 
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -66,6 +67,22 @@ def test_a_wheel_holds_the_packages_the_chart_and_nothing_else(wheel: Path) -> N
     assert {top for top in tops if not top.endswith(".dist-info")} == packages
     assert "shoal_local/chart/Chart.yaml" in names
     assert "shoal/py.typed" in names
+
+
+@pytest.mark.integration
+def test_an_image_carries_no_cluster_for_one_machine(clone: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "context"
+    left_out = (clone / ".dockerignore").read_text().split()
+    shutil.copytree(clone, copy, ignore=lambda folder, names: left_out if Path(folder) == clone else [])
+    assert not (copy / "local").exists()
+
+    built = build(copy, tmp_path, SHOAL_COMPILE="0")
+
+    assert built.returncode == 0, built.stderr
+    with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as archive:
+        tops = {name.partition("/")[0] for name in archive.namelist()}
+    packages = {"shoal", "shoal_operator", "shoal_proxy", "shoal_runtime"}
+    assert {top for top in tops if not top.endswith(".dist-info")} == packages
 
 
 @pytest.mark.integration
