@@ -39,8 +39,8 @@ from shoal_proxy.errors import (
 from shoal_proxy.heads import Head, Heads, Route, Terms
 from shoal_proxy.lifecycle.drain import KEEPS_CONNECTIONS
 from shoal_proxy.metrics import Metrics
-from shoal_proxy.model.datatypes import byte_size_of
 from shoal_proxy.model.signature import ModelSignature
+from shoal_proxy.model.sizes import byte_size_of
 from shoal_proxy.settings import Settings
 from shoal_proxy.timing import server_timing
 

@@ -63,7 +63,7 @@ def test_a_wheel_holds_the_packages_the_chart_and_nothing_else(wheel: Path) -> N
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
     tops = {name.partition("/")[0] for name in names}
-    packages = {"shoal", "shoal_local", "shoal_operator", "shoal_proxy", "shoal_runtime"}
+    packages = {"shoal", "shoal_local", "shoal_operator", "shoal_proxy", "shoal_runtime", "shoal_schema"}
     assert {top for top in tops if not top.endswith(".dist-info")} == packages
     assert "shoal_local/chart/Chart.yaml" in names
     assert "shoal/py.typed" in names
@@ -81,7 +81,7 @@ def test_an_image_carries_no_cluster_for_one_machine(clone: Path, tmp_path: Path
     assert built.returncode == 0, built.stderr
     with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as archive:
         tops = {name.partition("/")[0] for name in archive.namelist()}
-    packages = {"shoal", "shoal_operator", "shoal_proxy", "shoal_runtime"}
+    packages = {"shoal", "shoal_operator", "shoal_proxy", "shoal_runtime", "shoal_schema"}
     assert {top for top in tops if not top.endswith(".dist-info")} == packages
 
 
@@ -133,7 +133,7 @@ def test_a_simulation_needs_no_extra(bare: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "extra"),
     [
-        (["shoal", "serve", "mean"], "serve"),
+        (["shoal", "serve", "mean", "--port", "0", "--admin-port", "0"], "serve"),
         (["shoal", "local", "up"], "local"),
         (["shoal", "local", "--help"], "local"),
         (["shoal-operator"], "operator"),

@@ -11,9 +11,10 @@ import numpy as np
 import orjson
 
 from shoal.errors import InvalidInput
-from shoal.wire.datatypes import Array, numpy_dtype, object_array
+from shoal.wire.datatypes import numpy_dtype, object_array
 from shoal.wire.pictures import is_picture, picture_bytes
 from shoal.wire.signature import Signature, Tensor
+from shoal_schema.wire.datatypes import Array
 
 Items = Any  # a sequence of items, an array, or a data frame
 

@@ -12,11 +12,11 @@ from typing import Any, Final
 import numpy as np
 
 from shoal.errors import DeadlineExceeded, InvalidInput, Overloaded, ShoalError, TooLarge
-from shoal.wire.datatypes import Array
 from shoal.wire.frames import Rows
 from shoal.wire.items import many_items
 from shoal.wire.retrying import may_retry, pause_s
 from shoal.wire.signature import Signature
+from shoal_schema.wire.datatypes import Array
 
 FIRST_ROWS: Final = 8
 USUAL_ROWS: Final = 64

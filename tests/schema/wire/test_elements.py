@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_runtime.codecs.elements import object_array, pack_elements, unpack_elements
+from shoal_schema.wire.elements import object_array, pack_elements, unpack_elements
 
 
 @given(st.lists(st.binary(max_size=40)))
@@ -26,12 +26,12 @@ def test_any_bytes_are_elements_or_a_value_error(raw: bytes) -> None:
 def test_a_length_past_the_end_is_refused_without_allocating_it() -> None:
     raw = struct.pack("<I", 0xFFFFFFFF) + b"abc"
 
-    with pytest.raises(ValueError, match="element 0 claims 4294967295 bytes, 3 are left"):
+    with pytest.raises(ValueError, match="BYTES element 0 says 4294967295 bytes"):
         unpack_elements(memoryview(raw))
 
 
 def test_a_cut_length_is_refused() -> None:
-    with pytest.raises(ValueError, match="last 2 bytes"):
+    with pytest.raises(ValueError, match="2 of 4 bytes"):
         unpack_elements(memoryview(b"\x00\x00"))
 
 

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_runtime.codecs.datatypes import bfloat16_to_float32, float32_to_bfloat16
+from shoal_schema.wire.datatypes import bfloat16_to_float32, float32_to_bfloat16
 
 
 @given(st.lists(st.floats(width=32), min_size=1))
