@@ -89,7 +89,7 @@ def test_info_writes_json_for_programs(adder: FakeServer, capsys: pytest.Capture
         pytest.param(1, ["info", "http://127.0.0.1:1"], "cannot reach", id="nobody there"),
         pytest.param(2, ["serve", "no-such-path"], "there is no file or directory", id="nothing to serve"),
         pytest.param(2, ["serve", "DIR", "--set", "a=b"], "there is no field a", id="no such field"),
-        pytest.param(2, ["serve", "DIR", "--set", "runtime.threads=x"], "takes a whole number", id="another type"),
+        pytest.param(2, ["serve", "DIR", "--set", "runtime.threads=x"], "must be 1 to 1024", id="another type"),
         pytest.param(1, ["serve", "DIR", "--host", "203.0.113.1"], "cannot listen on port", id="no host"),
     ],
 )

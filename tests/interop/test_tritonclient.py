@@ -66,9 +66,9 @@ def test_a_request_id_comes_back(triton: ForeignClient, running: RunningProxy) -
 
 
 def test_a_version_may_be_named(triton: ForeignClient, running: RunningProxy) -> None:
-    assert triton.call("infer", running.url, ROWS, version="1")["y"] == DOUBLED
+    assert triton.call("infer", running.url, ROWS, model_version="1")["y"] == DOUBLED
     with pytest.raises(ForeignError, match="no version '9'"):
-        triton.call("infer", running.url, ROWS, version="9")
+        triton.call("infer", running.url, ROWS, model_version="9")
 
 
 def test_parameters_reach_the_runtime(triton: ForeignClient, running: RunningProxy) -> None:

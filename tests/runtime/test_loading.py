@@ -174,7 +174,7 @@ def test_code_beside_a_program_is_not_imported_where_the_format_is_named(
     (tmp_path / "model.toml").write_text(toml)
     imported = booby_trap(tmp_path)
 
-    assert load(tmp_path, model_format=ModelFormat.TORCH_EXPORT).platform == "pytorch_export"
+    assert load(tmp_path, format=ModelFormat.TORCH_EXPORT).platform == "pytorch_export"
     assert load(tmp_path / "model.pt2").platform == "pytorch_export"
 
     assert not imported.exists()
@@ -201,7 +201,7 @@ def test_code_beside_weights_is_not_imported_before_somebody_names_it(
     imported = booby_trap(tmp_path)
 
     with pytest.raises(LoadError, match=r"SHOAL_MODEL_(HANDLER|ALLOW_PICKLE)"):
-        load(tmp_path, model_format=model_format)
+        load(tmp_path, format=model_format)
 
     assert not imported.exists()
 
@@ -210,7 +210,7 @@ def test_code_that_the_user_names_is_imported_whatever_the_format(tmp_path: Path
     exported(tmp_path / "model.pt2")
     imported = booby_trap(tmp_path)
 
-    load(tmp_path, model_format=ModelFormat.TORCH_EXPORT, model_handler="handler.py:Scale")
+    load(tmp_path, format=ModelFormat.TORCH_EXPORT, handler="handler.py:Scale")
 
     assert imported.exists()
 

@@ -374,7 +374,7 @@ def test_a_wrong_setting_ends_the_process_in_a_line(start: Callable[..., Process
 
     assert code == 2
     assert len(said.strip().splitlines()) == 1
-    assert "SHOAL_RUNTIME_DTYPE must be auto, float32, bfloat16 or float16, not 'int8'" in said
+    assert "SHOAL_RUNTIME_DTYPE must be Auto, Float32, BFloat16, Float16, not 'int8'" in said
 
 
 @pytest.mark.integration

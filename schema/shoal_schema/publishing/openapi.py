@@ -15,7 +15,7 @@ from msgspec import Struct
 from shoal_schema.declaring import Json, Rule, Section, fields_of, is_choice, section_of
 from shoal_schema.quantities import PATTERN, Quantity
 
-_INT32_MAX = 2**31 - 1
+_INT32_MAX, _INT64_MAX = 2**31 - 1, 2**63 - 1
 _QUANTITY: Json = {
     "x-kubernetes-int-or-string": True,
     "anyOf": [{"type": "integer"}, {"type": "string"}],
@@ -118,6 +118,9 @@ def _numbers(schema: Json) -> Json:
     if above is not None:
         schema["minimum"] = math.floor(above) + 1
     wide = schema.get("maximum", 0) > _INT32_MAX
+    if schema.get("maximum", 0) >= _INT64_MAX:
+        # What the format says already, in figures that not every reader of YAML keeps exactly (Helm).
+        del schema["minimum"], schema["maximum"]
     return {**schema, "type": "integer", "format": "int64" if wide else "int32"}
 
 

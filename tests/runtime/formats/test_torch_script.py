@@ -120,10 +120,10 @@ def test_pickled_weights_go_with_a_class(model_dir: Path, load: Callable[..., Mo
         load(model_dir, allow_pickle=True)
     (model_dir / "handler.py").write_text(HANDLER)
 
-    with Bench.around(load(model_dir, allow_pickle=True, model_parameters={"width": 2})) as bench:
+    with Bench.around(load(model_dir, allow_pickle=True, parameters={"width": 2})) as bench:
         assert bench.run({"x": X}).outputs["y"].tolist() == [[3], [7]]
     with pytest.raises(LoadError, match="does not fit Linear"):
-        load(model_dir, allow_pickle=True, model_parameters={"width": 3})
+        load(model_dir, allow_pickle=True, parameters={"width": 3})
 
 
 def test_what_is_neither_is_refused(model_dir: Path, load: Callable[..., Model]) -> None:
