@@ -3,7 +3,7 @@
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -124,8 +124,19 @@ def _termination_mount(spec: Object, run_folder: Path) -> Object:
 
 def _with_image(mounts: list[Object], variables: dict[str, str]) -> list[Object]:
     """Keep our interpreter and packages in sight when a volume, at /tmp say, would hide them."""
-    needed = {sys.prefix, sys.base_prefix, os.path.realpath(sys.prefix)}
-    needed |= {p for p in variables.get("PYTHONPATH", "").split(":") if p and Path(p).is_dir()}
-    targets = [os.path.realpath(m["target"]) for m in mounts]
-    hidden = sorted(p for p in needed if any(p.startswith(f"{target}/") for target in targets))
+    # `python -m` puts the folder that it was started in first, where there are no packages of ours.
+    installed = sys.path if sys.flags.safe_path else sys.path[1:]
+    needed = [sys.prefix, sys.base_prefix, *installed, *variables.get("PYTHONPATH", "").split(":")]
+    hidden = hidden_paths([p for p in needed if p and Path(p).exists()], [m["target"] for m in mounts])
     return mounts + [{"source": path, "target": path, "read_only": True} for path in hidden]
+
+
+def hidden_paths(needed: Iterable[str], targets: Iterable[str]) -> list[str]:
+    """Return what must be shown again of the files and folders needed, as mounts at the targets hide them.
+
+    What lies below another of them is shown with it.
+    """
+    over = [os.path.realpath(target) for target in targets]
+    paths = {name for path in needed for name in (path, os.path.realpath(path))}
+    hidden = {path for path in paths if any(path.startswith(f"{target}/") for target in over)}
+    return sorted(path for path in hidden if not any(str(parent) in hidden for parent in Path(path).parents))
