@@ -254,3 +254,12 @@ def test_status_shows_the_parts_and_little_memory(cluster: Cluster) -> None:
     assert all(f"{name} " in text for name in cluster.parts)
     assert cluster.runs
     assert sum(part.memory_bytes for part in cluster.parts.values()) < 300 * 2**20
+
+
+def test_the_status_counts_no_pod_as_running_whose_container_crashes(kubectl: Kubectl, cluster: Cluster) -> None:
+    apply(kubectl, pod("crashing", "exit 1"), pod("sound", "sleep 1000"))
+    eventually(lambda: "CrashLoopBackOff" in kubectl("get", "pods"))
+    kubectl("wait", "--for=condition=Ready", "pod/sound", "--timeout=20s")
+    assert status_of(kubectl, "crashing")["phase"] == "Running"
+    # For the moment that a restarted one lives it does run.
+    assert eventually(lambda: "pods: 1 of 2 running, 1 ready" in cluster.status())
