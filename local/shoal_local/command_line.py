@@ -102,6 +102,7 @@ def _up(cluster: "Cluster", options: argparse.Namespace) -> int:
     except ValueError as error:
         sys.stderr.write(f"{error}\n")
         return WRONG_ARGUMENTS
+    ran = cluster.runs_in_part
     try:
         cluster.add_models(models)
         cluster.up([part for text in options.capacity for part in ("--capacity", text)])
@@ -112,7 +113,20 @@ def _up(cluster: "Cluster", options: argparse.Namespace) -> int:
     except (CannotStartError, CannotInstallError, ValueError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
+    except KeyboardInterrupt:
+        _interrupted(cluster, ran=ran)
+        raise
     sys.stdout.write(_told(cluster, options))
     if not options.json:
         sys.stdout.write(f"\nexport KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}\n")
     return 0
+
+
+def _interrupted(cluster: "Cluster", *, ran: bool) -> None:
+    """Stop the cluster that an `up` began and did not finish; one that ran before goes on."""
+    if ran:
+        command = f"shoal local down --dir {shlex.quote(str(cluster.folder))}"
+        sys.stderr.write(f"\ninterrupted; the cluster ran before and goes on: `{command}` stops it\n")
+        return
+    sys.stderr.write("\ninterrupted: stopping what was started\n")
+    cluster.down(keep=True)

@@ -5,8 +5,9 @@ import json
 import os
 import signal
 import subprocess
+import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +38,11 @@ class Process:
         """Start it in a session of its own, so that it outlives whoever started it."""
         for path in (self.log, self._file):
             path.parent.mkdir(parents=True, exist_ok=True)
-        with self.log.open("ab") as log:
+        with self.log.open("ab") as log, _uninterrupted():
             started = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
-        new = self._file.with_suffix(".new")
-        new.write_text(json.dumps(identity(started.pid)))
-        new.replace(self._file)
+            new = self._file.with_suffix(".new")
+            new.write_text(json.dumps(identity(started.pid)))
+            new.replace(self._file)
         # It is meant to outlive this object; Popen must not complain about that.
         started.returncode = 0
 
@@ -64,6 +65,22 @@ class Process:
         """Return the end of its log."""
         text = self.log.read_text(errors="replace") if self.log.exists() else ""
         return "\n".join(text.splitlines()[-lines:])
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Let Ctrl-C wait: a process that began and is written down nowhere could not be stopped."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        raise KeyboardInterrupt
 
 
 def lives(known: Identity) -> bool:
