@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
@@ -28,7 +29,7 @@ from shoal_schema.declaring import NAME
 from shoal_schema.resource.model import ModelFormat as Format
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from shoal_runtime.fetching import ModelFiles
 
@@ -153,8 +154,24 @@ def _guess(source: Source) -> Format:
         return found[0]
     if is_module and not found:
         return Format.HANDLER
-    what = " and ".join(found) if found else "no .pt2, .pt, .safetensors or handler.py"
-    raise LoadError(f"{source.directory} holds {what}: set SHOAL_MODEL_FORMAT, or `format` in model.toml")
+    raise LoadError(_several(source, found) if found else _none(source))
+
+
+def _several(source: Source, found: Sequence[Format]) -> str:
+    return f"{source.directory} holds {' and '.join(found)}: set SHOAL_MODEL_FORMAT, or `format` in model.toml"
+
+
+def _none(source: Source) -> str:
+    """Return what was looked for; a format helps where a file was named, and no empty folder."""
+    known = f"{', '.join(chain.from_iterable(SUFFIXES.values()))} or {DEFAULT_FILE}"
+    if source.file is not None:
+        return f"{source.file.name} is no {known}: set SHOAL_MODEL_FORMAT, or `format` in model.toml"
+    if not any(source.directory.iterdir()):
+        return f"{source.directory} is empty: a model is a {known} in it"
+    return (
+        f"{source.directory} holds no {known}: a model is one of these; if it has another name, give that as `file`,"
+        " and its `format`, in model.toml"
+    )
 
 
 def _holds(source: Source, suffixes: tuple[str, ...]) -> bool:

@@ -119,7 +119,18 @@ def test_a_module_class_without_weights_is_a_handler(model_dir: Path, load: Call
 
 
 def test_an_empty_directory_is_told_what_it_lacks(tmp_path: Path, load: Callable[..., Model]) -> None:
-    with pytest.raises(LoadError, match=r"holds no \.pt2, \.pt, \.safetensors or handler\.py"):
+    with pytest.raises(LoadError, match=r"is empty: a model is a \.pt2,.* or handler\.py in it$"):
+        load(tmp_path)
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(LoadError, match=r"holds no \.pt2, \.safetensors, \.pt, .* or handler\.py: .*`file`"):
+        load(tmp_path)
+
+
+def test_a_named_file_of_an_unknown_kind_needs_a_format(tmp_path: Path, load: Callable[..., Model]) -> None:
+    (tmp_path / "weights.bin").touch()
+    (tmp_path / "model.toml").write_text('file = "weights.bin"')
+
+    with pytest.raises(LoadError, match=r"^weights\.bin is no .*: set SHOAL_MODEL_FORMAT"):
         load(tmp_path)
 
 
