@@ -31,6 +31,7 @@ class Admin:
     Args:
         metrics: what ``/metrics`` shows.
         dispatcher: what is explained and recorded.
+        model: the name of the model that is served.
         reason: why this replica is not ready, or nothing when it is.
         drain: starts the drain, if it has not started, and returns when it is done.
         hosts: names that this port answers to, besides addresses and the cluster's names.
@@ -42,6 +43,7 @@ class Admin:
         metrics: Metrics,
         dispatcher: Dispatcher,
         *,
+        model: str,
         reason: Callable[[], str],
         drain: Callable[[], Awaitable[None]],
         hosts: Collection[str] = (),
@@ -49,6 +51,7 @@ class Admin:
     ) -> None:
         self._metrics = metrics
         self._dispatcher = dispatcher
+        self._model = model
         self._reason = reason
         self._drain = drain
         self._hosts = frozenset({*(host.lower() for host in hosts), socket.gethostname().lower()})
@@ -88,6 +91,7 @@ class Admin:
         now = report(
             self._dispatcher.batcher,
             self._dispatcher.throughput.busiest,
+            model=self._model,
             padding=metrics.padded_elements / metrics.elements if metrics.elements else 0.0,
             rejected=dict(metrics.rejections),
         )

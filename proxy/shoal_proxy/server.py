@@ -241,6 +241,7 @@ class Proxy:
         pages = Admin(
             self.metrics,
             self.dispatcher,
+            model=self.settings.name,
             reason=self.pages.reason,
             drain=self.drain,
             hosts=self.settings.process.admin_hosts,

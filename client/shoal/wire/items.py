@@ -129,7 +129,7 @@ def _stack(values: Sequence[Any], tensor: Tensor, first: int | None) -> Array:
 
 
 def _check_depth(row: Array, tensor: Tensor, rank: int, *, alone: bool) -> None:
-    """Raise InvalidInput where several items were given as one, or one as several; the server has words for the rest."""
+    """Raise InvalidInput where several items were given as one, or one as several; the server tells the rest."""
     if alone and row.ndim == rank + 1:
         raise InvalidInput(
             f"input {tensor.name}: predict takes one item, of {rank} dimensions, and this has shape {list(row.shape)}:"

@@ -190,7 +190,7 @@ def test_failed_rows_are_numbered_as_the_caller_knows_them() -> None:
     bad = errors.InvalidInput("one row failed", status=400, errors=(errors.RowError(3, 400, "no picture"),))
     plan.ended(take(plan), bad, 0.0)
 
-    with pytest.raises(errors.InvalidInput, match="^row 11: one row failed") as caught:
+    with pytest.raises(errors.InvalidInput, match=r"^row 11: one row failed") as caught:
         plan.result()
     assert [row.row for row in caught.value.errors] == [11]
 
@@ -202,7 +202,7 @@ def test_an_item_that_does_not_fit_is_named_by_its_own_row() -> None:
         if portion := plan.take(0.0):
             plan.ended(portion, answer(portion), 0.0)
 
-    with pytest.raises(errors.InvalidInput, match="^row 60: input x: takes FP32, not text"):
+    with pytest.raises(errors.InvalidInput, match=r"^row 60: input x: takes FP32, not text"):
         plan.result()
 
 

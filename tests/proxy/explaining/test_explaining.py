@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from shoal_proxy.batching.batcher import Batcher
-from shoal_proxy.batching.pending import NEVER_S, PLAIN_KEY
+from shoal_proxy.batching.pending import NEVER_S, PLAIN_KEY, BatchKey
 from shoal_proxy.batching.policy import BatchLimits
 from shoal_proxy.batching.queue import QueueLimits
 from shoal_proxy.batching.throughput import Busiest
@@ -28,11 +28,11 @@ def batcher(
 
 
 def explained(brain: Batcher, busiest: Busiest | None = None, *, padding: float = 0.0, **rejected: int) -> str:
-    return "\n".join(explain(report(brain, busiest, padding=padding, rejected=rejected)))
+    return "\n".join(explain(report(brain, busiest, model="cat", padding=padding, rejected=rejected)))
 
 
 def test_before_the_first_batch_it_says_so() -> None:
-    assert explained(batcher(known=False)).startswith("No batch has run yet")
+    assert explained(batcher(known=False)).startswith("Model cat.\nNo batch has run yet")
     assert latency_document(batcher(known=False), None)["tables"] == []
 
 
@@ -151,6 +151,29 @@ def test_ten_single_requests_say_nothing_of_full_batches() -> None:
     assert "at most" not in text
     sizes = latency_document(seen(1), None)["tables"][0]["sizes"]
     assert [size["rows"] for size in sizes if size["measured"]] == [1]
+
+
+def test_of_several_shapes_it_says_of_which_one_it_speaks() -> None:
+    brain = batcher(known=False)
+    for length, rows in ((3, 2), (5, 1)):
+        brain.tables[BatchKey((("x", (length,)),))].observe(rows, 0.01)
+    assert brain.tables[BatchKey((("x", (7,)),))].known is False, "one that waits for its first batch"
+
+    text = explained(brain)
+
+    assert text.startswith("Model cat. Batches of 2 shapes of input have run; ")
+    assert "the one that came last, x [5]" in text
+    assert "is not known: none of more than 1 row of this shape has been measured" in text
+
+
+def test_a_request_alone_and_a_full_batch_are_told_in_the_same_means() -> None:
+    brain = batcher()
+    brain.pace.observe(0.0024)
+
+    text = explained(brain)
+
+    assert "on average about 5.0 ms for the model and 2.4 ms for the host's work around it" in text
+    assert "A full batch of 32 rows takes the model about 36 ms on average" in text
 
 
 def test_what_lies_between_measured_sizes_is_a_range() -> None:
