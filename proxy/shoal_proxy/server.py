@@ -241,11 +241,9 @@ class Proxy:
         pages = Admin(
             self.metrics,
             self.dispatcher,
-            model=self.settings.name,
+            self.settings,
             reason=self.pages.reason,
             drain=self.drain,
-            hosts=self.settings.process.admin_hosts,
-            instance=self.settings.process.instance or "",
         )
         admin_protocol: Any = partial(GuardedProtocol, guard=self.admin_guard)
         admin = _listener(pages.app(), http=admin_protocol)

@@ -132,14 +132,18 @@ def _check_depth(row: Array, tensor: Tensor, rank: int, *, alone: bool) -> None:
     """Raise InvalidInput where several items were given as one, or one as several; the server tells the rest."""
     if alone and row.ndim == rank + 1:
         raise InvalidInput(
-            f"input {tensor.name}: predict takes one item, of {rank} dimensions, and this has shape {list(row.shape)}:"
-            " for several call predict_batch (of the Python client), or predict for each"
+            f"input {tensor.name}: predict takes one item, of {_dimensions(rank)}, and this has shape"
+            f" {list(row.shape)}: for several call predict_batch (of the Python client), or predict for each"
         )
     if not alone and row.ndim == rank - 1:
         raise InvalidInput(
-            f"input {tensor.name}: predict_batch takes a list of items, of {rank} dimensions each, and these have"
-            f" {row.ndim}: for one item call predict, or put it into a list"
+            f"input {tensor.name}: predict_batch takes a list of items, of {_dimensions(rank)} each, and these have"
+            f" {_dimensions(row.ndim)}: for one item call predict, or put it into a list"
         )
+
+
+def _dimensions(count: int) -> str:
+    return "1 dimension" if count == 1 else f"{count or 'no'} dimensions"
 
 
 def _cast(value: Any, tensor: Tensor, rank: int) -> Array:

@@ -37,8 +37,8 @@ def _about(report: Report) -> str:
         return f"Model {report.model}."
     shape = ", ".join(f"{name} {shape}" for name, shape in report.shapes.items())
     return (
-        f"Model {report.model}. Batches of {report.known_shapes} shapes of input have run; times and sizes of batches are"
-        f" those of the one that came last, {shape}. GET /v1/latency has all."
+        f"Model {report.model}. Batches of {report.known_shapes} shapes of input have run; times and sizes of batches"
+        f" are those of the one that came last, {shape}. GET /v1/latency has all."
     )
 
 
