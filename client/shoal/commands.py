@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import os
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,7 @@ def serve(options: argparse.Namespace) -> int:
     for assignment in options.set:
         fields = merge(fields, parse_assignment(assignment))
     settings = {**os.environ, **to_environment(fields), **_log_level(options)}
+    output, log = serving.outlets(json=options.json)
     with serving.claimed(ADMIN_PORT) as ours:
         plan = serving.Plan(
             name=settings.get("SHOAL_MODEL_NAME") or default_name(fields["model.uri"]),
@@ -72,9 +74,12 @@ def serve(options: argparse.Namespace) -> int:
             quiet=options.quiet,
             json=options.json,
             files=files_beside(options.target),
+            output=output,
+            log=log,
         )
-        _say_what(plan, fields["model.uri"], service.ignored)
-        return asyncio.run(serving.serve(plan))
+        with closing(plan):
+            _say_what(plan, fields["model.uri"], service.ignored)
+            return asyncio.run(serving.serve(plan))
 
 
 def _log_level(options: argparse.Namespace) -> dict[str, str]:

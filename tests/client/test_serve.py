@@ -72,7 +72,7 @@ class Served:
             select.select([], [], [], 0.02)
 
     def pids(self) -> list[int]:
-        return [int(event.split()[2]) for event in self.events() if " started " in event]
+        return [int(event.rpartition(" ")[2]) for event in self.events() if " started " in event]
 
     def close(self) -> None:
         self.process.kill()
@@ -220,6 +220,42 @@ def test_a_runtime_that_dies_is_started_again(start: Start) -> None:
     assert "the runtime was killed by SIGKILL" in output
     assert "starting it again in 0.5 s" in output
     assert len(served.pids()) == 3
+
+
+def test_a_dead_runtimes_children_that_hold_its_output_delay_neither_its_next_start_nor_the_end(start: Start) -> None:
+    """One of them in a session of its own, which is not ended with the runtime."""
+    served = start(FAKE_RUNTIME="leaves children")
+    served.read_until("Ctrl-C stops")
+    runtime_pid = int(next(e.split()[2] for e in served.events() if "runtime started" in e))
+
+    os.kill(runtime_pid, signal.SIGKILL)
+    served.read_until("ready after")
+    served.process.send_signal(signal.SIGINT)
+
+    assert served.process.wait(PATIENCE_S) == 130
+    assert served.events()[-2:] == ["proxy stopped", "runtime stopped"]
+
+
+def test_output_that_nobody_reads_stops_neither_the_processes_nor_the_end(start: Start) -> None:
+    """Of 4 MiB, which no pipe holds."""
+    served = start(FAKE_RUNTIME="writes a lot")
+    served.wait_for_event("runtime ready")
+
+    served.process.send_signal(signal.SIGTERM)
+
+    assert served.process.wait(PATIENCE_S) == 0
+    assert served.events()[-1] == "runtime stopped"
+
+
+def test_two_signals_end_it_with_a_process_that_hangs_and_output_that_nobody_reads(start: Start) -> None:
+    served = start(FAKE_RUNTIME="writes a lot", FAKE_PROXY="hangs")
+    served.wait_for_event("runtime ready")
+
+    served.process.send_signal(signal.SIGTERM)
+    served.wait_for_event("proxy ignored SIGTERM")
+    served.process.send_signal(signal.SIGTERM)
+
+    assert served.process.wait(PATIENCE_S) == 130
 
 
 def test_a_runtime_that_loses_its_device_while_it_loads_is_started_again(start: Start) -> None:
