@@ -15,7 +15,7 @@ from shoal.client import Client
 from shoal.colours import Style, styled
 from shoal.files import load, parse_json
 from shoal.printing import answer_text, json_text, signature_json, signature_text
-from shoal.serving.fields import merge, parse_assignment, to_environment
+from shoal.serving.fields import FieldError, merge, parse_assignment, to_environment
 from shoal.targets import default_name, files_beside, find_target, shown
 
 ADMIN_PORT = 9090
@@ -58,6 +58,8 @@ def _with_headline(text: str) -> str:
 
 def serve(options: argparse.Namespace) -> int:
     """Serve a model until told to stop."""
+    if options.port and options.port == options.admin_port:
+        raise FieldError(f"--port and --admin-port must differ, not both be {options.port}")
     service = find_target(options.target)
     fields = service.fields
     for assignment in options.set:
@@ -79,6 +81,10 @@ def serve(options: argparse.Namespace) -> int:
         )
         with closing(plan):
             _say_what(plan, fields["model.uri"], service.ignored)
+            if options.admin_port is None and plan.admin_port != ADMIN_PORT:
+                plan.say(
+                    f"{ADMIN_PORT} is in use, so metrics are on {plan.admin_url}/metrics", admin_url=plan.admin_url
+                )
             return asyncio.run(serving.serve(plan))
 
 

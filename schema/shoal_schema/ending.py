@@ -36,7 +36,7 @@ def ended(run: Callable[[], int]) -> int:
             raise
         _write_no_more()
         with suppress(OSError):
-            print(f"shoal: cannot write: {error.strerror}", file=sys.stderr, flush=True)
+            print(f"shoal: cannot write: {error.strerror}", file=sys.stderr, flush=True)  # noqa: T201 (what every command's errors are)
         return 1
 
 
@@ -48,9 +48,9 @@ def _open_what_is_closed() -> None:
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: this one
     if sys.stdout is None:
-        sys.stdout = open(1, "w", closefd=False)
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 (open to the end)
     if sys.stderr is None:
-        sys.stderr = open(2, "w", closefd=False)
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
 
 
 def _write_no_more() -> None:
