@@ -92,6 +92,8 @@ class Plan:
         """Return the environment of both processes, whose socket lies in ``folder``."""
         runtime = f"unix:{folder}/{SOCKET}"
         return {
+            # What a handler prints is seen when it prints it, not when a buffer is full.
+            "PYTHONUNBUFFERED": "1",
             **self.settings,
             "SHOAL_MODEL_NAME": self.name,
             "SHOAL_RUNTIME_LISTEN": runtime,

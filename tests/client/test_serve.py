@@ -14,6 +14,8 @@ import orjson
 import pytest
 
 from shoal import Client
+from shoal.commands import ADMIN_PORT
+from shoal.serve import claimed
 
 ROOT = Path(__file__).parents[2]
 FAKES = ROOT / "tests" / "client" / "fake_processes"
@@ -39,10 +41,10 @@ class Served:
 
     def _environment(self, environment: Mapping[str, str]) -> dict[str, str]:
         paths = (str(FAKES), str(ROOT), str(ROOT / "client"))
+        inherited = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
         return {
-            **os.environ,
+            **inherited,
             "PYTHONPATH": os.pathsep.join(paths),
-            "PYTHONUNBUFFERED": "1",
             "FAKE_EVENTS": str(self.events_file),
             "TMPDIR": str(self.model.parent),
             **environment,
@@ -128,6 +130,18 @@ def test_a_model_is_served_and_the_first_request_shown(start: Start) -> None:
     assert "runtime SHOAL_BATCHING_MAX_BATCH_SIZE=64" in served.events()
     assert f"runtime SHOAL_MODEL_URI={served.model}" in served.events()
     assert "runtime SHOAL_MODEL_NAME=adder" in served.events()
+
+
+def test_it_says_where_metrics_are_when_the_usual_port_is_in_use(start: Start) -> None:
+    with claimed(ADMIN_PORT):
+        output = start().read_until("Ctrl-C stops")
+
+    admin_url = output.partition("metrics on ")[2].splitlines()[0]
+    assert f"{ADMIN_PORT} is in use, so metrics are on {admin_url}\n" in output
+
+
+def test_what_a_model_prints_is_seen_at_once(start: Start) -> None:
+    start(FAKE_RUNTIME="prints").read_until("printed by the model")
 
 
 def test_it_says_that_every_interface_is_open(start: Start) -> None:
@@ -250,6 +264,7 @@ def test_output_that_nobody_reads_stops_neither_the_processes_nor_the_end(start:
 def test_two_signals_end_it_with_a_process_that_hangs_and_output_that_nobody_reads(start: Start) -> None:
     served = start(FAKE_RUNTIME="writes a lot", FAKE_PROXY="hangs")
     served.wait_for_event("runtime ready")
+    served.wait_for_event("proxy listening")
 
     served.process.send_signal(signal.SIGTERM)
     served.wait_for_event("proxy ignored SIGTERM")

@@ -41,6 +41,7 @@ signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 for variable, handler in (("SHOAL_PROXY_LISTEN", v2()), ("SHOAL_PROXY_ADMIN_LISTEN", readiness)):
     server = FakeServer(handler, address(variable))
     Thread(target=server.http.serve_forever, daemon=True).start()
+write("listening")
 signal.sigwait({signal.SIGTERM})
 while os.environ.get("FAKE_PROXY") == "hangs":
     write("ignored SIGTERM")

@@ -30,6 +30,8 @@ if behaviour == "leaves children":
     for apart in (False, True):
         child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"], start_new_session=apart)
         write(f"child started {child.pid}")
+if behaviour == "prints":
+    print("printed by the model")
 if behaviour == "writes a lot":
     for _ in range(64):
         os.write(2, b"x" * 65535 + b"\n")
