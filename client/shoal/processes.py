@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Self
 
 from shoal.outlet import Outlet
-from shoal.serving.supervision import LAST_WORDS, Backoff, Death, after_death, is_final, obituary
+from shoal.serving.supervision import LAST_WORDS, Backoff, Death, after_death, cause, is_final, obituary
 
 TETHER = str(Path(__file__).with_name("tether.py"))
 TAIL_BYTES = 8192
@@ -46,9 +46,9 @@ class Process:
         return cls(transport, output)
 
     @property
-    def last_line(self) -> str:
-        """The last line that the process wrote."""
-        return self._output.last_line
+    def last_written(self) -> str:
+        """The last that the process wrote, some KiB; the line alone in which it took its leave, if it did."""
+        return self._output.last_written
 
     async def wait(self) -> int:
         """Wait until the process ended; return its exit status, or minus the signal's number.
@@ -92,10 +92,9 @@ class Output(asyncio.SubprocessProtocol):
         self._last_words = b""
 
     @property
-    def last_line(self) -> str:
-        """The last line so far."""
-        lines = (self._last_words or self._tail).decode(errors="replace").rstrip().splitlines()
-        return lines[-1].strip() if lines else ""
+    def last_written(self) -> str:
+        """The last so far."""
+        return (self._last_words or self._tail).decode(errors="replace")
 
     def process_exited(self) -> None:
         """The process has ended; others may still write."""
@@ -151,7 +150,7 @@ class Keeper:
             self._process = process = await self._start()
             self.started.set()
             returncode = await process.wait()
-            death = Death(self._role, returncode, process.last_line, served=self.served)
+            death = Death(self._role, returncode, cause(process.last_written), served=self.served)
             if is_final(death):
                 return death
             now_s = time.monotonic()
