@@ -2,11 +2,9 @@
 
 import asyncio
 import errno
-import os
 import signal
 import socket
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +17,7 @@ import orjson
 from shoal.client import AsyncClient
 from shoal.colours import Style, styled
 from shoal.errors import ShoalError
+from shoal.folder import own_folder
 from shoal.outlet import Outlet, lines_lost
 from shoal.processes import Keeper, Process
 from shoal.serving.fields import MachineError
@@ -36,8 +35,6 @@ STANDARD_OUTPUT, STANDARD_ERROR = 1, 2
 READERS_PATIENCE_S = 2.0
 # A start may take this long, and a step of a longer one, before it is said what is waited for.
 PATIENCE_S = 5.0
-# The kernel's limit of a unix socket's path is 108 bytes; the socket's own name takes some.
-LONGEST_FOLDER_BYTES = 90
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +163,7 @@ async def serve(plan: Plan) -> int:
     0 after a stop that SIGTERM, SIGHUP or ``POST /drain`` asked for, 130 after Ctrl-C or when a second signal
     killed them, 1 when a process cannot work.
     """
-    with tempfile.TemporaryDirectory(prefix="shoal-", dir=_short_folder()) as folder:
+    with own_folder() as folder:
         server = Server(plan, folder)
         return await server.run()
 
@@ -305,9 +302,3 @@ def _address(host: str, port: int) -> str:
 def _reachable(host: str) -> str:
     """Return an address of this machine to ask at, for a host that means all of them."""
     return EVERYWHERE.get(host, host)
-
-
-def _short_folder() -> str:
-    """Return a folder for temporary files whose path leaves room for a socket's name."""
-    folder = tempfile.gettempdir()
-    return folder if len(os.fsencode(folder)) <= LONGEST_FOLDER_BYTES else "/tmp"
