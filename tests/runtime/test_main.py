@@ -208,7 +208,9 @@ def test_a_stuck_forward_ends_the_process(start: Callable[..., Process]) -> None
     connection.close()
     waiting.close()
     assert code == 4
-    assert said.strip().splitlines()[-1].startswith("shoal_runtime: device lost: forward runs for longer than 0.2 s")
+    assert (
+        said.strip().splitlines()[-1].startswith("shoal_runtime: it cannot go on: forward runs for longer than 0.2 s")
+    )
 
 
 @pytest.mark.integration
@@ -289,7 +291,7 @@ def test_a_device_s_thread_that_dies_ends_the_process_with_the_true_reason(
     code, said = process.finish()
     connection.close()
     assert code == 4
-    assert said.strip().splitlines()[-1] == "shoal_runtime: device lost: the device's thread ended: SystemExit"
+    assert said.strip().splitlines()[-1] == "shoal_runtime: it cannot go on: the device's thread ended: SystemExit"
 
 
 @pytest.mark.integration

@@ -72,9 +72,16 @@ def test_a_model_toml_without_an_end_is_not_read(tmp_path: Path) -> None:
         read_config(tmp_path)
 
 
-@pytest.mark.parametrize("content", [b"name = ", b"\xff\xfe", b"x = " + b"[" * 100_000])
+@pytest.mark.parametrize("content", [b"name = ", b"\xff\xfe", b"x = " + b"[" * 100_000, b"x = " + b"9" * 5000])
 def test_what_is_no_toml_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "model.toml").write_bytes(content)
 
     with pytest.raises(LoadError, match=r"model\.toml cannot be read"):
+        read_config(tmp_path)
+
+
+def test_a_model_toml_that_is_no_regular_file_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "model.toml").symlink_to("/dev/zero")
+
+    with pytest.raises(LoadError, match="no regular file"):
         read_config(tmp_path)

@@ -12,6 +12,8 @@ from shoal_schema.environment import manifest_fields, parse_text, rendered
 from shoal_schema.ranges import allowed
 
 PARAMETERS = "model.parameters"
+DEEPEST = 100
+"""Levels of objects and lists, which no parameters and no manifest need."""
 
 _VARIABLE = re.compile(r"(?P<variable>SHOAL_[A-Z_]+)(?P<value>=[\w.]+)?(?P<said> \([A-Za-z.]+\))?")
 """A variable in a process's sentence, the value that the sentence gives it, and the field that it names itself."""
@@ -40,8 +42,13 @@ def parse_assignment(text: str) -> Values:
     name = name.strip()
     if not equals:
         raise FieldError(f"--set takes FIELD=VALUE, not {text!r}")
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise FieldError(f"--set takes UTF-8 text, not {text!r}")
     if name.startswith(f"{PARAMETERS}."):
-        return {PARAMETERS: _nested(name.removeprefix(f"{PARAMETERS}.").split("."), _json(value))}
+        path = name.removeprefix(f"{PARAMETERS}.").split(".")
+        if len(path) > DEEPEST:
+            raise FieldError(f"{PARAMETERS} may be nested {DEEPEST} levels deep, not {len(path)}")
+        return {PARAMETERS: _nested(path, _json(value))}
     setting = find_field(name)
     try:
         return {name: parse_text(setting, value.strip())}
@@ -77,9 +84,26 @@ def merge(base: Values, over: Values) -> Values:
 
 
 def to_environment(values: Values) -> dict[str, str]:
-    """Return the environment variables that carry ``values``."""
+    """Return the environment variables that carry ``values``.
+
+    Raises:
+        FieldError: a value that no environment can carry.
+    """
     settings = {name: find_field(name) for name in values}
-    return {each.env.name: rendered(each, values[name]) for name, each in settings.items() if each.env}
+    return {each.env.name: _carried(name, each, values[name]) for name, each in settings.items() if each.env}
+
+
+def _carried(name: str, setting: Setting, value: Any) -> str:
+    try:
+        text = rendered(setting, value)
+        text.encode()
+    except UnicodeEncodeError:
+        raise FieldError(f"{name} holds bytes that are no UTF-8 text") from None
+    except (TypeError, ValueError, RecursionError) as error:
+        raise FieldError(f"{name} cannot be written as JSON: {error}") from None
+    if "\0" in text:
+        raise FieldError(f"{name} holds the character NUL, which no setting may")
+    return text
 
 
 def with_field_names(sentence: str) -> str:

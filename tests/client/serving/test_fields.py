@@ -90,3 +90,24 @@ def test_a_processes_sentence_gets_the_fields_name() -> None:
     assert (
         with_field_names("SHOAL_MODEL_URI (beside it) is empty") == "model.uri (SHOAL_MODEL_URI) (beside it) is empty"
     )
+
+
+@pytest.mark.parametrize(
+    ("assignment", "message"),
+    [
+        ("model.parameters.x=\udcff", "--set takes UTF-8 text"),
+        ("model.parameters." + ".".join("a" * 2000) + "=1", "may be nested 100 levels deep, not 2000"),
+        ("queue.maxRows=" + "9" * 5000, "queue.maxRows must be 1 to 1000000"),
+    ],
+)
+def test_an_assignment_that_no_setting_can_carry_is_refused(assignment: str, message: str) -> None:
+    with pytest.raises(FieldError, match=message):
+        parse_assignment(assignment)
+
+
+@pytest.mark.parametrize(
+    ("uri", "message"), [("/a\0b", "holds the character NUL"), ("/a\udcff", "holds bytes that are no UTF-8 text")]
+)
+def test_a_value_that_no_environment_can_carry_is_refused(uri: str, message: str) -> None:
+    with pytest.raises(FieldError, match=f"model.uri {message}"):
+        to_environment({"model.uri": uri})
