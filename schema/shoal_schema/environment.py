@@ -75,8 +75,8 @@ def _section(cls: type[Struct], environ: Mapping[str, str], process: Process, fa
         text = environ.get(each.env.name, "").strip()
         try:
             values[each.path[0]] = parse_text(each, text) if text else each.unset
-        except ValueError:
-            faults.append(f"{each.env.name} must be {allowed(each)}, not {text!r}")
+        except (ValueError, RecursionError):  # the latter of JSON within JSON within JSON
+            faults.append(f"{each.env.name} must be {allowed(each)}, not {text!r:.200}")
     return cls(**values)
 
 
