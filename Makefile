@@ -9,14 +9,14 @@ COMPILED := $(CURDIR)/.venvs/compiled
 TEST_PROCESSES ?= 3
 # The build of torch: auto, cpu, or pip for whatever pip is configured to find. See install.py.
 TORCH ?= auto
-export PYTHONPATH := client:local:operator:proxy:runtime:.
+export PYTHONPATH := client:local:operator:proxy:runtime:schema:.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 # The project's own files. What else lies in a clone (a model of one's own, notes) is nobody's to judge.
-SOURCES := benchmarks client e2e examples local operator proxy runtime tests install.py pyproject.toml
+SOURCES := benchmarks client e2e examples local operator proxy runtime schema tests install.py pyproject.toml
 TEXTS := $(SOURCES) .ci charts crds docs CHANGELOG.md CONTRIBUTING.md Makefile README.md constraints.txt
 
-.PHONY: demo test test-compiled e2e check format lint types contracts guard crds bench-operator bench-policy bench-serve bench-peers bench-models soak pins clean
+.PHONY: demo test test-compiled e2e check format lint types contracts guard generated bench-operator bench-policy bench-serve bench-peers bench-models soak pins clean
 
 demo: $(VENV)/.demo ## Deploy a real image classifier, send it 200 pictures, print the figures
 	$(BIN)/python -m examples.demo
@@ -53,8 +53,8 @@ format: $(VENV)/.installed
 	$(BIN)/ruff format $(SOURCES)
 	$(BIN)/ruff check --fix $(SOURCES)
 
-crds: $(VENV)/.installed ## Write the CRD and its reference again from operator/shoal_operator/api
-	$(BIN)/python -m shoal_operator.generate
+generated: $(VENV)/.installed ## Write again what follows from schema/: the CRD, its reference, the tables of settings
+	$(BIN)/python -m shoal_schema.generate
 
 bench-%: export PYTHONPATH = $(COMPILED):$(CURDIR)
 
@@ -95,7 +95,7 @@ $(VENV)/.python:
 	@$(BIN)/python -m pip install --quiet --upgrade pip
 	@touch $@
 
-$(COMPILED)/.built: $(VENV)/.installed pyproject.toml $(shell find client local operator proxy runtime -name '*.py')
+$(COMPILED)/.built: $(VENV)/.installed pyproject.toml $(shell find client local operator proxy runtime schema -name '*.py')
 	rm -rf $(COMPILED)
 	SHOAL_COMPILE=1 $(BIN)/python -m pip install --quiet --no-deps --target $(COMPILED) .
 	touch $@

@@ -29,18 +29,21 @@ from typing import Any
 
 import aiohttp
 
-from shoal_operator.api import API_VERSION, KIND, PLURAL
-from shoal_operator.api.crd import custom_resource_definition
-from shoal_operator.cluster import Cluster, object_path
-from shoal_operator.connection import connect
-from shoal_operator.errors import ApiError, SettingsError
+from shoal_operator.api_server import MERGE, ApiServer
+from shoal_operator.cluster import object_path
+from shoal_operator.connection import connect, log_in
+from shoal_operator.errors import ApiError
 from shoal_operator.manifests.labels import selector_labels
+from shoal_schema.environment import SettingsError
+from shoal_schema.publishing.crd import custom_resource_definition
+from shoal_schema.resource import API_VERSION, KIND, PLURAL
 
 NAMESPACE = "default"
 SERVICES = object_path(API_VERSION, PLURAL, NAMESPACE)
 DEPLOYMENTS = object_path("apps/v1", "deployments", NAMESPACE)
-# The operator's image has no Kubernetes client, which kopf would load where it is installed.
-OPERATOR = "import sys; sys.modules['kubernetes'] = None; from shoal_operator.__main__ import main; sys.exit(main())"
+# What the Kubernetes client loads where it is installed, and the operator's image has not.
+ABSENT = "sys.modules['kubernetes_validate'] = None"
+OPERATOR = f"import sys; {ABSENT}; from shoal_operator.__main__ import main; sys.exit(main())"
 PATIENCE_S = 600.0
 
 
@@ -72,15 +75,15 @@ async def main(options: argparse.Namespace) -> dict[str, float]:
         os.environ["KUBECONFIG"] = kubeconfig = f"{folder}/kubeconfig"
         server = (sys.executable, "-m", "shoal_local.apiserver", "--listen", options.listen)
         async with process(*server, "--kubeconfig", kubeconfig, log=f"{folder}/server.log"):
-            cluster = Cluster(connect, lambda: True)
+            api = ApiServer(connect)
             try:
-                await installed(cluster)
-                return await measured(cluster, options, folder)
+                await installed(api)
+                return await measured(api, options, folder)
             finally:
-                await cluster.close()
+                await api.close()
 
 
-async def measured(cluster: Cluster, options: argparse.Namespace, folder: str) -> dict[str, float]:
+async def measured(api: ApiServer, options: argparse.Namespace, folder: str) -> dict[str, float]:
     """Measure with an API server that is up."""
     figures: dict[str, float] = {}
     watched = Watched()
@@ -88,11 +91,11 @@ async def measured(cluster: Cluster, options: argparse.Namespace, folder: str) -
     command = (sys.executable, "-c", OPERATOR)
     async with process(*command, "--verbose", log=f"{folder}/first.log") as first:
         started_s = time.monotonic()
-        await create(cluster, 0, options.services)
+        await create(api, 0, options.services)
         await converged(watched, options.services)
         figures["services per second from nothing"] = options.services / (time.monotonic() - started_s)
-        figures |= await change_latency(cluster, watched, options)
-        await create(cluster, options.services, options.most)
+        figures |= await change_latency(api, watched, options)
+        await create(api, options.services, options.most)
         await converged(watched, options.most)
         await asyncio.sleep(5)
         figures["resident memory (MB)"], figures["peak resident memory (MB)"] = memory_mb(first.pid)
@@ -105,7 +108,7 @@ async def measured(cluster: Cluster, options: argparse.Namespace, folder: str) -
     return figures
 
 
-async def change_latency(cluster: Cluster, watched: Watched, options: argparse.Namespace) -> dict[str, float]:
+async def change_latency(api: ApiServer, watched: Watched, options: argparse.Namespace) -> dict[str, float]:
     """Change specs at a steady rate; return the time to the patched Deployment."""
     # Each service changes once: of two changes in a row, only the last is sure to be seen.
     numbers = random.Random(options.seed).sample(range(options.services), options.changes)
@@ -114,7 +117,7 @@ async def change_latency(cluster: Cluster, watched: Watched, options: argparse.N
         name, size = f"cat-{number}", str(100 + number)
         sent_s = time.monotonic()
         patch = {"spec": {"batching": {"maxBatchSize": int(size)}}}
-        await cluster.request("PATCH", f"{SERVICES}/{name}", patch, kind="application/merge-patch+json")
+        await api.request("PATCH", f"{SERVICES}/{name}", patch, kind=MERGE)
         return await watched.wait_for(name, size) - sent_s
 
     tasks = []
@@ -128,7 +131,7 @@ async def change_latency(cluster: Cluster, watched: Watched, options: argparse.N
     }
 
 
-async def create(cluster: Cluster, first: int, last: int) -> None:
+async def create(api: ApiServer, first: int, last: int) -> None:
     """Create services, each with one pod."""
     limit = asyncio.Semaphore(4)
 
@@ -140,8 +143,8 @@ async def create(cluster: Cluster, first: int, last: int) -> None:
         pod_spec = {"containers": [{"name": "runtime", "image": "shoal/runtime:0"}]}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": pod_spec}
         async with limit:
-            await cluster.request("POST", SERVICES, body)
-            await cluster.request("POST", object_path("v1", "pods", NAMESPACE), pod)
+            await api.request("POST", SERVICES, body)
+            await api.request("POST", object_path("v1", "pods", NAMESPACE), pod)
 
     await asyncio.gather(*(one(number) for number in range(first, last)))
 
@@ -153,7 +156,7 @@ async def converged(watched: Watched, count: int) -> None:
 
 async def watch_deployments(watched: Watched) -> None:
     """Note every event of a Deployment, as a client with a watch sees it."""
-    info = connect()
+    info = await log_in()
     connector = aiohttp.TCPConnector(ssl=info.as_ssl_context())
     forever = aiohttp.ClientTimeout(total=None)
     async with (
@@ -182,12 +185,12 @@ async def process(*command: str, log: str) -> AsyncIterator[asyncio.subprocess.P
             await running.wait()
 
 
-async def installed(cluster: Cluster) -> None:
+async def installed(api: ApiServer) -> None:
     """Wait for the API server and create the definition."""
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     for _ in range(100):
         try:
-            await cluster.request("POST", path, custom_resource_definition())
+            await api.request("POST", path, custom_resource_definition())
         except (ApiError, SettingsError):  # not listening, or its kubeconfig not written yet
             await asyncio.sleep(0.1)
         else:

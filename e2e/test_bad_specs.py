@@ -23,7 +23,7 @@ from e2e.waiting import eventually
     [
         ({"scaling": {"minReplicas": 3, "maxReplicas": 2}}, ["spec.scaling", "minReplicas must not be larger"]),
         ({"rollout": {"maxSurge": 0, "maxUnavailable": 0}}, ["spec.rollout", "cannot both be 0"]),
-        ({"batching": {"maxBatchSize": 64}, "queue": {"maxItems": 8}}, ["queue.maxItems must hold at least one batch"]),
+        ({"batching": {"maxBatchSize": 64}, "queue": {"maxRows": 8}}, ["queue.maxRows must hold at least one batch"]),
         ({"batching": {"maxBatchSise": 8}}, ['unknown field "spec.batching.maxBatchSise"']),
         ({"runtime": {"device": "TPU"}}, ["spec.runtime.device", "Unsupported value", "CUDA"]),
         ({"model": {"uri": "ftp://models/adder"}}, ["spec.model.uri", "ftp://models/adder"]),

@@ -18,18 +18,23 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-PACKAGE = Path("proxy/shoal_proxy")
 COMPILED = (
-    "batching/*.py", "codecs/*.py", "edge/*.py", "model/*.py", "body.py", "dispatcher.py", "guarded.py", "heads.py",
-    "inference.py", "metrics.py", "protocol.py", "timing.py",
+    *(
+        f"proxy/shoal_proxy/{name}.py"
+        for name in (
+            "batching/*", "codecs/*", "edge/*", "model/*", "body", "dispatcher", "guarded", "heads", "inference",
+            "metrics", "protocol", "timing",
+        )
+    ),
+    "schema/shoal_schema/wire/*.py",
 )  # fmt: skip
 """What each request passes; what runs once a batch or once a start stays as it is."""
 
 SWITCH = "SHOAL_COMPILE"
 NEEDED = (
     # What the compiled modules import tells mypy their types. mypyc is young: pinned.
-    "httptools", "mypy==2.4.1", "numpy", "orjson", "prometheus-client", "python-multipart", "setuptools", "starlette",
-    "uvicorn>=0.54,<0.55",
+    "httptools", "msgspec", "mypy==2.4.1", "numpy", "orjson", "prometheus-client", "python-multipart", "setuptools",
+    "starlette", "uvicorn>=0.54,<0.55",
 )  # fmt: skip
 
 
@@ -102,7 +107,7 @@ def build(root: Path, folder: Path) -> dict[Path, Path]:
     from mypyc.build import mypycify  # noqa: PLC0415
     from setuptools import Distribution  # type: ignore[import-untyped]  # noqa: PLC0415
 
-    sources = [str(path) for pattern in COMPILED for path in sorted((root / PACKAGE).glob(pattern))]
+    sources = [str(path) for pattern in COMPILED for path in sorted(root.glob(pattern))]
     extensions = mypycify(sources, target_dir=str(folder / "c"), opt_level="3", debug_level="0")
     command: Any = Distribution({"name": "shoal", "ext_modules": extensions}).get_command_obj("build_ext")
     command.build_lib, command.build_temp = str(folder / "lib"), str(folder / "temp")

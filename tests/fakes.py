@@ -15,9 +15,11 @@ import numpy as np
 import orjson
 import uvloop
 
-from shoal_proxy.batching.policy import Policy
 from shoal_proxy.server import Proxy
-from shoal_proxy.settings import Address, Settings
+from shoal_proxy.settings import Settings
+from shoal_schema.addresses import Address, TcpAddress
+from shoal_schema.resource.traffic import BatchingPolicy
+from tests.arranged import arranged
 
 Array = np.ndarray[Any, Any]
 
@@ -260,6 +262,15 @@ def _stop(loop: asyncio.AbstractEventLoop, proxy: Proxy) -> None:
         loop.call_soon_threadsafe(proxy.stop)
 
 
+def proxy_settings(model_name: str, address: Address, **changes: Any) -> Settings:
+    """Return the settings of a proxy before a runtime, on ports of its own."""
+    anywhere = TcpAddress("127.0.0.1", 0)
+    policy = BatchingPolicy.FIXED if "max_delay_milliseconds" in changes else BatchingPolicy.ADAPTIVE
+    base = {"metadata__name": model_name, "process__runtime": address, "drain_timeout_seconds": 5.0, "policy": policy}
+    here = {"listen": anywhere, "admin_listen": anywhere}
+    return arranged(Settings.from_env({}), **{**here, **base, **changes})
+
+
 @contextmanager
 def running_proxy(
     make_runtime: Callable[[], FakeRuntime] = FakeRuntime, *, ready: bool = True, **settings: Any
@@ -271,10 +282,7 @@ def running_proxy(
     async def serve() -> None:
         runtime = make_runtime()
         address = await runtime.start(Address("127.0.0.1", 0))
-        anywhere = Address("127.0.0.1", 0)
-        policy = Policy.FIXED if "max_delay_ms" in settings else Policy.ADAPTIVE
-        base = {"model_name": runtime.name, "runtime": address, "drain_timeout_s": 5.0, "policy": policy}
-        proxy = Proxy(Settings(listen=anywhere, admin_listen=anywhere, **{**base, **settings}))
+        proxy = Proxy(proxy_settings(runtime.name, address, **settings))
         loop = asyncio.get_running_loop()
         stop.set_result(partial(_stop, loop, proxy))
         task = asyncio.create_task(proxy.run())

@@ -57,7 +57,7 @@ def shoal(job: Job, free_ports: tuple[int, int]) -> Launch:
         fields["model.parameters.perRowMicroseconds"] = round(1000 * workload.per_row_ms)
     options = [f"--set={name}={value}" for name, value in fields.items()]
     ports = [f"--port={job.port}", f"--admin-port={free_ports[0]}"]
-    sources = ":".join(str(ROOT / name) for name in ("client", "proxy", "runtime", "."))
+    sources = ":".join(str(ROOT / name) for name in ("client", "proxy", "runtime", "schema", "."))
     return Launch(
         ("-m", "shoal", "serve", str(ROOT / "examples" / example), *ports, *options),
         f"/v2/models/{example}/infer",

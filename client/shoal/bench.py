@@ -26,6 +26,7 @@ from shoal.wire.items import many_items, one_item
 from shoal.wire.messages import Request
 from shoal.wire.requests import infer_request
 from shoal.wire.signature import Signature
+from shoal_schema.metrics import ROWS
 
 ADMIN_PORT = 9090
 STEPS = 10
@@ -141,7 +142,7 @@ class _Admin:
     def _rows_served(self) -> float | None:
         for line in (self._get("/metrics") or "").splitlines():
             name, _, value = line.partition(" ")
-            if name in ("shoal_proxy_rows_total", "shoal_proxy_rows"):
+            if name == ROWS.name:
                 return float(value)
         return None
 

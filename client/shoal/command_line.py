@@ -4,7 +4,9 @@ Imports little: what a command needs is imported once its arguments are read.
 """
 
 import argparse
+import math
 import os
+import re
 import sys
 from collections.abc import Sequence
 from importlib import metadata
@@ -16,6 +18,7 @@ from shoal.errors import InvalidInput, ShoalError, WrongAddress
 from shoal.serving.fields import FieldError, MachineError
 
 WRONG_ARGUMENTS = 2
+_HOST = re.compile(r"[A-Za-z0-9._:%-]+")
 OTHER_PROGRAMS = {
     "local": ("shoal_local",),
     "simulate": ("shoal_proxy", "simulate"),
@@ -144,7 +147,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 def _fill_serve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", metavar="PATH", help="manifest, directory, model file or archive; or a URL of one")
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
+    parser.add_argument("--host", type=_host, default="127.0.0.1", help="address to listen on (%(default)s)")
     parser.add_argument("--port", type=_port, default=8080, help="%(default)s; 0 takes a free one")
     parser.add_argument("--admin-port", type=_port, help="/readyz and /metrics; 9090 if free, else any free one")
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="set a field; repeatable")
@@ -201,29 +204,35 @@ def _fill_server(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--timeout", type=_seconds, default=30.0, help="seconds (%(default)s)")
 
 
+def _host(text: str) -> str:
+    if not _HOST.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"must be an address or a host name, not {text!r}")
+    return text
+
+
 def _port(text: str) -> int:
-    value = int(text)
-    if not 0 <= value <= 65535:
-        raise argparse.ArgumentTypeError(f"must be 0 to 65535, not {text}")
-    return value
+    return int(_within(int, 0, 65535, "", text))
 
 
 def _count(text: str) -> int:
-    value = int(text)
-    if not 1 <= value <= 65536:
-        raise argparse.ArgumentTypeError(f"must be 1 to 65536, not {text}")
-    return value
+    return int(_within(int, 1, 65536, "", text))
 
 
 def _milliseconds(text: str) -> float:
-    value = float(text)
-    if not 0 < value <= 3_600_000:
-        raise argparse.ArgumentTypeError(f"must be above 0 and at most 3600000 milliseconds, not {text}")
-    return value
+    return _within(float, 0, 3_600_000, " milliseconds", text)
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0 < value <= 86400:
-        raise argparse.ArgumentTypeError(f"must be above 0 and at most 86400 seconds, not {text}")
-    return value
+    return _within(float, 0, 86400, " seconds", text)
+
+
+def _within(kind: type[int] | type[float], least: int, most: int, unit: str, text: str) -> float:
+    """Return the number of a text; ``least`` is one of the whole numbers allowed, and below all others."""
+    try:
+        value = kind(text)
+    except ValueError:
+        value = math.nan
+    if least < value <= most or (kind is int and value == least):
+        return value
+    wanted = f"{least} to {most}" if kind is int else f"above {least} and at most {most}{unit}"
+    raise argparse.ArgumentTypeError(f"must be {wanted}, not {text}")

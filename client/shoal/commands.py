@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import os
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from shoal.client import Client
 from shoal.colours import Style, styled
 from shoal.files import load, parse_json
 from shoal.printing import answer_text, json_text, signature_json, signature_text
-from shoal.serving.fields import merge, parse_assignment, to_environment
+from shoal.serving.fields import FieldError, merge, parse_assignment, to_environment
 from shoal.targets import default_name, files_beside, find_target, shown
 
 ADMIN_PORT = 9090
@@ -57,11 +58,14 @@ def _with_headline(text: str) -> str:
 
 def serve(options: argparse.Namespace) -> int:
     """Serve a model until told to stop."""
+    if options.port and options.port == options.admin_port:
+        raise FieldError(f"--port and --admin-port must differ, not both be {options.port}")
     service = find_target(options.target)
     fields = service.fields
     for assignment in options.set:
         fields = merge(fields, parse_assignment(assignment))
     settings = {**os.environ, **to_environment(fields), **_log_level(options)}
+    output, log = serving.outlets(json=options.json)
     with serving.claimed(ADMIN_PORT) as ours:
         plan = serving.Plan(
             name=settings.get("SHOAL_MODEL_NAME") or default_name(fields["model.uri"]),
@@ -72,9 +76,16 @@ def serve(options: argparse.Namespace) -> int:
             quiet=options.quiet,
             json=options.json,
             files=files_beside(options.target),
+            output=output,
+            log=log,
         )
-        _say_what(plan, fields["model.uri"], service.ignored)
-        return asyncio.run(serving.serve(plan))
+        with closing(plan):
+            _say_what(plan, fields["model.uri"], service.ignored)
+            if options.admin_port is None and plan.admin_port != ADMIN_PORT:
+                plan.say(
+                    f"{ADMIN_PORT} is in use, so metrics are on {plan.admin_url}/metrics", admin_url=plan.admin_url
+                )
+            return asyncio.run(serving.serve(plan))
 
 
 def _log_level(options: argparse.Namespace) -> dict[str, str]:

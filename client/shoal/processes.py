@@ -8,9 +8,10 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, Self
+from typing import Self
 
-from shoal.serving.supervision import LAST_WORDS, Backoff, Death, after_death, is_final, obituary
+from shoal.outlet import Outlet
+from shoal.serving.supervision import LAST_WORDS, Backoff, Death, after_death, cause, is_final, obituary
 
 TETHER = str(Path(__file__).with_name("tether.py"))
 TAIL_BYTES = 8192
@@ -21,18 +22,17 @@ LAST_WORDS_S = 1.0
 class Process:
     """A running component: ``python -m MODULE`` in a session of its own, tied to our life."""
 
-    def __init__(self, child: asyncio.subprocess.Process, log: BinaryIO | None) -> None:
+    def __init__(self, transport: asyncio.SubprocessTransport, output: "Output") -> None:
         self.started_s = time.monotonic()
-        self.pid = child.pid
-        self._child = child
-        self._tail = b""
-        self._last_words = b""
-        self._reader = asyncio.create_task(self._pass_through(log))
+        self.pid = transport.get_pid()
+        self._transport = transport
+        self._output = output
 
     @classmethod
-    async def start(cls, module: str, environment: Mapping[str, str], *, log: BinaryIO | None) -> Self:
+    async def start(cls, module: str, environment: Mapping[str, str], *, log: Outlet | None) -> Self:
         """Start ``python -m module``; its output goes to ``log``, or nowhere."""
-        child = await asyncio.create_subprocess_exec(
+        transport, output = await asyncio.get_running_loop().subprocess_exec(
+            lambda: Output(log),
             *(sys.executable, "-I", "-S", TETHER, str(os.getpid())),
             # -P: not our caller's folder first, which may be a model's with a file of any name in it.
             *(sys.executable, "-P", "-m", module),
@@ -43,47 +43,81 @@ class Process:
             # Ctrl-C reaches the terminal's whole process group; ours stop in order instead.
             start_new_session=True,
         )
-        return cls(child, log)
+        return cls(transport, output)
 
     @property
-    def last_line(self) -> str:
-        """The last line that the process wrote."""
-        lines = (self._last_words or self._tail).decode(errors="replace").rstrip().splitlines()
-        return lines[-1].strip() if lines else ""
+    def last_written(self) -> str:
+        """The last that the process wrote, some KiB; the line alone in which it took its leave, if it did."""
+        return self._output.last_written
 
     async def wait(self) -> int:
         """Wait until the process ended; return its exit status, or minus the signal's number.
 
-        What the process had started and left behind is ended too: it may hold the device's memory.
+        What the process had started and left behind is ended too: it may hold the device's memory. What went away
+        into a session of its own lives on, and may hold the pipe for ever; nobody waits for it.
         """
-        returncode = await self._child.wait()
+        await self._output.exited.wait()
         self.kill()
-        await asyncio.wait({self._reader}, timeout=LAST_WORDS_S)
-        self._reader.cancel()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_WORDS_S):
+                await self._output.closed.wait()
+        self._transport.close()
+        returncode = self._transport.get_returncode()
+        assert returncode is not None
         return returncode
 
     def terminate(self) -> None:
         """Ask the process to stop."""
         with suppress(ProcessLookupError):
-            self._child.terminate()
+            self._transport.terminate()
 
     def kill(self) -> None:
         """End the process, and whatever it started, at once."""
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
 
-    async def _pass_through(self, log: BinaryIO | None) -> None:
-        assert self._child.stdout is not None
-        begun = b""
-        while chunk := await self._child.stdout.read(65536):
-            self._tail = (self._tail + chunk)[-TAIL_BYTES:]
-            *lines, begun = (begun + chunk).split(b"\n")
-            whole = b"".join(line + b"\n" for line in lines if not self._keeps(line))
-            if len(begun) > TAIL_BYTES:
-                whole, begun = whole + begun, b""
-            _write(log, whole)
-        if begun and not self._keeps(begun):
-            _write(log, begun + b"\n")
+
+class Output(asyncio.SubprocessProtocol):
+    """What a process writes, passed on line by line as it comes; and whether it has ended.
+
+    Of a protocol of our own, because asyncio's ``Process.wait`` waits for the end of the pipe too.
+    """
+
+    def __init__(self, log: Outlet | None) -> None:
+        self.exited = asyncio.Event()
+        self.closed = asyncio.Event()
+        self._log = log
+        self._begun = b""
+        self._tail = b""
+        self._last_words = b""
+
+    @property
+    def last_written(self) -> str:
+        """The last so far."""
+        return (self._last_words or self._tail).decode(errors="replace")
+
+    def process_exited(self) -> None:
+        """The process has ended; others may still write."""
+        self.exited.set()
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        """Pass on what are whole lines by now."""
+        self._tail = (self._tail + data)[-TAIL_BYTES:]
+        *lines, self._begun = (self._begun + data).split(b"\n")
+        whole = b"".join(line + b"\n" for line in lines if not self._keeps(line))
+        if len(self._begun) > TAIL_BYTES:
+            whole, self._begun = whole + self._begun, b""
+        self._pass_on(whole)
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        """Pass on the line that nobody will end any more."""
+        if self._begun and not self._keeps(self._begun):
+            self._pass_on(self._begun + b"\n")
+        self.closed.set()
+
+    def _pass_on(self, text: bytes) -> None:
+        if self._log is not None:
+            self._log.write(text)
 
     def _keeps(self, line: bytes) -> bool:
         """Keep the line that says why the process ends: whoever tells of the end tells it once, and last."""
@@ -91,15 +125,6 @@ class Process:
             self._last_words = line
             return True
         return False
-
-
-def _write(log: BinaryIO | None, text: bytes) -> None:
-    if log is None or not text:
-        return
-    # Nobody may read our log any more; the process's pipe must be emptied all the same.
-    with suppress(OSError):
-        log.write(text)
-        log.flush()
 
 
 class Keeper:
@@ -125,7 +150,7 @@ class Keeper:
             self._process = process = await self._start()
             self.started.set()
             returncode = await process.wait()
-            death = Death(self._role, returncode, process.last_line, served=self.served)
+            death = Death(self._role, returncode, cause(process.last_written), served=self.served)
             if is_final(death):
                 return death
             now_s = time.monotonic()

@@ -2,15 +2,13 @@
 
 import asyncio
 import errno
-import os
 import signal
 import socket
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
@@ -18,22 +16,25 @@ import orjson
 
 from shoal.client import AsyncClient
 from shoal.colours import Style, styled
-from shoal.ending import INTERRUPTED
 from shoal.errors import ShoalError
+from shoal.folder import own_folder
+from shoal.outlet import Outlet, lines_lost
 from shoal.processes import Keeper, Process
 from shoal.serving.fields import MachineError
 from shoal.serving.hints import first_requests
 from shoal.serving.supervision import Death, obituary, was_drained
+from shoal_schema.ending import INTERRUPTED
 
 MODULES = {"runtime": "shoal_runtime", "proxy": "shoal_proxy"}
 SOCKET = "runtime.sock"
 # Hosts that mean every interface, with an address of this machine that reaches them.
 EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 POLL_INTERVAL_S = 0.1
+STANDARD_OUTPUT, STANDARD_ERROR = 1, 2
+# What was said last waits this long for whoever reads it slowly.
+READERS_PATIENCE_S = 2.0
 # A start may take this long, and a step of a longer one, before it is said what is waited for.
 PATIENCE_S = 5.0
-# The kernel's limit of a unix socket's path is 108 bytes; the socket's own name takes some.
-LONGEST_FOLDER_BYTES = 90
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,8 @@ class Plan:
         quiet: do not tell what happens.
         json: tell what happens for programs, an object a line.
         files: what lies beside the model, one of which may be an item to send.
+        output: where it is told.
+        log: where both processes' logs go.
     """
 
     name: str
@@ -57,12 +60,20 @@ class Plan:
     quiet: bool = False
     json: bool = False
     files: tuple[str, ...] = ()
+    output: Outlet = field(kw_only=True)
+    log: Outlet = field(kw_only=True)
 
     def say(self, line: str, *styles: Style, **facts: object) -> None:
         """Tell what happens: the line to a person, the line and what it tells to a program."""
         if not self.quiet:
             told = orjson.dumps({"message": line, **facts}).decode()
-            _print(told if self.json else styled(line, *styles, stream=sys.stdout) if styles else line)
+            text = told if self.json else styled(line, *styles, stream=sys.stdout) if styles else line
+            self.output.write(f"{text}\n".encode(errors="replace"))
+
+    def close(self) -> None:
+        """Wait a while until all that was told is read."""
+        for each in (self.output, self.log):
+            each.close(READERS_PATIENCE_S)
 
     @property
     def url(self) -> str:
@@ -78,6 +89,8 @@ class Plan:
         """Return the environment of both processes, whose socket lies in ``folder``."""
         runtime = f"unix:{folder}/{SOCKET}"
         return {
+            # What a handler prints is seen when it prints it, not when a buffer is full.
+            "PYTHONUNBUFFERED": "1",
             **self.settings,
             "SHOAL_MODEL_NAME": self.name,
             "SHOAL_RUNTIME_LISTEN": runtime,
@@ -85,6 +98,15 @@ class Plan:
             "SHOAL_PROXY_LISTEN": _address(self.host, self.port),
             "SHOAL_PROXY_ADMIN_LISTEN": _address(self.host, self.admin_port),
         }
+
+
+def outlets(*, json: bool) -> tuple[Outlet, Outlet]:
+    """Return where to tell what happens, and where both processes' logs go."""
+    return Outlet(STANDARD_OUTPUT, lost=_lost_as_json if json else lines_lost), Outlet(STANDARD_ERROR)
+
+
+def _lost_as_json(count: int) -> str:
+    return orjson.dumps({"message": lines_lost(count), "lines_lost": count}).decode()
 
 
 def is_free(host: str, port: int) -> bool:
@@ -141,7 +163,7 @@ async def serve(plan: Plan) -> int:
     0 after a stop that SIGTERM, SIGHUP or ``POST /drain`` asked for, 130 after Ctrl-C or when a second signal
     killed them, 1 when a process cannot work.
     """
-    with tempfile.TemporaryDirectory(prefix="shoal-", dir=_short_folder()) as folder:
+    with own_folder() as folder:
         server = Server(plan, folder)
         return await server.run()
 
@@ -179,9 +201,10 @@ class Server:
             task.cancel()
         await asyncio.gather(*keepers, *others, return_exceptions=True)
         status = await self._end(deaths, drained=len(deaths) < len(ends))
-        # Last, after all that the other process had to say.
+        # Last, after all that the other process had to say, and we.
+        self._plan.output.drain(READERS_PATIENCE_S)
         for death in deaths:
-            print(f"shoal: {obituary(death)}", file=sys.stderr, flush=True)
+            self._plan.log.write(f"shoal: {obituary(death)}\n".encode(errors="replace"))
         return status
 
     async def _end(self, deaths: list[Death], *, drained: bool) -> int:
@@ -207,10 +230,10 @@ class Server:
     async def _start_runtime(self) -> Process:
         # A runtime that was killed leaves its socket behind; nobody else listens in this folder.
         self._socket.unlink(missing_ok=True)
-        return await Process.start(MODULES["runtime"], self._environment, log=sys.stderr.buffer)
+        return await Process.start(MODULES["runtime"], self._environment, log=self._plan.log)
 
     async def _start_proxy(self) -> Process:
-        return await Process.start(MODULES["proxy"], self._environment, log=sys.stderr.buffer)
+        return await Process.start(MODULES["proxy"], self._environment, log=self._plan.log)
 
     async def _announce(self) -> None:
         """Tell when the server is ready, the first time with its first request; never returns."""
@@ -279,17 +302,3 @@ def _address(host: str, port: int) -> str:
 def _reachable(host: str) -> str:
     """Return an address of this machine to ask at, for a host that means all of them."""
     return EVERYWHERE.get(host, host)
-
-
-def _short_folder() -> str:
-    """Return a folder for temporary files whose path leaves room for a socket's name."""
-    folder = tempfile.gettempdir()
-    return folder if len(os.fsencode(folder)) <= LONGEST_FOLDER_BYTES else "/tmp"
-
-
-def _print(line: str) -> None:
-    try:
-        print(line, flush=True)
-    except OSError:
-        # Whoever read our output has gone (`shoal serve | head`): no reason to stop serving.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

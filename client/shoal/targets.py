@@ -3,11 +3,12 @@
 import re
 import tomllib
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from shoal.documents import read_text, read_yaml
 from shoal.serving.fields import FieldError, MachineError, Values
-from shoal.serving.manifest import KIND, Service, find_service
+from shoal.serving.manifest import Service, find_service
+from shoal_schema.resource import KIND
 
 MANIFEST_SUFFIXES = (".yaml", ".yml")
 MODEL_SUFFIXES = (".pt2", ".pt", ".safetensors", ".py")
@@ -99,28 +100,23 @@ def _yaml_files(folder: Path) -> list[Path]:
 
 
 def _may_be_service(file: Path) -> bool:
-    return file.is_file() and bool(_LOOKS_LIKE_SERVICE.search(file.read_text(errors="replace")))
+    """Say whether it looks like a manifest; what is none, or too long to be one, is a model's own affair."""
+    try:
+        return bool(_LOOKS_LIKE_SERVICE.search(read_text(file)))
+    except (FieldError, OSError):
+        return False
 
 
 def _read(file: Path) -> Service | None:
     try:
-        service = find_service(_documents(file))
+        service = find_service(read_yaml(read_text(file)))
     except FieldError as error:
         raise FieldError(f"{file}: {error}") from error
+    except OSError as error:
+        raise MachineError(f"cannot read {file}: {error.strerror}") from error
     if service is None:
         return None
     return Service(_absolute(service.fields, file.parent), service.ignored)
-
-
-def _documents(file: Path) -> list[Any]:
-    try:
-        import yaml  # noqa: PLC0415 (only manifests need it, and it is no dependency of the client)
-    except ImportError as error:
-        raise MachineError('reading a manifest needs yaml: pip install "shoal[serve]"') from error
-    try:
-        return list(yaml.safe_load_all(file.read_text()))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise FieldError(f"no valid YAML: {error}") from error
 
 
 def _absolute(fields: Values, folder: Path) -> Values:
@@ -147,7 +143,8 @@ def _in_pod(fields: Values, path: Path, folder: Path) -> Values:
 def _toml_name(file: Path) -> str | None:
     """Return the name in a ``model.toml``; what is wrong with the file is the runtime's to say."""
     try:
-        name = tomllib.loads(file.read_text()).get("name")
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError):
+        name = tomllib.loads(read_text(file)).get("name")
+    # ValueError: no TOML, or a number of thousands of digits; FieldError is one too.
+    except (OSError, ValueError, RecursionError):
         return None
-    return name if isinstance(name, str) else None
+    return name if isinstance(name, str) and "\0" not in name else None

@@ -10,7 +10,7 @@ import yaml
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from shoal_local.apiserver.certificates import make_certificates
+from shoal_local.apiserver.credentials import make_certificates
 
 ADMIN, CONTROLLERS, SCHEDULER = "admin", "system:kube-controller-manager", "system:kube-scheduler"
 GROUPS = {ADMIN: "system:masters", CONTROLLERS: "", SCHEDULER: ""}

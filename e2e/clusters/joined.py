@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +17,10 @@ from e2e.clusters.embedded import local
 from e2e.clusters.kubectl import kubectl
 from e2e.waiting import eventually
 from shoal_local.api_client import ApiClient
+from shoal_local.apiserver.credentials import make_certificates
 from shoal_local.installing import chart_folder, install
 from shoal_local.kubeconfig import read_kubeconfig
+from shoal_local.kubelet.mounting import NO_MOUNTS, mounts_refused
 from shoal_local.processes import Process
 
 NODE = "shoal-e2e"
@@ -41,6 +44,10 @@ class Joined:
 
     def start(self) -> None:
         """Start what does not run; return when the node takes pods."""
+        for network in (self.pod_cidr, self.service_cidr):
+            # Their addresses are this machine's own from now on: pods and the forwarder listen on them.
+            subprocess.run(["ip", "route", "replace", "local", network, "dev", "lo"], check=True, timeout=10)
+        self._write_certificate()
         for name, command in self._commands().items():
             part = Process(name, self.folder)
             if part.pid is None:
@@ -51,10 +58,18 @@ class Joined:
         config = ["--kubeconfig", str(self.kubeconfig)]
         node = ["--dir", str(self.folder / "node"), "--node-name", NODE, "--images", str(self.folder / "images.yaml")]
         network = ["--address", self.address, "--pod-cidr", self.pod_cidr]
+        # API servers ask for logs over TLS, and take a certificate that nobody signed unless told otherwise.
+        tls = ["--tls-certificate", str(self.folder / "kubelet.pem"), "--tls-key", str(self.folder / "kubelet-key.pem")]
+        mounts = [NO_MOUNTS] if mounts_refused() else []
         return {
-            "kubelet": ["shoal_local", "node", *config, *node, *network, *NODE_OPTIONS],
+            "kubelet": ["shoal_local.kubelet", *config, *node, *network, *tls, *mounts, *NODE_OPTIONS],
             "services": ["shoal_local.services", *config, "--service-cidr", self.service_cidr],
         }
+
+    def _write_certificate(self) -> None:
+        made = make_certificates((self.address,))
+        (self.folder / "kubelet.pem").write_text(made.certificate)
+        (self.folder / "kubelet-key.pem").write_text(made.key)
 
     def _takes_pods(self) -> bool:
         node: dict[str, Any] = json.loads(

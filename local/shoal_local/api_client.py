@@ -40,7 +40,6 @@ ENDPOINT_SLICES = Resource("discovery.k8s.io/v1", "EndpointSlice", "endpointslic
 EVENTS = Resource("v1", "Event", "events")
 LEASES = Resource("coordination.k8s.io/v1", "Lease", "leases")
 NODES = Resource("v1", "Node", "nodes", namespaced=False)
-PDBS = Resource("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets")
 PODS = Resource("v1", "Pod", "pods")
 REPLICA_SETS = Resource("apps/v1", "ReplicaSet", "replicasets")
 SECRETS = Resource("v1", "Secret", "secrets")
@@ -117,13 +116,7 @@ class ApiClient:
         return await self._ask("PUT", path, body=obj)
 
     async def patch(
-        self,
-        resource: Resource,
-        obj: Object,
-        patch: Object,
-        *,
-        subresource: str = "",
-        content_type: str = MERGE_PATCH,
+        self, resource: Resource, obj: Object, patch: Object, *, subresource: str = "", content_type: str = MERGE_PATCH
     ) -> Object:
         """Patch the object that ``obj`` names."""
         meta = obj["metadata"]
@@ -185,11 +178,7 @@ class ApiClient:
         content = None if body is None else orjson.dumps(body)
         try:
             answer = await self._http.request(
-                method,
-                path,
-                params=query,
-                content=content,
-                headers={"content-type": content_type} if content else None,
+                method, path, params=query, content=content, headers={"content-type": content_type} if content else None
             )
         except httpx.HTTPError as error:
             raise UnreachableError(f"{self.url}: {error!r}") from error

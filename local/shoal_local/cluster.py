@@ -20,9 +20,8 @@ import httpx
 from shoal_local.api_client import NODES, PODS, ApiClient, ApiError, UnreachableError
 from shoal_local.installing import READY_S, chart_folder, install
 from shoal_local.kubeconfig import read_kubeconfig
-from shoal_local.kubelet.models import Models
 from shoal_local.kubelet.mounting import NO_MOUNTS, mounts_refused
-from shoal_local.kubelet.records import known_pods, read_json, write_json
+from shoal_local.kubelet.records import Models, known_pods, read_json, write_json
 from shoal_local.kubelet.runs import kill_session
 from shoal_local.kubelet.volumes import forget_volumes
 from shoal_local.processes import Process, lives, stop_all
@@ -158,10 +157,7 @@ class Cluster:
         return True
 
     async def _node_is_ready(self) -> bool:
-        """Say whether the node is registered and its kubelet answers.
-
-        The API may remember an earlier one.
-        """
+        """Say whether the node is registered and its kubelet answers. The API may remember an earlier one."""
         try:
             async with ApiClient(read_kubeconfig(self.kubeconfig), "shoal-local") as client:
                 node = await client.find(NODES, "", NODE)
@@ -248,19 +244,47 @@ class Cluster:
             rows.append((part["name"], state, str(part["pid"] or "-"), memory))
         told = "\n".join(_aligned(rows))
         if pods := facts.get("pods"):
-            return f"{told}\n\npods: {pods['running']} of {pods['total']} running\nkubeconfig: {self.kubeconfig}\n"
+            counted = f"{pods['running']} of {pods['total']} running, {pods['ready']} ready"
+            return f"{told}\n\npods: {counted}\nkubeconfig: {self.kubeconfig}\n"
         return f"{told}\n\n{facts['error']}\n" if "error" in facts else f"{told}\n"
 
     async def _pods(self) -> dict[str, int]:
         async with ApiClient(read_kubeconfig(self.kubeconfig), "shoal-local") as client:
             pods = (await client.list(PODS))["items"]
-        running = sum((pod.get("status") or {}).get("phase") == "Running" for pod in pods)
-        return {"running": running, "total": len(pods)}
+        return pod_counts(pods)
 
     @property
     def runs(self) -> bool:
         """Say whether all parts run."""
         return all(part.pid is not None for part in self.parts.values())
+
+    @property
+    def runs_in_part(self) -> bool:
+        """Say whether any part runs."""
+        return any(part.pid is not None for part in self.parts.values())
+
+
+def pod_counts(pods: list[Object]) -> dict[str, int]:
+    """Return of how many pods all containers run now, and how many are ready.
+
+    The phase says Running also of a pod whose container crashes again and again.
+    """
+    statuses = [pod.get("status") or {} for pod in pods]
+    return {
+        "running": sum(_all_run(status) for status in statuses),
+        "ready": sum(_is_ready(status) for status in statuses),
+        "total": len(pods),
+    }
+
+
+def _all_run(status: Object) -> bool:
+    states = [container.get("state") or {} for container in status.get("containerStatuses") or []]
+    return status.get("phase") == "Running" and all("running" in state for state in states)
+
+
+def _is_ready(status: Object) -> bool:
+    conditions = status.get("conditions") or []
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
 
 
 def _kill_orphans(pod: Path) -> None:

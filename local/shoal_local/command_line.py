@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 # What any process of the cluster imports: said before one of them dies of it.
 PACKAGES = (
-    "cel", "cryptography", "helm_python", "httptools", "jsonpatch", "jsonschema", "kubernetes_validate", "starlette",
+    "cel", "helm_python", "httptools", "jsonpatch", "jsonschema", "kubernetes_validate", "starlette", "trustme",
     "uvicorn", "wsproto", "yaml",
 )  # fmt: skip
 
@@ -36,16 +36,13 @@ def _run(arguments: list[str]) -> int:
         if find_spec(name) is None:
             raise ModuleNotFoundError(f"No module named {name!r}")
     from shoal_local.cluster import Cluster  # noqa: PLC0415
-    from shoal_local.kubelet import command_line as kubelet  # noqa: PLC0415
 
-    parser = make_parser(kubelet.parser())
+    parser = make_parser()
     if "_ARGCOMPLETE" in os.environ:
         import argcomplete  # noqa: PLC0415 (only completion needs it)
 
         argcomplete.autocomplete(parser, always_complete_options=False)
     options = parser.parse_args(arguments)
-    if options.command == "node":
-        return _node(options)
     cluster = Cluster(options.dir)
     match options.command:
         case "up":
@@ -63,15 +60,13 @@ def _told(cluster: "Cluster", options: argparse.Namespace) -> str:
     return f"{json.dumps(cluster.facts(), indent=2)}\n" if options.json else cluster.status()
 
 
-def make_parser(node: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """Return the parser of the command's arguments; ``node`` has those of a node."""
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command's arguments."""
     parser = argparse.ArgumentParser(prog="shoal local", description="Run a Kubernetes cluster on this machine.")
     commands = parser.add_subparsers(dest="command", required=True)
     up = commands.add_parser("up", help="start what does not run, and wait until it is ready")
     down = commands.add_parser("down", help="stop everything, pods included")
     status = commands.add_parser("status", help="say what runs; exit status 1 unless all parts do")
-    what = "run this machine as a node of another control plane"
-    commands.add_parser("node", parents=[node], help=what, description=f"{what.capitalize()}. {node.description}")
     for command in (up, down, status):
         command.add_argument("--dir", type=Path, default=DEFAULT, help="keeps the cluster's files (%(default)s)")
     for command in (up, status):
@@ -95,16 +90,6 @@ def make_parser(node: argparse.ArgumentParser) -> argparse.ArgumentParser:
     return parser
 
 
-def _node(options: argparse.Namespace) -> int:
-    from shoal_local.kubelet import command_line as kubelet  # noqa: PLC0415
-    from shoal_local.kubelet.mounting import mounts_refused, told  # noqa: PLC0415
-
-    if refusal := mounts_refused():
-        sys.stderr.write(f"{told(refusal)}\n")
-        options.no_mounts = True
-    return kubelet.run_until_stopped(options, tls=True)
-
-
 def _up(cluster: "Cluster", options: argparse.Namespace) -> int:
     from shoal_local.cluster import CannotStartError  # noqa: PLC0415
     from shoal_local.installing import CannotInstallError  # noqa: PLC0415
@@ -117,6 +102,7 @@ def _up(cluster: "Cluster", options: argparse.Namespace) -> int:
     except ValueError as error:
         sys.stderr.write(f"{error}\n")
         return WRONG_ARGUMENTS
+    ran = cluster.runs_in_part
     try:
         cluster.add_models(models)
         cluster.up([part for text in options.capacity for part in ("--capacity", text)])
@@ -127,7 +113,20 @@ def _up(cluster: "Cluster", options: argparse.Namespace) -> int:
     except (CannotStartError, CannotInstallError, ValueError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
+    except KeyboardInterrupt:
+        _interrupted(cluster, ran=ran)
+        raise
     sys.stdout.write(_told(cluster, options))
     if not options.json:
         sys.stdout.write(f"\nexport KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}\n")
     return 0
+
+
+def _interrupted(cluster: "Cluster", *, ran: bool) -> None:
+    """Stop the cluster that an `up` began and did not finish; one that ran before goes on."""
+    if ran:
+        command = f"shoal local down --dir {shlex.quote(str(cluster.folder))}"
+        sys.stderr.write(f"\ninterrupted; the cluster ran before and goes on: `{command}` stops it\n")
+        return
+    sys.stderr.write("\ninterrupted: stopping what was started\n")
+    cluster.down(keep=True)

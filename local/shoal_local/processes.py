@@ -1,15 +1,13 @@
-"""Background processes.
-
-Started once, found again by number and start time, stopped without leftovers.
-"""
+"""Background processes. Started once, found again by number and start time, stopped without leftovers."""
 
 import contextlib
 import json
 import os
 import signal
 import subprocess
+import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +38,11 @@ class Process:
         """Start it in a session of its own, so that it outlives whoever started it."""
         for path in (self.log, self._file):
             path.parent.mkdir(parents=True, exist_ok=True)
-        with self.log.open("ab") as log:
+        with self.log.open("ab") as log, _uninterrupted():
             started = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
-        new = self._file.with_suffix(".new")
-        new.write_text(json.dumps(identity(started.pid)))
-        new.replace(self._file)
+            new = self._file.with_suffix(".new")
+            new.write_text(json.dumps(identity(started.pid)))
+            new.replace(self._file)
         # It is meant to outlive this object; Popen must not complain about that.
         started.returncode = 0
 
@@ -69,6 +67,22 @@ class Process:
         return "\n".join(text.splitlines()[-lines:])
 
 
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Let Ctrl-C wait: a process that began and is written down nowhere could not be stopped."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        raise KeyboardInterrupt
+
+
 def lives(known: Identity) -> bool:
     """Say whether this very process still runs."""
     _reap(known["pid"])
@@ -86,10 +100,7 @@ def _reap(pid: int) -> None:
 
 
 def stop_all(processes: Iterable[Identity], timeout_s: float, last: int = signal.SIGKILL) -> None:
-    """End processes together.
-
-    SIGTERM, then the last signal, and SIGKILL after five seconds more.
-    """
+    """End processes together. SIGTERM, then the last signal, and SIGKILL after five seconds more."""
     left = [known for known in processes if lives(known)]
     for number, wait_s in ((signal.SIGTERM, timeout_s), (last, 5.0), (signal.SIGKILL, 5.0)):
         for known in left:

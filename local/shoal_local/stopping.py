@@ -6,7 +6,7 @@ import signal
 from collections.abc import Coroutine
 from typing import Any
 
-from shoal_local.ending import INTERRUPTED
+from shoal_schema.ending import INTERRUPTED
 
 
 async def until_stopped(work: Coroutine[Any, Any, None]) -> int:

@@ -1,7 +1,4 @@
-"""A queue of keys to reconcile.
-
-Each is in it once, one at a time is worked on, failures come back later.
-"""
+"""A queue of keys to reconcile. Each is in it once, one at a time is worked on, failures come back later."""
 
 import asyncio
 import logging

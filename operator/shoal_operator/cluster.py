@@ -1,22 +1,10 @@
-"""The Kubernetes API: reads, server-side apply, status, scale, events and the Lease.
-
-One aiohttp session and no client library: the operator needs nine requests, and the official
-client's import alone would take a third of the memory that the operator may use.
-"""
+"""The Kubernetes API, as the operator needs it: reads, server-side apply, status, scale, events and the Lease."""
 
 import asyncio
-import json
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import Callable, Mapping
 
-import aiohttp
-import kopf
-
-from shoal_operator.api import API_VERSION, PLURAL
-from shoal_operator.api.fields import Json
-from shoal_operator.encoding import encoded
+from shoal_operator.api_server import APPLY, JSON, MERGE, ApiServer
 from shoal_operator.errors import ApiError, NotLeadingError
 from shoal_operator.manifests.desired import CHILD_KINDS, ENDPOINT_SLICE, Kind
 from shoal_operator.manifests.labels import (
@@ -27,40 +15,27 @@ from shoal_operator.manifests.labels import (
     selector_text,
 )
 from shoal_operator.planning.observation import Key, Observation, dig, replica_set_owner
+from shoal_schema.declaring import Json
+from shoal_schema.resource import API_VERSION, PLURAL
 
 logger = logging.getLogger(__name__)
 
-_APPLY = "application/apply-patch+yaml"
-_MERGE = "application/merge-patch+json"
-_TIMEOUT = aiohttp.ClientTimeout(total=20)
-_CONNECTIONS = 64
-
-Connect = Callable[[], kopf.ConnectionInfo]
-
 
 class Cluster:
-    """The API server, as the operator needs it.
+    """What the operator reads and writes.
 
     Args:
-        connect: returns the address and the credentials; called again when they expire.
+        server: where it lies.
         may_write: asked before every write except the Lease's; False refuses it.
         wrote: called with each object as it was stored.
     """
 
     def __init__(
-        self, connect: Connect, may_write: Callable[[], bool], wrote: Callable[[Json], None] = lambda _: None
+        self, server: ApiServer, may_write: Callable[[], bool], wrote: Callable[[Json], None] = lambda _: None
     ) -> None:
-        self._connect = connect
+        self._server = server
         self._may_write = may_write
         self._wrote = wrote
-        self._session: aiohttp.ClientSession | None = None
-        self._server = ""
-
-    async def close(self) -> None:
-        """Close the connections."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
 
     async def read_service(self, key: Key) -> Json | None:
         """Return an ``InferenceService``, or None when there is none."""
@@ -93,7 +68,7 @@ class Cluster:
         key = Key(metadata["namespace"], metadata["name"])
         query = {"force": "true" if uid else "false", "fieldValidation": "Strict"}
         body = {**body, "metadata": metadata}
-        stored = await self._write("PATCH", child_path(kind, key), body, query=query, kind=_APPLY)
+        stored = await self._write("PATCH", child_path(kind, key), body, query=query, kind=APPLY)
         self._wrote(stored)
         return stored
 
@@ -103,7 +78,7 @@ class Cluster:
         key = Key(metadata["namespace"], metadata["name"])
         body = {**patch, "metadata": {"resourceVersion": metadata["resourceVersion"]}}
         stored = await self._write(
-            "PATCH", child_path(kind, key), body, query={"fieldValidation": "Strict"}, kind=_MERGE
+            "PATCH", child_path(kind, key), body, query={"fieldValidation": "Strict"}, kind=MERGE
         )
         self._wrote(stored)
         return stored
@@ -111,7 +86,7 @@ class Cluster:
     async def annotate(self, kind: Kind, key: Key, uid: str, annotations: Mapping[str, str | None]) -> None:
         """Set or remove (None) annotations of an object, if it is still this one, and touch nothing else of it."""
         body: Json = {"metadata": {"uid": uid, "annotations": dict(annotations)}}
-        self._wrote(await self._write("PATCH", child_path(kind, key), body, kind=_MERGE))
+        self._wrote(await self._write("PATCH", child_path(kind, key), body, kind=MERGE))
 
     async def delete(self, kind: Kind, key: Key, uid: str) -> None:
         """Delete an object, if it is still this one."""
@@ -137,7 +112,7 @@ class Cluster:
             "status": status,
         }
         path = object_path(API_VERSION, PLURAL, metadata["namespace"], metadata["name"], "status")
-        stored = await self._write("PATCH", path, body, query={"force": "true"}, kind=_APPLY)
+        stored = await self._write("PATCH", path, body, query={"force": "true"}, kind=APPLY)
         # A spec that was changed meanwhile is news, though our status came after it.
         if dig(stored, "metadata", "generation") == metadata.get("generation"):
             self._wrote(stored)
@@ -145,7 +120,7 @@ class Cluster:
     async def scale(self, key: Key, replicas: int) -> None:
         """Write a service's ``spec.replicas`` through its scale subresource."""
         path = object_path(API_VERSION, PLURAL, key.namespace, key.name, "scale")
-        await self._write("PATCH", path, {"spec": {"replicas": replicas}}, kind=_MERGE)
+        await self._write("PATCH", path, {"spec": {"replicas": replicas}}, kind=MERGE)
 
     async def announce(self, event: Json) -> None:
         """Post an Event."""
@@ -164,55 +139,30 @@ class Cluster:
     async def write_lease(self, key: Key, body: Json) -> Json:
         """Create the Lease, or replace the version that ``body`` was made from."""
         if "resourceVersion" in body["metadata"]:
-            return await self.request("PUT", _lease_path(key), body)
-        return await self.request("POST", _lease_path(Key(key.namespace, "")), body)
+            return await self._server.request("PUT", _lease_path(key), body)
+        return await self._server.request("POST", _lease_path(Key(key.namespace, "")), body)
 
     async def beat(self, key: Key, wall_time: str) -> None:
         """Renew a Lease that nobody holds: a sign of life for the watches."""
         metadata = {"name": key.name, "namespace": key.namespace, "labels": {MANAGED_BY_LABEL: MANAGED_BY}}
         body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata}
         body["spec"] = {"renewTime": wall_time}
-        await self._write("PATCH", _lease_path(key), body, query={"force": "true"}, kind=_APPLY)
-
-    async def request(
-        self,
-        method: str,
-        path: str,
-        body: Json | None = None,
-        *,
-        query: Mapping[str, str] | None = None,
-        kind: str = "application/json",
-    ) -> Json:
-        """Send one request and return the answer's JSON.
-
-        Raises:
-            ApiError: the answer was not a success, or there was none.
-        """
-        for again in (True, False):
-            async with self._answer(method, path, body, query=query, kind=kind) as answer:
-                if answer.status == 401 and again:
-                    await self.close()  # the token has expired: read it anew
-                    continue
-                return await _decoded(answer)
-        raise AssertionError("unreachable")
+        await self._write("PATCH", _lease_path(key), body, query={"force": "true"}, kind=APPLY)
 
     async def _write(
-        self,
-        method: str,
-        path: str,
-        body: Json,
-        *,
-        query: Mapping[str, str] | None = None,
-        kind: str = "application/json",
+        self, method: str, path: str, body: Json, *, query: Mapping[str, str] | None = None, kind: str = JSON
     ) -> Json:
-        if not self._may_write():
-            raise NotLeadingError(f"{method} {path} was not sent: another operator may be writing")
+        def check() -> None:
+            if not self._may_write():
+                raise NotLeadingError(f"{method} {path} was not sent: another operator may be writing")
+
         logger.debug("event=write write=%s path=%s", method, path)
-        return await self.request(method, path, body, query={**(query or {}), "fieldManager": FIELD_MANAGER}, kind=kind)
+        query = {**(query or {}), "fieldManager": FIELD_MANAGER}
+        return await self._server.request(method, path, body, query=query, kind=kind, check=check)
 
     async def _get(self, path: str, query: Mapping[str, str] | None = None) -> Json | None:
         try:
-            return await self.request("GET", path, query=query)
+            return await self._server.request("GET", path, query=query)
         except ApiError as error:
             if error.status == 404:
                 return None
@@ -220,29 +170,6 @@ class Cluster:
 
     async def _list(self, path: str, selector: str) -> tuple[Json, ...]:
         return tuple((await self._get(path, {"labelSelector": selector}) or {}).get("items", []))
-
-    @asynccontextmanager
-    async def _answer(
-        self, method: str, path: str, body: Json | None, *, query: Any, kind: str
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        data = None if body is None else encoded(body)
-        headers = {"Content-Type": kind} if data else {}
-        session = self._opened()
-        try:
-            async with session.request(method, self._server + path, data=data, params=query, headers=headers) as answer:
-                yield answer
-        except (aiohttp.ClientError, TimeoutError) as error:
-            reason = f"{method} {path}: {type(error).__name__} {error}"
-            raise ApiError(0, f"the API server cannot be reached: {reason}") from error
-
-    def _opened(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            info = self._connect()
-            connector = aiohttp.TCPConnector(limit=_CONNECTIONS, ssl=info.as_ssl_context())
-            headers = {**info.as_http_headers(), "User-Agent": FIELD_MANAGER}
-            self._server = info.server.rstrip("/")
-            self._session = aiohttp.ClientSession(connector=connector, headers=headers, timeout=_TIMEOUT)
-        return self._session
 
 
 def object_path(api_version: str, plural: str, namespace: str, *rest: str) -> str:
@@ -259,15 +186,3 @@ def child_path(kind: Kind, key: Key) -> str:
 
 def _lease_path(key: Key) -> str:
     return object_path("coordination.k8s.io/v1", "leases", key.namespace, key.name)
-
-
-async def _decoded(answer: aiohttp.ClientResponse) -> Json:
-    text = (await answer.read()).decode("utf-8", "replace")
-    try:
-        body = json.loads(text) if text else {}
-    except ValueError:
-        body = {}
-    if answer.status < 400 and isinstance(body, dict):
-        return body
-    message = body.get("message") if isinstance(body, dict) else None
-    raise ApiError(answer.status, message or text[:500] or answer.reason or "no message")

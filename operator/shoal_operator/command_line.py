@@ -8,11 +8,13 @@ import socket
 import sys
 import uuid
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec import structs
 
 from shoal_operator.errors import OperatorError
-from shoal_operator.logs import configure
 from shoal_operator.settings import Settings
+from shoal_schema.environment import SettingsError
+from shoal_schema.logs import configure
 
 
 class _MissingPackage(Exception):
@@ -26,14 +28,14 @@ def run(argv: Sequence[str]) -> int:
         os.environ["KUBECONFIG"] = options.kubeconfig
     try:
         settings = _with_identity(Settings.from_env(os.environ))
-        configure(settings.log_level)
+        configure(settings.logging.level)
         if options.verbose:
             logging.getLogger("shoal_operator").setLevel(logging.DEBUG)
         asyncio.run(_run(settings))
     except _MissingPackage as error:
         sys.stderr.write(f'shoal-operator: {error}: pip install "shoal[operator]"\n')
         return 2
-    except OperatorError as error:
+    except (OperatorError, SettingsError) as error:
         sys.stderr.write(f"shoal-operator: {error}\n")
         return 2
     return 0
@@ -50,9 +52,10 @@ async def _run(settings: Settings) -> None:
 
 
 def _with_identity(settings: Settings) -> Settings:
-    if settings.identity:
+    if settings.process.identity:
         return settings
-    return replace(settings, identity=f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}")
+    identity = f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"
+    return structs.replace(settings, process=structs.replace(settings.process, identity=identity))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -10,9 +10,9 @@ from kopf import Resource
 # kopf takes it as an argument and does not export it; kopf is pinned to its minor version.
 from kopf._cogs.structs.references import Insights
 
-from shoal_operator.api.fields import Json
 from shoal_operator.errors import ApiError
 from shoal_operator.manifests.desired import HTTP_ROUTE, Kind
+from shoal_schema.declaring import Json
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ Server-side apply reads YAML 1.1. JSON means the same there but for a few charac
 import json
 import re
 
-from shoal_operator.api.fields import Json
+from shoal_schema.declaring import Json
 
 _NOT_AS_IT_IS = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff\ud800-\udfff]")
 _REPLACEMENT = "\ufffd"

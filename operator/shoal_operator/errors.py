@@ -1,12 +1,15 @@
 """Errors of the shell.
 
 ``OperatorError``
-    ``SettingsError``: a setting is missing or out of range.
     ``ApiError``: the API server refused a request, or could not be reached (``status`` 0).
     ``NotLeadingError``: another operator may be writing, so nothing was sent.
 
-A spec that cannot work is ``shoal_operator.api.parsing.SpecError``: it becomes a condition.
+A spec that cannot work is ``shoal_schema.decoding.SpecError``: it becomes a condition. A wrong environment is
+``shoal_schema.environment.SettingsError``.
 """
+
+from collections.abc import Mapping
+from types import MappingProxyType
 
 # Server-side apply says so with a 500: of a field that no schema knows, of 1.5 for an integer, of too large an object.
 _FOR_EVER = (
@@ -22,21 +25,19 @@ class OperatorError(Exception):
     """Base of the operator's errors."""
 
 
-class SettingsError(OperatorError):
-    """A setting is missing or out of range; the message names it, its range and its value."""
-
-
 class ApiError(OperatorError):
     """The API server's answer was not a success.
 
     Args:
         status: the HTTP status, or 0 when there was no answer.
+        headers: the answer's.
     """
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, headers: Mapping[str, str] = MappingProxyType({})) -> None:
         super().__init__(f"{status}: {message}" if status else message)
         self.status = status
         self.message = message
+        self.headers = headers
 
     @property
     def refuses_object(self) -> bool:

@@ -5,22 +5,23 @@ decide anything: what an event says is forgotten at once, since the look that fo
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import kopf
 
-from shoal_operator.api import GROUP, PLURAL, VERSION
 from shoal_operator.manifests.desired import CHILD_KINDS, ENDPOINT_SLICE, Kind
 from shoal_operator.manifests.labels import SERVICE_LABEL, WATCH_SELECTOR
 from shoal_operator.planning.echo import Echoes
 from shoal_operator.planning.observation import Key, controller_of, replica_set_owner
+from shoal_schema.resource import GROUP, PLURAL, VERSION
 
 # Events of one rollout come in bursts; one look a moment later sees them all.
 _SETTLE_S = 0.05
 _SERVER_TIMEOUT_S = 300
 _MARGIN_S = 15
+_LOGIN_AGAIN_S = 5.0
 
 
 class Patience(Iterable[float]):
@@ -80,7 +81,7 @@ class Inbox:
 
 
 def make_registry(
-    inbox: Inbox, login: Callable[[], kopf.ConnectionInfo], check_health: Callable[[], str | None]
+    inbox: Inbox, login: Callable[[], Awaitable[kopf.ConnectionInfo]], check_health: Callable[[], str | None]
 ) -> kopf.OperatorRegistry:
     """Return kopf's registry.
 
@@ -91,9 +92,9 @@ def make_registry(
     """
     registry = kopf.OperatorRegistry()
 
-    @kopf.on.login(registry=registry)
+    @kopf.on.login(registry=registry, backoff=_LOGIN_AGAIN_S)
     async def _login(**_: Any) -> kopf.ConnectionInfo:
-        return login()
+        return await login()
 
     @kopf.on.probe(registry=registry, id="watches", errors=kopf.ErrorsMode.PERMANENT)
     async def _probe(**_: Any) -> str:

@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from shoal_operator.api.fields import Json
 from shoal_operator.errors import ApiError, NotLeadingError
 from shoal_operator.manifests.labels import MANAGED_BY, MANAGED_BY_LABEL
 from shoal_operator.planning.health import HEARTBEAT_S
@@ -20,6 +19,7 @@ from shoal_operator.planning.lease import (
     LeaseRecord,
 )
 from shoal_operator.planning.observation import Key, dig
+from shoal_schema.declaring import Json
 
 logger = logging.getLogger(__name__)
 

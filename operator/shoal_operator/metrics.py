@@ -6,8 +6,9 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, generate_latest
 
-from shoal_operator.errors import SettingsError
 from shoal_operator.scraper import Scrape
+from shoal_schema.addresses import Address
+from shoal_schema.environment import SettingsError
 
 
 class Metrics:
@@ -34,17 +35,17 @@ class Metrics:
 
 
 @asynccontextmanager
-async def serving(metrics: Metrics, listen: str) -> AsyncIterator[None]:
+async def serving(metrics: Metrics, listen: Address | None) -> AsyncIterator[None]:
     """Serve ``/metrics`` while the block runs.
 
     Args:
         metrics: what is shown.
-        listen: ``HOST:PORT``; empty means none.
+        listen: where; None means nowhere.
 
     Raises:
         SettingsError: nothing can listen there.
     """
-    if not listen:
+    if listen is None:
         yield
         return
 
@@ -62,11 +63,10 @@ async def serving(metrics: Metrics, listen: str) -> AsyncIterator[None]:
         await runner.cleanup()
 
 
-async def _listen(runner: web.AppRunner, listen: str) -> None:
-    host, _, port = listen.rpartition(":")
+async def _listen(runner: web.AppRunner, listen: Address) -> None:
     try:
-        await web.TCPSite(runner, host.strip("[]"), int(port)).start()
-    except (OSError, ValueError, OverflowError) as error:
+        await web.TCPSite(runner, listen.host, listen.port).start()
+    except OSError as error:
         raise SettingsError(
-            f"SHOAL_OPERATOR_METRICS_LISTEN must be a HOST:PORT to bind, not {listen!r}: {error}"
+            f"SHOAL_OPERATOR_METRICS_LISTEN must be a HOST:PORT to bind, not {listen}: {error}"
         ) from None

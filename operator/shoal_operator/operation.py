@@ -10,8 +10,9 @@ from collections.abc import Callable
 
 import kopf
 
+from shoal_operator.api_server import ApiServer
 from shoal_operator.cluster import Cluster
-from shoal_operator.connection import connect
+from shoal_operator.connection import connect, log_in
 from shoal_operator.discovery import Discovery
 from shoal_operator.handlers import Inbox, make_registry, make_settings
 from shoal_operator.leadership import Leadership, keep_beating
@@ -37,15 +38,16 @@ class Operation:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._fleet = Fleet()
-        self._queue = WorkQueue(settings.resync_s)
-        election = Election(settings.identity)
-        self._leadership = Leadership(election, settings.namespace, time.monotonic, _utc_now)
+        self._queue = WorkQueue(settings.process.resync_s)
+        election = Election(settings.process.identity)
+        self._leadership = Leadership(election, settings.process.namespace, time.monotonic, _utc_now)
         self._echoes = Echoes()
-        self._cluster = Cluster(connect, self._leadership.may_write, self._echoes.expect)
+        self._server = ApiServer(connect)
+        self._cluster = Cluster(self._server, self._leadership.may_write, self._echoes.expect)
         self._metrics = Metrics()
         self._scraper = Scraper(count=self._metrics.count_scrape)
         self._workers = Workers(self._queue, self._look, time.monotonic)
-        window_s = settings.scale_down_window_s
+        window_s = settings.process.scale_down_window_s
         self._autoscaler = Autoscaler(self._fleet, self._scraper, self._workers.mark, time.monotonic, window_s=window_s)
         self._reconciler = Reconciler(
             self._cluster, settings.defaults, self._autoscaler, _utc_now, fleet=self._fleet, clock=time.monotonic
@@ -56,7 +58,7 @@ class Operation:
 
     async def run(self) -> None:
         """Run until a signal ends kopf, or a part fails."""
-        async with serving(self._metrics, self._settings.metrics_listen):
+        async with serving(self._metrics, self._settings.process.metrics_listen):
             await self._run()
 
     async def _run(self) -> None:
@@ -74,7 +76,7 @@ class Operation:
             watches.cancel()
             await asyncio.gather(lead, watches, return_exceptions=True)
             await self._scraper.close()
-            await self._cluster.close()
+            await self._server.close()
 
     async def _take_signals(self, stop: Callable[[], object]) -> None:
         """Stop at the first signal: writing first, and the watches, which take seconds, last."""
@@ -87,21 +89,21 @@ class Operation:
 
     async def _work(self) -> None:
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._workers.run(self._settings.workers))
+            tasks.create_task(self._workers.run(self._settings.process.workers))
             tasks.create_task(self._discovery.run(self._cluster))
             if self._settings.heartbeat != self._settings.lease:
                 tasks.create_task(keep_beating(self._cluster, self._settings.heartbeat, _utc_now))
-            tasks.create_task(self._autoscaler.run(self._cluster, self._settings.scrape_interval_s))
+            tasks.create_task(self._autoscaler.run(self._cluster, self._settings.process.scrape_interval_s))
 
     async def _look(self, key: Key) -> Outcome:
         return await self._reconciler.reconcile(key)
 
     async def _watch(self) -> None:
-        namespaces = self._settings.watch_namespaces
+        namespaces = self._settings.process.watch_namespaces
         inbox = Inbox(self._workers.mark, self._hear_lease, self._echoes)
-        listen = self._settings.health_listen
+        listen = self._settings.process.health_listen
         await kopf.operator(
-            registry=make_registry(inbox, connect, self._check_health),
+            registry=make_registry(inbox, log_in, self._check_health),
             settings=make_settings(self._settings.heartbeat.name, namespaced=bool(namespaces)),
             insights=self._discovery.insights,
             ready_flag=self._watching,

@@ -11,9 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
-from shoal_operator.api import API_VERSION, KIND
-from shoal_operator.api.fields import Json
-from shoal_operator.api.parsing import SpecError, parse_spec
 from shoal_operator.errors import ApiError
 from shoal_operator.load.fleet import Fleet
 from shoal_operator.manifests.desired import SERVICE, Kind
@@ -34,6 +31,9 @@ from shoal_operator.planning.status import (
 )
 from shoal_operator.planning.tenure import CLAIM_ANNOTATION, Step, Tenures
 from shoal_operator.planning.workqueue import Outcome
+from shoal_schema.declaring import Json
+from shoal_schema.decoding import SpecError, parse_spec
+from shoal_schema.resource import API_VERSION, KIND
 
 logger = logging.getLogger(__name__)
 

@@ -22,6 +22,7 @@ from shoal_proxy.explaining.report import latency_document, report
 from shoal_proxy.explaining.sentences import explain
 from shoal_proxy.metrics import Metrics
 from shoal_proxy.recording import LONGEST_RECORDING_S
+from shoal_proxy.settings import Settings
 from shoal_proxy.strangers import refusal
 
 
@@ -31,27 +32,29 @@ class Admin:
     Args:
         metrics: what ``/metrics`` shows.
         dispatcher: what is explained and recorded.
+        settings: names the model, the hosts that this port answers to besides addresses and the cluster's names, and
+            whose metrics these are, where anybody needs to know.
         reason: why this replica is not ready, or nothing when it is.
         drain: starts the drain, if it has not started, and returns when it is done.
-        hosts: names that this port answers to, besides addresses and the cluster's names.
-        instance: whose metrics these are; empty where nobody needs to know.
     """
 
     def __init__(
         self,
         metrics: Metrics,
         dispatcher: Dispatcher,
+        settings: Settings,
         *,
         reason: Callable[[], str],
         drain: Callable[[], Awaitable[None]],
-        hosts: Collection[str] = (),
-        instance: str = "",
     ) -> None:
         self._metrics = metrics
         self._dispatcher = dispatcher
+        self._model = settings.name
         self._reason = reason
         self._drain = drain
-        self._hosts = frozenset({*hosts, socket.gethostname().lower()})
+        hosts = {*(host.lower() for host in settings.process.admin_hosts), socket.gethostname().lower()}
+        self._hosts = frozenset(hosts)
+        instance = settings.process.instance
         self._named = {"x-shoal-instance": instance} if instance else {}
 
     def app(self) -> Starlette:
@@ -88,6 +91,7 @@ class Admin:
         now = report(
             self._dispatcher.batcher,
             self._dispatcher.throughput.busiest,
+            model=self._model,
             padding=metrics.padded_elements / metrics.elements if metrics.elements else 0.0,
             rejected=dict(metrics.rejections),
         )

@@ -84,7 +84,7 @@ class Pages:
         """Answer V2's readiness of one model."""
         self._check_model(request)
         reason = self.reason()
-        document = {"name": self._settings.model_name, "ready": not reason}
+        document = {"name": self._settings.name, "ready": not reason}
         return JSONResponse({**document, "reason": reason} if reason else document, 503 if reason else 200)
 
     async def server(self, request: Request) -> Response:
@@ -98,13 +98,13 @@ class Pages:
 
     async def v1_models(self, request: Request) -> Response:
         """List the one model."""
-        return JSONResponse({"models": [self._settings.model_name]})
+        return JSONResponse({"models": [self._settings.name]})
 
     async def v1_model(self, request: Request) -> Response:
         """Answer V1's readiness of one model."""
         self._check_model(request)
         reason = self.reason()
-        return JSONResponse({"name": self._settings.model_name, "ready": not reason}, 503 if reason else 200)
+        return JSONResponse({"name": self._settings.name, "ready": not reason}, 503 if reason else 200)
 
     async def unknown_infer(self, request: Request) -> Response:
         """Say what is wrong with an infer path that is not this model's."""
@@ -118,24 +118,24 @@ class Pages:
     def _check_model(self, request: Request) -> None:
         model, version = (
             request.path_params["model"],
-            request.path_params.get("version", self._settings.model_version),
+            request.path_params.get("version", self._settings.version),
         )
-        if model != self._settings.model_name:
-            raise NotFound(f"no model named {model!r} here; this server has {self._settings.model_name!r}")
-        if version != self._settings.model_version:
-            raise NotFound(f"model {model!r} has no version {version!r} here, only {self._settings.model_version!r}")
+        if model != self._settings.name:
+            raise NotFound(f"no model named {model!r} here; this server has {self._settings.name!r}")
+        if version != self._settings.version:
+            raise NotFound(f"model {model!r} has no version {version!r} here, only {self._settings.version!r}")
 
 
 def describe(signature: ModelSignature, settings: Settings) -> dict[str, Any]:
     """Return V2 model metadata as callers see it."""
     return {
-        "name": settings.model_name,
-        "versions": [settings.model_version],
+        "name": settings.name,
+        "versions": [settings.version],
         "platform": signature.platform,
         "inputs": [_tensor(spec, _input_parameters(spec)) for spec in signature.inputs.values()],
         "outputs": [_tensor(spec, _output_parameters(spec)) for spec in signature.outputs.values()],
         "parameters": _given(
-            max_batch_size=settings.max_batch_size if signature.batches else 1,
+            max_batch_size=settings.batching.max_batch_size if signature.batches else 1,
             allowed_batch_sizes=",".join(map(str, signature.allowed_batch_sizes)),
         ),
     }

@@ -43,17 +43,18 @@ def _serve() -> int:
 
     import uvloop  # noqa: PLC0415
 
-    from shoal_proxy.logs import configure  # noqa: PLC0415
     from shoal_proxy.memory import keep_freed_memory  # noqa: PLC0415
     from shoal_proxy.server import serve  # noqa: PLC0415
-    from shoal_proxy.settings import Settings, SettingsError  # noqa: PLC0415
+    from shoal_proxy.settings import Settings  # noqa: PLC0415
+    from shoal_schema.environment import SettingsError  # noqa: PLC0415
+    from shoal_schema.logs import configure  # noqa: PLC0415
 
     try:
         settings = Settings.from_env(os.environ)
     except SettingsError as error:
         print(f"shoal-proxy: {error}", file=sys.stderr)  # noqa: T201 (the last line is what a person reads)
         return 2
-    configure(settings.log_level)
+    configure(settings.logging.level)
     keep_freed_memory()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -39,8 +39,8 @@ from shoal_proxy.errors import (
 from shoal_proxy.heads import Head, Heads, Route, Terms
 from shoal_proxy.lifecycle.drain import KEEPS_CONNECTIONS
 from shoal_proxy.metrics import Metrics
-from shoal_proxy.model.datatypes import byte_size_of
 from shoal_proxy.model.signature import ModelSignature
+from shoal_proxy.model.sizes import byte_size_of
 from shoal_proxy.settings import Settings
 from shoal_proxy.timing import server_timing
 
@@ -72,14 +72,17 @@ class Inference:
     """Decodes calls, submits them, and encodes what comes back."""
 
     def __init__(self, settings: Settings, dispatcher: Dispatcher, metrics: Metrics) -> None:
-        self._settings = settings
+        # Read once: a request looks at each of them.
+        self._padding_factor = settings.process.padding_factor
+        self._forwarded_headers = settings.forwarded_headers
+        self._fair_share_header = settings.fair_share_header
         self._dispatcher = dispatcher
         self._metrics = metrics
-        self._bodies = Bodies(settings.queue_max_bytes)
+        self._bodies = Bodies(settings.queue.max_bytes)
         self._undecoded = Sampler()
-        self._queue_timeout_s = settings.queue_timeout_ms / 1000
-        self.routes = infer_routes(settings.model_name, settings.model_version, settings.max_body_bytes)
-        self.heads: Heads = Heads(min(settings.max_body_bytes, LARGE_BYTES))
+        self._queue_timeout_s = settings.queue.timeout_milliseconds / 1000
+        self.routes = infer_routes(settings.name, settings.version, settings.queue.max_body_bytes)
+        self.heads: Heads = Heads(min(settings.queue.max_body_bytes, LARGE_BYTES))
 
     @property
     def keeps_connections(self) -> bool:
@@ -176,7 +179,7 @@ class Inference:
             deadline_s=now_s + (timeout_s or self._queue_timeout_s),
             due_s=now_s + timeout_s if timeout_s else NEVER_S,
             deliver=_nowhere,
-            key=_key(decoded, terms, signature, self._settings.padding_factor),
+            key=_key(decoded, terms, signature, self._padding_factor),
             lane=terms.lane,
             lengths=decoded.lengths,
             trace=terms.trace,
@@ -190,13 +193,13 @@ class Inference:
         """
         _check_encoding(headers.get(b"content-encoding"))
         given = headers.get(b"x-request-timeout-ms")
-        forwarded = tuple((name, headers[name]) for name in self._settings.forward_headers if name in headers)
+        forwarded = tuple((name, headers[name]) for name in self._forwarded_headers if name in headers)
         timeout_s = 0.0 if given is None else _timeout_s(_positive_ms(given))
         return Terms(timeout_s, self._lane(headers), forwarded, _trace(headers))
 
     def _lane(self, headers: Mapping[bytes, bytes]) -> LaneKey:
         """Return who the caller is, as far as it matters for who is next."""
-        header = self._settings.fair_share_header
+        header = self._fair_share_header
         priority = headers.get(b"x-shoal-priority")
         if priority is None and not header:
             return PLAIN_LANE

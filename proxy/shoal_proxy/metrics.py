@@ -1,15 +1,16 @@
 """Counters and histograms of the hot path, and their Prometheus text.
 
 One event loop owns them, so they are plain numbers without locks; prometheus-client turns them into text when asked.
-Names and meanings: docs/contracts.md, section 5.
+`shoal_schema.metrics` declares them.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import accumulate
+from typing import Any
 
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -19,6 +20,8 @@ from prometheus_client.core import (
 )
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
+
+from shoal_schema import metrics as declared
 
 SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -46,6 +49,13 @@ class Histogram:
         return HistogramMetricFamily(name, documentation, buckets=buckets, sum_value=self.total)
 
 
+def _labelled(metric: declared.Metric, counts: Mapping[Any, int]) -> Metric:
+    family = CounterMetricFamily(metric.family, metric.description, labels=list(metric.labels))
+    for values, count in counts.items():
+        family.add_metric([str(value) for value in values], count)
+    return family
+
+
 class Metrics(Collector):
     """All of the proxy's metrics; ``gauges`` are read from their owners at scrape time."""
 
@@ -63,44 +73,31 @@ class Metrics(Collector):
         self.coalesced_rows = 0
         self.request_bytes = 0
         self.response_bytes = 0
-        self.gauges: dict[str, tuple[str, Callable[[], float]]] = {}
+        self.gauges: dict[declared.Metric, Callable[[], float]] = {}
 
     def collect(self) -> Iterable[Metric]:
         """Yield every metric, as prometheus-client asks."""
-        yield self._requests()
-        rejections = CounterMetricFamily("shoal_proxy_rejections", "Requests refused or given up.", labels=["reason"])
-        for reason, count in self.rejections.items():
-            rejections.add_metric([reason], count)
-        yield rejections
-        for name, (documentation, read) in self.gauges.items():
-            yield GaugeMetricFamily(name, documentation, value=read())
-        yield self.batch_rows.family("shoal_proxy_batch_rows", "Rows per batch sent.")
-        yield self.queue_seconds.family(
-            "shoal_proxy_queue_seconds", "Time from arrival until a batch took the request."
-        )
-        yield self.batch_seconds.family(
-            "shoal_proxy_batch_seconds", "Time from closing a batch until its answers were split."
-        )
-        yield self.runtime_seconds.family(
-            "shoal_proxy_runtime_seconds", "Time from sending a batch until its answer came."
-        )
-        yield CounterMetricFamily("shoal_proxy_rows", "Rows sent to the runtime.", value=self.rows)
-        yield CounterMetricFamily("shoal_proxy_elements", "Elements sent, padding included.", value=self.elements)
-        yield CounterMetricFamily(
-            "shoal_proxy_padded_elements", "Elements that were padding.", value=self.padded_elements
-        )
-        yield CounterMetricFamily(
-            "shoal_proxy_coalesced_rows", "Rows answered by an identical request's.", value=self.coalesced_rows
-        )
-        yield CounterMetricFamily("shoal_proxy_retries", "Batches sent again after a failure.", value=self.retries)
-        yield CounterMetricFamily("shoal_proxy_request_bytes", "Bytes of request bodies.", value=self.request_bytes)
-        yield CounterMetricFamily("shoal_proxy_response_bytes", "Bytes of response bodies.", value=self.response_bytes)
-
-    def _requests(self) -> Metric:
-        family = CounterMetricFamily("shoal_proxy_requests", "Requests answered.", labels=["protocol", "status"])
-        for (protocol, status), count in self.requests.items():
-            family.add_metric([protocol, str(status)], count)
-        return family
+        yield _labelled(declared.REQUESTS, self.requests)
+        yield _labelled(declared.REJECTIONS, {(reason,): count for reason, count in self.rejections.items()})
+        for metric, read in self.gauges.items():
+            yield GaugeMetricFamily(metric.family, metric.description, value=read())
+        for metric, histogram in (
+            (declared.BATCH_ROWS, self.batch_rows),
+            (declared.QUEUE_SECONDS, self.queue_seconds),
+            (declared.BATCH_SECONDS, self.batch_seconds),
+            (declared.RUNTIME_SECONDS, self.runtime_seconds),
+        ):
+            yield histogram.family(metric.family, metric.description)
+        for metric, count in (
+            (declared.ROWS, self.rows),
+            (declared.ELEMENTS, self.elements),
+            (declared.PADDED_ELEMENTS, self.padded_elements),
+            (declared.COALESCED_ROWS, self.coalesced_rows),
+            (declared.RETRIES, self.retries),
+            (declared.REQUEST_BYTES, self.request_bytes),
+            (declared.RESPONSE_BYTES, self.response_bytes),
+        ):
+            yield CounterMetricFamily(metric.family, metric.description, value=count)
 
     def text(self) -> bytes:
         """Return the Prometheus text exposition."""

@@ -36,8 +36,11 @@ from shoal_proxy.inference import Inference
 from shoal_proxy.lifecycle.drain import Phase
 from shoal_proxy.metrics import Metrics
 from shoal_proxy.protocol import InferProtocol
-from shoal_proxy.settings import Address, Settings
+from shoal_proxy.settings import Settings
 from shoal_proxy.upstream import RuntimeLink
+from shoal_schema import metrics as declared
+from shoal_schema.addresses import Address
+from shoal_schema.resource.traffic import BatchingSpec
 
 logger = logging.getLogger("shoal.proxy")
 
@@ -139,19 +142,29 @@ _PORTIONS = 8
 """Of the rows that may wait, one request takes at most one part in so many at a time."""
 
 
+def _objective_s(batching: BatchingSpec) -> float:
+    objective_ms = batching.latency_objective_milliseconds
+    return NEVER_S if objective_ms is None else objective_ms / 1000
+
+
 def make_batcher(settings: Settings) -> Batcher:
     """Return the batching brain that ``settings`` ask for."""
     return Batcher(
         QueueLimits(
-            settings.queue_max_rows,
-            settings.queue_max_bytes,
-            max(settings.max_batch_size, settings.queue_max_rows // _PORTIONS),
+            settings.queue_rows,
+            settings.queue.max_bytes,
+            max(settings.batching.max_batch_size, settings.queue_rows // _PORTIONS),
         ),
-        BatchLimits(settings.max_batch_size, settings.max_delay_ms / 1000, settings.in_flight, settings.policy),
-        objective_s=settings.latency_objective_ms / 1000 or NEVER_S,
+        BatchLimits(
+            settings.batching.max_batch_size,
+            settings.batching.max_delay_milliseconds / 1000,
+            settings.batching.in_flight,
+            settings.batching.policy,
+        ),
+        objective_s=_objective_s(settings.batching),
         shares=Shares(
-            dict(settings.fair_share_weights),
-            settings.priority_ageing_ms / 1000,
+            {name.encode(): share for name, share in (settings.queue.fair_share_weights or {}).items()},
+            settings.queue.priority_ageing_milliseconds / 1000,
             classes=bool(settings.fair_share_header),
         ),
     )
@@ -171,24 +184,24 @@ def open_files() -> int:
 def make_guards(settings: Settings, metrics: Metrics, descriptors: int) -> tuple[Guard, Guard]:
     """Return what bounds the callers' connections, and the admin port's."""
     patience = Patience(
-        settings.head_timeout_s,
-        settings.body_timeout_s,
-        settings.write_timeout_s,
-        settings.idle_timeout_s,
-        settings.min_bytes_per_s,
+        settings.process.head_timeout_s,
+        settings.process.body_timeout_s,
+        settings.process.write_timeout_s,
+        settings.process.idle_timeout_s,
+        settings.process.min_bytes_per_s,
     )
     front = Guard(
         patience,
         metrics,
-        max_head_bytes=settings.max_head_bytes,
-        max_body_bytes=settings.max_body_bytes,
-        max_connections=connection_limit(settings.max_connections, descriptors),
-        max_per_address=settings.max_connections_per_address,
+        max_head_bytes=settings.process.max_head_bytes,
+        max_body_bytes=settings.queue.max_body_bytes,
+        max_connections=connection_limit(settings.process.max_connections, descriptors),
+        max_per_address=settings.process.max_connections_per_address,
     )
     admin = Guard(
         patience,
         metrics,
-        max_head_bytes=settings.max_head_bytes,
+        max_head_bytes=settings.process.max_head_bytes,
         max_body_bytes=ADMIN_BODY_BYTES,
         max_connections=ADMIN_CONNECTIONS,
     )
@@ -201,19 +214,19 @@ class Proxy:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.metrics = Metrics()
-        self.link = RuntimeLink(settings.runtime, settings.model_name, settings.pad_buckets)
+        self.link = RuntimeLink(settings.process.runtime, settings.name, settings.batching.pad_buckets or {})
         self.dispatcher = Dispatcher(
             self.link,
             self.metrics,
             make_batcher(settings),
-            idempotent=settings.idempotent,
-            coalesce=settings.coalesce,
+            idempotent=settings.batching.idempotent,
+            coalesce=settings.batching.coalesce_identical,
         )
         self.inference = Inference(settings, self.dispatcher, self.metrics)
         self.pages = Pages(settings, self.link, self.dispatcher, version("shoal"))
         self.front_guard, self.admin_guard = make_guards(settings, self.metrics, open_files())
-        self.socket = bind(settings.listen)
-        self.admin_socket = bind(settings.admin_listen)
+        self.socket = bind(settings.process.listen)
+        self.admin_socket = bind(settings.process.admin_listen)
         self._leave = asyncio.Event()
         self._hurry = asyncio.Event()
         self._drained = asyncio.Event()
@@ -228,10 +241,9 @@ class Proxy:
         pages = Admin(
             self.metrics,
             self.dispatcher,
+            self.settings,
             reason=self.pages.reason,
             drain=self.drain,
-            hosts=self.settings.admin_hosts,
-            instance=self.settings.instance,
         )
         admin_protocol: Any = partial(GuardedProtocol, guard=self.admin_guard)
         admin = _listener(pages.app(), http=admin_protocol)
@@ -264,12 +276,12 @@ class Proxy:
     async def _leave_service(self, front: Listener, front_task: asyncio.Task[None]) -> None:
         self._enter(Phase.LEAVING)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self.settings.drain_delay_s):
+            async with asyncio.timeout(self.settings.rollout.drain_delay_seconds):
                 await self._hurry.wait()
         self._enter(Phase.DRAINING)
         front.leave()
         try:
-            async with asyncio.timeout(self.settings.drain_timeout_s):
+            async with asyncio.timeout(self.settings.rollout.drain_timeout_seconds):
                 await asyncio.shield(front_task)
                 while not self.dispatcher.settled:
                     self._settled.clear()
@@ -288,34 +300,16 @@ class Proxy:
     def _watch_gauges(self) -> None:
         dispatcher, queue = self.dispatcher, self.dispatcher.queue
         self.metrics.gauges = {
-            "shoal_proxy_queue_rows": ("Rows waiting.", lambda: queue.rows),
-            "shoal_proxy_queue_requests": ("Requests waiting.", lambda: queue.requests),
-            "shoal_proxy_queue_bytes": ("Bytes of waiting inputs.", lambda: queue.size_bytes),
-            "shoal_proxy_in_flight_rows": (
-                "Rows at the runtime.",
-                lambda: dispatcher.in_flight_rows,
-            ),
-            "shoal_proxy_in_flight_batches": (
-                "Batches at the runtime.",
-                lambda: dispatcher.in_flight,
-            ),
-            "shoal_proxy_connections": ("Callers' connections.", lambda: len(self.front_guard.members)),
-            "shoal_proxy_runtime_ready": (
-                "1 when the runtime is connected and warm.",
-                lambda: self.link.ready,
-            ),
-            "shoal_proxy_batch_rows_limit": (
-                "Rows that a batch may have, after what the model and its memory allow.",
-                lambda: dispatcher.batcher.tables.least_max_rows,
-            ),
-            "shoal_proxy_objective_attainable": (
-                "0 when even a request alone takes longer than the latency objective.",
-                lambda: dispatcher.batcher.attainable(last_key(dispatcher.batcher)),
-            ),
-            "shoal_proxy_draining": (
-                "1 from the start of the drain.",
-                lambda: dispatcher.phase is not Phase.SERVING,
-            ),
+            declared.QUEUE_ROWS: lambda: queue.rows,
+            declared.QUEUE_REQUESTS: lambda: queue.requests,
+            declared.QUEUE_BYTES: lambda: queue.size_bytes,
+            declared.IN_FLIGHT_ROWS: lambda: dispatcher.in_flight_rows,
+            declared.IN_FLIGHT_BATCHES: lambda: dispatcher.in_flight,
+            declared.CONNECTIONS: lambda: len(self.front_guard.members),
+            declared.RUNTIME_READY: lambda: self.link.ready,
+            declared.BATCH_ROWS_LIMIT: lambda: dispatcher.batcher.tables.least_max_rows,
+            declared.OBJECTIVE_ATTAINABLE: lambda: dispatcher.batcher.attainable(last_key(dispatcher.batcher)),
+            declared.DRAINING: lambda: dispatcher.phase is not Phase.SERVING,
         }
 
 

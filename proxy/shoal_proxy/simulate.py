@@ -11,12 +11,13 @@ from pathlib import Path
 
 from shoal_proxy.asking import AddressError, AskError, ask
 from shoal_proxy.batching.pending import NEVER_S
-from shoal_proxy.batching.policy import BatchLimits, Policy
+from shoal_proxy.batching.policy import BatchLimits
 from shoal_proxy.simulator.arrivals import Times, gamma, on_off, poisson
 from shoal_proxy.simulator.latencies import Latencies, LatencyError, parse_document, parse_terms
 from shoal_proxy.simulator.report import lines, per_s
 from shoal_proxy.simulator.study import Service, Study, study
 from shoal_proxy.simulator.trace import Entry, TraceError, read_trace
+from shoal_schema.resource.traffic import BatchingPolicy
 
 EXAMPLES = """\
 examples:
@@ -117,7 +118,13 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--max-batch-size", type=_whole, help="default: the running proxy's, else 32")
     made.add_argument("--max-queue-rows", type=_whole, help="default: 1024, or four batches")
     made.add_argument("--replicas", type=_whole, default=1, help="(%(default)s)")
-    made.add_argument("--policy", type=Policy, choices=list(Policy), default=Policy.ADAPTIVE, help="(%(default)s)")
+    made.add_argument(
+        "--policy",
+        type=BatchingPolicy,
+        choices=list(BatchingPolicy),
+        default=BatchingPolicy.ADAPTIVE,
+        help="(%(default)s)",
+    )
     made.add_argument("--max-delay-ms", type=_numbers(1, least=0.0), default=(0.0,), help="of policy Fixed")
     made.add_argument("--json", action="store_true", help="print JSON, times in seconds")
     return made

@@ -16,9 +16,9 @@ import orjson
 
 from shoal_proxy.connection import Connection, Response
 from shoal_proxy.errors import NotExecuted, ProxyError
-from shoal_proxy.model.overrides import PadBuckets, with_pad_buckets
+from shoal_proxy.model.overrides import NO_BUCKETS, PadBuckets, with_pad_buckets
 from shoal_proxy.model.signature import ModelSignature, SignatureError, parse_metadata
-from shoal_proxy.settings import Address
+from shoal_schema.addresses import Address
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class Upstream:
         except (ValueError, KeyError, TypeError):
             return f"the runtime answers {response.status} to /v2/health/ready"
 
-    async def signature(self, pad_buckets: PadBuckets = ()) -> ModelSignature:
+    async def signature(self, pad_buckets: PadBuckets = NO_BUCKETS) -> ModelSignature:
         """Return the model's signature, with these lengths to pad to instead of its own.
 
         Raises:
@@ -156,7 +156,7 @@ def _document(response: Response) -> dict[str, Any]:
 class RuntimeLink:
     """Whether the runtime can serve now, and the signature of what it serves; kept up to date by `watch`."""
 
-    def __init__(self, address: Address, model_name: str, pad_buckets: PadBuckets = ()) -> None:
+    def __init__(self, address: Address, model_name: str, pad_buckets: PadBuckets = NO_BUCKETS) -> None:
         self._pad_buckets = pad_buckets
         self.upstream = Upstream(address, model_name, on_lost=self._lost)
         self.signature: ModelSignature | None = None

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
-from shoal_runtime.ending import ended
+from shoal_schema.ending import ended
 
 
 def main(arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:

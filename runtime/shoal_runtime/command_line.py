@@ -7,11 +7,12 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from shoal_runtime.errors import LoadError, SettingsError
-from shoal_runtime.logs import configure
+from shoal_runtime.errors import LoadError
 from shoal_runtime.memory import keep_freed_memory
 from shoal_runtime.openmp import wait_briefly
 from shoal_runtime.settings import Settings, help_text
+from shoal_schema.environment import SettingsError
+from shoal_schema.logs import configure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,7 +34,7 @@ def run(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
         settings = Settings.from_env(environ)
-        configure(settings.log_level)
+        configure(settings.logging.level)
         return command(settings)
     except SettingsError as error:
         logging.getLogger("shoal_runtime").critical("%s", error)

@@ -1,7 +1,6 @@
 """What can go wrong in the runtime, and who is told.
 
 RuntimeFault
-├── SettingsError   the environment is wrong: exit 2
 ├── LoadError       the model cannot be loaded: exit 3
 └── BatchError      one batch fails as a whole: an HTTP answer
     ├── BadRequest, NotFound, TooManyRows, BodyTooLarge     the caller's
@@ -9,6 +8,8 @@ RuntimeFault
     │   └── WrongShape, RaggedRows                          a ForwardFailed each
     ├── NotReady, Stopping, TimedOut                        nothing was executed
     └── DeviceLost                                          some may have been executed
+
+A wrong environment is `shoal_schema.environment.SettingsError`: exit 2.
 
 ItemError           raised by handlers: one row fails, the others do not
 """
@@ -20,10 +21,6 @@ from typing import ClassVar
 
 class RuntimeFault(Exception):
     """Base of the runtime's own errors."""
-
-
-class SettingsError(RuntimeFault):
-    """A setting is out of its range."""
 
 
 class LoadError(RuntimeFault):

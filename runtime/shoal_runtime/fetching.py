@@ -40,6 +40,8 @@ STALE_AFTER_S: Final = 24 * 3600
 UNLOCKED_AFTER_S: Final = 60
 """Who has made a folder is given this long to lock it."""
 PARTIAL_PREFIX: Final = ".partial-"
+MODELS: Final = Path("/models")
+"""Where models of pods lie, by custom."""
 TIMEOUT: Final = httpx.Timeout(60.0, connect=10.0)
 
 logger = logging.getLogger(__name__)
@@ -114,7 +116,7 @@ class Fetcher:
                 raise LoadError(f"SHOAL_MODEL_CHECKSUM is of one file, and {path} is a directory")
             return ModelFiles(path, path.name)
         if not path.is_file():
-            raise LoadError(f"there is no model at {path}")
+            raise LoadError(f"there is no model at {path}{_where_from(path)}")
         stem = archive_stem(path.name)
         if self._digest is None and stem is None:
             return ModelFiles(path.parent, path.stem, path.name)
@@ -256,11 +258,14 @@ def fetch_model(settings: Settings, readiness: Readiness) -> ModelFiles:
         LoadError: as `Fetcher.fetch` says.
     """
     limits = Limits(
-        settings.model_max_bytes, settings.model_max_files, settings.model_max_ratio, settings.fetch_timeout_s
+        settings.process.model_max_bytes,
+        settings.process.model_max_files,
+        settings.process.model_max_ratio,
+        settings.process.fetch_timeout_s,
     )
-    fetcher = Fetcher(settings.cache_dir, readiness, checksum=settings.model_checksum, limits=limits)
+    fetcher = Fetcher(settings.cache_dir, readiness, checksum=settings.model.checksum, limits=limits)
     with within(limits.timeout_s, "SHOAL_MODEL_FETCH_TIMEOUT_S", readiness, grace_s=FETCH_GRACE_S):
-        return fetcher.fetch(settings.model_uri)
+        return fetcher.fetch(settings.uri)
 
 
 def shown(uri: str) -> str:
@@ -311,6 +316,16 @@ def stay_secure(uri: str) -> dict[str, list[Callable[[httpx.Request], None]]]:
             raise LoadError(f"{shown(uri)} cannot be downloaded: the server sends on to {request.url.scheme}")
 
     return {"request": [check]}
+
+
+def _where_from(path: Path) -> str:
+    """Return how a model comes to where those of pods lie, or nothing elsewhere."""
+    if path.parent != MODELS:
+        return ""
+    return (
+        ": the image or a volume must hold it; in a cluster of one machine,"
+        f" `shoal local up --model {path.name}=DIR` shows it to pods"
+    )
 
 
 def _unchanged(old: ModelFiles | None) -> ModelFiles:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import traceback
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 LINES_PER_WINDOW: Final = 10
 WINDOW_S: Final = 60.0
 IDS_SHOWN: Final = 8
+_WORD: Final = re.compile(r"[A-Za-z0-9._:;/+@-]+")
 
 
 class ItemLog:
@@ -104,8 +107,16 @@ class ItemLog:
 
 
 def one_line(text: str) -> str:
-    """Return text with its line ends escaped: nobody writes a line of his own into the log."""
-    return "\\n".join(text.splitlines())
+    """Return text with line ends and control characters escaped: nobody writes a line of his own into the log."""
+    escaped = "\\n".join(text.splitlines())
+    if escaped.isprintable():
+        return escaped
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in escaped)
+
+
+def value(text: str) -> str:
+    """Return what a caller chose as a value of the log: as it is if it is a word, else quoted as JSON in ASCII."""
+    return text if _WORD.fullmatch(text) else json.dumps(text)
 
 
 def request_id(requests: Any, row: int) -> str:
@@ -121,7 +132,7 @@ def request_id(requests: Any, row: int) -> str:
         for entry in entries:
             row -= entry["rows"]
             if row < 0:
-                return one_line(str(entry.get("x-request-id", "-")))
+                return value(str(entry.get("x-request-id", "-")))
     except (orjson.JSONDecodeError, TypeError, KeyError, AttributeError):
         # It is for the log alone, so a malformed one must not fail the batch.
         return "-"
@@ -135,7 +146,7 @@ def request_ids(requests: Any) -> str:
         requests: as for `request_id`.
     """
     try:
-        ids = [one_line(str(entry.get("x-request-id", "-"))) for entry in orjson.loads(requests)]
+        ids = [value(str(entry.get("x-request-id", "-"))) for entry in orjson.loads(requests)]
     except (orjson.JSONDecodeError, TypeError, KeyError, AttributeError):
         return "-"
     more = f",...({len(ids) - IDS_SHOWN} more)" if len(ids) > IDS_SHOWN else ""

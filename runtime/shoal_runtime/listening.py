@@ -16,9 +16,9 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from shoal_runtime.body import BODY, Body, BodyReader, large_body
-from shoal_runtime.errors import SettingsError
 from shoal_runtime.guarding import Bounds, GuardedProtocol
-from shoal_runtime.settings import Address
+from shoal_schema.addresses import Address
+from shoal_schema.environment import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -36,7 +36,7 @@ def open_socket(address: Address) -> socket.socket:
         SettingsError: the address cannot be had, or another process listens there.
     """
     try:
-        return _unix_socket(address.path) if address.path is not None else _tcp_socket(address)
+        return _unix_socket(address.path) if address.path else _tcp_socket(address)
     except OSError as error:
         raise SettingsError(f"SHOAL_RUNTIME_LISTEN={address} cannot be used: {error}") from None
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
@@ -22,10 +24,12 @@ from shoal_runtime.handlers.spec import every_length
 from shoal_runtime.importing import DEFAULT_FILE, import_handler
 from shoal_runtime.model_config import ModelConfig, read_config
 from shoal_runtime.placement import choose_dtype
-from shoal_runtime.settings import NAME, Format, Settings
+from shoal_runtime.settings import Settings
+from shoal_schema.declaring import NAME
+from shoal_schema.resource.model import ModelFormat as Format
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from shoal_runtime.fetching import ModelFiles
 
@@ -64,20 +68,20 @@ def load_model(files: ModelFiles, settings: Settings, device: torch.device) -> M
     """
     # Also for what handlers and their libraries load, now and later: without the user's leave,
     # torch.load takes plain weights only, whatever its arguments say.
-    os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "0" if settings.allow_pickle else "1"
+    os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "0" if settings.model.allow_pickle else "1"
     config = read_config(files.directory)
     name = _name(settings, config, files)
     context = Context(
         model_dir=files.directory,
         device=device,
-        dtype=choose_dtype(settings.dtype),
-        max_batch_size=settings.max_batch_size,
-        parameters={**config.parameters, **settings.model_parameters},
+        dtype=choose_dtype(settings.runtime.dtype.lower()),
+        max_batch_size=settings.batching.max_batch_size,
+        parameters={**config.parameters, **(settings.model.parameters or {})},
     )
     source = _source(files, settings, config, context)
     loaded = LOADERS[_format(source, settings, config)](source)
     stages = stages_of(loaded.handler)
-    if settings.compile:
+    if settings.runtime.compile:
         stages = replace(stages, forward=torch.compile(stages.forward))
     elif device.type == "cpu":
         # Buckets keep down the number of forms to record or to compile; here they would only add padding.
@@ -87,9 +91,9 @@ def load_model(files: ModelFiles, settings: Settings, device: torch.device) -> M
 
 
 def _name(settings: Settings, config: ModelConfig, files: ModelFiles) -> str:
-    name = settings.model_name or config.name or files.stem
-    if not NAME.fullmatch(name):
-        raise LoadError(f"{name!r} cannot be a model's name ({NAME.pattern}): set SHOAL_MODEL_NAME")
+    name = settings.metadata.name or config.name or files.stem
+    if not re.search(NAME, name):
+        raise LoadError(f"{name!r} cannot be a model's name ({NAME}): set SHOAL_MODEL_NAME")
     return name
 
 
@@ -97,7 +101,7 @@ def _source(files: ModelFiles, settings: Settings, config: ModelConfig, context:
     named = files.file or config.file
     if config.file is not None and (PurePath(config.file).is_absolute() or ".." in PurePath(config.file).parts):
         raise LoadError(f"`file` in model.toml must be a file in the model's directory, not {config.file}")
-    text = settings.model_handler or _handler_asked_for(files, settings, config)
+    text = settings.model.handler or _handler_asked_for(files, settings, config)
     return Source(
         directory=files.directory,
         file=files.directory / named if named and not named.endswith(".py") else None,
@@ -105,7 +109,7 @@ def _source(files: ModelFiles, settings: Settings, config: ModelConfig, context:
         context=context,
         inputs=config.inputs,
         outputs=config.outputs,
-        allow_pickle=settings.allow_pickle,
+        allow_pickle=settings.model.allow_pickle,
     )
 
 
@@ -119,7 +123,7 @@ def _handler_asked_for(files: ModelFiles, settings: Settings, config: ModelConfi
     if named is not None and named.endswith(".py"):
         return named
     form = _named_format(files, settings, config)
-    if form in WITHOUT_CODE and not settings.allow_pickle:
+    if form in WITHOUT_CODE and not settings.model.allow_pickle:
         return None
     by_default = form in (Format.AUTO, Format.HANDLER) and (files.directory / DEFAULT_FILE).is_file()
     return config.handler or (DEFAULT_FILE if by_default else None)
@@ -127,14 +131,14 @@ def _handler_asked_for(files: ModelFiles, settings: Settings, config: ModelConfi
 
 def _named_format(files: ModelFiles, settings: Settings, config: ModelConfig) -> Format:
     """Return the format that somebody named, in the settings, by the URI's file, or in model.toml."""
-    if settings.model_format is not Format.AUTO:
-        return settings.model_format
+    if settings.model.format is not Format.AUTO:
+        return settings.model.format
     suffix = PurePath(files.file).suffix if files.file is not None else ""
     return next((form for form, suffixes in SUFFIXES.items() if suffix in suffixes), config.format)
 
 
 def _format(source: Source, settings: Settings, config: ModelConfig) -> Format:
-    chosen = settings.model_format
+    chosen = settings.model.format
     if chosen is Format.AUTO:
         chosen = config.format
     return _guess(source) if chosen is Format.AUTO else chosen
@@ -150,8 +154,24 @@ def _guess(source: Source) -> Format:
         return found[0]
     if is_module and not found:
         return Format.HANDLER
-    what = " and ".join(found) if found else "no .pt2, .pt, .safetensors or handler.py"
-    raise LoadError(f"{source.directory} holds {what}: set SHOAL_MODEL_FORMAT, or `format` in model.toml")
+    raise LoadError(_several(source, found) if found else _none(source))
+
+
+def _several(source: Source, found: Sequence[Format]) -> str:
+    return f"{source.directory} holds {' and '.join(found)}: set SHOAL_MODEL_FORMAT, or `format` in model.toml"
+
+
+def _none(source: Source) -> str:
+    """Return what was looked for; a format helps where a file was named, and no empty folder."""
+    known = f"{', '.join(chain.from_iterable(SUFFIXES.values()))} or {DEFAULT_FILE}"
+    if source.file is not None:
+        return f"{source.file.name} is no {known}: set SHOAL_MODEL_FORMAT, or `format` in model.toml"
+    if not any(source.directory.iterdir()):
+        return f"{source.directory} is empty: a model is a {known} in it"
+    return (
+        f"{source.directory} holds no {known}: a model is one of these; if it has another name, give that as `file`,"
+        " and its `format`, in model.toml"
+    )
 
 
 def _holds(source: Source, suffixes: tuple[str, ...]) -> bool:
@@ -161,8 +181,8 @@ def _holds(source: Source, suffixes: tuple[str, ...]) -> bool:
 
 
 def _signature(loaded: Loaded, settings: Settings, device: torch.device) -> Signature:
-    limit = settings.max_batch_size
-    sizes = settings.allowed_batch_sizes
+    limit = settings.batching.max_batch_size
+    sizes = settings.batch_sizes
     if loaded.max_rows is not None and loaded.max_rows < limit:
         limit = loaded.max_rows
         sizes = (*(size for size in sizes if size < limit), limit) if sizes else ()

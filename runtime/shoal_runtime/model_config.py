@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import stat
 import tomllib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.handlers.spec import TensorSpec
-from shoal_runtime.settings import Format
+from shoal_schema.resource.model import ModelFormat as Format
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,16 +38,20 @@ def read_config(directory: Path) -> ModelConfig:
     """Read the directory's model.toml; without one, return an empty configuration.
 
     Raises:
-        LoadError: it is not TOML, over 1 MiB, or a key is unknown or of the wrong type.
+        LoadError: it is not TOML, no regular file, over 1 MiB, or a key is unknown or of the wrong type.
     """
     path = directory / FILE_NAME
     try:
-        if path.stat().st_size > MAX_BYTES:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise LoadError(f"{path} is no regular file")
+        if status.st_size > MAX_BYTES:
             raise LoadError(f"{path} is over {MAX_BYTES} bytes")
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return ModelConfig()
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError, OSError) as error:
+    # ValueError: no TOML, no UTF-8, or a number of thousands of digits.
+    except (ValueError, RecursionError, OSError) as error:
         raise LoadError(f"{path} cannot be read: {error}") from None
     return parse_config(document)
 

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from concurrent.futures import ThreadPoolExecutor
 
-    from shoal_runtime.codecs.datatypes import Array
     from shoal_runtime.executor import Executor
     from shoal_runtime.handlers.base import Stages
     from shoal_runtime.handlers.signature import Signature
     from shoal_runtime.handlers.spec import Rule
     from shoal_runtime.placement import Placement
+    from shoal_schema.wire.datatypes import Array
 
 
 T = TypeVar("T")

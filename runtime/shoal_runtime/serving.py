@@ -47,13 +47,13 @@ class Runtime:
         self._settings = settings
         self.readiness = Readiness()
         self._executor = Executor()
-        self._watchdog = Watchdog(self._executor, self.readiness, limit_s=settings.forward_timeout_s)
-        self._pool = ThreadPoolExecutor(settings.preprocess_threads, "preprocess", self._watchdog.enlist)
-        self._app = App(self.readiness, max_body_bytes=settings.max_body_bytes)
+        self._watchdog = Watchdog(self._executor, self.readiness, limit_s=settings.runtime.forward_timeout_seconds)
+        self._pool = ThreadPoolExecutor(settings.runtime.preprocess_threads, "preprocess", self._watchdog.enlist)
+        self._app = App(self.readiness, max_body_bytes=settings.process.max_body_bytes)
         self._stopping = asyncio.Event()
         self._empty = asyncio.Event()
         self._connections = Connections(
-            self._app, open_socket(settings.listen), on_empty=self._empty.set, bounds=_bounds(settings)
+            self._app, open_socket(settings.process.listen), on_empty=self._empty.set, bounds=_bounds(settings)
         )
         self._started: Started | None = None
         self.clean = True
@@ -110,8 +110,8 @@ class Runtime:
         from shoal_runtime.starting import serve_model, start_model  # noqa: PLC0415
 
         started = start_model(self._settings, self.readiness)
-        lanes = Lanes(self._executor, self._pool, self._settings.preprocess_threads)
-        version = self._settings.model_version
+        lanes = Lanes(self._executor, self._pool, self._settings.runtime.preprocess_threads)
+        version = self._settings.model.version
         return started, serve_model(started, version, lanes, self._watchdog.lose)
 
     async def _drain(self) -> None:
@@ -119,7 +119,7 @@ class Runtime:
         if len(self._connections) == 0:
             return
         self._empty.clear()
-        end_s = time.monotonic() + self._settings.shutdown_timeout_s
+        end_s = time.monotonic() + self._settings.process.shutdown_timeout_s
         try:
             async with asyncio.timeout(max(0.0, end_s - time.monotonic())):
                 await self._empty.wait()
@@ -151,11 +151,11 @@ class Runtime:
 
 def _bounds(settings: Settings) -> Bounds:
     return Bounds(
-        settings.max_body_bytes,
-        settings.max_head_bytes,
-        settings.head_timeout_s,
-        settings.transfer_timeout_s,
-        settings.min_bytes_per_s,
+        settings.process.max_body_bytes,
+        settings.process.max_head_bytes,
+        settings.process.head_timeout_s,
+        settings.process.transfer_timeout_s,
+        settings.process.min_bytes_per_s,
         max_connections=most_connections(),
     )
 

@@ -59,11 +59,11 @@ def start_model(settings: Settings, readiness: Readiness) -> Started:
         LoadError: says what is wrong and what to do next.
     """
     start_s = time.monotonic()
-    torch.set_num_threads(settings.threads or default_threads(torch.get_num_threads(), core_limit()))
-    device = choose_device(settings.device)
+    torch.set_num_threads(settings.runtime.threads or default_threads(torch.get_num_threads(), core_limit()))
+    device = choose_device(settings.runtime.device.lower())
     files = fetch_model(settings, readiness)
     readiness.progress("loading")
-    with within(settings.load_timeout_s, "SHOAL_MODEL_LOAD_TIMEOUT_S", readiness):
+    with within(settings.process.load_timeout_s, "SHOAL_MODEL_LOAD_TIMEOUT_S", readiness):
         model = _load(files, settings, device)
         return_freed_memory()
         placement = make_placement(device, model)

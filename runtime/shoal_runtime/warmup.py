@@ -15,9 +15,9 @@ import numpy as np
 import torch
 
 from shoal_runtime.batches.collate import collate
-from shoal_runtime.codecs.datatypes import NUMPY_DTYPES
 from shoal_runtime.handlers.items import row_item, torch_dtype
 from shoal_runtime.handlers.spec import ANY
+from shoal_schema.wire.datatypes import DTYPES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -94,7 +94,7 @@ def _from_zeros(stages: Stages, signature: Signature, rows: int) -> WarmupBatch:
     def make() -> Any:
         assert stages.preprocess is not None
         inputs = {
-            spec.name: np.zeros([1 if size == ANY else size for size in spec.shape], NUMPY_DTYPES[spec.datatype])
+            spec.name: np.zeros([1 if size == ANY else size for size in spec.shape], DTYPES[spec.datatype])
             for spec in signature.inputs
         }
         return collate([stages.preprocess(row_item(inputs, 0, signature))] * rows, stages.preprocess_padding)

@@ -117,4 +117,4 @@ class Watchdog:
             self._executor.abandon(reason)
             time.sleep(ANSWER_S)
         finally:
-            self._end(f"shoal_runtime: device lost: {reason}")
+            self._end(f"shoal_runtime: it cannot go on: {reason}")

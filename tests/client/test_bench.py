@@ -25,7 +25,12 @@ def adder() -> Iterator[tuple[str, str]]:
     """Serve the example with batches of 20 ms, of one row each: the knee is where it has to be, at 50/s."""
     slow = ("--set", "model.parameters.baseMicroseconds=20000", "--set", "batching.maxBatchSize=1")
     command = [sys.executable, "-m", "shoal", "serve", "examples/adder", "--port", "0", "--admin-port", "0", *slow]
-    environment = {**os.environ, "PYTHONPATH": "client:proxy:runtime", "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": "client:proxy:runtime:schema",
+        "PYTHONUNBUFFERED": "1",
+        "OMP_NUM_THREADS": "1",
+    }
     with subprocess.Popen(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as process:

@@ -44,7 +44,7 @@ def test_ctrl_c_while_a_server_is_silent_exits_130_without_a_word(command: list[
         ("httpx", "shoal", ["serve", "/no/such/model"]),
         ("numpy", "shoal_proxy", ["simulate", "--help"]),
         ("yaml", "shoal_local", ["status"]),
-        ("uvicorn", "shoal_local", ["node", "--help"]),
+        ("httpx", "shoal_local", ["down", "--help"]),
     ],
 )
 def test_ctrl_c_in_the_middle_of_start_up_exits_130_without_a_word(
@@ -124,7 +124,7 @@ def test_the_version_is_the_packages() -> None:
 
 @pytest.mark.parametrize(
     "command",
-    [[], ["serve"], ["predict"], ["info"], ["completion"], ["simulate"], ["record"], ["local"], ["local", "node"]],
+    [[], ["serve"], ["predict"], ["info"], ["completion"], ["simulate"], ["record"], ["local"], ["local", "up"]],
 )
 def test_help_is_plain_text_about_the_command(command: list[str]) -> None:
     ended = subprocess.run([*SHOAL, *command, "--help"], capture_output=True, text=True, check=True)
@@ -132,3 +132,37 @@ def test_help_is_plain_text_about_the_command(command: list[str]) -> None:
     assert ended.stdout.startswith(f"usage: {' '.join(['shoal', *command])} ")
     assert "`" not in ended.stdout
     assert "python -m" not in ended.stdout
+
+
+@pytest.mark.parametrize("command", ["--version", "completion bash", "--help"])
+def test_a_full_disk_is_one_line(command: str) -> None:
+    """The longest of them fails in the middle of its output, others at its end."""
+    # Unbuffered, argparse's own writes fail within argparse, which passes over that.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with open("/dev/full", "wb") as full:
+        ended = subprocess.run(
+            [*SHOAL, *command.split()],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=environment,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+
+    assert (ended.returncode, ended.stderr) == (1, b"shoal: cannot write: No space left on device\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        ("--version >&-", 0),
+        ("completion bash >&-", 0),
+        ("serve /no/such/model 2>&-", 2),
+        ("serve /no/such/model <&- >&- 2>&-", 2),
+    ],
+)
+def test_a_closed_standard_output_or_error_is_written_to_by_nobody(line: str, status: int) -> None:
+    command = f"{shlex.join(SHOAL)} {line}"
+    ended = subprocess.run(["bash", "-c", command], capture_output=True, timeout=PATIENCE_S, check=False)
+
+    assert (ended.returncode, ended.stdout, ended.stderr) == (status, b"", b"")

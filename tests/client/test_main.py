@@ -86,10 +86,15 @@ def test_info_writes_json_for_programs(adder: FakeServer, capsys: pytest.Capture
         pytest.param(2, ["predict", "URL", "--data", '"x"'], "input x: takes FP32", id="text"),
         pytest.param(1, ["info", "URL", "--model", "dog"], "no route /v2/models/dog", id="no such model"),
         pytest.param(2, ["info", "localhost:port"], "is no address of a server", id="no address"),
+        pytest.param(2, ["info", "http://127.0.0.1:99999"], "a port is 1 to 65535", id="no port"),
+        pytest.param(2, ["info", "http://127.0.0.1:0"], "a port is 1 to 65535", id="port 0"),
         pytest.param(1, ["info", "http://127.0.0.1:1"], "cannot reach", id="nobody there"),
         pytest.param(2, ["serve", "no-such-path"], "there is no file or directory", id="nothing to serve"),
         pytest.param(2, ["serve", "DIR", "--set", "a=b"], "there is no field a", id="no such field"),
-        pytest.param(2, ["serve", "DIR", "--set", "runtime.threads=x"], "takes a whole number", id="another type"),
+        pytest.param(2, ["serve", "DIR", "--set", "runtime.threads=x"], "must be 1 to 1024", id="another type"),
+        pytest.param(
+            2, ["serve", "DIR", "--port", "8099", "--admin-port", "8099"], "not both be 8099", id="the same port twice"
+        ),
         pytest.param(1, ["serve", "DIR", "--host", "203.0.113.1"], "cannot listen on port", id="no host"),
     ],
 )
@@ -180,3 +185,27 @@ def test_an_item_may_come_from_standard_input(
         )
 
     assert orjson.loads(ended.stdout.removeprefix(b"a: ")) == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["serve", "DIR", "--port", "abc"], "argument --port: must be 0 to 65535, not abc"),
+        (["serve", "DIR", "--port", "65536"], "argument --port: must be 0 to 65535, not 65536"),
+        (["serve", "DIR", "--port", "9" * 5000], "argument --port: must be 0 to 65535, not 9"),
+        (["serve", "DIR", "--host", "a b"], "argument --host: must be an address or a host name, not 'a b'"),
+        (["serve", "DIR", "--host", ""], "argument --host: must be an address or a host name, not ''"),
+        (["info", "URL", "--timeout", "x"], "argument --timeout: must be above 0 and at most 86400 seconds, not x"),
+        (["info", "URL", "--timeout", "0"], "argument --timeout: must be above 0 and at most 86400 seconds, not 0"),
+        (["bench", "URL", "--rows", "0"], "argument --rows: must be 1 to 65536, not 0"),
+        (["bench", "URL", "--rows", "1.5"], "argument --rows: must be 1 to 65536, not 1.5"),
+    ],
+)
+def test_an_option_that_cannot_be_meant_says_what_it_takes(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err.splitlines()[-1]

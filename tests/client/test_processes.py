@@ -14,7 +14,7 @@ async def run(module: str) -> str:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     process = await Process.start(module, environment, log=None)
     assert await process.wait() == 0
-    return process.last_line
+    return process.last_written.splitlines()[-1]
 
 
 @pytest.mark.integration

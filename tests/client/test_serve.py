@@ -14,6 +14,8 @@ import orjson
 import pytest
 
 from shoal import Client
+from shoal.commands import ADMIN_PORT
+from shoal.serve import claimed
 
 ROOT = Path(__file__).parents[2]
 FAKES = ROOT / "tests" / "client" / "fake_processes"
@@ -39,10 +41,10 @@ class Served:
 
     def _environment(self, environment: Mapping[str, str]) -> dict[str, str]:
         paths = (str(FAKES), str(ROOT), str(ROOT / "client"))
+        inherited = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
         return {
-            **os.environ,
+            **inherited,
             "PYTHONPATH": os.pathsep.join(paths),
-            "PYTHONUNBUFFERED": "1",
             "FAKE_EVENTS": str(self.events_file),
             "TMPDIR": str(self.model.parent),
             **environment,
@@ -72,7 +74,7 @@ class Served:
             select.select([], [], [], 0.02)
 
     def pids(self) -> list[int]:
-        return [int(event.split()[2]) for event in self.events() if " started " in event]
+        return [int(event.rpartition(" ")[2]) for event in self.events() if " started " in event]
 
     def close(self) -> None:
         self.process.kill()
@@ -128,6 +130,18 @@ def test_a_model_is_served_and_the_first_request_shown(start: Start) -> None:
     assert "runtime SHOAL_BATCHING_MAX_BATCH_SIZE=64" in served.events()
     assert f"runtime SHOAL_MODEL_URI={served.model}" in served.events()
     assert "runtime SHOAL_MODEL_NAME=adder" in served.events()
+
+
+def test_it_says_where_metrics_are_when_the_usual_port_is_in_use(start: Start) -> None:
+    with claimed(ADMIN_PORT):
+        output = start().read_until("Ctrl-C stops")
+
+    admin_url = output.partition("metrics on ")[2].splitlines()[0]
+    assert f"{ADMIN_PORT} is in use, so metrics are on {admin_url}\n" in output
+
+
+def test_what_a_model_prints_is_seen_at_once(start: Start) -> None:
+    start(FAKE_RUNTIME="prints").read_until("printed by the model")
 
 
 def test_it_says_that_every_interface_is_open(start: Start) -> None:
@@ -200,12 +214,12 @@ def test_a_model_that_cannot_be_loaded_ends_the_command_with_the_runtimes_last_l
 def test_a_setting_that_a_process_refuses_ends_the_command_with_the_fields_name(
     start: Start,
 ) -> None:
-    served = start("--set", "queue.maxItems=1", FAKE_PROXY="refuses")
+    served = start("--set", "queue.maxRows=1", FAKE_PROXY="refuses")
 
     output = served.rest()
 
     assert served.process.returncode == 1
-    assert "queue.maxItems (SHOAL_QUEUE_MAX_ROWS) must be at least the max batch size" in output
+    assert "queue.maxRows (SHOAL_QUEUE_MAX_ROWS) must be at least the max batch size" in output
     assert "runtime stopped" in served.events() or "runtime ready" not in served.events()
 
 
@@ -220,6 +234,43 @@ def test_a_runtime_that_dies_is_started_again(start: Start) -> None:
     assert "the runtime was killed by SIGKILL" in output
     assert "starting it again in 0.5 s" in output
     assert len(served.pids()) == 3
+
+
+def test_a_dead_runtimes_children_that_hold_its_output_delay_neither_its_next_start_nor_the_end(start: Start) -> None:
+    """One of them in a session of its own, which is not ended with the runtime."""
+    served = start(FAKE_RUNTIME="leaves children")
+    served.read_until("Ctrl-C stops")
+    runtime_pid = int(next(e.split()[2] for e in served.events() if "runtime started" in e))
+
+    os.kill(runtime_pid, signal.SIGKILL)
+    served.read_until("ready after")
+    served.process.send_signal(signal.SIGINT)
+
+    assert served.process.wait(PATIENCE_S) == 130
+    assert served.events()[-2:] == ["proxy stopped", "runtime stopped"]
+
+
+def test_output_that_nobody_reads_stops_neither_the_processes_nor_the_end(start: Start) -> None:
+    """Of 4 MiB, which no pipe holds."""
+    served = start(FAKE_RUNTIME="writes a lot")
+    served.wait_for_event("runtime ready")
+
+    served.process.send_signal(signal.SIGTERM)
+
+    assert served.process.wait(PATIENCE_S) == 0
+    assert served.events()[-1] == "runtime stopped"
+
+
+def test_two_signals_end_it_with_a_process_that_hangs_and_output_that_nobody_reads(start: Start) -> None:
+    served = start(FAKE_RUNTIME="writes a lot", FAKE_PROXY="hangs")
+    served.wait_for_event("runtime ready")
+    served.wait_for_event("proxy listening")
+
+    served.process.send_signal(signal.SIGTERM)
+    served.wait_for_event("proxy ignored SIGTERM")
+    served.process.send_signal(signal.SIGTERM)
+
+    assert served.process.wait(PATIENCE_S) == 130
 
 
 def test_a_runtime_that_loses_its_device_while_it_loads_is_started_again(start: Start) -> None:

@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -113,7 +114,9 @@ def test_a_url_that_cannot_be_served_says_why(url: str, message: str) -> None:
             "model.uri is missing",
             id="no uri",
         ),
-        pytest.param({"a.yaml": MANIFEST.replace("uri", "url")}, ".", r"a.yaml: .*model.uri\?", id="url"),
+        pytest.param(
+            {"a.yaml": MANIFEST.replace("uri", "url")}, ".", r"a.yaml: .*spec.model.url; did you mean uri\?", id="url"
+        ),
     ],
 )
 def test_a_target_that_cannot_be_served_says_what_could(
@@ -184,3 +187,65 @@ def test_a_pods_model_is_found_beside_its_manifest(tmp_path: Path) -> None:
     file = tmp_path / "cat.yaml"
     file.write_text(MANIFEST.replace("URI", "file:///models/cat-of-this-test"))
     assert find_target(str(file)).fields["model.uri"] == str(tmp_path / "model")
+
+
+BOMB = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"a{level}: &a{level} [{','.join([f'*a{level - 1}'] * 10)}]\n" for level in range(1, 10)
+)
+MERGES = "m0: &m0 {a: 1}\n" + "".join(
+    f"m{level}: &m{level} {{<<: [{','.join([f'*m{level - 1}'] * 10)}]}}\n" for level in range(1, 10)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        pytest.param("[" * 100_000, "nested deeper than 100 levels", id="deep"),
+        pytest.param("{a: " * 150 + "1" + "}" * 150, "nested deeper than 100 levels", id="less deep"),
+        pytest.param(BOMB, "unfolds to more than 100000 values", id="aliases"),
+        pytest.param(MERGES, "unfolds to more than 100000 values", id="merges"),
+        pytest.param("a: &a {b: *a}", "an alias stands within what it stands for", id="an alias of itself"),
+        pytest.param(f"n: {'9' * 5000}", "no valid YAML: Exceeds the limit", id="a long number"),
+        pytest.param("n: 2026-13-45", "no valid YAML: month must be", id="no date"),
+        pytest.param('uri: "\\ud800"', "surrogate", id="half a character"),
+        pytest.param("x: y\n" * 300_000, "over 1 MiB", id="a long file"),
+    ],
+)
+def test_a_manifest_is_read_within_bounds(tmp_path: Path, text: str, message: str) -> None:
+    file = write(tmp_path / "cat.yaml", text)
+
+    with pytest.raises(FieldError, match=message) as refused:
+        find_target(str(file))
+
+    assert "\n" not in str(refused.value)
+
+
+def test_a_manifest_is_a_regular_file(tmp_path: Path) -> None:
+    """Nobody writes to the pipe, and zeros have no end."""
+    os.mkfifo(tmp_path / "pipe.yaml")
+    (tmp_path / "zeros.yaml").symlink_to("/dev/zero")
+
+    for name in ("pipe.yaml", "zeros.yaml"):
+        with pytest.raises(FieldError, match="no regular file"):
+            find_target(str(tmp_path / name))
+    assert find_target(str(tmp_path)).fields == {"model.uri": str(tmp_path)}
+
+
+@pytest.mark.parametrize(
+    "text", ['name = "x" #' + "x" * 2**20, f"n = {'9' * 5000}", "n = " + "[" * 5000, 'name = "a\\u0000b"']
+)
+def test_a_model_toml_that_the_runtime_will_refuse_names_no_model(tmp_path: Path, text: str) -> None:
+    write(tmp_path / "cat" / "model.toml", text)
+
+    assert default_name(str(tmp_path / "cat")) == "cat"
+
+
+@pytest.mark.parametrize("kind", ["zeros", "pipe"])
+def test_a_model_toml_is_a_regular_file(tmp_path: Path, kind: str) -> None:
+    file = tmp_path / "model.toml"
+    if kind == "pipe":
+        os.mkfifo(file)
+    else:
+        file.symlink_to("/dev/zero")
+
+    assert default_name(str(tmp_path)) == tmp_path.name.strip("_-")

@@ -22,7 +22,7 @@ from shoal_operator.manifests.containers import make_proxy
 from shoal_operator.manifests.environment import ADMIN_PORT, HTTP_PORT
 from shoal_operator.scraper import Scraper
 from shoal_proxy.server import bind
-from shoal_proxy.settings import Address
+from shoal_schema.addresses import Address
 from tests.networks import own_network
 from tests.operator.samples import DEFAULTS, MINIMAL, target
 

@@ -11,7 +11,6 @@ import pytest
 
 from shoal.command_line import make_parser
 from shoal_local.command_line import make_parser as make_local_parser
-from shoal_local.kubelet.command_line import parser as make_node_parser
 from shoal_proxy import record, simulate
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
@@ -33,7 +32,7 @@ def options(parser: argparse.ArgumentParser) -> Iterator[str]:
         yield from (name for name in action.option_strings if name.startswith("--") and name != "--help")
 
 
-LOCAL = make_local_parser(make_node_parser())
+LOCAL = make_local_parser()
 PARSERS = {
     **commands(make_parser()),
     "simulate": simulate.parser(),

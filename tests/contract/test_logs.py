@@ -5,28 +5,23 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator
-from pathlib import Path
+from typing import Any
 
 import pytest
 
-import shoal_operator.errors
-import shoal_operator.logs
 import shoal_operator.settings
-import shoal_proxy.logs
 import shoal_proxy.settings
-import shoal_runtime.errors
-import shoal_runtime.logs
 import shoal_runtime.settings
+import shoal_schema.logs
 from shoal.serving.supervision import LAST_WORDS, LOG_PREFIX
-
-COPIES = (shoal_proxy.logs, shoal_runtime.logs, shoal_operator.logs)
+from shoal_schema.environment import SettingsError
 
 
 @pytest.fixture(autouse=True)
 def restored() -> Iterator[None]:
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
-    levels = {name: logging.getLogger(name).level for name in shoal_proxy.logs.QUIET}
+    levels = {name: logging.getLogger(name).level for name in shoal_schema.logs.QUIET}
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
@@ -34,13 +29,8 @@ def restored() -> Iterator[None]:
         logging.getLogger(name).setLevel(each)
 
 
-def test_the_copies_are_one() -> None:
-    first, *others = [Path(str(module.__file__)).read_text() for module in COPIES]
-    assert others == [first, first]
-
-
 def test_a_line_is_time_level_logger_and_event(capsys: pytest.CaptureFixture[str]) -> None:
-    shoal_proxy.logs.configure("WARNING")
+    shoal_schema.logs.configure("WARNING")
 
     logging.getLogger("shoal.proxy").info("event=unimportant")
     logging.getLogger("shoal.proxy").warning("event=late rows=%d", 3)
@@ -50,7 +40,7 @@ def test_a_line_is_time_level_logger_and_event(capsys: pytest.CaptureFixture[str
 
 
 def test_the_line_that_says_why_a_process_ends_is_known_to_the_command(capsys: pytest.CaptureFixture[str]) -> None:
-    shoal_runtime.logs.configure()
+    shoal_schema.logs.configure()
 
     logging.getLogger("shoal_runtime.serving").critical("the model cannot be loaded: why")
 
@@ -59,16 +49,20 @@ def test_the_line_that_says_why_a_process_ends_is_known_to_the_command(capsys: p
     assert LOG_PREFIX.sub("", line) == "the model cannot be loaded: why"
 
 
+READERS: dict[Any, dict[str, str]] = {
+    shoal_proxy.settings.Settings: {},
+    shoal_runtime.settings.Settings: {"SHOAL_MODEL_URI": "/models/cat"},
+    shoal_operator.settings.Settings: {},
+}
+
+
 @pytest.mark.parametrize("text", ["debug", "INFO", "Warning", "error"])
 def test_levels_are_taken_in_any_case(text: str) -> None:
-    assert shoal_proxy.logs.log_level(text) in shoal_proxy.logs.LEVELS
+    for settings, needed in READERS.items():
+        assert settings.from_env({**needed, "SHOAL_LOG_LEVEL": text}).logging.level == text.upper()
 
 
 def test_what_is_no_level_is_refused() -> None:
-    for settings, error in (
-        (shoal_proxy.settings.Settings, shoal_proxy.settings.SettingsError),
-        (shoal_runtime.settings.Settings, shoal_runtime.errors.SettingsError),
-        (shoal_operator.settings.Settings, shoal_operator.errors.SettingsError),
-    ):
-        with pytest.raises(error, match="SHOAL_LOG_LEVEL must be DEBUG, INFO, WARNING, ERROR, not 'loud'"):
-            settings.from_env({"SHOAL_LOG_LEVEL": "loud"})
+    for settings, needed in READERS.items():
+        with pytest.raises(SettingsError, match="SHOAL_LOG_LEVEL must be DEBUG, INFO, WARNING, ERROR, not 'loud'"):
+            settings.from_env({**needed, "SHOAL_LOG_LEVEL": "loud"})

@@ -4,27 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-import shoal_operator.errors
-import shoal_operator.misspelt
 import shoal_operator.settings
-import shoal_proxy.misspelt
 import shoal_proxy.settings
-import shoal_runtime.errors
-import shoal_runtime.misspelt
 import shoal_runtime.settings
-from shoal.serving.fields import FIELDS
+from shoal_schema.declaring import Process
+from shoal_schema.environment import SettingsError, variables
+from shoal_schema.misspelt import FAMILIES
 
 ROOT = Path(__file__).parents[2]
-COPIES = (shoal_proxy.misspelt, shoal_runtime.misspelt, shoal_operator.misspelt)
-PROXY = {each.metadata["env"] for each in fields(shoal_proxy.settings.Settings)}
-RUNTIME = {each.metadata["variable"] for each in fields(shoal_runtime.settings.Settings)}
-OPERATOR = set(shoal_operator.settings.NAMES)
-ALL = PROXY | RUNTIME | OPERATOR
+ALL = set(variables())
 Read = Callable[[dict[str, str]], object]
 
 
@@ -40,52 +32,31 @@ def operator(environ: dict[str, str]) -> object:
     return shoal_operator.settings.Settings.from_env(environ)
 
 
-ERRORS = (
-    shoal_proxy.settings.SettingsError,
-    shoal_runtime.errors.SettingsError,
-    shoal_operator.errors.SettingsError,
-)
-
-
 def refused(read: Read, environ: dict[str, str]) -> str:
     try:
         read(environ)
-    except ERRORS as error:
+    except SettingsError as error:
         return str(error)
     return ""
 
 
-def test_the_copies_are_one() -> None:
-    first, *others = [Path(str(module.__file__)).read_text() for module in COPIES]
-    assert others == [first, first]
-
-
-def test_what_is_shared_is_what_is_read() -> None:
-    single = tuple(prefix for family in shoal_proxy.misspelt.FAMILIES.values() for prefix in family)
-    assert {name for name in ALL if not name.startswith(single)} == shoal_proxy.misspelt.SHARED
+def readers(name: str) -> set[Process]:
+    env = variables()[name].env
+    assert env is not None
+    return set(env.readers)
 
 
 def test_each_family_is_of_the_component_that_reads_it() -> None:
-    for component, names in {"proxy": PROXY, "runtime": RUNTIME, "operator": OPERATOR}.items():
-        for other, family in shoal_proxy.misspelt.FAMILIES.items():
-            if other != component:
-                assert not [name for name in names if name.startswith(family)]
-
-
-def test_every_documented_name_and_field_is_known() -> None:
-    page = (ROOT / "docs/contracts.md").read_text()
-    documented = set(re.findall(r"^\| `(SHOAL_[A-Z_]+)`", page, re.MULTILINE))
-    assert documented <= ALL
-    assert documented >= PROXY | RUNTIME
-    assert {field.variable for field in FIELDS} <= ALL
+    for name in ALL:
+        for component, family in FAMILIES.items():
+            if name.startswith(family):
+                assert readers(name) == {component}
 
 
 def test_the_page_of_limits_names_every_setting_that_is_a_bound_and_no_other() -> None:
     named = set(re.findall(r"`(SHOAL_[A-Z_]+[A-Z])`", (ROOT / "docs/limits.md").read_text()))
     bounds = {
-        name
-        for name in PROXY | RUNTIME
-        if re.search(r"_MAX_(?!DELAY)|_MIN_|_(HEAD|BODY|WRITE|IDLE|LOAD|FETCH)_TIMEOUT", name)
+        name for name in ALL if re.search(r"_MAX_(?!DELAY)|_MIN_|_(HEAD|BODY|WRITE|IDLE|LOAD|FETCH)_TIMEOUT", name)
     }
     assert named <= ALL
     assert bounds <= named

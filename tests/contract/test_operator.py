@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 
-from shoal_operator.api.fields import Json
 from shoal_operator.load.exposition import Reading, read_metrics
 from shoal_operator.load.fleet import Replica
 from shoal_operator.manifests.containers import make_model, make_proxy, make_runtime
@@ -12,6 +11,7 @@ from shoal_operator.scraper import Scraper
 from shoal_proxy.server import Proxy
 from shoal_proxy.settings import Settings as ProxySettings
 from shoal_runtime.settings import Settings as RuntimeSettings
+from shoal_schema.declaring import Json
 from tests.operator.samples import DOWNLOADED, EVERYTHING, FOREIGN, MINIMAL, target
 
 
@@ -25,22 +25,22 @@ def environment(container: Json) -> dict[str, str]:
 def test_a_proxy_starts_with_what_the_operator_renders(spec: Json) -> None:
     settings = ProxySettings.from_env(environment(make_proxy(target(spec))))
 
-    assert settings.listen.port == 8080
-    assert settings.admin_listen.port == 9090
+    assert settings.process.listen.port == 8080
+    assert settings.process.admin_listen.port == 9090
 
 
 @pytest.mark.parametrize("spec", [MINIMAL, EVERYTHING, DOWNLOADED])
 def test_a_runtime_starts_with_what_the_operator_renders(spec: Json) -> None:
     settings = RuntimeSettings.from_env(environment(make_runtime(target(spec))))
 
-    assert settings.model_uri == spec["model"]["uri"]
+    assert settings.uri == spec["model"]["uri"]
 
 
 def test_the_init_container_is_given_all_that_a_runtime_requires() -> None:
     settings = RuntimeSettings.from_env(environment(make_model(target(DOWNLOADED))))
 
     assert str(settings.cache_dir) == "/var/cache/shoal/models"
-    assert settings.model_checksum == DOWNLOADED["model"]["checksum"]
+    assert settings.model.checksum == DOWNLOADED["model"]["checksum"]
 
 
 def test_the_operator_finds_rows_and_objective_in_the_proxys_own_metrics() -> None:

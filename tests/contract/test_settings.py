@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.serving.fields import FIELDS, parse_assignment, to_environment
+from shoal.serving.fields import parse_assignment, to_environment
 from shoal_proxy.settings import Settings as ProxySettings
 from shoal_runtime.settings import Settings as RuntimeSettings
+from shoal_schema.environment import manifest_fields
 
 REQUIRED = {"SHOAL_MODEL_URI": "/models/cat"}
 VALUES = {
@@ -34,13 +35,15 @@ VALUES = {
     "batching.inFlight": "2",
     "batching.idempotent": "true",
     "batching.coalesceIdentical": "true",
-    "queue.maxItems": "77",
+    "queue.maxRows": "77",
     "queue.maxBytes": "99999",
     "queue.timeoutMilliseconds": "123",
     "queue.maxBodyBytes": "4096",
     "queue.priorityAgeingMilliseconds": "5",
     "queue.fairShareHeader": "x-tenant",
     "queue.fairShareWeights": '{"acme": 3}',
+    "rollout.drainDelaySeconds": "7",
+    "rollout.drainTimeoutSeconds": "8",
 }
 NEEDED = {
     "batching.maxDelayMilliseconds": "batching.policy=Fixed",
@@ -51,7 +54,7 @@ SHARED = {"metadata.name", "model.version", "batching.maxBatchSize"}
 
 
 def test_every_field_has_an_example_here() -> None:
-    assert set(VALUES) == {field.name for field in FIELDS}
+    assert set(VALUES) == set(manifest_fields())
 
 
 @pytest.mark.parametrize("name", VALUES)
@@ -68,5 +71,5 @@ def test_a_field_changes_the_settings_of_the_process_it_is_for(name: str) -> Non
 
 def test_both_processes_hold_the_same_batch_size() -> None:
     environment = {**REQUIRED, **to_environment(parse_assignment("batching.maxBatchSize=48"))}
-    assert ProxySettings.from_env(environment).max_batch_size == 48
-    assert RuntimeSettings.from_env(environment).max_batch_size == 48
+    assert ProxySettings.from_env(environment).batching.max_batch_size == 48
+    assert RuntimeSettings.from_env(environment).batching.max_batch_size == 48

@@ -24,13 +24,13 @@ from shoal_proxy.errors import (
     RowsFailed,
     RuntimeLost,
 )
-from shoal_proxy.model.datatypes import DTYPES
 from shoal_proxy.model.signature import ModelSignature, parse_metadata
 from shoal_runtime import TensorSpec
 from shoal_runtime.codecs.metadata import model_metadata
 from shoal_runtime.codecs.request import decode_request
 from shoal_runtime.codecs.response import encode_error, encode_response
 from shoal_runtime.handlers.signature import Signature, make_signature
+from shoal_schema.wire.datatypes import DTYPES
 
 Array = np.ndarray[Any, Any]
 NUMERIC = [name for name in DTYPES if name != "BYTES"]

@@ -9,13 +9,13 @@ from typing import Any
 import kubernetes_validate
 import yaml
 
-from shoal_local.apiserver.definitions import load_definitions
-from shoal_local.apiserver.kinds.custom import resources_of
+from shoal_local.apiserver.kinds.registry import resources_of
 from shoal_local.apiserver.schemas.custom import CustomSchema
 from shoal_local.apiserver.schemas.node import root_of
-from shoal_local.kubelet.images.table import BadTableError, parse_table
-from shoal_operator.api.crd import custom_resource_definition
-from shoal_operator.api.parsing import parse_spec
+from shoal_local.apiserver.server import load_definitions
+from shoal_local.kubelet.images import BadTableError, parse_table
+from shoal_schema.decoding import parse_spec
+from shoal_schema.publishing.crd import custom_resource_definition
 
 
 def check_yaml(text: str, kind: str | None) -> None:

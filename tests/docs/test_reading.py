@@ -110,7 +110,7 @@ def test_a_comment_of_json_is_an_output() -> None:
         ("yaml", "a: b: c", {}, "this yaml is wrong"),
         ("yaml", "a: b", {}, "no resource; say what it is"),
         ("yaml", "a: b", {"as": "cat"}, "there is no check for 'cat'; there are container, images"),
-        ("yaml", "kind: InferenceService\nspec: {models: {}}", {}, "spec.models is not a field"),
+        ("yaml", "kind: InferenceService\nspec: {models: {}}", {}, "there is no field spec.models"),
         (
             "yaml",
             SERVICE + "  scaling: {minReplicas: 3, maxReplicas: 2}\n",

@@ -70,7 +70,7 @@ def in_chunks(answer: bytes) -> bytes:
 def proxy_process(**settings: str) -> Iterator[tuple[str, str]]:
     """Run ``python -m shoal_proxy`` with settings from its environment; give its own and its admin port's address."""
     environment = {"SHOAL_PROXY_LISTEN": "127.0.0.1:0", "SHOAL_PROXY_ADMIN_LISTEN": "127.0.0.1:0", **settings}
-    own = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "proxy")}
+    own = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{ROOT / 'proxy'}:{ROOT / 'schema'}"}
     command = [sys.executable, "-m", "shoal_proxy"]
     with subprocess.Popen(command, env={**own, **environment}, stderr=subprocess.PIPE, text=True) as process:
         try:

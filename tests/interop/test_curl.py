@@ -174,7 +174,7 @@ def test_ping_is_torchserves_own(running: RunningProxy) -> None:
 
 
 def test_a_unix_socket_is_taken_over_from_a_process_that_stopped(running: RunningProxy, tmp_path: Path) -> None:
-    path, runtime = tmp_path / "proxy.sock", f"http://{running.proxy.settings.runtime}"
+    path, runtime = tmp_path / "proxy.sock", f"http://{running.proxy.settings.process.runtime}"
     listen = f"unix:{path}"
     for _ in range(2):
         with proxy_process(SHOAL_MODEL_NAME="double", SHOAL_PROXY_LISTEN=listen, SHOAL_PROXY_RUNTIME=runtime) as (

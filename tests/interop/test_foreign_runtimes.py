@@ -62,7 +62,7 @@ def triton_like() -> FakeRuntime:
 
 
 def test_a_runtime_like_triton_gets_binary_batches() -> None:
-    with running_proxy(triton_like, max_batch_size=4, max_delay_ms=10_000) as running:
+    with running_proxy(triton_like, max_batch_size=4, max_delay_milliseconds=10_000) as running:
         assert_four_meet(running)
         seen = running.runtime.seen[0]
         assert seen.document["inputs"][0]["parameters"] == {"binary_data_size": 64}
@@ -71,7 +71,7 @@ def test_a_runtime_like_triton_gets_binary_batches() -> None:
 
 def test_a_runtime_like_mlserver_gets_json_batches() -> None:
     make_runtime = partial(FakeRuntime, binary=False, answer_parameters=lambda seen: {"content_type": "np"})
-    with running_proxy(make_runtime, max_batch_size=4, max_delay_ms=10_000) as running:
+    with running_proxy(make_runtime, max_batch_size=4, max_delay_milliseconds=10_000) as running:
         assert_four_meet(running)
         seen = running.runtime.seen[0]
         assert "inference-header-content-length" not in seen.headers
@@ -96,7 +96,7 @@ def test_texts_pass_through_a_runtime_of_json() -> None:
 
 def test_bytes_that_are_no_text_are_refused_alone_by_a_runtime_of_json() -> None:
     with (
-        running_proxy(json_only_text_runtime, max_batch_size=2, max_delay_ms=10_000) as running,
+        running_proxy(json_only_text_runtime, max_batch_size=2, max_delay_milliseconds=10_000) as running,
         callers(running.url) as group,
     ):
         good = binary_request("text", "BYTES", [1, 1], b"\x02\x00\x00\x00ok")
@@ -149,7 +149,9 @@ def test_a_runtime_that_announces_a_close_and_leaves_it_to_us_is_served() -> Non
 
 
 def test_answers_in_chunks_are_understood() -> None:
-    with running_proxy(partial(ForeignRuntime, rewrite=in_chunks), max_batch_size=4, max_delay_ms=10_000) as running:
+    with running_proxy(
+        partial(ForeignRuntime, rewrite=in_chunks), max_batch_size=4, max_delay_milliseconds=10_000
+    ) as running:
         assert_four_meet(running)
 
 

@@ -105,7 +105,7 @@ def test_an_answer_may_be_sent_uncompressed(triton: ForeignClient, running: Runn
 
 
 def test_requests_of_one_asynchronous_client_meet_in_batches(triton: ForeignClient) -> None:
-    with running_proxy(max_batch_size=8, max_delay_ms=10_000) as running:
+    with running_proxy(max_batch_size=8, max_delay_milliseconds=10_000) as running:
         answers = triton.call("infer_together", running.url, 16)
         assert answers == [[[2 * number] * 4] for number in range(16)]
         assert [seen.rows for seen in running.runtime.seen] == [8, 8]

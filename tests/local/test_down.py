@@ -111,3 +111,26 @@ def test_the_command_prints_a_line_that_a_shell_understands(tmp_path: Path) -> N
         assert shlex.split(done.stdout.splitlines()[-1]) == ["export", f"KUBECONFIG={folder}/kubeconfig"]
     finally:
         subprocess.run([*command, "down", "--dir", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("ran", [False, True], ids=["the first", "a later"])
+def test_ctrl_c_during_up_stops_what_that_up_started_and_nothing_else(tmp_path: Path, *, ran: bool) -> None:
+    made = Cluster(tmp_path / "cluster")
+    try:
+        if ran:
+            made.up([])
+        command = [sys.executable, "-m", "shoal_local", "up", "--dir", str(made.folder)]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as up:
+            # The operator is applied last, and takes seconds to answer.
+            eventually(lambda: made.runs and "shoal-operator" in _deployments(made))
+            up.send_signal(signal.SIGINT)
+            said = up.communicate(timeout=40)[1]
+        assert up.returncode == 130
+        assert ("goes on: `shoal local down" if ran else "interrupted: stopping what was started") in said
+        assert bool(processes_of(made)) == made.runs == ran
+    finally:
+        made.down(keep=False)
+
+
+def _deployments(cluster: Cluster) -> str:
+    return Kubectl(cluster.kubeconfig, cluster.folder / "cache", "default")("get", "deployments", "-A")

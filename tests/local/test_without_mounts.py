@@ -47,9 +47,8 @@ def test_containers_share_volumes_by_the_paths_that_they_are_told(kubectl: Kubec
     mounts = [{"name": "shared", "mountPath": "/run/shoal-test"}, {"name": "conf", "mountPath": "/conf/inner"}]
     env = [{"name": "F", "value": "/run/shoal-test/order"}]
     common = {"image": "python", "volumeMounts": mounts, "env": env}
-    probe = {"exec": {"command": ["test", "-f", "/run/shoal-test/order"]}, "periodSeconds": 1}
     script = "cat $F /conf/inner/key; echo; echo gone > /dev/termination-log; cd /run/shoal-test && sleep 1000"
-    made = pod("together", script, {**common, "readinessProbe": probe})
+    made = pod("together", script, common)
     first = {"name": "first", **common, "command": ["sh", "-c", "echo first > /run/shoal-test/order"]}
     made["spec"]["initContainers"] = [first]
     made["spec"]["volumes"] = [{"name": "shared", "emptyDir": {}}, {"name": "conf", "configMap": {"name": "conf"}}]

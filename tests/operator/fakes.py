@@ -8,13 +8,13 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from shoal_operator.api.fields import Json
 from shoal_operator.errors import ApiError
 from shoal_operator.load.exposition import Reading
 from shoal_operator.load.fleet import Replica
 from shoal_operator.manifests.desired import CHILD_KINDS, Kind
 from shoal_operator.planning.evidence import ScalingState
 from shoal_operator.planning.observation import Key, Observation
+from shoal_schema.declaring import Json
 
 T = TypeVar("T")
 

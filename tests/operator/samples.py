@@ -3,10 +3,10 @@
 import copy
 from typing import Any
 
-from shoal_operator.api import API_VERSION, KIND
-from shoal_operator.api.fields import Json
-from shoal_operator.api.parsing import parse_spec
 from shoal_operator.manifests.target import Defaults, Target
+from shoal_schema.declaring import Json
+from shoal_schema.decoding import parse_spec
+from shoal_schema.resource import API_VERSION, KIND
 
 UID = "11111111-2222-3333-4444-555555555555"
 DEFAULTS = Defaults(proxy_image="shoal/proxy:test", runtime_image="shoal/runtime:test")
@@ -48,7 +48,7 @@ EVERYTHING: Json = {
         "inFlight": 2,
     },
     "queue": {
-        "maxItems": 64,
+        "maxRows": 64,
         "maxBytes": 1048576,
         "timeoutMilliseconds": 5000,
         "maxBodyBytes": 65536,

@@ -1,12 +1,18 @@
 """A real HTTP server on the loopback, that notes what it is asked and answers what it is told."""
 
+import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+import ssl
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from aiohttp import web
+from kubernetes.aio.client import ApiClient, Configuration
+
+from shoal_operator.api_server import ApiServer, Sleep
+from shoal_operator.connection import TOKEN
 
 
 @dataclass(frozen=True)
@@ -19,13 +25,30 @@ class Asked:
     kind: str
     token: str
     body: Any
+    host: str = ""
 
 
-Answer = Callable[[Asked], tuple[int, Any]]
+Answer = Callable[[Asked], tuple[int, Any] | tuple[int, Any, Mapping[str, str]]]
 
 
 @asynccontextmanager
-async def serving(answer: Answer) -> AsyncIterator[tuple[int, list[Asked]]]:
+async def api_server(
+    port: int, token: Callable[[], str] = lambda: "token", sleep: Sleep = asyncio.sleep
+) -> AsyncIterator[ApiServer]:
+    """Yield what talks to a server, and asks for a token whenever it needs a new one."""
+
+    async def connect() -> ApiClient:
+        return ApiClient(Configuration(host=f"http://127.0.0.1:{port}", api_key={TOKEN: f"Bearer {token()}"}))
+
+    server = ApiServer(connect, sleep)
+    try:
+        yield server
+    finally:
+        await server.close()
+
+
+@asynccontextmanager
+async def serving(answer: Answer, tls: ssl.SSLContext | None = None) -> AsyncIterator[tuple[int, list[Asked]]]:
     """Serve until the block ends; yield the port and the requests so far."""
     asked: list[Asked] = []
 
@@ -38,14 +61,16 @@ async def serving(answer: Answer) -> AsyncIterator[tuple[int, list[Asked]]]:
             request.content_type,
             request.headers.get("Authorization", ""),
             json.loads(raw) if raw else None,
+            request.host,
         )
         asked.append(note)
-        status, body = answer(note)
-        return web.Response(status=status, text=body if isinstance(body, str) else json.dumps(body))
+        status, body, *headers = answer(note)
+        text = body if isinstance(body, str) else json.dumps(body)
+        return web.Response(status=status, text=text, headers=dict(*headers))
 
     runner = web.ServerRunner(web.Server(handle), shutdown_timeout=0.1)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
     await site.start()
     try:
         yield runner.addresses[0][1], asked

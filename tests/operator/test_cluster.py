@@ -1,18 +1,18 @@
 """The requests that reach the API server, byte for byte where it matters."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
 
-import kopf
 import pytest
 
-from shoal_operator.api.fields import Json
 from shoal_operator.cluster import Cluster, object_path
 from shoal_operator.errors import ApiError, NotLeadingError
 from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE, desired_objects
 from shoal_operator.planning.observation import Key
+from shoal_schema.declaring import Json
 from tests.operator.samples import service, target
-from tests.operator.servers import Answer, Asked, serving
+from tests.operator.servers import Answer, Asked, api_server, serving
 
 CAT = Key("default", "cat")
 
@@ -24,13 +24,8 @@ def calls(
 
     async def main() -> tuple[object, list[Asked]]:
         tokens = iter(["first", "second", "third"])
-        async with serving(answer) as (port, asked):
-            server = f"http://127.0.0.1:{port}"
-            cluster = Cluster(lambda: kopf.ConnectionInfo(server=server, token=next(tokens)), lambda: may_write)
-            try:
-                return await use(cluster), asked
-            finally:
-                await cluster.close()
+        async with serving(answer) as (port, asked), api_server(port, lambda: next(tokens)) as server:
+            return await use(Cluster(server, lambda: may_write)), asked
 
     return asyncio.run(main())
 
@@ -116,11 +111,8 @@ def test_a_spec_that_changed_while_the_status_was_written_is_news(generation: in
 
     async def main() -> None:
         stored = service(generation=generation)
-        async with serving(lambda _: (200, stored)) as (port, _):
-            info = kopf.ConnectionInfo(server=f"http://127.0.0.1:{port}")
-            cluster = Cluster(lambda: info, lambda: True, written.append)
-            await cluster.apply_status(service(generation=1), {})
-            await cluster.close()
+        async with serving(lambda _: (200, stored)) as (port, _), api_server(port) as server:
+            await Cluster(server, lambda: True, written.append).apply_status(service(generation=1), {})
 
     asyncio.run(main())
 
@@ -180,6 +172,53 @@ def test_a_token_that_stays_wrong_is_an_error() -> None:
         calls(lambda cluster: cluster.read_service(CAT), lambda _: (401, {"message": "expired"}))
 
 
+def busy(times: int, after: str, status: int = 429) -> Answer:
+    """Return a server that asks for patience so many times."""
+    left = [times]
+
+    def answer(asked: Asked) -> tuple[int, Json, Mapping[str, str]]:
+        left[0] -= 1
+        return (status, {"message": "too many requests"}, {"Retry-After": after}) if left[0] >= 0 else (200, {}, {})
+
+    return answer
+
+
+def waits(answer: Answer, may_write: Callable[[], bool] = lambda: True) -> tuple[list[float], list[Asked]]:
+    """Write once; return how long was waited (s), and what was asked."""
+    slept: list[float] = []
+
+    async def sleep(duration_s: float) -> None:
+        slept.append(duration_s)
+
+    async def main() -> list[Asked]:
+        async with serving(answer) as (port, asked), api_server(port, sleep=sleep) as server:
+            with contextlib.suppress(ApiError, NotLeadingError):
+                await Cluster(server, may_write).scale(CAT, 1)
+            return asked
+
+    return slept, asyncio.run(main())
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_server_that_names_its_time_is_asked_again_then(status: int) -> None:
+    slept, asked = waits(busy(2, "3", status))
+
+    assert slept == [3, 3]
+    assert len(asked) == 3
+    assert asked[0] == asked[2]
+
+
+@pytest.mark.parametrize(("times", "after", "tries"), [(9, "1", 3), (9, "6", 1), (9, "soon", 1)])
+def test_a_server_that_stays_busy_is_left_to_the_next_look(times: int, after: str, tries: int) -> None:
+    assert len(waits(busy(times, after))[1]) == tries
+
+
+def test_an_operator_that_lost_the_lead_while_it_waited_writes_no_more() -> None:
+    leading = iter([True, False])
+
+    assert len(waits(busy(1, "5"), lambda: next(leading))[1]) == 1
+
+
 @pytest.mark.parametrize(
     ("status", "body", "words"),
     [
@@ -196,13 +235,10 @@ def test_an_answer_that_is_no_success_says_what_the_server_said(status: int, bod
 
 def test_a_server_that_is_away_is_an_error_without_a_status() -> None:
     async def main() -> None:
-        cluster = Cluster(lambda: kopf.ConnectionInfo(server="http://127.0.0.1:1"), lambda: True)
-        try:
+        async with api_server(1) as server:
             with pytest.raises(ApiError, match="cannot be reached") as caught:
-                await cluster.read_service(CAT)
+                await Cluster(server, lambda: True).read_service(CAT)
             assert caught.value.status == 0
-        finally:
-            await cluster.close()
 
     asyncio.run(main())
 

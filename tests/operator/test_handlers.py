@@ -6,10 +6,10 @@ import itertools
 import kopf
 import pytest
 
-from shoal_operator.api.fields import Json
 from shoal_operator.handlers import Inbox, make_registry, make_settings
 from shoal_operator.manifests.desired import CHILD_KINDS, SERVICE, desired_objects
 from shoal_operator.planning.observation import Key
+from shoal_schema.declaring import Json
 from tests.operator.samples import EVERYTHING, service, target
 from tests.operator.worlds import pod
 
@@ -101,7 +101,10 @@ def test_the_lease_is_a_sign_of_life() -> None:
 
 
 def test_only_low_level_handlers_are_registered_so_no_object_gets_a_finalizer_or_an_annotation() -> None:
-    registry = make_registry(Listener().inbox, lambda: kopf.ConnectionInfo(server="http://127.0.0.1"), lambda: None)
+    async def login() -> kopf.ConnectionInfo:
+        return kopf.ConnectionInfo(server="http://127.0.0.1")
+
+    registry = make_registry(Listener().inbox, login, lambda: None)
 
     assert len(registry._watching.get_all_handlers()) == 4 + len(CHILD_KINDS)
     assert registry._changing.get_all_handlers() == []

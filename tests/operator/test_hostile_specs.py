@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal_operator.api.conditions import LONGEST_MESSAGE
-from shoal_operator.api.fields import Json
 from shoal_operator.encoding import encoded
 from shoal_operator.errors import ApiError
 from shoal_operator.load.fleet import Fleet
 from shoal_operator.manifests.desired import DEPLOYMENT
+from shoal_operator.planning.conditions import LONGEST_MESSAGE
 from shoal_operator.planning.observation import Key
 from shoal_operator.planning.workqueue import Outcome
 from shoal_operator.reconciler import Reconciler
+from shoal_schema.declaring import Json
 from tests.operator.fakes import FakeCluster, Told
 from tests.operator.samples import DEFAULTS, DOWNLOADED, EVERYTHING, FOREIGN, MINIMAL, service, with_fields
 
@@ -132,7 +132,7 @@ def test_whatever_the_spec_its_status_comes_with_the_first_look_and_can_be_sent(
         ({"pod__annotations": ["a"]}, "spec.pod.annotations"),
         ({"pod__tolerations": [{"tolerationSeconds": 1.5}]}, "spec.pod.tolerations[0].tolerationSeconds"),
         ({"pod__affinity": []}, "spec.pod.affinity"),
-        ({"queue__fairShareHeader": "x-a", "queue__fairShareWeights": {"a": 0.5}}, "spec.queue.fairShareWeights.a"),
+        ({"queue__fairShareHeader": "x-a", "queue__fairShareWeights": {"a": -1}}, "spec.queue.fairShareWeights.a"),
         ({"batching__padBuckets": {"ids": [0]}}, "spec.batching.padBuckets.ids[0]"),
         (
             {"route": {"httpRoute": {"parentRefs": [{"name": "g"}], "hostnames": ["\U0001f680.example.com"]}}},

@@ -6,11 +6,11 @@ import datetime
 
 import pytest
 
-from shoal_operator.api.fields import Json
 from shoal_operator.errors import ApiError
 from shoal_operator.leadership import Leadership
 from shoal_operator.planning.lease import Election
 from shoal_operator.planning.observation import Key
+from shoal_schema.declaring import Json
 from tests.operator.fakes import FakeCluster, clock, run
 
 EPOCH = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)

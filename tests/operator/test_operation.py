@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib.util
+import json
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +18,15 @@ import pytest
 import yaml
 from helm_python import Chart
 
-from shoal_operator.api import API_VERSION, PLURAL
-from shoal_operator.api.fields import Json
-from shoal_operator.cluster import Cluster, object_path
+from shoal_operator.api_server import ApiServer
+from shoal_operator.cluster import object_path
 from shoal_operator.connection import connect
-from shoal_operator.errors import ApiError, SettingsError
+from shoal_operator.errors import ApiError
+from shoal_schema.declaring import Json
+from shoal_schema.environment import SettingsError
+from shoal_schema.resource import API_VERSION, PLURAL
 from tests.operator.samples import MINIMAL, with_fields
+from tests.operator.tunnels import tunnels
 
 pytestmark = [
     pytest.mark.integration,
@@ -39,11 +44,11 @@ class Api:
 
     def request(self, method: str, path: str, body: Json | None = None, **kwargs: str) -> Json:
         async def main() -> Json:
-            cluster = Cluster(connect, lambda: True)
+            server = ApiServer(connect)
             try:
-                return await cluster.request(method, path, body, **kwargs)  # type: ignore[arg-type]
+                return await server.request(method, path, body, **kwargs)  # type: ignore[arg-type]
             finally:
-                await cluster.close()
+                await server.close()
 
         return asyncio.run(main())
 
@@ -138,16 +143,23 @@ def collection(body: Json) -> str:
     return f"{root}/namespaces/{namespace}/{plural}" if namespace else f"{root}/{plural}"
 
 
-@contextmanager
-def operator(api: Api, log: Path, identity: str = "one", **more: str) -> Iterator["subprocess.Popen[bytes]"]:
-    """Run an operator as the chart's service account."""
+def account_kubeconfig(api: Api) -> Json:
+    """Return a kubeconfig of the chart's service account."""
     account = object_path("v1", "serviceaccounts", SYSTEM, "shoal-operator", "token")
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
     token = api.request("POST", account, review)["status"]["token"]
-    config = yaml.safe_load(Path(os.environ["KUBECONFIG"]).read_text())
+    config: Json = yaml.safe_load(Path(os.environ["KUBECONFIG"]).read_text())
     config["users"] = [{"name": config["users"][0]["name"], "user": {"token": token}}]
+    return config
+
+
+@contextmanager
+def operator(
+    api: Api, log: Path, identity: str = "one", config: Json | None = None, **more: str
+) -> Iterator["subprocess.Popen[bytes]"]:
+    """Run an operator as the chart's service account."""
     kubeconfig = log.with_suffix(".kubeconfig")
-    kubeconfig.write_text(yaml.safe_dump(config))
+    kubeconfig.write_text(yaml.safe_dump(config or account_kubeconfig(api)))
     settings = {"SHOAL_OPERATOR_NAMESPACE": SYSTEM, "SHOAL_OPERATOR_IDENTITY": identity, **more}
     arguments = ("-m", "shoal_operator", "--verbose", "--kubeconfig", str(kubeconfig))
     with process(log, *arguments, **settings) as running:
@@ -160,6 +172,10 @@ def batch_size(api: Api, name: str) -> str | None:
         return None
     env = deployment["spec"]["template"]["spec"]["containers"][0]["env"]
     return next(str(e["value"]) for e in env if e["name"] == "SHOAL_BATCHING_MAX_BATCH_SIZE")
+
+
+def has_batch_size(api: Api, name: str, size: str) -> bool:
+    return batch_size(api, name) == size
 
 
 def ready(api: Api, name: str) -> Json:
@@ -231,6 +247,33 @@ def test_the_watches_hear_a_lease_whichever_namespaces_they_are_of(
     with operator(api, log, SHOAL_OPERATOR_WATCH_NAMESPACES=namespaces):
         eventually(lambda: "watches=heard" in log.read_text())
         assert api.get(object_path("coordination.k8s.io/v1", "leases", *lease))
+
+
+def by_plugin(config: Json, folder: Path) -> Json:
+    """Return the same kubeconfig, whose token now comes from a plugin."""
+    user = config["users"][0]["user"]
+    version = "client.authentication.k8s.io/v1"
+    credential = {"apiVersion": version, "kind": "ExecCredential", "status": {"token": user["token"]}}
+    (folder / "credential.json").write_text(json.dumps(credential))
+    plugin = {"apiVersion": version, "command": "cat", "args": [str(folder / "credential.json")]}
+    return {**config, "users": [{"name": config["users"][0]["name"], "user": {"exec": plugin}}]}
+
+
+def test_everything_goes_through_the_kubeconfigs_proxy_and_watches_that_break_go_on(api: Api, tmp_path: Path) -> None:
+    with tunnels() as proxy:
+        config = by_plugin(account_kubeconfig(api), tmp_path)
+        config["clusters"][0]["cluster"]["proxy-url"] = proxy.url
+        with operator(api, tmp_path / "log", config=config):
+            api.create("ant")
+            eventually(lambda: ready(api, "ant").get("reason") == "RollingOut")
+            for size in (3, 5):
+                before = proxy.opened
+                proxy.cut()
+                api.patch(service_path("ant"), {"spec": {"batching": {"maxBatchSize": size}}})
+                eventually(partial(has_batch_size, api, "ant", str(size)))
+                assert proxy.opened > before
+            api.request("DELETE", child("services", "ant"))
+            eventually(lambda: api.get(child("services", "ant")))
 
 
 def gateway_definition() -> Json:

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from shoal_operator.api.fields import Json
 from shoal_operator.errors import ApiError
 from shoal_operator.load.fleet import Fleet, Replica
 from shoal_operator.manifests.desired import DEPLOYMENT, DISRUPTION_BUDGET, INGRESS, NETWORK_POLICY, SERVICE, Kind
 from shoal_operator.planning.observation import Key, Observation, dig
 from shoal_operator.planning.workqueue import Outcome
 from shoal_operator.reconciler import Reconciler
+from shoal_schema.declaring import Json
 from tests.operator.fakes import FakeCluster, Told
 from tests.operator.samples import DEFAULTS, EVERYTHING, MINIMAL, service, with_fields
 from tests.operator.worlds import POD_UID, healthy, pod

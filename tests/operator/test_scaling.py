@@ -2,13 +2,13 @@
 
 import asyncio
 
-from shoal_operator.api.fields import Json
 from shoal_operator.errors import ApiError
 from shoal_operator.load.exposition import Reading
 from shoal_operator.load.fleet import Fleet
 from shoal_operator.planning.evidence import ScalingState
 from shoal_operator.planning.observation import Key
 from shoal_operator.scaling import Autoscaler
+from shoal_schema.declaring import Json
 from tests.operator.fakes import FakeCluster, FakeProxies, clock, run
 from tests.operator.samples import MINIMAL, service, with_fields
 from tests.operator.worlds import POD_UID, pod

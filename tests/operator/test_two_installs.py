@@ -8,16 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_operator.api.conditions import ConditionType, find
-from shoal_operator.api.fields import Json
 from shoal_operator.errors import ApiError
 from shoal_operator.load.fleet import Fleet
 from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE
+from shoal_operator.planning.conditions import find
 from shoal_operator.planning.contest import WINDOW_S, WRITES, Contests
 from shoal_operator.planning.observation import Key
 from shoal_operator.planning.tenure import LAST_PAUSE_S, RIVAL_S, SETTLE_S, Step, Tenure, decide
 from shoal_operator.planning.workqueue import WAIT_S, Outcome
 from shoal_operator.reconciler import Reconciler
+from shoal_schema.conditions import ConditionType
+from shoal_schema.declaring import Json
 from tests.operator.fakes import FakeCluster, Told
 from tests.operator.samples import DEFAULTS, MINIMAL, service, with_fields
 

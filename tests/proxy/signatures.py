@@ -11,8 +11,9 @@ import orjson
 from shoal_proxy.batching.padding import shape_key
 from shoal_proxy.batching.pending import PLAIN_KEY, BatchKey, Outcome, Pending
 from shoal_proxy.codecs.base import Call, Reply
-from shoal_proxy.model.datatypes import Array, byte_size_of
 from shoal_proxy.model.signature import ModelSignature, parse_metadata
+from shoal_proxy.model.sizes import byte_size_of
+from shoal_schema.wire.datatypes import Array
 from tests.fakes import tensor
 
 FLOATS = tensor("x", "FP32", [-1, 4])

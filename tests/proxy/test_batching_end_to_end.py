@@ -88,14 +88,14 @@ def test_a_full_batch_is_sent_ahead_but_a_partial_one_stays() -> None:
 
 
 def test_a_delay_lets_a_batch_fill_while_the_runtime_is_idle() -> None:
-    with running_proxy(max_batch_size=4, max_delay_ms=60_000.0) as running, callers(running.url) as group:
+    with running_proxy(max_batch_size=4, max_delay_milliseconds=60_000.0) as running, callers(running.url) as group:
         answers = [group.ask(number) for number in range(4)]
         assert [answer_to(answer.result()) for answer in answers] == [doubled(number) for number in range(4)]
         assert [seen.rows for seen in running.runtime.seen] == [4]
 
 
 def test_a_delay_ends_by_itself() -> None:
-    with running_proxy(max_delay_ms=30.0) as running, plain.Client(base_url=running.url) as client:
+    with running_proxy(max_delay_milliseconds=30.0) as running, plain.Client(base_url=running.url) as client:
         assert answer_to(client.post(V2_PATH, json=v2_body([row(1)]))) == doubled(1)
 
 
@@ -236,7 +236,7 @@ def test_a_request_with_failed_rows_says_which() -> None:
 
 
 def test_headers_to_forward_split_batches_and_reach_the_runtime() -> None:
-    with running_proxy(forward_headers=(b"authorization",)) as running:
+    with running_proxy(forward_headers=("authorization",)) as running:
         running.hold()
         with callers(running.url) as group:
             first = group.ask(0)

@@ -14,7 +14,7 @@ import pytest
 
 import shoal_proxy
 from shoal_proxy.batching.pending import PLAIN_KEY
-from shoal_proxy.batching.policy import Policy
+from shoal_schema.resource.traffic import BatchingPolicy
 from tests import plain
 from tests.calls import TORCHSERVE_PATH, V1_PATH, V2_PATH, RawConnection, answer_to, callers, row, v2_body
 from tests.fakes import RunningProxy, running_proxy
@@ -41,7 +41,7 @@ def believe(running: RunningProxy, latency_s: float) -> None:
 
 
 def test_identical_requests_in_flight_cost_one_row_and_one_hanging_up_harms_nobody() -> None:
-    with running_proxy(coalesce=True) as running, callers(running.url) as group:
+    with running_proxy(coalesce_identical=True) as running, callers(running.url) as group:
         running.hold()
         body = orjson.dumps(v2_body([row(1)]))
         with RawConnection(running.address) as leaver:
@@ -79,8 +79,8 @@ def test_without_coalescing_each_request_costs_its_rows(running: RunningProxy) -
 
 def test_priorities_and_fair_shares_are_the_order_in_which_rows_reach_the_runtime() -> None:
     settings: dict[str, Any] = {
-        "fair_share_header": b"x-api-key",
-        "fair_share_weights": ((b"ann", 2.0),),
+        "fair_share_header": "x-api-key",
+        "fair_share_weights": {"ann": 2.0},
         "max_batch_size": 3,
     }
     with running_proxy(**settings) as running, callers(running.url) as group:
@@ -117,7 +117,7 @@ def test_a_rare_parameter_is_not_overtaken_by_those_who_fill_every_batch() -> No
 
 
 def test_a_huge_request_neither_fills_the_queue_nor_holds_up_those_who_come_later() -> None:
-    with running_proxy(max_batch_size=4, queue_max_rows=32) as running, callers(running.url) as group:
+    with running_proxy(max_batch_size=4, max_rows=32) as running, callers(running.url) as group:
         running.hold()
         huge = group.post(V2_PATH, json=v2_body([row(9)] * 400))
         running.until(lambda: len(running.runtime.seen) == 2)
@@ -140,7 +140,10 @@ def test_a_priority_that_is_no_digit_is_refused(client: httpx.Client, priority: 
 
 
 def test_overload_is_refused_at_once_and_whoever_is_taken_in_is_answered() -> None:
-    with running_proxy(latency_objective_ms=2000.0, max_batch_size=2) as running, callers(running.url) as group:
+    with (
+        running_proxy(latency_objective_milliseconds=2000.0, max_batch_size=2) as running,
+        callers(running.url) as group,
+    ):
         believe(running, 0.4)
         running.hold()
         first = group.ask(0)
@@ -158,7 +161,7 @@ def test_overload_is_refused_at_once_and_whoever_is_taken_in_is_answered() -> No
 
 
 def test_an_objective_that_cannot_be_met_is_served_and_reported() -> None:
-    with running_proxy(latency_objective_ms=10.0) as running, plain.Client(base_url=running.url) as client:
+    with running_proxy(latency_objective_milliseconds=10.0) as running, plain.Client(base_url=running.url) as client:
         believe(running, 0.5)
         assert answer_to(client.post(V2_PATH, json=v2_body([row(1)]))) == doubled(1)
         believe(running, 0.5)
@@ -170,7 +173,7 @@ def test_an_objective_that_cannot_be_met_is_served_and_reported() -> None:
 
 
 def test_policy_none_runs_each_request_alone() -> None:
-    with running_proxy(policy=Policy.NONE) as running, callers(running.url) as group:
+    with running_proxy(policy=BatchingPolicy.NONE) as running, callers(running.url) as group:
         running.hold()
         answers = [group.ask(number) for number in range(6)]
         running.until(lambda: running.proxy.dispatcher.queue.requests == 4)
@@ -289,7 +292,7 @@ def test_callers_who_come_and_go_at_random_leave_nothing_behind() -> None:
     body = orjson.dumps(v2_body([row(1), row(2)]))
     head = b"POST %s HTTP/1.1\r\nhost: x\r\nx-api-key: %d\r\nx-shoal-priority: %d\r\ncontent-type: application/json\r\n"
     whole = head + b"content-length: %d\r\n\r\n" % len(body)
-    with running_proxy(coalesce=True, fair_share_header=b"x-api-key", max_batch_size=4) as running:
+    with running_proxy(coalesce_identical=True, fair_share_header="x-api-key", max_batch_size=4) as running:
         running.hold()
         connections = [RawConnection(running.address) for _ in range(60)]
         for number, connection in enumerate(connections):

@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from shoal_proxy.lifecycle.drain import Phase
-from shoal_proxy.settings import Address
 from shoal_proxy.upstream import RuntimeLink
+from shoal_schema.addresses import Address
 from tests import plain
 from tests.calls import V2_PATH, RawConnection, answer_to, callers, row, v2_body
 from tests.fakes import FakeRuntime, RunningProxy, running_proxy
@@ -39,7 +39,7 @@ def test_queued_and_running_requests_are_answered_before_it_stops(running: Runni
 
 
 def test_while_leaving_requests_are_served_and_connections_sent_away() -> None:
-    with running_proxy(drain_delay_s=30.0) as running, RawConnection(running.address) as kept:
+    with running_proxy(drain_delay_seconds=30.0) as running, RawConnection(running.address) as kept:
         kept.send(request(1))
         assert "connection" not in kept.response()[1]
         running.call(running.proxy.stop)
@@ -56,7 +56,7 @@ def test_while_leaving_requests_are_served_and_connections_sent_away() -> None:
 
 
 def test_a_runtime_that_never_answers_does_not_hold_the_drain_for_ever() -> None:
-    with running_proxy(drain_timeout_s=0.2) as running:
+    with running_proxy(drain_timeout_seconds=0.2) as running:
         running.hold()
         with callers(running.url) as group:
             first = group.ask(0)
@@ -100,7 +100,7 @@ def test_why_a_proxy_is_not_ready_is_logged_once_though_it_never_was(caplog: pyt
     async def main() -> None:
         runtime = FakeRuntime()
         address = await runtime.start(Address("127.0.0.1", 0))
-        link = RuntimeLink(address, runtime.name, (("no-such-input", (8,)),))
+        link = RuntimeLink(address, runtime.name, {"no-such-input": (8,)})
         for _ in range(3):
             await link._look()
         link.upstream.close()

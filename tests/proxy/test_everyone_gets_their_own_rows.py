@@ -123,7 +123,7 @@ async def call_all(url: str, group: list[Caller]) -> None:
 
 @pytest.fixture(scope="module")
 def busy() -> Iterator[RunningProxy]:
-    with running_proxy(make_runtime, max_batch_size=8, in_flight=2, queue_max_rows=10_000) as running:
+    with running_proxy(make_runtime, max_batch_size=8, in_flight=2, max_rows=10_000) as running:
         yield running
 
 

@@ -48,7 +48,7 @@ def test_nor_what_came_before_the_runtime_was_ready() -> None:
 
 
 def test_nor_what_found_the_queue_full_or_waited_there_in_vain() -> None:
-    with running_proxy(max_batch_size=1, queue_max_rows=2) as running, callers(running.url) as group:
+    with running_proxy(max_batch_size=1, max_rows=2) as running, callers(running.url) as group:
         running.hold()
         first = group.ask(0)
         running.until(lambda: len(running.runtime.seen) == 1)
@@ -71,7 +71,7 @@ def test_whose_deadline_passed_at_the_runtime_may_have_been_executed(running: Ru
 
 
 def test_whoever_shares_the_row_of_another_may_have_been_executed_too() -> None:
-    with running_proxy(coalesce=True) as running, callers(running.url) as group:
+    with running_proxy(coalesce_identical=True) as running, callers(running.url) as group:
         running.hold()
         both = [group.ask(1, headers={"x-request-timeout-ms": "300"}) for _ in range(2)]
         assert [said(answer.result()) for answer in both] == [(504, "maybe")] * 2
@@ -80,7 +80,7 @@ def test_whoever_shares_the_row_of_another_may_have_been_executed_too() -> None:
 
 @pytest.mark.parametrize("coalesce", [False, True])
 def test_whose_runtime_dies_may_have_been_executed(*, coalesce: bool) -> None:
-    with running_proxy(coalesce=coalesce) as running:
+    with running_proxy(coalesce_identical=coalesce) as running:
         running.runtime.respond = lambda seen: None
         assert said(plain.post(running.url + V2_PATH, json=v2_body([row(1)]))) == (503, "maybe")
 
@@ -144,7 +144,7 @@ def test_rows_that_failed_on_their_own_were_perhaps_executed_with_the_others() -
 
 
 def test_when_the_drains_time_is_up_only_what_still_waits_was_not_executed() -> None:
-    with running_proxy(drain_timeout_s=0.2) as running:
+    with running_proxy(drain_timeout_seconds=0.2) as running:
         running.hold()
         with callers(running.url) as group:
             first = group.ask(0)

@@ -10,8 +10,8 @@ import numpy as np
 import orjson
 import pytest
 
-from shoal_proxy.batching.policy import Policy
 from shoal_proxy.batching.recovery import MOST_TRIES
+from shoal_schema.resource.traffic import BatchingPolicy
 from tests import plain
 from tests.calls import V2_PATH, Callers, RawConnection, answer_to, callers, row, v2_body
 from tests.fakes import Array, FakeRuntime, RunningProxy, Seen, double, running_proxy, write_answer
@@ -61,7 +61,7 @@ def test_only_the_culprits_of_a_failed_batch_get_the_error(culprits: list[int]) 
 
 
 def test_the_class_of_a_culprit_pays_for_looking_for_it() -> None:
-    settings: dict[str, Any] = {"fair_share_header": b"x-api-key", "max_batch_size": 4}
+    settings: dict[str, Any] = {"fair_share_header": "x-api-key", "max_batch_size": 4}
     with running_proxy(lambda: FakeRuntime(model=poisoned), **settings) as running, callers(running.url) as group:
         running.hold()
         answers = [group.ask(0, headers={"x-api-key": "good"})]
@@ -200,7 +200,9 @@ def test_a_model_that_always_fails_is_not_hammered() -> None:
 
 
 def test_a_caller_who_leaves_with_the_poison_takes_nobody_down() -> None:
-    with running_proxy(lambda: FakeRuntime(model=poisoned), policy=Policy.FIXED, max_delay_ms=59_000.0) as running:
+    with running_proxy(
+        lambda: FakeRuntime(model=poisoned), policy=BatchingPolicy.FIXED, max_delay_milliseconds=59_000.0
+    ) as running:
         running.proxy.dispatcher.batcher.serve(2)
         running.hold()
         body = orjson.dumps(v2_body([row(POISON)]))
@@ -218,7 +220,7 @@ def test_a_caller_who_leaves_with_the_poison_takes_nobody_down() -> None:
 
 
 def test_a_request_cut_in_two_that_fails_leaves_nothing_behind() -> None:
-    with running_proxy(lambda: FakeRuntime(model=poisoned), max_batch_size=4, coalesce=True) as running:
+    with running_proxy(lambda: FakeRuntime(model=poisoned), max_batch_size=4, coalesce_identical=True) as running:
         running.hold()
         with callers(running.url) as group:
             first = group.ask(0)
@@ -238,7 +240,7 @@ def test_a_request_cut_in_two_that_fails_leaves_nothing_behind() -> None:
 
 
 def test_a_drain_does_not_wait_for_a_batch_that_nobody_waits_for() -> None:
-    with running_proxy(idempotent=True, drain_timeout_s=60.0) as running:
+    with running_proxy(idempotent=True, drain_timeout_seconds=60.0) as running:
 
         def die(seen: Seen) -> None:
             running.runtime.ready = False

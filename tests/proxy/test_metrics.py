@@ -6,12 +6,7 @@ from hypothesis import given
 from prometheus_client.parser import text_string_to_metric_families
 
 from shoal_proxy.metrics import ROWS, SECONDS, Histogram, Metrics
-from tests.proxy.contracts_page import names_in, rows_after
-
-
-def documented() -> dict[str, str]:
-    """Return the type of each metric on the contracts page."""
-    return {name: kind for names, kind, *_ in rows_after("## 5. Metrics") for name in names_in(names)}
+from shoal_schema.metrics import ALL, Kind
 
 
 def busy() -> Metrics:
@@ -20,7 +15,7 @@ def busy() -> Metrics:
     metrics.rejections["queue_rows"] += 2
     metrics.batch_rows.observe(5)
     metrics.rows = 5
-    metrics.gauges = {name: ("A gauge.", lambda: 7) for name, kind in documented().items() if kind == "gauge"}
+    metrics.gauges = {metric: lambda: 7 for metric in ALL if metric.kind is Kind.GAUGE}
     return metrics
 
 
@@ -34,8 +29,8 @@ def families(metrics: Metrics) -> dict[str, str]:
     }
 
 
-def test_what_is_exposed_is_what_the_contracts_page_lists() -> None:
-    assert families(busy()) == documented()
+def test_what_is_exposed_is_what_is_declared() -> None:
+    assert families(busy()) == {metric.name: metric.kind for metric in ALL}
 
 
 def test_values_and_labels_come_through() -> None:

@@ -55,12 +55,12 @@ def test_2_requests_are_taken_in_while_a_batch_runs(running: RunningProxy) -> No
 def test_3_an_idle_runtime_gets_a_request_without_any_window(running: RunningProxy) -> None:
     with plain.Client(base_url=running.url) as client:
         answer_to(client.post(V2_PATH, json=v2_body([row(1)])))
-    assert running.proxy.settings.max_delay_ms == 0
+    assert running.proxy.settings.batching.max_delay_milliseconds == 0
     assert running.proxy.metrics.queue_seconds.total < 1.0
 
 
 def test_4_a_large_request_behind_a_queue_does_not_burst_the_batch() -> None:
-    with running_proxy(max_batch_size=32, queue_max_rows=1000) as running:
+    with running_proxy(max_batch_size=32, max_rows=1000) as running:
         running.hold()
         with callers(running.url) as group:
             first = group.ask(0)
@@ -91,7 +91,7 @@ def test_6_headers_go_through_both_ways(running: RunningProxy, client: httpx.Cli
 
 
 def test_7_a_full_queue_refuses_at_once_with_a_time_to_come_back() -> None:
-    with running_proxy(max_batch_size=2, queue_max_rows=2) as running:
+    with running_proxy(max_batch_size=2, max_rows=2) as running:
         running.hold()
         with callers(running.url) as group:
             running_batches = [group.ask(0)]

@@ -73,6 +73,6 @@ def test_metadata_that_cannot_be_used_is_told_in_readiness(change: dict[str, obj
             setattr(runtime, key, value)
         return runtime
 
-    with running_proxy(make, ready=False, model_name="double") as running:
+    with running_proxy(make, ready=False, metadata__name="double") as running:
         running.until(lambda: words in running.proxy.link.reason)
         assert words in plain.get(running.admin_url + "/readyz").json()["reason"]

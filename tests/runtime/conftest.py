@@ -11,6 +11,7 @@ from shoal_runtime.loading import Model, load_model
 from shoal_runtime.placement import choose_device
 from shoal_runtime.readiness import Readiness
 from shoal_runtime.settings import Settings
+from tests.arranged import arranged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,7 +25,7 @@ def load(tmp_path: Path) -> Iterator[Callable[..., Model]]:
 
     def load_it(where: Path, **settings: Any) -> Model:
         files = Fetcher(tmp_path / "cache", Readiness()).fetch(str(where))
-        made = Settings(model_uri=str(where), **{"device": "cpu", **settings})
+        made = arranged(Settings.from_env({"SHOAL_MODEL_URI": str(where)}), **{"device": "cpu", **settings})
         return load_model(files, made, choose_device("cpu"))
 
     yield load_it

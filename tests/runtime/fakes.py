@@ -21,8 +21,8 @@ from shoal_runtime.placement import CpuPlacement, Placement
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from shoal_runtime.codecs.datatypes import Array
     from shoal_runtime.loading import Model
+    from shoal_schema.wire.datatypes import Array
 
 
 def signature_of(model: Any, *, max_batch_size: int = 8, allowed_batch_sizes: Sequence[int] = ()) -> Signature:

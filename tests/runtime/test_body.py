@@ -10,7 +10,7 @@ import pytest
 
 from shoal_runtime.body import ALIGNMENT_BYTES, BODY, LARGE_BYTES, Body, large_body
 from shoal_runtime.listening import Connections, open_socket
-from shoal_runtime.settings import Address
+from shoal_schema.addresses import Address
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -119,7 +119,11 @@ def test_a_directory_has_no_checksum(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("uri", "message"),
-    [("/no/such/model", "no model at /no/such/model"), ("s3://b/m", "scheme s3")],
+    [
+        ("/no/such/model", "no model at /no/such/model$"),
+        ("file:///models/missing", "no model at /models/missing: .*`shoal local up --model missing=DIR`"),
+        ("s3://b/m", "scheme s3"),
+    ],
 )
 def test_what_is_not_there_is_named(tmp_path: Path, uri: str, message: str) -> None:
     with pytest.raises(LoadError, match=message):

@@ -11,7 +11,7 @@ import pytest
 
 from shoal_runtime.guarding import Bounds
 from shoal_runtime.listening import Connections, open_socket
-from shoal_runtime.settings import Address
+from shoal_schema.addresses import Address
 from tests.runtime.test_body import LARGE, LIMIT_BYTES, Echo
 
 if TYPE_CHECKING:

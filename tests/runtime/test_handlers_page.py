@@ -30,7 +30,7 @@ def code(language: str) -> str:
 def test_the_complete_example_works(tmp_path: Path, load: Callable[..., Model]) -> None:
     (tmp_path / "sentiment").mkdir()
     (tmp_path / "sentiment" / "handler.py").write_text(code("python"))
-    model = load(tmp_path / "sentiment", model_parameters={"sharpness": 2.0})
+    model = load(tmp_path / "sentiment", parameters={"sharpness": 2.0})
 
     warm(model, CpuPlacement(), Readiness())
     with Bench.around(model) as bench:

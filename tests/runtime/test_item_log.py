@@ -9,7 +9,7 @@ import pytest
 from shoal_runtime.codecs.request import InferRequest
 from shoal_runtime.errors import BadRequest, BatchError, ForwardFailed, NotReady, TimedOut, WrongRows, WrongShape
 from shoal_runtime.handlers.calling import RowError
-from shoal_runtime.item_log import LINES_PER_WINDOW, ItemLog, request_id, request_ids
+from shoal_runtime.item_log import LINES_PER_WINDOW, ItemLog, one_line, request_id, request_ids
 
 ERROR = RowError(0, 500, "oh")
 
@@ -19,6 +19,10 @@ ERROR = RowError(0, 500, "oh")
     [
         ('[{"rows": 2, "x-request-id": "a"}, {"rows": 1, "x-request-id": "b"}]', 1, "a"),
         ('[{"rows": 2, "x-request-id": "a"}, {"rows": 1, "x-request-id": "b"}]', 2, "b"),
+        ('[{"rows": 1, "x-request-id": "a b event=fake level=ERROR"}]', 0, '"a b event=fake level=ERROR"'),
+        ('[{"rows": 1, "x-request-id": "a,b=c"}]', 0, '"a,b=c"'),
+        ('[{"rows": 1, "x-request-id": "\\u001b[31m\\u2028\\"q"}]', 0, r'"\u001b[31m\u2028\"q"'),
+        ('[{"rows": 1, "x-request-id": ""}]', 0, '""'),
         ('[{"rows": 1}]', 0, "-"),
         ('[{"rows": 1}]', 5, "-"),
         ('[{"x-request-id": "a"}]', 0, "-"),
@@ -136,3 +140,7 @@ def test_a_message_with_line_ends_is_one_line(caplog: pytest.LogCaptureFixture) 
     ItemLog(logging.getLogger("test")).add([RowError(0, 500, "oh\nERROR all is lost")], {"requests": requests}, 100.0)
 
     assert len(caplog.records[0].getMessage().splitlines()) == 1
+
+
+def test_a_message_moves_no_terminals_cursor() -> None:
+    assert one_line("\x1b[2Jé\0\nforged") == r"\x1b[2Jé\x00\nforged"

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shoal_runtime.errors import SettingsError
 from shoal_runtime.listening import Connections, open_socket
 from shoal_runtime.readiness import Readiness
 from shoal_runtime.server import App
-from shoal_runtime.settings import Address
+from shoal_schema.addresses import Address
+from shoal_schema.environment import SettingsError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ from shoal_runtime.batches.collate import collate
 from shoal_runtime.errors import LoadError
 from shoal_runtime.importing import HandlerFailed
 from shoal_runtime.placement import choose_device
-from shoal_runtime.settings import Format
+from shoal_schema.resource.model import ModelFormat
 from tests.runtime.fakes import Bench
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def test_the_environment_wins_over_model_toml(model_dir: Path, load: Callable[..
     (model_dir / "model.toml").write_text('name = "toml"\n[parameters]\nfactor = 2\nother = 1\n')
 
     assert load(model_dir).name == "toml"
-    model = load(model_dir, model_name="env", model_parameters={"factor": 3})
+    model = load(model_dir, name="env", parameters={"factor": 3})
 
     assert model.name == "env"
     with Bench.around(model) as bench:
@@ -119,7 +119,18 @@ def test_a_module_class_without_weights_is_a_handler(model_dir: Path, load: Call
 
 
 def test_an_empty_directory_is_told_what_it_lacks(tmp_path: Path, load: Callable[..., Model]) -> None:
-    with pytest.raises(LoadError, match=r"holds no \.pt2, \.pt, \.safetensors or handler\.py"):
+    with pytest.raises(LoadError, match=r"is empty: a model is a \.pt2,.* or handler\.py in it$"):
+        load(tmp_path)
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(LoadError, match=r"holds no \.pt2, \.safetensors, \.pt, .* or handler\.py: .*`file`"):
+        load(tmp_path)
+
+
+def test_a_named_file_of_an_unknown_kind_needs_a_format(tmp_path: Path, load: Callable[..., Model]) -> None:
+    (tmp_path / "weights.bin").touch()
+    (tmp_path / "model.toml").write_text('file = "weights.bin"')
+
+    with pytest.raises(LoadError, match=r"^weights\.bin is no .*: set SHOAL_MODEL_FORMAT"):
         load(tmp_path)
 
 
@@ -174,7 +185,7 @@ def test_code_beside_a_program_is_not_imported_where_the_format_is_named(
     (tmp_path / "model.toml").write_text(toml)
     imported = booby_trap(tmp_path)
 
-    assert load(tmp_path, model_format=Format.TORCH_EXPORT).platform == "pytorch_export"
+    assert load(tmp_path, format=ModelFormat.TORCH_EXPORT).platform == "pytorch_export"
     assert load(tmp_path / "model.pt2").platform == "pytorch_export"
 
     assert not imported.exists()
@@ -192,16 +203,16 @@ def test_code_beside_a_program_is_not_imported_where_model_toml_names_the_format
     assert not imported.exists()
 
 
-@pytest.mark.parametrize("model_format", [Format.TORCH_SCRIPT, Format.SAFETENSORS])
+@pytest.mark.parametrize("model_format", [ModelFormat.TORCH_SCRIPT, ModelFormat.SAFETENSORS])
 def test_code_beside_weights_is_not_imported_before_somebody_names_it(
-    tmp_path: Path, load: Callable[..., Model], model_format: Format
+    tmp_path: Path, load: Callable[..., Model], model_format: ModelFormat
 ) -> None:
     save_file({"weight": torch.ones(1)}, tmp_path / "model.safetensors")
     torch.save({"weight": torch.ones(1)}, tmp_path / "model.pt")
     imported = booby_trap(tmp_path)
 
     with pytest.raises(LoadError, match=r"SHOAL_MODEL_(HANDLER|ALLOW_PICKLE)"):
-        load(tmp_path, model_format=model_format)
+        load(tmp_path, format=model_format)
 
     assert not imported.exists()
 
@@ -210,7 +221,7 @@ def test_code_that_the_user_names_is_imported_whatever_the_format(tmp_path: Path
     exported(tmp_path / "model.pt2")
     imported = booby_trap(tmp_path)
 
-    load(tmp_path, model_format=Format.TORCH_EXPORT, model_handler="handler.py:Scale")
+    load(tmp_path, format=ModelFormat.TORCH_EXPORT, handler="handler.py:Scale")
 
     assert imported.exists()
 

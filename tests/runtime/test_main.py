@@ -208,7 +208,9 @@ def test_a_stuck_forward_ends_the_process(start: Callable[..., Process]) -> None
     connection.close()
     waiting.close()
     assert code == 4
-    assert said.strip().splitlines()[-1].startswith("shoal_runtime: device lost: forward runs for longer than 0.2 s")
+    assert (
+        said.strip().splitlines()[-1].startswith("shoal_runtime: it cannot go on: forward runs for longer than 0.2 s")
+    )
 
 
 @pytest.mark.integration
@@ -281,13 +283,15 @@ def test_a_device_s_thread_that_dies_ends_the_process_with_the_true_reason(
     connection = process.ready()
     infer(connection, 97 * X / X)
 
+    # The thread takes what was raised in it with its next call, or, on a busy machine, with a later one.
     with contextlib.suppress(OSError, http.client.HTTPException):
-        infer(connection, X)
+        for _ in range(10_000):
+            infer(connection, X)
 
     code, said = process.finish()
     connection.close()
     assert code == 4
-    assert said.strip().splitlines()[-1] == "shoal_runtime: device lost: the device's thread ended: SystemExit"
+    assert said.strip().splitlines()[-1] == "shoal_runtime: it cannot go on: the device's thread ended: SystemExit"
 
 
 @pytest.mark.integration
@@ -372,7 +376,7 @@ def test_a_wrong_setting_ends_the_process_in_a_line(start: Callable[..., Process
 
     assert code == 2
     assert len(said.strip().splitlines()) == 1
-    assert "SHOAL_RUNTIME_DTYPE must be auto, float32, bfloat16 or float16, not 'int8'" in said
+    assert "SHOAL_RUNTIME_DTYPE must be Auto, Float32, BFloat16, Float16, not 'int8'" in said
 
 
 @pytest.mark.integration

@@ -6,7 +6,7 @@ import pytest
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.model_config import MAX_BYTES, ModelConfig, parse_config, read_config
-from shoal_runtime.settings import Format
+from shoal_schema.resource.model import ModelFormat
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,7 +40,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
 
     config = read_config(tmp_path)
 
-    assert (config.name, config.format, config.file) == ("adder", Format.HANDLER, "model.pt2")
+    assert (config.name, config.format, config.file) == ("adder", ModelFormat.HANDLER, "model.pt2")
     assert config.handler == "handler.py:Adder"
     assert config.parameters == {"baseMicroseconds": 5}
     assert config.inputs[0].pad_buckets == (8, 16)
@@ -72,9 +72,16 @@ def test_a_model_toml_without_an_end_is_not_read(tmp_path: Path) -> None:
         read_config(tmp_path)
 
 
-@pytest.mark.parametrize("content", [b"name = ", b"\xff\xfe", b"x = " + b"[" * 100_000])
+@pytest.mark.parametrize("content", [b"name = ", b"\xff\xfe", b"x = " + b"[" * 100_000, b"x = " + b"9" * 5000])
 def test_what_is_no_toml_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "model.toml").write_bytes(content)
 
     with pytest.raises(LoadError, match=r"model\.toml cannot be read"):
+        read_config(tmp_path)
+
+
+def test_a_model_toml_that_is_no_regular_file_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "model.toml").symlink_to("/dev/zero")
+
+    with pytest.raises(LoadError, match="no regular file"):
         read_config(tmp_path)

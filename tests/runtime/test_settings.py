@@ -1,35 +1,28 @@
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from shoal_runtime.errors import SettingsError
-from shoal_runtime.settings import Address, Format, Settings, help_text
+from shoal_runtime.settings import Settings, help_text
+from shoal_schema.addresses import Address
+from shoal_schema.declaring import RUNTIME
+from shoal_schema.environment import SettingsError, variables
+from shoal_schema.processes import Level, LogSettings, Metadata, RuntimeProcess
+from shoal_schema.resource.model import ModelFormat, ModelSpec
+from shoal_schema.resource.runtime import DType, RuntimeSpec
+from shoal_schema.resource.traffic import BatchingSpec
 
 REQUIRED = {"SHOAL_MODEL_URI": "/models/m"}
 
 
-def test_the_defaults_are_those_of_the_contract() -> None:
-    settings = Settings.from_env(REQUIRED)
-
-    assert str(settings.listen) == "unix:/run/shoal/runtime.sock"
-    assert settings.model_version == "1"
-    assert settings.model_format is Format.AUTO
-    assert settings.max_batch_size == 32
-    assert settings.allowed_batch_sizes == ()
-    assert settings.device == "auto"
-    assert settings.forward_timeout_s == 60
-    assert settings.shutdown_timeout_s == 60
-    assert settings.max_body_bytes == 2**30
-    assert settings.preprocess_threads == 2
-    assert not settings.allow_pickle
+def test_an_empty_environment_gives_the_defaults() -> None:
+    assert Settings.from_env(REQUIRED) == Settings(model=ModelSpec(uri="/models/m"))
 
 
 def test_every_variable_is_read() -> None:
     settings = Settings.from_env(
-        {
+        given := {
             "SHOAL_MODEL_URI": "https://host/m.zip",
             "SHOAL_MODEL_NAME": "m",
             "SHOAL_MODEL_VERSION": "v2",
@@ -41,6 +34,12 @@ def test_every_variable_is_read() -> None:
             "SHOAL_MODEL_ALLOW_PICKLE": "true",
             "SHOAL_BATCHING_MAX_BATCH_SIZE": "8",
             "SHOAL_BATCHING_ALLOWED_BATCH_SIZES": "1,4,8",
+            "SHOAL_LOG_LEVEL": "debug",
+            "SHOAL_MODEL_MAX_BYTES": "1048576",
+            "SHOAL_MODEL_MAX_FILES": "7",
+            "SHOAL_MODEL_MAX_RATIO": "8",
+            "SHOAL_MODEL_FETCH_TIMEOUT_S": "9",
+            "SHOAL_MODEL_LOAD_TIMEOUT_S": "10",
             "SHOAL_RUNTIME_LISTEN": "[::1]:8001",
             "SHOAL_RUNTIME_DEVICE": "CUDA:1",
             "SHOAL_RUNTIME_DTYPE": "BFloat16",
@@ -57,32 +56,49 @@ def test_every_variable_is_read() -> None:
         }
     )
 
+    assert set(given) == {name for name, each in variables().items() if each.env and RUNTIME in each.env.readers}
     assert settings == Settings(
-        model_uri="https://host/m.zip",
-        model_name="m",
-        model_version="v2",
-        model_checksum="sha256:" + "aB" * 32,
-        cache_dir=Path("/cache"),
-        model_format=Format.HANDLER,
-        model_handler="handler.py:Model",
-        model_parameters={"a": 1},
-        allow_pickle=True,
-        max_batch_size=8,
-        allowed_batch_sizes=(1, 4, 8),
-        listen=Address(host="::1", port=8001),
-        device="cuda:1",
-        dtype="bfloat16",
-        compile=True,
-        threads=4,
-        preprocess_threads=3,
-        forward_timeout_s=0.5,
-        max_body_bytes=1024,
-        max_head_bytes=2048,
-        head_timeout_s=1.5,
-        transfer_timeout_s=7,
-        min_bytes_per_s=100,
-        shutdown_timeout_s=0,
+        metadata=Metadata(name="m"),
+        model=ModelSpec(
+            uri="https://host/m.zip",
+            version="v2",
+            checksum="sha256:" + "aB" * 32,
+            format=ModelFormat.HANDLER,
+            handler="handler.py:Model",
+            parameters={"a": 1},
+            allow_pickle=True,
+        ),
+        runtime=RuntimeSpec(
+            device="CUDA:1",  # type: ignore[arg-type]  # a process takes more than a spec
+            dtype=DType.BFLOAT16,
+            compile=True,
+            threads=4,
+            preprocess_threads=3,
+            forward_timeout_seconds=0.5,
+        ),
+        batching=BatchingSpec(max_batch_size=8, allowed_batch_sizes=(1, 4, 8)),
+        process=RuntimeProcess(
+            listen=Address("::1", 8001),
+            cache_dir="/cache",
+            model_max_bytes=2**20,
+            model_max_files=7,
+            model_max_ratio=8,
+            fetch_timeout_s=9,
+            load_timeout_s=10,
+            max_body_bytes=1024,
+            max_head_bytes=2048,
+            head_timeout_s=1.5,
+            transfer_timeout_s=7,
+            min_bytes_per_s=100,
+            shutdown_timeout_s=0,
+        ),
+        logging=LogSettings(level=Level.DEBUG),
     )
+    assert settings.cache_dir == Path("/cache")
+
+
+def test_sizes_may_come_in_any_order() -> None:
+    assert Settings.from_env({**REQUIRED, "SHOAL_BATCHING_ALLOWED_BATCH_SIZES": "32, 4,8"}).batch_sizes == (4, 8, 32)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +116,6 @@ def test_every_variable_is_read() -> None:
         ("SHOAL_MODEL_ALLOW_PICKLE", "yes"),
         ("SHOAL_BATCHING_MAX_BATCH_SIZE", "0"),
         ("SHOAL_BATCHING_MAX_BATCH_SIZE", "many"),
-        ("SHOAL_BATCHING_ALLOWED_BATCH_SIZES", "8,4"),
         ("SHOAL_BATCHING_ALLOWED_BATCH_SIZES", "0,4"),
         ("SHOAL_RUNTIME_DEVICE", "tpu"),
         ("SHOAL_RUNTIME_DTYPE", "int8"),
@@ -128,13 +143,13 @@ def test_the_last_allowed_size_is_the_maximum() -> None:
 
 
 def test_an_empty_value_means_the_default() -> None:
-    assert Settings.from_env({**REQUIRED, "SHOAL_RUNTIME_DTYPE": ""}).dtype == "auto"
+    assert Settings.from_env({**REQUIRED, "SHOAL_RUNTIME_DTYPE": ""}).runtime.dtype is DType.AUTO
 
 
 def test_help_names_every_variable_and_its_default() -> None:
     text = help_text()
 
-    for each in fields(Settings):
-        assert each.metadata["variable"] in text
-    assert "1 to 65536 rows; default 32" in text
+    for name, each in variables().items():
+        assert (f"  {name}\n" in text) == (each.env is not None and RUNTIME in each.env.readers)
+    assert "1 to 65536; default 32" in text
     assert "true or false; default false" in text

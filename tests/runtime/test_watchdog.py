@@ -42,7 +42,7 @@ def test_a_stuck_forward_makes_the_runtime_unready_and_ends_it() -> None:
 
     assert readiness.phase is Phase.LOST
     assert ended.wait(20)
-    assert last_lines[0].startswith("shoal_runtime: device lost: forward runs for longer")
+    assert last_lines[0].startswith("shoal_runtime: it cannot go on: forward runs for longer")
     release.set()
     watchdog.stop()
     assert executor.stop(5)
@@ -97,7 +97,7 @@ def test_a_thread_that_the_process_cannot_do_without_ends_it() -> None:
     watchdog.start()
 
     assert ended.wait(20)
-    assert last_lines[0].startswith("shoal_runtime: device lost: the thread preprocess_0 ended")
+    assert last_lines[0].startswith("shoal_runtime: it cannot go on: the thread preprocess_0 ended")
     watchdog.stop()
     assert executor.stop(5)
 

@@ -167,7 +167,7 @@ def _failures(steps: Sequence[Step]) -> Iterator[str]:
     if refused:
         yield (
             f"{refused} requests were refused (503): more than the queue takes, or more than the objective leaves time"
-            " for. queue.maxItems lets more wait, scaling.maxReplicas serves more."
+            " for. queue.maxRows lets more wait, scaling.maxReplicas serves more."
         )
     if late:
         yield f"{late} requests were given up: no answer came in the time they had."

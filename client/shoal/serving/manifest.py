@@ -1,40 +1,20 @@
 """An ``InferenceService`` manifest to fields.
 
-A field that only matters in a cluster (scaling, routes, the pod) is named in ``ignored`` rather
-than passed over; a field that no Shoal knows is an error.
+What only matters in a cluster (scaling, routes, the pod) is named in ``ignored`` rather than passed over; a field that
+no Shoal knows is an error.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
-from shoal.serving.fields import BY_NAME, FieldError, Values, check_value, nearest
-
-API_VERSION = "serving.shoal.dev/v1alpha1"
-KIND = "InferenceService"
-
-# Whole branches of the spec that the operator acts on and one machine has no use for.
-CLUSTER_ONLY = frozenset(
-    {
-        "affinity",
-        "annotations",
-        "imagePullSecrets",
-        "nodeSelector",
-        "priorityClassName",
-        "proxy",
-        "rollout",
-        "route",
-        "runtime.env",
-        "runtime.image",
-        "runtime.resourceClaims",
-        "runtime.resources",
-        "scaling",
-        "securityContext",
-        "serviceAccountName",
-        "tolerations",
-        "topologySpreadConstraints",
-    }
-)
+from shoal.serving.fields import FieldError, Values
+from shoal_schema.decoding import SpecError, decode
+from shoal_schema.environment import manifest_fields
+from shoal_schema.processes import Metadata
+from shoal_schema.resource import API_VERSION, KIND
+from shoal_schema.resource.service import InferenceServiceSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +29,7 @@ def find_service(documents: list[Any]) -> Service | None:
     """Return the one InferenceService among a file's YAML documents; None when there is none.
 
     Raises:
-        FieldError: there are several; its API version is another; a field is unknown or of
-            another type.
+        FieldError: there are several; its API version is another; a field is unknown, or holds what it must not.
     """
     found = [each for each in documents if isinstance(each, Mapping) and each.get("kind") == KIND]
     if not found:
@@ -63,35 +42,39 @@ def find_service(documents: list[Any]) -> Service | None:
 def _service(document: Mapping[str, Any]) -> Service:
     if document.get("apiVersion") != API_VERSION:
         raise FieldError(f"apiVersion must be {API_VERSION}, not {document.get('apiVersion')}")
-    fields: Values = {}
-    ignored: list[str] = []
-    metadata = document.get("metadata") or {}
-    if isinstance(metadata, Mapping) and metadata.get("name") is not None:
-        fields |= check_value("metadata.name", metadata["name"])
-    for name, value in _leaves(_spec(document), prefix=""):
-        if name in CLUSTER_ONLY:
-            ignored.append(name)
-        else:
-            fields |= check_value(name, value)
-    return Service(fields, tuple(ignored))
-
-
-def _spec(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    spec = document.get("spec")
-    if not isinstance(spec, Mapping):
+    if not isinstance(document.get("spec"), Mapping):
         raise FieldError("the manifest has no spec: it must say at least spec.model.uri")
-    return spec
+    try:
+        spec = decode(InferenceServiceSpec, _with_uri(document["spec"]), "spec")
+        name = decode(Metadata, {"name": (document.get("metadata") or {}).get("name")}, "metadata").name
+    except SpecError as error:
+        raise FieldError(str(error)) from None
+    given = list(_leaves(document["spec"], prefix=""))
+    used = {each: manifest_fields()[each] for each in given if each in manifest_fields()}
+    fields: Values = {each: attrgetter(".".join(setting.path))(spec) for each, setting in used.items()}
+    if name is not None:
+        fields["metadata.name"] = name
+    if "model.uri" in fields:
+        fields["model.uri"] = document["spec"]["model"]["uri"]
+    return Service(fields, tuple(each for each in given if each not in used))
 
 
-def _leaves(branch: Mapping[str, Any], *, prefix: str) -> Iterator[tuple[str, Any]]:
-    """Yield each field with its value; null is the same as leaving the field out."""
+def _with_uri(spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a spec whose model's path, which is this machine's alone, is a URI as clusters take it."""
+    model = spec.get("model")
+    uri = model.get("uri") if isinstance(model, Mapping) else None
+    if not isinstance(model, Mapping) or not isinstance(uri, str) or not uri or "://" in uri:
+        return spec
+    return {**spec, "model": {**model, "uri": f"file://{uri}"}}
+
+
+def _leaves(branch: Mapping[str, Any], *, prefix: str) -> Iterator[str]:
+    """Yield the fields that a process reads, and the branches that none does; null is the same as leaving them out."""
     for key, value in branch.items():
         name = f"{prefix}{key}"
         if value is None:
             continue
-        if name in BY_NAME or name in CLUSTER_ONLY:
-            yield name, value
-        elif isinstance(value, Mapping) and any(known.startswith(f"{name}.") for known in BY_NAME):
+        if isinstance(value, Mapping) and any(known.startswith(f"{name}.") for known in manifest_fields()):
             yield from _leaves(value, prefix=f"{name}.")
         else:
-            raise FieldError(f"there is no field {name}; {nearest(name)}")
+            yield name

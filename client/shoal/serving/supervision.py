@@ -18,6 +18,9 @@ DEVICE_LOST = 4
 LOG_PREFIX = re.compile(r"^(?:[\d:T.,Z -]+ (?:INFO|WARNING|ERROR|CRITICAL) +(?:shoal[\w.]* +)?|shoal[-_]\w+: )")
 # A process that ends by its own decision says why in such a line; it is told in our sentence, and so not twice.
 LAST_WORDS = re.compile(rb"^(?:\d\S+Z CRITICAL \S+ |shoal[-_]\w+: )")
+# What else may say why: an error in the log, and Python itself when it finds no such module.
+COMPLAINT = re.compile(r"^(?:\d\S+Z (?:ERROR|CRITICAL) |shoal[-_]\w+: |\S*python[\d.]*: )")
+TRACEBACK = "Traceback (most recent call last):"
 
 ONE_PROCESS = re.compile(r'"shoal\[(runtime|proxy)\]"')
 
@@ -49,14 +52,31 @@ class Death:
     Attributes:
         role: ``runtime`` or ``proxy``.
         returncode: exit status, or minus the signal's number.
-        last_line: the last line it wrote, which says why.
+        cause: the line in which it says why; empty when it said nothing.
         served: it had been ready before, so its settings are good.
     """
 
     role: str
     returncode: int
-    last_line: str
+    cause: str
     served: bool
+
+
+def cause(written: str) -> str:
+    """Return the line in which a process says why it ended, from the last that it wrote; empty if there is none.
+
+    What it wrote last is mostly about something else. It tells of the end if it is an error, or a traceback.
+    """
+    lines = written.rstrip().splitlines()
+    if not lines or COMPLAINT.match(lines[-1]):
+        return lines[-1].strip() if lines else ""
+    if TRACEBACK not in lines:
+        return ""
+    # A traceback's own lines are indented, and the message of an exception may have several.
+    after = lines[len(lines) - lines[::-1].index(TRACEBACK) :]
+    raised = [line for line in after if line.strip() and not line.startswith(" ")]
+    told_since = any(re.match(r"\d\S+Z [A-Z]+ ", line) for line in raised)
+    return raised[0].strip() if raised and not told_since else ""
 
 
 def is_final(death: Death) -> bool:
@@ -79,7 +99,7 @@ def was_drained(death: Death) -> bool:
 
 
 def obituary(death: Death) -> str:
-    """Return a sentence that says how the process ended, with its last line when it left one."""
+    """Return a sentence that says how the process ended, and why if it said so."""
     if death.role == "runtime" and death.returncode == CANNOT_LOAD:
         how = "the model cannot be loaded"
     elif death.returncode > 0 and is_final(death):
@@ -90,8 +110,11 @@ def obituary(death: Death) -> str:
         how = f"the {death.role} exited with status {death.returncode}"
     if death.returncode < 0:
         return how  # Its last line was about something else.
-    why = LOG_PREFIX.sub("", death.last_line).removeprefix(f"{how}: ")
-    return f"{how}: {_explained(why)}" if why else how
+    why = LOG_PREFIX.sub("", death.cause).removeprefix(f"{how}: ")
+    if why:
+        return f"{how}: {_explained(why)}"
+    status = "" if "status" in how else f" (exit status {death.returncode})"
+    return f"{how}{status}; it did not say why"
 
 
 def _explained(why: str) -> str:

@@ -7,10 +7,11 @@ import numpy as np
 import orjson
 
 from shoal import errors
-from shoal.wire.datatypes import DATATYPES, Array, decode, numpy_dtype, object_array
+from shoal.wire.datatypes import DATATYPES, decode, numpy_dtype, object_array
 from shoal.wire.messages import Response
 from shoal.wire.requests import HEADER_LENGTH
 from shoal.wire.signature import Signature, Tensor
+from shoal_schema.wire.datatypes import Array
 
 _BY_STATUS: dict[int, type[errors.ShoalError]] = {
     400: errors.InvalidInput,

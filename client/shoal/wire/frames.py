@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from shoal.errors import InvalidInput
-from shoal.wire.datatypes import Array
 from shoal.wire.signature import Signature, Tensor
+from shoal_schema.wire.datatypes import Array
 
 
 class Rows:

@@ -3,18 +3,22 @@
 A cast that would lose something (a fraction, a sign, a range) is refused rather than done.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any
+from pathlib import PurePath
+from typing import Any, TypeVar
 
 import numpy as np
 import orjson
 
-from shoal.errors import InvalidInput
-from shoal.wire.datatypes import Array, numpy_dtype, object_array
+from shoal.errors import InvalidInput, RowError
+from shoal.wire.datatypes import numpy_dtype, object_array
 from shoal.wire.pictures import is_picture, picture_bytes
 from shoal.wire.signature import Signature, Tensor
+from shoal_schema.wire.datatypes import Array
 
+Made = TypeVar("Made")
 Items = Any  # a sequence of items, an array, or a data frame
 
 
@@ -34,17 +38,22 @@ def one_item(item: Any, signature: Signature) -> dict[str, Array]:
     }
 
 
-def many_items(items: Items, signature: Signature) -> dict[str, Array]:
+def many_items(items: Items, signature: Signature, first: int | None = None) -> dict[str, Array]:
     """Return a tensor per input for several items, stacked along each input's batch dimension.
+
+    Args:
+        items: the rows.
+        signature: the model's.
+        first: the number by which the caller knows the first row; None where there is only one.
 
     Raises:
         InvalidInput: as for one item; or there are no items, the model does not batch, the rows'
-            shapes differ.
+            shapes differ. It names the row.
     """
     check_countable(items, signature)
-    rows = [_by_name(item, signature) for item in items]
+    rows = _for_each(lambda item: _by_name(item, signature), items, first)
     return {
-        tensor.name: _stack([row.get(tensor.name) for row in rows], tensor)
+        tensor.name: _stack([row.get(tensor.name) for row in rows], tensor, first)
         for tensor in signature.inputs
         if any(tensor.name in row for row in rows)
     }
@@ -89,17 +98,52 @@ def _refuse_other_names(item: Mapping[str, Any], names: Sequence[str]) -> None:
             raise InvalidInput(f"the model has no input {name!r}{hint}")
 
 
-def _stack(values: Sequence[Any], tensor: Tensor) -> Array:
+def _for_each(make: Callable[[Any], Made], values: Iterable[Any], first: int | None) -> list[Made]:
+    """Return what is made of each value; who fails is named by the caller's number."""
+    made: list[Made] = []
+    try:
+        for value in values:
+            made.append(make(value))  # noqa: PERF401 (how many there are tells which one failed)
+    except InvalidInput as error:
+        if first is None:
+            raise
+        row = first + len(made)
+        raise InvalidInput(f"row {row}: {error.message}", errors=(RowError(row, 400, error.message),)) from error
+    return made
+
+
+def _stack(values: Sequence[Any], tensor: Tensor, first: int | None) -> Array:
     rank = len(tensor.shape) - 1
-    rows = [_cast(value, tensor, rank) for value in values]
-    shapes = sorted({row.shape for row in rows})
+    rows = _for_each(lambda value: _cast(value, tensor, rank), values, first)
+    shapes = Counter(row.shape for row in rows)
     if len(shapes) > 1:
+        usual = shapes.most_common(1)[0][0]
+        odd = (first or 0) + next(index for index, row in enumerate(rows) if row.shape != usual)
         raise InvalidInput(
             f"input {tensor.name}: the rows of one call must have one shape, these have"
-            f" {' and '.join(str(list(shape)) for shape in shapes[:3])}:"
+            f" {' and '.join(str(list(shape)) for shape in sorted(shapes)[:3])} (row {odd} is the first unlike most):"
             " pad them, or call predict for each"
         )
+    _check_depth(rows[0], tensor, rank, alone=first is None)
     return np.stack(rows, axis=min(tensor.batch_dim, rows[0].ndim))
+
+
+def _check_depth(row: Array, tensor: Tensor, rank: int, *, alone: bool) -> None:
+    """Raise InvalidInput where several items were given as one, or one as several; the server tells the rest."""
+    if alone and row.ndim == rank + 1:
+        raise InvalidInput(
+            f"input {tensor.name}: predict takes one item, of {_dimensions(rank)}, and this has shape"
+            f" {list(row.shape)}: for several call predict_batch (of the Python client), or predict for each"
+        )
+    if not alone and row.ndim == rank - 1:
+        raise InvalidInput(
+            f"input {tensor.name}: predict_batch takes a list of items, of {_dimensions(rank)} each, and these have"
+            f" {_dimensions(row.ndim)}: for one item call predict, or put it into a list"
+        )
+
+
+def _dimensions(count: int) -> str:
+    return "1 dimension" if count == 1 else f"{count or 'no'} dimensions"
 
 
 def _cast(value: Any, tensor: Tensor, rank: int) -> Array:
@@ -132,7 +176,18 @@ def _fits(given: Array, wanted: np.dtype[Any]) -> bool:
 def _described(given: Array) -> str:
     if given.dtype.kind in "iu":
         return f"{given.min()} to {given.max()}"
+    if given.dtype.kind == "U":
+        return f"text{_file_hint(given)}"
+    if given.dtype.kind == "S":
+        return "bytes"
     return f"{given.dtype}" if given.dtype != object else "values of mixed or unknown type"
+
+
+def _file_hint(given: Array) -> str:
+    """Return how a file is given, where a text looks like the path of one."""
+    text = str(given) if given.ndim == 0 else ""
+    looks_so = text.isprintable() and (PurePath(text).suffix[1:].isalnum() or "/" in text)
+    return f"; if {text!r:.100} names a file, give pathlib.Path or the open file" if looks_so else ""
 
 
 def _byte_elements(value: Any, tensor: Tensor, rank: int) -> Array:

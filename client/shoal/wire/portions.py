@@ -12,11 +12,11 @@ from typing import Any, Final
 import numpy as np
 
 from shoal.errors import DeadlineExceeded, InvalidInput, Overloaded, ShoalError, TooLarge
-from shoal.wire.datatypes import Array
 from shoal.wire.frames import Rows
 from shoal.wire.items import many_items
 from shoal.wire.retrying import may_retry, pause_s
 from shoal.wire.signature import Signature
+from shoal_schema.wire.datatypes import Array
 
 FIRST_ROWS: Final = 8
 USUAL_ROWS: Final = 64
@@ -145,9 +145,10 @@ class Portions:
         if start == stop:
             return None
         try:
-            tensors = many_items(self.rows[start:stop], self.signature)
+            tensors = many_items(self.rows[start:stop], self.signature, start)
         except InvalidInput as error:
-            self.error = self._named(Portion(start, stop - start, {}), error)
+            error.may_have_run = self._others_went()
+            self.error = error
             return None
         self._cut = stop
         return Portion(start, stop - start, tensors)
@@ -220,12 +221,16 @@ class Portions:
         """Return the error with the caller's own numbers of rows."""
         if portion.rows == len(self.rows):
             return error
-        error.message = f"rows {portion.start} to {portion.start + portion.rows - 1}: {error.message}"
-        error.args = (error.message,)
         error.errors = tuple(type(row)(row.row + portion.start, row.status, row.message) for row in error.errors)
-        # Others of the same call have.
-        error.may_have_run = error.may_have_run or self._answered_rows > 0 or self._in_flight > 0
+        rows = f"rows {portion.start} to {portion.start + portion.rows - 1}"
+        where = f"row {error.errors[0].row}" if len(error.errors) == 1 else rows
+        error.message = f"{where}: {error.message}"
+        error.args = (error.message,)
+        error.may_have_run = error.may_have_run or self._others_went()
         return error
+
+    def _others_went(self) -> bool:
+        return self._answered_rows > 0 or self._in_flight > 0
 
 
 def _bytes_of(tensors: Mapping[str, Array]) -> int:

@@ -5,9 +5,10 @@ from urllib.parse import quote
 
 import orjson
 
-from shoal.wire.datatypes import Array, encode
+from shoal.wire.datatypes import encode
 from shoal.wire.messages import Request
 from shoal.wire.signature import Signature
+from shoal_schema.wire.datatypes import Array
 
 HEADER_LENGTH = "inference-header-content-length"
 

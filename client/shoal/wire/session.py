@@ -12,7 +12,6 @@ from typing import Any, Self, TypeVar
 
 from shoal.errors import NotFound, ServerFailed, ShoalError
 from shoal.wire.answers import error_of, json_answer, many_answers, one_answer
-from shoal.wire.datatypes import Array
 from shoal.wire.frames import Rows, unframed, unframed_item
 from shoal.wire.items import Items, check_countable, one_item
 from shoal.wire.messages import Request, Response
@@ -20,10 +19,12 @@ from shoal.wire.portions import Portion, Portions, Times
 from shoal.wire.requests import infer_request, model_path
 from shoal.wire.retrying import may_retry, pause_s
 from shoal.wire.signature import Signature, parse_signature
+from shoal_schema.wire.datatypes import Array
 
 Result = TypeVar("Result")
 
 ANSWER_MARGIN_S = 0.25
+SAY_WHICH = "say which with model=... (`--model` on the command line)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,14 +147,18 @@ class Session:
     def _only_model(self, call: Call) -> Conversation[str]:
         response = yield from self._persistent(Request("GET", "/v1/models"), call)
         if response.status == 404:
-            raise NotFound("the server does not list its models: say which with model=...", status=404)
+            raise NotFound(
+                "/v1/models: not found. Is this the admin port (9090), or is something after the host in the URL? Of a"
+                f" server that does not list its models, {SAY_WHICH}",
+                status=404,
+            )
         answer = json_answer(response)
         models = answer.get("models") if isinstance(answer, Mapping) else None
         if not isinstance(models, list) or not models:
-            raise ServerFailed("the server lists no model: say which with model=...", status=200)
+            raise ServerFailed(f"the server lists no model: {SAY_WHICH}", status=200)
         if len(models) > 1:
             names = ", ".join(map(str, models))
-            raise NotFound(f"the server has several models: say which with model=... ({names})")
+            raise NotFound(f"the server has several models: {SAY_WHICH} ({names})")
         return str(models[0])
 
     def _persistent(self, request: Request, call: Call) -> Conversation[Response]:

@@ -1,9 +1,7 @@
-"""The HTTP side: bytes in, a call to the pure verbs, bytes out.
-
-Watches and logs stream from here.
-"""
+"""The HTTP side: bytes in, a call to the pure verbs, bytes out. Watches and logs stream from here."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -16,24 +14,59 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from shoal_local.apiserver.access.rbac import Action
-from shoal_local.apiserver.discovery.pages import page
+from shoal_local.apiserver.access.rbac import Action, User
+from shoal_local.apiserver.discovery.documents import page
 from shoal_local.apiserver.errors import ApiError, internal
-from shoal_local.apiserver.forwarding import forward
-from shoal_local.apiserver.housekeeping import Housekeeping
-from shoal_local.apiserver.kubelet_logs import log_response
-from shoal_local.apiserver.printing.negotiation import form_wanted, in_form
-from shoal_local.apiserver.storage.store import Change
+from shoal_local.apiserver.printing.tables import in_table, table_wanted
+from shoal_local.apiserver.relays import forward, log_response
+from shoal_local.apiserver.storage.store import Change, Verb
 from shoal_local.apiserver.verbs import access
-from shoal_local.apiserver.verbs.call import Call, User, parse_path, verb_of
+from shoal_local.apiserver.verbs.call import Call, parse_path, verb_of
+from shoal_local.apiserver.verbs.collecting import Pass
 from shoal_local.apiserver.verbs.dispatch import answer, check_call
-from shoal_local.apiserver.verbs.logs import log_url
-from shoal_local.apiserver.verbs.scaling import SCALE
-from shoal_local.apiserver.verbs.streaming import forward_address
+from shoal_local.apiserver.verbs.streaming import forward_address, log_url
+from shoal_local.apiserver.verbs.subresources import SCALE
 from shoal_local.apiserver.verbs.world import World
 from shoal_local.apiserver.watching import Bell, check_watch, watch_lines
 
+LOG = logging.getLogger(__name__)
+PAUSE_S = 0.02
+"""Between two passes, so that a burst of changes costs few of them."""
+LONGEST_REST_S = 60.0
+"""A pass is made after this time even if nothing asked for one: events grow old."""
+
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
+
+
+class Housekeeping:
+    """Notices what may leave garbage, and collects it."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._needed = asyncio.Event()
+        self._needed.set()
+
+    def notice(self, change: Change) -> None:
+        """Remember that a pass is needed, if the change asks for one."""
+        meta = change.object["metadata"]
+        if change.verb is Verb.DELETED or meta.get("deletionTimestamp") or meta.get("ownerReferences"):
+            self._needed.set()
+
+    async def run(self) -> None:
+        """Make passes until cancelled."""
+        while True:
+            try:
+                async with asyncio.timeout(LONGEST_REST_S):
+                    await self._needed.wait()
+            except TimeoutError:
+                pass
+            await asyncio.sleep(PAUSE_S)
+            self._needed.clear()
+            try:
+                Pass(self._world, datetime.now(UTC)).run()
+            except Exception:
+                # One object that nobody foresaw must not end the collection of all others.
+                LOG.exception("a pass of the garbage collector failed; it is tried again")
 
 
 class ApiServer:
@@ -49,11 +82,7 @@ class ApiServer:
         """Return the ASGI application."""
         path = "/{path:path}"
         routes = [Route(path, self.answer, methods=METHODS), WebSocketRoute(path, self.stream)]
-        return Starlette(
-            routes=routes,
-            exception_handlers={ApiError: told, Exception: broken},
-            lifespan=self._lifespan,
-        )
+        return Starlette(routes=routes, exception_handlers={ApiError: told, Exception: broken}, lifespan=self._lifespan)
 
     @asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
@@ -99,24 +128,21 @@ class ApiServer:
         return access.impersonated(self.world, user, name, groups)
 
     def _plain(self, call: Call, accept: str) -> Response:
-        form = form_wanted(accept)
+        as_table = table_wanted(accept)
         reply = answer(self.world, call)
-        resource = self.world.registry.find(*_kind(call))
-        if reply.body.get("kind") == "Scale":
-            resource = SCALE
-        body = in_form(form, resource, reply.body, now=call.now, query=call.query)
+        body = reply.body
+        if as_table:
+            scale = body.get("kind") == "Scale"
+            resource = SCALE if scale else self.world.resource(call.target)
+            body = in_table(resource, body, now=call.now, query=call.query)
         return _response(body, reply.code, warnings=reply.warnings)
 
     def _watch(self, call: Call, accept: str) -> Response:
-        form = form_wanted(accept)
+        as_table = table_wanted(accept)
         # What is wrong with the options must be told before the answer starts.
         check_watch(self.world, call)
-        lines = watch_lines(self.world, self.bell, call, form, self.bookmark_interval_s)
+        lines = watch_lines(self.world, self.bell, call, self.bookmark_interval_s, as_table=as_table)
         return StreamingResponse(lines, media_type="application/json")
-
-
-def _kind(call: Call) -> tuple[str, str, str]:
-    return call.target.group, call.target.version, call.target.plural
 
 
 async def _call(request: Request, user: User) -> Call:
@@ -134,11 +160,7 @@ async def _call(request: Request, user: User) -> Call:
 
 
 def _response(
-    body: Any,
-    code: int = 200,
-    *,
-    warnings: tuple[str, ...] = (),
-    media_type: str = "application/json",
+    body: Any, code: int = 200, *, warnings: tuple[str, ...] = (), media_type: str = "application/json"
 ) -> Response:
     content = body if isinstance(body, str | bytes) else orjson.dumps(body)
     response = Response(content, code, media_type=media_type)

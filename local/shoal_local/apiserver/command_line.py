@@ -13,11 +13,7 @@ def run(arguments: list[str]) -> int:
     parser.add_argument("--listen", default="127.0.0.1:6443", metavar="HOST:PORT")
     parser.add_argument("--kubeconfig", type=Path, required=True, metavar="FILE")
     parser.add_argument("--snapshot", type=Path, metavar="FILE", help="keeps the state; it survives a kill")
-    parser.add_argument(
-        "--service-cidr",
-        default="10.96.0.0/16",
-        help="addresses of services; loopback can be called",
-    )
+    parser.add_argument("--service-cidr", default="10.96.0.0/16", help="addresses of services; loopback can be called")
     options = parser.parse_args(arguments)
     host, _, port = options.listen.rpartition(":")
     network = options.service_cidr

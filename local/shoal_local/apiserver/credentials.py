@@ -1,14 +1,32 @@
-"""Secrets of one cluster, and the kubeconfig that tells a client how to use them."""
+"""Secrets of one cluster: a certificate (kubectl sends tokens over TLS only), tokens, and the kubeconfig."""
 
 import base64
 import secrets
 from dataclasses import dataclass
 
+import trustme
 import yaml
 
-from shoal_local.apiserver.certificates import make_certificates
+_DNS_NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
 
 NAME = "shoal-local"
+
+
+@dataclass(frozen=True, slots=True)
+class Certificates:
+    """PEM texts."""
+
+    authority: str
+    certificate: str
+    key: str
+
+
+def make_certificates(addresses: tuple[str, ...]) -> Certificates:
+    """Make an authority, which signs one certificate for the addresses and is then forgotten."""
+    authority = trustme.CA(organization_name="shoal-local")
+    made = authority.issue_cert(*_DNS_NAMES, *addresses, common_name="shoal-local")
+    pems = authority.cert_pem, made.cert_chain_pems[0], made.private_key_pem
+    return Certificates(*(pem.bytes().decode() for pem in pems))
 
 
 @dataclass(frozen=True, slots=True)

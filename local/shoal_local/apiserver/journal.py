@@ -37,12 +37,7 @@ class Journal:
 
     def note(self, change: Change) -> None:
         """Append a change; start the file anew when it has grown long."""
-        line = {
-            "revision": change.revision,
-            "key": change.key,
-            "verb": str(change.verb),
-            "object": change.object,
-        }
+        line = {"revision": change.revision, "key": change.key, "verb": str(change.verb), "object": change.object}
         self._file.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
         self._length += 1
         if self._length >= LONGEST:

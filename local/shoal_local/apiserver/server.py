@@ -4,22 +4,33 @@ import socket
 import tempfile
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
+import orjson
 import uvicorn
 
 from shoal_local.apiserver.app import ApiServer
 from shoal_local.apiserver.credentials import Credentials, kubeconfig, new_credentials
-from shoal_local.apiserver.definitions import load_definitions
 from shoal_local.apiserver.journal import Journal, restore
 from shoal_local.apiserver.storage.store import Change, Store
 from shoal_local.apiserver.verbs.bootstrapping import bootstrap
 from shoal_local.apiserver.verbs.world import World
 from shoal_local.apiserver.watching import Bell
+
+_PATH = "kubernetes-json-schema/v1.37.0-local/_definitions.json"
+
+
+def load_definitions() -> Mapping[str, Mapping[str, Any]]:
+    """Return the definitions of Kubernetes 1.37 by name."""
+    text = files("kubernetes_validate").joinpath(_PATH).read_bytes()
+    definitions: Mapping[str, Mapping[str, Any]] = orjson.loads(text)["$defs"]
+    return definitions
 
 
 @dataclass(frozen=True, slots=True)

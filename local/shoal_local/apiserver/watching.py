@@ -14,7 +14,7 @@ import orjson
 
 from shoal_local.apiserver.errors import ApiError, Cause, expired, invalid
 from shoal_local.apiserver.kinds.resource import Object, Resource
-from shoal_local.apiserver.printing.negotiation import Form, in_form
+from shoal_local.apiserver.printing.tables import in_table
 from shoal_local.apiserver.storage.store import Change, TooOldError, Verb
 from shoal_local.apiserver.verbs.call import Call
 from shoal_local.apiserver.verbs.reading import Predicate, revision_in, selection
@@ -61,7 +61,7 @@ class Watch:
     world: World
     call: Call
     resource: Resource
-    form: Form
+    as_table: bool
     wanted: Predicate
     revision: int
     columns_told: bool = False
@@ -99,18 +99,16 @@ class Watch:
 
     def _event(self, verb: Verb, obj: Object) -> Object:
         shown = presented(self.resource, obj)
-        body = in_form(self.form, self.resource, shown, now=self.call.now, query=self.call.query)
-        if self.form is Form.TABLE and self.columns_told:
-            body["columnDefinitions"] = None
-        self.columns_told = True
-        return {"type": str(verb), "object": body}
+        if self.as_table:
+            shown = in_table(self.resource, shown, now=self.call.now, query=self.call.query)
+            if self.columns_told:
+                shown["columnDefinitions"] = None
+            self.columns_told = True
+        return {"type": str(verb), "object": shown}
 
 
 def _last_seen(change: Change) -> Object:
-    """Return the state in which the object left.
-
-    One that no longer fits is told with its old content.
-    """
+    """Return the state in which the object left. One that no longer fits is told with its old content."""
     if change.verb is Verb.DELETED or change.before is None:
         return change.object
     version = change.object["metadata"]["resourceVersion"]
@@ -130,14 +128,14 @@ def check_watch(world: World, call: Call) -> None:
         raise invalid("ListOptions", "meta.k8s.io", "", [NO_MATCH])
 
 
-def open_watch(world: World, call: Call, form: Form) -> tuple[Watch, list[Object]]:
+def open_watch(world: World, call: Call, *, as_table: bool) -> tuple[Watch, list[Object]]:
     """Return a watch and what it tells first.
 
     Without a resourceVersion, or with 0, it tells the present state first; with
     ``sendInitialEvents`` it also says where that state ends.
     """
     resource = world.resource(call.target)
-    watch = Watch(world, call, resource, form, selection(call, resource), revision_in(call))
+    watch = Watch(world, call, resource, as_table, selection(call, resource), revision_in(call))
     if call.flag("sendInitialEvents"):
         return watch, [*watch.initial(), watch.bookmark(INITIAL_EVENTS_END)]
     if watch.revision == 0 and "sendInitialEvents" not in call.query:
@@ -150,14 +148,14 @@ def open_watch(world: World, call: Call, form: Form) -> tuple[Watch, list[Object
 
 
 async def watch_lines(
-    world: World, bell: Bell, call: Call, form: Form, bookmark_interval_s: float
+    world: World, bell: Bell, call: Call, bookmark_interval_s: float, *, as_table: bool
 ) -> AsyncIterator[bytes]:
     """Yield events as JSON lines until ``timeoutSeconds`` are over or the server stops."""
     clock = asyncio.get_running_loop().time
     end = clock() + (call.number("timeoutSeconds") or 3600)
     next_bookmark = clock() + bookmark_interval_s
     try:
-        watch, events = open_watch(world, call, form)
+        watch, events = open_watch(world, call, as_table=as_table)
         yield _lines(events)
         while clock() < end and not bell.closed:
             if events := watch.news():

@@ -6,7 +6,7 @@ Only a guard: Ctrl-C counts from here on, while all the rest is imported.
 import sys
 from collections.abc import Sequence
 
-from shoal_local.ending import ended
+from shoal_schema.ending import ended
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -7,15 +7,7 @@ from pathlib import Path
 
 from shoal_local.api_client import ApiClient
 from shoal_local.controllers.executor import Executor
-from shoal_local.controllers.loops import (
-    BudgetLoop,
-    DeploymentLoop,
-    EndpointSliceLoop,
-    ReplicaSetLoop,
-    SchedulerLoop,
-)
-from shoal_local.controllers.node_health import NodeHealth
-from shoal_local.controllers.sources import make_sources
+from shoal_local.controllers.loops import DeploymentLoop, EndpointSliceLoop, ReplicaSetLoop, SchedulerLoop, Sources
 from shoal_local.events import EventRecorder
 from shoal_local.kubeconfig import read_kubeconfig
 from shoal_local.stopping import until_stopped
@@ -24,25 +16,20 @@ from shoal_local.stopping import until_stopped
 async def work(kubeconfig: Path) -> None:
     """Run all controllers until cancelled."""
     connection = read_kubeconfig(kubeconfig)
-    async with (
-        ApiClient(connection, "shoal-controllers") as client,
-        asyncio.TaskGroup() as group,
-    ):
-        sources = make_sources(client)
+    async with ApiClient(connection, "shoal-controllers") as client, asyncio.TaskGroup() as group:
+        sources = Sources(client)
         recorder = EventRecorder(client, "shoal-controllers")
         executor = Executor(client, recorder, sources.all)
         loops = (
             DeploymentLoop(sources, executor),
             ReplicaSetLoop(sources, executor),
             EndpointSliceLoop(sources, executor),
-            BudgetLoop(sources, executor),
             SchedulerLoop(sources, client, recorder),
         )
         for informer in sources.all:
             group.create_task(informer.run())
         group.create_task(recorder.run())
         await sources.synced()
-        group.create_task(NodeHealth(client, sources.nodes).run())
         for loop in loops:
             group.create_task(loop.queue.run())
 

@@ -1,7 +1,7 @@
 """Carries plans out, and puts the server's answers into the informers."""
 
 from shoal_local.api_client import ApiClient, ApiError, Object, Resource
-from shoal_local.controllers.plans.plan import Action, Create, Delete, Patch, Plan, Tell
+from shoal_local.controllers.plans import Action, Create, Delete, Patch, Plan, Tell
 from shoal_local.events import EventRecorder
 from shoal_local.informer import Informer
 

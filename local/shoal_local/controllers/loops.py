@@ -1,21 +1,35 @@
 """One loop for each controller: what marks a key dirty, and what a pass over it does."""
 
+import asyncio
 from datetime import UTC, datetime
 
-from shoal_local.api_client import ApiClient, Object
-from shoal_local.apiserver.storage.selectors import matches_label_selector
-from shoal_local.controllers.budgets.disruptions import plan_budget
-from shoal_local.controllers.endpoints.slices import SERVICE_NAME, plan_slices, selects
+from shoal_local.api_client import DEPLOYMENTS, ENDPOINT_SLICES, NODES, PODS, REPLICA_SETS, SERVICES, ApiClient, Object
+from shoal_local.controllers.deployments import plan_deployment
+from shoal_local.controllers.endpoints import SERVICE_NAME, plan_slices, selects
 from shoal_local.controllers.executor import CreateRefusedError, Executor
-from shoal_local.controllers.plans.plan import Patch, Plan, Tell
-from shoal_local.controllers.plans.reading import controller_of, owned_by, reference_to
-from shoal_local.controllers.scheduling.placement import place
-from shoal_local.controllers.sources import Sources
-from shoal_local.controllers.workloads.deployments import plan_deployment
-from shoal_local.controllers.workloads.replica_sets import adoptable, plan_replica_set
+from shoal_local.controllers.plans import Patch, Plan, Tell, controller_of, owned_by
+from shoal_local.controllers.replica_sets import plan_replica_set
+from shoal_local.controllers.scheduling import place
 from shoal_local.events import EventRecorder
 from shoal_local.informer import Informer, Key, key_of
 from shoal_local.workqueue import WorkQueue
+
+
+class Sources:
+    """One informer for each kind; none runs yet."""
+
+    def __init__(self, client: ApiClient) -> None:
+        self.deployments = Informer(client, DEPLOYMENTS)
+        self.replica_sets = Informer(client, REPLICA_SETS)
+        self.pods = Informer(client, PODS)
+        self.services = Informer(client, SERVICES)
+        self.slices = Informer(client, ENDPOINT_SLICES)
+        self.nodes = Informer(client, NODES)
+        self.all = [self.deployments, self.replica_sets, self.pods, self.services, self.slices, self.nodes]
+
+    async def synced(self) -> None:
+        """Return once each informer has its first list. A plan made before would be made blindly."""
+        await asyncio.gather(*(informer.synced.wait() for informer in self.all))
 
 
 def _now() -> datetime:
@@ -50,21 +64,12 @@ class ReplicaSetLoop:
         self._executor = executor
         self.queue = WorkQueue("replicasets", self._reconcile)
         sources.replica_sets.listen(lambda obj: self.queue.mark(key_of(obj)))
-        sources.pods.listen(self._on_pod)
-
-    def _on_pod(self, pod: Object) -> None:
-        if controller_of(pod) is not None:
-            mark_owner(self.queue, "ReplicaSet", pod)
-            return
-        for replica_set in self._sources.replica_sets.within(pod["metadata"]["namespace"]):
-            if _selects(replica_set, pod):
-                self.queue.mark(key_of(replica_set))
+        sources.pods.listen(lambda pod: mark_owner(self.queue, "ReplicaSet", pod))
 
     async def _reconcile(self, key: Key) -> float | None:
         replica_set = self._sources.replica_sets.get(*key)
         if replica_set is None:
             return None
-        await self._adopt(replica_set)
         owned = owned_by(replica_set, self._sources.pods.within(key[0]))
         plan = plan_replica_set(replica_set, owned, _now())
         try:
@@ -73,12 +78,6 @@ class ReplicaSetLoop:
             await self._tell_of(refused, replica_set, owned)
             raise
         return plan.again_s
-
-    async def _adopt(self, replica_set: Object) -> None:
-        pods = self._sources.pods.within(replica_set["metadata"]["namespace"])
-        found = [p for p in pods if _selects(replica_set, p) and adoptable(replica_set, p)]
-        mark = {"metadata": {"ownerReferences": [reference_to(replica_set)]}}
-        await self._executor.carry_out(Plan([Patch(pod, mark) for pod in found]))
 
     async def _tell_of(self, refused: CreateRefusedError, replica_set: Object, owned: list[Object]) -> None:
         told = plan_replica_set(replica_set, owned, _now(), failure=refused.message)
@@ -92,11 +91,6 @@ def mark_owner(queue: WorkQueue, kind: str, obj: Object) -> None:
     owner = controller_of(obj)
     if owner is not None and owner["kind"] == kind:
         queue.mark((obj["metadata"]["namespace"], owner["name"]))
-
-
-def _selects(workload: Object, pod: Object) -> bool:
-    labels = pod["metadata"].get("labels") or {}
-    return matches_label_selector(workload["spec"].get("selector"), labels)
 
 
 class EndpointSliceLoop:
@@ -142,43 +136,6 @@ class EndpointSliceLoop:
         return plan.again_s
 
 
-class BudgetLoop:
-    """Keeps the status of PodDisruptionBudgets."""
-
-    def __init__(self, sources: Sources, executor: Executor) -> None:
-        self._sources = sources
-        self._executor = executor
-        self.queue = WorkQueue("poddisruptionbudgets", self._reconcile)
-        sources.budgets.listen(lambda obj: self.queue.mark(key_of(obj)))
-        sources.pods.listen(self._on_pod)
-
-    def _on_pod(self, pod: Object) -> None:
-        for budget in self._sources.budgets.within(pod["metadata"]["namespace"]):
-            if _selects(budget, pod):
-                self.queue.mark(key_of(budget))
-
-    async def _reconcile(self, key: Key) -> float | None:
-        budget = self._sources.budgets.get(*key)
-        if budget is None:
-            return None
-        pods = [p for p in self._sources.pods.within(key[0]) if _selects(budget, p)]
-        await self._executor.carry_out(plan_budget(budget, pods, self._expected(pods), _now()))
-        return None
-
-    def _expected(self, pods: list[Object]) -> int:
-        """Return how many pods the controllers of these pods ask for; one without counts itself."""
-        owners = {}
-        alone = 0
-        for pod in pods:
-            owner = controller_of(pod)
-            if owner is None or owner["kind"] != "ReplicaSet":
-                alone += 1
-            else:
-                owners[pod["metadata"]["namespace"], owner["name"]] = owner
-        found = (self._sources.replica_sets.get(*key) for key in owners)
-        return alone + sum(int(rs["spec"]["replicas"]) for rs in found if rs is not None)
-
-
 class SchedulerLoop:
     """Binds pods to nodes, one at a time, so that no two take the same room."""
 
@@ -206,11 +163,11 @@ class SchedulerLoop:
         if pod is None or not _waits(pod):
             return None
         nodes = list(self._sources.nodes.objects.values())
-        placement = place(pod, nodes, self._sources.pods.objects.values())
-        if placement.node:
-            await self._bind(pod, placement.node)
+        node, message = place(pod, nodes, self._sources.pods.objects.values())
+        if node:
+            await self._bind(pod, node)
         else:
-            await self._refuse(pod, placement.message)
+            await self._refuse(pod, message)
         return None
 
     async def _bind(self, pod: Object, node: str) -> None:

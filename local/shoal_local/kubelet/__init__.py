@@ -1,6 +1,4 @@
 """A kubelet that runs a pod's containers as processes of this machine.
 
-It owns processes, their files and their pod's status. It never decides where a pod goes nor how
-many there are. Sub-packages are pure: what is observed and the time go in, decisions and statuses
-come out. The modules beside ``__main__.py`` do the I/O.
+It owns processes, their files and their pod's status. It never decides where a pod goes nor how many there are.
 """

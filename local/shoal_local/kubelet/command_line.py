@@ -9,7 +9,6 @@ import contextlib
 import logging
 import socket
 import sys
-import tempfile
 from collections.abc import Iterator
 from ipaddress import IPv4Network
 from pathlib import Path
@@ -17,18 +16,16 @@ from pathlib import Path
 import uvicorn
 
 from shoal_local.api_client import ApiClient
-from shoal_local.apiserver.certificates import make_certificates
 from shoal_local.events import EventRecorder
 from shoal_local.kubeconfig import BadKubeconfigError, read_kubeconfig
-from shoal_local.kubelet.attempts import Attempts
 from shoal_local.kubelet.kubelet import Kubelet
+from shoal_local.kubelet.logs import make_app
 from shoal_local.kubelet.lookups import Lookups
 from shoal_local.kubelet.machine import AddressPool, Devices, Images, Machine
-from shoal_local.kubelet.models import Models
 from shoal_local.kubelet.mounting import NO_MOUNTS
 from shoal_local.kubelet.node import Node, gpu_count
-from shoal_local.kubelet.server import make_app
-from shoal_local.local_network import make_local
+from shoal_local.kubelet.probing import Attempts
+from shoal_local.kubelet.records import Models
 from shoal_local.stopping import until_stopped
 
 GPU = "nvidia.com/gpu"
@@ -37,13 +34,15 @@ GPU = "nvidia.com/gpu"
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the kubelet's options."""
     told = "A signal ends the kubelet and leaves its pods running."
-    made = argparse.ArgumentParser(prog="python -m shoal_local.kubelet", description=told, add_help=False)
+    made = argparse.ArgumentParser(prog="python -m shoal_local.kubelet", description=told)
     made.add_argument("--kubeconfig", type=Path, required=True, metavar="FILE", help="leads to the control plane")
     made.add_argument("--dir", type=Path, required=True, help="keeps the pods' files")
     made.add_argument("--node-name", default="shoal-local", help="(%(default)s)")
     made.add_argument("--pod-cidr", type=IPv4Network, default="127.64.0.0/16", help="addresses of pods")
     made.add_argument("--address", default="127.0.0.1", help="this node's own address")
     made.add_argument("--port", type=int, default=0, help="for logs; 0 takes a free one")
+    made.add_argument("--tls-certificate", type=Path, metavar="FILE", help="serves logs over TLS")
+    made.add_argument("--tls-key", type=Path, metavar="FILE", help="its private key")
     made.add_argument(
         "--capacity",
         action="append",
@@ -59,9 +58,7 @@ def parser() -> argparse.ArgumentParser:
         help="a folder that the runtime's image holds as /models/NAME; may be repeated",
     )
     made.add_argument(
-        NO_MOUNTS,
-        action="store_true",
-        help="tell containers the folders of their volumes, where no mounts can be made",
+        NO_MOUNTS, action="store_true", help="tell containers the folders of their volumes, where no mounts can be made"
     )
     made.add_argument("--images", type=Path, help="YAML: image name to command; DIR/images.yaml")
     return made
@@ -97,9 +94,8 @@ def parse_models(given: list[str]) -> dict[str, str]:
     return models
 
 
-async def work(options: argparse.Namespace, counts: dict[str, int], *, tls: bool) -> None:
+async def work(options: argparse.Namespace, counts: dict[str, int]) -> None:
     """Run the kubelet until cancelled."""
-    await asyncio.to_thread(make_local, options.pod_cidr)
     listening = socket.create_server((options.address, options.port))
     models = Models(options.dir)
     models.add(parse_models(options.model))
@@ -125,28 +121,14 @@ async def work(options: argparse.Namespace, counts: dict[str, int], *, tls: bool
             port=listening.getsockname()[1],
             capacity={name: str(count) for name, count in counts.items()},
         )
-        server = _Server(_config(kubelet, options.address if tls else ""))
+        # Both are None without TLS.
+        tls = {"ssl_certfile": options.tls_certificate, "ssl_keyfile": options.tls_key}
+        server = _Server(uvicorn.Config(make_app(kubelet), log_level="warning", lifespan="off", **tls))
         async with asyncio.TaskGroup() as group:
             group.create_task(server.serve(sockets=[listening]))
             group.create_task(machine.recorder.run())
             group.create_task(kubelet.run())
             group.create_task(node.run())
-
-
-def _config(kubelet: Kubelet, tls_address: str) -> uvicorn.Config:
-    """Return the log server's configuration, over TLS when an address is given."""
-    app = make_app(kubelet)
-    if not tls_address:
-        return uvicorn.Config(app, log_level="warning", lifespan="off")
-    made = make_certificates((tls_address,))
-    with tempfile.TemporaryDirectory() as folder:
-        # The ssl module reads certificates from files only; they are gone once it has.
-        certificate, key = Path(folder, "certificate.pem"), Path(folder, "key.pem")
-        certificate.write_text(made.certificate)
-        key.write_text(made.key)
-        config = uvicorn.Config(app, log_level="warning", lifespan="off", ssl_certfile=certificate, ssl_keyfile=key)
-        config.load()
-    return config
 
 
 class _Server(uvicorn.Server):
@@ -160,12 +142,7 @@ class _Server(uvicorn.Server):
 
 def run(arguments: list[str]) -> int:
     """Run until SIGINT or SIGTERM."""
-    own = argparse.ArgumentParser(parents=[parser()], prog="python -m shoal_local.kubelet")
-    return run_until_stopped(own.parse_args(arguments), tls=False)
-
-
-def run_until_stopped(options: argparse.Namespace, *, tls: bool) -> int:
-    """Run until SIGINT or SIGTERM; logs are served over ``tls`` where a real API server asks."""
+    options = parser().parse_args(arguments)
     try:
         counts = parse_capacity(options.capacity)
         parse_models(options.model)
@@ -176,7 +153,7 @@ def run_until_stopped(options: argparse.Namespace, *, tls: bool) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
-        return asyncio.run(until_stopped(work(options, counts, tls=tls)))
+        return asyncio.run(until_stopped(work(options, counts)))
     except (OSError, ValueError, BadKubeconfigError) as error:
         sys.stderr.write(f"{error}\n")
         return 1

@@ -1,18 +1,13 @@
-"""One container of a pod over all its runs.
-
-What was observed, kept on disk as far as it must outlive us.
-"""
+"""One container of a pod over all its runs. What was observed, kept on disk as far as it must outlive us."""
 
 import asyncio
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from shoal_local.kubelet.containers import Exit, Member, Observed, next_streak
 from shoal_local.kubelet.furnishing import TERMINATION_LOG
-from shoal_local.kubelet.lifecycle.backoff import next_streak
-from shoal_local.kubelet.lifecycle.containers import Exit, Member, Observed
-from shoal_local.kubelet.prober import Prober
-from shoal_local.kubelet.probes.gauge import Kind
+from shoal_local.kubelet.probing import Kind, Prober
 from shoal_local.kubelet.records import PodRecord, read_json, write_json
 from shoal_local.kubelet.runs import Run
 
@@ -78,11 +73,7 @@ class Container:
         self._attempt += 1
         self.stopping, self.waiting, self.retry_at = False, None, 0.0
         self.verdicts = Verdicts()
-        state = {
-            "attempt": self._attempt,
-            "streak": self._streak,
-            "previous": asdict(ended) if ended else None,
-        }
+        state = {"attempt": self._attempt, "streak": self._streak, "previous": asdict(ended) if ended else None}
         write_json(self._record.container(self.member.name) / "state.json", state)
         self.run = Run.start(self._record.run(self.member.name, self._attempt), container)
         self._follow(self.run)
@@ -147,10 +138,7 @@ class Container:
         return self._ended
 
     def _last_words(self, run: Run, ended: Exit) -> str:
-        """Return the termination message.
-
-        The file's, or the end of the log where the spec says so.
-        """
+        """Return the termination message. The file's, or the end of the log where the spec says so."""
         try:
             text = (run.folder / TERMINATION_LOG).read_bytes()[-MESSAGE_BYTES:]
         except FileNotFoundError:

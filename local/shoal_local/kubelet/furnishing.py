@@ -1,21 +1,40 @@
-"""Turns a container of a pod's spec into what the shim runs: command, environment, mounts."""
+"""Turns a container of a pod's spec into what the shim runs: command, environment, mounts or folders."""
 
 import os
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from shoal_local.kubelet.environment.variables import Context, expand, make_variables, resources_of
-from shoal_local.kubelet.images.table import command_line, find_image
-from shoal_local.kubelet.lifecycle.containers import Member
+from shoal_local.kubelet.containers import Member
+from shoal_local.kubelet.images import command_line, find_image
 from shoal_local.kubelet.machine import Machine, base_environment
-from shoal_local.kubelet.paths import rewriter
+from shoal_local.kubelet.variables import ConfigError, Context, expand, make_variables, resources_of
 from shoal_local.kubelet.volumes import ACCOUNT_PATH, Found, Volumes, write_account_kubeconfig
 
+_BEGINS = r"""(?:(?<![^\s'"`=:,;(\[{<>|&])|(?<=://))"""
+"""A path begins a word, follows a sign that parts words, as in ``unix:/run`` or ``A=/tmp``, or is that of a ``file://``."""
+_ENDS = r"(?![\w.-])"
 Object = dict[str, Any]
 TERMINATION_LOG = "termination-log"
+
+
+def rewriter(paths: Mapping[str, str]) -> Callable[[str], str]:
+    """Return what replaces mount paths in a text, the longest that fits, together with what lies below them.
+
+    Where no mounts can be made, a container is told the folders themselves; paths in its own code are not found.
+
+    Args:
+        paths: mount path to the file or folder of this machine.
+    """
+    known = {target.rstrip("/"): source for target, source in paths.items() if target.strip("/")}
+    if not known:
+        return lambda text: text
+    longest_first = sorted(known, key=len, reverse=True)
+    pattern = re.compile(_BEGINS + "(" + "|".join(map(re.escape, longest_first)) + ")" + _ENDS)
+    return lambda text: pattern.sub(lambda found: known[found[1]], text)
 
 
 def context_of(pod: Object, address: str, machine: Machine, found: Found) -> Context:
@@ -37,11 +56,13 @@ def furnish(member: Member, context: Context, machine: Machine, volumes: Volumes
         message says why.
     """
     spec, pod = member.spec, dict(context.pod)
+    if "lifecycle" in spec:
+        raise ConfigError("lifecycle hooks are not supported by the kubelet of shoal local")
     image = find_image(spec["image"], machine.images.table(), str(machine.images.file))
     context = Context(pod, context.pod_ip, context.host_ip, context.find, resources_of(spec))
     own = make_variables(spec, context)
     files = [{"source": source, "target": target, "read_only": True} for target, source in image.files]
-    mounts = [*files, *volumes.mounts_of(spec, own), _termination_mount(spec, run_folder)]
+    mounts = [*files, *volumes.mounts_of(spec), _termination_mount(spec, run_folder)]
     paths = {} if machine.mounts else {m["target"]: m["source"] for m in mounts}
     told = rewriter(paths)
     devices = machine.devices.take(pod["metadata"]["uid"], member.name, spec)
@@ -63,7 +84,6 @@ def furnish(member: Member, context: Context, machine: Machine, volumes: Volumes
         "env": variables,
         "cwd": told(spec.get("workingDir") or image.working_dir or "/"),
         "mounts": _with_image(mounts, variables) if machine.mounts else [],
-        "paths": paths,
         "devices": devices,
     }
 
@@ -104,8 +124,19 @@ def _termination_mount(spec: Object, run_folder: Path) -> Object:
 
 def _with_image(mounts: list[Object], variables: dict[str, str]) -> list[Object]:
     """Keep our interpreter and packages in sight when a volume, at /tmp say, would hide them."""
-    needed = {sys.prefix, sys.base_prefix, os.path.realpath(sys.prefix)}
-    needed |= {p for p in variables.get("PYTHONPATH", "").split(":") if p and Path(p).is_dir()}
-    targets = [os.path.realpath(m["target"]) for m in mounts]
-    hidden = sorted(p for p in needed if any(p.startswith(f"{target}/") for target in targets))
+    # `python -m` puts the folder that it was started in first, where there are no packages of ours.
+    installed = sys.path if sys.flags.safe_path else sys.path[1:]
+    needed = [sys.prefix, sys.base_prefix, *installed, *variables.get("PYTHONPATH", "").split(":")]
+    hidden = hidden_paths([p for p in needed if p and Path(p).exists()], [m["target"] for m in mounts])
     return mounts + [{"source": path, "target": path, "read_only": True} for path in hidden]
+
+
+def hidden_paths(needed: Iterable[str], targets: Iterable[str]) -> list[str]:
+    """Return what must be shown again of the files and folders needed, as mounts at the targets hide them.
+
+    What lies below another of them is shown with it.
+    """
+    over = [os.path.realpath(target) for target in targets]
+    paths = {name for path in needed for name in (path, os.path.realpath(path))}
+    hidden = {path for path in paths if any(path.startswith(f"{target}/") for target in over)}
+    return sorted(path for path in hidden if not any(str(parent) in hidden for parent in Path(path).parents))

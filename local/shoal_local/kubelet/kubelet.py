@@ -98,10 +98,7 @@ class Kubelet:
             worker.update(pod)
 
     def run_folder(self, namespace: str, pod: str, container: str, *, previous: bool) -> Path | None:
-        """Return the directory of a container's present or previous run.
-
-        None when there is none.
-        """
+        """Return the directory of a container's present or previous run. None when there is none."""
         known = self.pods.get(namespace, pod)
         worker = self._workers.get(known["metadata"]["uid"]) if known else None
         return worker.run_folder(container, previous=previous) if worker else None

@@ -1,19 +1,11 @@
-"""ConfigMaps, Secrets and tokens that pods ask for, fetched when needed and kept for a moment."""
+"""ConfigMaps, Secrets and tokens that pods ask for, fetched when needed."""
 
-import asyncio
 from typing import Any
 
-from shoal_local.api_client import (
-    CONFIG_MAPS,
-    SECRETS,
-    SERVICE_ACCOUNTS,
-    ApiClient,
-    Object,
-)
+from shoal_local.api_client import CONFIG_MAPS, SECRETS, SERVICE_ACCOUNTS, ApiClient, Object
 
 _RESOURCES = {r.plural: r for r in (CONFIG_MAPS, SECRETS, SERVICE_ACCOUNTS)}
 ROOT_CERTIFICATE = "kube-root-ca.crt"
-FRESH_S = 2.0
 TOKEN_LIFETIME_S = 365 * 86400
 """Tokens are not renewed while a pod runs, so they live long; a real server may shorten that."""
 
@@ -23,41 +15,22 @@ class Lookups:
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
-        self._kept: dict[tuple[str, str, str], tuple[float, Object | None]] = {}
-
-    async def find(self, plural: str, namespace: str, name: str) -> Object | None:
-        """Return an object as it was a moment ago at most, or None when there is none."""
-        now = asyncio.get_running_loop().time()
-        key = plural, namespace, name
-        at, kept = self._kept.get(key, (now - FRESH_S, None))
-        if now - at < FRESH_S:
-            return kept
-        found = await self._client.find(_RESOURCES[plural], namespace, name)
-        self._kept = {k: v for k, v in self._kept.items() if now - v[0] < FRESH_S}
-        self._kept[key] = (now, found)
-        return found
 
     async def wanted_by(self, pod: Object) -> dict[tuple[str, str], Object | None]:
         """Return the ConfigMaps and Secrets that a pod's spec names, by plural and name."""
         space = pod["metadata"]["namespace"]
         named = {("configmaps", ROOT_CERTIFICATE), *_named_in(pod["spec"])}
-        return {key: await self.find(key[0], space, key[1]) for key in sorted(named)}
+        return {
+            (plural, name): await self._client.find(_RESOURCES[plural], space, name) for plural, name in sorted(named)
+        }
 
     async def token(self, pod: Object, source: Object) -> str:
         """Return a token for the pod's service account."""
-        meta = {
-            "name": pod["spec"].get("serviceAccountName") or "default",
-            "namespace": pod["metadata"]["namespace"],
-        }
+        meta = {"name": pod["spec"].get("serviceAccountName") or "default", "namespace": pod["metadata"]["namespace"]}
         spec: Object = {"expirationSeconds": TOKEN_LIFETIME_S}
         if source.get("audience"):
             spec["audiences"] = [source["audience"]]
-        request = {
-            "apiVersion": "authentication.k8s.io/v1",
-            "kind": "TokenRequest",
-            "metadata": meta,
-            "spec": spec,
-        }
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": meta, "spec": spec}
         made = await self._client.create(SERVICE_ACCOUNTS, request, "token")
         return str(made["status"]["token"])
 

@@ -12,10 +12,10 @@ import yaml
 
 from shoal_local.api_client import ApiClient
 from shoal_local.events import EventRecorder
-from shoal_local.kubelet.attempts import Attempts
-from shoal_local.kubelet.images.table import Table, default_table, parse_table, with_files
+from shoal_local.kubelet.images import Table, default_table, parse_table, with_files
 from shoal_local.kubelet.lookups import Lookups
-from shoal_local.kubelet.models import Models
+from shoal_local.kubelet.probing import Attempts
+from shoal_local.kubelet.records import Models
 
 Object = dict[str, Any]
 _PASSED_ON = (

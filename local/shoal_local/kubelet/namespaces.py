@@ -19,21 +19,8 @@ from pathlib import Path
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
-_MS_RDONLY, _MS_REMOUNT, _MS_BIND, _MS_MOVE, _MS_REC, _MS_PRIVATE = (
-    1,
-    32,
-    4096,
-    8192,
-    16384,
-    1 << 18,
-)
-_KEPT_FLAGS = {
-    2: os.ST_NOSUID,
-    4: os.ST_NODEV,
-    8: os.ST_NOEXEC,
-    1024: os.ST_NOATIME,
-    2048: os.ST_NODIRATIME,
-}
+_MS_RDONLY, _MS_REMOUNT, _MS_BIND, _MS_MOVE, _MS_REC, _MS_PRIVATE = (1, 32, 4096, 8192, 16384, 1 << 18)
+_KEPT_FLAGS = {2: os.ST_NOSUID, 4: os.ST_NODEV, 8: os.ST_NOEXEC, 1024: os.ST_NOATIME, 2048: os.ST_NODIRATIME}
 _PR_SET_CHILD_SUBREAPER = 36
 _TERMINALS = ("tty", "vcs", "loop", "ram")
 
@@ -66,22 +53,6 @@ def isolate() -> None:
         Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
         Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
     _mount("none", "/", None, _MS_REC | _MS_PRIVATE)
-
-
-def join(pid: int) -> None:
-    """Enter the mount namespace of another process, and its user namespace if it has another."""
-    kinds = [
-        (k, f)
-        for k, f in (("user", CLONE_NEWUSER), ("mnt", CLONE_NEWNS))
-        if _namespace("self", k) != _namespace(pid, k)
-    ]
-    files = [(os.open(f"/proc/{pid}/ns/{k}", os.O_RDONLY), f) for k, f in kinds]
-    for file, flag in files:
-        _check(_LIBC.setns(file, flag), "setns")
-
-
-def _namespace(pid: int | str, kind: str) -> int:
-    return os.stat(f"/proc/{pid}/ns/{kind}").st_ino
 
 
 class View:
@@ -180,10 +151,7 @@ def _flags(path: str) -> int:
 
 def _mount(source: str, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
     arguments = [None if text is None else text.encode() for text in (source, target, kind, data)]
-    _check(
-        _LIBC.mount(*arguments[:3], ctypes.c_ulong(flags), arguments[3]),
-        f"mount {source} on {target}",
-    )
+    _check(_LIBC.mount(*arguments[:3], ctypes.c_ulong(flags), arguments[3]), f"mount {source} on {target}")
 
 
 def _check(result: int, what: str) -> None:

@@ -9,14 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from shoal_local.api_client import (
-    LEASES,
-    NODES,
-    STRATEGIC_PATCH,
-    ApiClient,
-    ApiError,
-    UnreachableError,
-)
+from shoal_local.api_client import LEASES, NODES, STRATEGIC_PATCH, ApiClient, ApiError, UnreachableError
 
 LOG = logging.getLogger(__name__)
 Object = dict[str, Any]
@@ -69,26 +62,13 @@ class Node:
         status = self._status(known)
         if not _tells(known.get("status") or {}, status):
             await self._client.patch(
-                NODES,
-                known,
-                {"status": status},
-                subresource="status",
-                content_type=STRATEGIC_PATCH,
+                NODES, known, {"status": status}, subresource="status", content_type=STRATEGIC_PATCH
             )
 
     def _object(self) -> Object:
         arch = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
-        labels = {
-            "kubernetes.io/hostname": self._name,
-            "kubernetes.io/os": "linux",
-            "kubernetes.io/arch": arch,
-        }
-        return {
-            "apiVersion": "v1",
-            "kind": "Node",
-            "metadata": {"name": self._name, "labels": labels},
-            "spec": {},
-        }
+        labels = {"kubernetes.io/hostname": self._name, "kubernetes.io/os": "linux", "kubernetes.io/arch": arch}
+        return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": self._name, "labels": labels}, "spec": {}}
 
     def _status(self, known: Object) -> Object:
         return {
@@ -98,28 +78,18 @@ class Node:
             "addresses": [{"type": "InternalIP", "address": self._address}],
             "daemonEndpoints": {"kubeletEndpoint": {"Port": self._port}},
             "conditions": [_ready(known)],
-            "nodeInfo": _node_info(),
         }
 
     async def _renew(self) -> None:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        spec = {
-            "holderIdentity": self._name,
-            "leaseDurationSeconds": LEASE_S,
-            "renewTime": now,
-        }
+        spec = {"holderIdentity": self._name, "leaseDurationSeconds": LEASE_S, "renewTime": now}
         meta = {"name": self._name, "namespace": NAMESPACE}
         try:
             await self._client.patch(LEASES, {"metadata": meta}, {"spec": spec})
         except ApiError as error:
             if error.code != 404:
                 raise
-            lease = {
-                "apiVersion": LEASES.api_version,
-                "kind": "Lease",
-                "metadata": meta,
-                "spec": spec,
-            }
+            lease = {"apiVersion": LEASES.api_version, "kind": "Lease", "metadata": meta, "spec": spec}
             await self._client.create(LEASES, lease)
 
 
@@ -135,23 +105,6 @@ def _ready(known: Object) -> Object:
         "message": "kubelet is posting ready status",
         "lastHeartbeatTime": before["lastHeartbeatTime"] if before and same else now,
         "lastTransitionTime": before["lastTransitionTime"] if before and same else now,
-    }
-
-
-def _node_info() -> Object:
-    release = platform.freedesktop_os_release() if Path("/etc/os-release").exists() else {}
-    machine_id = Path("/etc/machine-id")
-    return {
-        "machineID": machine_id.read_text().strip() if machine_id.exists() else "",
-        "systemUUID": "",
-        "bootID": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
-        "kernelVersion": platform.release(),
-        "osImage": release.get("PRETTY_NAME", "Linux"),
-        "containerRuntimeVersion": "shoal://0.1.0",
-        "kubeletVersion": "v1.37.0-shoal",
-        "kubeProxyVersion": "",
-        "operatingSystem": "linux",
-        "architecture": platform.machine(),
     }
 
 

@@ -6,6 +6,7 @@ in place at once, so that a kill at any moment leaves either the old or the new.
 
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +42,7 @@ class PodRecord:
         write_json(self.folder / "pod.json", {"pod": pod, "address": address})
 
     def load(self) -> tuple[Object, str] | None:
-        """Return the pod and its address.
-
-        None when the kubelet was killed before it could save them.
-        """
+        """Return the pod and its address. None when the kubelet was killed before it could save them."""
         found = read_json(self.folder / "pod.json")
         return (found["pod"], found["address"]) if found else None
 
@@ -80,3 +78,22 @@ def known_pods(root: Path) -> list[PodRecord]:
     """Return the pods that have a directory."""
     root.mkdir(parents=True, exist_ok=True)
     return [PodRecord(root, folder.name) for folder in sorted(root.iterdir()) if folder.is_dir()]
+
+
+class Models:
+    """Names and folders of models, beside the pods' files."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "models.json"
+
+    def add(self, models: Mapping[str, str]) -> None:
+        """Add models, or give a name another folder; pods that run keep what they have."""
+        if models:
+            write_json(self._file, {**self._all(), **models})
+
+    def folders(self) -> dict[str, str]:
+        """Return the folders by name, as they are now; one that has gone stops no other."""
+        return {name: folder for name, folder in self._all().items() if Path(folder).is_dir()}
+
+    def _all(self) -> dict[str, str]:
+        return dict(read_json(self._file) or {})

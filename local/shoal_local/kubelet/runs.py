@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import shoal_local
-from shoal_local.kubelet.lifecycle.containers import Exit
+from shoal_local.kubelet.containers import Exit
 from shoal_local.kubelet.records import read_json, write_json
 from shoal_local.kubelet.shim import identity
 
@@ -99,6 +99,15 @@ class Run:
         """End the container's process and everything that it started."""
         self._send(signal.SIGUSR1)
 
+    async def bring_down(self, grace_s: float) -> None:
+        """Send SIGTERM, and SIGKILL when the grace is over."""
+        self.terminate()
+        try:
+            async with asyncio.timeout(grace_s):
+                await self.ended.wait()
+        except TimeoutError:
+            self.kill()
+
     def _send(self, number: int) -> None:
         if self._shim is not None and not self.ended.is_set() and _lives(self._shim):
             with contextlib.suppress(ProcessLookupError):
@@ -122,10 +131,7 @@ class Run:
         loop.add_reader(file, over)
 
     def _settle(self) -> None:
-        """Note the end.
-
-        A shim that was killed could not write it, and what it ran must not live on alone.
-        """
+        """Note the end. A shim that was killed could not write it, and what it ran must not live on alone."""
         if not (self.folder / "exit.json").exists():
             running = read_json(self.folder / "running.json")
             if running:
@@ -138,10 +144,7 @@ class Run:
 
 
 def _shim_of(folder: Path) -> Object | None:
-    """Return the shim's identity.
-
-    One that was started just before the kubelet was killed is waited for.
-    """
+    """Return the shim's identity. One that was started just before the kubelet was killed is waited for."""
     for _ in range(20):
         found = read_json(folder / "shim.json") or read_json(folder / "running.json")
         if found or (folder / "exit.json").exists():

@@ -2,8 +2,7 @@
 
 `python -S -m shoal_local.kubelet.shim DIR` reads DIR/container.json and writes DIR/running.json
 once the process runs, DIR/log as it talks and DIR/exit.json when it has ended and nothing that it
-started is left. SIGTERM is passed on; SIGUSR1 kills. `... shim exec DIR ARGV` runs a command
-beside the container's process, with its view and environment.
+started is left. SIGTERM is passed on; SIGUSR1 kills.
 
 Standard library only, so that it starts fast and stays small.
 """
@@ -20,8 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from shoal_local.kubelet.namespaces import Mount, View, become_subreaper, isolate, join
-from shoal_local.kubelet.paths import rewriter
+from shoal_local.kubelet.namespaces import Mount, View, become_subreaper, isolate
 
 LOG_LIMIT_BYTES = 10 * 2**20
 """A log that grows beyond this is moved to log.1; an older log.1 is forgotten."""
@@ -77,7 +75,7 @@ def _become(container: dict[str, Any], folder: Path, ends: dict[str, int], tells
         os.dup2(ends["stdout"], 1)
         os.dup2(ends["stderr"], 2)
         _show_volumes(container, folder)
-        _execute(container, container["argv"])
+        _execute(container)
     except BaseException as error:
         reason, message = _explained(error, container)
         text = json.dumps({"code": CANNOT_START, "signal": 0, "reason": reason, "message": message})
@@ -102,7 +100,8 @@ class NoNamespacesError(Exception):
     """Mounts are wanted and this machine gives no mount namespace."""
 
 
-def _execute(container: dict[str, Any], argv: list[str]) -> None:
+def _execute(container: dict[str, Any]) -> None:
+    argv = container["argv"]
     environment = container["env"]
     os.chdir(container["cwd"])
     for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGPIPE):
@@ -133,10 +132,7 @@ def _pass_signals_on(pid: int) -> None:
 
 
 class Log:
-    """The container's log in the format of the container runtime interface.
-
-    Time, stream, F or P, text.
-    """
+    """The container's log in the format of the container runtime interface. Time, stream, F or P, text."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -170,10 +166,7 @@ class Log:
 
 
 def _pump(pid: int, streams: dict[int, str], log: Log) -> int:
-    """Write the log until the process has ended.
-
-    Then end what it left behind, and return its status.
-    """
+    """Write the log until the process has ended. Then end what it left behind, and return its status."""
     ended = os.pidfd_open(pid)
     poll = select.poll()
     for file in (ended, *streams):
@@ -230,19 +223,8 @@ def _now() -> str:
     return f"{stamp}.{nanoseconds % 10**9:09d}Z"
 
 
-def run_beside(folder: Path, argv: list[str]) -> None:
-    """Turn into a command beside the container's process."""
-    container = json.loads((folder / "container.json").read_text())
-    process = json.loads((folder / "running.json").read_text())["process"]
-    join(process)
-    told = rewriter(container.get("paths", {}))
-    _execute(container, [told(part) for part in argv])
-
-
 def main(arguments: list[str]) -> int:
-    """Run a container, or a command beside it."""
-    if arguments[0] == "exec":
-        run_beside(Path(arguments[1]), arguments[2:])
+    """Run a container."""
     return run(Path(arguments[0]))
 
 

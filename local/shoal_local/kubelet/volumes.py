@@ -1,7 +1,4 @@
-"""Makes a pod's volumes.
-
-Directories of this machine that its containers see at their mount paths.
-"""
+"""Makes a pod's volumes. Directories of this machine that its containers see at their mount paths."""
 
 import base64
 import contextlib
@@ -12,16 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shoal_local.kubelet.environment.variables import (
-    ConfigError,
-    Context,
-    expand,
-    field_value,
-    resource_value,
-    resources_of,
-)
 from shoal_local.kubelet.lookups import ROOT_CERTIFICATE, Lookups
 from shoal_local.kubelet.records import PodRecord
+from shoal_local.kubelet.variables import (
+    ConfigError,
+    Context,
+    field_value,
+)
 
 Object = dict[str, Any]
 Found = Mapping[tuple[str, str], Object | None]
@@ -99,7 +93,8 @@ class Volumes:
             if field in source:
                 return _object_files(source[field], plural, found)
         if "downwardAPI" in source:
-            return _downward_files(source["downwardAPI"], context)
+            items = source["downwardAPI"].get("items") or []
+            return {item["path"]: _field(item, context).encode() for item in items}
         if "serviceAccountToken" in source:
             wanted = source["serviceAccountToken"]
             token = await self._lookups.token(self._pod, wanted)
@@ -110,13 +105,13 @@ class Volumes:
             "emptyDir, hostPath, configMap, secret, projected and downwardAPI are"
         )
 
-    def mounts_of(self, container: Object, variables: Mapping[str, str]) -> list[Object]:
+    def mounts_of(self, container: Object) -> list[Object]:
         """Return what the container's view shows; call ``prepare`` first.
 
         Raises:
-            VolumeError: a sub-path leads out of its volume.
+            VolumeError: a part of a volume is asked for.
         """
-        mounts = [self._mount(m, variables) for m in container.get("volumeMounts") or []]
+        mounts = [self._mount(m) for m in container.get("volumeMounts") or []]
         if ACCOUNT_VOLUME in self._sources:
             source = str(self._source(ACCOUNT_VOLUME))
             mounts.append({"source": source, "target": ACCOUNT_PATH, "read_only": True})
@@ -126,15 +121,10 @@ class Volumes:
         found, kept = self._sources[name], self._record.volumes
         return _short_way(self._record.uid) / name if self._short and found.parent == kept else found
 
-    def _mount(self, mount: Object, variables: Mapping[str, str]) -> Object:
+    def _mount(self, mount: Object) -> Object:
         source = self._source(mount["name"])
-        inner = mount.get("subPath") or expand(mount.get("subPathExpr") or "", variables)
-        if inner:
-            if ".." in Path(inner).parts or inner.startswith("/"):
-                raise VolumeError(f'volume "{mount["name"]}": sub-path {inner!r} leads out of it')
-            source /= inner
-            if not source.exists():
-                source.mkdir(parents=True)
+        if "subPath" in mount or "subPathExpr" in mount:
+            raise VolumeError(f'volume "{mount["name"]}": sub-paths are not supported by the kubelet of shoal local')
         read_only = bool(mount.get("readOnly"))
         return {"source": str(source), "target": mount["mountPath"], "read_only": read_only}
 
@@ -224,29 +214,15 @@ def _bytes(plural: str, value: str) -> bytes:
     return base64.b64decode(value) if plural == "secrets" else value.encode()
 
 
-def _downward_files(source: Object, context: Context) -> dict[str, bytes]:
-    items = source.get("items") or []
+def _field(item: Object, context: Context) -> str:
     try:
-        return {item["path"]: _downward_value(item, context).encode() for item in items}
+        return field_value(item.get("fieldRef", {}).get("fieldPath", "resourceFieldRef"), context)
     except ConfigError as error:
         raise VolumeError(str(error)) from None
 
 
-def _downward_value(item: Object, context: Context) -> str:
-    if "fieldRef" in item:
-        return field_value(item["fieldRef"]["fieldPath"], context)
-    reference, spec = item["resourceFieldRef"], context.pod["spec"]
-    for container in [*spec["containers"], *(spec.get("initContainers") or [])]:
-        if container["name"] == reference.get("containerName"):
-            return resource_value(reference, resources_of(container))
-    raise ConfigError(f"file {item['path']!r}: the pod has no container {reference.get('containerName')!r}")
-
-
 def _write_files(folder: Path, files: dict[str, bytes]) -> None:
-    """Make the directory hold exactly these files.
-
-    Each is replaced at once, so readers never see half of one.
-    """
+    """Make the directory hold exactly these files. Each is replaced at once, so readers never see half of one."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, data in files.items():
         path = folder / name

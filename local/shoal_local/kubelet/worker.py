@@ -1,7 +1,4 @@
-"""Looks after one pod.
-
-Brings its containers to what the steps say, and its status to what is observed.
-"""
+"""Looks after one pod. Brings its containers to what the steps say, and its status to what is observed."""
 
 import asyncio
 import logging
@@ -13,18 +10,15 @@ from typing import Any
 
 from shoal_local.api_client import PODS, STRATEGIC_PATCH, ApiError, Object, UnreachableError
 from shoal_local.kubelet.container import Container
-from shoal_local.kubelet.ending import bring_down
-from shoal_local.kubelet.environment.variables import ConfigError
+from shoal_local.kubelet.containers import Observed, members_of
 from shoal_local.kubelet.furnishing import context_of, furnish
-from shoal_local.kubelet.images.table import BadTableError, UnknownImageError
-from shoal_local.kubelet.lifecycle.containers import Observed, members_of
-from shoal_local.kubelet.lifecycle.steps import End, Stop, next_steps
+from shoal_local.kubelet.images import BadTableError, UnknownImageError
 from shoal_local.kubelet.machine import Machine
-from shoal_local.kubelet.prober import Prober
-from shoal_local.kubelet.probes.gauge import Kind
+from shoal_local.kubelet.probing import Kind, Prober
 from shoal_local.kubelet.records import PodRecord
-from shoal_local.kubelet.status.container_status import known_status
-from shoal_local.kubelet.status.pod_status import Addresses, pod_status
+from shoal_local.kubelet.status import Addresses, known_status, pod_status
+from shoal_local.kubelet.steps import End, Stop, next_steps
+from shoal_local.kubelet.variables import ConfigError
 from shoal_local.kubelet.volumes import VolumeError, Volumes, forget_volumes
 
 LOG = logging.getLogger(__name__)
@@ -105,10 +99,7 @@ class PodWorker:
             task.cancel()
 
     def run_folder(self, name: str, *, previous: bool) -> Path | None:
-        """Return the directory of a container's present or previous run.
-
-        None when there is none.
-        """
+        """Return the directory of a container's present or previous run. None when there is none."""
         container = self._containers.get(name)
         attempt = container.next_attempt - (2 if previous else 1) if container else -1
         return self._record.run(name, attempt) if attempt >= 0 else None
@@ -205,7 +196,6 @@ class PodWorker:
             return
         self._tell("Normal", "Started", f"Container started: {name}", container)
         container.probe(self._prober(container))
-        self._run_hook(container, "postStart")
 
     def _prober(self, container: Container) -> Prober:
         assert container.run is not None
@@ -214,24 +204,7 @@ class PodWorker:
             what = kind.value.removesuffix("Probe").capitalize()
             self._tell("Warning", "Unhealthy", f"{what} probe failed: {trouble}", container)
 
-        spec, folder = container.member.spec, container.run.folder
-        return Prober(self._machine.attempts, spec, folder, self._address, complain)
-
-    def _run_hook(self, container: Container, hook: str) -> None:
-        handler = (container.member.spec.get("lifecycle") or {}).get(hook)
-        if handler:
-            self._spawn(self._after_start(container, handler))
-
-    async def _after_start(self, container: Container, handler: Object) -> None:
-        grace_s = float(self.pod["spec"].get("terminationGracePeriodSeconds", 30))
-        if trouble := await self._attempt(container, handler, grace_s):
-            self._tell("Warning", "FailedPostStartHook", trouble, container)
-            self._stop(Stop(container.member.name, grace_s, "FailedPostStartHook"))
-
-    async def _attempt(self, container: Container, handler: Object, timeout_s: float) -> str:
-        assert container.run is not None
-        spec, folder = container.member.spec, container.run.folder
-        return await self._machine.attempts.make(handler, folder, self._address, spec, timeout_s)
+        return Prober(self._machine.attempts, container.member.spec, self._address, complain)
 
     def _stop(self, stop: Stop) -> None:
         container = self._containers[stop.name]
@@ -242,15 +215,8 @@ class PodWorker:
         if stop.why == "unhealthy":
             why = f"Container {stop.name} failed liveness probe, will be restarted"
         self._tell("Normal", "Killing", why, container)
-        self._spawn(self._bring_down(container, stop.grace_s))
-
-    async def _bring_down(self, container: Container, grace_s: float) -> None:
-        async def hook(handler: Object, timeout_s: float) -> None:
-            if trouble := await self._attempt(container, handler, timeout_s):
-                self._tell("Warning", "FailedPreStopHook", trouble, container)
-
         if container.run is not None:
-            await bring_down(container.run, container.member.spec, grace_s, hook)
+            self._spawn(container.run.bring_down(stop.grace_s))
 
     async def _publish(self) -> None:
         now = _now()

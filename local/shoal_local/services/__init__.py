@@ -1,4 +1,1 @@
-"""Makes services callable on one machine.
-
-Listens on their loopback addresses and passes connections on to ready pods.
-"""
+"""Makes services callable on one machine: listens on their addresses and passes connections on to ready pods."""

@@ -10,19 +10,13 @@ from pathlib import Path
 from shoal_local.api_client import ApiClient
 from shoal_local.events import EventRecorder
 from shoal_local.kubeconfig import BadKubeconfigError, read_kubeconfig
-from shoal_local.local_network import make_local
-from shoal_local.services.forwarder import Forwarder
-from shoal_local.services.routing.routes import LOOPBACK
+from shoal_local.services.forwarding import LOOPBACK, Forwarder
 from shoal_local.stopping import until_stopped
 
 
 async def work(kubeconfig: Path, network: IPv4Network) -> None:
     """Forward until cancelled."""
-    await asyncio.to_thread(make_local, network)
-    async with (
-        ApiClient(read_kubeconfig(kubeconfig), "shoal-services") as client,
-        asyncio.TaskGroup() as group,
-    ):
+    async with ApiClient(read_kubeconfig(kubeconfig), "shoal-services") as client, asyncio.TaskGroup() as group:
         recorder = EventRecorder(client, "shoal-services")
         forwarder = Forwarder(client, recorder, network)
         for informer in forwarder.informers:

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shoal_operator.autoscaler.law import Load
+from shoal_schema.metrics import IN_FLIGHT_ROWS, OBJECTIVE_ATTAINABLE, QUEUE_ROWS
 
 MOST_ROWS = 2**31 - 1
 """No proxy holds more rows in a queue; a larger number is no data."""
 
-_ROWS = ("shoal_proxy_queue_rows", "shoal_proxy_in_flight_rows")
-_ATTAINABLE = "shoal_proxy_objective_attainable"
+_ROWS = (QUEUE_ROWS.name, IN_FLIGHT_ROWS.name)
+_ATTAINABLE = OBJECTIVE_ATTAINABLE.name
 _LINE = re.compile(rf"^({'|'.join((*_ROWS, _ATTAINABLE))}) ([0-9.e+-]{{1,32}})\r?$", re.MULTILINE)
 _ANSWERS: dict[int | None, bool] = {0: False, 1: True}
 

@@ -7,12 +7,12 @@ cluster itself: a watch that breaks may never tell that a pod is gone, and event
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from shoal_operator.api.fields import Json
 from shoal_operator.autoscaler.law import Law
 from shoal_operator.planning.observation import Key, dig
 from shoal_operator.planning.pods import is_leaving, is_ready
-
-_DEFAULT_BATCH = 32
+from shoal_schema.declaring import Json
+from shoal_schema.decoding import SpecError, parse_spec
+from shoal_schema.resource.service import InferenceServiceSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +67,11 @@ class Fleet:
 
     def see(self, key: Key, resource: Json, pods: Iterable[Json]) -> None:
         """Take what a look read in the place of all that was known of a service, but for our own later write."""
-        if dig(resource, "spec", "batching", "latencyObjectiveMilliseconds") is None:
-            self._objectives.discard(key)
-        else:
-            self._objectives.add(key)
-        self._see_scaling(key, scaled_from(resource))
+        if (
+            spec := _spec_of(resource)
+        ) is not None:  # its pods of before serve on, and scale by what was asked for then
+            self._see_objective(key, spec)
+            self._see_scaling(key, scaled_from(spec, resource["metadata"]))
         self._replicas[key] = tuple(replica for replica in map(_replica, pods) if replica)
 
     def wrote_replicas(self, key: Key, before: Scaled, replicas: int) -> None:
@@ -90,6 +90,12 @@ class Fleet:
         for key in self._scaled.keys() | self._objectives:
             yield Watched(key, self._scaled.get(key), key in self._objectives, self._replicas.get(key, ()))
 
+    def _see_objective(self, key: Key, spec: InferenceServiceSpec) -> None:
+        if spec.batching.latency_objective_milliseconds is None:
+            self._objectives.discard(key)
+        else:
+            self._objectives.add(key)
+
     def _see_scaling(self, key: Key, scaled: Scaled | None) -> None:
         known = self._scaled.get(key)
         if scaled is None:
@@ -104,20 +110,18 @@ def _replica(pod: Json) -> Replica | None:
     return Replica(uid, address) if uid and address and is_ready(pod) and not is_leaving(pod) else None
 
 
-def scaled_from(resource: Json) -> Scaled | None:
-    """Return the scaling of a service, or None when it has none (or a broken spec)."""
-    scaling = dig(resource, "spec", "scaling")
-    if not isinstance(scaling, dict):
+def scaled_from(spec: InferenceServiceSpec, metadata: Json) -> Scaled | None:
+    """Return the scaling of a service, or None when it has none, or bounds that contradict each other."""
+    scaling = spec.scaling
+    if scaling is None or scaling.min_replicas > scaling.max_replicas:
         return None
-    batch = dig(resource, "spec", "batching", "maxBatchSize", default=_DEFAULT_BATCH)
+    target_rows = scaling.target_queue_depth or 2 * spec.batching.max_batch_size
+    law = Law(scaling.min_replicas, scaling.max_replicas, target_rows)
+    return Scaled(law, spec.replicas, metadata["generation"], metadata["uid"])
+
+
+def _spec_of(resource: Json) -> InferenceServiceSpec | None:
     try:
-        law = Law(
-            minimum=scaling.get("minReplicas", 1),
-            maximum=scaling["maxReplicas"],
-            target_rows=scaling.get("targetQueueDepth") or 2 * batch,
-        )
-        metadata = resource["metadata"]
-        replicas = dig(resource, "spec", "replicas", default=1)
-        return Scaled(law, replicas, metadata["generation"], metadata["uid"])
-    except (KeyError, TypeError, ValueError):
+        return parse_spec(resource)
+    except SpecError:
         return None

@@ -6,9 +6,9 @@ itself (docs/contracts.md section 2), which is why it needs no liveness probe; a
 not promise that, so it is asked on its port.
 """
 
+import math
 from collections.abc import Iterable
 
-from shoal_operator.api.fields import Json
 from shoal_operator.manifests.environment import (
     ADMIN_PORT,
     CACHE_DIR,
@@ -19,6 +19,7 @@ from shoal_operator.manifests.environment import (
     variable,
 )
 from shoal_operator.manifests.target import Target
+from shoal_schema.declaring import Json, Process, as_json
 
 MODEL, PROXY, RUNTIME = "model", "proxy", "runtime"
 _PROXY_REQUESTS = {"cpu": "100m", "memory": "256Mi"}
@@ -42,8 +43,8 @@ def make_proxy(target: Target) -> Json:
             {"name": "http", "containerPort": HTTP_PORT, "protocol": "TCP"},
             {"name": "admin", "containerPort": ADMIN_PORT, "protocol": "TCP"},
         ],
-        "env": _merged(_proxy_fixed(target), spec_variables(target.spec, PROXY), proxy.env),
-        "resources": proxy.resources or _proxy_resources(target),
+        "env": _merged(_proxy_fixed(target), spec_variables(target.spec, Process.PROXY), as_json(proxy.env)),
+        "resources": as_json(proxy.resources) if proxy.resources else _proxy_resources(target),
         "readinessProbe": _probe("/readyz", period_s=2, failures=1),
         "livenessProbe": _probe("/healthz", period_s=10, failures=3),
         "terminationMessagePolicy": "FallbackToLogsOnError",
@@ -63,8 +64,10 @@ def make_model(target: Target) -> Json:
         "name": MODEL,
         "image": _runtime_image(target),
         "command": ["python", "-m", "shoal_runtime", "fetch"],
-        "env": _merged(_cache_variables(), spec_variables(target.spec, MODEL), target.spec.runtime.env),
-        "resources": target.spec.model.resources or _FETCH_RESOURCES,
+        "env": _merged(
+            _cache_variables(), spec_variables(target.spec, Process.MODEL), as_json(target.spec.runtime.env)
+        ),
+        "resources": as_json(target.spec.model.resources) if target.spec.model.resources else _FETCH_RESOURCES,
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": _restricted(read_only=True),
         "volumeMounts": [_mount("cache", CACHE_DIR), _mount("tmp", "/tmp")],
@@ -74,15 +77,18 @@ def make_model(target: Target) -> Json:
 def stop_time_s(target: Target) -> int:
     """Return how long a pod may take to stop: delay, drain, and a margin (seconds)."""
     rollout = target.spec.rollout
-    return rollout.drain_delay_seconds + rollout.drain_timeout_seconds + 2 * _SHUTDOWN_MARGIN_S
+    drain_s = math.ceil(rollout.drain_delay_seconds + rollout.drain_timeout_seconds)
+    return drain_s + 2 * _SHUTDOWN_MARGIN_S
 
 
 def _own_runtime(target: Target) -> Json:
     return {
         "name": RUNTIME,
         "image": _runtime_image(target),
-        "env": _merged(_runtime_fixed(target), spec_variables(target.spec, RUNTIME), target.spec.runtime.env),
-        "resources": target.spec.runtime.resources or {},
+        "env": _merged(
+            _runtime_fixed(target), spec_variables(target.spec, Process.RUNTIME), as_json(target.spec.runtime.env)
+        ),
+        "resources": as_json(target.spec.runtime.resources or {}),
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": _restricted(read_only=True),
         "volumeMounts": [
@@ -104,8 +110,8 @@ def _foreign_runtime(target: Target) -> Json:
         "name": RUNTIME,
         "image": runtime.image,
         **{key: list(value) for key, value in entry.items() if value is not None},
-        "env": [*runtime.env],
-        "resources": runtime.resources or {},
+        "env": as_json(runtime.env),
+        "resources": as_json(runtime.resources or {}),
         "startupProbe": {"httpGet": live, "periodSeconds": 5, "failureThreshold": budget},
         "livenessProbe": {
             "httpGet": live,

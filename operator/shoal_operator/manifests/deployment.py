@@ -1,9 +1,5 @@
 """The Deployment and its pod template."""
 
-import dataclasses
-
-from shoal_operator.api.fields import Json, fields_of
-from shoal_operator.api.model_spec import ModelVolume
 from shoal_operator.manifests.containers import RUNTIME, make_model, make_proxy, make_runtime, stop_time_s
 from shoal_operator.manifests.labels import (
     TEMPLATE_HASH_ANNOTATION,
@@ -13,6 +9,8 @@ from shoal_operator.manifests.labels import (
     selector_labels,
 )
 from shoal_operator.manifests.target import Target
+from shoal_schema.declaring import Json, as_json
+from shoal_schema.resource.model import ModelVolume
 
 _GROUP_ID = 65532
 _SHOWN_CONTAINER = "kubectl.kubernetes.io/default-container"
@@ -82,8 +80,8 @@ def _passed_through(target: Target) -> Json:
         "affinity": pod.affinity,
         "priorityClassName": pod.priority_class_name,
         "runtimeClassName": pod.runtime_class_name,
-        "imagePullSecrets": list(pod.image_pull_secrets),
-        "resourceClaims": list(target.spec.runtime.resource_claims),
+        "imagePullSecrets": as_json(pod.image_pull_secrets),
+        "resourceClaims": as_json(target.spec.runtime.resource_claims),
     }
     return {key: value for key, value in given.items() if value}
 
@@ -100,9 +98,10 @@ def _security_context(target: Target) -> Json:
 
 def _tolerations(target: Target) -> Json:
     """Tolerate the taint that GPU nodes usually carry: the resource's own name."""
-    limits = (target.spec.runtime.resources or {}).get("limits", {})
+    resources = target.spec.runtime.resources
+    limits = resources.limits if resources else {}
     own = [{"key": name, "operator": "Exists", "effect": "NoSchedule"} for name in sorted(limits) if "/" in name]
-    tolerations = [*own, *target.spec.pod.tolerations]
+    tolerations = [*own, *as_json(target.spec.pod.tolerations)]
     return {"tolerations": tolerations} if tolerations else {}
 
 
@@ -133,14 +132,9 @@ def _volumes(target: Target) -> list[Json]:
 
 
 def _model_source(volume: ModelVolume) -> Json:
-    for view in fields_of(ModelVolume):
-        source = getattr(volume, view.attribute)
-        if dataclasses.is_dataclass(source):
-            read_only = {"readOnly": True} if view.name == "persistentVolumeClaim" else {}
-            return {view.name: {**_plain(source), **read_only}}
-    raise ValueError("a model volume without a source")  # the schema's rule refuses it
-
-
-def _plain(source: object) -> Json:
-    pairs = ((view.name, getattr(source, view.attribute)) for view in fields_of(type(source)))
-    return {name: value for name, value in pairs if value is not None}
+    sources = {name: value for name, value in as_json(volume).items() if name != "mountPath"}
+    if not sources:
+        raise ValueError("a model volume without a source")  # the schema's rule refuses it
+    if "persistentVolumeClaim" in sources:
+        sources["persistentVolumeClaim"]["readOnly"] = True
+    return sources

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from shoal_operator.api.fields import Json
 from shoal_operator.manifests.deployment import make_deployment
 from shoal_operator.manifests.policies import make_disruption_budget, make_network_policy
 from shoal_operator.manifests.route import make_http_route, make_ingress
 from shoal_operator.manifests.service import make_service, make_service_account
 from shoal_operator.manifests.target import Target
+from shoal_schema.declaring import Json
 
 
 @dataclass(frozen=True, slots=True)

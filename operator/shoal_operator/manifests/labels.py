@@ -4,9 +4,9 @@ import hashlib
 import json
 from typing import Any
 
-from shoal_operator.api import GROUP
-from shoal_operator.api.fields import Json
 from shoal_operator.manifests.target import Target
+from shoal_schema.declaring import Json
+from shoal_schema.resource import GROUP
 
 MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 MANAGED_BY = "shoal-operator"

@@ -1,9 +1,9 @@
 """What protects the pods: the PodDisruptionBudget and the NetworkPolicy."""
 
-from shoal_operator.api.fields import Json
 from shoal_operator.manifests.environment import ADMIN_PORT, HTTP_PORT
 from shoal_operator.manifests.labels import make_object, selector_labels
 from shoal_operator.manifests.target import Target
+from shoal_schema.declaring import Json
 
 
 def make_disruption_budget(target: Target) -> Json:

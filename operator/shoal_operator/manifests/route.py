@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from shoal_operator.api.fields import Json, fields_of
-from shoal_operator.api.route_spec import HttpRouteSpec, IngressSpec, ParentRef, Scheme
 from shoal_operator.manifests.labels import make_object
 from shoal_operator.manifests.service import SERVICE_PORT
 from shoal_operator.manifests.target import Target
+from shoal_schema.declaring import Json, as_json
+from shoal_schema.resource.route import HttpRouteSpec, IngressSpec, Scheme
 
 HTTPS_PORT = 443
 
@@ -30,7 +30,7 @@ def make_http_route(target: Target, route: HttpRouteSpec) -> Json:
         "matches": [{"path": {"type": "PathPrefix", "value": route.path}}],
         "backendRefs": [{"name": target.name, "port": SERVICE_PORT}],
     }
-    spec: Json = {"parentRefs": [_parent(ref) for ref in route.parent_refs], "rules": [rule]}
+    spec: Json = {"parentRefs": as_json(route.parent_refs), "rules": [rule]}
     if route.hostnames:
         spec["hostnames"] = list(route.hostnames)
     return make_object(target, "HTTPRoute", "gateway.networking.k8s.io/v1", spec=spec)
@@ -70,8 +70,3 @@ def _host(target: Target, names: Sequence[str]) -> str:
 def _scheme(route: HttpRouteSpec) -> str:
     secure = any(ref.port == HTTPS_PORT or ref.section_name == "https" for ref in route.parent_refs)
     return str(route.scheme or (Scheme.HTTPS if secure else Scheme.HTTP)).lower()
-
-
-def _parent(ref: ParentRef) -> Json:
-    pairs = ((view.name, getattr(ref, view.attribute)) for view in fields_of(ParentRef))
-    return {name: value for name, value in pairs if value is not None}

@@ -1,8 +1,8 @@
 """The Service and the ServiceAccount."""
 
-from shoal_operator.api.fields import Json
 from shoal_operator.manifests.labels import OPERATOR_ANNOTATION, make_object, selector_labels
 from shoal_operator.manifests.target import Target
+from shoal_schema.declaring import Json
 
 SERVICE_PORT = 80
 

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from shoal_operator.api import API_VERSION, KIND
-from shoal_operator.api.fields import Json
-from shoal_operator.api.model import InferenceServiceSpec
+from shoal_schema.declaring import Json
+from shoal_schema.resource import API_VERSION, KIND
+from shoal_schema.resource.service import InferenceServiceSpec
 
 INTERNAL_URL = "http://$(NAME).$(NAMESPACE).svc"
 

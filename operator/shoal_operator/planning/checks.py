@@ -2,16 +2,17 @@
 
 import re
 
-from shoal_operator.api.conditions import ConditionType, Reason, Status, find, told_before
-from shoal_operator.api.fields import Json
 from shoal_operator.manifests.containers import PROXY
 from shoal_operator.manifests.desired import HTTP_ROUTE, INGRESS
 from shoal_operator.manifests.environment import ADMIN_PORT
 from shoal_operator.manifests.labels import SERVICE_NAME_LABEL, selector_text
 from shoal_operator.planning.blocked import Check, Verdict, failure_text
+from shoal_operator.planning.conditions import find, told_before
 from shoal_operator.planning.evidence import Evidence
 from shoal_operator.planning.observation import dig
 from shoal_operator.planning.pods import is_ready, unready_containers
+from shoal_schema.conditions import ConditionType, Reason, Status
+from shoal_schema.declaring import Json
 
 
 def pods_refused(evidence: Evidence) -> Verdict | None:
@@ -224,9 +225,9 @@ def objective_missed(evidence: Evidence) -> Verdict | None:
     if all(evidence.meets_objective):
         return None
     text = (
-        f"even a request alone takes longer than batching.latencyObjectiveMilliseconds {evidence.objective_ms}: answers"
-        " leave as fast as they can, but late. Set a larger one, or use a faster device or model; kubectl port-forward"
-        " POD 9090 and curl localhost:9090/v1/explain tell what a request alone takes"
+        f"even a request alone takes longer than batching.latencyObjectiveMilliseconds {evidence.objective_ms:g}:"
+        " answers leave as fast as they can, but late. Set a larger one, or use a faster device or model; kubectl"
+        " port-forward POD 9090 and curl localhost:9090/v1/explain tell what a request alone takes"
     )
     return Status.FALSE, Reason.OBJECTIVE_UNATTAINABLE, text
 

@@ -8,8 +8,8 @@ minute, and then once a pause.
 from dataclasses import dataclass, field
 from typing import Any
 
-from shoal_operator.api.fields import Json
 from shoal_operator.planning.observation import Key, dig
+from shoal_schema.declaring import Json
 
 WRITES = 5
 WINDOW_S = 60.0

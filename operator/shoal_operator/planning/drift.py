@@ -9,7 +9,7 @@ how server-side apply sees it. Where that would decide about traffic, ``exact`` 
 from decimal import ROUND_UP, Decimal
 from typing import Any
 
-from shoal_operator.api.fields import Json
+from shoal_schema.declaring import Json
 
 _QUANTITY_FIELDS = frozenset({"limits", "requests", "sizeLimit"})
 _SUFFIXES = {

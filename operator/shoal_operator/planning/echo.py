@@ -6,7 +6,7 @@ event that carries exactly that version needs no second look.
 
 from dataclasses import dataclass, field
 
-from shoal_operator.api.fields import Json
+from shoal_schema.declaring import Json
 
 
 @dataclass(slots=True)

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from shoal_operator.api.fields import Json
 from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE
 from shoal_operator.manifests.target import Target
 from shoal_operator.planning.observation import Failure, Observation, dig, is_owned
 from shoal_operator.planning.plan import Conflict
 from shoal_operator.planning.pods import Problem, find_problem, is_leaving, template_hash
+from shoal_schema.declaring import Json
 
 
 class ScalingState(StrEnum):
@@ -65,7 +65,7 @@ class Evidence:
         return [pod for pod in pods if template_hash(pod) == newest and not is_leaving(pod)]
 
     @property
-    def objective_ms(self) -> int | None:
+    def objective_ms(self) -> float | None:
         """The latency objective of the spec."""
         return self.target.spec.batching.latency_objective_milliseconds if self.target else None
 

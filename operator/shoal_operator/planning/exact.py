@@ -8,7 +8,6 @@ so it is taken out by a JSON merge patch, in which null removes a key and a list
 from collections.abc import Mapping
 from typing import Any
 
-from shoal_operator.api.fields import Json
 from shoal_operator.manifests.desired import (
     DISRUPTION_BUDGET,
     HTTP_ROUTE,
@@ -17,6 +16,7 @@ from shoal_operator.manifests.desired import (
     SERVICE,
     Kind,
 )
+from shoal_schema.declaring import Json
 
 EXACT: Mapping[Kind, tuple[str, ...]] = {
     SERVICE: (

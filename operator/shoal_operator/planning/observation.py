@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shoal_operator.api.fields import Json
 from shoal_operator.manifests.desired import Kind
+from shoal_schema.declaring import Json
 
 
 @dataclass(frozen=True, slots=True, order=True)

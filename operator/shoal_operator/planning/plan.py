@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shoal_operator.api import KIND
-from shoal_operator.api.fields import Json
 from shoal_operator.manifests.desired import CHILD_KINDS, Kind, desired_objects
 from shoal_operator.manifests.target import Target
 from shoal_operator.planning.drift import holds
 from shoal_operator.planning.exact import removal
 from shoal_operator.planning.observation import controller_of, dig, is_owned
+from shoal_schema.declaring import Json
+from shoal_schema.resource import KIND
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,11 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from shoal_operator.api.conditions import Reason
-from shoal_operator.api.fields import Json
 from shoal_operator.manifests.containers import MODEL, PROXY, RUNTIME
 from shoal_operator.manifests.labels import TEMPLATE_HASH_ANNOTATION
 from shoal_operator.planning.observation import dig
+from shoal_schema.conditions import Reason
+from shoal_schema.declaring import Json
 
 _IMAGE_REASONS = frozenset(
     {

@@ -7,25 +7,17 @@ decisions can be read here (after cert-manager's policies).
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shoal_operator.api.conditions import (
-    FAILURES,
-    Condition,
-    ConditionType,
-    Reason,
-    Status,
-    find,
-    stamped,
-    told_before,
-)
-from shoal_operator.api.fields import Json
 from shoal_operator.errors import ApiError
 from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE
 from shoal_operator.manifests.labels import selector_text
 from shoal_operator.manifests.route import service_url
 from shoal_operator.planning import blocked, checks
 from shoal_operator.planning.blocked import Check, Verdict
+from shoal_operator.planning.conditions import Condition, find, stamped, told_before
 from shoal_operator.planning.evidence import Evidence, ScalingState
 from shoal_operator.planning.observation import dig
+from shoal_schema.conditions import FAILURES, ConditionType, Reason, Status
+from shoal_schema.declaring import Json
 
 _BLOCKED: tuple[Check, ...] = (blocked.spec_invalid, blocked.name_taken, blocked.undone, blocked.apply_failed)
 POLICIES: dict[ConditionType, tuple[Check, ...]] = {

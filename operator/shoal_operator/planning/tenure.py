@@ -10,10 +10,10 @@ service is taken over.
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from shoal_operator.api import GROUP
-from shoal_operator.api.fields import Json
 from shoal_operator.manifests.labels import OPERATOR_ANNOTATION
 from shoal_operator.planning.observation import Key, dig
+from shoal_schema.declaring import Json
+from shoal_schema.resource import GROUP
 
 CLAIM_ANNOTATION = f"{GROUP}/claimed-by"
 SETTLE_S = 60.0

@@ -17,10 +17,11 @@ from shoal_proxy.batching.order import Shares
 from shoal_proxy.batching.pace import Pace
 from shoal_proxy.batching.pending import NEVER_S, BatchKey, Pending, Slice
 from shoal_proxy.batching.plan import Costs
-from shoal_proxy.batching.policy import BatchLimits, Device, Outlook, Policy, Wait, decide
+from shoal_proxy.batching.policy import BatchLimits, Device, Outlook, Wait, decide
 from shoal_proxy.batching.queue import Group, Queue, QueueLimits
 from shoal_proxy.batching.returns import Returns
 from shoal_proxy.batching.tables import Tables
+from shoal_schema.resource.traffic import BatchingPolicy
 
 SLACK_QUANTILE = 0.75
 
@@ -62,7 +63,7 @@ class Batcher:
         objective_s: float = NEVER_S,
         shares: Shares | None = None,
     ) -> None:
-        self.queue = Queue(queue_limits, shares, self._full_rows if limits.policy is Policy.FIXED else None)
+        self.queue = Queue(queue_limits, shares, self._full_rows if limits.policy is BatchingPolicy.FIXED else None)
         self.limits = limits
         self.objective_s = objective_s
         self.tables = Tables(limits.max_rows)
@@ -118,7 +119,7 @@ class Batcher:
         reason = self.queue.full_reason(pending.rows, pending.size_bytes)
         if reason:
             return reason
-        if self.limits.policy is Policy.ADAPTIVE and self._too_late(pending, now_s):
+        if self.limits.policy is BatchingPolicy.ADAPTIVE and self._too_late(pending, now_s):
             return "late"
         self.queue.add(pending)
         if self._weighs and len(self.queue.groups) > 1:
@@ -259,7 +260,7 @@ class Batcher:
     def _device(self, now_s: float) -> Device:
         in_flight, free_s = len(self.running), self.free_s(now_s)
         # Of several executors one cannot tell which falls free next.
-        if in_flight != 1 or self.limits.in_flight > 1 or self.limits.policy is not Policy.ADAPTIVE:
+        if in_flight != 1 or self.limits.in_flight > 1 or self.limits.policy is not BatchingPolicy.ADAPTIVE:
             return Device(in_flight, now_s, free_s)
         running = self.running[0]
         forward_s = self.tables[running.key].expected_s(running.rows)

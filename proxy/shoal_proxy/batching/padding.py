@@ -16,8 +16,8 @@ import numpy as np
 
 from shoal_proxy.batching.pending import Slice
 from shoal_proxy.errors import InvalidRequest, ModelFailed
-from shoal_proxy.model.datatypes import DTYPES, Array
 from shoal_proxy.model.signature import InputSpec, ModelSignature
+from shoal_schema.wire.datatypes import DTYPES, Array
 
 FACTOR = 4.0
 SMALL_ELEMENTS = 128

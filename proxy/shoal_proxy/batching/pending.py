@@ -7,7 +7,7 @@ from itertools import count
 from typing import NamedTuple
 
 from shoal_proxy.errors import ProxyError, RowError, RowsFailed
-from shoal_proxy.model.datatypes import Array
+from shoal_schema.wire.datatypes import Array
 
 
 class BatchKey(NamedTuple):

@@ -15,19 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 from shoal_proxy.batching.pending import Pending
 from shoal_proxy.batching.plan import Costs, Plan, plan_batch
 from shoal_proxy.batching.queue import Group, Queue
-
-
-class Policy(StrEnum):
-    """How batches are formed."""
-
-    ADAPTIVE = "Adaptive"
-    FIXED = "Fixed"
-    NONE = "None"
+from shoal_schema.resource.traffic import BatchingPolicy
 
 
 @dataclass(frozen=True)
@@ -37,7 +29,7 @@ class BatchLimits:
     max_rows: int
     max_delay_s: float = 0.0
     in_flight: int = 1
-    policy: Policy = Policy.ADAPTIVE
+    policy: BatchingPolicy = BatchingPolicy.ADAPTIVE
 
 
 @dataclass(frozen=True)
@@ -86,9 +78,9 @@ def decide(queue: Queue, limits: BatchLimits, device: Device, outlook: Outlook) 
     if not queue.groups or device.in_flight > limits.in_flight:
         return Wait()
     group = queue.first()
-    if limits.policy is Policy.NONE:
+    if limits.policy is BatchingPolicy.NONE:
         return _one_request(group, outlook)
-    if limits.policy is Policy.FIXED:
+    if limits.policy is BatchingPolicy.FIXED:
         return _close_fixed(queue, group, limits, device, outlook)
     return _close_adaptive(queue, group, limits, device, outlook)
 

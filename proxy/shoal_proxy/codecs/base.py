@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import orjson
 
 from shoal_proxy.errors import BodyTooLarge, InvalidRequest, ProxyError
-from shoal_proxy.model.datatypes import Array
 from shoal_proxy.model.signature import ModelSignature
+from shoal_schema.wire.datatypes import Array
 
 JSON = b"application/json"
 OCTETS = b"application/octet-stream"

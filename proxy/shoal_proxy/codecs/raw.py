@@ -6,8 +6,8 @@ from typing import Any
 
 from shoal_proxy.codecs.base import Call, Decoded
 from shoal_proxy.errors import InvalidRequest, UnsupportedMediaType
-from shoal_proxy.model.datatypes import bytes_array
 from shoal_proxy.model.signature import InputSpec, ModelSignature
+from shoal_schema.wire.elements import bytes_array
 
 # curl -d says x-www-form-urlencoded whatever the data is; treating it as JSON is what people mean.
 _JSON_TYPES = frozenset({"", "application/json", "application/x-www-form-urlencoded"})

@@ -15,8 +15,9 @@ import numpy as np
 
 from shoal_proxy.codecs.base import shown
 from shoal_proxy.errors import InvalidRequest
-from shoal_proxy.model.datatypes import DTYPES, Array, bytes_array
 from shoal_proxy.model.signature import InputSpec, OutputSpec
+from shoal_schema.wire.datatypes import DTYPES, Array
+from shoal_schema.wire.elements import bytes_array, pack_elements, unpack_elements
 
 _NUMBERS = (frozenset({float, int}), "numbers")
 _INTEGERS = (frozenset({int}), "integers")
@@ -31,7 +32,6 @@ _CODES = {
     "INT64": "q", "UINT64": "Q", "FP16": "e", "FP32": "f", "FP64": "d",
 }  # fmt: skip
 _MAX_DIMENSIONS = 32  # numpy 1.26's; JSON may nest a thousand deep
-_LENGTH = struct.Struct("<I")
 
 
 def wire_shape_of(spec: InputSpec, shape: Any) -> list[int]:
@@ -176,16 +176,10 @@ def from_binary(spec: InputSpec | OutputSpec, data: memoryview, shape: Sequence[
 
 
 def _elements(name: str, data: memoryview, count: int) -> list[bytes]:
-    elements: list[bytes] = []
-    offset = 0
-    while offset < len(data):
-        if offset + 4 > len(data):
-            raise InvalidRequest(f"tensor {name!r}: BYTES data ends inside an element's length")
-        (length,) = _LENGTH.unpack_from(data, offset)
-        offset += 4 + length
-        if offset > len(data):
-            raise InvalidRequest(f"tensor {name!r}: a BYTES element says {length} bytes, but the data ends before")
-        elements.append(bytes(data[offset - length : offset]))
+    try:
+        elements = unpack_elements(data)
+    except ValueError as error:
+        raise InvalidRequest(f"tensor {name!r}: {error}") from None
     if len(elements) != count:
         raise InvalidRequest(f"tensor {name!r}: shape wants {count} BYTES elements, the data holds {len(elements)}")
     return elements
@@ -194,7 +188,7 @@ def _elements(name: str, data: memoryview, count: int) -> list[bytes]:
 def to_binary(array: Array) -> bytes | memoryview:
     """Return a wire array's bytes: a view where memory allows it."""
     if array.dtype.hasobject:
-        return b"".join(piece for element in array.ravel().tolist() for piece in (_LENGTH.pack(len(element)), element))
+        return pack_elements(array.ravel().tolist())
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 

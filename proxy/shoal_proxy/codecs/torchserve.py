@@ -9,8 +9,8 @@ from shoal_proxy.codecs.base import Call, Decoded, Reply, json_reply, parse_json
 from shoal_proxy.codecs.multipart import first_part
 from shoal_proxy.codecs.v1 import decode_rows, rows_of
 from shoal_proxy.errors import ProxyError
-from shoal_proxy.model.datatypes import Array
 from shoal_proxy.model.signature import ModelSignature
+from shoal_schema.wire.datatypes import Array
 
 _TYPES = {
     400: "BadRequestException",

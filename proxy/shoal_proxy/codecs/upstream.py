@@ -23,8 +23,8 @@ from shoal_proxy.errors import (
     RowError,
     RuntimeLost,
 )
-from shoal_proxy.model.datatypes import DTYPES, Array
 from shoal_proxy.model.signature import InputSpec, ModelSignature, OutputSpec
+from shoal_schema.wire.datatypes import DTYPES, Array
 
 
 def encode_batch(

@@ -30,8 +30,9 @@ from shoal_proxy.codecs.base import (
 from shoal_proxy.codecs.tensors import check_shape, from_json, text, widen_bf16
 from shoal_proxy.codecs.v2 import check_complete
 from shoal_proxy.errors import InvalidRequest, PaddingTooLarge, ProxyError
-from shoal_proxy.model.datatypes import DTYPES, Array, bytes_array
 from shoal_proxy.model.signature import InputSpec, ModelSignature
+from shoal_schema.wire.datatypes import DTYPES, Array
+from shoal_schema.wire.elements import bytes_array
 
 MOST_PADDING_BYTES = 64 << 20
 

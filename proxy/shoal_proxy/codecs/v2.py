@@ -29,8 +29,8 @@ from shoal_proxy.codecs.tensors import (
 from shoal_proxy.codecs.v2_answer import ALL_BINARY, HEADER_LENGTH, PLAIN, Style, encode_answer
 from shoal_proxy.codecs.v2_usual import Usual
 from shoal_proxy.errors import InvalidRequest, ProxyError
-from shoal_proxy.model.datatypes import Array
 from shoal_proxy.model.signature import InputSpec, ModelSignature
+from shoal_schema.wire.datatypes import Array
 
 _OURS = {"binary_data_size"}
 """Tensor parameters that are the protocol's own, not the model's."""

@@ -16,8 +16,8 @@ import orjson
 from shoal_proxy.codecs.base import OCTETS, Decoded, Reply
 from shoal_proxy.codecs.tensors import are_sizes, from_binary, from_json, to_binary, to_canonical
 from shoal_proxy.codecs.v2_answer import ALL_BINARY, HEADER_LENGTH, PLAIN, Style, answer_document, output_spec
-from shoal_proxy.model.datatypes import Array
 from shoal_proxy.model.signature import InputSpec, ModelSignature
+from shoal_schema.wire.datatypes import Array
 
 _LONGEST_BYTES = 2048
 _MOST = 256

@@ -9,8 +9,8 @@ from typing import Any
 from shoal_proxy.batching.batcher import Batcher
 from shoal_proxy.batching.latency import LatencyTable
 from shoal_proxy.batching.pending import NEVER_S, BatchKey
-from shoal_proxy.batching.policy import Policy
 from shoal_proxy.batching.throughput import Busiest
+from shoal_schema.resource.traffic import BatchingPolicy
 
 _CLOSE = 1.15
 """Bounds of a time that differ by less are one figure: the sizes that a table keeps are an eighth apart."""
@@ -33,7 +33,12 @@ class Span:
 class Report:
     """The numbers. Times are in milliseconds, rates in rows per second; None where nothing is known yet."""
 
-    policy: Policy
+    model: str
+    shapes: dict[str, list[int]]
+    """Of the inputs whose batches the times are of; empty where all have one shape."""
+    known_shapes: int
+    """Of how many shapes anything is known."""
+    policy: BatchingPolicy
     max_rows: int
     configured_rows: int
     max_delay_ms: float
@@ -57,6 +62,8 @@ class Report:
     """The second in which most rows were served; None before the first request."""
     model_rows_per_s: Span | None
     """What the model's own time allows with batches of ``allowed_rows``: a bound, without the host's work."""
+    model_alone_ms: Span | None
+    """The model's own time for a request alone, mean."""
     model_full_ms: Span | None
     """The model's own time for a batch of ``most_rows``, mean."""
     waiting_rows: int
@@ -68,16 +75,21 @@ class Report:
     rejected: dict[str, int]
 
 
-def report(batcher: Batcher, busiest: Busiest | None, *, padding: float, rejected: dict[str, int]) -> Report:
-    """Return what is known now, about the shape of input that was used last."""
+def report(
+    batcher: Batcher, busiest: Busiest | None, *, model: str, padding: float, rejected: dict[str, int]
+) -> Report:
+    """Return what is known now, about the shape of input that a batch was of last."""
     key = last_key(batcher)
     table = batcher.tables[key]
     limits, around_s = batcher.limits, batcher.pace.overhead_s + batcher.slack.value
     objective_s = batcher.objective_s
-    most = 1 if limits.policy is Policy.NONE else batcher.tables.max_rows(key)
+    most = 1 if limits.policy is BatchingPolicy.NONE else batcher.tables.max_rows(key)
     allowed = most if objective_s == NEVER_S else table.largest((objective_s - around_s) / 2, most) or 1
     known = table.known
     return Report(
+        model=model,
+        shapes={name: list(shape) for name, shape in key.shapes},
+        known_shapes=sum(each.known for each in batcher.tables.all().values()),
         policy=limits.policy,
         max_rows=limits.max_rows,
         configured_rows=batcher.configured_rows,
@@ -93,6 +105,7 @@ def report(batcher: Batcher, busiest: Busiest | None, *, padding: float, rejecte
         allowed_rows=allowed,
         busiest=busiest,
         model_rows_per_s=_rate(table, allowed, limits.in_flight) if known else None,
+        model_alone_ms=_span_ms(table.bounds(1)) if known else None,
         model_full_ms=_span_ms(table.bounds(most)) if known else None,
         waiting_rows=batcher.queue.rows,
         running_batches=len(batcher.running),
@@ -119,9 +132,10 @@ def _rate(table: LatencyTable, rows: int, in_flight: int) -> Span:
 
 
 def last_key(batcher: Batcher) -> BatchKey:
-    """Return a key of the shape of input that was used last."""
-    shapes = next(reversed(batcher.tables.all()), ())
-    return BatchKey(shapes=shapes)
+    """Return a key of the shape of input that was used last, of those whose time is known if there are any."""
+    tables = batcher.tables.all()
+    known = (shapes for shapes in reversed(tables) if tables[shapes].known)
+    return BatchKey(shapes=next(known, next(reversed(tables), ())))
 
 
 def latency_document(batcher: Batcher, busiest: Busiest | None) -> dict[str, Any]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import floor, log10
 
-from shoal_proxy.batching.policy import Policy
 from shoal_proxy.explaining.report import Report, Span
+from shoal_schema.resource.traffic import BatchingPolicy
 
 _PADDING = 0.2
 _HOST_BOUND = 0.5
@@ -16,16 +16,30 @@ _FULL = 0.9
 
 
 def explain(report: Report) -> list[str]:
-    """Return the sentences, the most important first."""
+    """Return the sentences: of which model and shape they are, and then the most important first."""
     if report.alone_ms is None or report.full_ms is None:
-        return ["No batch has run yet, so nothing is known of the model's speed; send some requests and ask again."]
+        return [
+            f"Model {report.model}.",
+            "No batch has run yet, so nothing is known of the model's speed; send some requests and ask again.",
+        ]
     return [
+        _about(report),
         *_objective(report, report.alone_ms, report.full_ms),
         *_latency(report, report.alone_ms, report.full_ms),
         *_throughput(report),
         *_refusals(report),
         *_waste(report, report.full_ms),
     ]
+
+
+def _about(report: Report) -> str:
+    if report.known_shapes < 2:
+        return f"Model {report.model}."
+    shape = ", ".join(f"{name} {shape}" for name, shape in report.shapes.items())
+    return (
+        f"Model {report.model}. Batches of {report.known_shapes} shapes of input have run; times and sizes of batches"
+        f" are those of the one that came last, {shape}. GET /v1/latency has all."
+    )
 
 
 def number(value: float) -> str:
@@ -50,6 +64,10 @@ def rows(count: int) -> str:
     return "1 row" if count == 1 else f"{count} rows"
 
 
+def _measured(report: Report) -> str:
+    return rows(report.measured_rows) + (" of this shape" if report.known_shapes > 1 else "")
+
+
 def _objective(report: Report, alone_ms: Span, full_ms: Span) -> Iterator[str]:
     objective_ms = report.objective_ms
     if objective_ms is None:
@@ -63,7 +81,7 @@ def _objective(report: Report, alone_ms: Span, full_ms: Span) -> Iterator[str]:
     elif full_ms.high is None:
         yield (
             f"How large batches the latency objective of {objective_ms:g} ms leaves room for is not known: none of "
-            f"more than {rows(report.measured_rows)} has been measured. Up to {report.allowed_rows} are tried."
+            f"more than {_measured(report)} has been measured. Up to {report.allowed_rows} are tried."
         )
     elif report.allowed_rows < report.most_rows:
         yield (
@@ -79,12 +97,9 @@ def _objective(report: Report, alone_ms: Span, full_ms: Span) -> Iterator[str]:
 
 
 def _latency(report: Report, alone_ms: Span, full_ms: Span) -> Iterator[str]:
-    host = "without the host's work around the model, which the first requests will show"
-    if report.overhead_ms > 0:
-        host = f"of that {number(report.overhead_ms)} ms are the host's work around the model"
-    yield f"A request alone on an idle runtime takes {time(alone_ms)}, 19 times in 20; {host}."
+    yield f"A request alone on an idle runtime takes {time(alone_ms)}, 19 times in 20; {_parts(report)}."
     yield _full(report)
-    if report.policy is Policy.FIXED and report.max_delay_ms > 0:
+    if report.policy is BatchingPolicy.FIXED and report.max_delay_ms > 0:
         yield (
             f"A batch that is not full waits up to {report.max_delay_ms:g} ms although the runtime may be idle: lower "
             "batching.maxDelayMilliseconds, or set batching.policy to Adaptive, which never waits in vain."
@@ -92,8 +107,20 @@ def _latency(report: Report, alone_ms: Span, full_ms: Span) -> Iterator[str]:
     if full_ms.high is not None and report.late_ms > _HOST_BOUND * full_ms.high:
         yield (
             f"Answers leave up to {number(report.late_ms)} ms later than the model's time explains: the host is short "
-            "of processor time. Give the pod more CPU, or send larger requests."
+            "of processor time. Give it more of that, or send larger requests."
         )
+
+
+def _parts(report: Report) -> str:
+    """Return what a request alone spends its time on, in means: what a full batch is told in."""
+    if report.overhead_ms <= 0:
+        return "without the host's work around the model, which the first requests will show"
+    host = f"{number(report.overhead_ms)} ms for the host's work around it"
+    if report.model_alone_ms is None or not report.model_alone_ms.low:
+        return f"on average {host} are in that"
+    return (
+        f"on average {time(report.model_alone_ms)} for the model and {host}, and the rest is how late some answers are"
+    )
 
 
 def _full(report: Report) -> str:
@@ -101,15 +128,16 @@ def _full(report: Report) -> str:
     if full_ms is None or full_ms.high is None:
         return (
             f"How long a full batch of {rows(report.most_rows)} takes is not known: none of more than "
-            f"{rows(report.measured_rows)} has been measured."
+            f"{_measured(report)} has been measured."
         )
     told = time(full_ms) if full_ms.low else f"at most {number(full_ms.high)} ms"
-    return f"A full batch of {rows(report.most_rows)} takes the model {told}; the host's work for so many comes on top."
+    full = f"A full batch of {rows(report.most_rows)} takes the model {told} on average"
+    return f"{full}; the host's work for so many comes on top."
 
 
 def _throughput(report: Report) -> Iterator[str]:
     yield from _served(report)
-    if report.policy is Policy.NONE:
+    if report.policy is BatchingPolicy.NONE:
         yield "Requests are not batched at all: set batching.policy to Adaptive to serve several at the price of one."
     if report.capped_rows is not None:
         yield (
@@ -166,7 +194,7 @@ def _ceiling(report: Report) -> str:
         return ""
     size = f"batches of {rows(report.allowed_rows)}"
     if not bound.low:
-        return f" What {size} take was not measured: none of more than {rows(report.measured_rows)} has run."
+        return f" What {size} take was not measured: none of more than {_measured(report)} has run."
     if 1000 * report.allowed_rows / bound.low < report.overhead_ms:
         return f" The model is not the bound: {size} take it less time than the host's work around them does."
     most = f"about {number(bound.high)}" if bound.known else number(bound.high)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from shoal_proxy.model.signature import SignatureError
 
-PadBuckets = Sequence[tuple[str, Sequence[int]]]
+PadBuckets = Mapping[str, Sequence[int]]
+NO_BUCKETS: Final[PadBuckets] = {}
 
 
 def with_pad_buckets(metadata: Mapping[str, Any], buckets: PadBuckets) -> Mapping[str, Any]:

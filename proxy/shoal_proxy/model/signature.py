@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shoal_proxy.model.datatypes import DTYPES
+from shoal_schema.wire.datatypes import DTYPES
 
 
 class SignatureError(ValueError):

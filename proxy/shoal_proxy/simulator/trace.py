@@ -19,6 +19,8 @@ from shoal_proxy.simulator.engine import Request
 
 COLUMNS = ("arrived_s", "rows", "shape", "deadline_ms")
 HEADER = ",".join(COLUMNS)
+MOST_ROWS = 262_144
+"""Rows of one request: the simulation takes time and memory for each."""
 
 
 class TraceError(Exception):
@@ -91,7 +93,7 @@ def _entry(columns: Sequence[str], cells: Sequence[str], line: int) -> Entry:
         raise TraceError(f"line {line} has {len(cells)} cells, the header {len(columns)}")
     cell = dict(zip(columns, cells, strict=True))
     arrived_s = _number(cell["arrived_s"], line, "arrived_s", "a number of seconds", _finite)
-    rows = _number(cell.get("rows", "1"), line, "rows", "a whole number of at least 1", _count)
+    rows = _number(cell.get("rows", "1"), line, "rows", f"a whole number of 1 to {MOST_ROWS}", _count)
     deadline = cell.get("deadline_ms", "").strip()
     within = _number(deadline, line, "deadline_ms", "milliseconds above 0, or empty", _positive) if deadline else None
     return Entry(arrived_s, int(rows), cell.get("shape", ""), within)
@@ -113,7 +115,7 @@ def _finite(text: str) -> float:
 
 def _count(text: str) -> float:
     value = int(text)
-    if value < 1:
+    if not 1 <= value <= MOST_ROWS:
         raise ValueError
     return value
 

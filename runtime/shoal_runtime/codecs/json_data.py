@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import orjson
 
-from shoal_runtime.codecs.datatypes import NUMPY_DTYPES
-from shoal_runtime.codecs.elements import object_array
+from shoal_schema.wire.datatypes import DTYPES
+from shoal_schema.wire.elements import object_array
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from shoal_runtime.codecs.datatypes import Array
+    from shoal_schema.wire.datatypes import Array
 
 _LONG = b"0" * 19
 """The fewest digits that a whole number beyond 64 bits has, each as a zero."""
@@ -95,7 +95,7 @@ def _flattened(data: list[Any], shape: tuple[int, ...]) -> list[Any]:
 
 
 def _numbers(data: list[Any], datatype: str) -> Array:
-    wanted = NUMPY_DTYPES[datatype]
+    wanted = DTYPES[datatype]
     try:
         array = np.array(data)
     except ValueError:

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import orjson
 
-from shoal_runtime.codecs.datatypes import NUMPY_DTYPES
-from shoal_runtime.codecs.elements import object_array, unpack_elements
 from shoal_runtime.codecs.json_data import array_from_json
 from shoal_runtime.errors import BadRequest, TooManyRows
 from shoal_runtime.handlers.spec import ANY
+from shoal_schema.wire.datatypes import DTYPES
+from shoal_schema.wire.elements import object_array, unpack_elements
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from shoal_runtime.codecs.datatypes import Array
     from shoal_runtime.handlers.signature import Signature
     from shoal_runtime.handlers.spec import TensorSpec
+    from shoal_schema.wire.datatypes import Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ def _array_from_bytes(raw: memoryview, datatype: str, shape: tuple[int, ...]) ->
         if len(elements) != count:
             raise ValueError(f"holds {len(elements)} elements; shape {list(shape)} needs {count}")
         return object_array(elements, shape)
-    dtype = NUMPY_DTYPES[datatype]
+    dtype = DTYPES[datatype]
     if len(raw) != count * dtype.itemsize:
         needed = count * dtype.itemsize
         raise ValueError(f"holds {len(raw)} bytes; {datatype} of shape {list(shape)} needs {needed}")

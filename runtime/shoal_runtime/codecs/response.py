@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import orjson
 
-from shoal_runtime.codecs.datatypes import NUMPY_DTYPES
-from shoal_runtime.codecs.elements import pack_elements
 from shoal_runtime.codecs.json_data import array_to_json
 from shoal_runtime.errors import BadRequest
 from shoal_runtime.faults import message_text
+from shoal_schema.wire.datatypes import DTYPES
+from shoal_schema.wire.elements import pack_elements
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from shoal_runtime.codecs.datatypes import Array
     from shoal_runtime.codecs.request import InferRequest, WantedOutput
+    from shoal_schema.wire.datatypes import Array
 
 
 def encode_response(
@@ -82,5 +82,5 @@ def _entry(wanted: WantedOutput, array: Array) -> tuple[dict[str, Any], bytes | 
 def _tail(array: Array, datatype: str) -> bytes | memoryview:
     if datatype == "BYTES":
         return pack_elements(array.reshape(-1))
-    little = np.ascontiguousarray(array, dtype=NUMPY_DTYPES[datatype])
+    little = np.ascontiguousarray(array, dtype=DTYPES[datatype])
     return little.reshape(-1).view(np.uint8).data

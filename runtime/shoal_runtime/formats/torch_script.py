@@ -12,6 +12,7 @@ import zipfile
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.serialization import get_unsafe_globals_in_checkpoint
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.formats.module import ModuleHandler, prepare_module, require_tensors
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SUFFIXES = (".pt", ".pth", ".ts", ".torchscript")
+_LARGEST_PICKLE_BYTES = 64 * 2**20
+"""Of names and shapes, the weights lie beside it: more than any model's."""
 
 
 def load(source: Source) -> Loaded:
@@ -38,11 +41,7 @@ def load(source: Source) -> Loaded:
     elif source.allow_pickle:
         module = _load_pickle(path, source)
     else:
-        raise LoadError(
-            f"{path.name} is a pickle, which can run any code when it is loaded:"
-            " save it as safetensors, TorchScript or torch.export, or set"
-            " SHOAL_MODEL_ALLOW_PICKLE=true (model.allowPickle) if you trust it"
-        )
+        raise LoadError(_pickle_refused(path))
     inputs = source.inputs or tuple(getattr(source.handler, "inputs", ()))
     outputs = source.outputs or tuple(getattr(source.handler, "outputs", ()))
     require_tensors(inputs, outputs, path.name)
@@ -59,6 +58,35 @@ def is_torch_script(path: Path) -> bool:
     except (zipfile.BadZipFile, OSError):
         return False
     return any(name.startswith("code/") for name in names) and "constants.pkl" in names
+
+
+def _pickle_refused(path: Path) -> str:
+    """Return what a pickle needs; one that names nothing but tensors' own classes is the weights of some module."""
+    if _holds_weights_only(path):
+        return (
+            f"{path.name} holds weights only (a state_dict), and a model is code, too: export the whole module with"
+            " torch.export, or save the weights as safetensors and set SHOAL_MODEL_HANDLER, or `handler` in model.toml,"
+            " to the torch.nn.Module class they belong to. With that class this file will do as well: it is a pickle,"
+            " so set SHOAL_MODEL_ALLOW_PICKLE=true (model.allowPickle) if you trust it"
+        )
+    return (
+        f"{path.name} is a pickle, which can run any code when it is loaded:"
+        " save it as safetensors, TorchScript or torch.export, or set"
+        " SHOAL_MODEL_ALLOW_PICKLE=true (model.allowPickle) if you trust it; weights alone (a state_dict) need"
+        " SHOAL_MODEL_HANDLER, or `handler` in model.toml, too"
+    )
+
+
+def _holds_weights_only(path: Path) -> bool:
+    """Tell from the names in the pickle of a `torch.save` archive, which is read and not run; False where none tell."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            pickles = [entry for entry in archive.infolist() if entry.filename.endswith("data.pkl")]
+        if len(pickles) != 1 or pickles[0].file_size > _LARGEST_PICKLE_BYTES:
+            return False
+        return not get_unsafe_globals_in_checkpoint(path)
+    except Exception:  # whatever is broken in it: it is refused anyway
+        return False
 
 
 def _load_script(path: Path, *, trusted: bool) -> torch.nn.Module:

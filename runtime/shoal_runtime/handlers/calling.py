@@ -12,8 +12,8 @@ from shoal_runtime.handlers.items import row_item
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from shoal_runtime.codecs.datatypes import Array
     from shoal_runtime.handlers.signature import Signature
+    from shoal_schema.wire.datatypes import Array
 
 BAD_ITEM = (ValueError, TypeError, KeyError, OSError)
 """What `preprocess` raises for a bad item (PIL's UnidentifiedImageError is an OSError)."""

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from shoal_runtime.codecs.datatypes import Array
     from shoal_runtime.handlers.signature import Signature
     from shoal_runtime.handlers.spec import TensorSpec
+    from shoal_schema.wire.datatypes import Array
 
 
 def row_item(inputs: Mapping[str, Array], row: int, signature: Signature) -> Any:

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from shoal_runtime.codecs.datatypes import Array
     from shoal_runtime.handlers.signature import Signature
     from shoal_runtime.handlers.spec import TensorSpec
+    from shoal_schema.wire.datatypes import Array
 
 
 def named_outputs(result: Any, signature: Signature) -> dict[str, Tensor | Array]:

@@ -14,16 +14,16 @@ import orjson
 import torch
 
 from shoal_runtime.batches.ragged import pad_ragged
-from shoal_runtime.codecs.datatypes import NUMPY_DTYPES, bfloat16_to_float32, float32_to_bfloat16
 from shoal_runtime.errors import RaggedRows
 from shoal_runtime.handlers.results import fits
+from shoal_schema.wire.datatypes import DTYPES, bfloat16_to_float32, float32_to_bfloat16
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from shoal_runtime.codecs.datatypes import Array
     from shoal_runtime.handlers.signature import Signature
     from shoal_runtime.handlers.spec import TensorSpec
+    from shoal_schema.wire.datatypes import Array
 
 
 def row_outputs(value: Any, signature: Signature) -> dict[str, Array]:
@@ -92,11 +92,11 @@ def _stack(arrays: Sequence[Array], spec: TensorSpec, lengths: Array | None) -> 
             f"rows of output {spec.name} have shapes {sorted(map(list, shapes))}, which make no tensor:"
             " let postprocess pad them, or declare the output as BYTES of application/json"
         )
-    return np.stack(alike, axis=spec.batch_dim).astype(NUMPY_DTYPES[spec.datatype], copy=False)
+    return np.stack(alike, axis=spec.batch_dim).astype(DTYPES[spec.datatype], copy=False)
 
 
 def _numeric_array(value: Any, spec: TensorSpec) -> Array:
-    wanted = np.dtype(np.float32) if spec.datatype == "BF16" else NUMPY_DTYPES[spec.datatype]
+    wanted = np.dtype(np.float32) if spec.datatype == "BF16" else DTYPES[spec.datatype]
     array = _exact(value, wanted)
     if not _castable(array, wanted):
         some = f", such as {array.flat[0]}" if array.dtype.kind in "bfc" else ""

@@ -35,12 +35,13 @@ def readiness(call: Call) -> Answer:
 
 write(f"started {os.getpid()}")
 if os.environ.get("FAKE_PROXY") == "refuses":
-    sys.exit("SHOAL_QUEUE_MAX_ROWS must be at least the max batch size 32, not 1")
+    sys.exit("shoal-proxy: SHOAL_QUEUE_MAX_ROWS must be at least the max batch size 32, not 1")
 # Before the threads, which leave it to this one.
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 for variable, handler in (("SHOAL_PROXY_LISTEN", v2()), ("SHOAL_PROXY_ADMIN_LISTEN", readiness)):
     server = FakeServer(handler, address(variable))
     Thread(target=server.http.serve_forever, daemon=True).start()
+write("listening")
 signal.sigwait({signal.SIGTERM})
 while os.environ.get("FAKE_PROXY") == "hangs":
     write("ignored SIGTERM")

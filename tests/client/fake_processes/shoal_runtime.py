@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -23,8 +24,17 @@ if behaviour == "cannot load":
     sys.stderr.write(f"reading weights\n2026-11-21T03:44:01.703Z {why}\n")
     sys.exit(3)
 if behaviour == "loses its device once" and lives_before == 0:
-    sys.stderr.write("the device is lost\n")
+    sys.stderr.write("shoal_runtime: the device is lost\n")
     sys.exit(4)
+if behaviour == "leaves children":
+    for apart in (False, True):
+        child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"], start_new_session=apart)
+        write(f"child started {child.pid}")
+if behaviour == "prints":
+    sys.stdout.write("printed by the model\n")
+if behaviour == "writes a lot":
+    for _ in range(64):
+        os.write(2, b"x" * 65535 + b"\n")
 # Waited for, not handled: a handler that sets an Event stands still if its own thread is just looking at the Event.
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 write("ready")

@@ -30,7 +30,7 @@ def test_a_manifest_becomes_fields() -> None:
         "model.uri": "model",
         "model.parameters": {"deep": {"er": 1}},
         "batching.maxBatchSize": 8,
-        "batching.allowedBatchSizes": [1, 8],
+        "batching.allowedBatchSizes": (1, 8),
     }
     assert service.ignored == ()
 
@@ -38,15 +38,18 @@ def test_a_manifest_becomes_fields() -> None:
 def test_what_only_a_cluster_acts_on_is_named() -> None:
     spec = {
         "model": {"uri": "m"},
-        "runtime": {"device": "cpu", "resources": {"limits": {}}},
+        "runtime": {"device": "CPU", "port": 8000, "resources": {"limits": {}}},
         "scaling": {"maxReplicas": 8},
         "route": {},
+        "replicas": 3,
+        "pod": {"labels": {"team": "vision"}},
+        "proxy": {"image": "p"},
     }
 
     service = find_service([manifest(spec)])
 
     assert service is not None
-    assert service.ignored == ("runtime.resources", "scaling", "route")
+    assert service.ignored == ("runtime.port", "runtime.resources", "scaling", "route", "replicas", "pod", "proxy")
 
 
 def test_documents_of_other_kinds_are_no_service() -> None:
@@ -66,19 +69,21 @@ def test_documents_of_other_kinds_are_no_service() -> None:
         pytest.param([manifest(None)], "no spec", id="no spec"),
         pytest.param([manifest([])], "no spec", id="a list"),
         pytest.param(
-            [manifest({"batching": {"maxBatchsize": 1}})],
-            r"no field batching.maxBatchsize; did you mean batching.maxBatchSize\?",
+            [manifest({"model": {}, "batching": {"maxBatchsize": 1}})],
+            r"no field spec.batching.maxBatchsize; did you mean maxBatchSize\?",
             id="a misspelt field",
         ),
-        pytest.param([manifest({"mdl": {"uri": "x"}})], "no field mdl", id="a misspelt branch"),
-        pytest.param([manifest({"model": "x"})], "no field model", id="text for a branch"),
+        pytest.param([manifest({"mdl": {}})], "no field spec.mdl; did you mean model", id="a misspelt branch"),
+        pytest.param([manifest({"model": "x"})], "spec.model must be of type object, not 'x'", id="text for a branch"),
         pytest.param(
-            [manifest({"batching": {"maxBatchSize": "8"}})],
-            "takes a whole number, not '8'",
+            [manifest({"model": {}, "batching": {"maxBatchSize": "8"}})],
+            "spec.batching.maxBatchSize must be of type int, not '8'",
             id="type",
         ),
-        pytest.param([manifest({}, metadata={"name": 7})], "metadata.name takes text", id="name"),
-        pytest.param([manifest({1: 2})], "no field 1", id="a number as a key"),
+        pytest.param(
+            [manifest({"model": {}}, metadata={"name": 7})], "metadata.name must be of type str, not 7", id="name"
+        ),
+        pytest.param([manifest({"model": {}, 1: 2})], "every name must be of type str", id="a number as a key"),
     ],
 )
 def test_a_manifest_that_cannot_be_meant_is_refused(documents: list[Any], message: str) -> None:

@@ -1,10 +1,10 @@
 import pytest
 
-from shoal.serving.supervision import Backoff, Death, after_death, is_final, obituary
+from shoal.serving.supervision import Backoff, Death, after_death, cause, is_final, obituary
 
 
-def death(role: str, returncode: int, *, last_line: str = "", served: bool = False) -> Death:
-    return Death(role, returncode, last_line, served)
+def death(role: str, returncode: int, *, why: str = "", served: bool = False) -> Death:
+    return Death(role, returncode, why, served)
 
 
 def test_delays_double_up_to_half_a_minute() -> None:
@@ -52,37 +52,68 @@ def test_a_death_is_final_when_another_start_would_only_repeat_it(ended: Death, 
 @pytest.mark.parametrize(
     ("ended", "sentence"),
     [
-        (death("runtime", 3, last_line="no such file"), "the model cannot be loaded: no such file"),
+        (death("runtime", 3, why="no such file"), "the model cannot be loaded: no such file"),
         (
             death(
                 "runtime",
                 3,
-                last_line="2026-11-21T03:44:01.703Z ERROR the model cannot be loaded: x",
+                why="2026-11-21T03:44:01.703Z ERROR the model cannot be loaded: x",
             ),
             "the model cannot be loaded: x",
         ),
         (
-            death("proxy", 1, last_line="2026-11-21 03:44:01,703 ERROR lost", served=True),
+            death("proxy", 1, why="2026-11-21 03:44:01,703 ERROR lost", served=True),
             "the proxy exited with status 1: lost",
         ),
-        (death("runtime", -9, last_line="model is ready"), "the runtime was killed by SIGKILL"),
+        (death("runtime", -9, why="model is ready"), "the runtime was killed by SIGKILL"),
+        (death("runtime", 9, served=True), "the runtime exited with status 9; it did not say why"),
+        (death("runtime", 3), "the model cannot be loaded (exit status 3); it did not say why"),
         (death("runtime", -99), "the runtime was killed by signal 99"),
         (
-            death("proxy", 2, last_line="shoal-proxy: No module named 'uvicorn': pip install \"shoal[proxy]\""),
+            death("proxy", 2, why="shoal-proxy: No module named 'uvicorn': pip install \"shoal[proxy]\""),
             "the proxy cannot start: No module named 'uvicorn': pip install \"shoal[serve]\"",
         ),
         (
             # Nothing of Shoal's is missing: its own advice stands.
-            death(
-                "runtime", 3, last_line="importing handler.py failed: No module named 'xgboost': pip install xgboost"
-            ),
+            death("runtime", 3, why="importing handler.py failed: No module named 'xgboost': pip install xgboost"),
             "the model cannot be loaded: importing handler.py failed: No module named 'xgboost': pip install xgboost",
         ),
         (
-            death("proxy", 2, last_line="shoal-proxy: SHOAL_QUEUE_MAX_BYTES must be 1024 to 10, not 0"),
+            death("proxy", 2, why="shoal-proxy: SHOAL_QUEUE_MAX_BYTES must be 1024 to 10, not 0"),
             "the proxy cannot start: queue.maxBytes (SHOAL_QUEUE_MAX_BYTES) must be 1024 to 10, not 0",
         ),
     ],
 )
 def test_a_death_is_told_in_a_sentence(ended: Death, sentence: str) -> None:
     assert obituary(ended) == sentence
+
+
+TRACEBACK = """\
+Traceback (most recent call last):
+  File "handler.py", line 3, in load
+    raise ValueError("no weights\\nat all")
+ValueError: no weights
+at all
+"""
+
+
+@pytest.mark.parametrize(
+    ("written", "why"),
+    [
+        ("", ""),
+        ("reading weights\n", ""),
+        ("2026-11-21T03:44:01.703Z INFO shoal_runtime event=model_ready name=cat\n", ""),
+        (
+            "2026-11-21T03:44:01.703Z ERROR shoal_runtime no more memory\n",
+            "2026-11-21T03:44:01.703Z ERROR shoal_runtime no more memory",
+        ),
+        ("2026-11-21T03:44:01.703Z ERROR shoal_runtime no more memory\nloaded\n", ""),
+        ("shoal_runtime: the thread preprocess_0 ended\n", "shoal_runtime: the thread preprocess_0 ended"),
+        ("/usr/bin/python3: No module named shoal_proxy\n", "/usr/bin/python3: No module named shoal_proxy"),
+        (f"loading\n{TRACEBACK}", "ValueError: no weights"),
+        (f"{TRACEBACK}During handling of it:\n\n{TRACEBACK.replace('ValueError', 'KeyError')}", "KeyError: no weights"),
+        (f"{TRACEBACK}2026-11-21T03:44:01.703Z INFO shoal_runtime event=model_ready\n", ""),
+    ],
+)
+def test_only_an_error_or_a_traceback_at_the_end_is_a_cause(written: str, why: str) -> None:
+    assert cause(written) == why

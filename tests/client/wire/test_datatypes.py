@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from shoal.wire.datatypes import DATATYPES, Array, decode, encode, numpy_dtype, object_array
+from shoal.wire.datatypes import DATATYPES, decode, encode, numpy_dtype, object_array
+from shoal_schema.wire.datatypes import Array
 
 NUMBERS = sorted(DATATYPES - {"BYTES", "BF16"})
 SHAPES = hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4)

@@ -105,7 +105,12 @@ def integers(datatype: str) -> Signature:
         pytest.param(-1, integers("UINT8"), "takes UINT8", id="a sign"),
         pytest.param(2**64, integers("INT64"), "input n", id="beyond any integer"),
         pytest.param(1, integers("BOOL"), "takes BOOL", id="a number for a truth value"),
-        pytest.param("7", integers("INT64"), "takes INT64", id="text for a number"),
+        pytest.param("7", integers("INT64"), "takes INT64, not text$", id="text for a number"),
+        pytest.param(
+            "data/row.npy", ADDER, r"not text; if 'data/row\.npy' names a file, give pathlib\.Path", id="a path"
+        ),
+        pytest.param(b"7", integers("INT64"), "takes INT64, not bytes$", id="bytes for a number"),
+        pytest.param([[1, 2, 3], [4, 5, 6]], ADDER, r"takes one item, .* shape \[2, 3\].*predict_batch", id="several"),
         pytest.param(None, integers("INT64"), "missing", id="nothing"),
         pytest.param([[1], [2, 3]], ADDER, "input x", id="ragged lists"),
         pytest.param([1e300], ADDER, "overflow", id="beyond float32"),
@@ -140,3 +145,17 @@ def test_an_item_that_does_not_fit_is_refused_in_the_callers_words(
 def test_items_that_make_no_batch_are_refused(items: Any, signature: Signature, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         many_items(items, signature)
+
+
+@pytest.mark.parametrize(
+    ("items", "message"),
+    [
+        pytest.param([[1, 2, 3], ["a", 2, 3], [1, 2, 3]], "^row 41: input x: takes FP32, not text$", id="text"),
+        pytest.param([[1, 2, 3], {"y": 1}], "^row 41: the model has no input 'y'", id="a wrong name"),
+        pytest.param([[1, 2, 3], [1, 2, 3], [1, 2]], r"\(row 42 is the first unlike most\)", id="a shape"),
+        pytest.param([1, 2, 3], "predict_batch takes a list of items, .*call predict, or put it into", id="one item"),
+    ],
+)
+def test_the_row_that_does_not_fit_is_named_as_the_caller_knows_it(items: Any, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        many_items(items, ADDER, 40)

@@ -9,11 +9,12 @@ from typing import Any
 
 import orjson
 
-from shoal_local.apiserver.definitions import load_definitions
+from shoal_local.apiserver.access.rbac import User
+from shoal_local.apiserver.server import load_definitions
 from shoal_local.apiserver.storage.store import Store
 from shoal_local.apiserver.verbs.access import ADMIN
 from shoal_local.apiserver.verbs.bootstrapping import bootstrap
-from shoal_local.apiserver.verbs.call import Call, Reply, User, parse_path, verb_of
+from shoal_local.apiserver.verbs.call import Call, Reply, parse_path, verb_of
 from shoal_local.apiserver.verbs.collecting import Pass
 from shoal_local.apiserver.verbs.dispatch import answer, check_call
 from shoal_local.apiserver.verbs.world import World

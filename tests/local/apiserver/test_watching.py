@@ -5,7 +5,6 @@ from typing import Any
 import orjson
 import pytest
 
-from shoal_local.apiserver.printing.negotiation import Form
 from shoal_local.apiserver.watching import Bell, watch_lines
 from tests.local.apiserver.cluster import CONFIG_MAPS, Cluster, Object, config_map
 
@@ -37,7 +36,7 @@ def watching(cluster: Cluster, story: Callable[[Watcher], Any], path: str = CONF
         bell = Bell()
         cluster.world.store.listener = lambda change: bell.ring()
         call = cluster.call("GET", path, None, "", {"watch": "true", **query})
-        lines = watch_lines(cluster.world, bell, call, Form.OBJECT, bookmark_interval_s=0.01)
+        lines = watch_lines(cluster.world, bell, call, 0.01, as_table=False)
         async with asyncio.timeout(5):
             return await story(Watcher(lines))
 
@@ -157,7 +156,7 @@ def test_a_watch_ends_when_the_server_stops(cluster: Cluster) -> None:
     async def play() -> int:
         bell = Bell()
         call = cluster.call("GET", CONFIG_MAPS, None, "", {"watch": "true"})
-        lines = watch_lines(cluster.world, bell, call, Form.OBJECT, bookmark_interval_s=60)
+        lines = watch_lines(cluster.world, bell, call, 60, as_table=False)
         await anext(lines)
         asyncio.get_running_loop().call_soon(bell.close)
         async with asyncio.timeout(5):

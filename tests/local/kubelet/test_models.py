@@ -1,7 +1,7 @@
 from pathlib import Path
 
 from shoal_local.kubelet.machine import RUNTIME_IMAGE, Images
-from shoal_local.kubelet.models import Models
+from shoal_local.kubelet.records import Models
 
 
 def files(images: Images) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """The chart, through the real Helm SDK: linted, rendered, and refused where the values are wrong."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,11 @@ import pytest
 import yaml
 from helm_python import Chart, HelmError, lint
 
-from shoal_operator.api.crd import custom_resource_definition
-from shoal_operator.api.fields import Json
 from shoal_operator.manifests.desired import CHILD_KINDS
-from shoal_operator.settings import NAMES, Settings
+from shoal_operator.settings import Settings
+from shoal_schema.declaring import Json
+from shoal_schema.environment import variables
+from shoal_schema.publishing.crd import custom_resource_definition
 
 PATH = Path(__file__).parents[3] / "charts/shoal"
 NAMESPACED = {"watchNamespaces": ["team-a", "team-b"]}
@@ -63,7 +65,7 @@ def test_what_is_rendered_passes_the_strict_schemas_of_kubernetes(chart: Chart, 
 
 @pytest.mark.parametrize("values", [{}, FULL, NAMESPACED], ids=["default", "full", "namespaced"])
 def test_every_setting_that_is_rendered_is_known_to_the_operator(chart: Chart, values: Json) -> None:
-    assert environment(rendered(chart, **values)).keys() - {"POD_IP"} <= set(NAMES)
+    assert environment(rendered(chart, **values)).keys() - {"POD_IP"} <= set(variables())
 
 
 def test_an_operator_that_does_not_answer_is_not_ready(chart: Chart) -> None:
@@ -147,12 +149,16 @@ def test_the_heartbeat_may_be_written_and_heard_where_the_watches_are(chart: Cha
 
 
 def test_the_operator_understands_the_environment_that_it_is_given(chart: Chart) -> None:
-    settings = Settings.from_env(environment(rendered(chart, **FULL)))
+    given = environment(rendered(chart, **FULL))
+    settings = Settings.from_env(
+        {name: re.sub(r"(?<!\$)\$\(POD_IP\)", "10.0.0.5", text) for name, text in given.items()}
+    )
 
     assert settings.defaults.proxy_image == "shoal/proxy:0.1.0"
     assert settings.defaults.admin_namespaces == ("shoal-system", "monitoring")
     # The kubelet turns $$( into $(, so that the operator's own address is not put in.
     assert settings.defaults.listen_host == "$$(POD_IP)"
+    assert str(settings.process.health_listen) == "10.0.0.5:8081"
 
 
 def test_an_image_is_named_by_its_digest_when_there_is_one(chart: Chart) -> None:

@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from shoal_operator.api.fields import Json
 from shoal_operator.autoscaler.law import Law
 from shoal_operator.load.fleet import Fleet, Replica, Scaled, Watched, scaled_from
 from shoal_operator.planning.observation import Key
+from shoal_schema.declaring import Json
+from shoal_schema.decoding import parse_spec
 from tests.operator.samples import EVERYTHING, MINIMAL, service, with_fields
 
 CAT = Key("default", "cat")
@@ -29,25 +30,39 @@ def replicas(fleet: Fleet) -> list[int]:
     return [service.scaled.replicas for service in fleet.watched() if service.scaled]
 
 
-def test_scaling_comes_from_the_spec() -> None:
-    scaled = scaled_from(service(EVERYTHING))
+def scaled(spec: Json) -> Scaled | None:
+    return scaled_from(parse_spec(service(spec)), service(spec)["metadata"])
 
-    assert scaled is not None
-    assert scaled.law == Law(2, 8, 24)
-    assert scaled.replicas == 3
+
+def test_scaling_comes_from_the_spec() -> None:
+    found = scaled(EVERYTHING)
+
+    assert found is not None
+    assert found.law == Law(2, 8, 24)
+    assert found.replicas == 3
 
 
 def test_the_target_is_two_full_batches_unless_it_is_given() -> None:
-    scaled = scaled_from(service(with_fields(MINIMAL, scaling={"maxReplicas": 2}, batching={"maxBatchSize": 8})))
+    found = scaled(with_fields(MINIMAL, scaling={"maxReplicas": 2}, batching={"maxBatchSize": 8}))
 
-    assert scaled is not None
-    assert scaled.law.target_rows == 16
+    assert found is not None
+    assert found.law.target_rows == 16
 
 
-def test_a_service_without_scaling_or_with_a_broken_one_does_not_scale() -> None:
-    broken: list[Any] = [None, {}, {"maxReplicas": "8"}, {"minReplicas": 3, "maxReplicas": 2}, []]
-    for scaling in broken:
-        assert scaled_from(service(with_fields(MINIMAL, scaling=scaling))) is None
+def test_a_service_without_scaling_or_with_bounds_that_contradict_does_not_scale() -> None:
+    assert scaled(MINIMAL) is None
+    assert scaled(with_fields(MINIMAL, scaling={"minReplicas": 3, "maxReplicas": 2})) is None
+
+
+def test_a_spec_that_cannot_be_read_leaves_what_was_asked_for_before() -> None:
+    broken: list[Any] = [{}, {"maxReplicas": "8"}, []]
+    fleet = Fleet()
+    fleet.see(CAT, service(EVERYTHING, generation=4), [])
+    for spec in (with_fields(MINIMAL, scaling=each) for each in broken):
+        fleet.see(CAT, service(spec, generation=5), [pod("a")])
+
+        assert scaling(fleet).law == Law(2, 8, 24)
+        assert [len(each.replicas) for each in fleet.watched()] == [1]
 
 
 def test_a_look_that_is_older_than_our_own_write_is_ignored() -> None:

@@ -11,8 +11,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from shoal_operator.api.fields import Json
 from shoal_operator.manifests.desired import HTTP_ROUTE, desired_objects
+from shoal_schema.declaring import Json
 from tests.operator.samples import DEFAULTS, DOWNLOADED, EVERYTHING, FOREIGN, MINIMAL, target
 
 GOLDEN = Path(__file__).parents[1] / "golden"

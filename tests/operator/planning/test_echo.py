@@ -1,5 +1,5 @@
-from shoal_operator.api.fields import Json
 from shoal_operator.planning.echo import Echoes
+from shoal_schema.declaring import Json
 
 
 def version(number: str, uid: str = "u") -> Json:

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from shoal_operator.api.conditions import ConditionType, Reason, Status
-from shoal_operator.api.fields import Json
 from shoal_operator.manifests.desired import SERVICE
 from shoal_operator.planning.evidence import Evidence
 from shoal_operator.planning.status import judge
+from shoal_schema.conditions import ConditionType, Reason, Status
+from shoal_schema.declaring import Json
 from tests.operator.worlds import evidence, healthy, pod
 
 READY = {"addresses": ["10.0.0.1"], "conditions": {"ready": True}}

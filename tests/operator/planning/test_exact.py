@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_operator.api.fields import Json
 from shoal_operator.manifests.desired import (
     DEPLOYMENT,
     DISRUPTION_BUDGET,
@@ -20,6 +19,7 @@ from shoal_operator.manifests.desired import (
 )
 from shoal_operator.planning.exact import removal, replacement
 from shoal_operator.planning.plan import Apply, make_plan
+from shoal_schema.declaring import Json
 from tests.operator.samples import EVERYTHING, target
 
 ADDED: list[tuple[Kind, tuple[Any, ...], Any]] = [

@@ -2,10 +2,11 @@
 
 import pytest
 
-from shoal_operator.api.conditions import ConditionType, Reason, Status, find
-from shoal_operator.api.fields import Json
+from shoal_operator.planning.conditions import find
 from shoal_operator.planning.evidence import Evidence
 from shoal_operator.planning.status import judge, make_status
+from shoal_schema.conditions import ConditionType, Reason, Status
+from shoal_schema.declaring import Json
 from tests.operator.samples import MINIMAL, with_fields
 from tests.operator.worlds import evidence, healthy, pod
 

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal_operator.api.fields import Json
 from shoal_operator.manifests.desired import (
     DEPLOYMENT,
     INGRESS,
@@ -17,6 +16,7 @@ from shoal_operator.manifests.desired import (
     desired_objects,
 )
 from shoal_operator.planning.plan import Apply, Conflict, Delete, make_plan
+from shoal_schema.declaring import Json
 from tests.operator.samples import EVERYTHING, MINIMAL, target, with_fields
 
 ROUTED = with_fields(MINIMAL, route={"ingress": {"host": "cat.example.com"}})

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from shoal_operator.api.conditions import Reason
-from shoal_operator.api.fields import Json
 from shoal_operator.planning.pods import find_problem
+from shoal_schema.conditions import Reason
+from shoal_schema.declaring import Json
 from tests.operator.samples import DOWNLOADED
 from tests.operator.worlds import pod, running, unschedulable, waiting
 

@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 
-from shoal_operator.api.conditions import Condition, ConditionType, Reason, Status
-from shoal_operator.api.fields import Json
 from shoal_operator.manifests.desired import DEPLOYMENT
+from shoal_operator.planning.conditions import Condition
 from shoal_operator.planning.evidence import Evidence
 from shoal_operator.planning.status import judge, make_status, transitions
+from shoal_schema.conditions import ConditionType, Reason, Status
+from shoal_schema.declaring import Json
 from tests.operator.samples import MINIMAL, with_fields
 from tests.operator.worlds import evidence, healthy, pod, running, waiting
 

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from shoal_operator.api.conditions import ConditionType, Reason, Status
-from shoal_operator.api.fields import Json
 from shoal_operator.manifests.desired import DEPLOYMENT, HTTP_ROUTE, INGRESS, SERVICE, Kind
 from shoal_operator.planning.evidence import Evidence, ScalingState
 from shoal_operator.planning.observation import Failure, Observation
 from shoal_operator.planning.plan import Conflict, make_plan
 from shoal_operator.planning.status import judge, make_status, transitions
+from shoal_schema.conditions import ConditionType, Reason, Status
+from shoal_schema.declaring import Json
 from tests.operator.samples import DOWNLOADED, EVERYTHING, MINIMAL, service, target, with_fields
 from tests.operator.worlds import children, evidence, healthy, pod, running, unschedulable, waiting
 

@@ -11,7 +11,7 @@ from shoal_proxy.batching.batch import Batch, Result, make_batch, merge, split
 from shoal_proxy.batching.pending import Answer, Outcome, Pending
 from shoal_proxy.batching.queue import Queue, QueueLimits
 from shoal_proxy.errors import ModelFailed, RowError, RowsFailed
-from shoal_proxy.model.datatypes import Array
+from shoal_schema.wire.datatypes import Array
 from tests.fakes import tensor
 from tests.proxy.signatures import request, signature
 

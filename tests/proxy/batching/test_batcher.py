@@ -14,15 +14,18 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from shoal_proxy.batching.batcher import Batcher, Formed, Running
 from shoal_proxy.batching.order import Shares
 from shoal_proxy.batching.pending import NEVER_S, BatchKey, LaneKey, Pending
-from shoal_proxy.batching.policy import BatchLimits, Policy, Wait
+from shoal_proxy.batching.policy import BatchLimits, Wait
 from shoal_proxy.batching.queue import QueueLimits
+from shoal_schema.resource.traffic import BatchingPolicy
 from tests.proxy.signatures import request
 
 PLAIN = BatchKey()
 MAX_ROWS = 8
 
 
-def batcher(policy: Policy = Policy.ADAPTIVE, *, objective_s: float = NEVER_S, delay_s: float = 0.0) -> Batcher:
+def batcher(
+    policy: BatchingPolicy = BatchingPolicy.ADAPTIVE, *, objective_s: float = NEVER_S, delay_s: float = 0.0
+) -> Batcher:
     return Batcher(QueueLimits(64, 10**9), BatchLimits(MAX_ROWS, delay_s, 1, policy), objective_s=objective_s)
 
 
@@ -103,8 +106,8 @@ def test_whoever_could_not_be_answered_in_time_is_refused_at_once() -> None:
     assert reasons == sorted(reasons), "whoever comes later is worse off"
 
 
-@pytest.mark.parametrize("policy", [Policy.FIXED, Policy.NONE])
-def test_other_policies_refuse_nobody_for_being_late(policy: Policy) -> None:
+@pytest.mark.parametrize("policy", [BatchingPolicy.FIXED, BatchingPolicy.NONE])
+def test_other_policies_refuse_nobody_for_being_late(policy: BatchingPolicy) -> None:
     assert set(overloaded(batcher(policy))) == {""}
 
 
@@ -119,7 +122,7 @@ def test_the_first_whom_nothing_holds_up_is_tried_whatever_is_believed() -> None
 
 
 def test_requests_are_not_batched_where_that_is_asked_for() -> None:
-    brain = batcher(Policy.NONE)
+    brain = batcher(BatchingPolicy.NONE)
     pendings = [request(1, arrived_s=1.0) for _ in range(3)]
     for pending in pendings:
         assert brain.admit(pending, 1.0) == ""
@@ -129,7 +132,7 @@ def test_requests_are_not_batched_where_that_is_asked_for() -> None:
 
 
 def test_a_fixed_batch_is_full_or_old() -> None:
-    brain = batcher(Policy.FIXED, delay_s=0.01)
+    brain = batcher(BatchingPolicy.FIXED, delay_s=0.01)
     brain.admit(request(1, arrived_s=1.0), 1.0)
     assert brain.next(1.0) == Wait(1.01)
     brain.admit(request(MAX_ROWS, arrived_s=1.005), 1.005)
@@ -177,12 +180,12 @@ class Load:
 
 
 @pytest.mark.parametrize("in_flight_known", [True, False])
-@pytest.mark.parametrize("policy", Policy)
+@pytest.mark.parametrize("policy", BatchingPolicy)
 def test_a_rare_key_waits_no_longer_than_the_one_that_fills_every_batch(
-    policy: Policy, *, in_flight_known: bool
+    policy: BatchingPolicy, *, in_flight_known: bool
 ) -> None:
     """The runtime says what forward took, so that batches leave just in time, or it does not."""
-    brain = batcher(policy, delay_s=0.005 if policy is Policy.FIXED else 0.0)
+    brain = batcher(policy, delay_s=0.005 if policy is BatchingPolicy.FIXED else 0.0)
     if in_flight_known:
         brain.pace.observe(0.001)
     load = Load(brain, rate=1.5 * MAX_ROWS / 0.01, shares={PLAIN: 0.95, RARE: 0.05})
@@ -265,7 +268,7 @@ class BatcherMachine(RuleBasedStateMachine):
         self.running: list[Running] = []
 
     @initialize(
-        policy=st.sampled_from(Policy),
+        policy=st.sampled_from(BatchingPolicy),
         in_flight=st.integers(1, 3),
         objective_s=st.sampled_from([0.0005, 0.02, NEVER_S]),
         allowed=st.sampled_from([(), (2, 4, 8)]),
@@ -274,14 +277,14 @@ class BatcherMachine(RuleBasedStateMachine):
     )
     def begin(
         self,
-        policy: Policy,
+        policy: BatchingPolicy,
         in_flight: int,
         objective_s: float,
         allowed: tuple[int, ...],
         portion_rows: int,
         measured: tuple[tuple[int, float], ...],
     ) -> None:
-        delay_s = 0.01 if policy is Policy.FIXED else 0.0
+        delay_s = 0.01 if policy is BatchingPolicy.FIXED else 0.0
         limits = BatchLimits(MAX_ROWS, delay_s, in_flight, policy)
         shares = Shares({b"a": 2.0})
         self.brain = Batcher(QueueLimits(64, 10**9, portion_rows), limits, objective_s=objective_s, shares=shares)

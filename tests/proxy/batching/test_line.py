@@ -16,8 +16,9 @@ from shoal_proxy.batching.batcher import Batcher, Formed
 from shoal_proxy.batching.line import Line
 from shoal_proxy.batching.order import Shares
 from shoal_proxy.batching.pending import BatchKey, LaneKey, Pending
-from shoal_proxy.batching.policy import BatchLimits, Policy
+from shoal_proxy.batching.policy import BatchLimits
 from shoal_proxy.batching.queue import Group, Queue, QueueLimits
+from shoal_schema.resource.traffic import BatchingPolicy
 from tests.proxy.signatures import request
 
 KEYS = [BatchKey(parameters=b"%d" % number) for number in range(4)]
@@ -153,12 +154,12 @@ def test_the_levels_of_all_keys_are_served_in_their_order() -> None:
     assert levels == sorted(levels)
 
 
-def work_per_arrival(policy: Policy, keys: int) -> int:
+def work_per_arrival(policy: BatchingPolicy, keys: int) -> int:
     """Return how many instructions the brain needs for an arrival and a batch while ``keys`` keys wait."""
     brain = Batcher(
         QueueLimits(10**6, 10**9),
-        BatchLimits(8, 1.0 if policy is Policy.FIXED else 0.0, 1, policy),
-        objective_s=1e6 if policy is Policy.ADAPTIVE else float("inf"),
+        BatchLimits(8, 1.0 if policy is BatchingPolicy.FIXED else 0.0, 1, policy),
+        objective_s=1e6 if policy is BatchingPolicy.ADAPTIVE else float("inf"),
         shares=Shares(classes=False),
     )
     brain.serve(None, (), ((1, 0.01), (8, 0.02)))
@@ -191,8 +192,8 @@ def work_per_arrival(policy: Policy, keys: int) -> int:
 @pytest.mark.skipif(
     not hasattr(Line.first, "__code__"), reason="the instructions of a compiled brain cannot be counted"
 )
-@pytest.mark.parametrize("policy", Policy)
-def test_an_arrival_costs_the_same_however_many_keys_wait(policy: Policy) -> None:
+@pytest.mark.parametrize("policy", BatchingPolicy)
+def test_an_arrival_costs_the_same_however_many_keys_wait(policy: BatchingPolicy) -> None:
     few, many = work_per_arrival(policy, 20), work_per_arrival(policy, 500)
 
     assert many <= 1.5 * few

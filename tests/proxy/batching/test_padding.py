@@ -11,8 +11,9 @@ from shoal_proxy.batching.batch import Batch, Merged, Result, make_batch, merge,
 from shoal_proxy.batching.padding import SMALL_ELEMENTS, bucket_for, check_lengths, pad_group, shape_key
 from shoal_proxy.batching.pending import Answer, Outcome, Pending, Slice
 from shoal_proxy.errors import InvalidRequest, ModelFailed
-from shoal_proxy.model.datatypes import Array, bytes_array
 from shoal_proxy.model.signature import ModelSignature
+from shoal_schema.wire.datatypes import Array
+from shoal_schema.wire.elements import bytes_array
 from tests.fakes import tensor
 from tests.proxy.signatures import padded_request, signature
 

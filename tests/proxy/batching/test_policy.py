@@ -8,8 +8,9 @@ from shoal_proxy.batching.batch import make_batch
 from shoal_proxy.batching.latency import LatencyTable
 from shoal_proxy.batching.pending import BatchKey
 from shoal_proxy.batching.plan import Costs
-from shoal_proxy.batching.policy import BatchLimits, Close, Device, Outlook, Policy, Wait, decide
+from shoal_proxy.batching.policy import BatchLimits, Close, Device, Outlook, Wait, decide
 from shoal_proxy.batching.queue import Queue, QueueLimits
+from shoal_schema.resource.traffic import BatchingPolicy
 from tests.proxy.signatures import request
 
 A, B = BatchKey(parameters=b"a"), BatchKey(parameters=b"b")
@@ -32,7 +33,7 @@ def queue_of(waiting: Waiting, *, fixed_rows: int | None = None) -> Queue:
 
 def decided(waiting: Waiting, *, in_flight: int = 0, delay_s: float = 0.0, slots: int = 1) -> BatchKey | float | None:
     """Return the key whose batch closes at 10 s, or until when to wait."""
-    policy = Policy.FIXED if delay_s else Policy.ADAPTIVE
+    policy = BatchingPolicy.FIXED if delay_s else BatchingPolicy.ADAPTIVE
     decision = decide(
         queue_of(waiting, fixed_rows=4 if delay_s else None),
         BatchLimits(4, delay_s, slots, policy),
@@ -106,7 +107,7 @@ def test_an_idle_runtime_is_never_kept_waiting_and_batches_never_exceed_their_ro
 def test_no_request_waits_beyond_the_delay_while_a_slot_is_free(waiting: Waiting, delay_s: float, now_s: float) -> None:
     queue = queue_of(waiting, fixed_rows=4)
 
-    decision = decide(queue, BatchLimits(4, delay_s, 1, Policy.FIXED), Device(0, now_s, now_s), outlook(4))
+    decision = decide(queue, BatchLimits(4, delay_s, 1, BatchingPolicy.FIXED), Device(0, now_s, now_s), outlook(4))
 
     if isinstance(decision, Wait):
         oldest_s = min((group.oldest_s for group in queue.groups.values()), default=None)

@@ -13,8 +13,10 @@ from shoal_proxy.codecs.base import Call, Reply
 from shoal_proxy.codecs.tensors import from_binary, from_json, text, to_binary, to_canonical, to_wire, widen_bf16
 from shoal_proxy.codecs.v2 import V2
 from shoal_proxy.errors import InvalidRequest
-from shoal_proxy.model.datatypes import DATATYPES, DTYPES, Array, byte_size, bytes_array
 from shoal_proxy.model.signature import InputSpec, ModelSignature
+from shoal_proxy.model.sizes import byte_size
+from shoal_schema.wire.datatypes import DATATYPES, DTYPES, Array
+from shoal_schema.wire.elements import bytes_array
 from tests.fakes import tensor
 from tests.proxy.signatures import call, document, header_length, signature
 

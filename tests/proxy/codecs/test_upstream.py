@@ -20,7 +20,8 @@ from shoal_proxy.errors import (
     RowError,
     RuntimeLost,
 )
-from shoal_proxy.model.datatypes import Array, bytes_array
+from shoal_schema.wire.datatypes import Array
+from shoal_schema.wire.elements import bytes_array
 from tests.fakes import tensor
 from tests.proxy.signatures import request, signature
 

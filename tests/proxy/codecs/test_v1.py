@@ -11,8 +11,9 @@ import pytest
 from shoal_proxy.codecs.base import MOST_LISTS, MOST_ROWS, Decoded
 from shoal_proxy.codecs.v1 import V1
 from shoal_proxy.errors import BodyTooLarge, PaddingTooLarge, ProxyError, UnsupportedMediaType
-from shoal_proxy.model.datatypes import Array, bytes_array
 from shoal_proxy.model.signature import ModelSignature
+from shoal_schema.wire.datatypes import Array
+from shoal_schema.wire.elements import bytes_array
 from tests.fakes import tensor
 from tests.proxy.signatures import call, document, signature
 

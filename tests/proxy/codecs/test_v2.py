@@ -9,7 +9,7 @@ import pytest
 from shoal_proxy.codecs.base import Call, Decoded
 from shoal_proxy.codecs.v2 import V2
 from shoal_proxy.errors import InvalidRequest, ModelFailed, ProxyError, RowError, RowsFailed, UnsupportedMediaType
-from shoal_proxy.model.datatypes import bytes_array
+from shoal_schema.wire.elements import bytes_array
 from tests.fakes import tensor
 from tests.proxy.signatures import call, document, header_length, signature
 

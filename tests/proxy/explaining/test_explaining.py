@@ -3,16 +3,21 @@ from __future__ import annotations
 import pytest
 
 from shoal_proxy.batching.batcher import Batcher
-from shoal_proxy.batching.pending import NEVER_S, PLAIN_KEY
-from shoal_proxy.batching.policy import BatchLimits, Policy
+from shoal_proxy.batching.pending import NEVER_S, PLAIN_KEY, BatchKey
+from shoal_proxy.batching.policy import BatchLimits
 from shoal_proxy.batching.queue import QueueLimits
 from shoal_proxy.batching.throughput import Busiest
 from shoal_proxy.explaining.report import latency_document, report
 from shoal_proxy.explaining.sentences import explain, number
+from shoal_schema.resource.traffic import BatchingPolicy
 
 
 def batcher(
-    policy: Policy = Policy.ADAPTIVE, *, objective_s: float = NEVER_S, delay_s: float = 0.0, known: bool = True
+    policy: BatchingPolicy = BatchingPolicy.ADAPTIVE,
+    *,
+    objective_s: float = NEVER_S,
+    delay_s: float = 0.0,
+    known: bool = True,
 ) -> Batcher:
     """Return a brain that knows a model of 4 ms and 1 ms a row."""
     brain = Batcher(QueueLimits(64, 10**9), BatchLimits(32, delay_s, 1, policy), objective_s=objective_s)
@@ -23,11 +28,11 @@ def batcher(
 
 
 def explained(brain: Batcher, busiest: Busiest | None = None, *, padding: float = 0.0, **rejected: int) -> str:
-    return "\n".join(explain(report(brain, busiest, padding=padding, rejected=rejected)))
+    return "\n".join(explain(report(brain, busiest, model="cat", padding=padding, rejected=rejected)))
 
 
 def test_before_the_first_batch_it_says_so() -> None:
-    assert explained(batcher(known=False)).startswith("No batch has run yet")
+    assert explained(batcher(known=False)).startswith("Model cat.\nNo batch has run yet")
     assert latency_document(batcher(known=False), None)["tables"] == []
 
 
@@ -56,8 +61,8 @@ def test_a_memory_that_is_too_small_is_named_and_not_the_objective() -> None:
 
 def test_before_the_first_request_the_models_time_is_a_bound_and_no_promise() -> None:
     for policy, bound in (
-        (Policy.NONE, "200 at most, in batches of 1 row"),
-        (Policy.ADAPTIVE, "890 at most, in batch"),
+        (BatchingPolicy.NONE, "200 at most, in batches of 1 row"),
+        (BatchingPolicy.ADAPTIVE, "890 at most, in batch"),
     ):
         text = explained(batcher(policy))
         assert "rows per second one replica serves is not known before the first requests" in text
@@ -109,7 +114,7 @@ def test_where_the_host_takes_longer_no_bound_is_told_of_the_model() -> None:
 
 
 def test_a_delay_that_keeps_an_idle_runtime_waiting_is_named() -> None:
-    assert "waits up to 10 ms" in explained(batcher(Policy.FIXED, delay_s=0.01))
+    assert "waits up to 10 ms" in explained(batcher(BatchingPolicy.FIXED, delay_s=0.01))
 
 
 def test_refusals_and_padding_are_counted() -> None:
@@ -146,6 +151,29 @@ def test_ten_single_requests_say_nothing_of_full_batches() -> None:
     assert "at most" not in text
     sizes = latency_document(seen(1), None)["tables"][0]["sizes"]
     assert [size["rows"] for size in sizes if size["measured"]] == [1]
+
+
+def test_of_several_shapes_it_says_of_which_one_it_speaks() -> None:
+    brain = batcher(known=False)
+    for length, rows in ((3, 2), (5, 1)):
+        brain.tables[BatchKey((("x", (length,)),))].observe(rows, 0.01)
+    assert brain.tables[BatchKey((("x", (7,)),))].known is False, "one that waits for its first batch"
+
+    text = explained(brain)
+
+    assert text.startswith("Model cat. Batches of 2 shapes of input have run; ")
+    assert "the one that came last, x [5]" in text
+    assert "is not known: none of more than 1 row of this shape has been measured" in text
+
+
+def test_a_request_alone_and_a_full_batch_are_told_in_the_same_means() -> None:
+    brain = batcher()
+    brain.pace.observe(0.0024)
+
+    text = explained(brain)
+
+    assert "on average about 5.0 ms for the model and 2.4 ms for the host's work around it" in text
+    assert "A full batch of 32 rows takes the model about 36 ms on average" in text
 
 
 def test_what_lies_between_measured_sizes_is_a_range() -> None:

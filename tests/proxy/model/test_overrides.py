@@ -19,9 +19,9 @@ def metadata(**parameters: Any) -> dict[str, Any]:
 
 def test_a_deployments_buckets_take_the_place_of_the_models() -> None:
     padded = metadata(pad_axis=1, pad_buckets="16,32")
-    signature = parse_metadata(with_pad_buckets(padded, [("tokens", (64, 128))]))
+    signature = parse_metadata(with_pad_buckets(padded, {"tokens": (64, 128)}))
     assert signature.inputs["tokens"].pad_buckets == (64, 128)
-    assert parse_metadata(with_pad_buckets(padded, ())).inputs["tokens"].pad_buckets == (16, 32)
+    assert parse_metadata(with_pad_buckets(padded, {})).inputs["tokens"].pad_buckets == (16, 32)
 
 
 @pytest.mark.parametrize(
@@ -33,4 +33,4 @@ def test_a_deployments_buckets_take_the_place_of_the_models() -> None:
 )
 def test_buckets_without_effect_are_refused(name: str, parameters: dict[str, Any], message: str) -> None:
     with pytest.raises(SignatureError, match=message):
-        with_pad_buckets(metadata(**parameters), [(name, (64,))])
+        with_pad_buckets(metadata(**parameters), {name: (64,)})

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from shoal_proxy.batching.policy import BatchLimits, Policy
+from shoal_proxy.batching.policy import BatchLimits
 from shoal_proxy.simulator.arrivals import ClosedLoop, poisson, requests
 from shoal_proxy.simulator.engine import Engine, Request, Send, Sleep
 from shoal_proxy.simulator.optimum import most_in_time
 from shoal_proxy.simulator.shoal import Shoal
+from shoal_schema.resource.traffic import BatchingPolicy
 
 
 def linear(rows: int, shape: str = "") -> float:
@@ -76,8 +77,8 @@ def test_shapes_share_no_batch() -> None:
 
 
 def test_the_fixed_policy_waits_and_none_never_batches() -> None:
-    fixed = Engine(Shoal(BatchLimits(8, max_delay_s=0.1, policy=Policy.FIXED)), linear)
-    none = Engine(Shoal(BatchLimits(8, policy=Policy.NONE)), linear)
+    fixed = Engine(Shoal(BatchLimits(8, max_delay_s=0.1, policy=BatchingPolicy.FIXED)), linear)
+    none = Engine(Shoal(BatchLimits(8, policy=BatchingPolicy.NONE)), linear)
     first = Request(0.0)
 
     fixed.run([first, Request(0.09)])

@@ -48,6 +48,7 @@ def test_a_deadline_of_its_own_counts_for_a_request() -> None:
         pytest.param(["arrived_s", "nan"], "line 2, column arrived_s", id="not a number"),
         pytest.param(["arrived_s", "inf"], "line 2, column arrived_s", id="never"),
         pytest.param(["arrived_s,rows", "0,1", "1,0"], "line 3, column rows: '0' is not a whole number", id="no rows"),
+        pytest.param(["arrived_s,rows", "0,262145"], "'262145' is not a whole number of 1 to 262144", id="many rows"),
         pytest.param(["arrived_s,rows", "0,1.5"], "line 2, column rows", id="half a row"),
         pytest.param(["arrived_s,deadline_ms", "0,-5"], "line 2, column deadline_ms", id="due before it came"),
         pytest.param(["arrived_s", '"0'], "is no CSV", id="open quote"),

@@ -9,16 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from shoal_runtime.codecs.datatypes import NUMPY_DTYPES
 from shoal_runtime.codecs.json_data import array_from_json, array_to_json
+from shoal_schema.wire.datatypes import DTYPES
 
-NUMERIC = [name for name in NUMPY_DTYPES if name not in ("BYTES", "BF16")]
+NUMERIC = [name for name in DTYPES if name not in ("BYTES", "BF16")]
 
 
 @pytest.mark.parametrize("datatype", NUMERIC)
 @given(st.data())
 def test_numbers_survive_json_exactly(datatype: str, data: st.DataObject) -> None:
-    dtype = NUMPY_DTYPES[datatype]
+    dtype = DTYPES[datatype]
     elements = hnp.from_dtype(dtype, allow_nan=False, allow_infinity=False)
     array = data.draw(hnp.arrays(dtype, hnp.array_shapes(max_dims=3, max_side=4), elements=elements))
 

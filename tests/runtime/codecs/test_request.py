@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal_runtime import TensorSpec
-from shoal_runtime.codecs.datatypes import NUMPY_DTYPES
 from shoal_runtime.codecs.request import InferRequest, decode_request
 from shoal_runtime.errors import BadRequest, TooManyRows
 from shoal_runtime.handlers.signature import Signature, make_signature
+from shoal_schema.wire.datatypes import DTYPES
 
 SIGNATURE = make_signature(
     [TensorSpec("x", "FP32", [-1, 2]), TensorSpec("mask", "BOOL", [-1, 3], optional=True)],
@@ -70,7 +70,7 @@ def test_an_unaligned_tensor_is_copied_to_an_aligned_place() -> None:
     assert request.inputs["mask"].tolist() == [[True, False, True]]
 
 
-@pytest.mark.parametrize("datatype", [name for name in NUMPY_DTYPES if name != "BYTES"])
+@pytest.mark.parametrize("datatype", [name for name in DTYPES if name != "BYTES"])
 def test_every_datatype_travels_as_raw_bytes(datatype: str) -> None:
     signature = make_signature(
         [TensorSpec("x", datatype, [-1])],
@@ -78,7 +78,7 @@ def test_every_datatype_travels_as_raw_bytes(datatype: str) -> None:
         max_batch_size=4,
         allowed_batch_sizes=(),
     )
-    array = np.array([0, 1, 1], dtype=NUMPY_DTYPES[datatype])
+    array = np.array([0, 1, 1], dtype=DTYPES[datatype])
     made = binary(array.nbytes, datatype=datatype, shape=[3])
 
     request = decode({"inputs": [made]}, array.tobytes(), signature)

@@ -105,6 +105,20 @@ def test_a_pickle_is_refused_and_not_run(model_dir: Path, load: Callable[..., Mo
     assert not bomb.path.exists()
 
 
+def test_weights_alone_are_told_from_a_module_without_being_unpickled(
+    model_dir: Path, load: Callable[..., Model]
+) -> None:
+    torch.save(torch.nn.Linear(2, 1).state_dict(), model_dir / "model.pt")
+    with pytest.raises(LoadError, match=r"^model\.pt holds weights only \(a state_dict\).*SHOAL_MODEL_HANDLER.*PICKLE"):
+        load(model_dir)
+    torch.save({"epoch": 3, "model": torch.nn.Linear(2, 1).state_dict()}, model_dir / "model.pt")
+    with pytest.raises(LoadError, match="holds weights only"):
+        load(model_dir)
+    torch.save(torch.nn.Linear(2, 1), model_dir / "model.pt")
+    with pytest.raises(LoadError, match="is a pickle"):
+        load(model_dir)
+
+
 def test_a_pickled_module_is_loaded_for_those_who_opt_in(model_dir: Path, load: Callable[..., Model]) -> None:
     module = torch.nn.Linear(2, 1, bias=False)
     torch.nn.init.ones_(module.weight)
@@ -120,10 +134,10 @@ def test_pickled_weights_go_with_a_class(model_dir: Path, load: Callable[..., Mo
         load(model_dir, allow_pickle=True)
     (model_dir / "handler.py").write_text(HANDLER)
 
-    with Bench.around(load(model_dir, allow_pickle=True, model_parameters={"width": 2})) as bench:
+    with Bench.around(load(model_dir, allow_pickle=True, parameters={"width": 2})) as bench:
         assert bench.run({"x": X}).outputs["y"].tolist() == [[3], [7]]
     with pytest.raises(LoadError, match="does not fit Linear"):
-        load(model_dir, allow_pickle=True, model_parameters={"width": 3})
+        load(model_dir, allow_pickle=True, parameters={"width": 3})
 
 
 def test_what_is_neither_is_refused(model_dir: Path, load: Callable[..., Model]) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from shoal_local.apiserver.errors import ApiError, forbidden
 
@@ -12,16 +12,12 @@ MASTERS = "system:masters"
 _ACCOUNT = "system:serviceaccount:"
 
 
-class Subject(Protocol):
-    """Who asks."""
+@dataclass(frozen=True, slots=True)
+class User:
+    """Who is asking."""
 
-    @property
-    def name(self) -> str:
-        """Return the user's name."""
-
-    @property
-    def groups(self) -> tuple[str, ...]:
-        """Return the groups that the user is in."""
+    name: str
+    groups: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +34,6 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
-    """A role that applies to the user in this place, and the binding that says so."""
-
-    rules: tuple[Mapping[str, Any], ...]
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
 class Roles:
     """The RBAC objects of the cluster."""
 
@@ -54,57 +42,33 @@ class Roles:
     find: Callable[[str, str, str], Object | None]
     """Plural, namespace and name to an object."""
 
-    def bound_to(self, user: Subject, namespace: str) -> Iterator[Bound]:
-        """Yield the roles of a user: those bound cluster-wide, and those bound in the namespace."""
+    def rules_of(self, user: User, namespace: str) -> Iterator[Mapping[str, Any]]:
+        """Yield the rules of a user's roles: those bound cluster-wide, and those bound in the namespace."""
         for binding in self.list_of("clusterrolebindings"):
             yield from self._of(binding, user)
         for binding in self.list_of("rolebindings"):
             if namespace and binding["metadata"]["namespace"] == namespace:
                 yield from self._of(binding, user)
 
-    def _of(self, binding: Object, user: Subject) -> Iterator[Bound]:
+    def _of(self, binding: Object, user: User) -> Iterator[Mapping[str, Any]]:
         space, ref = binding["metadata"].get("namespace", ""), binding["roleRef"]
-        subject = next((s for s in binding.get("subjects") or [] if _is(s, user, space)), None)
-        cluster_wide = ref["kind"] == "ClusterRole"
-        plural, where = ("clusterroles", "") if cluster_wide else ("roles", space)
-        role = self.find(plural, where, ref["name"]) if subject else None
-        if subject and role:
-            name = binding["metadata"]["name"]
-            named = f"{name}/{space}" if space else name
-            kind = "RoleBinding" if space else "ClusterRoleBinding"
-            who = f"{subject['name']}/{subject.get('namespace', space)}" if _is_account(subject) else subject["name"]
-            why = f'RBAC: allowed by {kind} "{named}" of {ref["kind"]} "{ref["name"]}" to {subject["kind"]} "{who}"'
-            yield Bound(tuple(role.get("rules") or ()), why)
+        if any(_is(subject, user, space) for subject in binding.get("subjects") or []):
+            plural, where = ("clusterroles", "") if ref["kind"] == "ClusterRole" else ("roles", space)
+            yield from (self.find(plural, where, ref["name"]) or {}).get("rules") or ()
 
 
-def _is_account(subject: Mapping[str, str]) -> bool:
-    return subject["kind"] == "ServiceAccount"
-
-
-def _is(subject: Mapping[str, str], user: Subject, namespace: str) -> bool:
+def _is(subject: Mapping[str, str], user: User, namespace: str) -> bool:
     if subject["kind"] == "Group":
         return subject["name"] in user.groups
-    if _is_account(subject):
+    if subject["kind"] == "ServiceAccount":
         return user.name == f"{_ACCOUNT}{subject.get('namespace', namespace)}:{subject['name']}"
     return subject["kind"] == "User" and subject["name"] == user.name
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """Whether, and by which binding."""
-
-    allowed: bool
-    reason: str = ""
-
-
-def decide(user: Subject, action: Action, roles: Roles) -> Decision:
+def allows(roles: Roles, user: User, action: Action) -> bool:
     """Say whether the user may do this."""
-    if MASTERS in user.groups:
-        return Decision(allowed=True)
-    for bound in roles.bound_to(user, action.namespace):
-        if any(rule_allows(rule, action) for rule in bound.rules):
-            return Decision(allowed=True, reason=bound.why)
-    return Decision(allowed=False)
+    rules = roles.rules_of(user, action.namespace)
+    return MASTERS in user.groups or any(rule_allows(rule, action) for rule in rules)
 
 
 def rule_allows(rule: Mapping[str, Any], action: Action) -> bool:
@@ -135,7 +99,7 @@ def _path_fits(pattern: str, path: str) -> bool:
     return pattern in ("*", path) or (pattern.endswith("*") and path.startswith(pattern[:-1]))
 
 
-def refusal(user: Subject, action: Action) -> ApiError:
+def refusal(user: User, action: Action) -> ApiError:
     """Return the 403 that says who may not do what where."""
     if action.path:
         told = f'User "{user.name}" cannot {action.verb} path "{action.path}"'

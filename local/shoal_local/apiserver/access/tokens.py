@@ -26,12 +26,7 @@ class Account:
 
 
 def make_token(
-    account: Account,
-    key: bytes,
-    *,
-    now_s: int,
-    lifetime_s: int,
-    audiences: tuple[str, ...] = (ISSUER,),
+    account: Account, key: bytes, *, now_s: int, lifetime_s: int, audiences: tuple[str, ...] = (ISSUER,)
 ) -> str:
     """Return a token for the account; times are seconds since 1970."""
     claims = {
@@ -39,10 +34,7 @@ def make_token(
         "exp": now_s + lifetime_s,
         "iat": now_s,
         "iss": ISSUER,
-        "kubernetes.io": {
-            "namespace": account.namespace,
-            "serviceaccount": {"name": account.name, "uid": account.uid},
-        },
+        "kubernetes.io": {"namespace": account.namespace, "serviceaccount": {"name": account.name, "uid": account.uid}},
         "nbf": now_s,
         "sub": f"system:serviceaccount:{account.namespace}:{account.name}",
     }

@@ -3,8 +3,10 @@
 In the old form, and in the aggregated one that gives all in two documents.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
+from shoal_local.apiserver.discovery import openapi
 from shoal_local.apiserver.kinds.registry import Registry
 from shoal_local.apiserver.kinds.resource import SUBRESOURCE_KINDS, SUBRESOURCE_VERBS, Resource
 
@@ -21,6 +23,11 @@ VERSION: Document = {
     "compiler": "cpython",
     "platform": "linux/amd64",
 }
+
+JSON = "application/json"
+# Asked for with an @, which is no media type: the answer names it with a dot.
+OPENAPI_PROTOBUF = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+HEALTH = ("healthz", "livez", "readyz")
 
 
 def core_versions() -> Document:
@@ -62,11 +69,7 @@ def _old_form(resource: Resource) -> list[Document]:
     subs = []
     for name in resource.subresources:
         group, version, kind = _response_kind(resource, name)
-        about = {
-            "name": f"{resource.plural}/{name}",
-            "singularName": "",
-            "namespaced": resource.namespaced,
-        }
+        about = {"name": f"{resource.plural}/{name}", "singularName": "", "namespaced": resource.namespaced}
         served = {"kind": kind, "verbs": list(SUBRESOURCE_VERBS[name])}
         named = {"group": group, "version": version} if name in SUBRESOURCE_KINDS else {}
         subs.append({**about, **named, **served})
@@ -82,12 +85,7 @@ def aggregated(registry: Registry, *, core: bool) -> Document:
     """Return every kind of the core group, or of all others, in one document."""
     names = [name for name in registry.groups if bool(name) != core]
     items = [_aggregated_group(registry, name) for name in names]
-    return {
-        "kind": "APIGroupDiscoveryList",
-        "apiVersion": "apidiscovery.k8s.io/v2",
-        "metadata": {},
-        "items": items,
-    }
+    return {"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items}
 
 
 def _aggregated_group(registry: Registry, name: str) -> Document:
@@ -126,3 +124,58 @@ def _aggregated(resource: Resource) -> Document:
 
 def _kind(group: str, version: str, kind: str) -> Document:
     return {"group": group, "version": version, "kind": kind}
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A document and its media type; text and bytes are sent as they are."""
+
+    body: Any
+    media_type: str = JSON
+
+
+def page(registry: Registry, definitions: openapi.Definitions, path: str, accept: str) -> Page | None:
+    """Return the document at a path, or None when no document is there."""
+    parts = path.strip("/").split("/")
+    in_one = "as=APIGroupDiscoveryList" in accept
+    match parts:
+        case [name, *_] if name in HEALTH:
+            return Page("ok", "text/plain")
+        case ["version"]:
+            return Page(VERSION)
+        case ["api" | "apis" as root] if in_one:
+            return Page(aggregated(registry, core=root == "api"), AGGREGATED)
+        case ["openapi", "v2"] if accept.startswith(OPENAPI_PROTOBUF):
+            return Page(openapi.version_2_in_protobuf(), OPENAPI_PROTOBUF.replace("@", "."))
+        case ["openapi", *rest]:
+            return _openapi(registry, definitions, rest)
+        case _:
+            return _of_group(registry, parts)
+
+
+def _of_group(registry: Registry, parts: list[str]) -> Page | None:
+    match parts:
+        case ["api"]:
+            return Page(core_versions())
+        case ["apis"]:
+            return Page(groups(registry))
+        case ["apis", name] if name in registry.groups:
+            return Page(group(registry, name))
+        case ["api", version] if version in registry.groups[""]:
+            return Page(resources(registry, "", version))
+        case ["apis", name, version] if version in registry.groups.get(name, []):
+            return Page(resources(registry, name, version))
+        case _:
+            return None
+
+
+def _openapi(registry: Registry, definitions: openapi.Definitions, rest: list[str]) -> Page | None:
+    match rest:
+        case ["v3"]:
+            return Page(openapi.index(registry))
+        case ["v3", "api", version] if version in registry.groups[""]:
+            return Page(openapi.document(registry, definitions, "", version))
+        case ["v3", "apis", group, version] if version in registry.groups.get(group, []):
+            return Page(openapi.document(registry, definitions, group, version))
+        case _:
+            return None

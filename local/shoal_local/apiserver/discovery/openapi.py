@@ -27,7 +27,6 @@ _METHODS = {
     "delete": ("delete", "{name}"),
     "list": ("get", ""),
     "create": ("post", ""),
-    "deletecollection": ("delete", ""),
 }
 _WRITES = ("create", "update", "patch")
 
@@ -61,10 +60,7 @@ def document(registry: Registry, definitions: Definitions, group: str, version: 
 
 
 def schema_name(resource: Resource) -> str:
-    """Return the name of a kind's definition.
-
-    Custom kinds turn their group around as the real server does.
-    """
+    """Return the name of a kind's definition. Custom kinds turn their group around as the real server does."""
     backwards = ".".join(reversed(resource.group.split(".")))
     return resource.definition or f"{backwards}.{resource.version}.{resource.kind}"
 
@@ -138,17 +134,6 @@ def _operation(resource: Resource, verb: str) -> Document:
         "responses": {"200": {"description": "OK", "content": content}},
         "x-kubernetes-action": verb,
         "x-kubernetes-group-version-kind": gvk,
-    }
-
-
-def version_2(registry: Registry, definitions: Definitions) -> Document:
-    """Return the answer to ``/openapi/v2`` in JSON: all definitions, no paths."""
-    schemas = _schemas(registry.resources.values(), definitions)
-    return {
-        "swagger": "2.0",
-        "info": {"title": "Kubernetes", "version": "v1.37.0"},
-        "paths": {},
-        "definitions": _rewritten(schemas, "#/definitions/"),
     }
 
 

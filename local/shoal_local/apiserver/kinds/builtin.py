@@ -1,14 +1,10 @@
-"""The built-in kinds, as one table.
-
-What is not here is not served; a definition can add it as a custom kind.
-"""
+"""The built-in kinds, as one table. What is not here is not served; a definition can add it as a custom kind."""
 
 from typing import Any
 
 from shoal_local.apiserver.kinds.resource import Resource
 
 EVENTS = "/events"
-REVIEW = ("create",)
 
 
 def _core(kind: str, plural: str, **more: Any) -> Resource:
@@ -23,15 +19,6 @@ def _in(group: str, kind: str, plural: str, **more: Any) -> Resource:
 _APPS = {"categories": ("all",), "subresources": ("scale", "status"), "generation": True}
 _INVOLVED = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
 _EVENT_FIELDS = (*(f"involvedObject.{f}" for f in _INVOLVED), "reason", "type", "source")
-_EVENT_NAMES = (
-    ("involvedObject", "regarding"),
-    ("message", "note"),
-    ("count", "deprecatedCount"),
-    ("firstTimestamp", "deprecatedFirstTimestamp"),
-    ("lastTimestamp", "deprecatedLastTimestamp"),
-    ("source", "deprecatedSource"),
-    ("reportingComponent", "reportingController"),
-)
 _POD_FIELDS = (
     "spec.nodeName",
     "spec.restartPolicy",
@@ -48,14 +35,13 @@ _EXTENSIONS = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1"
 BUILTIN: tuple[Resource, ...] = (
     _core("ConfigMap", "configmaps", short_names=("cm",)),
     _core("Endpoints", "endpoints", short_names=("ep",)),
-    _core("Event", "events", short_names=("ev",), stored_as=EVENTS, selectable=_EVENT_FIELDS),
+    _core("Event", "events", short_names=("ev",), selectable=_EVENT_FIELDS),
     _core(
         "Namespace",
         "namespaces",
         namespaced=False,
         short_names=("ns",),
-        subresources=("finalize", "status"),
-        verbs=("create", "delete", "get", "list", "patch", "update", "watch"),
+        subresources=("status",),
         selectable=("status.phase",),
     ),
     _core(
@@ -66,18 +52,13 @@ BUILTIN: tuple[Resource, ...] = (
         subresources=("status",),
         selectable=("spec.unschedulable",),
     ),
-    _core(
-        "PersistentVolumeClaim",
-        "persistentvolumeclaims",
-        short_names=("pvc",),
-        subresources=("status",),
-    ),
+    _core("PersistentVolumeClaim", "persistentvolumeclaims", short_names=("pvc",), subresources=("status",)),
     _core(
         "Pod",
         "pods",
         short_names=("po",),
         categories=("all",),
-        subresources=("binding", "eviction", "log", "portforward", "status"),
+        subresources=("binding", "log", "portforward", "status"),
         generation=True,
         selectable=_POD_FIELDS,
     ),
@@ -92,76 +73,19 @@ BUILTIN: tuple[Resource, ...] = (
     ),
     _core("ServiceAccount", "serviceaccounts", short_names=("sa",), subresources=("token",)),
     _in("apps", "Deployment", "deployments", short_names=("deploy",), **_APPS),
-    _in(
-        "apps",
-        "ReplicaSet",
-        "replicasets",
-        short_names=("rs",),
-        selectable=("status.replicas",),
-        **_APPS,
-    ),
-    _in(
-        "authentication.k8s.io",
-        "SelfSubjectReview",
-        "selfsubjectreviews",
-        namespaced=False,
-        verbs=REVIEW,
-    ),
-    _in("authentication.k8s.io", "TokenReview", "tokenreviews", namespaced=False, verbs=REVIEW),
-    _in(
-        "authorization.k8s.io",
-        "LocalSubjectAccessReview",
-        "localsubjectaccessreviews",
-        verbs=REVIEW,
-    ),
+    _in("apps", "ReplicaSet", "replicasets", short_names=("rs",), selectable=("status.replicas",), **_APPS),
     _in(
         "authorization.k8s.io",
         "SelfSubjectAccessReview",
         "selfsubjectaccessreviews",
         namespaced=False,
-        verbs=REVIEW,
-    ),
-    _in(
-        "authorization.k8s.io",
-        "SelfSubjectRulesReview",
-        "selfsubjectrulesreviews",
-        namespaced=False,
-        verbs=REVIEW,
-    ),
-    _in(
-        "authorization.k8s.io",
-        "SubjectAccessReview",
-        "subjectaccessreviews",
-        namespaced=False,
-        verbs=REVIEW,
+        verbs=("create",),
     ),
     _in("coordination.k8s.io", "Lease", "leases"),
     _in("discovery.k8s.io", "EndpointSlice", "endpointslices", generation=True),
-    _in(
-        "events.k8s.io",
-        "Event",
-        "events",
-        short_names=("ev",),
-        stored_as=EVENTS,
-        renamed=_EVENT_NAMES,
-        selectable=("reason", "type", *(f"regarding.{field}" for field in _INVOLVED)),
-    ),
-    _in(
-        "networking.k8s.io",
-        "Ingress",
-        "ingresses",
-        short_names=("ing",),
-        subresources=("status",),
-        generation=True,
-    ),
+    _in("networking.k8s.io", "Ingress", "ingresses", short_names=("ing",), subresources=("status",), generation=True),
     _in("networking.k8s.io", "IngressClass", "ingressclasses", namespaced=False, generation=True),
-    _in(
-        "networking.k8s.io",
-        "NetworkPolicy",
-        "networkpolicies",
-        short_names=("netpol",),
-        generation=True,
-    ),
+    _in("networking.k8s.io", "NetworkPolicy", "networkpolicies", short_names=("netpol",), generation=True),
     _in(
         "policy",
         "PodDisruptionBudget",
@@ -171,12 +95,7 @@ BUILTIN: tuple[Resource, ...] = (
         generation=True,
     ),
     _in(
-        "scheduling.k8s.io",
-        "PriorityClass",
-        "priorityclasses",
-        namespaced=False,
-        short_names=("pc",),
-        generation=True,
+        "scheduling.k8s.io", "PriorityClass", "priorityclasses", namespaced=False, short_names=("pc",), generation=True
     ),
     _in(_RBAC, "ClusterRole", "clusterroles", namespaced=False),
     _in(_RBAC, "ClusterRoleBinding", "clusterrolebindings", namespaced=False),

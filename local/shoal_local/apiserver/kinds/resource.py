@@ -6,21 +6,18 @@ from typing import Any
 
 Object = dict[str, Any]
 
-ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+ALL_VERBS = ("create", "delete", "get", "list", "patch", "update", "watch")
 SUBRESOURCE_VERBS: Mapping[str, tuple[str, ...]] = {
     "status": ("get", "patch", "update"),
     "scale": ("get", "patch", "update"),
     "log": ("get",),
     "portforward": ("create", "get"),
     "binding": ("create",),
-    "eviction": ("create",),
     "token": ("create",),
-    "finalize": ("update",),
 }
 SUBRESOURCE_KINDS: Mapping[str, tuple[str, str, str]] = {
     "scale": ("autoscaling", "v1", "Scale"),
     "binding": ("", "v1", "Binding"),
-    "eviction": ("policy", "v1", "Eviction"),
     "portforward": ("", "v1", "PodPortForwardOptions"),
     "token": ("authentication.k8s.io", "v1", "TokenRequest"),
 }
@@ -68,10 +65,6 @@ class Resource:
     """Structural schema of a custom kind."""
     columns: tuple[Column, ...] = ()
     scale: ScalePaths = field(default_factory=ScalePaths)
-    stored_as: str = ""
-    """Key of the storage when it is not this group's own: both Event kinds share one."""
-    renamed: tuple[tuple[str, str], ...] = ()
-    """Fields that this version calls otherwise than the store does: (stored, shown)."""
     selectable: tuple[str, ...] = ()
     """Dotted fields that a field selector may name beside metadata.name and metadata.namespace."""
     singular_name: str = ""
@@ -85,7 +78,7 @@ class Resource:
     @property
     def key(self) -> str:
         """Return the storage key, the same in every version of the kind."""
-        return self.stored_as or f"{self.group}/{self.plural}"
+        return f"{self.group}/{self.plural}"
 
     @property
     def singular(self) -> str:
@@ -101,15 +94,3 @@ class Resource:
     def custom(self) -> bool:
         """Say whether a CustomResourceDefinition made this kind."""
         return not self.definition
-
-
-def shown(resource: Resource, obj: Object) -> Object:
-    """Return a stored object with the field names of this version."""
-    names = dict(resource.renamed)
-    return {names.get(key, key): value for key, value in obj.items()} if names else obj
-
-
-def stored(resource: Resource, obj: Object) -> Object:
-    """Return an object with the field names of the store."""
-    names = {new: old for old, new in resource.renamed}
-    return {names.get(key, key): value for key, value in obj.items()} if names else obj

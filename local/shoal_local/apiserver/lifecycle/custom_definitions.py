@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from shoal_local.apiserver.errors import Cause
-from shoal_local.apiserver.printing.json_path import find_all
+from shoal_local.apiserver.printing.cells import find_all
 from shoal_local.apiserver.schemas.cel_rules import parse
 from shoal_local.apiserver.schemas.values import compile_schema, shown, value_causes
 
@@ -82,12 +82,11 @@ def _default_causes(schema: Object, path: str) -> Iterator[Cause]:
 
 def _rule_causes(schema: Object, path: str) -> Iterator[Cause]:
     for index, rule in enumerate(schema.get("x-kubernetes-validations") or []):
-        for part in ("rule", "messageExpression"):
-            try:
-                parse(rule.get(part) or "true")
-            except ValueError as error:
-                at = f"{path}.x-kubernetes-validations[{index}].{part}"
-                yield Cause(at, f"Invalid value: {shown(rule[part])}: {error}")
+        try:
+            parse(rule.get("rule") or "true")
+        except ValueError as error:
+            at = f"{path}.x-kubernetes-validations[{index}].rule"
+            yield Cause(at, f"Invalid value: {shown(rule['rule'])}: {error}")
 
 
 def established(crd: Object) -> Object:
@@ -113,12 +112,6 @@ def _conditions(now: str) -> list[Object]:
         ("Established", "InitialNamesAccepted", "the initial names have been accepted"),
     )
     return [
-        {
-            "type": kind,
-            "status": "True",
-            "reason": reason,
-            "message": message,
-            "lastTransitionTime": now,
-        }
+        {"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": now}
         for kind, reason, message in told
     ]

@@ -46,12 +46,7 @@ def name_causes(resource: Resource, name: str) -> list[Cause]:
     if not re.fullmatch(pattern, name):
         told.append(Cause("metadata.name", f'Invalid value: "{name}": {rule}'))
     if len(name) > longest:
-        told.append(
-            Cause(
-                "metadata.name",
-                f'Invalid value: "{name}": must be no more than {longest} characters',
-            )
-        )
+        told.append(Cause("metadata.name", f'Invalid value: "{name}": must be no more than {longest} characters'))
     return told
 
 
@@ -87,10 +82,7 @@ NAME_REQUIRED = Cause("metadata.name", "Required value: name or generateName is 
 
 
 def for_update(new: Object, live: Object, *, counted: bool) -> Object:
-    """Return an updated object's metadata: what the server owns stays.
-
-    A change that counts raises the generation.
-    """
+    """Return an updated object's metadata: what the server owns stays. A change that counts raises the generation."""
     old = live["metadata"]
     meta = {key: value for key, value in new["metadata"].items() if key not in _SERVER_OWNED}
     meta |= {key: old[key] for key in _SERVER_OWNED if key in old}

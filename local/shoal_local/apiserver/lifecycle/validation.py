@@ -9,13 +9,6 @@ from shoal_local.apiserver.storage.selectors import matches_label_selector
 
 Object = dict[str, Any]
 Check = Callable[[Object, Object | None], Iterator[Cause]]
-_POD_MUTABLE = (
-    "activeDeadlineSeconds",
-    "tolerations",
-    "nodeName",
-    "schedulingGates",
-    "terminationGracePeriodSeconds",
-)
 
 
 def rule_causes(key: str, obj: Object, live: Object | None) -> list[Cause]:
@@ -90,23 +83,6 @@ def _mounts(container: Object, spec: Object, path: str) -> Iterator[Cause]:
 
 def _pod(obj: Object, live: Object | None) -> Iterator[Cause]:
     yield from _pod_spec(obj["spec"], "spec")
-    if live is not None and _frozen(obj["spec"]) != _frozen(live["spec"]):
-        told = (
-            "Forbidden: pod updates may not change fields other than `spec.containers[*].image`,"
-            "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` "
-            "(only additions to existing tolerations),`spec.terminationGracePeriodSeconds` "
-            "(allow it to be set to 1 if it was previously negative)"
-        )
-        yield Cause("spec", told, "FieldValueForbidden")
-
-
-def _frozen(spec: Object) -> Object:
-    def without_image(container: Object) -> Object:
-        return {key: value for key, value in container.items() if key != "image"}
-
-    kept = {key: value for key, value in spec.items() if key not in _POD_MUTABLE}
-    parts = {part: [without_image(c) for c in spec.get(part, [])] for part in ("containers", "initContainers")}
-    return {**kept, **parts}
 
 
 def _service(obj: Object, live: Object | None) -> Iterator[Cause]:
@@ -126,31 +102,9 @@ def _service(obj: Object, live: Object | None) -> Iterator[Cause]:
         yield Cause("spec.clusterIPs[0]", told)
 
 
-def _budget(obj: Object, live: Object | None) -> Iterator[Cause]:
-    if {"minAvailable", "maxUnavailable"} <= set(obj.get("spec", {})):
-        told = "minAvailable and maxUnavailable cannot be both set"
-        yield Cause("spec", f"Invalid value: {shown(obj['spec'])}: {told}")
-
-
-def _event(obj: Object, live: Object | None) -> Iterator[Cause]:
-    space = obj.get("involvedObject", {}).get("namespace", "")
-    if space and space != obj["metadata"]["namespace"]:
-        yield Cause("involvedObject.namespace", f"Invalid value: {shown(space)}: does not match event.namespace")
-
-
-def _binding(obj: Object, live: Object | None) -> Iterator[Cause]:
-    if live is not None and obj["roleRef"] != live["roleRef"]:
-        told = f"Invalid value: {shown(obj['roleRef'])}: cannot change roleRef"
-        yield Cause("roleRef", told)
-
-
 CHECKS: Mapping[str, Check] = {
-    "/events": _event,
     "/pods": _pod,
     "/services": _service,
     "apps/deployments": _deployment,
     "apps/replicasets": _workload,
-    "policy/poddisruptionbudgets": _budget,
-    "rbac.authorization.k8s.io/clusterrolebindings": _binding,
-    "rbac.authorization.k8s.io/rolebindings": _binding,
 }

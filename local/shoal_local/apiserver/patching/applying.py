@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shoal_local.apiserver.errors import ApiError, Cause, apply_conflict
-from shoal_local.apiserver.patching.comparing import compare
 from shoal_local.apiserver.patching.field_sets import (
     FieldSet,
     Path,
     child_node,
+    compare,
     field_set,
     is_atomic,
     list_step,
@@ -47,13 +47,7 @@ class Applied:
     managers: dict[Manager, Owned]
 
 
-def apply(
-    live: Object,
-    config: Object,
-    managers: Managers,
-    applier: Applier,
-    node: Node,
-) -> Applied:
+def apply(live: Object, config: Object, managers: Managers, applier: Applier, node: Node) -> Applied:
     """Lay ``config`` over ``live``.
 
     ``live`` is the present object, ``{}`` when there is none.
@@ -97,10 +91,7 @@ def merge(live: Any, config: Any, node: Node | None) -> Any:
 
 
 def _merged_items(live: list[Any], config: list[Any], node: Node | None) -> Iterator[Any]:
-    """Yield the elements in the configuration's order.
-
-    Those that only ``live`` has keep their place between.
-    """
+    """Yield the elements in the configuration's order. Those that only ``live`` has keep their place between."""
     item_node = node.item if node else None
     old = {list_step(item, node): item for item in live}
     waiting = {list_step(item, node): item for item in config}
@@ -117,10 +108,7 @@ def _merged_items(live: list[Any], config: list[Any], node: Node | None) -> Iter
 
 
 def without(value: Any, paths: FieldSet, node: Node | None) -> Any:
-    """Return the value without the given paths; what becomes empty by that goes too.
-
-    Nothing is edited.
-    """
+    """Return the value without the given paths; what becomes empty by that goes too. Nothing is edited."""
     # The whole before its parts: an element without its key could no longer be found.
     for path in sorted(paths, key=len):
         value = _removed(value, path, node)

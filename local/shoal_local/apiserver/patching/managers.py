@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shoal_local.apiserver.patching.comparing import Difference
-from shoal_local.apiserver.patching.field_sets import FieldSet, Path, from_fields_v1, to_fields_v1
+from shoal_local.apiserver.patching.field_sets import Difference, FieldSet, Path, from_fields_v1, to_fields_v1
 
 Object = dict[str, Any]
 _SERVER_OWNED = (
@@ -27,12 +26,7 @@ _SERVER_OWNED = (
     "generateName",
 )
 _UNOWNED: frozenset[Path] = frozenset(
-    {
-        ("f:apiVersion",),
-        ("f:kind",),
-        ("f:metadata",),
-        *(("f:metadata", f"f:{name}") for name in _SERVER_OWNED),
-    }
+    {("f:apiVersion",), ("f:kind",), ("f:metadata",), *(("f:metadata", f"f:{name}") for name in _SERVER_OWNED)}
 )
 
 

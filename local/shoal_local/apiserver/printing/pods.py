@@ -6,10 +6,10 @@ Source: kubernetes/kubernetes pkg/printers/internalversion/printers.go (printPod
 from datetime import datetime
 from typing import Any
 
-from shoal_local.apiserver.printing.durations import age
-from shoal_local.apiserver.printing.printer import NONE, Printer, age_of, printer
+from shoal_local.apiserver.printing.cells import age
 
 Object = dict[str, Any]
+NONE = "<none>"
 
 
 def _always(container: Object) -> bool:
@@ -79,10 +79,7 @@ def _is_ready(pod: Object) -> bool:
 
 
 def _counted(pod: Object) -> list[Object]:
-    """Return the statuses of the containers that stay.
-
-    Sidecars count, other init containers do not.
-    """
+    """Return the statuses of the containers that stay. Sidecars count, other init containers do not."""
     status = pod.get("status", {})
     sidecars = {c["name"] for c in pod["spec"].get("initContainers", []) if _always(c)}
     first = [s for s in status.get("initContainerStatuses", []) if s["name"] in sidecars]
@@ -103,28 +100,12 @@ def _restarts(pod: Object, now: datetime) -> str:
     return f"{count} ({age(max(ends), now)} ago)" if count and ends else str(count)
 
 
-def _gates(pod: Object) -> str:
-    gates = [gate["conditionType"] for gate in pod["spec"].get("readinessGates", [])]
-    if not gates:
-        return NONE
-    true = {c["type"] for c in pod.get("status", {}).get("conditions", []) if c["status"] == "True"}
-    return f"{sum(gate in true for gate in gates)}/{len(gates)}"
-
-
-def _cells(pod: Object, now: datetime) -> list[Any]:
+def pod_cells(pod: Object, now: datetime) -> list[Any]:
+    """Return ready containers, status, restarts and age; address and node for ``-o wide``."""
     status = pod.get("status", {})
-    own = [_ready(pod), pod_reason(pod), _restarts(pod, now), age_of(pod, now)]
+    own = [_ready(pod), pod_reason(pod), _restarts(pod, now), age(pod["metadata"]["creationTimestamp"], now)]
     wide = [
         status.get("podIP") or NONE,
         pod["spec"].get("nodeName") or NONE,
-        status.get("nominatedNodeName") or NONE,
-        _gates(pod),
     ]
     return own + wide
-
-
-POD: Printer = printer(
-    ("Ready", "Status", "Restarts", "Age"),
-    _cells,
-    ("IP", "Node", "Nominated Node", "Readiness Gates"),
-)

@@ -1,4 +1,1 @@
-"""What an object may look like: built-in definitions and structural schemas of custom kinds.
-
-Pure.
-"""
+"""What an object may look like: built-in definitions and structural schemas of custom kinds. Pure."""

@@ -7,13 +7,11 @@ rule holds on updates only. Keyed lists find the former value by key, so an elem
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from typing import Any
 
 import cel
 
 from shoal_local.apiserver.errors import Cause
-from shoal_local.apiserver.schemas.cel_functions import FUNCTIONS
 from shoal_local.apiserver.schemas.node import Node
 from shoal_local.apiserver.schemas.values import path_text, shown
 
@@ -31,7 +29,6 @@ class Rule:
     text: str
     program: Any
     message: str
-    message_program: Any
     reason: str
     field_path: str
 
@@ -66,12 +63,10 @@ def compile_rules(schema: Any) -> Rules:
 
 def _compile(rule: Mapping[str, Any]) -> Rule:
     text = rule["rule"]
-    expression = rule.get("messageExpression")
     return Rule(
         text=text,
         program=parse(text),
         message=rule.get("message", "").strip() or f"failed rule: {text.strip()}",
-        message_program=parse(expression) if expression else None,
         reason=rule.get("reason", "FieldValueInvalid"),
         field_path=rule.get("fieldPath", ""),
     )
@@ -119,19 +114,19 @@ def _former(node: Node, item: Any, old: Any) -> Any:
 
 def _judged(rule: Rule, node: Node, value: Any, old: Any, steps: list[Any]) -> Iterator[Cause]:
     variables = {"self": as_cel(value, node)} | ({"oldSelf": as_cel(old, node)} if rule.transition else {})
-    path = path_text(steps) or "<nil>"
-    path += rule.field_path
+    path = (path_text(steps) or "<nil>") + rule.field_path
     try:
-        if _evaluate(rule.program, variables) is True:
+        if rule.program.execute(cel.Context(variables)) is True:
             return
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
         told = f"{error} evaluating rule: {rule.message}"
         yield Cause(path, f'Invalid value: "{node.type}": {told}', "FieldValueInvalid")
         return
-    yield Cause(path, _complaint(rule, value, _message(rule, variables)), rule.reason)
+    yield Cause(path, _complaint(rule, value), rule.reason)
 
 
-def _complaint(rule: Rule, value: Any, message: str) -> str:
+def _complaint(rule: Rule, value: Any) -> str:
+    message = rule.message
     # Objects and lists are too long to be shown.
     told = "" if isinstance(value, dict | list) else f"{shown(value)}: "
     match rule.reason:
@@ -145,26 +140,8 @@ def _complaint(rule: Rule, value: Any, message: str) -> str:
             return f"Invalid value: {told}{message}"
 
 
-def _message(rule: Rule, variables: dict[str, Any]) -> str:
-    """Return the computed message; the fixed one when that fails or is no single line."""
-    if rule.message_program is None:
-        return rule.message
-    try:
-        made = _evaluate(rule.message_program, variables)
-    except (KeyError, RuntimeError, TypeError, ValueError):
-        return rule.message
-    return made if isinstance(made, str) and made.strip() and "\n" not in made else rule.message
-
-
-def _evaluate(program: Any, variables: dict[str, Any]) -> Any:
-    context = cel.Context(variables)
-    for name, function in FUNCTIONS.items():
-        context.add_function(name, function)
-    return program.execute(context)
-
-
 def as_cel(value: Any, node: Node | None) -> Any:
-    """Return a JSON value as rules see it: field names escaped, times and durations parsed."""
+    """Return a JSON value as rules see it: field names escaped, whole numbers as the schema calls them."""
     if node is None:
         return value
     if isinstance(value, dict):
@@ -176,33 +153,15 @@ def as_cel(value: Any, node: Node | None) -> Any:
 
 
 def _scalar(value: Any, node: Node) -> Any:
-    if isinstance(value, str) and node.schema.get("format") in ("date-time", "duration"):
-        return _by_format(value, node.schema["format"])
     if isinstance(value, int) and not isinstance(value, bool) and node.type == "number":
         return float(value)
     return value
-
-
-_UNIT_S = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-
-
-def _by_format(value: str, form: str) -> Any:
-    if form == "date-time":
-        return datetime.fromisoformat(value.replace("Z", "+00:00"))
-    parts = re.findall(r"([\d.]+)(ns|us|µs|ms|s|m|h)", value)
-    seconds = sum(float(number) * _UNIT_S[unit] for number, unit in parts)
-    return timedelta(seconds=-seconds if value.startswith("-") else seconds)
 
 
 def escaped(name: str) -> str:
     """Return a field name as expressions write it."""
     if _RESERVED.fullmatch(name):
         return f"__{name}__"
-    for old, new in (
-        ("__", "__underscores__"),
-        (".", "__dot__"),
-        ("-", "__dash__"),
-        ("/", "__slash__"),
-    ):
+    for old, new in (("__", "__underscores__"), (".", "__dot__"), ("-", "__dash__"), ("/", "__slash__")):
         name = name.replace(old, new)
     return name

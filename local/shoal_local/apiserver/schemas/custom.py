@@ -1,5 +1,6 @@
 """All that a custom kind's schema does to an object: prune, default, check."""
 
+import copy
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -9,8 +10,9 @@ from jsonschema import Draft4Validator
 from shoal_local.apiserver.errors import Cause
 from shoal_local.apiserver.schemas.cel_rules import Rules, compile_rules, rule_causes
 from shoal_local.apiserver.schemas.node import Node
-from shoal_local.apiserver.schemas.structural import prune, with_defaults
 from shoal_local.apiserver.schemas.values import compile_schema, duplicate_causes, value_causes
+
+_KEPT = ("apiVersion", "kind", "metadata")
 
 Object = dict[str, Any]
 BLOCKING = {
@@ -27,6 +29,47 @@ NOT_CHECKED = Cause(
     "correct the existing errors to complete validation",
 )
 _MISSING = object()
+
+
+def prune(value: Any, node: Node | None) -> Any:
+    """Return the value without the fields that the schema does not know.
+
+    A field under ``x-kubernetes-preserve-unknown-fields`` stays; what the schema knows below it
+    is pruned still.
+    """
+    if isinstance(value, list):
+        item = node.item if node else None
+        return [prune(element, item) for element in value] if item else value
+    if not isinstance(value, dict) or node is None:
+        return value
+    kept = {}
+    for key, inner in value.items():
+        child = node.child(key)
+        if child is not None:
+            kept[key] = prune(inner, child)
+        elif node.open or (node.tag("embedded-resource") and key in _KEPT):
+            kept[key] = inner
+    return kept
+
+
+def with_defaults(value: Any, node: Node | None) -> Any:
+    """Return the value with defaults for missing fields; null ones that may not be null count as missing."""
+    if node is None:
+        return value
+    if isinstance(value, list):
+        return [with_defaults(element, node.item) for element in value]
+    if not isinstance(value, dict):
+        return value
+    found = dict(value)
+    for key, schema in node.fields.items():
+        absent = key not in found or (found[key] is None and not schema.get("nullable"))
+        if absent and "default" in schema:
+            found[key] = copy.deepcopy(schema["default"])
+    return {
+        key: with_defaults(inner, node.child(key))
+        for key, inner in found.items()
+        if inner is not None or key not in node.fields or node.fields[key].get("nullable")
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,10 +78,7 @@ def _go_type(node: Node, wanted: str, kind: str) -> str:
 
 
 def required_causes(value: Any, node: Node | None, path: str = "") -> Iterator[Cause]:
-    """Yield the fields that are missing.
-
-    The status is the controllers' own affair and is not looked at.
-    """
+    """Yield the fields that are missing. The status is the controllers' own affair and is not looked at."""
     if node is None or path == "status":
         return
     if isinstance(value, list):

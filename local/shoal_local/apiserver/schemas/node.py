@@ -1,7 +1,4 @@
-"""One view of both kinds of schema.
-
-OpenAPI definitions with references, and structural schemas of custom kinds.
-"""
+"""One view of both kinds of schema. OpenAPI definitions with references, and structural schemas of custom kinds."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -33,10 +30,7 @@ class Node:
         self._item: Node | None = None
 
     def tag(self, name: str) -> Any:
-        """Return ``x-kubernetes-<name>`` of this place.
-
-        One beside a reference wins over one behind it.
-        """
+        """Return ``x-kubernetes-<name>`` of this place. One beside a reference wins over one behind it."""
         key = f"x-kubernetes-{name}"
         return self.schema.get(key, self.resolved.get(key))
 
@@ -58,10 +52,7 @@ class Node:
         )
 
     def child(self, name: str) -> "Node | None":
-        """Return the schema of a field or of a map's value.
-
-        None when the schema does not know it.
-        """
+        """Return the schema of a field or of a map's value. None when the schema does not know it."""
         if name in self._children:
             return self._children[name]
         values = self.resolved.get("additionalProperties")
@@ -91,11 +82,7 @@ class Node:
         return tuple(self.tag("list-map-keys") or ())
 
 
-def root_of(
-    definition: str,
-    schema: Mapping[str, Any] | None,
-    definitions: Mapping[str, Mapping[str, Any]],
-) -> Node:
+def root_of(definition: str, schema: Mapping[str, Any] | None, definitions: Mapping[str, Mapping[str, Any]]) -> Node:
     """Return the schema of a whole object, of a built-in kind or of a custom one."""
     if definition:
         return Node(definitions[definition], definitions)

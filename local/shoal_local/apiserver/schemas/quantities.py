@@ -38,7 +38,7 @@ def canonical_quantity(value: str | int | float) -> str:
         return "0"
     if suffix in _BINARY and number == int(number):
         return _binary(int(number))
-    return _exponent(number) if suffix[:1] in ("e", "E") and suffix != "E" else _decimal(number)
+    return _decimal(number)
 
 
 def _binary(number: int) -> str:
@@ -54,10 +54,3 @@ def _decimal(number: Decimal) -> str:
         if scaled == int(scaled):
             return f"{int(scaled)}{suffix}"
     return f"{int(number.scaleb(9)) + 1}n"
-
-
-def _exponent(number: Decimal) -> str:
-    power = 18
-    while power > -9 and number.scaleb(-power) != int(number.scaleb(-power)):
-        power -= 3
-    return f"{int(number.scaleb(-power))}" + (f"e{power}" if power else "")

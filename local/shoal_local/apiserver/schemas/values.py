@@ -51,10 +51,7 @@ def compile_schema(schema: Mapping[str, Any]) -> Draft4Validator:
 
 
 def _plain(schema: Any) -> Any:
-    """Return the schema in plain JSON Schema, draft 4.
-
-    Nullable and int-or-string become lists of types.
-    """
+    """Return the schema in plain JSON Schema, draft 4. Nullable and int-or-string become lists of types."""
     if isinstance(schema, list):
         return [_plain(value) for value in schema]
     if not isinstance(schema, Mapping):
@@ -93,14 +90,7 @@ def shown(value: Any) -> str:
 
 
 def _type_name(value: Any) -> str:
-    names = {
-        bool: "boolean",
-        int: "integer",
-        float: "number",
-        str: "string",
-        list: "array",
-        dict: "object",
-    }
+    names = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
     return names.get(type(value), "null")
 
 

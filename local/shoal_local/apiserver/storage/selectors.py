@@ -76,10 +76,7 @@ def _text_at(obj: Any, path: list[str]) -> str:
 
 
 def matches_label_selector(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:
-    """Test labels against a selector object (matchLabels, matchExpressions).
-
-    An absent one matches nothing.
-    """
+    """Test labels against a selector object (matchLabels, matchExpressions). An absent one matches nothing."""
     if selector is None:
         return False
     equal = all(labels.get(key) == value for key, value in (selector.get("matchLabels") or {}).items())

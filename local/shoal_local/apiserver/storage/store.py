@@ -70,20 +70,6 @@ class Store:
         """Return the objects in the order of their names; '' is all namespaces."""
         return _in_order(self.objects.get(key, {}), namespace)
 
-    def list_at(self, key: str, namespace: str, revision: int) -> list[Object]:
-        """Return the objects as they were at ``revision``.
-
-        Raises:
-            TooOldError: the changes since then are no longer all known.
-        """
-        state = dict(self.objects.get(key, {}))
-        for change in reversed(self.since(key, revision)):
-            if change.before is None:
-                del state[name_of(change.object)]
-            else:
-                state[name_of(change.object)] = change.before
-        return _in_order(state, namespace)
-
     def since(self, key: str, revision: int) -> list[Change]:
         """Return the changes after ``revision``, oldest first.
 

@@ -1,4 +1,1 @@
-"""What each verb does: a call and the world go in, a reply comes out and the store is changed.
-
-Pure: no I/O, no clock.
-"""
+"""What each verb does: a call and the world go in, a reply comes out and the store is changed. No I/O, no clock."""

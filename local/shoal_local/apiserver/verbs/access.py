@@ -1,4 +1,4 @@
-"""Who makes a call, whether they may, and the reviews that answer the same questions to clients."""
+"""Who makes a call, whether they may, and the review that answers the same question to clients."""
 
 import hmac
 from collections.abc import Mapping, Sequence
@@ -6,12 +6,11 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from shoal_local.apiserver.access.rbac import GROUP, MASTERS, Action, Roles, decide, refusal
+from shoal_local.apiserver.access.rbac import GROUP, MASTERS, Action, Roles, User, allows, refusal
 from shoal_local.apiserver.access.tokens import BadTokenError, read_token
 from shoal_local.apiserver.errors import bad_request, unauthorized
-from shoal_local.apiserver.kinds.resource import Object
 from shoal_local.apiserver.verbs.admission import clean
-from shoal_local.apiserver.verbs.call import Call, Reply, User, dig
+from shoal_local.apiserver.verbs.call import Call, Reply
 from shoal_local.apiserver.verbs.decoding import decode_object
 from shoal_local.apiserver.verbs.world import World
 
@@ -35,28 +34,20 @@ def authenticate(world: World, authorization: str, now: datetime) -> User:
         raise unauthorized()
     if world.admin_token and hmac.compare_digest(token.encode(), world.admin_token.encode()):
         return ADMIN
-    user = account_user(world, token, now)
-    if user is None:
-        raise unauthorized()
-    return user
-
-
-def account_user(world: World, token: str, now: datetime) -> User | None:
-    """Return the service account of a token, if the token is good and the account still exists."""
     try:
         account = read_token(token, world.signing_key, int(now.timestamp()))
     except (BadTokenError, ValueError, KeyError, TypeError):
-        return None
+        raise unauthorized() from None
     stored = world.store.get(ACCOUNTS, (account.namespace, account.name))
     if stored is None or stored["metadata"]["uid"] != account.uid:
-        return None
-    return service_account(account.namespace, account.name, account.uid)
+        raise unauthorized()
+    return service_account(account.namespace, account.name)
 
 
-def service_account(namespace: str, name: str, uid: str = "") -> User:
+def service_account(namespace: str, name: str) -> User:
     """Return the user that a service account is."""
     groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", AUTHENTICATED)
-    return User(f"{ACCOUNT}{namespace}:{name}", groups, uid)
+    return User(f"{ACCOUNT}{namespace}:{name}", groups)
 
 
 def impersonated(world: World, user: User, name: str, groups: Sequence[str]) -> User:
@@ -94,7 +85,7 @@ def check(world: World, user: User, action: Action) -> None:
     Raises:
         ApiError: 403.
     """
-    if not decide(user, action, roles_of(world)).allowed:
+    if not allows(roles_of(world), user, action):
         raise refusal(user, action)
 
 
@@ -115,21 +106,12 @@ def _name(call: Call) -> str:
 
 
 def review_access(world: World, call: Call) -> Reply:
-    """Answer SelfSubjectAccessReview, SubjectAccessReview and LocalSubjectAccessReview."""
-    review = _review(world, call)
-    spec = review.get("spec") or {}
-    own = call.target.plural == "selfsubjectaccessreviews"
-    user = call.user if own else User(spec.get("user", ""), tuple(spec.get("groups") or ()))
-    decision = decide(user, _reviewed(spec), roles_of(world))
-    status: Object = {"allowed": decision.allowed}
-    if decision.reason:
-        status["reason"] = decision.reason
-    return Reply({**review, "status": status}, 201)
-
-
-def _review(world: World, call: Call) -> Object:
+    """Answer a SelfSubjectAccessReview (`kubectl auth can-i`)."""
     resource = world.resource(call.target)
-    return clean(world, resource, decode_object(call, resource))
+    review = clean(world, resource, decode_object(call, resource))
+    spec = review.get("spec") or {}
+    allowed = allows(roles_of(world), call.user, _reviewed(spec))
+    return Reply({**review, "status": {"allowed": allowed}}, 201)
 
 
 def _reviewed(spec: Mapping[str, Any]) -> Action:
@@ -141,43 +123,3 @@ def _reviewed(spec: Mapping[str, Any]) -> Action:
     if asked := spec.get("nonResourceAttributes"):
         return Action(asked.get("verb", ""), path=asked.get("path", ""))
     raise bad_request("exactly one of nonResourceAttributes or resourceAttributes must be specified")
-
-
-def review_rules(world: World, call: Call) -> Reply:
-    """Answer SelfSubjectRulesReview: all rules that hold for the caller in a namespace."""
-    review = _review(world, call)
-    namespace = dig(review, "spec", "namespace") or ""
-    bound = list(roles_of(world).bound_to(call.user, namespace))
-    rules = [rule for found in bound for rule in found.rules]
-    if MASTERS in call.user.groups:
-        rules += [
-            {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},
-            {"verbs": ["*"], "nonResourceURLs": ["*"]},
-        ]
-    status = {
-        "resourceRules": [rule for rule in rules if rule.get("resources")],
-        "nonResourceRules": [rule for rule in rules if rule.get("nonResourceURLs")],
-        "incomplete": False,
-    }
-    return Reply({**review, "status": status}, 201)
-
-
-def review_self(world: World, call: Call) -> Reply:
-    """Answer SelfSubjectReview (`kubectl auth whoami`)."""
-    review = _review(world, call)
-    return Reply({**review, "status": {"userInfo": _user_info(call.user)}}, 201)
-
-
-def review_token(world: World, call: Call) -> Reply:
-    """Answer TokenReview."""
-    review = _review(world, call)
-    user = account_user(world, dig(review, "spec", "token") or "", call.now)
-    status: Object = {"authenticated": user is not None}
-    if user:
-        status["user"] = _user_info(user)
-    return Reply({**review, "status": status}, 201)
-
-
-def _user_info(user: User) -> Object:
-    info = {"username": user.name, "groups": list(user.groups)}
-    return info | ({"uid": user.uid} if user.uid else {})

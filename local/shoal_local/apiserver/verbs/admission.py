@@ -1,7 +1,6 @@
-"""What every object passes on its way into the store.
+"""What every object passes on its way into the store. Clean, fill in defaults, check, note who owns what."""
 
-Clean, fill in defaults, check, note who owns what.
-"""
+from ipaddress import IPv4Network
 
 from shoal_local.apiserver.errors import ApiError, Cause, bad_request, invalid
 from shoal_local.apiserver.kinds.registry import CRDS
@@ -9,17 +8,10 @@ from shoal_local.apiserver.kinds.resource import Object, Resource
 from shoal_local.apiserver.lifecycle.custom_definitions import definition_causes, established
 from shoal_local.apiserver.lifecycle.defaults import apply_defaults
 from shoal_local.apiserver.lifecycle.validation import rule_causes
-from shoal_local.apiserver.patching.comparing import compare
-from shoal_local.apiserver.patching.managers import (
-    Manager,
-    Managers,
-    after_update,
-    read_managers,
-    written,
-)
+from shoal_local.apiserver.patching.field_sets import compare
+from shoal_local.apiserver.patching.managers import Manager, Managers, after_update, read_managers, written
 from shoal_local.apiserver.schemas.decoding import decoded, required_causes
 from shoal_local.apiserver.schemas.node import Node
-from shoal_local.apiserver.verbs.addresses import with_cluster_ip
 from shoal_local.apiserver.verbs.call import Call
 from shoal_local.apiserver.verbs.decoding import decode
 from shoal_local.apiserver.verbs.world import SERVICES, World
@@ -113,3 +105,35 @@ def clean(world: World, resource: Resource, obj: Object) -> Object:
         kind = resource.kind
         head = f'{kind} in version "{resource.version}" cannot be handled as a {kind}: '
         raise bad_request(head + error.message) from None
+
+
+def with_cluster_ip(world: World, service: Object, live: Object | None) -> Object:
+    """Return the service with the address it has, asks for, or is given now.
+
+    Raises:
+        ApiError: 422, another service has the address that this one asks for.
+    """
+    spec = service["spec"]
+    if spec["type"] == "ExternalName":
+        return service
+    meta = service["metadata"]
+    kept = (live or {}).get("spec", {}).get("clusterIP")
+    asked = spec.get("clusterIP") or kept
+    taken = _taken(world, (meta.get("namespace", ""), meta["name"]))
+    if asked and asked != "None" and asked in taken:
+        told = f'Invalid value: ["{asked}"]: failed to allocate IP {asked}: provided IP is already allocated'
+        raise invalid("Service", "", meta["name"], [Cause("spec.clusterIPs", told)])
+    address = asked or _free(world, taken)
+    return {**service, "spec": {**spec, "clusterIP": address, "clusterIPs": [address]}}
+
+
+def _taken(world: World, except_for: tuple[str, str]) -> set[str]:
+    stored = world.store.objects.get(SERVICES, {})
+    return {s["spec"].get("clusterIP", "") for name, s in stored.items() if name != except_for}
+
+
+def _free(world: World, taken: set[str]) -> str:
+    # The first address is the server's own in a real cluster.
+    network = IPv4Network(world.service_network)
+    numbers = range(2, network.num_addresses - 1)
+    return next(a for n in numbers if (a := str(network[n])) not in taken)

@@ -6,19 +6,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from shoal_local.apiserver.access.rbac import User
 from shoal_local.apiserver.errors import bad_request, no_such_path
 from shoal_local.apiserver.kinds.resource import Object
 
 _TRUE = ("true", "True", "1")
-
-
-@dataclass(frozen=True, slots=True)
-class User:
-    """Who is asking."""
-
-    name: str
-    groups: tuple[str, ...] = ()
-    uid: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,29 +1,76 @@
 """Garbage collection: one pass over everything, which leaves nothing to do for the next one.
 
-Dependents go after their owners, contents with their namespace, custom objects with their
-definition. A pass looks at the state and not at what happened, so it may be run at any time and
-as often as one likes.
+Dependents go after their owners, contents with their namespace, custom objects with their definition. A pass looks at
+the state and not at what happened, so it may be run at any time and as often as one likes. Source of the rules for
+owners: kubernetes/kubernetes pkg/controller/garbagecollector (attemptToDeleteItem).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 
+from shoal_local.apiserver.access.rbac import User
 from shoal_local.apiserver.kinds.builtin import EVENTS
 from shoal_local.apiserver.kinds.registry import CRDS
 from shoal_local.apiserver.kinds.resource import Object, Resource
 from shoal_local.apiserver.lifecycle.custom_definitions import CLEANUP
-from shoal_local.apiserver.lifecycle.ownership import Fate, Owner, judge, references_of
 from shoal_local.apiserver.storage.store import name_of
-from shoal_local.apiserver.verbs.call import Call, User
+from shoal_local.apiserver.verbs.call import Call
 from shoal_local.apiserver.verbs.deleting import FOREGROUND, ORPHAN, delete_object, target_of
 from shoal_local.apiserver.verbs.furnishing import furnish
-from shoal_local.apiserver.verbs.pods import store_finalizers
+from shoal_local.apiserver.verbs.subresources import store_finalizers
 from shoal_local.apiserver.verbs.world import World
 from shoal_local.apiserver.verbs.writing import NAMESPACES, may_go
 
 COLLECTOR = User("system:serviceaccount:kube-system:generic-garbage-collector", ("system:masters",))
 EVENT_LIFETIME = timedelta(hours=1)
+NO_TARGET = target_of(Resource("", "v1", "Namespace", "namespaces", namespaced=False), {"metadata": {"name": ""}})
+
+
+class Owner(StrEnum):
+    """State of one owner."""
+
+    SOLID = "it is there, or its kind is not served and nobody can tell"
+    WAITING = "it is being deleted in the foreground and waits for its dependents"
+    GONE = "no object has its uid"
+
+
+class Fate(StrEnum):
+    """What becomes of a dependent."""
+
+    STAY = "stay"
+    DISOWN = "stay, without the references to owners that are gone"
+    DELETE = "delete"
+    DELETE_FOREGROUND = "delete, its own dependents first"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A fate, and the references that are left."""
+
+    fate: Fate
+    references: tuple[Object, ...] = ()
+
+
+def judge(references: Iterable[Object], state_of: Callable[[Object], Owner]) -> Verdict:
+    """Return what becomes of an object with these owner references.
+
+    One solid owner keeps it; without any, it goes as the last owner went.
+    """
+    states = [(reference, state_of(reference)) for reference in references]
+    solid = tuple(reference for reference, state in states if state is Owner.SOLID)
+    if not states or len(solid) == len(states):
+        return Verdict(Fate.STAY, solid)
+    if solid:
+        return Verdict(Fate.DISOWN, solid)
+    waiting = any(state is Owner.WAITING for _, state in states)
+    return Verdict(Fate.DELETE_FOREGROUND if waiting else Fate.DELETE)
+
+
+def references_of(obj: Object) -> list[Object]:
+    """Return the object's owner references."""
+    return obj["metadata"].get("ownerReferences") or []
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,9 +223,6 @@ class Pass:
         return Call("delete", target, COLLECTOR, self.now, agent="kube-controller-manager")
 
 
-NO_TARGET = target_of(Resource("", "v1", "Namespace", "namespaces", namespaced=False), {"metadata": {"name": ""}})
-
-
 def _items(world: World, namespace: str = "") -> Iterator[Item]:
     """Yield every object of every kind, or of every kind in one namespace."""
     for key, resource in world.registry.stored.items():
@@ -194,9 +238,6 @@ def _blocks(dependent: Item, uid: str) -> bool:
 
 
 def _may_own(owner: Item, item: Item) -> bool:
-    """An owner is cluster-wide or in the dependent's namespace.
-
-    A reference across namespaces owns nothing.
-    """
+    """An owner is cluster-wide or in the dependent's namespace. A reference across namespaces owns nothing."""
     space = owner.object["metadata"].get("namespace")
     return not space or space == item.object["metadata"].get("namespace")

@@ -1,4 +1,4 @@
-"""delete and deletecollection: now, after a grace period, or once the finalizers are gone."""
+"""delete: now, after a grace period, or once the finalizers are gone."""
 
 from datetime import timedelta
 from typing import Any
@@ -8,7 +8,6 @@ from shoal_local.apiserver.kinds.resource import Object, Resource
 from shoal_local.apiserver.storage.store import name_of
 from shoal_local.apiserver.verbs.admission import read_as
 from shoal_local.apiserver.verbs.call import Call, Reply, Target, timestamp
-from shoal_local.apiserver.verbs.reading import list_objects, selection
 from shoal_local.apiserver.verbs.world import World, presented
 from shoal_local.apiserver.verbs.writing import namespace_finalizers
 
@@ -16,49 +15,15 @@ FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
 _FINALIZER = {"Foreground": FOREGROUND, "Orphan": ORPHAN}
 _POLICIES = ("Background", *_FINALIZER)
-_SHOWN_WHEN_GONE = ("/pods", "/services", "/serviceaccounts", "/persistentvolumeclaims")
 
 
 def delete(world: World, call: Call) -> Reply:
-    """Delete one object."""
+    """Delete one object; return its last state."""
     resource = world.resource(call.target)
     live = world.existing(resource, call.target)
     options = _options(world, call)
     _check_preconditions(resource, live, options)
-    last = delete_object(world, call, resource, live, options)
-    gone = world.store.get(resource.key, name_of(live)) is None
-    if gone and resource.key not in _SHOWN_WHEN_GONE:
-        return Reply(_success(resource, live))
-    return Reply(presented(resource, last))
-
-
-def _success(resource: Resource, obj: Object) -> Object:
-    meta = obj["metadata"]
-    about = {
-        "name": meta["name"],
-        "group": resource.group,
-        "kind": resource.plural,
-        "uid": meta["uid"],
-    }
-    details = {key: value for key, value in about.items() if value}
-    return {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Success",
-        "details": details,
-    }
-
-
-def delete_collection(world: World, call: Call) -> Reply:
-    """Delete every object that the selectors choose; return them as a list."""
-    resource = world.resource(call.target)
-    wanted, options = selection(call, resource), _options(world, call)
-    reply = list_objects(world, call)
-    for live in world.store.objects_of(resource.key, call.target.namespace):
-        if wanted(live):
-            delete_object(world, call, resource, live, options)
-    return reply
+    return Reply(presented(resource, delete_object(world, call, resource, live, options)))
 
 
 def _options(world: World, call: Call) -> dict[str, Any]:
@@ -113,10 +78,7 @@ def _finalizers(meta: Object, options: dict[str, Any]) -> list[str]:
 
 
 def _marked(meta: Object, call: Call, resource: Resource, grace_s: int) -> Object:
-    """Return metadata that says when the object goes.
-
-    A second deletion can only bring that nearer.
-    """
+    """Return metadata that says when the object goes. A second deletion can only bring that nearer."""
     shorter = grace_s < meta.get("deletionGracePeriodSeconds", grace_s + 1)
     if meta.get("deletionTimestamp") and not shorter:
         return meta

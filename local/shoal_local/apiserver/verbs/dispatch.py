@@ -8,9 +8,9 @@ import orjson
 from shoal_local.apiserver.errors import bad_request, method_not_allowed
 from shoal_local.apiserver.kinds.resource import SUBRESOURCE_KINDS, SUBRESOURCE_VERBS
 from shoal_local.apiserver.schemas.protobuf import MEDIA_TYPE, read_protobuf
-from shoal_local.apiserver.verbs import access, pods, scaling
+from shoal_local.apiserver.verbs import access, subresources
 from shoal_local.apiserver.verbs.call import Call, Reply
-from shoal_local.apiserver.verbs.deleting import delete, delete_collection
+from shoal_local.apiserver.verbs.deleting import delete
 from shoal_local.apiserver.verbs.patching import is_apply, patch
 from shoal_local.apiserver.verbs.reading import get, list_objects
 from shoal_local.apiserver.verbs.streaming import check_streaming
@@ -25,28 +25,18 @@ VERBS: Mapping[str, Answer] = {
     "update": update,
     "patch": patch,
     "delete": delete,
-    "deletecollection": delete_collection,
 }
 SUBRESOURCES: Mapping[tuple[str, str], Answer] = {
-    ("scale", "get"): scaling.get_scale,
-    ("scale", "update"): scaling.update_scale,
-    ("scale", "patch"): scaling.patch_scale,
+    ("scale", "get"): subresources.get_scale,
+    ("scale", "update"): subresources.update_scale,
+    ("scale", "patch"): subresources.patch_scale,
     ("status", "get"): get,
     ("status", "update"): update,
     ("status", "patch"): patch,
-    ("binding", "create"): pods.bind,
-    ("eviction", "create"): pods.evict,
-    ("token", "create"): pods.issue_token,
-    ("finalize", "update"): pods.finalize,
+    ("binding", "create"): subresources.bind,
+    ("token", "create"): subresources.issue_token,
 }
-REVIEWS: Mapping[str, Answer] = {
-    "localsubjectaccessreviews": access.review_access,
-    "selfsubjectaccessreviews": access.review_access,
-    "selfsubjectreviews": access.review_self,
-    "selfsubjectrulesreviews": access.review_rules,
-    "subjectaccessreviews": access.review_access,
-    "tokenreviews": access.review_token,
-}
+REVIEW = "selfsubjectaccessreviews"
 
 
 def check_call(world: World, call: Call) -> None:
@@ -71,8 +61,8 @@ def answer(world: World, call: Call) -> Reply:
     call, target = in_json(world, call), call.target
     if target.subresource:
         return SUBRESOURCES[target.subresource, call.verb](world, call)
-    if target.plural in REVIEWS and target.group.startswith("auth"):
-        return REVIEWS[target.plural](world, call)
+    if target.plural == REVIEW:
+        return access.review_access(world, call)
     return VERBS[call.verb](world, call)
 
 

@@ -1,10 +1,6 @@
-"""What every namespace holds.
-
-The default service account, and the certificate by which pods know the server.
-"""
+"""What every namespace holds: the default service account, and the certificate by which pods know the server."""
 
 from shoal_local.apiserver.kinds.resource import Object
-from shoal_local.apiserver.lifecycle.bootstrap import root_certificate, service_account
 from shoal_local.apiserver.lifecycle.metadata import for_create
 from shoal_local.apiserver.storage.store import name_of
 from shoal_local.apiserver.verbs.call import Call
@@ -23,3 +19,15 @@ def _ensure(world: World, call: Call, obj: Object) -> None:
     if world.store.get(resource.key, name_of(obj)) is None:
         meta = for_create(obj, resource, uid=world.new_uid(), now=call.timestamp)
         world.write(call, resource, {**obj, "metadata": meta})
+
+
+def service_account(in_namespace: str) -> Object:
+    """Return the account that pods of a namespace run as unless they name another."""
+    meta = {"name": "default", "namespace": in_namespace}
+    return {"kind": "ServiceAccount", "apiVersion": "v1", "metadata": meta}
+
+
+def root_certificate(in_namespace: str, authority: str) -> Object:
+    """Return the ConfigMap by which pods know the server: its authority's certificate, PEM."""
+    meta = {"name": "kube-root-ca.crt", "namespace": in_namespace}
+    return {"kind": "ConfigMap", "apiVersion": "v1", "metadata": meta, "data": {"ca.crt": authority}}

@@ -4,19 +4,11 @@ from typing import Any
 
 import jsonpatch
 
-from shoal_local.apiserver.errors import (
-    ApiError,
-    Cause,
-    bad_request,
-    invalid,
-    unsupported_media_type,
-    untyped,
-)
+from shoal_local.apiserver.errors import ApiError, Cause, bad_request, invalid, unsupported_media_type, untyped
 from shoal_local.apiserver.kinds.resource import Object, Resource
 from shoal_local.apiserver.patching.applying import Applier, apply
 from shoal_local.apiserver.patching.managers import Manager, read_managers
-from shoal_local.apiserver.patching.merge import merge_patch
-from shoal_local.apiserver.patching.strategic import strategic_merge
+from shoal_local.apiserver.patching.merging import merge_patch, strategic_merge
 from shoal_local.apiserver.schemas.node import Node
 from shoal_local.apiserver.verbs.admission import clean
 from shoal_local.apiserver.verbs.call import Call, Reply
@@ -117,17 +109,9 @@ def _laid_over(target: Object, body: Any, kind: str, node: Node) -> Any:
 def _json_patch(target: Object, operations: Any) -> Any:
     try:
         return jsonpatch.apply_patch(target, operations)
-    except jsonpatch.JsonPatchTestFailed as error:
-        raise ApiError(
-            422,
-            "Invalid",
-            f"the server rejected our request due to an error in our request: {error}",
-        ) from None
     except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException) as error:
         raise ApiError(
-            422,
-            "Invalid",
-            f"the server rejected our request due to an error in our request: {error}",
+            422, "Invalid", f"the server rejected our request due to an error in our request: {error}"
         ) from None
     except (TypeError, ValueError, AttributeError) as error:
         raise bad_request(f"error decoding patch: {error}") from None

@@ -6,7 +6,7 @@ from typing import Any
 
 from shoal_local.apiserver.errors import no_such_path, not_found
 from shoal_local.apiserver.kinds.registry import CRDS, Registry
-from shoal_local.apiserver.kinds.resource import Object, Resource, shown, stored
+from shoal_local.apiserver.kinds.resource import Object, Resource
 from shoal_local.apiserver.schemas.custom import CustomSchema
 from shoal_local.apiserver.schemas.node import Node, root_of
 from shoal_local.apiserver.storage.store import Store
@@ -78,13 +78,13 @@ class World:
         found = self.store.get(resource.key, (target.namespace, target.name))
         if found is None:
             raise not_found(target.plural, target.group, target.name)
-        return shown(resource, found)
+        return found
 
     def write(self, call: Call, resource: Resource, obj: Object) -> Object:
         """Store the object, or only return it when this is a dry run."""
         if call.dry_run:
             return obj
-        written = self.store.write(resource.key, stored(resource, obj))
+        written = self.store.write(resource.key, obj)
         self._changed(resource)
         return written
 
@@ -92,7 +92,7 @@ class World:
         """Take the object away, or only return it when this is a dry run."""
         if call.dry_run:
             return obj
-        last = self.store.remove(resource.key, stored(resource, obj))
+        last = self.store.remove(resource.key, obj)
         self._changed(resource)
         return last
 
@@ -105,11 +105,7 @@ class World:
 
 def presented(resource: Resource, obj: Object) -> Object:
     """Return the object as this version of its kind shows it."""
-    return {
-        "kind": resource.kind,
-        "apiVersion": resource.api_version,
-        **_body(shown(resource, obj)),
-    }
+    return {"kind": resource.kind, "apiVersion": resource.api_version, **_body(obj)}
 
 
 def _body(obj: Object) -> Object:

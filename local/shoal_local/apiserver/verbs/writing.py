@@ -1,14 +1,6 @@
 """create and update: one way into the store for every change of an object."""
 
-from shoal_local.apiserver.errors import (
-    Cause,
-    already_exists,
-    bad_request,
-    conflict,
-    forbidden,
-    invalid,
-    not_found,
-)
+from shoal_local.apiserver.errors import Cause, already_exists, bad_request, conflict, forbidden, invalid, not_found
 from shoal_local.apiserver.kinds.resource import Object, Resource
 from shoal_local.apiserver.lifecycle import metadata
 from shoal_local.apiserver.patching.managers import Managers
@@ -33,10 +25,7 @@ def create(world: World, call: Call) -> Reply:
 
 def store_new(world: World, call: Call, resource: Resource, obj: Object, managers: Managers | None = None) -> Object:
     """Fill in, check and store a new object."""
-    obj = {
-        **obj,
-        "metadata": metadata.for_create(obj, resource, uid=world.new_uid(), now=call.timestamp),
-    }
+    obj = {**obj, "metadata": metadata.for_create(obj, resource, uid=world.new_uid(), now=call.timestamp)}
     name = (obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
     if world.store.get(resource.key, name):
         raise already_exists(resource.plural, resource.group, name[1])
@@ -86,12 +75,7 @@ def update(world: World, call: Call) -> Reply:
 
 
 def store_update(
-    world: World,
-    call: Call,
-    resource: Resource,
-    live: Object,
-    new: Object,
-    managers: Managers | None = None,
+    world: World, call: Call, resource: Resource, live: Object, new: Object, managers: Managers | None = None
 ) -> Object:
     """Check and store the next version of an object; the same version again is no write.
 
@@ -114,10 +98,7 @@ def store_update(
 
 
 def check_version(resource: Resource, live: Object, new: Object) -> None:
-    """Refuse a write that rests on an older version.
-
-    Or was meant for another object of the same name.
-    """
+    """Refuse a write that rests on an older version. Or was meant for another object of the same name."""
     old, meta = live["metadata"], new["metadata"]
     version = meta.get("resourceVersion")
     if version and version != old["resourceVersion"]:

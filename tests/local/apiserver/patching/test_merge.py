@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_local.apiserver.patching.merge import merge_patch
+from shoal_local.apiserver.patching.merging import merge_patch
 
 scalars = st.none() | st.booleans() | st.integers() | st.text(max_size=3)
 values = st.recursive(

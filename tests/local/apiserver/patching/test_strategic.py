@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from shoal_local.apiserver.errors import ApiError
-from shoal_local.apiserver.patching.strategic import strategic_merge
+from shoal_local.apiserver.patching.merging import strategic_merge
 from shoal_local.apiserver.schemas.node import Node
 
 POD_SPEC = "io.k8s.api.core.v1.PodSpec"

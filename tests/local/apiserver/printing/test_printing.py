@@ -5,11 +5,9 @@ import pytest
 
 from shoal_local.apiserver.errors import ApiError
 from shoal_local.apiserver.kinds.builtin import BUILTIN
-from shoal_local.apiserver.printing.durations import human_duration
-from shoal_local.apiserver.printing.json_path import find_all
-from shoal_local.apiserver.printing.negotiation import Form, form_wanted
-from shoal_local.apiserver.printing.pods import POD, pod_reason
-from shoal_local.apiserver.printing.table import printer_of
+from shoal_local.apiserver.printing.cells import find_all, human_duration
+from shoal_local.apiserver.printing.pods import pod_cells, pod_reason
+from shoal_local.apiserver.printing.tables import printer_of, table_wanted
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -121,7 +119,7 @@ def test_a_pod_that_goes_is_terminating() -> None:
 def test_restarts_tell_how_long_ago_the_last_was() -> None:
     ended = {"terminated": {"finishedAt": "2025-12-31T23:55:00Z"}}
     given = pod(container({"running": {}}, ready=True, lastState=ended, restartCount=2), phase="Running")
-    assert POD.cells(given, NOW)[:5] == ["p", "1/1", "Running", "2 (5m ago)", "60m"]
+    assert pod_cells(given, NOW)[:4] == ["1/1", "Running", "2 (5m ago)", "60m"]
 
 
 @pytest.mark.parametrize("resource", BUILTIN, ids=lambda r: f"{r.kind}.{r.group}")
@@ -137,22 +135,21 @@ def test_every_row_has_a_cell_for_each_column(resource: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("accept", "form"),
+    ("accept", "table"),
     [
-        ("", Form.OBJECT),
-        ("application/json", Form.OBJECT),
-        ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", Form.TABLE),
-        ("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", Form.METADATA),
-        ("application/vnd.kubernetes.protobuf,application/json", Form.OBJECT),
-        ("*/*", Form.OBJECT),
-        ("application/json;as=Nothing,*/*", Form.OBJECT),
+        ("", False),
+        ("application/json", False),
+        ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", True),
+        ("application/vnd.kubernetes.protobuf,application/json", False),
+        ("*/*", False),
+        ("application/json;as=Nothing,*/*", False),
     ],
 )
-def test_forms(accept: str, form: Form) -> None:
-    assert form_wanted(accept) is form
+def test_forms(accept: str, *, table: bool) -> None:
+    assert table_wanted(accept) is table
 
 
 def test_a_form_that_cannot_be_written_is_refused() -> None:
     with pytest.raises(ApiError) as told:
-        form_wanted("application/vnd.kubernetes.protobuf")
+        table_wanted("application/vnd.kubernetes.protobuf")
     assert told.value.code == 406

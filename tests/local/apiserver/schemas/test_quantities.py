@@ -18,7 +18,7 @@ from shoal_local.apiserver.schemas.quantities import canonical_quantity, parse_q
         ("1500Mi", "1500Mi"),
         ("1.5Gi", "1536Mi"),
         ("1000", "1k"),
-        ("1e3", "1e3"),
+        ("1e3", "1k"),
         ("0", "0"),
         ("-1", "-1"),
         ("100n", "100n"),

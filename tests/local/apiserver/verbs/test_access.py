@@ -1,5 +1,6 @@
 import pytest
 
+from shoal_local.apiserver.access.rbac import User
 from shoal_local.apiserver.access.tokens import Account, make_token
 from shoal_local.apiserver.errors import ApiError
 from shoal_local.apiserver.verbs.access import (
@@ -9,7 +10,6 @@ from shoal_local.apiserver.verbs.access import (
     impersonated,
     service_account,
 )
-from shoal_local.apiserver.verbs.call import User
 from tests.local.apiserver.cluster import CONFIG_MAPS, START, Cluster, Object, config_map
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces/default"

@@ -69,47 +69,6 @@ def test_unknown_fields_are_refused_by_server_side_apply(cluster: Cluster) -> No
     assert (told.value.code, told.value.message) == (500, said)
 
 
-def applied_text(cluster: Cluster, quoted: str) -> str:
-    """Apply a ConfigMap that holds a JSON string as it is; return what is stored."""
-    body = '{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"m"},"data":{"a":' + quoted + "}}"
-    reply = cluster.ask(
-        "PATCH", f"{CONFIG_MAPS}/m", body.encode(), kind="application/apply-patch+yaml", fieldManager="me"
-    )
-    return str(reply.body["data"]["a"])
-
-
-@pytest.mark.parametrize(
-    ("quoted", "said"),
-    [
-        (r'"\ud83d\ude00"', "found invalid Unicode character escape code"),
-        (r'"\\\uD83D"', "found invalid Unicode character escape code"),
-        ('"\x7f"', "control characters are not allowed"),
-        ('"\x80"', "control characters are not allowed"),
-        ('"\ufffe"', "control characters are not allowed"),
-    ],
-)
-def test_what_is_json_and_no_yaml_is_refused_by_server_side_apply(cluster: Cluster, quoted: str, said: str) -> None:
-    with pytest.raises(ApiError) as told:
-        applied_text(cluster, quoted)
-    assert told.value.code == 400
-    assert told.value.message.startswith("error decoding YAML: yaml: ")
-    assert said in told.value.message
-
-
-@pytest.mark.parametrize(
-    ("quoted", "stored"),
-    [
-        ('"\U0001f600 \u6f22\u5b57 e\u0301"', "\U0001f600 \u6f22\u5b57 e\u0301"),
-        (r'"\\ud83d"', r"\ud83d"),
-        (r'"\u05e9\u0085"', "\u05e9\x85"),
-        ('"a\u2028b"', "a\u2028b"),
-        ('"a\x85b"', "a b"),
-    ],
-)
-def test_a_text_is_read_by_the_rules_of_yaml(cluster: Cluster, quoted: str, stored: str) -> None:
-    assert applied_text(cluster, quoted) == stored
-
-
 def test_a_put_of_another_name_is_refused(cluster: Cluster) -> None:
     cluster.post(CONFIG_MAPS, config_map("m"))
     told = refusal(cluster, "PUT", f"{CONFIG_MAPS}/m", config_map("n"))
@@ -132,17 +91,3 @@ def test_a_watch_that_cannot_be_is_refused_before_it_begins(cluster: Cluster, qu
     with pytest.raises(ApiError) as told:
         check_watch(cluster.world, call)
     assert told.value.code == code
-
-
-def test_a_budget_has_one_bound(cluster: Cluster) -> None:
-    spec = {"minAvailable": 1, "maxUnavailable": 1, "selector": {}}
-    body = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "b"}, "spec": spec}
-    told = refusal(cluster, "POST", "/apis/policy/v1/namespaces/default/poddisruptionbudgets", body)
-    assert "minAvailable and maxUnavailable cannot be both set" in told.message
-
-
-def test_an_event_is_told_where_its_object_is(cluster: Cluster) -> None:
-    about = {"kind": "Pod", "name": "p", "namespace": "elsewhere"}
-    body = {"metadata": {"name": "e"}, "involvedObject": about, "reason": "R", "message": "m", "type": "Normal"}
-    told = refusal(cluster, "POST", "/api/v1/namespaces/default/events", body)
-    assert "does not match event.namespace" in told.message

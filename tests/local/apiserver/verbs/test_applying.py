@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from shoal_local.apiserver.errors import ApiError
 from shoal_local.apiserver.patching.applying import Applier, apply, merge, without
-from shoal_local.apiserver.patching.comparing import compare
-from shoal_local.apiserver.patching.field_sets import field_set
+from shoal_local.apiserver.patching.field_sets import compare, field_set
 from shoal_local.apiserver.patching.managers import Manager, Managers
 from shoal_local.apiserver.schemas.node import Node
 from tests.local.apiserver.cluster import (

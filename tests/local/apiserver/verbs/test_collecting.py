@@ -4,7 +4,6 @@ from shoal_local.apiserver.errors import ApiError
 from tests.local.apiserver.cluster import (
     CONFIG_MAPS,
     CRDS,
-    PODS,
     WIDGETS,
     Cluster,
     Object,
@@ -153,10 +152,3 @@ def test_events_are_forgotten_after_an_hour(cluster: Cluster) -> None:
     cluster.later(200)
     settle(cluster)
     assert not cluster.get(events)["items"]
-
-
-def test_a_collection_is_deleted_by_its_selector(cluster: Cluster, pod: Object) -> None:
-    for name, label in (("a", "x"), ("b", "y")):
-        cluster.post(PODS, {**pod, "metadata": {"name": name, "labels": {"l": label}}})
-    cluster.delete(f"{PODS}?labelSelector=l=x")
-    assert [p["metadata"]["name"] for p in cluster.get(PODS)["items"]] == ["b"]

@@ -1,0 +1,92 @@
+"""Text files that somebody else may have written: read within bounds, and YAML within bounds of what it unfolds to."""
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from shoal.serving.fields import DEEPEST, FieldError, MachineError
+
+MOST_BYTES = 1 << 20
+MOST_NODES = 100_000
+"""Values in one document, those that an alias repeats counted each time."""
+
+
+def read_text(file: Path) -> str:
+    """Return the text of a regular file of at most 1 MiB; neither a pipe nor a device is waited for.
+
+    Raises:
+        FieldError: it is another kind of file, longer, or no UTF-8.
+        OSError: it cannot be opened.
+    """
+    with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
+        if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+            raise FieldError("it is no regular file")
+        data = opened.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise FieldError(f"it is over {MOST_BYTES >> 20} MiB")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise FieldError(f"it is no UTF-8 text: {error}") from None
+
+
+def read_yaml(text: str) -> list[Any]:
+    """Return the documents of a YAML text.
+
+    Raises:
+        FieldError: it is no YAML, or unfolds to more, or deeper, than any manifest.
+    """
+    try:
+        import yaml  # noqa: PLC0415 (only manifests need it, and it is no dependency of the client)
+    except ImportError as error:
+        raise MachineError('reading a manifest needs yaml: pip install "shoal[serve]"') from error
+    try:
+        return list(_documents(yaml.SafeLoader(text)))
+    except RecursionError:
+        raise FieldError(f"it is nested deeper than {DEEPEST} levels") from None
+    # ValueError: a number of thousands of digits, a date that is none.
+    except (yaml.YAMLError, ValueError) as error:
+        raise (
+            error if isinstance(error, FieldError) else FieldError(f"no valid YAML: {' '.join(str(error).split())}")
+        ) from None
+
+
+def _documents(loader: Any) -> Iterator[Any]:
+    # Looked at before anything is made of it: merging (`<<`) unfolds aliases.
+    while loader.check_node():
+        node = loader.get_node()
+        nodes, levels = _size(node, {}, set())
+        if nodes > MOST_NODES:
+            raise FieldError(f"it unfolds to more than {MOST_NODES} values")
+        if levels > DEEPEST:
+            raise FieldError(f"it is nested deeper than {DEEPEST} levels")
+        yield loader.construct_document(node)
+
+
+def _size(node: Any, known: dict[int, tuple[int, int]], around: set[int]) -> tuple[int, int]:
+    """Return how many nodes there are with aliases unfolded, and how deep they lie."""
+    key = id(node)
+    if key in around:
+        raise FieldError("an alias stands within what it stands for")
+    if key not in known:
+        sizes = [_size(each, known, around | {key}) for each in _children(node)]
+        known[key] = 1 + sum(nodes for nodes, _ in sizes), 1 + max((levels for _, levels in sizes), default=0)
+    return known[key]
+
+
+def _children(node: Any) -> Iterator[Any]:
+    if isinstance(node.value, list):
+        for each in node.value:
+            yield from each if isinstance(each, tuple) else (each,)
+    elif not _is_text(node.value):
+        raise FieldError("it holds half of a surrogate pair, which is no character")
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

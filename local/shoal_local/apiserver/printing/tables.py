@@ -1,0 +1,175 @@
+"""Objects to a ``Table``, the form that `kubectl get` asks for: a row for each object, columns by its kind.
+
+Built-in kinds that are not listed here show their name and age, as any kind without columns of its own does.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from shoal_local.apiserver.errors import not_acceptable
+from shoal_local.apiserver.kinds.resource import Column, Object, Resource
+from shoal_local.apiserver.printing.cells import age, find_all
+from shoal_local.apiserver.printing.pods import NONE, pod_cells
+
+OFFERED = ("application/json", "application/yaml")
+_HEADER = ("name", "type", "format", "description", "priority")
+Header = tuple[str, str, str, str, int]
+Cells = Callable[[Object, datetime], list[Any]]
+NAME: Header = ("Name", "string", "name", "Name must be unique within a namespace.", 0)
+_NUMBERS = ("Desired", "Current")
+
+
+@dataclass(frozen=True, slots=True)
+class Printer:
+    """Columns (name, type, format, description, priority) and the function that fills them but for the name."""
+
+    columns: tuple[Header, ...]
+    cells: Cells
+
+
+def table_wanted(accept: str) -> bool:
+    """Say whether the first form in an Accept header that this server can write is a Table.
+
+    Raises:
+        ApiError: 406, it can write none.
+    """
+    for entry in accept.split(",") if accept else ["*/*"]:
+        media, *parameters = [part.strip() for part in entry.split(";")]
+        asked = dict(p.split("=", 1) for p in parameters if "=" in p).get("as", "")
+        if media in (*OFFERED, "*/*", "application/*") and asked in ("", "Table"):
+            return asked == "Table"
+    raise not_acceptable(OFFERED)
+
+
+def in_table(resource: Resource, body: Object, *, now: datetime, query: Mapping[str, str]) -> Object:
+    """Return an object or a list as a Table; a Status stays a Status."""
+    if body.get("kind") == "Status":
+        return body
+    version = {"resourceVersion": body["metadata"].get("resourceVersion", "")}
+    items, meta = (body["items"], body["metadata"]) if "items" in body else ([body], version)
+    return as_table(resource, items, meta, now=now, include=query.get("includeObject", ""))
+
+
+def as_table(resource: Resource, objects: Sequence[Object], meta: Object, *, now: datetime, include: str) -> Object:
+    """Return a Table with a row for each object.
+
+    ``meta``: metadata of the list (resourceVersion, continue).
+    ``now``: what ages are counted to.
+    ``include``: which part of each object goes along: Object, None or (the default) Metadata.
+    """
+    printer = printer_of(resource)
+    return {
+        "kind": "Table",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": meta,
+        "columnDefinitions": [dict(zip(_HEADER, column, strict=True)) for column in (NAME, *printer.columns)],
+        "rows": [
+            {"cells": [obj["metadata"]["name"], *printer.cells(obj, now)], "object": _included(obj, include)}
+            for obj in objects
+        ],
+    }
+
+
+def _included(obj: Object, include: str) -> Object | None:
+    if include in ("Object", "None"):
+        return obj if include == "Object" else None
+    return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": obj["metadata"]}
+
+
+def printer_of(resource: Resource) -> Printer:
+    """Return how this kind is printed."""
+    return PRINTERS.get(resource.key) or custom_printer(resource.columns or (_AGE,))
+
+
+def custom_printer(columns: Sequence[Column]) -> Printer:
+    """Return how a kind with these columns is printed."""
+
+    def cells(obj: Object, now: datetime) -> list[Any]:
+        return [_cell(obj, column, now) for column in columns]
+
+    return Printer(tuple((c.name, c.type, c.format, c.description, c.priority) for c in columns), cells)
+
+
+_AGE = Column("Age", ".metadata.creationTimestamp", "date")
+
+
+def _cell(obj: Object, column: Column, now: datetime) -> Any:
+    values = find_all(obj, column.json_path)
+    if not values:
+        return None
+    if column.type == "date":
+        return age(values[0], now)
+    if column.type == "string":
+        return ",".join(str(value).lower() if isinstance(value, bool) else str(value) for value in values)
+    return values[0]
+
+
+def _printer(names: str, cells: Cells, wide: str = "") -> Printer:
+    """Return a printer of the named columns; those in ``wide`` are shown by ``-o wide``."""
+    shown = [(name, 0) for name in names.split("|")] + [(name, 1) for name in wide.split("|") if name]
+    kinds = {name: "integer" if name in _NUMBERS else "string" for name, _ in shown}
+    return Printer(tuple((name, kinds[name], "", name, priority) for name, priority in shown), cells)
+
+
+def _with_age(names: str, cells: Callable[[Object], list[Any]]) -> Printer:
+    """Return a printer of the named columns and Age."""
+    return _printer(f"{names}|Age", lambda obj, now: [*cells(obj), age(obj["metadata"]["creationTimestamp"], now)])
+
+
+def _deployment(obj: Object) -> list[Any]:
+    status, wanted = obj.get("status", {}), obj["spec"].get("replicas", 0)
+    counts = [status.get(name, 0) for name in ("updatedReplicas", "availableReplicas")]
+    return [f"{status.get('readyReplicas', 0)}/{wanted}", *counts]
+
+
+def _replica_set(obj: Object) -> list[Any]:
+    status = obj.get("status", {})
+    return [obj["spec"].get("replicas", 0), status.get("replicas", 0), str(status.get("readyReplicas", 0))]
+
+
+def _service(obj: Object) -> list[Any]:
+    spec = obj["spec"]
+    ports = ",".join(f"{port['port']}/{port['protocol']}" for port in spec.get("ports", []))
+    return [spec["type"], spec.get("clusterIP") or NONE, spec.get("externalName") or NONE, ports or NONE]
+
+
+def _node(obj: Object) -> list[Any]:
+    ready = next((c["status"] for c in obj.get("status", {}).get("conditions", []) if c["type"] == "Ready"), "")
+    state = {"": "Unknown", "True": "Ready"}.get(ready, "NotReady")
+    return [state + (",SchedulingDisabled" if obj.get("spec", {}).get("unschedulable") else "")]
+
+
+def _event(obj: Object, now: datetime) -> list[Any]:
+    about = obj.get("involvedObject") or {}
+    seen = obj.get("lastTimestamp") or obj.get("firstTimestamp") or obj.get("eventTime")
+    told = [obj.get("type", ""), obj.get("reason", ""), f"{about.get('kind', '').lower()}/{about.get('name', '')}"]
+    return [age(seen, now), *told, obj.get("message", "").strip()]
+
+
+def _endpoint_slice(obj: Object) -> list[Any]:
+    ports = [str(port.get("port", "*")) for port in obj.get("ports") or []]
+    addresses = [address for endpoint in obj.get("endpoints") or [] for address in endpoint["addresses"]]
+    return [obj["addressType"], ",".join(ports) or "<unset>", ",".join(addresses) or "<unset>"]
+
+
+def _ingress(obj: Object) -> list[Any]:
+    spec, points = obj["spec"], obj.get("status", {}).get("loadBalancer", {}).get("ingress", [])
+    hosts = ",".join(rule.get("host") or "*" for rule in spec.get("rules", [])) or "*"
+    addresses = ",".join(point.get("ip") or point.get("hostname", "") for point in points)
+    return [spec.get("ingressClassName") or NONE, hosts, addresses, "80, 443" if spec.get("tls") else "80"]
+
+
+PRINTERS: Mapping[str, Printer] = {
+    "/events": _printer("Last Seen|Type|Reason|Object|Message", _event),
+    "/namespaces": _with_age("Status", lambda obj: [obj.get("status", {}).get("phase", "")]),
+    "/nodes": _with_age("Status", _node),
+    "/pods": _printer("Ready|Status|Restarts|Age", pod_cells, "IP|Node"),
+    "/services": _with_age("Type|Cluster-IP|External-IP|Port(s)", _service),
+    "apps/deployments": _with_age("Ready|Up-to-date|Available", _deployment),
+    "apps/replicasets": _with_age("Desired|Current|Ready", _replica_set),
+    "coordination.k8s.io/leases": _with_age("Holder", lambda obj: [obj.get("spec", {}).get("holderIdentity", "")]),
+    "discovery.k8s.io/endpointslices": _with_age("AddressType|Ports|Endpoints", _endpoint_slice),
+    "networking.k8s.io/ingresses": _with_age("Class|Hosts|Address|Ports", _ingress),
+}

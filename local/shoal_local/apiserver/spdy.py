@@ -1,0 +1,150 @@
+"""SPDY/3.1 as `kubectl port-forward` speaks it: the server's side, without flow control, which kubectl has none of."""
+
+import struct
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+_WORDS = """
+options head post put delete trace accept accept-charset accept-encoding accept-language accept-ranges age allow
+authorization cache-control connection content-base content-encoding content-language content-length content-location
+content-md5 content-range content-type date etag expect expires from host if-match if-modified-since if-none-match
+if-range if-unmodified-since last-modified location max-forwards pragma proxy-authenticate proxy-authorization range
+referer retry-after server te trailer transfer-encoding upgrade user-agent vary via warning www-authenticate method get
+status 200_OK version HTTP/1.1 url public set-cookie keep-alive origin
+"""
+_REST = (
+    "100101201202205206300302303304305306307402405406407408409410411412413414415416417502504505203 "
+    "Non-Authoritative Information204 No Content301 Moved Permanently400 Bad Request401 Unauthorized403 Forbidden404 "
+    "Not Found500 Internal Server Error501 Not Implemented503 Service UnavailableJan Feb Mar Apr May Jun Jul Aug Sept "
+    "Oct Nov Dec 00:00:00 Mon, Tue, Wed, Thu, Fri, Sat, Sun, GMTchunked,text/html,image/png,image/jpg,image/gif,"
+    "application/xml,application/xhtml+xml,text/plain,text/javascript,publicprivatemax-age=gzip,deflate,"
+    "sdchcharset=utf-8charset=iso-8859-1,utf-,*,enq=0."
+)
+
+_VERSION = 3
+_SYN_STREAM, _SYN_REPLY, _RST_STREAM, _PING = 1, 2, 3, 6
+_FIN = 1
+_HEAD_BYTES = 8
+LONGEST_FRAME_BYTES = 2**20
+LONGEST_HEADERS_BYTES = 2**16
+
+
+def _made() -> bytes:
+    words = (word.replace("_", " ").encode() for word in _WORDS.split())
+    return b"".join(struct.pack(">I", len(word)) + word for word in words) + _REST.encode()
+
+
+DICTIONARY = _made()
+
+
+class BrokenFrameError(ValueError):
+    """The other side does not speak SPDY/3.1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The other side opened a stream."""
+
+    stream: int
+    headers: Mapping[str, str]
+    last: bool
+    """Whether it sends nothing on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """Bytes of a stream."""
+
+    stream: int
+    data: bytes
+    last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """The other side wants no more of a stream."""
+
+    stream: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    """A question whose answer is itself."""
+
+    answer: bytes
+
+
+Frame = Opened | Data | Reset | Ping
+
+
+@dataclass(slots=True)
+class Session:
+    """One connection: what came in part, and the compression of headers, which spans all frames."""
+
+    _buffer: bytes = b""
+    _inflate: "zlib._Decompress" = field(default_factory=lambda: zlib.decompressobj(zdict=DICTIONARY))
+    _deflate: "zlib._Compress" = field(default_factory=lambda: zlib.compressobj(zdict=DICTIONARY))
+
+    def receive(self, data: bytes) -> Iterator[Frame]:
+        """Yield the frames that are whole by now; frames that a server needs not know are left out.
+
+        Raises:
+            BrokenFrameError: the bytes are no SPDY/3.1.
+        """
+        self._buffer += data
+        while len(self._buffer) >= _HEAD_BYTES:
+            first, rest = struct.unpack(">II", self._buffer[:_HEAD_BYTES])
+            flags, end = rest >> 24, _HEAD_BYTES + (rest & 0xFFFFFF)
+            if end > LONGEST_FRAME_BYTES:
+                raise BrokenFrameError(f"a frame has {end} bytes; {LONGEST_FRAME_BYTES} are allowed")
+            if len(self._buffer) < end:
+                return
+            body, self._buffer = self._buffer[_HEAD_BYTES:end], self._buffer[end:]
+            if not first >> 31:
+                yield Data(first, body, bool(flags & _FIN))
+            elif frame := self._control(first, flags, body):
+                yield frame
+
+    def _control(self, first: int, flags: int, body: bytes) -> Frame | None:
+        if (first >> 16) & 0x7FFF != _VERSION:
+            raise BrokenFrameError(f"version {(first >> 16) & 0x7FFF} of SPDY is not spoken here")
+        try:
+            return self._known(first & 0xFFFF, flags, body)
+        except (struct.error, zlib.error, UnicodeDecodeError) as error:
+            raise BrokenFrameError(f"a control frame cannot be read: {error}") from None
+
+    def _known(self, kind: int, flags: int, body: bytes) -> Frame | None:
+        if kind == _SYN_STREAM:
+            return Opened(_stream(body), self._headers(body[10:]), bool(flags & _FIN))
+        if kind == _RST_STREAM:
+            return Reset(_stream(body))
+        return Ping(_control(_PING, body)) if kind == _PING else None
+
+    def _headers(self, block: bytes) -> dict[str, str]:
+        data = self._inflate.decompress(block, LONGEST_HEADERS_BYTES)
+        (count,) = struct.unpack_from(">I", data)
+        at, texts = 4, []
+        for _ in range(2 * min(count, LONGEST_HEADERS_BYTES)):
+            (length,) = struct.unpack_from(">I", data, at)
+            at += 4 + length
+            texts.append(data[at - length : at].decode())
+        return dict(zip(texts[::2], texts[1::2], strict=True))
+
+    def accept(self, stream: int) -> bytes:
+        """Return the frame that takes a stream which the other side opened."""
+        nothing = self._deflate.compress(struct.pack(">I", 0)) + self._deflate.flush(zlib.Z_SYNC_FLUSH)
+        return _control(_SYN_REPLY, struct.pack(">I", stream) + nothing)
+
+
+def data_frame(stream: int, data: bytes, *, last: bool = False) -> bytes:
+    """Return a frame of a stream's bytes; ``last`` ends our side of it."""
+    return struct.pack(">II", stream, (_FIN if last else 0) << 24 | len(data)) + data
+
+
+def _stream(body: bytes) -> int:
+    return int(struct.unpack_from(">I", body)[0]) & 0x7FFFFFFF
+
+
+def _control(kind: int, body: bytes) -> bytes:
+    return struct.pack(">II", 1 << 31 | _VERSION << 16 | kind, len(body)) + body

@@ -1,1 +1,0 @@
-"""Status of PodDisruptionBudgets."""

@@ -1,0 +1,113 @@
+"""From a service and its pods to EndpointSlices, one for each way in which port names resolve."""
+
+import json
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+from shoal_local.controllers.plans import Create, Delete, Patch, Plan, has_ended, is_going, is_ready, reference_to
+
+Object = dict[str, Any]
+MANAGER = "endpointslice-controller.k8s.io"
+SERVICE_NAME, MANAGED_BY = "kubernetes.io/service-name", "endpointslice.kubernetes.io/managed-by"
+
+
+def selects(service: Object, pod: Object) -> bool:
+    """Say whether the service's selector covers the pod; a service without one has no pods."""
+    selector = service["spec"].get("selector") or {}
+    labels = pod["metadata"].get("labels") or {}
+    return bool(selector) and all(labels.get(key) == value for key, value in selector.items())
+
+
+def plan_slices(service: Object, pods: Sequence[Object], present: Sequence[Object]) -> Plan:
+    """Return what makes the present slices of a service tell the truth about its pods."""
+    plan = Plan()
+    ours = {s["metadata"]["name"]: s for s in present if _is_ours(s)}
+    if is_going(service) or not service["spec"].get("selector"):
+        plan.add(*(Delete(s) for s in ours.values()))
+        return plan
+    wanted = {made["metadata"]["name"]: made for made in make_slices(service, pods)}
+    for name, made in wanted.items():
+        if name not in ours:
+            plan.add(Create(made))
+        elif any(ours[name].get(part) != made[part] for part in ("endpoints", "ports")):
+            patch = {part: made[part] for part in ("endpoints", "ports")}
+            plan.add(Patch(ours[name], patch))
+    plan.add(*(Delete(s) for name, s in ours.items() if name not in wanted))
+    return plan
+
+
+def _is_ours(endpoint_slice: Object) -> bool:
+    labels = endpoint_slice["metadata"].get("labels") or {}
+    return labels.get(MANAGED_BY) == MANAGER
+
+
+def make_slices(service: Object, pods: Sequence[Object]) -> list[Object]:
+    """Return the slices; a service without any pod has one empty slice."""
+    groups: dict[str, tuple[list[Object], list[Object]]] = {}
+    for pod in sorted(pods, key=lambda p: str(p["metadata"]["name"])):
+        if not (pod.get("status") or {}).get("podIP") or has_ended(pod):
+            continue
+        ports = _ports(service, pod)
+        groups.setdefault(json.dumps(ports), (ports, []))[1].append(_endpoint(service, pod))
+    if not groups:
+        return [_slice(service, [], [])]
+    return [_slice(service, ports, endpoints) for ports, endpoints in groups.values()]
+
+
+def _slice(service: Object, ports: list[Object], endpoints: list[Object]) -> Object:
+    meta = service["metadata"]
+    mark = zlib.crc32(f"{meta['uid']}{json.dumps(ports)}".encode()) % 36**5
+    return {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {
+            "name": f"{meta['name']}-{_base36(mark)}",
+            "namespace": meta["namespace"],
+            "labels": {**(meta.get("labels") or {}), SERVICE_NAME: meta["name"], MANAGED_BY: MANAGER},
+            "ownerReferences": [reference_to(service)],
+        },
+        "addressType": "IPv4",
+        "endpoints": endpoints,
+        "ports": ports,
+    }
+
+
+def _base36(number: int) -> str:
+    digits = "0123456789abcdefghijklmnopqrstuvwxyz"
+    return "".join(digits[number // 36**place % 36] for place in range(4, -1, -1))
+
+
+def _ports(service: Object, pod: Object) -> list[Object]:
+    found = []
+    for port in service["spec"].get("ports") or []:
+        number = _target(port, pod)
+        if number is not None:
+            protocol = port.get("protocol", "TCP")
+            found.append({"name": port.get("name", ""), "port": number, "protocol": protocol})
+    return found
+
+
+def _target(port: Object, pod: Object) -> int | None:
+    """Return the number behind a service's port; None when the pod names no such port."""
+    target = port.get("targetPort", port["port"])
+    if isinstance(target, int):
+        return target
+    spec = pod["spec"]
+    for container in [*spec["containers"], *(spec.get("initContainers") or [])]:
+        for offered in container.get("ports") or []:
+            if offered.get("name") == target:
+                return int(offered["containerPort"])
+    return None
+
+
+def _endpoint(service: Object, pod: Object) -> Object:
+    meta, going = pod["metadata"], is_going(pod)
+    serving = is_ready(pod)
+    open_early = bool(service["spec"].get("publishNotReadyAddresses"))
+    return {
+        "addresses": [pod["status"]["podIP"]],
+        "conditions": {"ready": open_early or (serving and not going), "serving": serving, "terminating": going},
+        "nodeName": pod["spec"].get("nodeName"),
+        "targetRef": {"kind": "Pod", "name": meta["name"], "namespace": meta["namespace"], "uid": meta["uid"]},
+    }

@@ -1,1 +1,0 @@
-"""EndpointSlices of services, from the readiness of their pods."""

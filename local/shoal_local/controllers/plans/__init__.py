@@ -1,1 +1,0 @@
-"""What a controller decided to do, as values."""

@@ -1,0 +1,128 @@
+"""A Deployment's status: counts, and the conditions Available, Progressing and ReplicaFailure."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from shoal_local.controllers.plans import condition, seconds_since, stamp
+from shoal_local.controllers.rolling import Bounds
+
+Object = dict[str, Any]
+COMPLETE, TIMED_OUT = "NewReplicaSetAvailable", "ProgressDeadlineExceeded"
+NO_DEADLINE_S = 2**31 - 1
+
+
+def deployment_status(
+    deployment: Object, new: Object | None, all_sets: Sequence[Object], *, bounds: Bounds, now: datetime
+) -> Object:
+    """Return the status that the ReplicaSets amount to."""
+    status: Object = {
+        "observedGeneration": deployment["metadata"]["generation"],
+        "replicas": _sum(all_sets, "replicas"),
+        "updatedReplicas": _sum([new] if new else [], "replicas"),
+        "readyReplicas": _sum(all_sets, "readyReplicas"),
+        "availableReplicas": _sum(all_sets, "availableReplicas"),
+    }
+    asked = sum(rs["spec"]["replicas"] for rs in all_sets)
+    status["unavailableReplicas"] = max(0, asked - status["availableReplicas"])
+    known = deployment.get("status") or {}
+    if "collisionCount" in known:
+        status["collisionCount"] = known["collisionCount"]
+    status["conditions"] = _conditions(deployment, status, new, bounds, now)
+    return status
+
+
+def _sum(sets: Sequence[Object], field: str) -> int:
+    return sum((rs.get("status") or {}).get(field, 0) for rs in sets)
+
+
+def _conditions(deployment: Object, status: Object, new: Object | None, bounds: Bounds, now: datetime) -> list[Object]:
+    enough = status["availableReplicas"] >= bounds.least_available
+    available = (
+        ("True", "MinimumReplicasAvailable", "Deployment has minimum availability.")
+        if enough
+        else ("False", "MinimumReplicasUnavailable", "Deployment does not have minimum availability.")
+    )
+    wanted = {"Available": available, "Progressing": _progress(deployment, status, new, now)}
+    failure = condition(new, "ReplicaFailure") if new else None
+    if failure:
+        wanted["ReplicaFailure"] = (failure["status"], failure["reason"], failure["message"])
+    moved = _has_moved(deployment.get("status") or {}, status)
+    return [
+        _merged(condition(deployment, kind), kind, told, now, moved=moved)
+        for kind, told in wanted.items()
+        if told is not None
+    ]
+
+
+Told = tuple[str, str, str]
+
+
+def _progress(deployment: Object, status: Object, new: Object | None, now: datetime) -> Told | None:
+    known = condition(deployment, "Progressing")
+    before = (known["status"], known["reason"], known["message"]) if known else None
+    if deployment["spec"].get("progressDeadlineSeconds", NO_DEADLINE_S) == NO_DEADLINE_S:
+        return None
+    if new is None:
+        return before
+    return _progress_of(deployment, status, new["metadata"]["name"], now) or before
+
+
+def _progress_of(deployment: Object, status: Object, name: str, now: datetime) -> Told | None:
+    """Return what is new about the rollout to a ReplicaSet; None when nothing is."""
+    known = condition(deployment, "Progressing")
+    told: Told | None = None
+    if deployment["spec"].get("paused"):
+        told = ("Unknown", "DeploymentPaused", "Deployment is paused")
+    elif _is_complete(deployment, status):
+        told = ("True", COMPLETE, f'ReplicaSet "{name}" has successfully progressed.')
+    elif known is None or f'"{name}"' not in known["message"]:
+        told = ("True", "NewReplicaSetCreated", f'Created new replica set "{name}"')
+    elif _has_moved(deployment.get("status") or {}, status):
+        told = ("True", "ReplicaSetUpdated", f'ReplicaSet "{name}" is progressing.')
+    elif deadline_in_s(deployment, now) == 0:
+        told = ("False", TIMED_OUT, f'ReplicaSet "{name}" has timed out progressing.')
+    return told
+
+
+def _is_complete(deployment: Object, status: Object) -> bool:
+    wanted = deployment["spec"]["replicas"]
+    counts = ("replicas", "updatedReplicas", "availableReplicas")
+    return all(status[count] == wanted for count in counts)
+
+
+def _has_moved(before: Object, after: Object) -> bool:
+    grown = any(
+        after[count] > before.get(count, 0) for count in ("updatedReplicas", "readyReplicas", "availableReplicas")
+    )
+    old_left = before.get("replicas", 0) - before.get("updatedReplicas", 0)
+    return grown or after["replicas"] - after["updatedReplicas"] < old_left
+
+
+def deadline_in_s(deployment: Object, now: datetime) -> float | None:
+    """Return in how many seconds the rollout counts as stuck. 0 when it does, None when it is not under way."""
+    known = condition(deployment, "Progressing")
+    limit_s = deployment["spec"].get("progressDeadlineSeconds", NO_DEADLINE_S)
+    if known is None or limit_s == NO_DEADLINE_S or known["reason"] in (COMPLETE, "DeploymentPaused"):
+        return None
+    if known["reason"] == TIMED_OUT:
+        return 0.0
+    return max(0.0, float(limit_s) - seconds_since(known["lastUpdateTime"], now))
+
+
+def _merged(known: Object | None, kind: str, told: Told, now: datetime, *, moved: bool) -> Object:
+    """Keep the times of a condition that says the same as before. Moving on restarts the progress clock."""
+    status, reason, message = told
+    restarted = moved and reason == "ReplicaSetUpdated"
+    if known and not restarted and (known["status"], known["reason"], known["message"]) == told:
+        return known
+    same_status = known is not None and known["status"] == status
+    since = known["lastTransitionTime"] if known and same_status else stamp(now)
+    return {
+        "type": kind,
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": since,
+        "lastUpdateTime": stamp(now),
+    }

@@ -1,0 +1,123 @@
+"""One pass over a ReplicaSet: as many pods as it asks for, and its status."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from shoal_local.controllers.plans import (
+    Create,
+    Delete,
+    Patch,
+    Plan,
+    Tell,
+    available_in_s,
+    condition,
+    is_active,
+    is_going,
+    is_ready,
+    reference_to,
+    stamp,
+    tells_more,
+)
+
+Object = dict[str, Any]
+COST = "controller.kubernetes.io/pod-deletion-cost"
+BURST = 500
+_PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
+
+
+def plan_replica_set(replica_set: Object, owned: Sequence[Object], now: datetime, *, failure: str = "") -> Plan:
+    """Return what brings the pods of a ReplicaSet to the number asked for.
+
+    ``failure`` tells why the last attempt to create a pod was refused.
+    """
+    plan = Plan()
+    active = [pod for pod in owned if is_active(pod)]
+    wanted = replica_set["spec"]["replicas"]
+    if not is_going(replica_set):
+        missing = min(wanted - len(active), BURST)
+        plan.add(*(Create(make_pod(replica_set)) for _ in range(missing)))
+        surplus = sorted(active, key=lambda pod: _rank(pod, now))[: max(0, len(active) - wanted)]
+        plan.add(*(Delete(pod) for pod in surplus))
+        plan.add(*(_deleted(replica_set, pod) for pod in surplus))
+    _plan_status(plan, replica_set, active, now=now, failure=failure)
+    return plan
+
+
+def make_pod(replica_set: Object) -> Object:
+    """Return a pod from the ReplicaSet's template; the server completes its name."""
+    template = replica_set["spec"]["template"]
+    meta = template.get("metadata") or {}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            **{key: meta[key] for key in ("labels", "annotations") if meta.get(key)},
+            "generateName": f"{replica_set['metadata']['name']}-",
+            "namespace": replica_set["metadata"]["namespace"],
+            "ownerReferences": [reference_to(replica_set)],
+        },
+        "spec": template["spec"],
+    }
+
+
+def _deleted(replica_set: Object, pod: Object) -> Tell:
+    told = f"Deleted pod: {pod['metadata']['name']}"
+    return Tell(replica_set, "Normal", "SuccessfulDelete", told)
+
+
+def _rank(pod: Object, now: datetime) -> tuple[Any, ...]:
+    """Order pods by how little is lost with them: least first."""
+    meta, status = pod["metadata"], pod.get("status") or {}
+    ready = condition(pod, "Ready")
+    ready_s = available_in_s(pod, 1e12, now) or 0.0 if ready else 0.0
+    counts = [c.get("restartCount", 0) for c in status.get("containerStatuses") or []]
+    created = datetime.fromisoformat(meta["creationTimestamp"]).timestamp()
+    return (
+        bool(pod["spec"].get("nodeName")),
+        _PHASES.get(status.get("phase", "Pending"), 0),
+        is_ready(pod),
+        int((meta.get("annotations") or {}).get(COST, 0)),
+        -ready_s,
+        -max(counts, default=0),
+        -created,
+    )
+
+
+def _plan_status(plan: Plan, replica_set: Object, active: Sequence[Object], *, now: datetime, failure: str) -> None:
+    spec, meta = replica_set["spec"], replica_set["metadata"]
+    labels = (spec["template"].get("metadata") or {}).get("labels") or {}
+    waits = [available_in_s(pod, spec.get("minReadySeconds", 0), now) for pod in active]
+    status: Object = {
+        "observedGeneration": meta["generation"],
+        "replicas": len(active),
+        "fullyLabeledReplicas": sum(_has_labels(pod, labels) for pod in active),
+        "readyReplicas": sum(wait is not None for wait in waits),
+        "availableReplicas": sum(wait == 0 for wait in waits),
+        "conditions": _failure(replica_set, failure, now),
+    }
+    if tells_more(status, replica_set):
+        plan.add(Patch(replica_set, {"status": status}, subresource="status"))
+    plan.look_again(min((wait for wait in waits if wait), default=None))
+
+
+def _has_labels(pod: Object, labels: dict[str, str]) -> bool:
+    held = pod["metadata"].get("labels") or {}
+    return all(held.get(key) == value for key, value in labels.items())
+
+
+def _failure(replica_set: Object, failure: str, now: datetime) -> list[Object]:
+    if not failure:
+        return []
+    known = condition(replica_set, "ReplicaFailure")
+    if known and known["message"] == failure:
+        return [known]
+    return [
+        {
+            "type": "ReplicaFailure",
+            "status": "True",
+            "reason": "FailedCreate",
+            "message": failure,
+            "lastTransitionTime": stamp(now),
+        }
+    ]

@@ -1,0 +1,148 @@
+"""The scheduler: the node for a pod, or why none can take it, in the words of the real scheduler."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from shoal_local.apiserver.schemas.quantities import parse_quantity
+from shoal_local.controllers.plans import has_ended
+
+Object = dict[str, Any]
+Amounts = dict[str, Decimal]
+
+AFFINITY = "node(s) didn't match Pod's node affinity/selector"
+_UNSCHEDULABLE = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+
+
+def amounts(resources: Mapping[str, Any]) -> Amounts:
+    """Return quantities as numbers."""
+    return {name: parse_quantity(str(value)) for name, value in resources.items()}
+
+
+def pod_requests(pod: Object) -> Amounts:
+    """Return what the node must hold.
+
+    The containers and sidecars together, or the largest step of the start.
+
+    An init container runs beside the sidecars that started before it. Each pod also takes one of
+    ``pods``.
+    """
+    spec = pod["spec"]
+    total: Counter[str] = Counter()
+    for container in spec["containers"]:
+        _add(total, _requests(container))
+    sidecars: Counter[str] = Counter()
+    peak: Amounts = {}
+    for container in spec.get("initContainers") or []:
+        if container.get("restartPolicy") == "Always":
+            _add(sidecars, _requests(container))
+            step = dict(sidecars)
+        else:
+            step = dict(sidecars)
+            _add(step, _requests(container))
+        peak = _larger(peak, step)
+    _add(total, dict(sidecars))
+    found = _larger(peak, dict(total))
+    _add(found, amounts(spec.get("overhead") or {}))
+    return {**found, "pods": Decimal(1)}
+
+
+def _requests(container: Object) -> Amounts:
+    resources = container.get("resources") or {}
+    return amounts({**(resources.get("limits") or {}), **(resources.get("requests") or {})})
+
+
+def _add(total: Any, more: Mapping[str, Any]) -> None:
+    for name, amount in more.items():
+        total[name] = total.get(name, Decimal(0)) + amount
+
+
+def _larger(one: Mapping[str, Any], other: Mapping[str, Any]) -> Amounts:
+    names = {*one, *other}
+    return {name: max(one.get(name, Decimal(0)), other.get(name, Decimal(0))) for name in names}
+
+
+def refusals(pod: Object, requests: Amounts, node: Object, free: Amounts) -> list[str]:
+    """Return why the node cannot take the pod; nothing when it can."""
+    spec = node.get("spec") or {}
+    tolerations = pod["spec"].get("tolerations") or []
+    if spec.get("unschedulable") and not _tolerates(tolerations, _UNSCHEDULABLE):
+        return ["node(s) were unschedulable"]
+    taints = [*(spec.get("taints") or []), *_not_ready(node)]
+    if found := next((t for t in taints if _repels(t, tolerations)), None):
+        value = found.get("value", "")
+        return [f"node(s) had untolerated taint(s) {{{found['key']}: {value}}}"]
+    labels = node["metadata"].get("labels") or {}
+    if any(labels.get(key) != value for key, value in (pod["spec"].get("nodeSelector") or {}).items()):
+        return [AFFINITY]
+    return _short_of(requests, free)
+
+
+def _not_ready(node: Object) -> list[Object]:
+    conditions = (node.get("status") or {}).get("conditions") or []
+    ready = next((c["status"] for c in conditions if c["type"] == "Ready"), "Unknown")
+    if ready == "True":
+        return []
+    name = "not-ready" if ready == "False" else "unreachable"
+    return [{"key": f"node.kubernetes.io/{name}", "effect": "NoSchedule"}]
+
+
+def _repels(taint: Object, tolerations: list[Object]) -> bool:
+    return taint["effect"] in ("NoSchedule", "NoExecute") and not _tolerates(tolerations, taint)
+
+
+def _tolerates(tolerations: list[Object], taint: Object) -> bool:
+    return any(_covers(toleration, taint) for toleration in tolerations)
+
+
+def _covers(toleration: Object, taint: Object) -> bool:
+    if toleration.get("effect") not in (None, "", taint["effect"]):
+        return False
+    if toleration.get("operator", "Equal") == "Exists":
+        return toleration.get("key") in (None, "", taint["key"])
+    same = toleration.get("value", "") == taint.get("value", "")
+    return bool(same and toleration.get("key") == taint["key"])
+
+
+def _short_of(requests: Amounts, free: Amounts) -> list[str]:
+    short = [name for name, amount in requests.items() if amount > free.get(name, 0) and amount > 0]
+    return ["Too many pods" if name == "pods" else f"Insufficient {name}" for name in sorted(short)]
+
+
+def place(pod: Object, nodes: Sequence[Object], pods: Iterable[Object]) -> tuple[str, str]:
+    """Return the name of the first node that can take the pod, or '' and why none can."""
+    requests = pod_requests(pod)
+    taken = _taken(pods)
+    reasons: Counter[str] = Counter()
+    for node in nodes:
+        name = node["metadata"]["name"]
+        free = _free(node, taken.get(name, {}))
+        why = refusals(pod, requests, node, free)
+        if not why:
+            return name, ""
+        reasons.update(why)
+    return "", _message(len(nodes), reasons)
+
+
+def _taken(pods: Iterable[Object]) -> dict[str, Amounts]:
+    taken: dict[str, Amounts] = {}
+    for pod in pods:
+        node = pod["spec"].get("nodeName")
+        if node and not has_ended(pod):
+            used = taken.setdefault(node, {})
+            for name, amount in pod_requests(pod).items():
+                used[name] = used.get(name, Decimal(0)) + amount
+    return taken
+
+
+def _free(node: Object, taken: Amounts) -> Amounts:
+    has = amounts((node.get("status") or {}).get("allocatable") or {})
+    return {name: amount - taken.get(name, Decimal(0)) for name, amount in has.items()}
+
+
+def _message(count: int, reasons: Counter[str]) -> str:
+    if not count:
+        return "no nodes available to schedule pods"
+    told = ", ".join(sorted(f"{number} {reason}" for reason, number in reasons.items()))
+    return f"0/{count} nodes are available: {told}."

@@ -1,1 +1,0 @@
-"""The scheduler: which node a pod fits, and why it fits none."""

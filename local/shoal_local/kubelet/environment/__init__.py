@@ -1,1 +1,0 @@
-"""A container's environment, command and arguments, from its spec."""

@@ -1,1 +1,0 @@
-"""Images: names to commands of this machine."""

@@ -1,0 +1,179 @@
+"""The kubelet's port: logs of containers."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Self
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from shoal_local.kubelet.kubelet import Kubelet
+
+POLL_S = 0.1
+
+
+class BadQueryError(Exception):
+    """The caller's parameters mean nothing; the message says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to show of a log."""
+
+    follow: bool = False
+    previous: bool = False
+    timestamps: bool = False
+    tail_lines: int | None = None
+    limit_bytes: int | None = None
+    since: str = ""
+    """Time as the log writes it; '' shows all."""
+
+    @classmethod
+    def of(cls, query: Mapping[str, str], now: datetime) -> Self:
+        """Read the query of the log subresource.
+
+        Raises:
+            BadQueryError: a number is none.
+        """
+        since = _since(query, now)
+        return cls(
+            follow=query.get("follow") == "true",
+            previous=query.get("previous") == "true",
+            timestamps=query.get("timestamps") == "true",
+            tail_lines=_number(query, "tailLines"),
+            limit_bytes=_number(query, "limitBytes"),
+            since=since.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S") if since else "",
+        )
+
+
+def _since(query: Mapping[str, str], now: datetime) -> datetime | None:
+    seconds = _number(query, "sinceSeconds")
+    if seconds is not None:
+        return now - timedelta(seconds=seconds)
+    if text := query.get("sinceTime"):
+        try:
+            return datetime.fromisoformat(text)
+        except ValueError:
+            raise BadQueryError(f"sinceTime must be a time such as 2026-01-31T12:00:00Z, not {text!r}") from None
+    return None
+
+
+def _number(query: Mapping[str, str], name: str) -> int | None:
+    text = query.get(name)
+    if text is None:
+        return None
+    if not text.isdigit():
+        raise BadQueryError(f"{name} must be a whole number, 0 or more, not {text!r}")
+    return int(text)
+
+
+def shown(lines: Iterable[bytes], wanted: Wanted) -> Iterator[bytes]:
+    """Yield the texts of log lines, each with its newline if the container wrote one."""
+    for line in lines:
+        time, _, rest = line.partition(b" ")
+        _, _, rest = rest.partition(b" ")
+        tag, _, text = rest.partition(b" ")
+        if time.decode(errors="replace") < wanted.since:
+            continue
+        end = b"" if tag == b"P" else b"\n"
+        yield (time + b" " + text if wanted.timestamps else text).removesuffix(b"\n") + end
+
+
+def make_app(runs: Kubelet) -> Starlette:
+    """Return the ASGI application."""
+
+    async def logs(request: Request) -> Response:
+        names = request.path_params
+        try:
+            wanted = Wanted.of(request.query_params, datetime.now(UTC))
+        except BadQueryError as error:
+            return PlainTextResponse(str(error), 400)
+        name = names["container"]
+        folder = runs.run_folder(names["namespace"], names["pod"], name, previous=wanted.previous)
+        if folder is None:
+            kind = "previous terminated container" if wanted.previous else "container"
+            told = f'{kind} "{name}" in pod "{names["pod"]}" is waiting to start or not found'
+            return PlainTextResponse(told, 400)
+        return StreamingResponse(stream(folder, wanted, runs), media_type="text/plain")
+
+    async def healthz(request: Request) -> Response:
+        return PlainTextResponse("ok")
+
+    return Starlette(routes=[Route("/containerLogs/{namespace}/{pod}/{container}", logs), Route("/healthz", healthz)])
+
+
+async def stream(folder: Path, wanted: Wanted, runs: Kubelet) -> AsyncIterator[bytes]:
+    """Yield a log up to the limit, and with ``follow`` what is added while the run lives."""
+    left = wanted.limit_bytes
+    async for block in _blocks(folder, wanted, runs):
+        piece = block if left is None else block[:left]
+        if piece:
+            yield piece
+        if left is not None:
+            left -= len(piece)
+            if left == 0:
+                return
+
+
+async def _blocks(folder: Path, wanted: Wanted, runs: Kubelet) -> AsyncIterator[bytes]:
+    path = folder / "log"
+    # Another process makes the file.
+    while wanted.follow and not path.exists() and runs.lives(folder):  # noqa: ASYNC110
+        await asyncio.sleep(POLL_S)
+    if not path.exists():
+        return
+    with Tail(path) as tail:
+        lines = [*_lines_of(folder / "log.1"), *tail.more()]
+        if wanted.tail_lines is not None:
+            lines = lines[-wanted.tail_lines :] if wanted.tail_lines else []
+        yield b"".join(shown(lines, wanted))
+        while wanted.follow:
+            # Asked first: what was written before the end must still be read.
+            last = not runs.lives(folder)
+            if lines := tail.more():
+                yield b"".join(shown(lines, wanted))
+            elif last:
+                return
+            else:
+                await asyncio.sleep(POLL_S)
+
+
+def _lines_of(path: Path) -> list[bytes]:
+    return path.read_bytes().splitlines(keepends=True) if path.exists() else []
+
+
+class Tail:
+    """Reads a log as it grows, also when it is moved aside and begun anew."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = path.open("rb")
+        self._part = b""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def more(self) -> list[bytes]:
+        """Return the whole lines that were added since the last call."""
+        data = self._part + self._file.read()
+        whole, _, self._part = data.rpartition(b"\n")
+        if not whole and self._was_replaced():
+            self._file.close()
+            self._file = self._path.open("rb")
+            return self.more()
+        return [line + b"\n" for line in whole.split(b"\n")] if whole else []
+
+    def _was_replaced(self) -> bool:
+        try:
+            return os.stat(self._path).st_ino != os.fstat(self._file.fileno()).st_ino
+        except FileNotFoundError:
+            return False

@@ -1,1 +1,0 @@
-"""Logs of containers: the lines that were asked for."""

@@ -1,1 +1,0 @@
-"""Probes: when one is due and what a row of results means."""

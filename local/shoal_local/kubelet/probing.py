@@ -1,0 +1,178 @@
+"""Probes one run of a container for as long as it lives; when one is due and what a row of results means is pure."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, Protocol, Self
+
+import httpx
+
+Object = Mapping[str, Any]
+
+
+class Kind(StrEnum):
+    """What a probe decides; the value is its field in a container."""
+
+    STARTUP = "startupProbe"
+    LIVENESS = "livenessProbe"
+    READINESS = "readinessProbe"
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Times in seconds and numbers of results in a row."""
+
+    initial_delay_s: float
+    period_s: float
+    timeout_s: float
+    success_threshold: int
+    failure_threshold: int
+
+    @classmethod
+    def of(cls, probe: Object) -> Self:
+        """Read a probe, with the defaults of the API."""
+        return cls(
+            initial_delay_s=probe.get("initialDelaySeconds") or 0,
+            period_s=probe.get("periodSeconds") or 10,
+            timeout_s=probe.get("timeoutSeconds") or 1,
+            success_threshold=probe.get("successThreshold") or 1,
+            failure_threshold=probe.get("failureThreshold") or 3,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    """What a probe says by now: None until enough results in a row agree."""
+
+    timing: Timing
+    due_s: float
+    """Clock time of the next attempt."""
+    verdict: bool | None = None
+    last: bool | None = None
+    in_a_row: int = 0
+
+    @classmethod
+    def begin(cls, timing: Timing, now_s: float, *, verdict: bool | None = None) -> Self:
+        """Return a probe of a container that starts now, or is taken over with a verdict."""
+        delay_s = timing.initial_delay_s if verdict is None else 0.0
+        return cls(timing, now_s + delay_s, verdict)
+
+    def after(self, *, success: bool, now_s: float) -> "Gauge":
+        """Return the state after an attempt that ended now."""
+        count = self.in_a_row + 1 if success == self.last else 1
+        needed = self.timing.success_threshold if success else self.timing.failure_threshold
+        verdict = success if count >= needed else self.verdict
+        due_s = max(self.due_s + self.timing.period_s, now_s)
+        return replace(self, due_s=due_s, verdict=verdict, last=success, in_a_row=count)
+
+
+class Attempts:
+    """Asks containers whether they are well."""
+
+    def __init__(self) -> None:
+        # Probes must see what a new caller sees: no kept connections, no proxies, any certificate.
+        self._http = httpx.AsyncClient(
+            verify=False,
+            trust_env=False,
+            follow_redirects=False,
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
+        )
+
+    async def close(self) -> None:
+        """Close connections."""
+        await self._http.aclose()
+
+    async def make(self, probe: Object, address: str, container: Object, timeout_s: float) -> str:
+        """Return '' when the probe succeeds, else what went wrong."""
+        if "httpGet" not in probe:
+            kind = ", ".join(key for key in ("exec", "grpc", "tcpSocket") if key in probe)
+            return f"{kind} is not supported by the kubelet of shoal local; httpGet is"
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._get(probe["httpGet"], address, container)
+        except TimeoutError:
+            return f"timed out after {timeout_s:g} s"
+        except (OSError, httpx.HTTPError, ValueError) as error:
+            return f"{type(error).__name__}: {error}"
+
+    async def _get(self, spec: Object, address: str, container: Object) -> str:
+        host, scheme = spec.get("host") or address, (spec.get("scheme") or "HTTP").lower()
+        path = spec.get("path") or "/"
+        url = f"{scheme}://{host}:{_port(spec['port'], container)}/{path.removeprefix('/')}"
+        headers = [(h["name"], h["value"]) for h in spec.get("httpHeaders") or []]
+        answer = await self._http.get(url, headers=[("user-agent", "kube-probe/shoal"), *headers], timeout=None)
+        if 200 <= answer.status_code < 400:
+            return ""
+        return f"HTTP probe failed with statuscode: {answer.status_code}"
+
+
+def _port(port: int | str, container: Object) -> int:
+    if isinstance(port, int):
+        return port
+    for offered in container.get("ports") or []:
+        if offered.get("name") == port:
+            return int(offered["containerPort"])
+    raise ValueError(f"the container has no port named {port!r}")
+
+
+Complain = Callable[[Kind, str], None]
+
+
+class Report(Protocol):
+    """Takes in what a probe says."""
+
+    def __call__(self, kind: Kind, *, verdict: bool) -> None:
+        """Take in a verdict."""
+
+
+class Prober:
+    """Runs a container's probes; startup holds the others back."""
+
+    def __init__(self, attempts: Attempts, container: Object, address: str, complain: Complain) -> None:
+        self._attempts = attempts
+        self._container = container
+        self._address = address
+        self._complain = complain
+
+    async def run(self, report: Report, *, started: bool = False, ready: bool = False) -> None:
+        """Report verdicts until cancelled. ``started`` and ready are the last verdicts of an earlier kubelet."""
+        held_back = Kind.STARTUP in self._container and not started
+        if held_back and not await self._started(report):
+            return
+        report(Kind.STARTUP, verdict=True)
+        if ready or Kind.READINESS not in self._container:
+            report(Kind.READINESS, verdict=True)
+        async with asyncio.TaskGroup() as group:
+            for kind, verdict in ((Kind.LIVENESS, None), (Kind.READINESS, ready or None)):
+                if kind in self._container:
+                    group.create_task(self._watch(kind, report, verdict=verdict))
+
+    async def _started(self, report: Report) -> bool:
+        gauge = self._begin(Kind.STARTUP)
+        while gauge.verdict is None:
+            gauge = await self._next(Kind.STARTUP, gauge)
+        if not gauge.verdict:
+            report(Kind.STARTUP, verdict=gauge.verdict)
+        return gauge.verdict
+
+    async def _watch(self, kind: Kind, report: Report, *, verdict: bool | None) -> None:
+        gauge = self._begin(kind, verdict=verdict)
+        while True:
+            before = gauge.verdict
+            gauge = await self._next(kind, gauge)
+            if gauge.verdict is not None and gauge.verdict != before:
+                report(kind, verdict=gauge.verdict)
+
+    def _begin(self, kind: Kind, *, verdict: bool | None = None) -> Gauge:
+        now_s = asyncio.get_running_loop().time()
+        return Gauge.begin(Timing.of(self._container[kind]), now_s, verdict=verdict)
+
+    async def _next(self, kind: Kind, gauge: Gauge) -> Gauge:
+        clock = asyncio.get_running_loop().time
+        await asyncio.sleep(max(0.0, gauge.due_s - clock()))
+        probe, container = self._container[kind], self._container
+        trouble = await self._attempts.make(probe, self._address, container, gauge.timing.timeout_s)
+        if trouble:
+            self._complain(kind, trouble)
+        return gauge.after(success=not trouble, now_s=clock())

@@ -1,0 +1,214 @@
+"""The status of a pod, from what is observed of its containers: phase, conditions, containers."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from shoal_local.kubelet.containers import Containers, Exit, Member, Observed, Role, members_of, restart_delay_s
+from shoal_local.kubelet.steps import has_finished, start_at
+
+Object = dict[str, Any]
+
+Told = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Whose container it is, and when we look; ``now`` is seconds since 1970."""
+
+    pod: Object
+    now: float
+    ending: bool = False
+
+
+def stamp(seconds: float) -> str:
+    """Return seconds since 1970 as the API writes a time."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def container_id(pod: Object, name: str, attempt: int) -> str:
+    """Return the id of one run."""
+    return f"shoal://{pod['metadata']['uid']}/{name}/{attempt}"
+
+
+def known_status(pod: Object, name: str, attempt: int) -> Object:
+    """Return what the pod's status said of a run; nothing when it spoke of none or another."""
+    status = pod.get("status") or {}
+    wanted = container_id(pod, name, attempt)
+    for part in ("initContainerStatuses", "containerStatuses"):
+        for entry in status.get(part) or []:
+            if entry.get("containerID") == wanted:
+                return dict(entry)
+    return {}
+
+
+def container_status(member: Member, seen: Observed, place: Place) -> Object:
+    """Return an entry of containerStatuses or initContainerStatuses."""
+    pod, name = place.pod, member.name
+    state = _state(member, seen, place)
+    last = seen.exit if "waiting" in state and seen.exit else seen.previous
+    last_attempt = seen.attempt if "waiting" in state else seen.attempt - 1
+    ready = seen.ready and seen.running
+    if member.role is Role.INIT:
+        ready = seen.exit is not None and seen.exit.code == 0
+    return {
+        "name": name,
+        "image": member.spec["image"],
+        "imageID": member.spec["image"] if seen.attempt >= 0 else "",
+        **({"containerID": container_id(pod, name, seen.attempt)} if seen.attempt >= 0 else {}),
+        "ready": ready,
+        "started": seen.started and seen.running,
+        "restartCount": max(0, seen.attempt),
+        "state": state,
+        "lastState": {"terminated": _ended(pod, name, last_attempt, last)} if last else {},
+    }
+
+
+def _state(member: Member, seen: Observed, place: Place) -> Object:
+    if seen.running_since is not None:
+        return {"running": {"startedAt": stamp(seen.running_since)}}
+    if seen.waiting and not place.ending:
+        reason, message = seen.waiting
+        return {"waiting": {"reason": reason, "message": message}}
+    if seen.exit is None:
+        staged = bool(place.pod["spec"].get("initContainers"))
+        return {"waiting": {"reason": "PodInitializing" if staged else "ContainerCreating"}}
+    if not place.ending and start_at(seen) > place.now and _comes_back(member, seen, place.pod):
+        return {"waiting": _back_off(member, seen, place.pod)}
+    return {"terminated": _ended(place.pod, member.name, seen.attempt, seen.exit)}
+
+
+def _comes_back(member: Member, seen: Observed, pod: Object) -> bool:
+    policy = pod["spec"].get("restartPolicy", "Always")
+    failed = seen.exit is not None and seen.exit.code != 0
+    if member.role is Role.SIDECAR:
+        return True
+    if policy == "Always" and member.role is Role.MAIN:
+        return True
+    return policy != "Never" and failed
+
+
+def _back_off(member: Member, seen: Observed, pod: Object) -> Object:
+    meta = pod["metadata"]
+    delay_s = int(restart_delay_s(seen.streak))
+    wait = f"{delay_s // 60}m{delay_s % 60}s" if delay_s >= 60 else f"{delay_s}s"
+    whose = f"{meta['name']}_{meta['namespace']}({meta['uid']})"
+    told = f"back-off {wait} restarting failed container={member.name} pod={whose}"
+    return {"reason": "CrashLoopBackOff", "message": told}
+
+
+def _ended(pod: Object, name: str, attempt: int, exit_: Exit) -> Object:
+    return {
+        "exitCode": exit_.code,
+        **({"signal": exit_.signal} if exit_.signal else {}),
+        "reason": exit_.told_reason,
+        **({"message": exit_.message} if exit_.message else {}),
+        "startedAt": stamp(exit_.started_at or exit_.finished_at),
+        "finishedAt": stamp(exit_.finished_at),
+        "containerID": container_id(pod, name, attempt),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Where the pod and its machine are."""
+
+    pod_ip: str
+    host_ip: str
+
+
+def pod_status(pod: Object, containers: Containers, addresses: Addresses, *, now: float, ending: bool) -> Object:
+    """Return the status; conditions hold only the kubelet's own types."""
+    spec, known = pod["spec"], pod.get("status") or {}
+    members = members_of(spec)
+    initialized = all(_initialized(m, containers.get(m.name, Observed())) for m in members)
+    begun = any(m.role is Role.MAIN and _seen(containers, m).attempt >= 0 for m in members)
+    place = Place(pod, now, ending or has_finished(spec, containers))
+    told = [(m, container_status(m, _seen(containers, m), place)) for m in members]
+    phase = _phase(spec, containers, ending=ending, initialized=initialized or begun)
+    status: Object = {
+        "phase": phase,
+        "conditions": _conditions(pod, told, phase, initialized=initialized or begun, now=now),
+        "containerStatuses": [entry for m, entry in told if m.role is Role.MAIN],
+        "podIP": addresses.pod_ip,
+        "podIPs": [{"ip": addresses.pod_ip}],
+        "hostIP": addresses.host_ip,
+        "hostIPs": [{"ip": addresses.host_ip}],
+        "startTime": known.get("startTime") or stamp(now),
+    }
+    if first := [entry for m, entry in told if m.role is not Role.MAIN]:
+        status["initContainerStatuses"] = first
+    return status
+
+
+def _seen(containers: Containers, member: Member) -> Observed:
+    return containers.get(member.name, Observed())
+
+
+def _initialized(member: Member, seen: Observed) -> bool:
+    if member.role is Role.INIT:
+        return seen.exit is not None and seen.exit.code == 0
+    return member.role is Role.MAIN or (seen.running and seen.started)
+
+
+def _phase(spec: Object, containers: Containers, *, ending: bool, initialized: bool) -> str:
+    members = members_of(spec)
+    main = [_seen(containers, m) for m in members if m.role is Role.MAIN]
+    running = any(_seen(containers, m).running for m in members)
+    if (has_finished(spec, containers) or ending) and not running:
+        codes = [one.exit.code if one.exit else 1 for one in main]
+        return "Failed" if any(codes) else "Succeeded"
+    if not initialized or any(one.attempt < 0 for one in main):
+        return "Pending"
+    return "Running"
+
+
+def _conditions(
+    pod: Object, told: list[tuple[Member, Object]], phase: str, *, initialized: bool, now: float
+) -> list[Object]:
+    counted = [entry for m, entry in told if m.role is not Role.INIT]
+    unready = [entry["name"] for entry in counted if not entry["ready"]]
+    first = [e["name"] for m, e in told if m.role is not Role.MAIN and not _up(m, e)]
+    ready = _readiness(unready, phase)
+    wanted = {
+        "PodReadyToStartContainers": ("True", "", ""),
+        "Initialized": ("True", "", "")
+        if initialized
+        else ("False", "ContainersNotInitialized", f"containers with incomplete status: {_names(first)}"),
+        "Ready": ready,
+        "ContainersReady": ready,
+    }
+    return [_merged(pod, kind, told_now, now) for kind, told_now in wanted.items()]
+
+
+def _up(member: Member, entry: Object) -> bool:
+    return bool(entry["started"] if member.role is Role.SIDECAR else entry["ready"])
+
+
+def _names(names: Iterable[str]) -> str:
+    return f"[{' '.join(names)}]"
+
+
+def _readiness(unready: list[str], phase: str) -> Told:
+    if phase in ("Succeeded", "Failed"):
+        return ("False", "PodCompleted" if phase == "Succeeded" else "PodFailed", "")
+    if unready:
+        return "False", "ContainersNotReady", f"containers with unready status: {_names(unready)}"
+    return "True", "", ""
+
+
+def _merged(pod: Object, kind: str, told: Told, now: float) -> Object:
+    status, reason, message = told
+    conditions = (pod.get("status") or {}).get("conditions") or []
+    known = next((c for c in conditions if c["type"] == kind), None)
+    same = known is not None and known["status"] == status
+    since = known["lastTransitionTime"] if known and same else stamp(now)
+    return {
+        "type": kind,
+        "status": status,
+        **({"reason": reason} if reason else {}),
+        **({"message": message} if message else {}),
+        "lastProbeTime": None,
+        "lastTransitionTime": since,
+    }

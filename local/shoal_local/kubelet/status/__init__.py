@@ -1,1 +1,0 @@
-"""A pod's status, from what is observed of its containers."""

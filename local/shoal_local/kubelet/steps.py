@@ -1,0 +1,157 @@
+"""Decides the next steps of a pod. Sidecars and init containers in order, restarts, and the order of the end."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from shoal_local.kubelet.containers import Containers, Member, Observed, Role, members_of, restart_delay_s
+
+Object = dict[str, Any]
+LEAST_GRACE_S = 2.0
+"""A sidecar gets this long even when the others used the whole grace period up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start a run."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Stop a run: hook, SIGTERM, and SIGKILL when the grace is over."""
+
+    name: str
+    grace_s: float
+    why: str
+
+
+@dataclass(slots=True)
+class Steps:
+    """What to do now, when to look again, and whether all is over."""
+
+    start: list[Start] = field(default_factory=list)
+    stop: list[Stop] = field(default_factory=list)
+    held_back: list[str] = field(default_factory=list)
+    """Containers that ended and wait for their next run."""
+    wake_at: float | None = None
+    over: bool = False
+    """No container runs and none will again."""
+
+    def wake(self, at: float) -> None:
+        """Look again at this time or earlier."""
+        self.wake_at = at if self.wake_at is None else min(self.wake_at, at)
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The pod is to end: since when, and how long it may take."""
+
+    since: float
+    grace_s: float
+
+
+def next_steps(spec: Object, containers: Containers, now: float, end: End | None = None) -> Steps:
+    """Return the steps for a pod; times are seconds since 1970."""
+    members = members_of(spec)
+    steps = Steps()
+    if end is not None or has_finished(spec, containers):
+        _end(steps, members, containers, now, end or End(now, _grace_s(spec)))
+        return steps
+    for member in members:
+        seen = containers.get(member.name, Observed())
+        if seen.running and not seen.healthy and not seen.stopping:
+            steps.stop.append(Stop(member.name, _grace_s(spec, member), "unhealthy"))
+    if _run_initial(steps, spec, members, containers, now):
+        for member in members:
+            if member.role is Role.MAIN:
+                _keep_running(steps, spec, member, containers.get(member.name, Observed()), now)
+    return steps
+
+
+def has_finished(spec: Object, containers: Containers) -> bool:
+    """Say whether the pod has done what it was for, or can never do it."""
+    policy = spec.get("restartPolicy", "Always")
+    main = [m for m in members_of(spec) if m.role is Role.MAIN]
+    seen = [containers.get(m.name, Observed()) for m in main]
+    if policy == "Never" and any(
+        (e := containers.get(m.name, Observed()).exit) and e.code != 0 for m in members_of(spec) if m.role is Role.INIT
+    ):
+        return True
+    return all(one.exit is not None and not _restarts(policy, one.exit.code) for one in seen)
+
+
+def _restarts(policy: str, code: int) -> bool:
+    return policy == "Always" or (policy == "OnFailure" and code != 0)
+
+
+def _grace_s(spec: Object, member: Member | None = None) -> float:
+    """Return the pod's grace period; a probe may have a shorter one of its own."""
+    for probe in ("livenessProbe", "startupProbe") if member else ():
+        own = (member.spec.get(probe) or {}).get("terminationGracePeriodSeconds") if member else None
+        if own is not None:
+            return float(own)
+    return float(spec.get("terminationGracePeriodSeconds", 30))
+
+
+def _run_initial(steps: Steps, spec: Object, members: list[Member], containers: Containers, now: float) -> bool:
+    """Bring sidecars and init containers up in order; say whether the main containers may start.
+
+    Once a main container has run, init containers are done for good.
+    """
+    begun = any(m.role is Role.MAIN and containers.get(m.name, Observed()).attempt >= 0 for m in members)
+    for member in members:
+        seen = containers.get(member.name, Observed())
+        if member.role is Role.SIDECAR:
+            _keep_running(steps, spec, member, seen, now)
+            if not begun and not (seen.running and seen.started):
+                return False
+        elif member.role is Role.INIT and not begun and not _done(seen):
+            _keep_running(steps, spec, member, seen, now)
+            return False
+    return True
+
+
+def _done(seen: Observed) -> bool:
+    return seen.exit is not None and seen.exit.code == 0
+
+
+def _keep_running(steps: Steps, spec: Object, member: Member, seen: Observed, now: float) -> None:
+    if seen.running:
+        return
+    policy = spec.get("restartPolicy", "Always")
+    if member.role is Role.SIDECAR:
+        policy = "Always"
+    elif member.role is Role.INIT and policy == "Always":
+        policy = "OnFailure"
+    if seen.exit is not None and not _restarts(policy, seen.exit.code):
+        return
+    at = start_at(seen)
+    if at > now:
+        steps.wake(at)
+        if seen.exit is not None and seen.waiting is None:
+            steps.held_back.append(member.name)
+    else:
+        steps.start.append(Start(member.name))
+
+
+def start_at(seen: Observed) -> float:
+    """Return the earliest time of the next run."""
+    if seen.exit is None:
+        return seen.retry_at
+    return max(seen.retry_at, seen.exit.finished_at + restart_delay_s(seen.streak))
+
+
+def _end(steps: Steps, members: list[Member], containers: Containers, now: float, end: End) -> None:
+    """Stop the main and init containers together; then the sidecars, last first, one by one."""
+    running = [m for m in members if containers.get(m.name, Observed()).running]
+    if not running:
+        steps.over = True
+        return
+    first = [m for m in running if m.role is not Role.SIDECAR]
+    left_s = max(0.0, end.since + end.grace_s - now)
+    if not first and end.grace_s > 0:
+        left_s = max(left_s, LEAST_GRACE_S)
+    for member in first or running[-1:]:
+        if not containers[member.name].stopping:
+            steps.stop.append(Stop(member.name, left_s, "ending"))

@@ -1,0 +1,138 @@
+"""Environment variables. Values, references to fields, ConfigMaps and Secrets, and $(VAR) in them."""
+
+import base64
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from shoal_local.apiserver.schemas.quantities import parse_quantity
+
+Object = Mapping[str, Any]
+Lookup = Callable[[str, str], Object | None]
+_REFERENCE = re.compile(r"\$\$|\$\(([^()$]+)\)")
+_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
+_SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
+
+
+class ConfigError(Exception):
+    """The environment cannot be made; the message says which key of which object is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What references are resolved against."""
+
+    pod: Object
+    pod_ip: str
+    host_ip: str
+    find: Lookup
+    """Plural and name to an object of the pod's namespace."""
+    resources: Mapping[str, str]
+    """``limits.cpu`` and the like to text, for this container."""
+
+
+def expand(text: str, variables: Mapping[str, str]) -> str:
+    """Replace $(VAR) by its value; $$ is a dollar sign, and what is not known stays as it is."""
+
+    def value(found: re.Match[str]) -> str:
+        name = found[1]
+        return "$" if name is None else variables.get(name, found[0])
+
+    return _REFERENCE.sub(value, text)
+
+
+def make_variables(container: Object, context: Context) -> dict[str, str]:
+    """Return the variables of a container, each expanded with those before it.
+
+    Raises:
+        ConfigError: a reference leads nowhere.
+    """
+    variables: dict[str, str] = {}
+    if container.get("envFrom"):
+        raise ConfigError("envFrom is not supported by the kubelet of shoal local; env is")
+    for entry in container.get("env") or []:
+        if "valueFrom" in entry:
+            found = _value_from(entry["valueFrom"], context)
+            if found is not None:
+                variables[entry["name"]] = found
+        else:
+            variables[entry["name"]] = expand(str(entry.get("value") or ""), variables)
+    return variables
+
+
+def decoded(plural: str, obj: Object) -> dict[str, str]:
+    """Return the texts in a ConfigMap or Secret."""
+    data = obj.get("data") or {}
+    if plural == "configmaps":
+        return dict(data)
+    return {key: base64.b64decode(value).decode(errors="replace") for key, value in data.items()}
+
+
+def _value_from(source: Object, context: Context) -> str | None:
+    if "fieldRef" in source:
+        return field_value(source["fieldRef"]["fieldPath"], context)
+    if "resourceFieldRef" in source:
+        return resource_value(source["resourceFieldRef"], context.resources)
+    for field, plural in (("configMapKeyRef", "configmaps"), ("secretKeyRef", "secrets")):
+        if field in source:
+            return _key_of(source[field], plural, context)
+    raise ConfigError(f"valueFrom has no source that is known here: {', '.join(source)}")
+
+
+def resources_of(container: Object) -> dict[str, str]:
+    """Return ``limits.cpu`` and the like of a container."""
+    resources = container.get("resources") or {}
+    return {
+        f"{part}.{name}": str(value)
+        for part in ("requests", "limits")
+        for name, value in (resources.get(part) or {}).items()
+    }
+
+
+def resource_value(reference: Object, resources: Mapping[str, str]) -> str:
+    """Return a resource in units of the divisor, rounded up; 0 when the container does not name it."""
+    divisor = parse_quantity(str(reference.get("divisor") or 1)) or 1
+    return str(math.ceil(parse_quantity(resources.get(reference["resource"], "0")) / divisor))
+
+
+def _key_of(reference: Object, plural: str, context: Context) -> str | None:
+    found = context.find(plural, reference["name"])
+    data = decoded(plural, found or {})
+    if reference["key"] in data:
+        return data[reference["key"]]
+    if reference.get("optional"):
+        return None
+    if found is None:
+        raise ConfigError(f'{plural[:-1]} "{reference["name"]}" not found')
+    space = context.pod["metadata"]["namespace"]
+    raise ConfigError(f"couldn't find key {reference['key']} in {plural[:-1]} {space}/{reference['name']}")
+
+
+def field_value(path: str, context: Context) -> str:
+    """Return a field of the pod as the downward API gives it.
+
+    Raises:
+        ConfigError: the API gives no such field.
+    """
+    meta, spec = context.pod["metadata"], context.pod["spec"]
+    if found := _SUBSCRIPT.fullmatch(path):
+        return str((meta.get(found[1]) or {}).get(found[2], ""))
+    if path in ("metadata.labels", "metadata.annotations"):
+        held = meta.get(path.partition(".")[2]) or {}
+        return "\n".join(f'{key}="{value}"' for key, value in sorted(held.items()))
+    fields = {
+        "metadata.name": meta["name"],
+        "metadata.namespace": meta["namespace"],
+        "metadata.uid": meta["uid"],
+        "spec.nodeName": spec.get("nodeName", ""),
+        "spec.serviceAccountName": spec.get("serviceAccountName", ""),
+        "status.podIP": context.pod_ip,
+        "status.podIPs": context.pod_ip,
+        "status.hostIP": context.host_ip,
+        "status.hostIPs": context.host_ip,
+    }
+    if path not in fields:
+        raise ConfigError(f"fieldPath {path!r} is not supported")
+    return str(fields[path])

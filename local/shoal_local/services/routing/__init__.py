@@ -1,1 +1,0 @@
-"""From Services and EndpointSlices to what listens where and who answers. Pure."""

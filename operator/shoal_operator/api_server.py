@@ -1,0 +1,187 @@
+"""Requests to the API server through the official client: credentials, retries and errors in one place.
+
+Bodies are plain JSON both ways. The client's model classes (thousands, made of its generated code) are never loaded.
+"""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+import aiohttp
+from kubernetes.aio.client import ApiClient
+from kubernetes.aio.config import ConfigException
+from kubernetes.aio.utils import Backoff, is_retry_after_response, on_retry_after_error, retry_after_seconds
+
+from shoal_operator.connection import TOKEN
+from shoal_operator.encoding import encoded
+from shoal_operator.errors import ApiError
+from shoal_schema.declaring import Json
+
+JSON = "application/json"
+MERGE = "application/merge-patch+json"
+APPLY = "application/apply-patch+yaml"
+LONGEST_WAIT_S = 5.0
+"""A server that asks for more patience than this is an outage: the service is looked at again later."""
+_TIMEOUT = aiohttp.ClientTimeout(total=20)
+_TRIES = Backoff(steps=3, duration=0.0, factor=1.0)
+
+Connect = Callable[[], Awaitable[ApiClient]]
+Sleep = Callable[[float], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    method: str
+    path: str
+    body: Json | None
+    query: Mapping[str, str]
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    status: int
+    reason: str
+    headers: Mapping[str, str]
+    text: str
+
+
+class ApiServer:
+    """The API server.
+
+    Args:
+        connect: returns a client with the address and the credentials; called again when they expire.
+        sleep: waits, where the server asks for it.
+    """
+
+    def __init__(self, connect: Connect, sleep: Sleep = asyncio.sleep) -> None:
+        self._connect = connect
+        self._sleep = sleep
+        self._opening: asyncio.Task[ApiClient] | None = None
+        self._client: ApiClient | None = None
+        # Requests may still be under way on the one whose credentials expired.
+        self._former: ApiClient | None = None
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._opening is not None:
+            self._opening.cancel()
+        for client in (self._client, self._former):
+            if client is not None:
+                await client.close()
+        self._client = self._former = None
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        body: Json | None = None,
+        *,
+        query: Mapping[str, str] | None = None,
+        kind: str = JSON,
+        check: Callable[[], object] = lambda: None,
+    ) -> Json:
+        """Send one request and return the answer's JSON; wait, and send it again, where the server asks for that.
+
+        Args:
+            method: as in HTTP.
+            path: without the server, as `shoal_operator.cluster.object_path` makes it.
+            body: JSON.
+            query: what follows the path, not yet quoted.
+            kind: the body's media type.
+            check: raises what forbids the request; asked each time, right before it is sent.
+
+        Raises:
+            ApiError: the answer was not a success, or there was none.
+        """
+        request = _Request(method, path, body, query or {}, kind)
+
+        async def send() -> Json:
+            return await self._send(request, check)
+
+        return await on_retry_after_error(_TRIES, _asks_for_patience, send, self._sleep)
+
+    async def _send(self, request: _Request, check: Callable[[], object]) -> Json:
+        client = await self._opened(instead_of=None)
+        check()
+        answer = await _ask(client, request)
+        if answer.status == 401:  # the credentials have expired: get them anew
+            client = await self._opened(instead_of=client)
+            check()
+            answer = await _ask(client, request)
+        return _decoded(answer)
+
+    async def _opened(self, *, instead_of: ApiClient | None) -> ApiClient:
+        if self._client is not None and self._client is not instead_of:
+            return self._client
+        if self._opening is None:
+            self._opening = asyncio.create_task(self._open(), name="credentials")
+        # One for all who wait. Whoever gives up (the Lease, after seconds) does not stop a slower plugin.
+        return await asyncio.shield(self._opening)
+
+    async def _open(self) -> ApiClient:
+        try:
+            client = await self._connect()
+            if self._former is not None:
+                await self._former.close()
+            self._client, self._former = client, self._client
+            return client
+        finally:
+            self._opening = None
+
+
+async def _ask(client: ApiClient, request: _Request) -> _Answer:
+    """Send a request once and return the whole answer, whatever it says."""
+    headers = {"Accept": JSON, "Content-Type": request.kind}
+    body: Json | bytes | None = request.body
+    if request.kind == APPLY and request.body is not None:
+        # The client would write JSON that is no YAML (`encoding`). It leaves bytes alone where the type says any more
+        # than this, and the API server reads no further than the semicolon.
+        headers["Content-Type"] = f"{APPLY}; charset=utf-8"
+        body = encoded(request.body)
+    try:
+        prepared = await client.param_serialize(
+            request.method,
+            request.path,
+            query_params=dict(request.query),
+            header_params=headers,
+            body=body,
+            auth_settings=[TOKEN],
+        )
+        answer = await client.call_api(*prepared, _request_timeout=_TIMEOUT)
+        text = (await answer.read()).decode("utf-8", "replace")
+    except (aiohttp.ClientError, TimeoutError, ConfigException, OSError) as error:
+        raise ApiError(0, _unreached(request, error)) from error
+    return _Answer(answer.status, answer.reason or "", answer.headers, text)
+
+
+def _unreached(request: _Request, error: Exception) -> str:
+    what = f"{request.method} {request.path}"
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        why = getattr(error.certificate_error, "verify_message", "") or error.certificate_error
+        return (
+            f"the API server's certificate is not accepted: {why}; renew it, or correct the kubeconfig's"
+            f" certificate-authority: {what}"
+        )
+    if isinstance(error, ConfigException):
+        return f"the credentials cannot be read: {error}: {what}"
+    return f"the API server cannot be reached: {what}: {type(error).__name__} {error}"
+
+
+def _decoded(answer: _Answer) -> Json:
+    try:
+        body = json.loads(answer.text) if answer.text else {}
+    except ValueError:
+        body = {}
+    if answer.status < 400 and isinstance(body, dict):
+        return body
+    message = body.get("message") if isinstance(body, dict) else None
+    message = message or answer.text[:500] or answer.reason or "no message"
+    if answer.status == 401:
+        message += "; the credentials were read anew and are refused too: has the token or the certificate expired?"
+    raise ApiError(answer.status, message, answer.headers)
+
+
+def _asks_for_patience(error: Exception) -> bool:
+    return is_retry_after_response(error) and (retry_after_seconds(error) or 0.0) <= LONGEST_WAIT_S

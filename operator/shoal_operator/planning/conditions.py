@@ -1,0 +1,62 @@
+"""Conditions: what is true of a service now, why, and what to do about it."""
+
+from dataclasses import dataclass
+
+from shoal_schema.conditions import ConditionType, Reason, Status
+from shoal_schema.declaring import Json
+
+LONGEST_MESSAGE = 4096
+"""Characters; the API server refuses a status with a message of more than 32768."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One answer; ``message`` is a sentence for a person."""
+
+    type: ConditionType
+    status: Status
+    reason: Reason
+    message: str
+
+
+def stamped(condition: Condition, previous: list[Json], generation: int, now: str) -> Json:
+    """Return the condition as JSON; its transition time stays while its status stays.
+
+    Args:
+        condition: the answer.
+        previous: the conditions now stored.
+        generation: the spec's generation that the answer is about.
+        now: RFC 3339 time in UTC.
+    """
+    old = find(previous, condition.type)
+    same = old is not None and old.get("status") == condition.status
+    return {
+        "type": str(condition.type),
+        "status": str(condition.status),
+        "reason": str(condition.reason),
+        "message": shortened(condition.message),
+        "observedGeneration": generation,
+        "lastTransitionTime": old.get("lastTransitionTime", now) if same and old else now,
+    }
+
+
+def shortened(message: str) -> str:
+    """Return a message of at most ``LONGEST_MESSAGE`` characters: its beginning, and how long it was."""
+    if len(message) <= LONGEST_MESSAGE:
+        return message
+    end = f"... ({len(message)} characters in all)"
+    return message[: LONGEST_MESSAGE - len(end)] + end
+
+
+def told_before(conditions: list[Json], kind: ConditionType) -> Condition | None:
+    """Return the stored condition of this type, or None; also when another release wrote it in words unknown here."""
+    stored = find(conditions, kind) or {}
+    try:
+        return Condition(kind, Status(stored["status"]), Reason(stored["reason"]), stored["message"])
+    except (KeyError, ValueError):
+        return None
+
+
+def find(conditions: list[Json], kind: ConditionType) -> Json | None:
+    """Return the stored condition of this type, or None."""
+    return next((item for item in conditions if item.get("type") == kind), None)

@@ -1,0 +1,66 @@
+"""Where a process listens or connects, in one text: ``unix:PATH``, ``HOST:PORT`` or ``http://HOST:PORT``."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+
+_TCP = re.compile(r"(?:http://)?(?:\[([^\[\]]+)\]|([A-Za-z0-9._:%-]*)):([0-9]{1,5})/?")
+
+
+class Address:
+    """A unix socket's ``path``, or ``host`` and ``port``; port 0 picks a free one."""
+
+    # Not a dataclass: msgspec would take those for objects of JSON, and an address is a text.
+    __slots__ = ("host", "path", "port")
+
+    def __init__(self, host: str = "", port: int = 0, path: str = "") -> None:
+        self.host = host
+        self.port = port
+        self.path = path
+
+    def __str__(self) -> str:
+        if self.path:
+            return f"unix:{self.path}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def __repr__(self) -> str:
+        return f"Address({str(self)!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Address) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+
+class TcpAddress(Address):
+    """An address that is no unix socket's."""
+
+    __slots__ = ()
+
+
+def parse_address(text: str) -> Address:
+    """Return the address; without a host it is every address of IPv4.
+
+    Raises:
+        ValueError: the text is none.
+    """
+    if text.startswith("unix:") and len(text) > len("unix:"):
+        return Address(path=text.removeprefix("unix:"))
+    return parse_tcp_address(text)
+
+
+def parse_tcp_address(text: str) -> TcpAddress:
+    """Return the address of a host and a port; brackets around IPv6 may be missing, as in ``$(POD_IP):8081``.
+
+    Raises:
+        ValueError: the text is none.
+    """
+    match = _TCP.fullmatch(text)
+    if not match or int(match[3]) > 65535:
+        raise ValueError(f"{text!r} is no address")
+    host = match[1] or match[2] or "0.0.0.0"
+    if match[1] or ":" in host:
+        ipaddress.ip_address(host)
+    return TcpAddress(host, int(match[3]))

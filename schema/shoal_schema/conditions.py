@@ -1,0 +1,101 @@
+"""What is said of a service in its status: questions, answers, and reasons; monitoring may rely on them."""
+
+from enum import StrEnum
+
+
+class ConditionType(StrEnum):
+    """One question about a service."""
+
+    READY = "Ready"
+    """The summary: everything below is as the spec asks."""
+    AVAILABLE = "Available"
+    """At least one pod answers requests."""
+    PROGRESSING = "Progressing"
+    """Pods of the newest spec are there, or on their way."""
+    MODEL_LOADED = "ModelLoaded"
+    """The model of the newest spec is loaded and warm in a pod."""
+    ROUTE_READY = "RouteReady"
+    """Callers from outside the cluster reach the service."""
+    SCALING_ACTIVE = "ScalingActive"
+    """Replicas follow the queue."""
+    OBJECTIVE_ATTAINABLE = "ObjectiveAttainable"
+    """A request alone would meet the latency objective."""
+    SOLE_OPERATOR = "SoleOperator"
+    """No other install of the operator wants the service; told only while one does."""
+
+
+class Status(StrEnum):
+    """A condition's answer."""
+
+    TRUE = "True"
+    FALSE = "False"
+    UNKNOWN = "Unknown"
+
+
+class Reason(StrEnum):
+    """Why, in one word; monitoring may rely on these."""
+
+    # All is well.
+    READY = "Ready"
+    AVAILABLE = "Available"
+    SERVED_BY_OLD_PODS = "ServedByOldPods"
+    COMPLETE = "Complete"
+    MODEL_LOADED = "ModelLoaded"
+    ROUTE_ACCEPTED = "RouteAccepted"
+    CLUSTER_INTERNAL = "ClusterInternal"
+    FOLLOWING_LOAD = "FollowingLoad"
+    SCALING_OFF = "ScalingOff"
+    OBJECTIVE_ATTAINABLE = "ObjectiveAttainable"
+    SCALED_TO_ZERO = "ScaledToZero"
+    # On the way.
+    ROLLING_OUT = "RollingOut"
+    MODEL_LOADING = "ModelLoading"
+    ROUTE_PENDING = "RoutePending"
+    PODS_NOT_READY = "PodsNotReady"
+    NO_ENDPOINTS = "NoEndpoints"
+    SCALING_UP = "ScalingUp"
+    NO_LOAD_DATA = "NoLoadData"
+    NO_LATENCY_DATA = "NoLatencyData"
+    WAITING_FOR_CLEANUP = "WaitingForCleanup"
+    # Somebody must act.
+    INVALID_SPEC = "InvalidSpec"
+    NAME_TAKEN = "NameTaken"
+    APPLY_FAILED = "ApplyFailed"
+    INSUFFICIENT_GPU = "InsufficientGPU"
+    UNSCHEDULABLE = "Unschedulable"
+    PODS_REFUSED = "PodsRefused"
+    IMAGE_PULL_FAILED = "ImagePullFailed"
+    CONTAINER_CONFIG_INVALID = "ContainerConfigInvalid"
+    MODEL_DOWNLOAD_FAILED = "ModelDownloadFailed"
+    RUNTIME_CRASHED = "RuntimeCrashed"
+    PROXY_CRASHED = "ProxyCrashed"
+    PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
+    ROLLOUT_PAUSED = "RolloutPaused"
+    ROUTE_REFUSED = "RouteRefused"
+    GATEWAY_API_MISSING = "GatewayApiMissing"
+    OBJECTIVE_UNATTAINABLE = "ObjectiveUnattainable"
+    ANOTHER_OPERATOR = "AnotherOperator"
+
+
+FAILURES = frozenset(
+    {
+        Reason.INVALID_SPEC,
+        Reason.NAME_TAKEN,
+        Reason.APPLY_FAILED,
+        Reason.INSUFFICIENT_GPU,
+        Reason.UNSCHEDULABLE,
+        Reason.PODS_REFUSED,
+        Reason.IMAGE_PULL_FAILED,
+        Reason.CONTAINER_CONFIG_INVALID,
+        Reason.MODEL_DOWNLOAD_FAILED,
+        Reason.RUNTIME_CRASHED,
+        Reason.PROXY_CRASHED,
+        Reason.PROGRESS_DEADLINE_EXCEEDED,
+        Reason.ROLLOUT_PAUSED,
+        Reason.ROUTE_REFUSED,
+        Reason.GATEWAY_API_MISSING,
+        Reason.OBJECTIVE_UNATTAINABLE,
+        Reason.ANOTHER_OPERATOR,
+    }
+)
+"""Reasons that wait for a person; their events are warnings."""

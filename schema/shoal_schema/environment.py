@@ -1,0 +1,124 @@
+"""The environment of a process: what the operator and ``shoal serve`` write, and what the process reads."""
+
+from __future__ import annotations
+
+import json
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from shoal_schema.declaring import (
+    Process,
+    Setting,
+    element_of,
+    fields_of,
+    is_choice,
+    section_of,
+    settings_of,
+    without_annotations,
+)
+from shoal_schema.decoding import decode_text
+from shoal_schema.misspelt import misspelt
+from shoal_schema.processes import LogSettings, Metadata, OperatorProcess, ProxyProcess, RuntimeProcess
+from shoal_schema.ranges import allowed
+from shoal_schema.resource.service import InferenceServiceSpec
+
+T = TypeVar("T", bound=Struct)
+
+
+class SettingsError(ValueError):
+    """A setting is malformed, out of range, missing or misspelt; the message gives name, allowed range and value."""
+
+
+@cache
+def variables() -> Mapping[str, Setting]:
+    """Return every setting that a process reads, by its variable; those of the resource come first."""
+    roots = (Metadata, InferenceServiceSpec, LogSettings, ProxyProcess, RuntimeProcess, OperatorProcess)
+    return {each.env.name: each for root in roots for each in settings_of(root) if each.env}
+
+
+@cache
+def manifest_fields() -> Mapping[str, Setting]:
+    """Return what of a manifest a process reads, by the names that users write (``queue.maxRows``)."""
+    named = {f"metadata.{each.name}": each for each in settings_of(Metadata)}
+    return named | {each.name: each for each in settings_of(InferenceServiceSpec) if each.env}
+
+
+def read(cls: type[T], environ: Mapping[str, str], process: Process, *, faults: Sequence[str] = ()) -> T:
+    """Return the sections of ``cls`` as a process finds them; an empty variable means the default.
+
+    Args:
+        cls: a struct of sections.
+        environ: names and values.
+        process: who reads.
+        faults: what is wrong already, to be told with the rest.
+
+    Raises:
+        SettingsError: names every variable that is misspelt, malformed or out of range, with its value.
+    """
+    faults = [*misspelt(environ, process, variables().keys()), *faults]
+    sections = {each.path[0]: _section(each.kind, environ, process, faults) for each in fields_of(cls)}
+    if faults:
+        raise SettingsError("; ".join(faults))
+    return cls(**sections)
+
+
+def _section(cls: type[Struct], environ: Mapping[str, str], process: Process, faults: list[str]) -> Any:
+    values = {}
+    for each in fields_of(cls):
+        if each.env is None or process not in each.env.readers:
+            continue
+        text = environ.get(each.env.name, "").strip()
+        try:
+            values[each.path[0]] = parse_text(each, text) if text else each.unset
+        except (ValueError, RecursionError):  # the latter of JSON within JSON within JSON
+            faults.append(f"{each.env.name} must be {allowed(each)}, not {text!r:.200}")
+    return cls(**values)
+
+
+def parse_text(setting: Setting, text: str) -> Any:
+    """Return the value that a variable, or ``--set``, gives to a setting.
+
+    Raises:
+        ValueError: it does not fit.
+    """
+    hint = setting.env.reads if setting.env and setting.env.reads else setting.hint
+    return msgspec.convert(_plain(without_annotations(hint), text), hint, strict=False, dec_hook=decode_text)
+
+
+def _plain(kind: Any, text: str) -> Any:
+    if element_of(kind) is not None:
+        return [part.strip() for part in text.split(",") if part.strip()]
+    if kind is bool:
+        # Only words: a number is no answer to a question.
+        return {"true": True, "false": False}.get(text.lower(), [])
+    if is_choice(kind):
+        return next((member for member in kind if member.lower() == text.lower()), text)
+    return msgspec.json.decode(text) if typing.get_origin(kind) is dict else text
+
+
+def rendered(setting: Setting, value: Any) -> str:
+    """Return a setting's value as the text of its variable."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict):
+        return json.dumps(msgspec.to_builtins(value), sort_keys=True, separators=(",", ":"))
+    if isinstance(value, tuple):
+        return ",".join(str(item) for item in sorted(value))
+    if isinstance(value, float):
+        return f"{value:.17g}"
+    return str(value).lower() if setting.env and setting.env.lower else str(value)
+
+
+def given(section: Struct, process: Process) -> Iterator[tuple[str, str]]:
+    """Yield name and text of the variables that a spec gives to a process, in the spec's order."""
+    for each in fields_of(type(section)):
+        value = getattr(section, each.path[0])
+        if section_of(type(value)):
+            yield from given(value, process)
+        elif each.env and process in each.env.readers and value is not None and value != ():
+            yield each.env.name, rendered(each, value)

@@ -1,0 +1,49 @@
+"""Write what follows from the schema: the CRD, the chart's copy of it, the reference page, the tables of other pages.
+
+Run by ``make generated`` from the root of the repository.
+"""
+
+from pathlib import Path
+
+import yaml
+
+from shoal_schema.publishing.crd import custom_resource_definition
+from shoal_schema.publishing.reference import reference_page
+from shoal_schema.publishing.tables import filled
+from shoal_schema.resource import GROUP, PLURAL
+
+_HEADER = "# Generated from schema/shoal_schema/resource by `make generated`; edits are lost.\n"
+PAGES = ("docs/contracts.md", "docs/cli.md", "operator/README.md")
+"""Pages with generated tables."""
+
+
+class _Plain(yaml.SafeDumper):
+    """YAML without anchors: what two fields share is written twice."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        del data
+        return True
+
+
+def generated_files(root: Path) -> dict[str, str]:
+    """Return path below the repository -> text."""
+    text = yaml.dump(custom_resource_definition(), Dumper=_Plain, sort_keys=False, width=100)
+    name = f"{GROUP}_{PLURAL}.yaml"
+    pages = {page: filled((root / page).read_text(encoding="utf-8")) for page in PAGES}
+    return {
+        f"crds/{name}": _HEADER + text,
+        f"charts/shoal/files/{name}": _HEADER + text,
+        "docs/reference.md": reference_page(),
+        **pages,
+    }
+
+
+def main() -> None:
+    """Write the files below the current folder."""
+    for path, text in generated_files(Path()).items():
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""Metrics of the proxy: their names, what they count, and in what unit (which ends the name)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """How Prometheus reads a metric."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric.
+
+    Args:
+        family: its name; a counter's samples end in ``_total`` besides.
+        labels: each with the values that it may have, where they are few.
+    """
+
+    family: str
+    kind: Kind
+    description: str
+    labels: dict[str, str] = field(default_factory=dict, hash=False)
+
+    @property
+    def name(self) -> str:
+        """Its name as it is scraped."""
+        return f"{self.family}_total" if self.kind is Kind.COUNTER else self.family
+
+
+def _counter(name: str, description: str, **labels: str) -> Metric:
+    return Metric(f"shoal_proxy_{name}", Kind.COUNTER, description, labels)
+
+
+def _gauge(name: str, description: str) -> Metric:
+    return Metric(f"shoal_proxy_{name}", Kind.GAUGE, description)
+
+
+def _histogram(name: str, description: str) -> Metric:
+    return Metric(f"shoal_proxy_{name}", Kind.HISTOGRAM, description)
+
+
+REQUESTS = _counter("requests", "Requests answered.", protocol="v1, v2, torchserve", status="of HTTP")
+REJECTIONS = _counter(
+    "rejections",
+    "Requests refused or given up.",
+    reason="queue_rows, queue_bytes, late, draining, runtime_away, deadline, cancelled, body_too_large, connections,"
+    " invalid",
+)
+QUEUE_ROWS = _gauge("queue_rows", "Rows waiting.")
+QUEUE_REQUESTS = _gauge("queue_requests", "Requests waiting.")
+QUEUE_BYTES = _gauge("queue_bytes", "Bytes of waiting inputs.")
+IN_FLIGHT_ROWS = _gauge("in_flight_rows", "Rows at the runtime.")
+IN_FLIGHT_BATCHES = _gauge("in_flight_batches", "Batches at the runtime.")
+CONNECTIONS = _gauge("connections", "Callers' connections.")
+RUNTIME_READY = _gauge("runtime_ready", "1 when the runtime is connected and warm.")
+BATCH_ROWS_LIMIT = _gauge("batch_rows_limit", "Rows that a batch may have, after what the model and its memory allow.")
+OBJECTIVE_ATTAINABLE = _gauge(
+    "objective_attainable", "0 when even a request alone takes longer than the latency objective."
+)
+DRAINING = _gauge("draining", "1 from the start of the drain.")
+BATCH_ROWS = _histogram("batch_rows", "Rows per batch sent.")
+QUEUE_SECONDS = _histogram("queue_seconds", "Time from arrival until a batch took the request.")
+BATCH_SECONDS = _histogram("batch_seconds", "Time from closing a batch until its answers were split.")
+RUNTIME_SECONDS = _histogram("runtime_seconds", "Time from sending a batch until its answer came.")
+ROWS = _counter("rows", "Rows sent to the runtime.")
+ELEMENTS = _counter("elements", "Elements sent, padding included.")
+PADDED_ELEMENTS = _counter("padded_elements", "Elements that were padding.")
+COALESCED_ROWS = _counter("coalesced_rows", "Rows answered by an identical request's.")
+RETRIES = _counter("retries", "Batches sent again after a failure.")
+REQUEST_BYTES = _counter("request_bytes", "Bytes of request bodies.")
+RESPONSE_BYTES = _counter("response_bytes", "Bytes of response bodies.")
+
+ALL = tuple(value for value in tuple(globals().values()) if isinstance(value, Metric))

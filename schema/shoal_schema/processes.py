@@ -1,0 +1,335 @@
+"""Settings that only the environment holds: addresses, and bounds that hardly anybody changes."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from msgspec import Meta
+
+from shoal_schema.addresses import Address, TcpAddress
+from shoal_schema.declaring import (
+    GIB,
+    KIB,
+    MIB,
+    MODEL,
+    NAME,
+    NAME_IN_WORDS,
+    OPERATOR,
+    PROXY,
+    RUNTIME,
+    TIB,
+    Env,
+    Section,
+)
+
+_ADDRESS = "HOST:PORT or unix:PATH"
+_TEXTS = "comma-separated names"
+_HEAD = "Longest request line and headers, each header counted with 32 bytes more."
+_HEAD_TIME = "How long a head may take to arrive, from the connection's start or from its own first byte."
+
+
+class Level(StrEnum):
+    """How important a line of the log must be."""
+
+    DEBUG = "DEBUG"
+    INFO = "INFO"
+    WARNING = "WARNING"
+    ERROR = "ERROR"
+
+
+class Metadata(Section, frozen=True):
+    """Who a service is."""
+
+    name: (
+        Annotated[
+            str,
+            Meta(pattern=NAME, max_length=253, description="The model's name in callers' paths, and at the runtime."),
+            Env("SHOAL_MODEL_NAME", PROXY, RUNTIME, MODEL, allowed=NAME_IN_WORDS),
+        ]
+        | None
+    ) = None
+
+
+class LogSettings(Section, frozen=True):
+    """What every process writes down."""
+
+    level: Annotated[
+        Level,
+        Meta(description="What is less important is not logged."),
+        Env("SHOAL_LOG_LEVEL", PROXY, RUNTIME, MODEL, OPERATOR),
+    ] = Level.INFO
+
+
+class ProxyProcess(Section, frozen=True):
+    """The batching proxy as a process: where it listens, and what a connection may do."""
+
+    instance: (
+        Annotated[
+            str,
+            Meta(
+                pattern=NAME,
+                description="What the metrics call this replica, in the header `x-shoal-instance`; the operator sets"
+                " the pod's uid, and takes no metrics that say another.",
+            ),
+            Env("SHOAL_PROXY_INSTANCE", PROXY, allowed=NAME_IN_WORDS),
+        ]
+        | None
+    ) = None
+    listen: Annotated[
+        Address,
+        Meta(
+            description="Where callers connect. Brackets around an address are needed for IPv6; `[::]` is every"
+            " address of both families; port 0 picks one."
+        ),
+        Env("SHOAL_PROXY_LISTEN", PROXY, allowed=_ADDRESS),
+    ] = Address("127.0.0.1", 8080)
+    admin_listen: Annotated[
+        TcpAddress,
+        Meta(description="Health, metrics and drain."),
+        Env("SHOAL_PROXY_ADMIN_LISTEN", PROXY, allowed="HOST:PORT"),
+    ] = TcpAddress("127.0.0.1", 9090)
+    admin_hosts: Annotated[
+        tuple[Annotated[str, Meta(pattern=r"^(\*|[A-Za-z0-9._-]+)$")], ...],
+        Meta(
+            description="Host names, or `*` for any, that the admin port answers to besides addresses, names without a"
+            " dot and names under `localhost`, `svc`, `cluster.local` and `internal`."
+        ),
+        Env("SHOAL_PROXY_ADMIN_HOSTS", PROXY, allowed="comma-separated host names or *"),
+    ] = ()
+    runtime: Annotated[
+        Address,
+        Meta(description="The V2 server that runs the model, ours or a foreign one."),
+        Env("SHOAL_PROXY_RUNTIME", PROXY, allowed="unix:PATH or http://HOST:PORT"),
+    ] = Address(path="/run/shoal/runtime.sock")
+    padding_factor: Annotated[
+        float,
+        Meta(
+            ge=2,
+            le=1_000_000,
+            description="Where an input has no buckets: how many times its own size a row may be padded to for others"
+            " in its batch; rows of up to 128 elements always share.",
+        ),
+        Env("SHOAL_BATCHING_PADDING_FACTOR", PROXY),
+    ] = 4.0
+    max_head_bytes: Annotated[
+        int, Meta(ge=KIB, le=16 * MIB, description=_HEAD), Env("SHOAL_PROXY_MAX_HEAD_BYTES", PROXY)
+    ] = 32 * KIB
+    head_timeout_s: Annotated[
+        float, Meta(gt=0, le=3600, description=_HEAD_TIME), Env("SHOAL_PROXY_HEAD_TIMEOUT_S", PROXY)
+    ] = 30.0
+    body_timeout_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=3600,
+            description="How long a body may take that comes more slowly than `SHOAL_PROXY_MIN_BYTES_PER_S`.",
+        ),
+        Env("SHOAL_PROXY_BODY_TIMEOUT_S", PROXY),
+    ] = 60.0
+    write_timeout_s: Annotated[
+        float,
+        Meta(gt=0, le=3600, description="How long an answer may wait that is taken more slowly than that."),
+        Env("SHOAL_PROXY_WRITE_TIMEOUT_S", PROXY),
+    ] = 60.0
+    min_bytes_per_s: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=TIB,
+            description="Bodies and answers that keep moving at this rate, over each stretch of those two times, may"
+            " take as long as it takes.",
+        ),
+        Env("SHOAL_PROXY_MIN_BYTES_PER_S", PROXY),
+    ] = 16 * KIB
+    # Longer than any load balancer's own: the side that reuses a connection must be the one that closes it.
+    idle_timeout_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=86400,
+            description="How long a connection is kept between requests; longer than any load balancer's own.",
+        ),
+        Env("SHOAL_PROXY_IDLE_TIMEOUT_S", PROXY),
+    ] = 620.0
+    max_connections: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1_000_000,
+            description="Callers' connections; 0 means 10,000, or what the limit of open files allows.",
+        ),
+        Env("SHOAL_PROXY_MAX_CONNECTIONS", PROXY),
+    ] = 0
+    max_connections_per_address: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1_000_000,
+            description="Connections of one address; 0 means any number: behind an ingress all callers have one.",
+        ),
+        Env("SHOAL_PROXY_MAX_CONNECTIONS_PER_ADDRESS", PROXY),
+    ] = 0
+
+
+class RuntimeProcess(Section, frozen=True):
+    """The model runtime as a process: where it listens, and what loading and connections may take."""
+
+    listen: Annotated[
+        Address, Meta(description="Where to listen."), Env("SHOAL_RUNTIME_LISTEN", RUNTIME, allowed=_ADDRESS)
+    ] = Address(path="/run/shoal/runtime.sock")
+    cache_dir: (
+        Annotated[
+            str,
+            Meta(description="Where downloads are kept; default: the user's cache folder + `/shoal`."),
+            Env("SHOAL_MODEL_CACHE_DIR", RUNTIME, MODEL, allowed="a directory"),
+        ]
+        | None
+    ) = None
+    model_max_bytes: Annotated[
+        int,
+        Meta(ge=MIB, le=1024 * TIB, description="Of a download, and of all that an archive holds."),
+        Env("SHOAL_MODEL_MAX_BYTES", RUNTIME, MODEL),
+    ] = 128 * GIB
+    model_max_files: Annotated[
+        int,
+        Meta(ge=1, le=10_000_000, description="Files and folders in an archive."),
+        Env("SHOAL_MODEL_MAX_FILES", RUNTIME, MODEL),
+    ] = 100_000
+    model_max_ratio: Annotated[
+        int,
+        Meta(ge=1, le=100_000, description="Bytes unpacked for each byte of an archive, from 64 MiB on."),
+        Env("SHOAL_MODEL_MAX_RATIO", RUNTIME, MODEL),
+    ] = 100
+    fetch_timeout_s: Annotated[
+        float,
+        Meta(gt=0, le=86400, description="Download, check and unpack the model within it, else exit 3."),
+        Env("SHOAL_MODEL_FETCH_TIMEOUT_S", RUNTIME, MODEL),
+    ] = 3600.0
+    load_timeout_s: Annotated[
+        float,
+        Meta(gt=0, le=86400, description="Import, load and warm the model within it, else exit 3."),
+        Env("SHOAL_MODEL_LOAD_TIMEOUT_S", RUNTIME),
+    ] = 1800.0
+    max_body_bytes: Annotated[
+        int, Meta(ge=KIB, le=TIB, description="Longest infer body."), Env("SHOAL_RUNTIME_MAX_BODY_BYTES", RUNTIME)
+    ] = GIB
+    max_head_bytes: Annotated[
+        int, Meta(ge=KIB, le=16 * MIB, description=_HEAD), Env("SHOAL_RUNTIME_MAX_HEAD_BYTES", RUNTIME)
+    ] = 32 * KIB
+    head_timeout_s: Annotated[
+        float, Meta(gt=0, le=3600, description=_HEAD_TIME), Env("SHOAL_RUNTIME_HEAD_TIMEOUT_S", RUNTIME)
+    ] = 30.0
+    transfer_timeout_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=3600,
+            description="For a body or an answer that moves more slowly than `SHOAL_RUNTIME_MIN_BYTES_PER_S`.",
+        ),
+        Env("SHOAL_RUNTIME_TRANSFER_TIMEOUT_S", RUNTIME),
+    ] = 60.0
+    min_bytes_per_s: Annotated[
+        int,
+        Meta(ge=1, le=TIB, description="At this rate bodies and answers may move for as long as it takes."),
+        Env("SHOAL_RUNTIME_MIN_BYTES_PER_S", RUNTIME),
+    ] = 16 * KIB
+    shutdown_timeout_s: Annotated[
+        float,
+        Meta(ge=0, le=3600, description="On SIGTERM, how long to wait for open connections."),
+        Env("SHOAL_RUNTIME_SHUTDOWN_TIMEOUT_S", RUNTIME),
+    ] = 60.0
+
+
+class OperatorProcess(Section, frozen=True):
+    """The operator as a process."""
+
+    proxy_image: Annotated[
+        str,
+        Meta(description="The proxy's image of services that name none."),
+        Env("SHOAL_OPERATOR_PROXY_IMAGE", OPERATOR),
+    ] = "shoal/proxy:0.1.0"
+    runtime_image: Annotated[
+        str,
+        Meta(description="The runtime's image of services that name none."),
+        Env("SHOAL_OPERATOR_RUNTIME_IMAGE", OPERATOR),
+    ] = "shoal/runtime:0.1.0"
+    listen_host: Annotated[
+        str,
+        Meta(
+            description="The address that proxies listen at: `::` is every address of either family, `$(POD_IP)` the"
+            " pod's own, where pods share one network."
+        ),
+        Env("SHOAL_OPERATOR_LISTEN_HOST", OPERATOR),
+    ] = "::"
+    service_url: Annotated[
+        str,
+        Meta(
+            description="Where callers reach a Service without a route; `$(NAME)`, `$(NAMESPACE)` and `$(CLUSTER_IP)`"
+            " stand for the Service's own."
+        ),
+        Env("SHOAL_OPERATOR_SERVICE_URL", OPERATOR),
+    ] = "http://$(NAME).$(NAMESPACE).svc"
+    admin_namespaces: Annotated[
+        tuple[str, ...],
+        Meta(description="Namespaces that may reach the proxies' admin port (metrics, drain); none means all may."),
+        Env("SHOAL_OPERATOR_ADMIN_NAMESPACES", OPERATOR, allowed=_TEXTS),
+    ] = ()
+    identity: Annotated[
+        str,
+        Meta(description="This process among several, unique; default: host name and a random suffix."),
+        Env("SHOAL_OPERATOR_IDENTITY", OPERATOR),
+    ] = ""
+    namespace: Annotated[str, Meta(description="Where the Lease lies."), Env("SHOAL_OPERATOR_NAMESPACE", OPERATOR)] = (
+        "default"
+    )
+    watch_namespaces: Annotated[
+        tuple[str, ...],
+        Meta(description="Serve only these; none means the whole cluster."),
+        Env("SHOAL_OPERATOR_WATCH_NAMESPACES", OPERATOR, allowed=_TEXTS),
+    ] = ()
+    health_listen: (
+        Annotated[
+            TcpAddress,
+            Meta(description="Of `/healthz`, which fails when a watch has stalled or a look does not end."),
+            Env("SHOAL_OPERATOR_HEALTH_LISTEN", OPERATOR, allowed="HOST:PORT"),
+        ]
+        | None
+    ) = None
+    metrics_listen: (
+        Annotated[
+            TcpAddress,
+            Meta(
+                description="Of `/metrics`: `shoal_operator_scrapes_total` by outcome (`read`, `unreachable`,"
+                " `refused`)."
+            ),
+            Env("SHOAL_OPERATOR_METRICS_LISTEN", OPERATOR, allowed="HOST:PORT"),
+        ]
+        | None
+    ) = None
+    resync_s: Annotated[
+        float,
+        Meta(ge=1, le=86400, description="Look at every service again after this long, though nothing was heard."),
+        Env("SHOAL_OPERATOR_RESYNC_S", OPERATOR),
+    ] = 600.0
+    scrape_interval_s: Annotated[
+        float,
+        Meta(
+            ge=0.1, le=60, description="How often proxies are read, of services that scale or have a latency objective."
+        ),
+        Env("SHOAL_OPERATOR_SCRAPE_INTERVAL_S", OPERATOR),
+    ] = 2.0
+    scale_down_window_s: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=86400,
+            description="Replicas fall to the highest want of this long; also how long a number set by hand is held.",
+        ),
+        Env("SHOAL_OPERATOR_SCALE_DOWN_WINDOW_S", OPERATOR),
+    ] = 300.0
+    workers: Annotated[
+        int,
+        Meta(ge=1, le=256, description="Services that are looked at at the same time."),
+        Env("SHOAL_OPERATOR_WORKERS", OPERATOR),
+    ] = 8

@@ -1,0 +1,139 @@
+"""The CustomResourceDefinition, whole."""
+
+from shoal_schema.declaring import Json
+from shoal_schema.publishing.openapi import object_schema
+from shoal_schema.resource import GROUP, KIND, PLURAL, VERSION
+from shoal_schema.resource.service import InferenceServiceSpec
+
+NAME_PATTERN = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
+NAME_MAX_LENGTH = 63
+
+
+def custom_resource_definition() -> Json:
+    """Return the CRD as JSON."""
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{PLURAL}.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced",
+            "names": {
+                "kind": KIND,
+                "listKind": f"{KIND}List",
+                "plural": PLURAL,
+                "singular": KIND.lower(),
+                "shortNames": ["infsvc"],
+            },
+            "versions": [_version()],
+        },
+    }
+
+
+def _version() -> Json:
+    return {
+        "name": VERSION,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": _root_schema()},
+        "subresources": {
+            "status": {},
+            "scale": {
+                "specReplicasPath": ".spec.replicas",
+                "statusReplicasPath": ".status.replicas",
+                "labelSelectorPath": ".status.selector",
+            },
+        },
+        "additionalPrinterColumns": [*_columns()],
+    }
+
+
+def _columns() -> list[Json]:
+    ready = '.status.conditions[?(@.type=="Ready")]'
+    return [
+        {"name": "Ready", "type": "string", "jsonPath": f"{ready}.status"},
+        {"name": "Reason", "type": "string", "jsonPath": f"{ready}.reason"},
+        {"name": "Replicas", "type": "integer", "jsonPath": ".status.replicas"},
+        {"name": "URL", "type": "string", "jsonPath": ".status.url"},
+        {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+        {"name": "Wanted", "type": "integer", "jsonPath": ".spec.replicas", "priority": 1},
+        {"name": "Message", "type": "string", "jsonPath": f"{ready}.message", "priority": 1},
+    ]
+
+
+def _root_schema() -> Json:
+    return {
+        "type": "object",
+        "description": "A model that is served: batching proxy, runtime, route and replicas.",
+        "required": ["spec"],
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            # The name becomes a Service's name and a label's value, so it must be a DNS label.
+            "metadata": {
+                "type": "object",
+                "properties": {
+                    "name": {
+                        "type": "string",
+                        "maxLength": NAME_MAX_LENGTH,
+                        "pattern": NAME_PATTERN,
+                    }
+                },
+            },
+            "spec": {"description": "What a user asks for.", **object_schema(InferenceServiceSpec)},
+            "status": _status_schema(),
+        },
+    }
+
+
+def _status_schema() -> Json:
+    return {
+        "type": "object",
+        "description": "What is true now; written by the operator only.",
+        "properties": {
+            "observedGeneration": {
+                "type": "integer",
+                "format": "int64",
+                "description": "The generation of the spec that this status is about.",
+            },
+            "replicas": {
+                "type": "integer",
+                "format": "int32",
+                "description": "Pods that exist.",
+            },
+            "readyReplicas": {
+                "type": "integer",
+                "format": "int32",
+                "description": "Pods that answer requests.",
+            },
+            "selector": {
+                "type": "string",
+                "description": "Label selector of the pods, for `kubectl scale` and an HPA.",
+            },
+            "url": {"type": "string", "description": "Where callers send requests."},
+            "conditions": _conditions_schema(),
+        },
+    }
+
+
+def _conditions_schema() -> Json:
+    text = {"type": "string", "maxLength": 32768}
+    return {
+        "type": "array",
+        "description": "What is true of the service, why, and what to do about it.",
+        "maxItems": 16,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["type"],
+        "items": {
+            "type": "object",
+            "required": ["type", "status", "reason", "message", "lastTransitionTime"],
+            "properties": {
+                "type": {"type": "string", "maxLength": 316},
+                "status": {"type": "string", "enum": ["True", "False", "Unknown"]},
+                "reason": {"type": "string", "maxLength": 1024},
+                "message": text,
+                "observedGeneration": {"type": "integer", "format": "int64"},
+                "lastTransitionTime": {"type": "string", "format": "date-time"},
+            },
+        },
+    }

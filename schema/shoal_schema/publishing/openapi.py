@@ -1,0 +1,129 @@
+"""Sections -> structural OpenAPI schema, as a CustomResourceDefinition wants it.
+
+msgspec says what its types are in JSON Schema of 2020. Kubernetes takes OpenAPI 3.0: no references, no unions with
+null, and, by convention, no fractions in a spec.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from shoal_schema.declaring import Json, Rule, Section, fields_of, is_choice, section_of
+from shoal_schema.quantities import PATTERN, Quantity
+
+_INT32_MAX, _INT64_MAX = 2**31 - 1, 2**63 - 1
+_QUANTITY: Json = {
+    "x-kubernetes-int-or-string": True,
+    "anyOf": [{"type": "integer"}, {"type": "string"}],
+    "pattern": PATTERN,
+}
+_LEFT_OUT = ("title", "additionalProperties", "required", "default")
+"""Words that are written anew, or that structural schemas do not know."""
+
+
+def object_schema(cls: type[Struct]) -> Json:
+    """Return the schema of a section: properties, required names, defaults and CEL rules."""
+    (root,), components = msgspec.json.schema_components((cls,), schema_hook=_custom, ref_template="{name}")
+    return _structural(components[root["$ref"]], components, _classes(cls))
+
+
+def plain(value: Any) -> Any:
+    """Return a default as JSON, or None when there is none.
+
+    A nested section is written out whole: an API server checks a default against the CEL rules as it stands, before it
+    fills in the defaults inside it.
+    """
+    if isinstance(value, Struct):
+        pairs = ((each.name, plain(getattr(value, each.path[0]))) for each in fields_of(type(value)))
+        return {name: inner for name, inner in pairs if inner is not None}
+    if value in ((), {}) or value is msgspec.NODEFAULT:
+        return None
+    if isinstance(value, float):
+        return int(value)
+    return msgspec.to_builtins(value)
+
+
+def _custom(kind: type) -> Json:
+    if kind is Quantity:
+        return _QUANTITY
+    raise NotImplementedError(kind)
+
+
+def _classes(cls: type[Struct]) -> dict[str, type[Struct]]:
+    """Return the sections below one by their names, which are those of msgspec's components."""
+    found: dict[str, type[Struct]] = {cls.__name__: cls}
+    for each in fields_of(cls):
+        if section := section_of(each.kind) or section_of(_element(each.kind)):
+            found |= _classes(section)
+    return found
+
+
+def _element(kind: Any) -> Any:
+    arguments = getattr(kind, "__args__", ())
+    return arguments[0] if arguments else None
+
+
+def _structural(schema: Json, components: Json, classes: dict[str, type[Struct]]) -> Json:
+    """Return a schema without references and unions with null."""
+    if schema.get("x-kubernetes-int-or-string"):
+        return schema
+    if "anyOf" in schema:
+        (schema,) = (part for part in schema["anyOf"] if part.get("type") != "null")
+    if name := schema.get("$ref"):
+        own = {word: value for word, value in schema.items() if word != "$ref"}
+        return _structural({**components[name], **own, "title": name}, components, classes)
+    converted = _numbers({word: value for word, value in schema.items() if word not in _LEFT_OUT})
+    if "enum" in schema:
+        return {"type": "string", **converted}
+    for word in ("items", "additionalProperties"):
+        if schema.get(word):
+            converted[word] = _structural(schema[word], components, classes)
+    if "properties" in schema:
+        converted |= _object(schema, components, classes)
+    return converted
+
+
+def _object(schema: Json, components: Json, classes: dict[str, type[Struct]]) -> Json:
+    parts = {name: _structural(part, components, classes) for name, part in schema["properties"].items()}
+    cls = classes.get(schema.get("title", ""))
+    found: Json = {"properties": parts}
+    if cls is not None:
+        for each in fields_of(cls):
+            parts[each.name] = {"description": each.description, **_without(parts[each.name], "description")}
+            if is_choice(each.kind):
+                parts[each.name]["enum"] = [str(member) for member in each.kind]  # in the order of the source
+            if (default := plain(each.default)) is not None:
+                parts[each.name]["default"] = default
+    if schema.get("required"):
+        found["required"] = schema["required"]
+    if cls is not None and issubclass(cls, Section) and cls.RULES:
+        found["x-kubernetes-validations"] = [_rule(rule) for rule in cls.RULES]
+    return found
+
+
+def _without(schema: Json, word: str) -> Json:
+    return {name: value for name, value in schema.items() if name != word}
+
+
+def _numbers(schema: Json) -> Json:
+    """Return the schema of a number as a spec has it: whole, and so wide."""
+    if schema.get("type") not in ("integer", "number"):
+        return schema
+    schema = dict(schema)
+    above = schema.pop("exclusiveMinimum", None)
+    if above is not None:
+        schema["minimum"] = math.floor(above) + 1
+    wide = schema.get("maximum", 0) > _INT32_MAX
+    if schema.get("maximum", 0) >= _INT64_MAX:
+        # What the format says already, in figures that not every reader of YAML keeps exactly (Helm).
+        del schema["minimum"], schema["maximum"]
+    return {**schema, "type": "integer", "format": "int64" if wide else "int32"}
+
+
+def _rule(rule: Rule) -> Json:
+    schema = {"rule": rule.expression, "message": rule.message}
+    return {**schema, "fieldPath": rule.path} if rule.path else schema

@@ -1,0 +1,52 @@
+"""The reference page of the custom resource, in Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from shoal_schema.conditions import FAILURES, ConditionType, Reason
+from shoal_schema.declaring import Section, element_of, fields_of, section_of
+from shoal_schema.publishing.words import default_of, in_a_table, kind_of
+from shoal_schema.resource import API_VERSION, KIND
+from shoal_schema.resource.service import InferenceServiceSpec
+
+_INTRODUCTION = f"""# InferenceService
+
+`{API_VERSION}`, kind `{KIND}`, short name `infsvc`. This page is generated from
+`schema/shoal_schema/resource` by `make generated`. `kubectl explain infsvc.spec --recursive` shows the
+same. A setting that reaches the pods names its environment variable.
+"""
+
+
+def reference_page() -> str:
+    """Return the page as Markdown."""
+    parts = [_INTRODUCTION, *_sections(InferenceServiceSpec, "spec"), *_condition_section()]
+    return "\n".join(parts)
+
+
+def _sections(cls: type[Struct], path: str) -> Iterator[str]:
+    yield f"## `{path}`\n\n{cls.__doc__}\n"
+    yield "| field | type | default | meaning |\n|---|---|---|---|"
+    for each in fields_of(cls):
+        env = f" (`{each.env.name}`)" if each.env else ""
+        meaning = in_a_table(each.description) + env
+        yield f"| `{each.name}` | {kind_of(each)} | {default_of(each)} | {meaning} |"
+    yield ""
+    if issubclass(cls, Section) and cls.RULES:
+        yield "Rules:\n"
+        yield from (f"- {rule.message}" for rule in cls.RULES)
+        yield ""
+    for each in fields_of(cls):
+        if inner := section_of(each.kind) or section_of(element_of(each.kind)):
+            yield from _sections(inner, f"{path}.{each.name}")
+
+
+def _condition_section() -> Iterator[str]:
+    yield "## `status.conditions`\n"
+    yield "| type | reasons that wait for a person |\n|---|---|"
+    kinds = ", ".join(f"`{kind}`" for kind in ConditionType)
+    reasons = ", ".join(f"`{reason}`" for reason in Reason if reason in FAILURES)
+    yield f"| {kinds} | {reasons} |"
+    yield ""

@@ -1,0 +1,85 @@
+"""Types, ranges and defaults of settings as the pages show them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shoal_schema.declaring import GIB, KIB, MIB, TIB, Setting, element_of, is_choice, section_of, without_annotations
+from shoal_schema.publishing.openapi import plain
+from shoal_schema.ranges import allowed
+
+_UNITS = {TIB: "TiB", GIB: "GiB", MIB: "MiB", KIB: "KiB"}
+
+
+def kind_of(setting: Setting) -> str:
+    """Return type and range of a field of the resource."""
+    if (element := element_of(setting.kind)) is not None:
+        return (
+            "list" if section_of(element) is None and not _named(element) else f"list of {_named(element) or 'object'}"
+        )
+    name = _named(setting.kind) or "object"
+    bounded = setting.meta.le is not None
+    return f"{name}, {_whole(setting)}" if bounded else name
+
+
+def default_of(setting: Setting) -> str:
+    """Return the default of a field of the resource."""
+    if setting.required:
+        return "required"
+    value = plain(setting.default)
+    return "" if value is None or isinstance(value, dict) else f"`{_text(value)}`"
+
+
+def unset_of(setting: Setting) -> str:
+    """Return what a process takes that is told nothing."""
+    value = setting.unset
+    if value is None or value in ((), ""):
+        return "none"
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return number(value, is_size=_is_size(setting))
+    return f"`{_text(value)}`"
+
+
+def range_of(setting: Setting) -> str:
+    """Return what a variable may hold, sizes in their units."""
+    if setting.kind in (int, float):
+        meta = setting.meta
+        size = _is_size(setting)
+        low = f"> {meta.gt}" if meta.gt is not None else number(meta.ge or 0, is_size=size)
+        return f"{low} to {number(meta.le or 0, is_size=size)}"
+    words = allowed(setting)
+    return ", ".join(f"`{member}`" for member in setting.kind) if is_choice(setting.kind) else words
+
+
+def number(value: float, *, is_size: bool) -> str:
+    """Return a number; of bytes, in the largest unit that fits it."""
+    for unit, name in _UNITS.items():
+        if is_size and value >= unit and value % unit == 0:
+            return f"{value // unit:.0f} {name}"
+    return f"{value:.17g}"
+
+
+def _is_size(setting: Setting) -> bool:
+    return "_bytes" in setting.path[-1]
+
+
+def in_a_table(text: str) -> str:
+    """Return a text that may stand in a cell of a table."""
+    return text.replace("|", "\\|")
+
+
+def _whole(setting: Setting) -> str:
+    meta = setting.meta
+    low = int(meta.gt) + 1 if meta.gt is not None else meta.ge
+    return f"{low} to {meta.le}"
+
+
+def _named(kind: Any) -> str:
+    kind = without_annotations(kind)
+    if is_choice(kind):
+        return ", ".join(f"`{member}`" for member in kind)
+    return {int: "integer", float: "integer", bool: "boolean", str: "string"}.get(kind, "")
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,66 @@
+"""Kubernetes quantities (``500m``, ``1Gi``, ``1e3``), read exactly and within the bounds that the API server keeps."""
+
+import re
+from decimal import Decimal
+
+LARGEST = 2**63 - 1
+"""The API server cuts what is larger to this, and would then hold something else than was asked for."""
+PATTERN = r"^(\+|-)?(([0-9]{1,32}(\.[0-9]{0,32})?)|(\.[0-9]{1,32}))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?[0-9]{1,2}))?$"
+_PARTS = re.compile(r"(?P<number>[+-]?[0-9.]+)(?P<suffix>.*)")
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY = {suffix: power for power, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), 1)}
+
+
+def parse_quantity(value: str | int) -> Decimal:
+    """Return the number that a quantity means.
+
+    Raises:
+        ValueError: it is none, or larger than any that the API server keeps.
+    """
+    text = value if isinstance(value, str) else str(value) if abs(value) <= LARGEST else ""
+    found = _PARTS.fullmatch(text) if re.search(PATTERN, text) else None
+    if found is None:
+        raise ValueError("no quantity")
+    number, suffix = Decimal(found["number"]), found["suffix"]
+    if suffix in _BINARY:
+        number *= 1024 ** _BINARY[suffix]
+    else:
+        number = number.scaleb(_DECIMAL[suffix] if suffix in _DECIMAL else int(suffix[1:]))
+    if abs(number) > LARGEST:
+        raise ValueError("a quantity that is too large")
+    return number
+
+
+class Quantity:
+    """A quantity as it was written, which is how Kubernetes gets it again."""
+
+    # Not a text: msgspec would take that without asking `read_quantity`.
+    __slots__ = ("written",)
+
+    def __init__(self, written: str | int) -> None:
+        self.written = written
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Quantity) and self.written == other.written
+
+    def __hash__(self) -> int:
+        return hash(self.written)
+
+    def __repr__(self) -> str:
+        return repr(self.written)
+
+
+def read_quantity(value: object) -> Quantity:
+    """Return a quantity.
+
+    Raises:
+        ValueError: it is none, or too large.
+    """
+    try:
+        if not isinstance(value, int | str) or isinstance(value, bool):
+            raise ValueError("no quantity")
+        parse_quantity(value)
+    except ValueError as error:
+        allowed = f"like 500m, 2 or 1Gi, of at most {LARGEST}"
+        raise ValueError(f"is {error}: it must be a string or an integer {allowed}, not {value!r}") from None
+    return Quantity(value)

@@ -1,0 +1,169 @@
+"""The model: where it lies and how it is read."""
+
+from enum import StrEnum
+from typing import Annotated, ClassVar
+
+from msgspec import Meta
+
+from shoal_schema.declaring import MODEL, NAME, NAME_IN_WORDS, PROXY, RUNTIME, Env, Rule, Section
+from shoal_schema.resource.passthrough import OpenObject, Resources
+
+
+class ModelFormat(StrEnum):
+    """How a model is stored."""
+
+    AUTO = "Auto"
+    TORCH_EXPORT = "TorchExport"
+    TORCH_SCRIPT = "TorchScript"
+    SAFETENSORS = "Safetensors"
+    HANDLER = "Handler"
+
+
+class Claim(Section, frozen=True):
+    """A PersistentVolumeClaim in the service's namespace."""
+
+    claim_name: Annotated[str, Meta(max_length=253, description="Name of the claim.")]
+
+
+class HostPath(Section, frozen=True):
+    """A folder of the node."""
+
+    path: Annotated[str, Meta(pattern="^/", max_length=1024, description="Absolute path on the node.")]
+
+
+class ImageVolume(Section, frozen=True):
+    """An OCI image whose files are the model."""
+
+    reference: Annotated[str, Meta(max_length=1024, description="Image reference, best by digest.")]
+    pull_policy: (
+        Annotated[str, Meta(pattern="^(Always|IfNotPresent|Never)$", description="Always, IfNotPresent or Never.")]
+        | None
+    ) = None
+
+
+class ModelVolume(Section, frozen=True):
+    """A volume that holds the model, mounted read-only. Give exactly one source."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "[has(self.persistentVolumeClaim), has(self.hostPath), has(self.image)].filter(given, given).size() == 1",
+            "give exactly one of persistentVolumeClaim, hostPath and image",
+            "",
+        ),
+    )
+
+    mount_path: Annotated[
+        str, Meta(pattern="^/", max_length=256, description="Where the volume appears in the runtime container.")
+    ] = "/models"
+    persistent_volume_claim: Annotated[Claim, Meta(description="A PersistentVolumeClaim of this namespace.")] | None = (
+        None
+    )
+    host_path: (
+        Annotated[HostPath, Meta(description="A folder of the node. The restricted Pod Security level refuses it.")]
+        | None
+    ) = None
+    image: (
+        Annotated[ImageVolume, Meta(description="An OCI image; Kubernetes mounts its files (image volumes).")] | None
+    ) = None
+
+
+class ModelSpec(Section, frozen=True):
+    """The model: where it lies and how it is read."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "!has(self.volume) || !has(self.uri) || self.uri.startsWith('file://')",
+            "model.volume has no effect on a model that is downloaded: "
+            "use a file:// uri below volume.mountPath, or remove the volume",
+            ".volume",
+        ),
+        Rule(
+            "!has(self.handler) || self.format in ['Auto', 'Handler']",
+            "model.handler needs model.format Auto or Handler",
+            ".handler",
+        ),
+    )
+
+    uri: (
+        Annotated[
+            str,
+            Meta(
+                pattern="^(file|https?)://.+",
+                max_length=2048,
+                description=(
+                    "Where the model lies: `file://` (inside the image, or below `volume.mountPath`), `http://`"
+                    " or `https://`. A downloaded model is fetched by the init container `model`. Required "
+                    "unless `runtime.port` names a foreign runtime."
+                ),
+            ),
+            Env("SHOAL_MODEL_URI", MODEL, RUNTIME, reads=str, allowed="a path, or file://, http:// or https://"),
+        ]
+        | None
+    ) = None
+    version: Annotated[
+        str,
+        Meta(pattern=NAME, max_length=63, description="The version that callers see in paths and answers."),
+        Env("SHOAL_MODEL_VERSION", PROXY, RUNTIME, allowed=NAME_IN_WORDS),
+    ] = "1"
+    checksum: (
+        Annotated[
+            str,
+            Meta(
+                pattern="^sha256:[0-9a-fA-F]{64}$",
+                max_length=71,
+                description="`sha256:` and 64 hex digits of the file; the pod refuses any other file.",
+            ),
+            Env("SHOAL_MODEL_CHECKSUM", MODEL, RUNTIME, allowed="sha256: and 64 hex digits"),
+        ]
+        | None
+    ) = None
+    format: Annotated[
+        ModelFormat,
+        Meta(description="How the model is stored. `Auto` looks at the files."),
+        Env("SHOAL_MODEL_FORMAT", RUNTIME),
+    ] = ModelFormat.AUTO
+    handler: (
+        Annotated[
+            str,
+            Meta(
+                pattern=r"^[^\s:]+:[A-Za-z_][A-Za-z0-9_]*$",
+                max_length=256,
+                description=(
+                    "`package.module:Class` or `path.py:Class` that loads and runs the model; default: what "
+                    "`model.toml` names."
+                ),
+            ),
+            Env("SHOAL_MODEL_HANDLER", RUNTIME, allowed="package.module:Class or path.py:Class"),
+        ]
+        | None
+    ) = None
+    parameters: (
+        Annotated[
+            OpenObject,
+            Meta(description="A JSON object, handed to the handler as it is."),
+            Env("SHOAL_MODEL_PARAMETERS", RUNTIME),
+        ]
+        | None
+    ) = None
+    allow_pickle: Annotated[
+        bool,
+        Meta(
+            description=(
+                "Load weights that are stored as pickles. A pickle can run any code: only for files you trust."
+            )
+        ),
+        Env("SHOAL_MODEL_ALLOW_PICKLE", RUNTIME),
+    ] = False
+    resources: (
+        Annotated[
+            Resources,
+            Meta(
+                description=(
+                    "Requests and limits of the init container `model`, which downloads; default: 100m CPU and "
+                    "128Mi memory, at most 1 CPU and 512Mi."
+                )
+            ),
+        ]
+        | None
+    ) = None
+    volume: Annotated[ModelVolume, Meta(description="A volume that holds the model of a `file://` uri.")] | None = None

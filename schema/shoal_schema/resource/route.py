@@ -1,0 +1,103 @@
+"""How callers from outside the cluster reach a service."""
+
+from enum import StrEnum
+from typing import Annotated, ClassVar
+
+from msgspec import Meta
+
+from shoal_schema.declaring import Rule, Section
+from shoal_schema.resource.passthrough import StringMap
+
+HOST_NAME = r"^(\*\.)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
+
+
+class Scheme(StrEnum):
+    """How callers speak to a Gateway."""
+
+    HTTP = "HTTP"
+    HTTPS = "HTTPS"
+
+
+class IngressSpec(Section, frozen=True):
+    """An Ingress to the service."""
+
+    host: Annotated[str, Meta(pattern=HOST_NAME, max_length=253, description="Host name of the route.")]
+    path: Annotated[
+        str,
+        Meta(
+            pattern="^/",
+            max_length=1024,
+            description=(
+                "Path prefix. The proxy sees the whole path, so give `/`, or `/v2/models/NAME` where "
+                "services share a host."
+            ),
+        ),
+    ] = "/"
+    class_name: (
+        Annotated[str, Meta(max_length=253, description="The ingress class; default: the cluster's.")] | None
+    ) = None
+    tls_secret_name: (
+        Annotated[str, Meta(max_length=253, description="Secret with the certificate; the URL is then https.")] | None
+    ) = None
+    annotations: Annotated[StringMap, Meta(description="Annotations for the ingress controller.")] | None = None
+
+
+class ParentRef(Section, frozen=True):
+    """A Gateway that the route attaches to."""
+
+    name: Annotated[str, Meta(max_length=253, description="Name of the Gateway.")]
+    namespace: Annotated[str, Meta(max_length=63, description="Its namespace; default: the service's.")] | None = None
+    section_name: Annotated[str, Meta(max_length=253, description="One listener of the Gateway.")] | None = None
+    port: Annotated[int, Meta(ge=1, le=65_535, description="One port of the Gateway.")] | None = None
+
+
+class HttpRouteSpec(Section, frozen=True):
+    """A Gateway API HTTPRoute to the service."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule("self.parentRefs.size() >= 1", "name at least one Gateway", ".parentRefs"),
+    )
+
+    parent_refs: Annotated[tuple[ParentRef, ...], Meta(max_length=32, description="The Gateways.")]
+    hostnames: Annotated[
+        tuple[Annotated[str, Meta(pattern=HOST_NAME, max_length=253)], ...],
+        Meta(max_length=16, description="Host names; default: those of the Gateway's listeners."),
+    ] = ()
+    scheme: (
+        Annotated[
+            Scheme,
+            Meta(
+                description=(
+                    "Scheme of `status.url`, as the Gateway's listener has it; default: HTTPS where a parent "
+                    "names port 443 or a listener (`sectionName`) called `https`, else HTTP."
+                )
+            ),
+        ]
+        | None
+    ) = None
+    path: Annotated[
+        str,
+        Meta(
+            pattern="^/",
+            max_length=1024,
+            description=(
+                "Path prefix. The proxy sees the whole path, so give `/`, or `/v2/models/NAME` where "
+                "services share a host."
+            ),
+        ),
+    ] = "/"
+
+
+class RouteSpec(Section, frozen=True):
+    """How callers from outside the cluster reach the service."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "has(self.ingress) || has(self.httpRoute)",
+            "give ingress, httpRoute or both; leave route out for a cluster-internal service",
+            "",
+        ),
+    )
+
+    ingress: Annotated[IngressSpec, Meta(description="Route by an Ingress.")] | None = None
+    http_route: Annotated[HttpRouteSpec, Meta(description="Route by a Gateway API HTTPRoute.")] | None = None

@@ -1,0 +1,87 @@
+"""The spec of an ``InferenceService``, whole."""
+
+from typing import Annotated, ClassVar
+
+from msgspec import Meta, field
+
+from shoal_schema.declaring import Rule, Section
+from shoal_schema.resource.model import ModelSpec
+from shoal_schema.resource.pod import PodSpec
+from shoal_schema.resource.route import RouteSpec
+from shoal_schema.resource.runtime import OWN_RUNTIME_ONLY, ProxySpec, RuntimeSpec
+from shoal_schema.resource.traffic import BatchingSpec, QueueSpec, RolloutSpec, ScalingSpec
+
+
+class InferenceServiceSpec(Section, frozen=True):
+    """What a user asks for."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "!has(self.queue.maxRows) || self.batching.maxBatchSize <= self.queue.maxRows",
+            "queue.maxRows must hold at least one batch of batching.maxBatchSize rows",
+            ".queue.maxRows",
+        ),
+        Rule(
+            "has(self.runtime.port) || has(self.model.uri)",
+            "model.uri is required, unless runtime.port names a foreign runtime",
+            ".model.uri",
+        ),
+        *(
+            Rule(
+                f"!has(self.runtime.port) || {test}",
+                f"{name} {OWN_RUNTIME_ONLY}",
+                f".{name}",
+            )
+            for name, test in (
+                ("model.uri", "!has(self.model.uri)"),
+                ("model.checksum", "!has(self.model.checksum)"),
+                ("model.format", "self.model.format == 'Auto'"),
+                ("model.handler", "!has(self.model.handler)"),
+                ("model.parameters", "!has(self.model.parameters)"),
+                ("model.allowPickle", "!self.model.allowPickle"),
+                ("model.resources", "!has(self.model.resources)"),
+                ("batching.allowedBatchSizes", "!has(self.batching.allowedBatchSizes)"),
+            )
+        ),
+    )
+
+    model: Annotated[ModelSpec, Meta(description="The model: where it lies and how it is read.")]
+    runtime: Annotated[RuntimeSpec, Meta(description="The container that runs the model.")] = field(
+        default_factory=RuntimeSpec
+    )
+    proxy: Annotated[ProxySpec, Meta(description="The container that queues and batches.")] = field(
+        default_factory=ProxySpec
+    )
+    batching: Annotated[BatchingSpec, Meta(description="How requests become batches.")] = field(
+        default_factory=BatchingSpec
+    )
+    queue: Annotated[
+        QueueSpec, Meta(description="How much work may wait in one pod; more is answered with 503 and `Retry-After`.")
+    ] = field(default_factory=QueueSpec)
+    replicas: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=10_000,
+            description=(
+                "Pods to run. What `kubectl scale` and an HPA write. With `scaling` the operator writes it "
+                "too: a number set by hand is taken at once, held for five minutes unless the load asks for"
+                " more, and kept within `minReplicas` and `maxReplicas`. 0 parks a service that has no "
+                "`scaling`."
+            ),
+        ),
+    ] = 1
+    scaling: (
+        Annotated[
+            ScalingSpec,
+            Meta(description=("Replicas that follow the queue. Leave it out to set `replicas` by hand or by an HPA.")),
+        ]
+        | None
+    ) = None
+    rollout: Annotated[RolloutSpec, Meta(description="How pods are replaced when the spec changes.")] = field(
+        default_factory=RolloutSpec
+    )
+    route: Annotated[RouteSpec, Meta(description="How callers from outside the cluster reach the service.")] | None = (
+        None
+    )
+    pod: Annotated[PodSpec, Meta(description="What is passed through to the pods.")] = field(default_factory=PodSpec)

@@ -1,0 +1,62 @@
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from shoal_local.controllers.plans import Create, Delete, Patch
+from shoal_local.controllers.replica_sets import plan_replica_set
+from shoal_local.controllers.templates import make_replica_set
+
+Object = dict[str, Any]
+NOW = datetime(2026, 1, 1, 0, 0, 30, tzinfo=UTC)
+
+
+@pytest.fixture
+def replica_set(deployment: Object) -> Object:
+    made = make_replica_set(deployment, 1, 2, 3)
+    made["metadata"] |= {"uid": "rs", "generation": 1}
+    return made
+
+
+def test_missing_pods_are_created_with_the_set_as_their_owner(replica_set: Object) -> None:
+    made = [a.object for a in plan_replica_set(replica_set, [], NOW).actions if isinstance(a, Create)]
+    assert len(made) == 2
+    assert made[0]["metadata"]["ownerReferences"][0]["uid"] == "rs"
+    assert made[0]["metadata"]["labels"]["app"] == "web"
+
+
+def test_pods_that_ended_or_are_going_are_replaced(replica_set: Object, make_pod: Callable[..., Object]) -> None:
+    pods = [
+        make_pod("failed", status={"phase": "Failed"}),
+        make_pod("going", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}),
+    ]
+    plan = plan_replica_set(replica_set, pods, NOW)
+    assert sum(isinstance(a, Create) for a in plan.actions) == 2
+
+
+def test_the_least_useful_pod_is_deleted(replica_set: Object, make_pod: Callable[..., Object]) -> None:
+    pods = [make_pod("a"), make_pod("unready", ready=False), make_pod("b")]
+    gone = [a for a in plan_replica_set(replica_set, pods, NOW).actions if isinstance(a, Delete)]
+    assert [a.object["metadata"]["name"] for a in gone] == ["unready"]
+
+
+def test_deletion_cost_decides_between_equals(replica_set: Object, make_pod: Callable[..., Object]) -> None:
+    cost = {"annotations": {"controller.kubernetes.io/pod-deletion-cost": "-5"}}
+    pods = [make_pod("a"), make_pod("cheap", metadata=cost), make_pod("b")]
+    gone = [a for a in plan_replica_set(replica_set, pods, NOW).actions if isinstance(a, Delete)]
+    assert [a.object["metadata"]["name"] for a in gone] == ["cheap"]
+
+
+def test_a_pod_is_available_after_min_ready_seconds(replica_set: Object, make_pod: Callable[..., Object]) -> None:
+    replica_set["spec"]["minReadySeconds"] = 40
+    plan = plan_replica_set(replica_set, [make_pod("a"), make_pod("b")], NOW)
+    status = next(a.patch["status"] for a in plan.actions if isinstance(a, Patch))
+    assert (status["readyReplicas"], status["availableReplicas"]) == (2, 0)
+    assert plan.again_s == 10
+
+
+def test_a_refused_pod_is_told_in_the_status(replica_set: Object) -> None:
+    plan = plan_replica_set(replica_set, [], NOW, failure="no such account")
+    status = next(a.patch["status"] for a in plan.actions if isinstance(a, Patch))
+    assert status["conditions"][0]["message"] == "no such account"

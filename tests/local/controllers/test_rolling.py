@@ -1,0 +1,120 @@
+from dataclasses import dataclass, field
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal_local.controllers.rolling import (
+    Bounds,
+    Share,
+    make_bounds,
+    next_sizes,
+    scaled_sizes,
+)
+
+
+@dataclass
+class World:
+    """ReplicaSets whose pods become available when the test says so."""
+
+    bounds: Bounds
+    asked: dict[str, int] = field(default_factory=dict)
+    available: dict[str, int] = field(default_factory=dict)
+
+    def share(self, name: str) -> Share:
+        return Share(name, self.asked[name], self.available[name], created=name)
+
+    def step(self) -> bool:
+        *old, new = sorted(self.asked)
+        sizes = next_sizes(self.bounds, self.share(new), [self.share(name) for name in old])
+        for name, size in sizes.items():
+            self.resize(name, size)
+        return bool(sizes)
+
+    def resize(self, name: str, size: int) -> None:
+        # The ReplicaSet controller gives up pods that are not available first.
+        self.asked[name] = size
+        self.available[name] = min(self.available[name], size)
+
+    def total(self) -> int:
+        return sum(self.asked.values())
+
+
+bounds = st.builds(
+    make_bounds,
+    st.integers(1, 12),
+    st.one_of(st.integers(0, 5), st.sampled_from(["0%", "25%", "100%"])),
+    st.one_of(st.integers(0, 5), st.sampled_from(["0%", "25%", "100%"])),
+)
+
+
+@given(bounds, st.lists(st.tuples(st.booleans(), st.integers(0, 2)), max_size=60))
+def test_a_rollout_keeps_its_bounds_whatever_happens_and_whenever_the_template_changes(
+    limits: Bounds, events: list[tuple[bool, int]]
+) -> None:
+    world = World(limits, {"a": limits.replicas}, {"a": limits.replicas})
+    for changed, starting in events:
+        if changed:
+            name = "a" * (len(world.asked) + 1)
+            world.asked[name] = world.available[name] = 0
+        before = sum(world.available.values())
+        world.step()
+        assert world.total() <= max(limits.most, limits.replicas)
+        assert sum(world.available.values()) >= min(before, limits.least_available)
+        for name, asked in world.asked.items():
+            world.available[name] = min(asked, world.available[name] + starting)
+    assert sum(world.available.values()) >= limits.least_available
+
+
+@given(bounds, st.integers(1, 4))
+def test_a_rollout_whose_pods_come_up_ends_with_the_new_ones_only(limits: Bounds, old: int) -> None:
+    world = World(limits, {"a": limits.replicas}, {"a": limits.replicas})
+    for _ in range(old):
+        name = "a" * (len(world.asked) + 1)
+        world.asked[name] = world.available[name] = 0
+        world.step()
+    for _ in range(200):
+        if not world.step() and world.available == world.asked:
+            break
+        world.available = dict(world.asked)
+    assert world.asked == {**dict.fromkeys(world.asked, 0), max(world.asked): limits.replicas}
+
+
+def test_pods_that_never_come_up_do_not_cost_the_old_ones() -> None:
+    limits = make_bounds(4, 1, 0)
+    world = World(limits, {"a": 4, "aa": 0}, {"a": 4, "aa": 0})
+    while world.step():
+        pass
+    assert world.asked == {"a": 4, "aa": 1}
+
+
+def test_broken_old_pods_make_room_for_new_ones() -> None:
+    limits = make_bounds(4, 0, 1)
+    sizes = next_sizes(limits, Share("b", 0, 0, "b"), [Share("a", 4, 3, "a")])
+    assert sizes == {"a": 3}
+
+
+def test_percentages_round_so_that_a_rollout_can_move() -> None:
+    assert make_bounds(3, "25%", "25%") == Bounds(3, 1, 0)
+    assert make_bounds(3, "0%", "0%") == Bounds(3, 0, 1)
+    assert make_bounds(2, 0, 5) == Bounds(2, 0, 2)
+
+
+def test_scaling_in_the_midst_of_a_rollout_is_shared_in_proportion() -> None:
+    limits = make_bounds(20, 5, 0)
+    old, new = Share("a", 10, 10, "a", planned_for=15), Share("b", 5, 5, "b", planned_for=15)
+    assert scaled_sizes(limits, [old, new], "b") == {"a": 17, "b": 8}
+
+
+@given(
+    bounds,
+    st.lists(st.tuples(st.integers(0, 10), st.integers(0, 10)), min_size=1, max_size=4),
+    st.integers(0, 20),
+)
+def test_scaled_sizes_add_up_to_what_is_allowed(limits: Bounds, sizes: list[tuple[int, int]], planned_for: int) -> None:
+    shares = [
+        Share(str(n), size, min(size, available), str(n), planned_for) for n, (size, available) in enumerate(sizes)
+    ]
+    newest = shares[-1].name
+    after = {s.name: s.replicas for s in shares} | scaled_sizes(limits, shares, newest)
+    assert all(size >= 0 for size in after.values())
+    assert sum(after.values()) <= limits.most

@@ -1,0 +1,65 @@
+from typing import Any
+
+import pytest
+
+from shoal_local.kubelet.containers import Exit, Observed
+from shoal_local.kubelet.status import Addresses, pod_status
+
+Object = dict[str, Any]
+NOW = 1_767_225_600.0
+RUNNING = Observed(attempt=0, running_since=NOW, started=True, ready=True)
+
+
+def status(spec: Object, *, ending: bool = False, **containers: Observed) -> Object:
+    meta = {"name": "web", "namespace": "default", "uid": "u"}
+    pod = {"metadata": meta, "spec": spec}
+    addresses = Addresses("127.1.0.2", "127.0.0.1")
+    return pod_status(pod, containers, addresses, now=NOW, ending=ending)
+
+
+def condition(status: Object, kind: str) -> str:
+    return str(next(c["status"] for c in status["conditions"] if c["type"] == kind))
+
+
+@pytest.fixture
+def spec() -> Object:
+    return {"restartPolicy": "Always", "containers": [{"name": "a", "image": "web:1"}]}
+
+
+def test_a_pod_that_runs_and_is_ready_says_so(spec: Object) -> None:
+    told = status(spec, a=RUNNING)
+    assert told["phase"] == "Running"
+    assert condition(told, "Ready") == condition(told, "Initialized") == "True"
+    assert told["podIP"] == "127.1.0.2"
+
+
+def test_a_container_that_keeps_ending_is_in_crash_loop_back_off(spec: Object) -> None:
+    ended = Exit(3, NOW, message="boom")
+    told = status(spec, a=Observed(attempt=1, exit=ended, streak=1))["containerStatuses"][0]
+    assert told["state"]["waiting"]["reason"] == "CrashLoopBackOff"
+    assert "back-off 10s restarting failed container=a" in told["state"]["waiting"]["message"]
+    assert told["lastState"]["terminated"]["exitCode"] == 3
+    assert told["lastState"]["terminated"]["message"] == "boom"
+    assert told["restartCount"] == 1
+
+
+def test_why_a_container_cannot_start_is_told(spec: Object) -> None:
+    told = status(spec, a=Observed(waiting=("ErrImagePull", "no such image")))
+    waiting = told["containerStatuses"][0]["state"]["waiting"]
+    assert (told["phase"], waiting["reason"]) == ("Pending", "ErrImagePull")
+
+
+@pytest.mark.parametrize(("code", "phase"), [(0, "Succeeded"), (1, "Failed")])
+def test_a_pod_that_has_ended_tells_how(spec: Object, code: int, phase: str) -> None:
+    spec["restartPolicy"] = "Never"
+    told = status(spec, a=Observed(attempt=0, exit=Exit(code, NOW)))
+    assert told["phase"] == phase
+    assert condition(told, "Ready") == "False"
+    assert "terminated" in told["containerStatuses"][0]["state"]
+
+
+def test_a_pod_whose_init_containers_run_is_not_initialized(spec: Object) -> None:
+    spec["initContainers"] = [{"name": "first", "image": "web:1"}]
+    told = status(spec, first=Observed(attempt=0, running_since=NOW))
+    assert (told["phase"], condition(told, "Initialized")) == ("Pending", "False")
+    assert told["containerStatuses"][0]["state"] == {"waiting": {"reason": "PodInitializing"}}

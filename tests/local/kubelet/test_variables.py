@@ -1,0 +1,84 @@
+from typing import Any
+
+import pytest
+
+from shoal_local.kubelet.variables import (
+    ConfigError,
+    Context,
+    expand,
+    make_variables,
+)
+
+Object = dict[str, Any]
+OBJECTS: dict[tuple[str, str], Object] = {
+    ("configmaps", "conf"): {"data": {"a": "1", "bad key": "2"}},
+    ("secrets", "secret"): {"data": {"token": "czNjcmV0"}},
+}
+
+
+def variables(*env: Object) -> dict[str, str]:
+    meta = {"name": "web", "namespace": "default", "uid": "u", "labels": {"app": "cat"}}
+    context = Context(
+        pod={"metadata": meta, "spec": {"nodeName": "n"}},
+        pod_ip="127.1.2.3",
+        host_ip="127.0.0.1",
+        find=lambda plural, name: OBJECTS.get((plural, name)),
+        resources={"limits.cpu": "1500m", "limits.memory": "64Mi"},
+    )
+    return make_variables({"env": list(env)}, context)
+
+
+@pytest.mark.parametrize(
+    ("text", "expanded"),
+    [
+        ("$(A):80", "1:80"),
+        ("$(MISSING)", "$(MISSING)"),
+        ("$$(A)", "$(A)"),
+        ("$A $(A", "$A $(A"),
+        ("$$$(A)", "$1"),
+    ],
+)
+def test_references_are_expanded_as_kubernetes_does(text: str, expanded: str) -> None:
+    assert expand(text, {"A": "1"}) == expanded
+
+
+def test_a_process_can_listen_on_its_pods_address() -> None:
+    field = {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+    listen = {"name": "SHOAL_PROXY_LISTEN", "value": "$(POD_IP):8080"}
+    assert variables(field, listen)["SHOAL_PROXY_LISTEN"] == "127.1.2.3:8080"
+    assert variables(listen, field)["SHOAL_PROXY_LISTEN"] == "$(POD_IP):8080"
+
+
+@pytest.mark.parametrize(
+    ("source", "value"),
+    [
+        ({"fieldRef": {"fieldPath": "metadata.labels['app']"}}, "cat"),
+        ({"fieldRef": {"fieldPath": "spec.nodeName"}}, "n"),
+        ({"resourceFieldRef": {"resource": "limits.cpu"}}, "2"),
+        ({"resourceFieldRef": {"resource": "limits.cpu", "divisor": "1m"}}, "1500"),
+        ({"resourceFieldRef": {"resource": "limits.memory", "divisor": "0"}}, "67108864"),
+        ({"resourceFieldRef": {"resource": "requests.memory", "divisor": "1Mi"}}, "0"),
+        ({"configMapKeyRef": {"name": "conf", "key": "a"}}, "1"),
+        ({"secretKeyRef": {"name": "secret", "key": "token"}}, "s3cret"),
+    ],
+)
+def test_values_come_from_what_they_refer_to(source: Object, value: str) -> None:
+    assert variables({"name": "X", "valueFrom": source})["X"] == value
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ({"secretKeyRef": {"name": "none", "key": "a"}}, 'secret "none" not found'),
+        ({"configMapKeyRef": {"name": "conf", "key": "z"}}, "couldn't find key z"),
+        ({"fieldRef": {"fieldPath": "status.phase"}}, "fieldPath 'status.phase' is not supported"),
+    ],
+)
+def test_a_reference_that_leads_nowhere_says_so(source: Object, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        variables({"name": "X", "valueFrom": source})
+
+
+def test_an_optional_reference_may_lead_nowhere() -> None:
+    source = {"secretKeyRef": {"name": "none", "key": "a", "optional": True}}
+    assert variables({"name": "X", "valueFrom": source}) == {}

@@ -1,0 +1,170 @@
+"""The CRD: it is a valid one, its defaults are the model's, and its rules say what they should."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import cel
+import kubernetes_validate
+import pytest
+
+from shoal_schema.declaring import Json, Section, element_of, fields_of, section_of
+from shoal_schema.decoding import parse_spec
+from shoal_schema.publishing.crd import custom_resource_definition
+from shoal_schema.resource.service import InferenceServiceSpec
+from tests.operator.samples import DOWNLOADED, EVERYTHING, FOREIGN, MINIMAL, service, with_fields
+
+
+def root_schema() -> Json:
+    schema: Json = custom_resource_definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    return schema
+
+
+def defaulted(schema: Json, value: Any) -> Any:
+    """Fill in defaults as an API server does."""
+    if schema.get("type") == "array" and isinstance(value, list):
+        return [defaulted(schema["items"], item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    filled = dict(value)
+    for name, part in schema.get("properties", {}).items():
+        if name not in filled and "default" in part:
+            filled[name] = part["default"]
+        if name in filled:
+            filled[name] = defaulted(part, filled[name])
+    return filled
+
+
+def broken_rules(schema: Json, value: Any) -> list[str]:
+    """Return the messages of the CEL rules that a value breaks."""
+    rules = schema.get("x-kubernetes-validations", [])
+    broken = [rule["message"] for rule in rules if not cel.evaluate(rule["rule"], {"self": value})]
+    if isinstance(value, dict):
+        for name, part in schema.get("properties", {}).items():
+            broken += broken_rules(part, value[name]) if name in value else []
+    return broken
+
+
+def refused(spec: Json) -> list[str]:
+    schema = root_schema()["properties"]["spec"]
+    return broken_rules(schema, defaulted(schema, spec))
+
+
+def test_the_definition_passes_the_strict_schema_of_kubernetes() -> None:
+    kubernetes_validate.validate(custom_resource_definition(), "1.37", strict=True)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param(MINIMAL, id="minimal"),
+        pytest.param(EVERYTHING, id="everything"),
+        pytest.param(DOWNLOADED, id="downloaded"),
+        pytest.param(FOREIGN, id="foreign"),
+    ],
+)
+def test_good_specs_break_no_rule(spec: Json) -> None:
+    assert refused(spec) == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (
+            with_fields(MINIMAL, scaling={"minReplicas": 3, "maxReplicas": 2}),
+            "minReplicas must not be larger",
+        ),
+        (with_fields(MINIMAL, rollout={"maxSurge": 0, "maxUnavailable": 0}), "cannot both be 0"),
+        (
+            with_fields(MINIMAL, batching__maxBatchSize=64, queue__maxRows=32),
+            "queue.maxRows must hold at least one batch",
+        ),
+        (with_fields(MINIMAL, batching__allowedBatchSizes=[1, 8]), "the largest of allowed"),
+        (with_fields(MINIMAL, batching__allowedBatchSizes=[32, 64]), "the largest of allowed"),
+        (with_fields(MINIMAL, runtime__env=[{"name": "SHOAL_MODEL_URI"}]), "belong to the operator"),
+        (with_fields(MINIMAL, model__format="TorchScript", model__handler="a:B"), "model.handler needs"),
+        (with_fields(MINIMAL, route={}), "give ingress, httpRoute or both"),
+        (with_fields(MINIMAL, route={"httpRoute": {"parentRefs": []}}), "at least one Gateway"),
+        (with_fields(MINIMAL, model__volume={}), "exactly one of"),
+        (
+            with_fields(DOWNLOADED, model__volume={"hostPath": {"path": "/models"}}),
+            "no effect on a model that is downloaded",
+        ),
+        (with_fields(MINIMAL, model__uri=None), "model.uri is required"),
+        (with_fields(MINIMAL, runtime__args=["--fast"]), "need runtime.port"),
+        (with_fields(FOREIGN, runtime__image=None), "needs runtime.image"),
+        (with_fields(FOREIGN, runtime__port=8080), "runtime.port cannot be 8080 or 9090"),
+        (with_fields(FOREIGN, runtime__port=9090), "runtime.port cannot be 8080 or 9090"),
+        (with_fields(FOREIGN, runtime__device="CUDA"), "runtime.device has no effect"),
+        (with_fields(FOREIGN, runtime__compile=True), "runtime.compile has no effect"),
+        (with_fields(FOREIGN, runtime__threads=2), "runtime.threads has no effect"),
+        (with_fields(FOREIGN, model__uri="file:///models"), "model.uri has no effect"),
+        (with_fields(FOREIGN, model__parameters={"a": 1}), "model.parameters has no effect"),
+        (with_fields(FOREIGN, batching__allowedBatchSizes=[32]), "allowedBatchSizes has no effect"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_bad_spec_is_refused_in_words(spec: Json, message: str) -> None:
+    broken = refused(spec)
+
+    assert len(broken) == 1
+    assert message in broken[0]
+
+
+def test_every_rule_points_at_a_field_that_exists() -> None:
+    sections = list(sections_below(InferenceServiceSpec))
+    assert len(sections) > 10
+    for section in sections:
+        for rule in section.RULES:
+            _assert_path(section, rule.path)
+
+
+def sections_below(section: type[Section]) -> Iterator[type[Section]]:
+    yield section
+    for each in fields_of(section):
+        if inner := section_of(each.kind) or section_of(element_of(each.kind)):
+            yield from sections_below(inner)
+
+
+def _assert_path(section: Any, path: str) -> None:
+    for part in path.split(".")[1:]:
+        section = next(each.kind for each in fields_of(section) if each.name == part)
+
+
+def test_defaults_of_the_schema_are_those_of_the_model() -> None:
+    filled = defaulted(root_schema()["properties"]["spec"], MINIMAL)
+
+    assert parse_spec(service(filled)) == parse_spec(service(MINIMAL))
+
+
+def test_every_default_satisfies_the_rules_as_it_stands() -> None:
+    def walk(schema: Json) -> int:
+        count = 0
+        if "default" in schema:
+            assert broken_rules(schema, schema["default"]) == []
+            count += 1
+        return count + sum(walk(part) for part in schema.get("properties", {}).values())
+
+    assert walk(root_schema()) > 20
+
+
+def test_the_schema_holds_no_floats_and_bounds_every_list() -> None:
+    def walk(schema: Any) -> None:
+        if isinstance(schema, list):
+            for item in schema:
+                walk(item)
+        elif isinstance(schema, dict):
+            assert schema.get("type") != "number"
+            assert schema.get("type") != "array" or "maxItems" in schema
+            for part in schema.values():
+                walk(part)
+
+    walk(root_schema())
+
+
+def test_scale_and_status_are_subresources_and_the_columns_are_there() -> None:
+    version = custom_resource_definition()["spec"]["versions"][0]
+
+    assert version["subresources"]["scale"]["labelSelectorPath"] == ".status.selector"
+    assert version["subresources"]["status"] == {}
+    names = [column["name"] for column in version["additionalPrinterColumns"] if "priority" not in column]
+    assert names == ["Ready", "Reason", "Replicas", "URL", "Age"]
