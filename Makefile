@@ -14,7 +14,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 # The project's own files. What else lies in a clone (a model of one's own, notes) is nobody's to judge.
 SOURCES := benchmarks client e2e examples local operator proxy runtime schema tests install.py pyproject.toml
-TEXTS := $(SOURCES) .ci charts crds docs CHANGELOG.md CONTRIBUTING.md Makefile README.md constraints.txt
+TEXTS := $(SOURCES) .ci .pre-commit-config.yaml charts crds docs CHANGELOG.md CONTRIBUTING.md Makefile README.md constraints.txt
 
 .PHONY: demo test test-compiled e2e check format lint types contracts guard generated bench-operator bench-policy bench-serve bench-peers bench-models soak pins clean
 
