@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -36,6 +39,16 @@ def hindrance() -> str | None:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 return f"no network of its own here, and somebody has port {port}"
     return None
+
+
+@contextmanager
+def usual_ports() -> Iterator[None]:
+    """Have the ports that pages name to oneself among this environment's tests, where networks cannot be told apart."""
+    with ExitStack() as stack:
+        if not apart():
+            lock = stack.enter_context(Path(sys.prefix, ".pages.lock").open("w"))
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def copy_clone(folder: Path) -> None:
