@@ -15,7 +15,7 @@ from tests.docs.fragments import check_yaml
 from tests.docs.outputs import before_figures, contains, difference
 from tests.docs.pages import Block, PageError, read_page
 from tests.docs.shell import Shell
-from tests.docs.surroundings import ROOT, copy_clone, usual_ports
+from tests.docs.surroundings import ROOT, copy_clone
 
 _FOLDERS = (".", "docs", "operator", "benchmarks", "examples/*")
 PAGES = sorted(
@@ -50,11 +50,7 @@ def follow_page(page: str, *, with_cluster: bool = False) -> None:
     blocks = read_page(ROOT / page, page)
     # A page that says how the commands come to be there is taken at its word.
     activated = not any("bin/activate" in block.text for block in blocks)
-    with (
-        usual_ports(),
-        tempfile.TemporaryDirectory(prefix="page-") as scratch,
-        Shell(Path(scratch), activated=activated) as shell,
-    ):
+    with tempfile.TemporaryDirectory(prefix="page-") as scratch, Shell(Path(scratch), activated=activated) as shell:
         copy_clone(shell.clone)
         follow(blocks, shell, with_cluster=with_cluster)
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import functools
+import os
 import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -34,21 +32,13 @@ def hindrance() -> str | None:
     """Tell why pages cannot be followed here."""
     if not (ROOT / ".git").exists():
         return "needs a clone: what a reader has is git's to say"
+    if not apart() and "PYTEST_XDIST_WORKER" in os.environ:
+        return "no network of its own here, and other tests may want the usual ports: run `pytest tests/docs` alone"
     for port in () if apart() else _PAGES_PORTS:
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 return f"no network of its own here, and somebody has port {port}"
     return None
-
-
-@contextmanager
-def usual_ports() -> Iterator[None]:
-    """Have the ports that pages name to oneself among this environment's tests, where networks cannot be told apart."""
-    with ExitStack() as stack:
-        if not apart():
-            lock = stack.enter_context(Path(sys.prefix, ".pages.lock").open("w"))
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def copy_clone(folder: Path) -> None:
