@@ -5,8 +5,6 @@ somebody could have reached who knew the trace from the start. Shoal's rule is t
 the pass marks that are missed, and writes JSON to benchmarks/results and plots to docs/img.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import multiprocessing

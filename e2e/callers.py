@@ -1,7 +1,5 @@
 """Callers of a served model: one that wants an answer, and many that never stop."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """One cluster for the whole suite: the embedded one, or the control plane that the environment names."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """Answers of the API server that clients rely on: the embedded one gives them in the words of a real one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Specs that are refused, and specs that are admitted and cannot work."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import tarfile

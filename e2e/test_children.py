@@ -1,7 +1,5 @@
 """What the operator makes stays as the operator made it; what others made is theirs."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from typing import Any

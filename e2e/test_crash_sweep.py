@@ -5,8 +5,6 @@ kill the operator with SIGKILL before, or right after, the k-th is answered. No 
 written.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -92,7 +90,7 @@ class Api:
         headers = {"authorization": f"Bearer {running.credentials.admin_token}", "user-agent": "e2e"}
         self._http = httpx.Client(base_url=running.url, headers=headers, verify=False, timeout=20, trust_env=False)
 
-    def __enter__(self) -> Api:
+    def __enter__(self) -> "Api":
         return self
 
     def __exit__(self, *exc: object) -> None:

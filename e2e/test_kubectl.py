@@ -1,7 +1,5 @@
 """What a user does with kubectl, besides applying a service and reading it."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The letters of the world, wherever a spec or a container may say them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A service's life, as its user sees it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import httpx

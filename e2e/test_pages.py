@@ -1,7 +1,5 @@
 """What README and docs show of a cluster, and what takes long, as a reader would follow it. The rest: tests/docs."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.docs.following import PAGES, follow_page

@@ -1,7 +1,5 @@
 """Parts of the cluster die; services go on, and what was asked for in between is caught up with."""
 
-from __future__ import annotations
-
 import os
 import signal
 

@@ -1,7 +1,5 @@
 """Rollouts that do not end by themselves: the status says why, and old pods serve on."""
 
-from __future__ import annotations
-
 import pytest
 import yaml
 

@@ -1,7 +1,5 @@
 """Replicas: by hand, and by load."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import httpx

@@ -1,7 +1,5 @@
 """Two operators: one writes, and the other takes over when that one is gone."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

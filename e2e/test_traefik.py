@@ -1,7 +1,5 @@
 """Callers from outside reach a service through Traefik, and the service's status tells the truth about it."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -1,7 +1,5 @@
 """Two installs of the operator watch one cluster: they say so, do not fight, and one follows the other."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -5,8 +5,6 @@ half of the processor on a small request. Elsewhere the wheel is pure Python, an
 insists, ``SHOAL_COMPILE=0`` forbids. An editable install always runs the sources.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil

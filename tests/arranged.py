@@ -1,7 +1,5 @@
 """Settings of a process with some of them changed, by the name of the setting alone."""
 
-from __future__ import annotations
-
 from typing import Any, TypeVar
 
 from msgspec import Struct, structs

@@ -1,7 +1,5 @@
 """Requests in each protocol, and callers that run beside a test."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -73,7 +71,7 @@ class RawConnection:
     def __init__(self, address: tuple[str, int]) -> None:
         self.socket = socket.create_connection(address, timeout=20)
 
-    def __enter__(self) -> RawConnection:
+    def __enter__(self) -> "RawConnection":
         return self
 
     def __exit__(self, *exc: object) -> None:

@@ -1,7 +1,5 @@
 """Fakes at the seams: a V2 runtime whose behaviour a test chooses, and a proxy running on a loop of its own."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping

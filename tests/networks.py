@@ -1,7 +1,5 @@
 """Networks of their own for tests: a namespace of Linux with a loopback device, configured as a test needs it."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Cases beside the grid: noise, a device that changes its speed, padded sizes, callers who come back at once."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """One cell of the benchmark: a model, an objective and a trace; every rule on it, beside the offline optimum."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Pictures of the policy benchmark."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What the policy benchmark makes of its measurements: ratios, pass marks, a Markdown table. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 

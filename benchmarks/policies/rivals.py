@@ -4,8 +4,6 @@ Each is idealised: no HTTP, no processes, the true latency table where the rule 
 Sources: docs/batching.md.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """A cluster, whoever's it is, as its users see it, and the processes of it that tests may kill."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -56,7 +54,7 @@ class Cluster:
     parts: Parts
     namespace: str = "default"
 
-    def within(self, namespace: str) -> Cluster:
+    def within(self, namespace: str) -> "Cluster":
         """Return the same cluster, seen from another namespace."""
         return replace(self, namespace=namespace)
 

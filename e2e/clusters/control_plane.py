@@ -1,7 +1,5 @@
 """A control plane from a folder with etcd, kube-apiserver, kube-controller-manager and kube-scheduler."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

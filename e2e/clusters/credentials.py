@@ -1,7 +1,5 @@
 """What a control plane and its clients prove themselves with: made for one run, in its folder."""
 
-from __future__ import annotations
-
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +21,7 @@ class Credentials:
     folder: Path
 
     @classmethod
-    def make(cls, folder: Path, url: str, addresses: tuple[str, ...]) -> Credentials:
+    def make(cls, folder: Path, url: str, addresses: tuple[str, ...]) -> "Credentials":
         """Make all of them for an API server at ``url``, which is reached at these addresses."""
         made = cls(folder / "credentials")
         made.folder.mkdir(mode=0o700)

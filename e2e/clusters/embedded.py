@@ -1,7 +1,5 @@
 """The cluster that Shoal brings itself."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

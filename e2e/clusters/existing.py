@@ -1,7 +1,5 @@
 """A control plane that somebody else runs, without nodes of its own: this machine joins it for the run."""
 
-from __future__ import annotations
-
 import shutil
 import socket
 from collections.abc import Iterator

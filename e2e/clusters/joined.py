@@ -1,7 +1,5 @@
 """This machine as the only node of a control plane that is not Shoal's, with the operator installed."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """The real kubectl."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A network for a control plane, its node and its callers: nothing in it reaches any other machine."""
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager
 
 from tests import networks

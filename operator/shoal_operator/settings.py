@@ -1,7 +1,5 @@
 """The operator's own settings, from the environment."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Self
 

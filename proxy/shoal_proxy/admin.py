@@ -3,8 +3,6 @@
 And for people: what bounds latency and throughput now, and a recording of what arrives.
 """
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import asdict

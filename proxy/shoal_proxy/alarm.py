@@ -4,8 +4,6 @@ A batch that leaves a millisecond early misses rows, and a millisecond late leav
 wakes the loop within some ten microseconds. Elsewhere the loop's own timers have to do.
 """
 
-from __future__ import annotations
-
 import asyncio
 import ctypes
 import os

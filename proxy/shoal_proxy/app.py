@@ -1,7 +1,5 @@
 """The inference port's other routes: health, metadata, and errors in the protocol of the path that was asked."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Ask the admin port of a running proxy."""
 
-from __future__ import annotations
-
 import http.client
 from collections.abc import Iterator
 from contextlib import contextmanager

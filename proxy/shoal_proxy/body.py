@@ -4,8 +4,6 @@ A parser hands a body on in copies of copies: the event loop's chunk, the parser
 large body's length is known none of that is needed: the rest of it is so many bytes, whatever they are.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 

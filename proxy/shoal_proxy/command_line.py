@@ -1,7 +1,5 @@
 """The proxy's command line: nothing to serve, or ``simulate`` or ``record``."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ A small client on httptools rather than httpx, because each batch passes here: h
 about 0.01.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -34,7 +32,7 @@ class Connection(asyncio.BufferedProtocol):
     A large answer is parsed as far as its headers and read into place from there on.
     """
 
-    def __init__(self, on_lost: Callable[[Connection], None]) -> None:
+    def __init__(self, on_lost: "Callable[[Connection], None]") -> None:
         self._on_lost = on_lost
         self._answer: asyncio.Future[Response] | None = None
         self._transport: asyncio.Transport | None = None

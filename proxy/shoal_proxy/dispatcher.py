@@ -4,8 +4,6 @@ Callback-driven: whatever may let a batch close (an arrival, an answer, a timer,
 at the queue for the end of the current turn of the event loop, so that requests that arrived together leave together.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

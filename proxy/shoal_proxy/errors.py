@@ -24,8 +24,6 @@ Each carries the status of its HTTP answer; the codecs give it the shape of the 
 tells that the model may have seen the request all the same: whoever sends it again must know.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

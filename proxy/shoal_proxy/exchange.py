@@ -1,7 +1,5 @@
 """One batch's way to the runtime and back."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from dataclasses import dataclass

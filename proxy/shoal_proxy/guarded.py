@@ -5,8 +5,6 @@ whatever it offers to upgrade to; what is no request is answered after the reque
 looks whether it has been overdrawn, so that a request itself pays for none of this.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import socket

@@ -5,8 +5,6 @@ changes. A head that was parsed, understood and served is remembered, and the ne
 parser. Heads that name a single request (a trace, an id) are different each time and not remembered.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple

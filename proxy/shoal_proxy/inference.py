@@ -1,7 +1,5 @@
 """From a call to a queued request, and from its outcome to a reply: the one path that every infer route takes."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """What the C library does with memory that is freed."""
 
-from __future__ import annotations
-
 import ctypes
 
 KEPT_BYTES = 64 << 20

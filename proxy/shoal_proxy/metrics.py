@@ -4,8 +4,6 @@ One event loop owns them, so they are plain numbers without locks; prometheus-cl
 `shoal_schema.metrics` declares them.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping

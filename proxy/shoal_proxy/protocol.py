@@ -6,8 +6,6 @@ Every other path goes through uvicorn and Starlette unchanged. A caller that dis
 queue.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections import deque
@@ -38,7 +36,7 @@ class _Held(Holding):
 
     __slots__ = ("_cycle",)
 
-    def __init__(self, cycle: InferCycle, expected_bytes: int) -> None:
+    def __init__(self, cycle: "InferCycle", expected_bytes: int) -> None:
         super().__init__()
         self._cycle = cycle
         self.expected_bytes = expected_bytes
@@ -63,7 +61,7 @@ class InferCycle:
     )  # fmt: skip
     message_event = NOBODY_WAITS
 
-    def __init__(self, protocol: InferProtocol, head: Head) -> None:
+    def __init__(self, protocol: "InferProtocol", head: Head) -> None:
         self._protocol = protocol
         self._chunks: list[bytes] = []
         self._expected_bytes = 0

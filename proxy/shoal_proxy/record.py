@@ -1,7 +1,5 @@
 """``shoal record``: write down what arrives at a running proxy, without payloads."""
 
-from __future__ import annotations
-
 import argparse
 import csv
 import json

@@ -1,7 +1,5 @@
 """A recording of what arrives, without payloads: what `shoal simulate` replays."""
 
-from __future__ import annotations
-
 import asyncio
 import csv
 import io

@@ -1,7 +1,5 @@
 """Two listeners in one event loop, and the way from start to stop."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import gc

@@ -1,7 +1,5 @@
 """The proxy's settings, read once from the environment; `shoal_schema` says what each of them means."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Self
 

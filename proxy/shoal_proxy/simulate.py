@@ -1,7 +1,5 @@
 """``shoal simulate``: what would become of a trace under another objective, batch size or load."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

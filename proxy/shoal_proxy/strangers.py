@@ -11,8 +11,6 @@ bound to our address meanwhile. So three things are looked at:
 Pure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from ipaddress import ip_address
 

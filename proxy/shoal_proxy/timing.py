@@ -1,7 +1,5 @@
 """What a request cost, as its caller sees it: the Server-Timing header."""
 
-from __future__ import annotations
-
 from shoal_proxy.batching.batch import Batch, Merged
 
 

@@ -3,8 +3,6 @@
 Any V2 server will do. What the runtime does wrong becomes one of `shoal_proxy.errors` here and nowhere else.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

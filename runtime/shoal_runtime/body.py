@@ -4,15 +4,11 @@ A parser hands a body on in copies of copies: the event loop's chunk, the parser
 large body's length is known none of that is needed: the rest of it is so many bytes, whatever they are.
 """
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping
+from typing import Final
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 LARGE_BYTES: Final = 16384
 ALIGNMENT_BYTES: Final = 64

@@ -1,11 +1,9 @@
 """The runtime's command line: nothing to serve, or `fetch`."""
 
-from __future__ import annotations
-
 import logging
 import os
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.memory import keep_freed_memory
@@ -13,9 +11,6 @@ from shoal_runtime.openmp import wait_briefly
 from shoal_runtime.settings import Settings, help_text
 from shoal_schema.environment import SettingsError
 from shoal_schema.logs import configure
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 EXIT_USAGE = 2
 EXIT_LOAD = 3

@@ -1,7 +1,5 @@
 """How many processor cores the container may use."""
 
-from __future__ import annotations
-
 from math import ceil
 from pathlib import Path
 from typing import Final

@@ -14,8 +14,6 @@ A wrong environment is `shoal_schema.environment.SettingsError`: exit 2.
 ItemError           raised by handlers: one row fails, the others do not
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 

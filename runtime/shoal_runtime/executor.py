@@ -5,20 +5,16 @@ never ends; when the device is given up, `abandon` answers everybody who waits, 
 itself may be stuck for ever.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from shoal_runtime.errors import DeviceLost, NotReady
 from shoal_runtime.faults import HANDLER_FAULTS, contained, describe
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 T = TypeVar("T")
 

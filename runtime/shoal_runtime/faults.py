@@ -3,15 +3,11 @@
 Light: also what runs before torch is imported needs it.
 """
 
-from __future__ import annotations
-
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Final, TypeVar
 
 T = TypeVar("T")
 

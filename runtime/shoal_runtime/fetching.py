@@ -5,8 +5,6 @@ written under a temporary name, synced, checked and renamed, so whatever bears t
 whole. The process that writes holds a lock on the folder; what a killed one leaves behind is swept by the next.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import logging
@@ -14,6 +12,7 @@ import os
 import shutil
 import tempfile
 import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,8 +28,6 @@ from shoal_runtime.progress import Progress
 from shoal_runtime.unpacking import CHUNK_BYTES, Limits, archive_stem, check_time, unpack
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
     from shoal_runtime.readiness import Readiness
     from shoal_runtime.settings import Settings
 
@@ -80,7 +77,7 @@ class Fetcher:
     def __init__(
         self,
         cache_dir: Path,
-        readiness: Readiness,
+        readiness: "Readiness",
         *,
         checksum: str | None = None,
         limits: Limits | None = None,
@@ -251,7 +248,7 @@ class Fetcher:
         return digest.hexdigest()
 
 
-def fetch_model(settings: Settings, readiness: Readiness) -> ModelFiles:
+def fetch_model(settings: "Settings", readiness: "Readiness") -> ModelFiles:
     """Return the files of the model that the settings name.
 
     Raises:

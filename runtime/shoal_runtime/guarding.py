@@ -4,12 +4,11 @@ A head, a body and an answer may be so large and take so long, and a request end
 offers to upgrade to. One timer a connection looks whether it has been overdrawn.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import resource
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import httptools
@@ -19,8 +18,6 @@ from shoal_runtime.codecs.response import encode_error
 from shoal_runtime.errors import RuntimeFault
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import uvicorn
     from uvicorn.server import ServerState
 
@@ -71,7 +68,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     cycle: Any
 
-    def __init__(self, config: uvicorn.Config, state: ServerState, bounds: Bounds) -> None:
+    def __init__(self, config: "uvicorn.Config", state: "ServerState", bounds: Bounds) -> None:
         super().__init__(config, state, {}, asyncio.get_running_loop())
         self._bounds = bounds
         self.moved_bytes = 0

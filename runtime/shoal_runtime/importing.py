@@ -1,19 +1,15 @@
 """From `package.module:Class` or `path.py:Class` to a class."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import inspect
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.faults import HANDLER_FAULTS, describe, remedy
-
-if TYPE_CHECKING:
-    from pathlib import Path
-    from types import ModuleType
 
 DEFAULT_FILE = "handler.py"
 

@@ -1,12 +1,11 @@
 """Sockets, and HTTP on them: uvicorn's protocol without its server, which stops differently."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import os
 import socket
 import stat
+from collections.abc import Callable, Mapping
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -21,8 +20,6 @@ from shoal_schema.addresses import Address
 from shoal_schema.environment import SettingsError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from shoal_runtime.server import App
 
 
@@ -95,7 +92,7 @@ class Connections:
     """
 
     def __init__(
-        self, app: App, listener: socket.socket, on_empty: Callable[[], None], bounds: Bounds | None = None
+        self, app: "App", listener: socket.socket, on_empty: Callable[[], None], bounds: Bounds | None = None
     ) -> None:
         self._config = uvicorn.Config(
             app,

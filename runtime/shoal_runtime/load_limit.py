@@ -4,18 +4,15 @@ A thread that is stuck in a file system, in a download or in a model's own code 
 ends, with a last line that says at what it was. Somebody starts a fresh one, or reads why not.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from shoal_runtime.watchdog import LOCK_HELD_AFTER_S, exit_now
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from shoal_runtime.readiness import Readiness
 
 EXIT_LOAD_FAILED: Final = 3
@@ -32,7 +29,7 @@ def exit_unloaded(message: str) -> None:
 def within(
     limit_s: float,
     setting: str,
-    readiness: Readiness,
+    readiness: "Readiness",
     *,
     grace_s: float = 0.0,
     end: Callable[[str], None] = exit_unloaded,

@@ -1,9 +1,8 @@
 """From a model's files to something the pipeline can run."""
 
-from __future__ import annotations
-
 import os
 import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import PurePath
@@ -29,8 +28,6 @@ from shoal_schema.declaring import NAME
 from shoal_schema.resource.model import ModelFormat as Format
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from shoal_runtime.fetching import ModelFiles
 
 LOADERS: Final[Mapping[Format, Callable[[Source], Loaded]]] = {
@@ -60,7 +57,7 @@ class Model:
     graphs: bool
 
 
-def load_model(files: ModelFiles, settings: Settings, device: torch.device) -> Model:
+def load_model(files: "ModelFiles", settings: Settings, device: torch.device) -> Model:
     """Load a model onto the device.
 
     Raises:
@@ -90,14 +87,14 @@ def load_model(files: ModelFiles, settings: Settings, device: torch.device) -> M
     return Model(name, loaded.platform, loaded.handler, stages, signature, loaded.graphs)
 
 
-def _name(settings: Settings, config: ModelConfig, files: ModelFiles) -> str:
+def _name(settings: Settings, config: ModelConfig, files: "ModelFiles") -> str:
     name = settings.metadata.name or config.name or files.stem
     if not re.search(NAME, name):
         raise LoadError(f"{name!r} cannot be a model's name ({NAME}): set SHOAL_MODEL_NAME")
     return name
 
 
-def _source(files: ModelFiles, settings: Settings, config: ModelConfig, context: Context) -> Source:
+def _source(files: "ModelFiles", settings: Settings, config: ModelConfig, context: Context) -> Source:
     named = files.file or config.file
     if config.file is not None and (PurePath(config.file).is_absolute() or ".." in PurePath(config.file).parts):
         raise LoadError(f"`file` in model.toml must be a file in the model's directory, not {config.file}")
@@ -113,7 +110,7 @@ def _source(files: ModelFiles, settings: Settings, config: ModelConfig, context:
     )
 
 
-def _handler_asked_for(files: ModelFiles, settings: Settings, config: ModelConfig) -> str | None:
+def _handler_asked_for(files: "ModelFiles", settings: Settings, config: ModelConfig) -> str | None:
     """Return the handler that the model's directory asks for, as far as the user let it ask.
 
     Code that merely lies beside the file that was named is never imported: who names a format whose files are
@@ -129,7 +126,7 @@ def _handler_asked_for(files: ModelFiles, settings: Settings, config: ModelConfi
     return config.handler or (DEFAULT_FILE if by_default else None)
 
 
-def _named_format(files: ModelFiles, settings: Settings, config: ModelConfig) -> Format:
+def _named_format(files: "ModelFiles", settings: Settings, config: ModelConfig) -> Format:
     """Return the format that somebody named, in the settings, by the URI's file, or in model.toml."""
     if settings.model.format is not Format.AUTO:
         return settings.model.format

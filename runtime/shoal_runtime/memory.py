@@ -1,7 +1,5 @@
 """What the C library does with memory that is freed: keep it for the next batch."""
 
-from __future__ import annotations
-
 import ctypes
 from typing import Final
 

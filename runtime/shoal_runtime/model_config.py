@@ -1,19 +1,15 @@
 """`model.toml`: what a model directory says about itself. All keys are optional."""
 
-from __future__ import annotations
-
 import stat
 import tomllib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.handlers.spec import TensorSpec
 from shoal_schema.resource.model import ModelFormat as Format
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
 FILE_NAME: Final = "model.toml"
 MAX_BYTES: Final = 1024 * 1024

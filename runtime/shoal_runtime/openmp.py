@@ -1,11 +1,7 @@
 """How torch's threads wait for one another."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import MutableMapping
+from collections.abc import MutableMapping
+from typing import Final
 
 SPIN_COUNT: Final = "2000"
 """A tenth of a millisecond where `pause` takes 140 cycles: longer than it takes to start the next operation."""

@@ -4,19 +4,15 @@ One small JSON file a URI, in `CACHE/origins/`. It lets a restarted process, or 
 container, use what is there when the server says 304, or when it cannot be reached.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import tempfile
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import orjson
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 _CONDITIONS: Final = {"etag": "if-none-match", "last_modified": "if-modified-since"}
 

@@ -5,10 +5,9 @@ a thread pool (or on the event loop where there is nothing worth a thread), so t
 prepared while the current one computes.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
@@ -25,7 +24,6 @@ from shoal_runtime.handlers.items import tensor_batch, unreadable_rows, without_
 from shoal_runtime.placement import is_out_of_memory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
     from concurrent.futures import ThreadPoolExecutor
 
     from shoal_runtime.executor import Executor
@@ -60,7 +58,7 @@ class BatchResult:
         padded_rows: rows added to reach an allowed batch size.
     """
 
-    outputs: Mapping[str, Array]
+    outputs: Mapping[str, "Array"]
     errors: Sequence[RowError]
     timings: Timings
     padded_rows: int
@@ -76,8 +74,8 @@ class Lanes:
         threads: how many the pool has.
     """
 
-    executor: Executor
-    pool: ThreadPoolExecutor
+    executor: "Executor"
+    pool: "ThreadPoolExecutor"
     threads: int
 
 
@@ -102,9 +100,9 @@ class Pipeline:
 
     def __init__(
         self,
-        stages: Stages,
-        signature: Signature,
-        placement: Placement,
+        stages: "Stages",
+        signature: "Signature",
+        placement: "Placement",
         lanes: Lanes,
         on_lost: Callable[[str], None],
     ) -> None:
@@ -117,7 +115,7 @@ class Pipeline:
         self._per_row = stages.preprocess is not None or all(spec.datatype == "BYTES" for spec in signature.inputs)
         self._batch_dims = {} if stages.preprocess else {spec.name: spec.batch_dim for spec in signature.inputs}
 
-    async def run(self, inputs: Mapping[str, Array], rows: int, *, deadline_s: float | None = None) -> BatchResult:
+    async def run(self, inputs: Mapping[str, "Array"], rows: int, *, deadline_s: float | None = None) -> BatchResult:
         """Run one batch.
 
         Args:
@@ -141,7 +139,7 @@ class Pipeline:
         padded = prepared.given - len(prepared.rows)
         return BatchResult(outputs, sorted(errors, key=lambda e: e.row), timings, padded)
 
-    async def _prepare(self, inputs: Mapping[str, Array], rows: int, timings: Timings) -> _Prepared:
+    async def _prepare(self, inputs: Mapping[str, "Array"], rows: int, timings: Timings) -> _Prepared:
         if not self._per_row:
             if self._placement.stages_off_loop:
                 return await self._in_pool(lambda: self._place_tensors(inputs, rows, timings))
@@ -171,7 +169,7 @@ class Pipeline:
             return _Prepared(good, kept, len(kept), errors)
         return await self._in_pool(lambda: self._place_rows(good, kept, errors, timings))
 
-    def _place_tensors(self, inputs: Mapping[str, Array], rows: int, timings: Timings) -> _Prepared:
+    def _place_tensors(self, inputs: Mapping[str, "Array"], rows: int, timings: Timings) -> _Prepared:
         start = time.monotonic()
         kept, errors = list(range(rows)), []
         try:
@@ -251,8 +249,8 @@ class Pipeline:
         return ForwardFailed(f"{stage} raised {describe(error)}")
 
     async def _finish(
-        self, prepared: _Prepared, collected: Collected, inputs: Mapping[str, Array], timings: Timings
-    ) -> tuple[Mapping[str, Array], list[RowError]]:
+        self, prepared: _Prepared, collected: Collected, inputs: Mapping[str, "Array"], timings: Timings
+    ) -> tuple[Mapping[str, "Array"], list[RowError]]:
         finish = partial(self._answers.finish, collected, prepared.rows, prepared.given, inputs)
         if not collected.per_row:
             outputs, errors = finish()
@@ -266,7 +264,7 @@ class Pipeline:
         return await asyncio.get_running_loop().run_in_executor(self._lanes.pool, run_contained, function)
 
 
-def _unstackable(values: Sequence[Any], rows: Sequence[int], rules: Sequence[Rule]) -> list[RowError]:
+def _unstackable(values: Sequence[Any], rows: Sequence[int], rules: Sequence["Rule"]) -> list[RowError]:
     """Return the errors of rows that do not even make a batch of their own: too long, a number beyond 64 bits..."""
     errors = []
     for row, value in zip(rows, values, strict=True):

@@ -1,7 +1,5 @@
 """Progress of long steps: a bar on a terminal, elsewhere a line now and then, and readiness."""
 
-from __future__ import annotations
-
 import logging
 import sys
 import time
@@ -30,7 +28,7 @@ class Progress:
 
     def __init__(
         self,
-        readiness: Readiness,
+        readiness: "Readiness",
         verb: str,
         *,
         total: int | None,
@@ -47,7 +45,7 @@ class Progress:
         self._bar: tqdm[Any] | None = None
         readiness.progress(self.text())
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> "Progress":
         if self._stream.isatty():
             self._bar = tqdm(
                 total=self._total,

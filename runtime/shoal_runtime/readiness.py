@@ -1,7 +1,5 @@
 """Whether the runtime can serve, and if not, why."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 

@@ -3,8 +3,6 @@
 No framework: at a few hundred microseconds per batch, routing and response classes would show.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
@@ -52,7 +50,7 @@ class ServedModel:
     name: str
     version: str
     platform: str
-    pipeline: Pipeline
+    pipeline: "Pipeline"
     measured: Sequence[tuple[int, float]] = ()
     """Rows and seconds of the forwards in warm-up."""
 
@@ -131,7 +129,7 @@ class App:
             self._item_log.add_batch(error, request, time.monotonic())
             raise
 
-    async def _answered(self, request: InferRequest, model: ServedModel, deadline_s: float | None) -> _Answer:
+    async def _answered(self, request: "InferRequest", model: ServedModel, deadline_s: float | None) -> _Answer:
         result = await model.pipeline.run(request.inputs, request.rows, deadline_s=deadline_s)
         self._item_log.add(result.errors, request.parameters, time.monotonic())
         try:
@@ -241,7 +239,7 @@ async def _read_body(headers: Mapping[bytes, bytes], receive: Receive, json_byte
     return memoryview(buffer)[lead:]
 
 
-async def _read_in_place(body: Body, receive: Receive) -> memoryview:
+async def _read_in_place(body: "Body", receive: Receive) -> memoryview:
     """Wait until a large body, which the connection reads, is complete."""
     while not body.complete:
         await _received(receive)
@@ -259,7 +257,7 @@ def _too_large(limit_bytes: int) -> BodyTooLarge:
     return BodyTooLarge(f"the body is longer than {limit_bytes} bytes")
 
 
-def _encoded(request: InferRequest, model: ServedModel, result: BatchResult) -> _Answer:
+def _encoded(request: "InferRequest", model: ServedModel, result: "BatchResult") -> _Answer:
     timings = result.timings
     parameters: dict[str, Any] = {
         "queue_us": timings.queue_us,

@@ -5,8 +5,6 @@ SIGTERM  keep serving -> the last connection closes, or time is up -> unload -> 
 failure  exit 3 when the model cannot be loaded; the watchdog exits with 4 when the device is lost
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import signal
@@ -43,7 +41,7 @@ class Runtime:
         settings: the environment's.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: "Settings") -> None:
         self._settings = settings
         self.readiness = Readiness()
         self._executor = Executor()
@@ -104,7 +102,7 @@ class Runtime:
         self.readiness.ready()
         return True
 
-    def _load(self) -> tuple[Started, ServedModel]:
+    def _load(self) -> tuple["Started", "ServedModel"]:
         # Importing torch takes seconds, in which health questions are answered already.
         from shoal_runtime.pipeline import Lanes  # noqa: PLC0415
         from shoal_runtime.starting import serve_model, start_model  # noqa: PLC0415
@@ -136,7 +134,7 @@ class Runtime:
         loading = self._started is None
         self.clean = self._executor.stop(0 if loading else UNLOAD_TIMEOUT_S)
 
-    async def _unload(self, started: Started) -> None:
+    async def _unload(self, started: "Started") -> None:
         unload = getattr(started.model.handler, "unload", None)
         if unload is None:
             return
@@ -149,7 +147,7 @@ class Runtime:
             logger.exception("event=unload_failed")
 
 
-def _bounds(settings: Settings) -> Bounds:
+def _bounds(settings: "Settings") -> Bounds:
     return Bounds(
         settings.process.max_body_bytes,
         settings.process.max_head_bytes,

@@ -3,12 +3,11 @@
 `python -m shoal_runtime --help` prints them.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct, field
 
@@ -20,9 +19,6 @@ from shoal_schema.ranges import allowed
 from shoal_schema.resource.model import ModelSpec
 from shoal_schema.resource.runtime import RuntimeSpec
 from shoal_schema.resource.traffic import BatchingSpec
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class Settings(Struct, frozen=True):
@@ -51,7 +47,7 @@ class Settings(Struct, frozen=True):
         return tuple(sorted(set(self.batching.allowed_batch_sizes or ())))
 
     @classmethod
-    def from_env(cls, environ: Mapping[str, str]) -> Settings:
+    def from_env(cls, environ: Mapping[str, str]) -> "Settings":
         """Return the settings that `environ` holds; an empty value means the default.
 
         Raises:

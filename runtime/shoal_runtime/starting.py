@@ -1,10 +1,9 @@
 """Bringing a model up: fetch, load, warm."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -27,8 +26,6 @@ from shoal_runtime.server import ServedModel
 from shoal_runtime.warmup import WarmupBatch, plan_measuring, plan_warmup
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from shoal_runtime.fetching import ModelFiles
     from shoal_runtime.handlers.calling import RowError
     from shoal_runtime.readiness import Readiness
@@ -52,7 +49,7 @@ class Started:
     """Rows and seconds of the forwards in warm-up."""
 
 
-def start_model(settings: Settings, readiness: Readiness) -> Started:
+def start_model(settings: "Settings", readiness: "Readiness") -> Started:
     """Fetch, load and warm the model. Runs on the device's thread, as its forwards will.
 
     Raises:
@@ -82,7 +79,7 @@ def start_model(settings: Settings, readiness: Readiness) -> Started:
     return Started(model, placement, measured)
 
 
-def _load(files: ModelFiles, settings: Settings, device: torch.device) -> Model:
+def _load(files: "ModelFiles", settings: "Settings", device: torch.device) -> Model:
     try:
         return load_model(files, settings, device)
     except (MemoryError, RuntimeError) as error:
@@ -98,7 +95,7 @@ def make_placement(device: torch.device, model: Model) -> Placement:
     return CudaPlacement(device, graphs=model.graphs)
 
 
-def warm(model: Model, placement: Placement, readiness: Readiness) -> Sequence[tuple[int, float]]:
+def warm(model: Model, placement: Placement, readiness: "Readiness") -> Sequence[tuple[int, float]]:
     """Run forwards for each allowed batch size, and return the rows and seconds of each; nothing where they vary.
 
     Raises:
@@ -187,7 +184,7 @@ def _judge(error: BatchError, batch: WarmupBatch) -> None:
     logger.warning("event=warmup_outputs_doubtful rows=%d error=%s", batch.rows, error)
 
 
-def _judge_rows(errors: Sequence[RowError], batch: WarmupBatch) -> None:
+def _judge_rows(errors: Sequence["RowError"], batch: WarmupBatch) -> None:
     """Refuse a model that fails on rows such as callers send; rows that it refuses as bad items prove nothing."""
     failed = next((error for error in errors if error.status >= 500), None)
     if failed is None:

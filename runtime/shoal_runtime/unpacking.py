@@ -5,8 +5,6 @@ kin). No link is ever made here: one that points to a file of the archive become
 without `..` stays below the folder, whatever came before it.
 """
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import lzma
@@ -17,15 +15,13 @@ import tarfile
 import time
 import zipfile
 import zlib
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, TYPE_CHECKING, Any, Final, Protocol
+from typing import IO, Any, Final, Protocol
 
 from shoal_runtime.errors import LoadError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
 
 TAR_SUFFIXES: Final = (".tar.gz", ".tgz", ".tar")
 ZIP_SUFFIXES: Final = (".zip",)
@@ -190,7 +186,7 @@ class _Folder:
         with _once(name):
             place.mkdir(parents=True, exist_ok=True)
 
-    def write(self, name: str, source: _Readable, *, executable: bool) -> None:
+    def write(self, name: str, source: "_Readable", *, executable: bool) -> None:
         """Write a file."""
         place = self._place(name)
         with _once(name):

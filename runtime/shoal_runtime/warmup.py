@@ -5,9 +5,8 @@ A handler whose inputs cannot be made up (BYTES), or whose preprocess takes no z
 of items as `preprocess` gets them. What forward and postprocess make of them is held against the signature.
 """
 
-from __future__ import annotations
-
 import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +19,6 @@ from shoal_runtime.handlers.spec import ANY
 from shoal_schema.wire.datatypes import DTYPES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
     from shoal_runtime.handlers.base import Stages
     from shoal_runtime.handlers.signature import Signature
     from shoal_runtime.handlers.spec import TensorSpec
@@ -45,13 +42,13 @@ class WarmupBatch:
     own: bool = False
 
 
-def plan_warmup(stages: Stages, signature: Signature, handler: Any) -> list[WarmupBatch]:
+def plan_warmup(stages: "Stages", signature: "Signature", handler: Any) -> list[WarmupBatch]:
     """Return the batches to warm with, largest first: memory runs out early or never."""
     sizes = signature.allowed_batch_sizes or tuple(sorted({1, signature.max_batch_size}))
     return _batches(stages, signature, handler, sizes)
 
 
-def plan_measuring(stages: Stages, signature: Signature, handler: Any) -> list[WarmupBatch]:
+def plan_measuring(stages: "Stages", signature: "Signature", handler: Any) -> list[WarmupBatch]:
     """Return the batches between 1 and the largest, doubling, that are run only to see how long they take.
 
     The largest last, so that little time shows most; none where sizes are fixed, which all are measured already, nor
@@ -66,7 +63,7 @@ def plan_measuring(stages: Stages, signature: Signature, handler: Any) -> list[W
     return batches if telling else []
 
 
-def _batches(stages: Stages, signature: Signature, handler: Any, sizes: Sequence[int]) -> list[WarmupBatch]:
+def _batches(stages: "Stages", signature: "Signature", handler: Any, sizes: Sequence[int]) -> list[WarmupBatch]:
     items = getattr(handler, "warmup_items", None)
     if items is not None:
         return [_from_items(stages, items, size) for size in reversed(sizes)]
@@ -78,7 +75,7 @@ def _batches(stages: Stages, signature: Signature, handler: Any, sizes: Sequence
     return [_zeros(signature, size, lengths) for size in reversed(sizes) for lengths in _lengths(signature.inputs)]
 
 
-def _from_items(stages: Stages, items: Callable[[], Sequence[Any]], rows: int) -> WarmupBatch:
+def _from_items(stages: "Stages", items: Callable[[], Sequence[Any]], rows: int) -> WarmupBatch:
     def make() -> Any:
         some = list(itertools.islice(itertools.cycle(items()), rows))
         if stages.preprocess is None:
@@ -88,7 +85,7 @@ def _from_items(stages: Stages, items: Callable[[], Sequence[Any]], rows: int) -
     return WarmupBatch(rows, make, exact=True, own=True)
 
 
-def _from_zeros(stages: Stages, signature: Signature, rows: int) -> WarmupBatch:
+def _from_zeros(stages: "Stages", signature: "Signature", rows: int) -> WarmupBatch:
     """Let `preprocess` make a row of an item that is all zeros, which it may refuse, and repeat it."""
 
     def make() -> Any:
@@ -102,7 +99,7 @@ def _from_zeros(stages: Stages, signature: Signature, rows: int) -> WarmupBatch:
     return WarmupBatch(rows, make, exact=False)
 
 
-def _lengths(inputs: Sequence[TensorSpec]) -> Iterator[Mapping[tuple[str, int], int]]:
+def _lengths(inputs: Sequence["TensorSpec"]) -> Iterator[Mapping[tuple[str, int], int]]:
     """Yield a length for every padded axis; inputs that are padded together grow together."""
     padded = {(s.name, s.pad_axis): s.pad_buckets for s in inputs if s.pad_axis is not None}
     count = max((len(buckets) for buckets in padded.values()), default=0)
@@ -110,7 +107,7 @@ def _lengths(inputs: Sequence[TensorSpec]) -> Iterator[Mapping[tuple[str, int], 
         yield {axis: buckets[min(index, len(buckets) - 1)] for axis, buckets in padded.items() if buckets}
 
 
-def _zeros(signature: Signature, rows: int, lengths: Mapping[tuple[str, int], int]) -> WarmupBatch:
+def _zeros(signature: "Signature", rows: int, lengths: Mapping[tuple[str, int], int]) -> WarmupBatch:
     shapes = {spec.name: _shape(spec, rows, lengths) for spec in signature.inputs}
     known = all(ANY not in shape for shape in shapes.values())
 
@@ -126,7 +123,7 @@ def _zeros(signature: Signature, rows: int, lengths: Mapping[tuple[str, int], in
     return WarmupBatch(rows, make, exact=known)
 
 
-def _shape(spec: TensorSpec, rows: int, lengths: Mapping[tuple[str, int], int]) -> list[int]:
+def _shape(spec: "TensorSpec", rows: int, lengths: Mapping[tuple[str, int], int]) -> list[int]:
     shape = list(spec.shape)
     shape[spec.batch_dim] = rows
     if spec.pad_axis is not None and (spec.name, spec.pad_axis) in lengths:

@@ -5,18 +5,15 @@ device's thread. Should a kernel hold Python's own lock for ever, this thread ca
 library's faulthandler, which needs no lock, ends the process a little later.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from shoal_runtime.executor import Executor
     from shoal_runtime.readiness import Readiness
 
@@ -49,8 +46,8 @@ class Watchdog:
 
     def __init__(
         self,
-        executor: Executor,
-        readiness: Readiness,
+        executor: "Executor",
+        readiness: "Readiness",
         *,
         limit_s: float,
         end: Callable[[str], None] = exit_now,

@@ -1,7 +1,5 @@
 """Where a process listens or connects, in one text: ``unix:PATH``, ``HOST:PORT`` or ``http://HOST:PORT``."""
 
-from __future__ import annotations
-
 import ipaddress
 import re
 

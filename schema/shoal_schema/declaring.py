@@ -4,8 +4,6 @@ A setting is one annotated attribute of a `Section`. Sections that users write i
 ``resource``, those that only the environment holds in ``processes``.
 """
 
-from __future__ import annotations
-
 import types
 import typing
 from collections.abc import Iterator

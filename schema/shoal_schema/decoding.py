@@ -4,8 +4,6 @@ The API server has checked a stored spec against its schema and filled in the de
 that: the object may be older than the schema.
 """
 
-from __future__ import annotations
-
 import re
 import typing
 from collections.abc import Collection

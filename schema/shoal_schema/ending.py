@@ -3,8 +3,6 @@
 It imports next to nothing; what a command needs is imported while it runs, and Ctrl-C counts meanwhile.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import sys

@@ -1,7 +1,5 @@
 """The environment of a process: what the operator and ``shoal serve`` write, and what the process reads."""
 
-from __future__ import annotations
-
 import json
 import typing
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """How every process writes its log: time, level, logger, then ``event=...`` and what belongs to it."""
 
-from __future__ import annotations
-
 import logging
 import time
 

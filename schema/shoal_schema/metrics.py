@@ -1,7 +1,5 @@
 """Metrics of the proxy: their names, what they count, and in what unit (which ends the name)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from enum import StrEnum
 

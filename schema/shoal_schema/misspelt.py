@@ -1,7 +1,5 @@
 """Names in the environment that look like settings and are none."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Mapping
 from difflib import get_close_matches

@@ -1,7 +1,5 @@
 """Settings that only the environment holds: addresses, and bounds that hardly anybody changes."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Annotated
 

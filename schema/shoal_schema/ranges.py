@@ -1,7 +1,5 @@
 """What a setting may be, in words."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

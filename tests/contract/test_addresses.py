@@ -1,7 +1,5 @@
 """What the operator renders listens, answers and is read in networks of either family, and of both."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import http.client

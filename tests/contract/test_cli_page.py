@@ -1,7 +1,5 @@
 """docs/cli.md against the parsers of the command, whichever component owns them."""
 
-from __future__ import annotations
-
 import argparse
 import re
 from collections.abc import Iterator

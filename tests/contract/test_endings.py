@@ -1,7 +1,5 @@
 """Every program of Shoal is guarded from its first line on, and ends in one way."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +15,7 @@ COMPONENTS = (
     "local/shoal_local",
 )
 PROGRAMS = sorted(path for component in COMPONENTS for path in (ROOT / component).rglob("__main__.py"))
-LIGHT = {"__future__", "collections.abc", "os", "sys"}
+LIGHT = {"collections.abc", "os", "sys"}
 
 
 def imported(program: Path) -> Iterator[str]:

@@ -1,7 +1,5 @@
 """What fails in the runtime, as the proxy reads it: any message a model may raise, for a row or for its batch."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 from typing import Any

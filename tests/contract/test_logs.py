@@ -1,7 +1,5 @@
 """Proxy, runtime and operator write one log format."""
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A misspelt `SHOAL_*` name stops the process it was meant for, and no other process of the same pod."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The environment, from both sides: what ``shoal serve`` renders, the processes read."""
 
-from __future__ import annotations
-
 import pytest
 
 from shoal.serving.fields import parse_assignment, to_environment

@@ -1,7 +1,5 @@
 """The wire, from both sides: what the proxy writes the runtime reads, and the other way round."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

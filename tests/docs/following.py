@@ -1,7 +1,5 @@
 """Follows a page as its reader would, block after block, and compares what happens with what it says."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import tempfile

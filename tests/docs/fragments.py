@@ -1,7 +1,5 @@
 """Checks YAML of the pages as what will read it does."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

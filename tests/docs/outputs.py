@@ -1,7 +1,5 @@
 """Compares what a command printed with what its page shows."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Iterator

@@ -15,8 +15,6 @@ A comment is one line, ``<!-- test: WORD ... -->``, directly above the fence (or
 =================== ==========================================================================================
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ Where the machine lets it, the shell has networks and processes of its own: ever
 it leaves running ends with it.
 """
 
-from __future__ import annotations
-
 import os
 import select
 import signal
@@ -60,7 +58,7 @@ class Shell:
         self._served = 0
         self._server: str | None = None
 
-    def __enter__(self) -> Shell:
+    def __enter__(self) -> "Shell":
         for folder in (self.clone, self._work, self.scratch / "tmp"):
             folder.mkdir(parents=True, exist_ok=True)
         # A reader sees that an answer is an error; a test has to be told.

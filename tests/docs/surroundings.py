@@ -1,7 +1,5 @@
 """Where pages are followed: a copy of the clone, on networks of its own where the machine lets it."""
 
-from __future__ import annotations
-
 import functools
 import os
 import shutil

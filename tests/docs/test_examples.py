@@ -1,7 +1,5 @@
 """The commands on the examples' own pages, as they stand there."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.docs.following import PAGES, follow_page

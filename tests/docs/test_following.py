@@ -1,7 +1,5 @@
 """Pages that keep what they say, and pages that do not: followed in a real shell, in an empty clone."""
 
-from __future__ import annotations
-
 import tempfile
 from contextlib import suppress
 from pathlib import Path

@@ -1,7 +1,5 @@
 """How exactly a command has to print what its page shows."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

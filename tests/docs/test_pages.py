@@ -1,7 +1,5 @@
 """Every block of every page, run or checked as it stands there. What needs a cluster: e2e/test_pages.py."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """What the tool makes of a page's text."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.docs.following import Command, answers_in_comments, check, commands_of, runs

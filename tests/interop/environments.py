@@ -1,7 +1,5 @@
 """Virtual environments for foreign packages whose pins clash with ours, built once and kept in ``.venvs``."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import shutil

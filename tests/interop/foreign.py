@@ -1,7 +1,5 @@
 """Runtimes that speak HTTP in ways of their own, and the proxy as a process in front of them."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import subprocess

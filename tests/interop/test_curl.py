@@ -1,7 +1,5 @@
 """``curl`` against the proxy, the way people type it."""
 
-from __future__ import annotations
-
 import shutil
 import socket
 import subprocess

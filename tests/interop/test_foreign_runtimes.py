@@ -1,7 +1,5 @@
 """The proxy in front of runtimes that are not ours: they say less, and speak HTTP in ways of their own."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """KServe's ``InferenceRESTClient`` against the proxy."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.calls import row, v2_body

@@ -1,7 +1,5 @@
 """The proxy in front of a real foreign V2 server: MLServer, which has no binary extension."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

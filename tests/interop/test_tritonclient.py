@@ -1,7 +1,5 @@
 """``tritonclient.http`` against the proxy."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Signatures, calls and requests for the tests of the proxy's core, as short as they can be written."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

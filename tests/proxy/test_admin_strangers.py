@@ -1,7 +1,5 @@
 """The admin port and a page in somebody's browser: it neither drains this replica nor reads what it shows."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 

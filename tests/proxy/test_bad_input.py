@@ -1,7 +1,5 @@
 """Bad requests over real connections: a clear error in the caller's protocol, and nothing else disturbed."""
 
-from __future__ import annotations
-
 import httpx
 import orjson
 import pytest

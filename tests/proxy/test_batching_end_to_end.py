@@ -1,7 +1,5 @@
 """Batching as callers and the runtime see it."""
 
-from __future__ import annotations
-
 import httpx
 import numpy as np
 import pytest

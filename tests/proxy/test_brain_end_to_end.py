@@ -1,7 +1,5 @@
 """The batching brain from outside: coalescing, order, objectives, timing, explanations, recordings."""
 
-from __future__ import annotations
-
 import re
 import threading
 from pathlib import Path

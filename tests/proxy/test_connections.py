@@ -1,7 +1,5 @@
 """HTTP/1.1 as the inference port speaks it on its short way."""
 
-from __future__ import annotations
-
 import orjson
 
 from tests.calls import V2_PATH, RawConnection, row, v2_body

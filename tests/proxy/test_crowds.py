@@ -1,7 +1,5 @@
 """Connections without end, and more of them than there is room for: nobody is kept out, and the admin port answers."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import resource

@@ -1,7 +1,5 @@
 """Leaving without losing a request."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 

@@ -1,7 +1,5 @@
 """The promise that matters most: whatever arrives together, each caller gets exactly f of its own rows, in order."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Every error answer says whether the request was certainly not executed: `x-shoal-executed: no`, else `maybe`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import httpx

@@ -1,7 +1,5 @@
 """Models that fail, memory that runs out, runtimes that die: what callers get, and what the runtime is asked."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

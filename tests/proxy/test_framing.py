@@ -1,7 +1,5 @@
 """Where a request ends: what one caller sends is never taken for another request, whatever its head says."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

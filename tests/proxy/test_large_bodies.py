@@ -1,7 +1,5 @@
 """Bodies that are read straight into place: arriving in any pieces, abandoned, pipelined, mixed with small ones."""
 
-from __future__ import annotations
-
 import asyncio
 import resource
 import socket

@@ -4,8 +4,6 @@ The numbers are those of the list: a failed answer told as success, one blocked 
 models mixed, headers lost, no bound and no cancel, time-outs in the wrong unit, polling and logging per request.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

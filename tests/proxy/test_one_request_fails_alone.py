@@ -1,7 +1,5 @@
 """What one request asks for beside its rows (a time-out, parameters, headers) is never an error of its neighbours."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

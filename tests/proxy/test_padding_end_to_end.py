@@ -1,7 +1,5 @@
 """Rows of very different lengths: who pays for the padding."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``python -m shoal_proxy`` as a process: what it imports, how it starts, and how it stops."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Recordings of what arrives: readers come, go and stall, and none of them costs the others anything."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """A runtime that is not there, goes away, or comes back."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests import plain

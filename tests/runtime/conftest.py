@@ -1,8 +1,8 @@
-from __future__ import annotations
-
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,10 +12,6 @@ from shoal_runtime.placement import choose_device
 from shoal_runtime.readiness import Readiness
 from shoal_runtime.settings import Settings
 from tests.arranged import arranged
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 
 @pytest.fixture

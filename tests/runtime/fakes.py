@@ -1,10 +1,9 @@
 """Stand-ins and small drivers for the runtime's tests."""
 
-from __future__ import annotations
-
 import asyncio
 import http.client
 import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +18,6 @@ from shoal_runtime.pipeline import BatchResult, Lanes, Pipeline
 from shoal_runtime.placement import CpuPlacement, Placement
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
     from shoal_runtime.loading import Model
     from shoal_schema.wire.datatypes import Array
 
@@ -62,18 +59,18 @@ class Bench:
         )
 
     @classmethod
-    def around(cls, model: Model) -> Bench:
+    def around(cls, model: "Model") -> "Bench":
         """Return a bench for a loaded model."""
         return cls(model.handler, signature=model.signature)
 
-    def __enter__(self) -> Bench:
+    def __enter__(self) -> "Bench":
         return self
 
     def __exit__(self, *_: object) -> None:
         assert self.executor.stop(5)
         self.pool.shutdown()
 
-    def run(self, inputs: Mapping[str, Array], *, deadline_s: float | None = None) -> BatchResult:
+    def run(self, inputs: Mapping[str, "Array"], *, deadline_s: float | None = None) -> BatchResult:
         """Run one batch through the pipeline."""
         name, array = next(iter(inputs.items()))
         spec = self.signature.input(name)
@@ -92,7 +89,7 @@ class Adder:
         return batch["x"] + 1
 
 
-def texts(*elements: bytes) -> Array:
+def texts(*elements: bytes) -> "Array":
     """Return a one-dimensional BYTES array."""
     array = np.empty(len(elements), dtype=object)
     array[:] = elements
@@ -141,7 +138,7 @@ class UnixConnection(http.client.HTTPConnection):
         self.sock.connect(self._path)
 
 
-def infer_body(name: str, array: Array, datatype: str) -> tuple[bytes, dict[str, str]]:
+def infer_body(name: str, array: "Array", datatype: str) -> tuple[bytes, dict[str, str]]:
     """Return a binary infer body that asks for binary outputs, and its headers."""
     raw = array.tobytes()
     document = {

@@ -1,9 +1,9 @@
 """Large bodies over a real socket, read straight into place."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,12 +12,8 @@ from shoal_runtime.body import ALIGNMENT_BYTES, BODY, LARGE_BYTES, Body, large_b
 from shoal_runtime.listening import Connections, open_socket
 from shoal_schema.addresses import Address
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from pathlib import Path
-
-    Receive = Callable[[], Awaitable[dict[str, Any]]]
-    Send = Callable[[dict[str, Any]], Awaitable[None]]
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 LARGE = bytes(range(256)) * 1000
 LIMIT_BYTES = 1 << 20

@@ -1,8 +1,7 @@
 """Staging, streams and graphs; what needs a device is marked `gpu`."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,9 +10,6 @@ import torch
 from shoal_runtime.cuda import CudaPlacement, GraphCache, StagingPool, batch_form
 from shoal_runtime.errors import DeviceLost, OutOfMemory
 from tests.runtime.fakes import Adder, Bench
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 

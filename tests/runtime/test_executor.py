@@ -1,19 +1,14 @@
-from __future__ import annotations
-
 import asyncio
 import ctypes
 import threading
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pytest
 
 from shoal_runtime.errors import DeviceLost, NotReady
 from shoal_runtime.executor import MAX_WAITING, Executor
 from shoal_runtime.faults import Escaped
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @pytest.fixture

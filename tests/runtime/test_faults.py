@@ -1,8 +1,8 @@
 """Whatever a model's code raises fails its row or its batch, and nothing else."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,9 +17,6 @@ from shoal_runtime.handlers.calling import RowError
 from tests.runtime.fakes import Adder, Bench, texts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
     from shoal_runtime.loading import Model
 
 X = np.array([[1, 2]], dtype=np.float32)
@@ -191,7 +188,7 @@ def test_what_would_end_a_thread_is_told_as_an_exception() -> None:
 @pytest.mark.parametrize("fault", ["KeyboardInterrupt", "GeneratorExit", "SystemExit", "asyncio.CancelledError"])
 @pytest.mark.parametrize("where", ["module", "load"])
 def test_what_loading_raises_is_a_reason_not_to_start(
-    where: str, fault: str, tmp_path: Path, load: Callable[..., Model]
+    where: str, fault: str, tmp_path: Path, load: Callable[..., "Model"]
 ) -> None:
     raising = f"import asyncio\n{'raise ' + fault if where == 'module' else ''}\n"
     (tmp_path / "m").mkdir()

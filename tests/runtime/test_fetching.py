@@ -1,12 +1,11 @@
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import os
 import threading
+from collections.abc import Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import httpx
 import pytest
@@ -16,10 +15,6 @@ from shoal_runtime.fetching import PARTIAL_PREFIX, STALE_AFTER_S, UNLOCKED_AFTER
 from shoal_runtime.readiness import Readiness
 from shoal_runtime.unpacking import Limits
 from tests.runtime.test_unpacking import tar
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 CONTENT = bytes(range(256)) * 40_000
 DIGEST = hashlib.sha256(CONTENT).hexdigest()

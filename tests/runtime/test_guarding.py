@@ -1,11 +1,10 @@
 """What a stranger may do to the runtime where it listens on a network."""
 
-from __future__ import annotations
-
 import asyncio
 import re
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -13,9 +12,6 @@ from shoal_runtime.guarding import Bounds
 from shoal_runtime.listening import Connections, open_socket
 from shoal_schema.addresses import Address
 from tests.runtime.test_body import LARGE, LIMIT_BYTES, Echo
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AA\r\n"
 CLOSE = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"

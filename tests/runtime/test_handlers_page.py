@@ -1,8 +1,7 @@
 """The example of docs/handlers.md, as a reader would run it."""
 
-from __future__ import annotations
-
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,8 +13,6 @@ from shoal_runtime.starting import warm
 from tests.runtime.fakes import Bench, texts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from shoal_runtime.loading import Model
 
 PAGE = Path(__file__).parents[2] / "docs" / "handlers.md"
@@ -27,7 +24,7 @@ def code(language: str) -> str:
     return found[1]
 
 
-def test_the_complete_example_works(tmp_path: Path, load: Callable[..., Model]) -> None:
+def test_the_complete_example_works(tmp_path: Path, load: Callable[..., "Model"]) -> None:
     (tmp_path / "sentiment").mkdir()
     (tmp_path / "sentiment" / "handler.py").write_text(code("python"))
     model = load(tmp_path / "sentiment", parameters={"sharpness": 2.0})
@@ -41,7 +38,7 @@ def test_the_complete_example_works(tmp_path: Path, load: Callable[..., Model]) 
     assert [(e.row, e.status, e.message) for e in result.errors] == [(1, 400, "the text is empty")]
 
 
-def test_the_model_toml_example_names_every_key(tmp_path: Path, load: Callable[..., Model]) -> None:
+def test_the_model_toml_example_names_every_key(tmp_path: Path, load: Callable[..., "Model"]) -> None:
     made = tmp_path / "m"
     made.mkdir()
     toml = code("toml")

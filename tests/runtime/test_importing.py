@@ -1,18 +1,13 @@
-from __future__ import annotations
-
 import sys
 import textwrap
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.faults import remedy
 from shoal_runtime.importing import HandlerFailed, import_handler
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 CLASS = """
 class Cat:

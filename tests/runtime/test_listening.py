@@ -1,10 +1,8 @@
-from __future__ import annotations
-
 import asyncio
 import os
 import socket
 import stat
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -13,9 +11,6 @@ from shoal_runtime.readiness import Readiness
 from shoal_runtime.server import App
 from shoal_schema.addresses import Address
 from shoal_schema.environment import SettingsError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_a_unix_socket_is_made_with_its_folder(tmp_path: Path) -> None:

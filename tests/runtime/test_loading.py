@@ -1,5 +1,5 @@
-from __future__ import annotations
-
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,9 +15,6 @@ from shoal_schema.resource.model import ModelFormat
 from tests.runtime.fakes import Bench
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from shoal_runtime.loading import Model
 
 HANDLER = """
@@ -42,7 +39,7 @@ def model_dir(tmp_path: Path) -> Path:
     return made
 
 
-def test_a_directory_with_a_handler_needs_nothing_else(model_dir: Path, load: Callable[..., Model]) -> None:
+def test_a_directory_with_a_handler_needs_nothing_else(model_dir: Path, load: Callable[..., "Model"]) -> None:
     model = load(model_dir, dtype="float16", max_batch_size=4)
 
     assert model.name == "scale"
@@ -50,11 +47,11 @@ def test_a_directory_with_a_handler_needs_nothing_else(model_dir: Path, load: Ca
     assert model.handler.told == ("scale", "cpu", "torch.float16", 4)  # type: ignore[attr-defined]
 
 
-def test_the_handler_s_file_may_be_the_model(model_dir: Path, load: Callable[..., Model]) -> None:
+def test_the_handler_s_file_may_be_the_model(model_dir: Path, load: Callable[..., "Model"]) -> None:
     assert load(model_dir / "handler.py").name == "handler"
 
 
-def test_the_environment_wins_over_model_toml(model_dir: Path, load: Callable[..., Model]) -> None:
+def test_the_environment_wins_over_model_toml(model_dir: Path, load: Callable[..., "Model"]) -> None:
     (model_dir / "model.toml").write_text('name = "toml"\n[parameters]\nfactor = 2\nother = 1\n')
 
     assert load(model_dir).name == "toml"
@@ -65,20 +62,20 @@ def test_the_environment_wins_over_model_toml(model_dir: Path, load: Callable[..
         assert bench.run({"x": np.ones(1, dtype=np.float32)}).outputs["y"].tolist() == [3]
 
 
-def test_a_signature_in_model_toml_wins_over_the_class(model_dir: Path, load: Callable[..., Model]) -> None:
+def test_a_signature_in_model_toml_wins_over_the_class(model_dir: Path, load: Callable[..., "Model"]) -> None:
     (model_dir / "model.toml").write_text('[[outputs]]\nname = "y"\ndatatype = "FP64"\nshape = [-1]\n')
 
     assert load(model_dir).signature.outputs[0].datatype == "FP64"
 
 
-def test_a_handler_without_a_signature_is_told_what_to_do(model_dir: Path, load: Callable[..., Model]) -> None:
+def test_a_handler_without_a_signature_is_told_what_to_do(model_dir: Path, load: Callable[..., "Model"]) -> None:
     (model_dir / "handler.py").write_text("class A:\n    def forward(self, batch): return batch\n")
 
     with pytest.raises(LoadError, match=r"set `inputs` on the handler class or in model\.toml"):
         load(model_dir)
 
 
-def test_a_handler_that_fails_to_load_keeps_its_cause(model_dir: Path, load: Callable[..., Model]) -> None:
+def test_a_handler_that_fails_to_load_keeps_its_cause(model_dir: Path, load: Callable[..., "Model"]) -> None:
     (model_dir / "handler.py").write_text(HANDLER.replace("self.factor =", "1 / 0 #"))
 
     with pytest.raises(HandlerFailed, match="Scale failed to load: ZeroDivisionError") as caught:
@@ -87,7 +84,7 @@ def test_a_handler_that_fails_to_load_keeps_its_cause(model_dir: Path, load: Cal
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
-def test_padding_rules_are_checked_when_the_model_loads(model_dir: Path, load: Callable[..., Model]) -> None:
+def test_padding_rules_are_checked_when_the_model_loads(model_dir: Path, load: Callable[..., "Model"]) -> None:
     text = HANDLER.replace("    def load", "    preprocess_padding = [{'name': 'x'}]\n    def load")
     (model_dir / "handler.py").write_text(text)
 
@@ -98,7 +95,7 @@ def test_padding_rules_are_checked_when_the_model_loads(model_dir: Path, load: C
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.compile imports what it deprecates
 @pytest.mark.parametrize(("compiled", "length"), [(False, 5), (True, 8)])
 def test_buckets_of_preprocess_count_where_forwards_are_compiled(
-    model_dir: Path, load: Callable[..., Model], *, compiled: bool, length: int
+    model_dir: Path, load: Callable[..., "Model"], *, compiled: bool, length: int
 ) -> None:
     rules = '    preprocess_padding = [PaddingRule("x", pad_axis=1, pad_buckets=[4, 8])]\n'
     text = HANDLER.replace("import TensorSpec", "import PaddingRule, TensorSpec")
@@ -110,7 +107,7 @@ def test_buckets_of_preprocess_count_where_forwards_are_compiled(
     assert batch["x"].shape == (2, length)
 
 
-def test_a_module_class_without_weights_is_a_handler(model_dir: Path, load: Callable[..., Model]) -> None:
+def test_a_module_class_without_weights_is_a_handler(model_dir: Path, load: Callable[..., "Model"]) -> None:
     (model_dir / "handler.py").write_text(
         "import torch\n" + HANDLER.replace("class Scale:", "class Scale(torch.nn.Module):")
     )
@@ -118,7 +115,7 @@ def test_a_module_class_without_weights_is_a_handler(model_dir: Path, load: Call
     assert load(model_dir).platform == "shoal_handler"
 
 
-def test_an_empty_directory_is_told_what_it_lacks(tmp_path: Path, load: Callable[..., Model]) -> None:
+def test_an_empty_directory_is_told_what_it_lacks(tmp_path: Path, load: Callable[..., "Model"]) -> None:
     with pytest.raises(LoadError, match=r"is empty: a model is a \.pt2,.* or handler\.py in it$"):
         load(tmp_path)
     (tmp_path / "notes.txt").touch()
@@ -126,7 +123,7 @@ def test_an_empty_directory_is_told_what_it_lacks(tmp_path: Path, load: Callable
         load(tmp_path)
 
 
-def test_a_named_file_of_an_unknown_kind_needs_a_format(tmp_path: Path, load: Callable[..., Model]) -> None:
+def test_a_named_file_of_an_unknown_kind_needs_a_format(tmp_path: Path, load: Callable[..., "Model"]) -> None:
     (tmp_path / "weights.bin").touch()
     (tmp_path / "model.toml").write_text('file = "weights.bin"')
 
@@ -134,7 +131,7 @@ def test_a_named_file_of_an_unknown_kind_needs_a_format(tmp_path: Path, load: Ca
         load(tmp_path)
 
 
-def test_two_kinds_of_files_need_a_choice(tmp_path: Path, load: Callable[..., Model]) -> None:
+def test_two_kinds_of_files_need_a_choice(tmp_path: Path, load: Callable[..., "Model"]) -> None:
     (tmp_path / "a.pt2").write_bytes(b"")
     (tmp_path / "a.pt").write_bytes(b"")
 
@@ -142,7 +139,7 @@ def test_two_kinds_of_files_need_a_choice(tmp_path: Path, load: Callable[..., Mo
         load(tmp_path)
 
 
-def test_two_files_of_a_kind_need_a_name(tmp_path: Path, load: Callable[..., Model]) -> None:
+def test_two_files_of_a_kind_need_a_name(tmp_path: Path, load: Callable[..., "Model"]) -> None:
     (tmp_path / "a.pt2").write_bytes(b"")
     (tmp_path / "b.pt2").write_bytes(b"")
 
@@ -150,14 +147,14 @@ def test_two_files_of_a_kind_need_a_name(tmp_path: Path, load: Callable[..., Mod
         load(tmp_path)
 
 
-def test_a_named_file_must_be_there(tmp_path: Path, load: Callable[..., Model]) -> None:
+def test_a_named_file_must_be_there(tmp_path: Path, load: Callable[..., "Model"]) -> None:
     (tmp_path / "model.toml").write_text('file = "c.pt2"')
 
     with pytest.raises(LoadError, match=r"there is no file .*c\.pt2"):
         load(tmp_path)
 
 
-def test_a_directory_s_name_may_be_no_model_name(tmp_path: Path, load: Callable[..., Model]) -> None:
+def test_a_directory_s_name_may_be_no_model_name(tmp_path: Path, load: Callable[..., "Model"]) -> None:
     made = tmp_path / "my model"
     made.mkdir()
     (made / "handler.py").write_text(HANDLER)
@@ -179,7 +176,7 @@ def booby_trap(directory: Path) -> Path:
 
 @pytest.mark.parametrize("toml", ["", 'handler = "handler.py:Scale"\n'])
 def test_code_beside_a_program_is_not_imported_where_the_format_is_named(
-    tmp_path: Path, load: Callable[..., Model], toml: str
+    tmp_path: Path, load: Callable[..., "Model"], toml: str
 ) -> None:
     exported(tmp_path / "model.pt2")
     (tmp_path / "model.toml").write_text(toml)
@@ -192,7 +189,7 @@ def test_code_beside_a_program_is_not_imported_where_the_format_is_named(
 
 
 def test_code_beside_a_program_is_not_imported_where_model_toml_names_the_format(
-    tmp_path: Path, load: Callable[..., Model]
+    tmp_path: Path, load: Callable[..., "Model"]
 ) -> None:
     exported(tmp_path / "model.pt2")
     (tmp_path / "model.toml").write_text('format = "TorchExport"\n')
@@ -205,7 +202,7 @@ def test_code_beside_a_program_is_not_imported_where_model_toml_names_the_format
 
 @pytest.mark.parametrize("model_format", [ModelFormat.TORCH_SCRIPT, ModelFormat.SAFETENSORS])
 def test_code_beside_weights_is_not_imported_before_somebody_names_it(
-    tmp_path: Path, load: Callable[..., Model], model_format: ModelFormat
+    tmp_path: Path, load: Callable[..., "Model"], model_format: ModelFormat
 ) -> None:
     save_file({"weight": torch.ones(1)}, tmp_path / "model.safetensors")
     torch.save({"weight": torch.ones(1)}, tmp_path / "model.pt")
@@ -217,7 +214,7 @@ def test_code_beside_weights_is_not_imported_before_somebody_names_it(
     assert not imported.exists()
 
 
-def test_code_that_the_user_names_is_imported_whatever_the_format(tmp_path: Path, load: Callable[..., Model]) -> None:
+def test_code_that_the_user_names_is_imported_whatever_the_format(tmp_path: Path, load: Callable[..., "Model"]) -> None:
     exported(tmp_path / "model.pt2")
     imported = booby_trap(tmp_path)
 
@@ -228,7 +225,7 @@ def test_code_that_the_user_names_is_imported_whatever_the_format(tmp_path: Path
 
 @pytest.mark.parametrize("file", ["../model.pt2", "/etc/model.pt2", "a/../../model.pt2"])
 def test_model_toml_names_files_of_its_own_directory_only(
-    tmp_path: Path, load: Callable[..., Model], file: str
+    tmp_path: Path, load: Callable[..., "Model"], file: str
 ) -> None:
     (tmp_path / "model").mkdir()
     exported(tmp_path / "model.pt2")
@@ -239,7 +236,7 @@ def test_model_toml_names_files_of_its_own_directory_only(
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_forward_may_be_compiled(model_dir: Path, load: Callable[..., Model]) -> None:
+def test_forward_may_be_compiled(model_dir: Path, load: Callable[..., "Model"]) -> None:
     model = load(model_dir, compile=True)
 
     # Running it would compile for half a minute.
@@ -247,7 +244,7 @@ def test_forward_may_be_compiled(model_dir: Path, load: Callable[..., Model]) ->
     assert callable(model.stages.forward)
 
 
-def test_a_handler_cannot_unpickle_by_the_back_door(model_dir: Path, load: Callable[..., Model]) -> None:
+def test_a_handler_cannot_unpickle_by_the_back_door(model_dir: Path, load: Callable[..., "Model"]) -> None:
     torch.save({"not": model_dir}, model_dir / "weights.pth")
     (model_dir / "handler.py").write_text(
         "import torch\n"

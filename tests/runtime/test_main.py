@@ -1,7 +1,5 @@
 """The runtime as a process, on real sockets."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import json
@@ -13,17 +11,15 @@ import sys
 import textwrap
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from shoal_runtime.__main__ import main
 from tests.runtime.fakes import UnixConnection, infer_body
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 HANDLER = """
 import os, threading, time

@@ -1,15 +1,11 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.model_config import MAX_BYTES, ModelConfig, parse_config, read_config
 from shoal_schema.resource.model import ModelFormat
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_a_directory_without_model_toml_says_nothing(tmp_path: Path) -> None:

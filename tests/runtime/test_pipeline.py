@@ -1,8 +1,7 @@
-from __future__ import annotations
-
 import asyncio
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,9 +18,6 @@ from shoal_runtime.errors import (
 )
 from shoal_runtime.placement import CpuPlacement
 from tests.runtime.fakes import Adder, Bench, texts
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 X = np.array([[1, 2], [3, 4], [5, 6]], dtype=np.float32)
 TEXT = (TensorSpec("t", "BYTES", [-1], content_type="text/plain"),)

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import io
 import logging
 from typing import TYPE_CHECKING
@@ -41,7 +39,7 @@ def test_a_terminal_gets_a_bar() -> None:
     assert "warming up" in terminal.getvalue()
 
 
-def test_a_log_is_not_filled_with_lines(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_log_is_not_filled_with_lines(caplog: "pytest.LogCaptureFixture") -> None:
     caplog.set_level(logging.INFO)
 
     with Progress(Readiness(), "warming up", total=50, unit="batch", stream=io.StringIO()) as step:

@@ -1,7 +1,6 @@
-from __future__ import annotations
-
 import asyncio
 import logging
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,8 +14,6 @@ from shoal_runtime.server import App, ServedModel
 from tests.runtime.fakes import Adder, Bench, ask, chunks, infer_body
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     import torch
 
 INFER = "/v2/models/adder/infer"
@@ -27,7 +24,7 @@ JSON_BODY = orjson.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": 
 class Picky(Adder):
     """Fails rows that hold a negative number; and everything that holds 1000."""
 
-    def forward(self, batch: Mapping[str, torch.Tensor]) -> Any:
+    def forward(self, batch: Mapping[str, "torch.Tensor"]) -> Any:
         if (batch["x"] == 1000).any():
             raise RuntimeError("a thousand")
         return [RuntimeError("negative") if (row < 0).any() else row + 1 for row in batch["x"]]
@@ -39,7 +36,7 @@ class Served:
         self.app = App(self.readiness, max_body_bytes=4096)
         self.bench = bench
 
-    def load(self) -> Served:
+    def load(self) -> "Served":
         self.app.serve(ServedModel("adder", "1", "shoal_handler", self.bench.pipeline))
         self.readiness.ready()
         return self
@@ -252,7 +249,7 @@ def test_a_forward_that_raises_fails_its_batch_and_no_other(served: Served, capl
 class Odd(Adder):
     outputs = (TensorSpec("y", "BYTES", [-1]),)
 
-    def forward(self, batch: Mapping[str, torch.Tensor]) -> Any:
+    def forward(self, batch: Mapping[str, "torch.Tensor"]) -> Any:
         kind = float(batch["x"][0, 0])
         if kind == 1:
             raise KeyboardInterrupt

@@ -1,6 +1,5 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -16,9 +15,6 @@ from shoal_runtime.readiness import Readiness
 from shoal_runtime.starting import warm
 from shoal_runtime.warmup import plan_warmup
 from tests.runtime.fakes import Adder, signature_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 
 def model_of(handler: Any, sizes: Sequence[int] = ()) -> Model:

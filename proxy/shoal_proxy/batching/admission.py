@@ -9,8 +9,6 @@ A request whose batch starts after others that have not begun yet must expect co
 where those are of other keys, its own key may be a rare one, and then they are not.
 """
 
-from __future__ import annotations
-
 from shoal_proxy.batching.plan import Costs
 
 LEAST_GUARD, MOST_GUARD = 0.03, 0.05

@@ -1,7 +1,5 @@
 """Merge waiting rows into one batch, and split the answer back into each caller's own rows."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

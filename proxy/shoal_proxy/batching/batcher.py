@@ -4,8 +4,6 @@ The proxy drives it with real batches and the clock, the simulator with numbers:
 a clock, sends nothing and answers nobody; what it wants done it returns.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from dataclasses import dataclass, replace
 

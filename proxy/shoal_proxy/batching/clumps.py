@@ -6,8 +6,6 @@ come less than `PATIENCE_S` after the one before, a batch for an idle runtime is
 long. With Poisson arrivals at any usual rate the share stays small, and nothing is held.
 """
 
-from __future__ import annotations
-
 PATIENCE_S = 0.0002
 LONGEST_S = 0.001
 """A clump longer than this is a crowd; the runtime may as well begin with its first."""

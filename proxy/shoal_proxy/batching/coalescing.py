@@ -1,7 +1,5 @@
 """Identical requests in flight share one row: the first is executed, all get its answer. Off unless asked for."""
 
-from __future__ import annotations
-
 from shoal_proxy.batching.pending import BatchKey, LaneKey, Outcome, Pending
 from shoal_proxy.batching.suspects import digest
 

@@ -1,7 +1,5 @@
 """How fast the queue drains, for an honest Retry-After."""
 
-from __future__ import annotations
-
 from math import ceil
 
 _WEIGHT = 0.2

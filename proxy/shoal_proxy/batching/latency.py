@@ -12,8 +12,6 @@ become slower or faster, and the whole table is scaled. One slow batch alone is 
 its expected time.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import accumulate

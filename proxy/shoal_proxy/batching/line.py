@@ -10,8 +10,6 @@ what is on top is put right when it is looked at, since turns and shares only ev
 costs the logarithm of the number of keys.
 """
 
-from __future__ import annotations
-
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING
 
@@ -37,7 +35,7 @@ class Line:
         self._lanes = 0
         self._compact_at = 256
 
-    def add(self, group: Group, key: LaneKey, lane: Lane) -> None:
+    def add(self, group: "Group", key: LaneKey, lane: Lane) -> None:
         """Take in a lane that has got its first request."""
         share = key.share if self._shares.classes else b""
         self._serial += 1
@@ -56,7 +54,7 @@ class Line:
         self._classes.clear()
         self._lanes = 0
 
-    def first(self) -> Group:
+    def first(self) -> "Group":
         """Return the group whose turn it is; some lane must hold a request."""
         while True:
             had, _, share = self._classes[0]
@@ -71,7 +69,7 @@ class Line:
             self._serial += 1
             heapreplace(self._classes, (has_had, self._serial, share))
 
-    def _first_of(self, heads: list[_Head]) -> Group | None:
+    def _first_of(self, heads: list[_Head]) -> "Group | None":
         while heads:
             turn, serial, lane, group, key = heads[0]
             if not lane:

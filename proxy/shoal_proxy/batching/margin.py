@@ -1,7 +1,5 @@
 """How far to stay on the safe side: a percentile of errors that are seen one at a time."""
 
-from __future__ import annotations
-
 _STEP = 0.25
 _MOST = 8.0
 _FOLLOW = 0.05

@@ -8,8 +8,6 @@ save up. This is start-time fair queueing (Goyal, Vin, Cheng 1996), counted in r
 Without priorities and classes there is one lane, and none of this costs anything.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping

@@ -7,8 +7,6 @@ Earlier, it would miss rows that were still to come; later, the device would wai
 its forward took; then its round trip counts as such, and nothing leaves ahead but full batches.
 """
 
-from __future__ import annotations
-
 _WEIGHT = 0.1
 _MARGIN_S = 0.0002
 """What an alarm and the turn of the event loop may be late."""

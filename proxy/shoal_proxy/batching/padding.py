@@ -8,8 +8,6 @@ times (`FACTOR`) as large each. Nobody's row is padded to more than that many ti
 since each class has a key of its own, a long row's time, and the memory it takes, is learned apart from the others'.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A caller's request on its way through the queue, and the key that says whom it may share a batch with."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import NamedTuple
@@ -25,7 +23,7 @@ class BatchKey(NamedTuple):
     headers: tuple[tuple[bytes, bytes], ...] = ()
     solo: int = 0
 
-    def alone(self) -> BatchKey:
+    def alone(self) -> "BatchKey":
         """Return this key for a request that must travel alone."""
         return self._replace(solo=next(_serial))
 
@@ -114,7 +112,7 @@ class Pending:
         self.parts: list[tuple[int, Mapping[str, Array]]] = []
         self.errors: list[RowError] = []
 
-    def stand_in(self, deliver: Callable[[Outcome], None]) -> Pending:
+    def stand_in(self, deliver: Callable[[Outcome], None]) -> "Pending":
         """Return a request for the same, not begun yet, whose outcome goes to ``deliver``."""
         return Pending(
             inputs=self.inputs,

@@ -14,8 +14,6 @@ Serving the head at any price in case 3 would shrink every batch to what the hea
 grow with it.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass

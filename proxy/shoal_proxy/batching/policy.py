@@ -11,8 +11,6 @@ another, or a key that is always full would starve all others.
 `Fixed`: full, or ``max_delay_s`` old, as users of other servers know it. `None`: each request alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -7,8 +7,6 @@ A request of very many rows is cut into portions: after each it goes to the end 
 between, and only one portion counts against the bound of rows. Whoever comes later is behind it all the same.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections import OrderedDict
 from collections.abc import Callable, Iterator

@@ -17,8 +17,6 @@ A refusal costs no device time, and says that one request is wrong: it is looked
 is refused for a neighbour's sake.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from shoal_proxy.batching.batch import Batch, make_batch

@@ -13,8 +13,6 @@ would be time lost. A few stragglers do not count; they join the next batch.
 Callers of an open loop return after many milliseconds or never; for them the sum never pays and nothing is held.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ A payload is told by a fingerprint of its bytes. Nothing is computed for a reque
 only of those that look like one: the same rows, bytes and first values.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter, OrderedDict
 from typing import NamedTuple

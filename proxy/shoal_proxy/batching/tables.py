@@ -5,8 +5,6 @@ as many rows are tried, and twice as many batches must fit before the next try e
 that does not fit says nothing of the limit; if halving a batch has led to it, the limit is what it was before.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 
 from shoal_proxy.batching.latency import LatencyTable

@@ -5,8 +5,6 @@ longer than the model. So the second in which most rows were served is kept, wit
 more: how full its batches were, how long the runtime was at work, and how much of its core the proxy used.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 _WINDOW_S = 1.0

@@ -1,7 +1,5 @@
 """What all codecs share: the call, what is decoded from it, and the reply."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from reprlib import Repr
 from typing import Any, Protocol
@@ -81,7 +79,7 @@ class Decoded:
         self.tensors = tensors
         self.timeout_ms = timeout_ms
 
-    def with_inputs(self, inputs: dict[str, Array]) -> Decoded:
+    def with_inputs(self, inputs: dict[str, Array]) -> "Decoded":
         """Return the same request for as many rows of other numbers."""
         return Decoded(
             inputs,

@@ -1,7 +1,5 @@
 """The first part of a multipart form, as ``curl -F data=@cat.jpg`` sends it."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from python_multipart.exceptions import FormParserError
@@ -45,7 +43,7 @@ class _FirstPart:
         self._field: list[bytes] = []
         self._value: list[bytes] = []
 
-    def callbacks(self) -> MultipartCallbacks:
+    def callbacks(self) -> "MultipartCallbacks":
         """Return the callbacks of ``MultipartParser``."""
         return {
             "on_part_data": self._on_data,

@@ -1,7 +1,5 @@
 """Raw bodies: an image, a text or octets as one row of the model's ``BYTES`` input."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from shoal_proxy.codecs.base import Call, Decoded

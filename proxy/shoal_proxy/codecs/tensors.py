@@ -3,8 +3,6 @@
 numpy converts generously ("1" to 1.0, 300 to 44 as UINT8); a model's caller deserves an error instead.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable, Sequence
 from itertools import chain

@@ -1,7 +1,5 @@
 """TorchServe's inference API: the body of ``POST /predictions/{m}`` is one row, and so is the answer."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from shoal_proxy.codecs import raw

@@ -1,7 +1,5 @@
 """The wire to the runtime: batches out, answers in. See docs/contracts.md, section 1."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """KServe's V1 protocol: ``instances`` (rows) and ``inputs`` (columns) as plain JSON."""
 
-from __future__ import annotations
-
 from base64 import b64decode
 from binascii import Error as Base64Error
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The Open Inference Protocol, V2: JSON and the binary tensor extension, in both directions."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any

@@ -1,7 +1,5 @@
 """V2 answers: the outputs that a caller wants, each as JSON or binary."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

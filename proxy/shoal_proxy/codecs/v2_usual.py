@@ -5,8 +5,6 @@ needs no more than a look at its name, type and shape. The JSON part in front of
 byte for byte, so what it says is kept; and so is the JSON around the numbers of an answer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple

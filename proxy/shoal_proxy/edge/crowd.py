@@ -1,7 +1,5 @@
 """How many connections there may be, and which one makes room for the next. Pure: numbers in, numbers out."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeVar
 

@@ -7,8 +7,6 @@ holds little is never refused for another's sake. (Half, because with a whole sh
 one above it: of large bodies that keep coming, none would ever be complete.)
 """
 
-from __future__ import annotations
-
 from math import inf
 
 _WINDOW_S = 1.0

@@ -1,7 +1,5 @@
 """How long a caller may take over what it does. Pure: times are arguments, in monotonic seconds."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 

@@ -1,7 +1,5 @@
 """One log line for many events of a kind: whoever can cause an event at will must not fill a disk with it."""
 
-from __future__ import annotations
-
 INTERVAL_S = 10.0
 
 

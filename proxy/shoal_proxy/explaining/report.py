@@ -1,7 +1,5 @@
 """What is known of a proxy at one moment, as numbers: what `sentences` explain and ``GET /v1/latency`` shows."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from math import isinf
 from typing import Any

@@ -1,7 +1,5 @@
 """From a report to what a person wants to know: what bounds latency and throughput, and what to change."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from math import floor, log10
 

@@ -10,8 +10,6 @@ From LEAVING on every answer carries ``Connection: close``, so that callers move
 accepting. In DRAINING a new request on a connection still open is answered 503; requests accepted before are finished.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 

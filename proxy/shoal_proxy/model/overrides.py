@@ -1,7 +1,5 @@
 """What a deployment sets otherwise than its model says."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 

@@ -4,8 +4,6 @@ Arrays inside the proxy are *canonical*: their batch dimension, wherever the mod
 canonical too; ``batch_dim`` says where the dimension belongs on the wire.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """How many bytes arrays hold."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from shoal_schema.wire.datatypes import Array

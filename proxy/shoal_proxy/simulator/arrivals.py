@@ -3,8 +3,6 @@
 All are open loops, whose callers do not wait for one another, but `ClosedLoop`, whose callers do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

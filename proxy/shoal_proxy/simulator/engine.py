@@ -1,7 +1,5 @@
 """Replay arrivals through a policy on one simulated device, event by event."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +21,7 @@ class Request:
     rows: int = 1
     shape: str = ""
     own: bool = False
-    previous: Request | None = None
+    previous: "Request | None" = None
     done: int = 0
     """Rows that have come back."""
     answered_s: float | None = None
@@ -117,7 +115,7 @@ class Engine:
             self.discipline.finished(what.batch, what.took_s, self.now_s)
             self._answer(what)
 
-    def _answer(self, flight: _Flight) -> None:
+    def _answer(self, flight: "_Flight") -> None:
         for request, count in zip(flight.batch, flight.counts, strict=True):
             request.done += count
             if request.done == request.rows:

@@ -1,7 +1,5 @@
 """What batches take on the simulated device: ``4ms+0.15ms``, or a table of sizes as a proxy or a person wrote it."""
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence

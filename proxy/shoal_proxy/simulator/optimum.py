@@ -16,8 +16,6 @@ Only a narrow band of m matters for each i: below it too much was kept to be in 
 idle when the next request comes, and refusing more buys nothing. Within the band a step is one numpy operation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A study as a table for people."""
 
-from __future__ import annotations
-
 from shoal_proxy.batching.pending import NEVER_S
 from shoal_proxy.simulator.study import IN_TIME, Outcome, Service, Study
 

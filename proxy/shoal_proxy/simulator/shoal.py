@@ -1,7 +1,5 @@
 """The proxy's own batching, as a discipline of the simulator."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Sequence
 

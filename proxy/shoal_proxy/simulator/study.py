@@ -1,7 +1,5 @@
 """A service of several replicas on one trace: what becomes of the requests, and how much more it could bear."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Sequence

@@ -8,8 +8,6 @@ CSV with a header line. Columns, in any order:
     deadline_ms  the caller's own latency objective; absent or empty: the service's
 """
 
-from __future__ import annotations
-
 import csv
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -4,8 +4,7 @@ Rows are padded at the end of one axis, to the longest of the batch or to the sm
 holds it. A mask, when asked for, is 1 at real positions and 0 at padding.
 """
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,8 +12,6 @@ import torch
 from shoal_runtime.batches.sizes import next_size
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from torch import Tensor
 
     from shoal_runtime.handlers.spec import Rule
@@ -32,7 +29,7 @@ def padded_length(lengths: Sequence[int], buckets: Sequence[int]) -> int:
     return next_size(longest, buckets)
 
 
-def pad_and_stack(rows: Sequence[Tensor], rule: Rule) -> tuple[Tensor, Tensor]:
+def pad_and_stack(rows: Sequence["Tensor"], rule: "Rule") -> tuple["Tensor", "Tensor"]:
     """Stack rows that differ along one axis.
 
     Args:

@@ -4,21 +4,18 @@ What is cut off again may hold anything, so such rows are padded to the longest 
 is at least as long as what will be left of it can be padded: a shorter one would get numbers that no model made.
 """
 
-from __future__ import annotations
-
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from shoal_runtime.handlers.signature import Signature
     from shoal_runtime.handlers.spec import TensorSpec
     from shoal_schema.wire.datatypes import Array
 
 
-def own_lengths(spec: TensorSpec, inputs: Mapping[str, Array], signature: Signature) -> Array | None:
+def own_lengths(spec: "TensorSpec", inputs: Mapping[str, "Array"], signature: "Signature") -> "Array | None":
     """Return how much of each row of an output is left after the cut; None where no mask tells."""
     source = signature.input(spec.unpad_input) if spec.unpad_input is not None else None
     mask = signature.input(source.pad_mask) if source is not None and source.pad_mask is not None else None
@@ -29,7 +26,7 @@ def own_lengths(spec: TensorSpec, inputs: Mapping[str, Array], signature: Signat
     return lengths
 
 
-def pad_ragged(rows: Sequence[Array], spec: TensorSpec, lengths: Array) -> list[Array] | None:
+def pad_ragged(rows: Sequence["Array"], spec: "TensorSpec", lengths: "Array") -> list["Array"] | None:
     """Return the rows with the same length along `unpad_axis`; None where they differ otherwise, or one is too short.
 
     Args:
@@ -47,7 +44,7 @@ def pad_ragged(rows: Sequence[Array], spec: TensorSpec, lengths: Array) -> list[
     return [_padded(row, axis, longest) for row in rows]
 
 
-def _padded(row: Array, axis: int, length: int) -> Array:
+def _padded(row: "Array", axis: int, length: int) -> "Array":
     shape = list(row.shape)
     shape[axis] = length
     padded = np.full(shape, b"" if row.dtype == object else 0, row.dtype)

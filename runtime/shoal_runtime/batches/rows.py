@@ -1,14 +1,11 @@
 """Adding and taking away whole rows."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from torch import Tensor
 
 
@@ -40,7 +37,7 @@ def count_rows(batch: Any, batch_dims: Mapping[str, int]) -> int:
     return len(batch)
 
 
-def _pad(tensor: Tensor, size: int, dim: int) -> Tensor:
+def _pad(tensor: "Tensor", size: int, dim: int) -> "Tensor":
     missing = size - tensor.shape[dim]
     if missing <= 0:
         return tensor

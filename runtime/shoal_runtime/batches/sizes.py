@@ -1,12 +1,7 @@
 """Which row counts and lengths a batch is padded to."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from collections.abc import Sequence
 
 
 def next_size(count: int, sizes: Sequence[int]) -> int:

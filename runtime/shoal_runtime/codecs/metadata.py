@@ -1,12 +1,9 @@
 """The model's and the server's metadata."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from shoal_runtime.handlers.signature import Signature
     from shoal_runtime.handlers.spec import TensorSpec
 
@@ -18,7 +15,7 @@ SERVER_METADATA: Final = {
 
 
 def model_metadata(
-    name: str, version: str, platform: str, signature: Signature, measured: Sequence[tuple[int, float]] = ()
+    name: str, version: str, platform: str, signature: "Signature", measured: Sequence[tuple[int, float]] = ()
 ) -> dict[str, Any]:
     """Return the metadata of docs/contracts.md, section 1; parameters hold scalars only.
 
@@ -39,12 +36,12 @@ def model_metadata(
     }
 
 
-def _tensor(spec: TensorSpec) -> dict[str, Any]:
+def _tensor(spec: "TensorSpec") -> dict[str, Any]:
     tensor = {"name": spec.name, "datatype": spec.datatype, "shape": list(spec.shape)}
     return {**tensor, "parameters": _parameters(spec)}
 
 
-def _parameters(spec: TensorSpec) -> dict[str, Any]:
+def _parameters(spec: "TensorSpec") -> dict[str, Any]:
     parameters: dict[str, Any] = {"batch_dim": spec.batch_dim}
     if spec.content_type is not None:
         parameters["content_type"] = spec.content_type

@@ -4,9 +4,8 @@ body = JSON                                          (no Inference-Header-Conten
 body = JSON, then raw tensors                        (it says how many bytes are JSON)
 """
 
-from __future__ import annotations
-
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +19,6 @@ from shoal_schema.wire.datatypes import DTYPES
 from shoal_schema.wire.elements import object_array, unpack_elements
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from shoal_runtime.handlers.signature import Signature
     from shoal_runtime.handlers.spec import TensorSpec
     from shoal_schema.wire.datatypes import Array
@@ -31,7 +28,7 @@ if TYPE_CHECKING:
 class WantedOutput:
     """An output that the caller wants, and in which form."""
 
-    spec: TensorSpec
+    spec: "TensorSpec"
     binary: bool
 
 
@@ -49,12 +46,12 @@ class InferRequest:
 
     id: str | None
     parameters: Mapping[str, Any]
-    inputs: Mapping[str, Array]
+    inputs: Mapping[str, "Array"]
     rows: int
     outputs: Sequence[WantedOutput]
 
 
-def decode_request(body: memoryview, json_bytes: int, signature: Signature) -> InferRequest:
+def decode_request(body: memoryview, json_bytes: int, signature: "Signature") -> InferRequest:
     """Decode and check one infer body.
 
     Args:
@@ -97,7 +94,7 @@ def _mapping(value: Any, what: str) -> dict[str, Any]:
     return value
 
 
-def _inputs(document: dict[str, Any], raw: memoryview, signature: Signature) -> dict[str, Array]:
+def _inputs(document: dict[str, Any], raw: memoryview, signature: "Signature") -> dict[str, "Array"]:
     entries = document.get("inputs")
     if not isinstance(entries, list) or not entries:
         raise BadRequest("`inputs` must be a list of tensors")
@@ -116,7 +113,7 @@ def _inputs(document: dict[str, Any], raw: memoryview, signature: Signature) -> 
     return inputs
 
 
-def _declared(entry: Any, signature: Signature) -> TensorSpec:
+def _declared(entry: Any, signature: "Signature") -> "TensorSpec":
     if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
         raise BadRequest("each input must be an object with a `name`")
     spec = signature.input(entry["name"])
@@ -128,7 +125,7 @@ def _declared(entry: Any, signature: Signature) -> TensorSpec:
     return spec
 
 
-def _tensor(entry: dict[str, Any], spec: TensorSpec, raw: memoryview, position: int) -> tuple[Array, int]:
+def _tensor(entry: dict[str, Any], spec: "TensorSpec", raw: memoryview, position: int) -> tuple["Array", int]:
     shape = _shape(entry.get("shape"), spec)
     size = _mapping(entry.get("parameters"), "parameters").get("binary_data_size")
     try:
@@ -150,7 +147,7 @@ def _binary_end(entry: dict[str, Any], size: Any, position: int, available: int)
     return position + size
 
 
-def _array_from_bytes(raw: memoryview, datatype: str, shape: tuple[int, ...]) -> Array:
+def _array_from_bytes(raw: memoryview, datatype: str, shape: tuple[int, ...]) -> "Array":
     count = math.prod(shape)
     if datatype == "BYTES":
         elements = unpack_elements(raw)
@@ -168,14 +165,14 @@ def _array_from_bytes(raw: memoryview, datatype: str, shape: tuple[int, ...]) ->
     return array if array.flags.aligned else array.copy()
 
 
-def _booleans(raw: memoryview) -> Array:
+def _booleans(raw: memoryview) -> "Array":
     values = np.frombuffer(raw, dtype=np.uint8)
     if values.size and values.max() > 1:
         raise ValueError("is BOOL and holds bytes other than 0 and 1")
     return values.view(np.bool_)
 
 
-def _shape(value: Any, spec: TensorSpec) -> tuple[int, ...]:
+def _shape(value: Any, spec: "TensorSpec") -> tuple[int, ...]:
     if not isinstance(value, list) or not all(type(d) is int and d >= 0 for d in value):
         raise BadRequest(f"input {spec.name} needs a `shape` of whole numbers, not {value!r}")
     fits = len(value) == len(spec.shape) and all(
@@ -186,7 +183,7 @@ def _shape(value: Any, spec: TensorSpec) -> tuple[int, ...]:
     return tuple(value)
 
 
-def _rows(inputs: Mapping[str, Array], signature: Signature) -> int:
+def _rows(inputs: Mapping[str, "Array"], signature: "Signature") -> int:
     counts = {s.name: inputs[s.name].shape[s.batch_dim] for s in signature.inputs if s.name in inputs}
     if len(set(counts.values())) != 1:
         raise BadRequest(f"the inputs hold different numbers of rows: {counts}")
@@ -198,7 +195,7 @@ def _rows(inputs: Mapping[str, Array], signature: Signature) -> int:
     return int(rows)
 
 
-def _outputs(document: dict[str, Any], parameters: Mapping[str, Any], signature: Signature) -> list[WantedOutput]:
+def _outputs(document: dict[str, Any], parameters: Mapping[str, Any], signature: "Signature") -> list[WantedOutput]:
     binary = parameters.get("binary_data_output", False) is True
     entries = document.get("outputs")
     if not entries:
@@ -216,7 +213,7 @@ def _outputs(document: dict[str, Any], parameters: Mapping[str, Any], signature:
     return wanted
 
 
-def _wanted(spec: TensorSpec, *, binary: bool) -> WantedOutput:
+def _wanted(spec: "TensorSpec", *, binary: bool) -> WantedOutput:
     if spec.datatype == "BF16" and not binary:
         raise BadRequest(f"output {spec.name} is BF16, which JSON cannot hold: ask for it with binary_data")
     return WantedOutput(spec, binary)

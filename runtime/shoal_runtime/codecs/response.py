@@ -1,7 +1,6 @@
 """Answers to bytes: infer results, errors, metadata."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,16 +13,14 @@ from shoal_schema.wire.datatypes import DTYPES
 from shoal_schema.wire.elements import pack_elements
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from shoal_runtime.codecs.request import InferRequest, WantedOutput
     from shoal_schema.wire.datatypes import Array
 
 
 def encode_response(
-    request: InferRequest,
+    request: "InferRequest",
     model: Mapping[str, str],
-    outputs: Mapping[str, Array],
+    outputs: Mapping[str, "Array"],
     parameters: Mapping[str, Any],
 ) -> tuple[int | None, bytes]:
     """Encode one answer.
@@ -61,7 +58,7 @@ def encode_error(message: str, code: str) -> bytes:
     return orjson.dumps({"error": message_text(message), "code": code})
 
 
-def _entry(wanted: WantedOutput, array: Array) -> tuple[dict[str, Any], bytes | memoryview | None]:
+def _entry(wanted: "WantedOutput", array: "Array") -> tuple[dict[str, Any], bytes | memoryview | None]:
     spec = wanted.spec
     entry: dict[str, Any] = {
         "name": spec.name,
@@ -79,7 +76,7 @@ def _entry(wanted: WantedOutput, array: Array) -> tuple[dict[str, Any], bytes | 
     return entry, None
 
 
-def _tail(array: Array, datatype: str) -> bytes | memoryview:
+def _tail(array: "Array", datatype: str) -> bytes | memoryview:
     if datatype == "BYTES":
         return pack_elements(array.reshape(-1))
     little = np.ascontiguousarray(array, dtype=DTYPES[datatype])

@@ -6,15 +6,11 @@ is parsed here first and held to the few forms that torch itself writes. What an
 bounded too: the numbers in it, and how many bits a power can make of them.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import re
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
+from typing import Final
 
 MAX_CHARACTERS: Final = 65_536
 MAX_BITS: Final = 4096

@@ -1,7 +1,5 @@
 """A model that is a Python class: any object with a `forward` method."""
 
-from __future__ import annotations
-
 import pickle
 
 from shoal_runtime.errors import LoadError

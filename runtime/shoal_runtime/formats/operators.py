@@ -4,8 +4,6 @@ A graph names its operators, and torch looks the names up: without bounds that r
 module of torch, files, sockets and raw memory among them. Here are those that compute.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

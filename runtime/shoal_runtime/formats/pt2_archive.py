@@ -4,11 +4,10 @@ Each record is checked as torch asks for it, by the reader that torch asks: anot
 another record under the same name, and a file read twice could change between.
 """
 
-from __future__ import annotations
-
 import io
 import pickle
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import torch
 from torch.export.pt2_archive import PT2ArchiveReader
@@ -18,9 +17,6 @@ from torch.utils import _pytree as pytree
 from shoal_runtime.errors import LoadError
 from shoal_runtime.formats.pt2_schema import checked_key, checked_payloads, checked_program
 from shoal_runtime.formats.source import NotTrusted
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PROGRAM: Final = "models/model.json"
 SAMPLE_INPUTS: Final = "data/sample_inputs/model.pt"

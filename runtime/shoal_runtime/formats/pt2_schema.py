@@ -6,25 +6,21 @@ copied value by value as the schema says, so what has no rule does not pass. A t
 later is held to be an identifier.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import json
 import re
 import types
 import typing
+from collections.abc import Callable, Mapping
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from torch._export.serde import schema
 from torch._export.serde.union import _Union
 
 from shoal_runtime.formats.expressions import KEY, SYMBOL, checked_guard, checked_size
 from shoal_runtime.formats.operators import may_call
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 MAX_BITS: Final = 65
 CONTAINERS: Final = frozenset({"builtins.tuple", "builtins.list", "torch.Size"})

@@ -1,7 +1,5 @@
 """Weights in safetensors, with the module class they belong to."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

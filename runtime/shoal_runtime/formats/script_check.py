@@ -5,20 +5,16 @@ connections and take raw addresses, and a module's `__setstate__` does so while 
 code is read before torch compiles it, for words that have no place in a model.
 """
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
 
 import torch
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.formats.operators import NAMESPACES, REFUSED
 from shoal_runtime.formats.source import NotTrusted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 CLASSES: Final = frozenset({"quantized", "rnn", "sparse", "mkldnn", "xnnpack"})
 """Native classes that hold packed weights; others hold sockets and files."""

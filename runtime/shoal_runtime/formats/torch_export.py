@@ -1,9 +1,9 @@
 """`torch.export` programs (.pt2): they tell their own signature."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import torch
 from torch.export.passes import move_to_device_pass
@@ -14,10 +14,6 @@ from shoal_runtime.formats.module import require_tensors
 from shoal_runtime.formats.source import Loaded, Source, find_file
 from shoal_runtime.handlers.items import DATATYPE_OF
 from shoal_runtime.handlers.spec import ANY, TensorSpec
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
 
 SUFFIXES: Final = (".pt2",)
 

@@ -5,11 +5,10 @@ operators could do to files and connections is refused (`script_check`). A plain
 pickle, which can run any code when it is read. Both are loaded unseen for users who allow pickles by name.
 """
 
-from __future__ import annotations
-
 import warnings
 import zipfile
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch.serialization import get_unsafe_globals_in_checkpoint
@@ -19,9 +18,6 @@ from shoal_runtime.formats.module import ModuleHandler, prepare_module, require_
 from shoal_runtime.formats.safetensors import make_module
 from shoal_runtime.formats.script_check import check_script
 from shoal_runtime.formats.source import Loaded, Source, find_file
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SUFFIXES = (".pt", ".pth", ".ts", ".torchscript")
 _LARGEST_PICKLE_BYTES = 64 * 2**20

@@ -4,8 +4,7 @@ A tensor, or a dict of them, without a postprocess stays whole: it is cast and c
 numbers do not fit are taken out. Everything else is finished row by row.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -30,8 +29,6 @@ from shoal_runtime.handlers.results import (
 from shoal_runtime.handlers.values import is_json, row_outputs, stack_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from torch import Tensor
 
     from shoal_runtime.handlers.signature import Signature
@@ -68,9 +65,9 @@ class Answers:
 
     def __init__(
         self,
-        signature: Signature,
+        signature: "Signature",
         postprocess: Callable[[Any], Any] | None,
-        fetch: Callable[[list[Tensor]], list[Tensor]],
+        fetch: Callable[[list["Tensor"]], list["Tensor"]],
         *,
         strict: bool = False,
     ) -> None:
@@ -102,7 +99,7 @@ class Answers:
         return Collected(dict(zip(cast, fetched, strict=False)), per_row=False, misfits=misfits)
 
     def _misfits(
-        self, given: Mapping[str, Tensor], cast: Mapping[str, Tensor], lost: Mapping[str, Array]
+        self, given: Mapping[str, "Tensor"], cast: Mapping[str, "Tensor"], lost: Mapping[str, "Array"]
     ) -> dict[int, str]:
         found: dict[int, str] = {}
         for spec in self._signature.outputs:
@@ -112,7 +109,7 @@ class Answers:
         return found
 
     def finish(
-        self, collected: Collected, rows: Sequence[int], given: int, inputs: Mapping[str, Array]
+        self, collected: Collected, rows: Sequence[int], given: int, inputs: Mapping[str, "Array"]
     ) -> tuple[Outputs, list[RowError]]:
         """Return the outputs of the rows that succeeded, in order, and the errors of the others.
 
@@ -137,7 +134,7 @@ class Answers:
         return _without(outputs, odd, len(rows), self._signature.outputs), errors
 
     def _finish_rows(
-        self, result: Any, rows: Sequence[int], given: int, inputs: Mapping[str, Array]
+        self, result: Any, rows: Sequence[int], given: int, inputs: Mapping[str, "Array"]
     ) -> tuple[Outputs, list[RowError]]:
         check_result_rows(result, given, self._signature)
         values = split_rows(result, len(rows), self._signature)
@@ -146,12 +143,12 @@ class Answers:
         errors = [made for made in finished if isinstance(made, RowError)]
         return stack_rows(list(good.values()), self._signature, self._lengths(list(good), inputs)), errors
 
-    def _lengths(self, rows: Sequence[int], inputs: Mapping[str, Array]) -> dict[str, Array]:
+    def _lengths(self, rows: Sequence[int], inputs: Mapping[str, "Array"]) -> dict[str, "Array"]:
         cut = [spec for spec in self._signature.outputs if spec.unpad_axis is not None]
         lengths = {spec.name: own_lengths(spec, inputs, self._signature) for spec in cut}
         return {name: own[list(rows)] for name, own in lengths.items() if own is not None}
 
-    def _finish_row(self, row: int, value: Any) -> Mapping[str, Array] | RowError:
+    def _finish_row(self, row: int, value: Any) -> Mapping[str, "Array"] | RowError:
         value = postprocess_row(row, value, self._postprocess)
         if isinstance(value, RowError):
             return value
@@ -166,7 +163,7 @@ class Answers:
             return RowError(row, 500, describe(error), error)
 
 
-def _without(outputs: Outputs, odd: Sequence[int], rows: int, specs: Sequence[TensorSpec]) -> Outputs:
+def _without(outputs: Outputs, odd: Sequence[int], rows: int, specs: Sequence["TensorSpec"]) -> Outputs:
     if len(odd) == rows:
         return {}
     return {spec.name: np.delete(outputs[spec.name], odd, spec.batch_dim) for spec in specs}

@@ -1,15 +1,11 @@
 """The interface of a model, and what a given object implements of it."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.handlers.spec import Rule
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 
 class Handler(Protocol):

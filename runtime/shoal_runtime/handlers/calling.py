@@ -1,7 +1,6 @@
 """Calling a handler's per-row methods so that one bad row fails alone."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +9,6 @@ from shoal_runtime.faults import HANDLER_FAULTS, describe, message_text, said
 from shoal_runtime.handlers.items import row_item
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from shoal_runtime.handlers.signature import Signature
     from shoal_schema.wire.datatypes import Array
 
@@ -41,8 +38,8 @@ class RowError:
 
 def preprocess_rows(
     rows: Sequence[int],
-    inputs: Mapping[str, Array],
-    signature: Signature,
+    inputs: Mapping[str, "Array"],
+    signature: "Signature",
     preprocess: Callable[[Any], Any] | None,
 ) -> list[Any]:
     """Return what `preprocess` makes of each row, in order; a RowError where it raised."""
@@ -51,8 +48,8 @@ def preprocess_rows(
 
 def _preprocess_row(
     row: int,
-    inputs: Mapping[str, Array],
-    signature: Signature,
+    inputs: Mapping[str, "Array"],
+    signature: "Signature",
     preprocess: Callable[[Any], Any] | None,
 ) -> Any:
     try:

@@ -1,14 +1,11 @@
 """What a handler is told when it loads."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
     import torch
 
 
@@ -25,7 +22,7 @@ class Context:
     """
 
     model_dir: Path
-    device: torch.device
-    dtype: torch.dtype | None
+    device: "torch.device"
+    dtype: "torch.dtype | None"
     max_batch_size: int
     parameters: Mapping[str, Any] = field(default_factory=dict)

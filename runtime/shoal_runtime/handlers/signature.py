@@ -1,15 +1,10 @@
 """The signature of a loaded model: its tensors, and how many rows it takes at a time."""
 
-from __future__ import annotations
-
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.handlers.spec import ANY, TensorSpec
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 
 @dataclass(frozen=True, slots=True)

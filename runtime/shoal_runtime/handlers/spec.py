@@ -3,13 +3,9 @@
 The fields are the metadata keys of docs/contracts.md, section 1.
 """
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from typing import Final
 
 ANY: Final = -1
 

@@ -4,8 +4,6 @@ msgspec says what its types are in JSON Schema of 2020. Kubernetes takes OpenAPI
 null, and, by convention, no fractions in a spec.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

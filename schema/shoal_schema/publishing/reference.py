@@ -1,7 +1,5 @@
 """The reference page of the custom resource, in Markdown."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from msgspec import Struct

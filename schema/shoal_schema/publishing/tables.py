@@ -3,8 +3,6 @@
 A page holds ``<!-- generated: NAME -->`` and, after the table, ``<!-- end -->``.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping
 

@@ -1,7 +1,5 @@
 """Types, ranges and defaults of settings as the pages show them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from shoal_schema.declaring import GIB, KIB, MIB, TIB, Setting, element_of, is_choice, section_of, without_annotations

@@ -3,8 +3,6 @@
 numpy has no bfloat16: a ``BF16`` array holds the 16 bits of each number as uint16. A ``BYTES`` array holds ``bytes``.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import numpy as np

@@ -1,7 +1,5 @@
 """``BYTES`` elements: each is a 4-byte little-endian length, then that many bytes."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterable, Sequence
 

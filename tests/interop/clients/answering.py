@@ -1,7 +1,5 @@
 """Runs in a foreign environment: calls functions of the module it is given, one JSON line in, one JSON line out."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import sys

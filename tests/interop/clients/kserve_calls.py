@@ -1,7 +1,5 @@
 """What the tests do with KServe's ``InferenceRESTClient``, unmodified."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from importlib.metadata import version

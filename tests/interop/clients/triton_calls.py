@@ -1,7 +1,5 @@
 """What the tests do with ``tritonclient.http``, unmodified."""
 
-from __future__ import annotations
-
 from importlib.metadata import version
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A model for MLServer, run in an environment of its own: ``y = 2 x``, and it refuses negative numbers."""
 
-from __future__ import annotations
-
 from mlserver import MLModel
 from mlserver.codecs import NumpyCodec
 from mlserver.errors import InferenceError

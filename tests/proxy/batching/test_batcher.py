@@ -1,7 +1,5 @@
 """The brain as a whole, driven by hand: whatever is believed, nothing is lost, and nothing waits for nothing."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter, deque
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Whose turn it is between batch keys, against looking at everybody; and that nobody has to look at everybody."""
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from types import FrameType

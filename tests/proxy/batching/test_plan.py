@@ -1,7 +1,5 @@
 """The rule of `plan` against a plain reading of it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import hypothesis.strategies as st

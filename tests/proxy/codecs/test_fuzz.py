@@ -1,7 +1,5 @@
 """Whatever comes in, a codec decodes it or says what is wrong: no other exception ever escapes."""
 
-from __future__ import annotations
-
 import contextlib
 from typing import Any
 

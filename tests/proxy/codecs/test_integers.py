@@ -1,7 +1,5 @@
 """Whole numbers that JSON's reader cannot hold are refused where they would be sent on as other numbers."""
 
-from __future__ import annotations
-
 import json
 
 import orjson

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import tracemalloc
 from base64 import b64encode
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The decisions about callers' connections, with time by hand."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import pytest

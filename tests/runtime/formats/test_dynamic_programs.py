@@ -1,8 +1,8 @@
 """Programs as torch.export writes them, with every kind of size: what is checked must not cost them anything."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,10 +10,6 @@ from torch.export import Dim
 from torch.nn import functional
 
 from shoal_runtime.formats.pt2_archive import read_program
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 AUTO = Dim.AUTO
 

@@ -1,7 +1,5 @@
 """Exported programs whose archive was edited so that loading or running them runs somebody's code."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json
@@ -11,6 +9,8 @@ import re
 import sys
 import warnings
 import zipfile
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,9 +20,6 @@ import torch
 from shoal_runtime.errors import LoadError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from shoal_runtime.loading import Model
 
 MODULE = "imported_by_a_program"
@@ -199,7 +196,7 @@ REAL = [
 
 @pytest.mark.parametrize("attack", REAL)
 def test_a_program_runs_no_code_of_its_file(
-    program: Path, tmp_path: Path, exploded: Path, load: Callable[..., Model], attack: Callable[[Archive, Path], None]
+    program: Path, tmp_path: Path, exploded: Path, load: Callable[..., "Model"], attack: Callable[[Archive, Path], None]
 ) -> None:
     archive = Archive(program)
     attack(archive, exploded)
@@ -312,7 +309,7 @@ def _huge_number(archive: Archive) -> None:
     ],
 )
 def test_what_no_export_writes_is_refused(
-    program: Path, tmp_path: Path, load: Callable[..., Model], attack: Callable[[Archive], None]
+    program: Path, tmp_path: Path, load: Callable[..., "Model"], attack: Callable[[Archive], None]
 ) -> None:
     archive = Archive(program)
     attack(archive)
@@ -350,7 +347,7 @@ def test_what_no_export_writes_is_refused(
     ],
 )
 def test_an_operator_that_does_more_than_compute_is_refused(
-    program: Path, tmp_path: Path, load: Callable[..., Model], operator: str
+    program: Path, tmp_path: Path, load: Callable[..., "Model"], operator: str
 ) -> None:
     called, passed = Archive(program), Archive(program)
     called.graph["nodes"][0]["target"] = operator
@@ -362,7 +359,7 @@ def test_an_operator_that_does_more_than_compute_is_refused(
 
 
 @pytest.mark.filterwarnings("ignore")  # torch's own, of what it makes of such a file
-def test_a_program_reads_no_files(program: Path, tmp_path: Path, load: Callable[..., Model]) -> None:
+def test_a_program_reads_no_files(program: Path, tmp_path: Path, load: Callable[..., "Model"]) -> None:
     secret = tmp_path / "secret"
     secret.write_bytes(np.full(4, 7, dtype=np.float32).tobytes())
     archive = Archive(program)
@@ -382,7 +379,7 @@ def test_a_program_reads_no_files(program: Path, tmp_path: Path, load: Callable[
 
 @pytest.mark.parametrize("number", ["1" * 5000, "Pow(Integer(9), Integer(999999999))", "9**9**9**9", "9^999999999"])
 def test_a_size_that_takes_for_ever_to_compute_is_refused(
-    program: Path, tmp_path: Path, load: Callable[..., Model], number: str
+    program: Path, tmp_path: Path, load: Callable[..., "Model"], number: str
 ) -> None:
     archive = Archive(program)
     archive.graph["tensor_values"]["x"]["sizes"][0] = {"as_expr": {"expr_str": number}}
@@ -392,7 +389,7 @@ def test_a_size_that_takes_for_ever_to_compute_is_refused(
 
 
 def test_a_second_record_of_the_same_name_is_not_the_one_that_runs(
-    program: Path, tmp_path: Path, exploded: Path, load: Callable[..., Model]
+    program: Path, tmp_path: Path, exploded: Path, load: Callable[..., "Model"]
 ) -> None:
     """Zip readers differ in which of two records they take: what is checked is what torch reads."""
     archive = Archive(program)
@@ -412,7 +409,7 @@ def test_a_second_record_of_the_same_name_is_not_the_one_that_runs(
 
 
 def test_a_huge_document_is_not_read(
-    program: Path, tmp_path: Path, load: Callable[..., Model], monkeypatch: pytest.MonkeyPatch
+    program: Path, tmp_path: Path, load: Callable[..., "Model"], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shoal_runtime.formats.pt2_archive.MAX_RECORD_BYTES", 1000)
 

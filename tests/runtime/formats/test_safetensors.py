@@ -1,5 +1,5 @@
-from __future__ import annotations
-
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,9 +12,6 @@ from shoal_runtime.importing import HandlerFailed
 from tests.runtime.fakes import Bench
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from shoal_runtime.loading import Model
 
 HANDLER = """
@@ -49,7 +46,7 @@ def save(path: Path, **tensors: torch.Tensor) -> None:
     save_file(tensors, path)
 
 
-def test_weights_meet_their_class(model_dir: Path, load: Callable[..., Model]) -> None:
+def test_weights_meet_their_class(model_dir: Path, load: Callable[..., "Model"]) -> None:
     save(model_dir / "m.safetensors", **{"a.weight": WEIGHT, "scale": torch.tensor([5.0])})
 
     model = load(model_dir)
@@ -62,7 +59,7 @@ def test_weights_meet_their_class(model_dir: Path, load: Callable[..., Model]) -
         assert bench.run({"x": X, "bias": X}).outputs["y"].tolist() == [[3, 8]]
 
 
-def test_shards_are_put_together(model_dir: Path, load: Callable[..., Model]) -> None:
+def test_shards_are_put_together(model_dir: Path, load: Callable[..., "Model"]) -> None:
     save(model_dir / "m-1.safetensors", **{"a.weight": WEIGHT})
     save(model_dir / "m-2.safetensors", scale=torch.tensor([5.0]))
 
@@ -70,7 +67,7 @@ def test_shards_are_put_together(model_dir: Path, load: Callable[..., Model]) ->
         assert bench.run({"x": X}).outputs["z"].tolist() == [[10, 30]]
 
 
-def test_what_save_model_writes_is_read(model_dir: Path, load: Callable[..., Model]) -> None:
+def test_what_save_model_writes_is_read(model_dir: Path, load: Callable[..., "Model"]) -> None:
     module = torch.nn.Linear(2, 2, bias=False)
     save_model(module, str(model_dir / "m.safetensors"))
     (model_dir / "handler.py").write_text(
@@ -102,7 +99,7 @@ def test_what_save_model_writes_is_read(model_dir: Path, load: Callable[..., Mod
 )
 def test_other_weights_are_refused(
     model_dir: Path,
-    load: Callable[..., Model],
+    load: Callable[..., "Model"],
     tensors: dict[str, torch.Tensor],
     message: str,
 ) -> None:
@@ -113,21 +110,21 @@ def test_other_weights_are_refused(
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff" * 100])
-def test_a_broken_file_is_refused(model_dir: Path, load: Callable[..., Model], content: bytes) -> None:
+def test_a_broken_file_is_refused(model_dir: Path, load: Callable[..., "Model"], content: bytes) -> None:
     (model_dir / "m.safetensors").write_bytes(content)
 
     with pytest.raises(LoadError, match="no readable safetensors file"):
         load(model_dir)
 
 
-def test_weights_alone_are_not_enough(tmp_path: Path, load: Callable[..., Model]) -> None:
+def test_weights_alone_are_not_enough(tmp_path: Path, load: Callable[..., "Model"]) -> None:
     save(tmp_path / "m.safetensors", scale=torch.ones(1))
 
     with pytest.raises(LoadError, match="hold weights only: set SHOAL_MODEL_HANDLER"):
         load(tmp_path / "m.safetensors")
 
 
-def test_a_class_that_raises_keeps_its_cause(model_dir: Path, load: Callable[..., Model]) -> None:
+def test_a_class_that_raises_keeps_its_cause(model_dir: Path, load: Callable[..., "Model"]) -> None:
     save(model_dir / "m.safetensors", **{"a.weight": WEIGHT})
     (model_dir / "model.toml").write_text("[parameters]\nheight = 2\n")
 

@@ -1,8 +1,8 @@
-from __future__ import annotations
-
 import re
 import warnings
 import zipfile
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,9 +14,6 @@ from shoal_runtime.formats.script_check import faults_of_code, faults_of_state
 from tests.runtime.fakes import Bench
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from shoal_runtime.loading import Model
 
 TOML = """
@@ -76,7 +73,7 @@ def script(module: torch.nn.Module, path: Path, place: Path) -> Path:
 
 @pytest.mark.parametrize("attack", [ReadsAFile, WritesAFile, WritesAFileWhenItIsLoaded])
 def test_a_script_touches_no_files(
-    tmp_path: Path, load: Callable[..., Model], attack: Callable[[], torch.nn.Module]
+    tmp_path: Path, load: Callable[..., "Model"], attack: Callable[[], torch.nn.Module]
 ) -> None:
     place = tmp_path / "place"
     path = script(attack(), tmp_path / "evil.pt", place)
@@ -89,7 +86,7 @@ def test_a_script_touches_no_files(
 
 @pytest.mark.parametrize("attack", [WritesAFile, WritesAFileWhenItIsLoaded])
 def test_a_script_that_is_trusted_does(
-    tmp_path: Path, load: Callable[..., Model], attack: Callable[[], torch.nn.Module]
+    tmp_path: Path, load: Callable[..., "Model"], attack: Callable[[], torch.nn.Module]
 ) -> None:
     """The attacks are real."""
     place = tmp_path / "place"
@@ -146,7 +143,7 @@ def test_classes_in_the_state_are_found_wherever_their_name_is_cut() -> None:
         assert list(faults_of_state(pickled)) == ["a native class of 'dist_c10d'"]
 
 
-def test_a_quantized_script_is_loaded(tmp_path: Path, load: Callable[..., Model]) -> None:
+def test_a_quantized_script_is_loaded(tmp_path: Path, load: Callable[..., "Model"]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         network = torch.nn.Sequential(torch.nn.Linear(4, 4))
@@ -157,7 +154,7 @@ def test_a_quantized_script_is_loaded(tmp_path: Path, load: Callable[..., Model]
         assert bench.run({"x": np.ones((2, 4), dtype=np.float32)}).outputs["y"].shape == (2, 4)
 
 
-def test_an_archive_with_two_records_of_one_name_is_refused(tmp_path: Path, load: Callable[..., Model]) -> None:
+def test_an_archive_with_two_records_of_one_name_is_refused(tmp_path: Path, load: Callable[..., "Model"]) -> None:
     path = script(torch.nn.Sequential(torch.nn.Identity()), tmp_path / "model.pt", tmp_path)
     with zipfile.ZipFile(path, "a") as archive:
         name = next(name for name in archive.namelist() if name.endswith(".py"))
@@ -168,7 +165,7 @@ def test_an_archive_with_two_records_of_one_name_is_refused(tmp_path: Path, load
 
 
 def test_code_without_an_end_is_not_read(
-    tmp_path: Path, load: Callable[..., Model], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, load: Callable[..., "Model"], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shoal_runtime.formats.script_check.MAX_RECORD_BYTES", 100)
 

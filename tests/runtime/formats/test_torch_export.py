@@ -1,9 +1,9 @@
-from __future__ import annotations
-
 import io
 import json
 import os
 import zipfile
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,9 +14,6 @@ from shoal_runtime.errors import LoadError
 from tests.runtime.fakes import Bench
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from shoal_runtime.loading import Model
 
 
@@ -52,7 +49,7 @@ def two(tmp_path: Path) -> Path:
     )
 
 
-def test_a_program_tells_its_own_signature(two: Path, load: Callable[..., Model]) -> None:
+def test_a_program_tells_its_own_signature(two: Path, load: Callable[..., "Model"]) -> None:
     model = load(two, max_batch_size=64)
 
     assert (model.name, model.platform) == ("two", "pytorch_export")
@@ -67,7 +64,7 @@ def test_a_program_tells_its_own_signature(two: Path, load: Callable[..., Model]
     assert model.signature.max_batch_size == 16
 
 
-def test_a_program_runs_on_any_number_of_rows(two: Path, load: Callable[..., Model]) -> None:
+def test_a_program_runs_on_any_number_of_rows(two: Path, load: Callable[..., "Model"]) -> None:
     model = load(two)
 
     with Bench.around(model) as bench:
@@ -78,7 +75,7 @@ def test_a_program_runs_on_any_number_of_rows(two: Path, load: Callable[..., Mod
             assert result.outputs["sum"].tolist() == [4] * rows
 
 
-def test_a_program_for_a_fixed_number_of_rows_is_padded_to_it(tmp_path: Path, load: Callable[..., Model]) -> None:
+def test_a_program_for_a_fixed_number_of_rows_is_padded_to_it(tmp_path: Path, load: Callable[..., "Model"]) -> None:
     model = load(export(tmp_path / "one.pt2", One(), torch.ones(4, 2)))
 
     assert model.signature.allowed_batch_sizes == (4,)
@@ -88,7 +85,7 @@ def test_a_program_for_a_fixed_number_of_rows_is_padded_to_it(tmp_path: Path, lo
         assert bench.run({"x": np.ones((3, 2), dtype=np.float32)}).outputs["output"].shape == (3, 2)
 
 
-def test_model_toml_may_rename_the_tensors(two: Path, load: Callable[..., Model]) -> None:
+def test_model_toml_may_rename_the_tensors(two: Path, load: Callable[..., "Model"]) -> None:
     table = '[[{}]]\nname = "{}"\ndatatype = "FP32"\nshape = {}\n'
     (two.parent / "model.toml").write_text(
         table.format("inputs", "a", [-1, 4])
@@ -102,27 +99,27 @@ def test_model_toml_may_rename_the_tensors(two: Path, load: Callable[..., Model]
         assert sorted(bench.run({"a": ones, "b": ones[:, :1]}).outputs) == ["c", "d"]
 
 
-def test_model_toml_must_list_as_many_tensors(two: Path, load: Callable[..., Model]) -> None:
+def test_model_toml_must_list_as_many_tensors(two: Path, load: Callable[..., "Model"]) -> None:
     (two.parent / "model.toml").write_text('[[inputs]]\nname = "a"\ndatatype = "FP32"\nshape = [-1, 4]\n')
 
     with pytest.raises(LoadError, match="lists 1 inputs; the program has 2"):
         load(two.parent)
 
 
-def test_a_program_keeps_its_dtype(two: Path, load: Callable[..., Model]) -> None:
+def test_a_program_keeps_its_dtype(two: Path, load: Callable[..., "Model"]) -> None:
     with pytest.raises(LoadError, match="keeps the dtype it was exported in"):
         load(two, dtype="bfloat16")
 
 
 @pytest.mark.parametrize("content", [b"", b"no zip", b"PK\3\4" + bytes(100)])
-def test_a_broken_program_is_refused_in_a_line(tmp_path: Path, load: Callable[..., Model], content: bytes) -> None:
+def test_a_broken_program_is_refused_in_a_line(tmp_path: Path, load: Callable[..., "Model"], content: bytes) -> None:
     (tmp_path / "m.pt2").write_bytes(content)
 
     with pytest.raises(LoadError, match=r"m\.pt2 is no readable torch\.export program"):
         load(tmp_path / "m.pt2")
 
 
-def test_a_cut_program_is_refused(two: Path, load: Callable[..., Model]) -> None:
+def test_a_cut_program_is_refused(two: Path, load: Callable[..., "Model"]) -> None:
     two.write_bytes(two.read_bytes()[:-400])
 
     with pytest.raises(LoadError, match="no readable"):
@@ -137,7 +134,7 @@ class Bomb:
         return os.mkdir, (str(self.path),)
 
 
-def test_a_pickle_hidden_in_a_program_is_not_run(two: Path, load: Callable[..., Model]) -> None:
+def test_a_pickle_hidden_in_a_program_is_not_run(two: Path, load: Callable[..., "Model"]) -> None:
     """A .pt2 may say that a weight is pickled; torch then unpickles whatever it is."""
     exploded = two.parent / "exploded"
     buffer = io.BytesIO()

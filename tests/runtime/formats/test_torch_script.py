@@ -1,8 +1,8 @@
-from __future__ import annotations
-
 import os
 import pickle
 import warnings
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,9 +13,6 @@ from shoal_runtime.errors import LoadError
 from tests.runtime.fakes import Bench
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from shoal_runtime.loading import Model
 
 TOML = """
@@ -56,7 +53,7 @@ def script(path: Path) -> None:
         torch.jit.save(torch.jit.script(torch.nn.Sequential(Linear())), path)
 
 
-def test_an_archive_runs_without_being_unpickled(model_dir: Path, load: Callable[..., Model]) -> None:
+def test_an_archive_runs_without_being_unpickled(model_dir: Path, load: Callable[..., "Model"]) -> None:
     script(model_dir / "model.pt")
 
     model = load(model_dir)
@@ -66,7 +63,7 @@ def test_an_archive_runs_without_being_unpickled(model_dir: Path, load: Callable
         assert bench.run({"x": X}).outputs["y"].tolist() == [[3], [7]]
 
 
-def test_a_module_runs_in_another_dtype(model_dir: Path, load: Callable[..., Model]) -> None:
+def test_a_module_runs_in_another_dtype(model_dir: Path, load: Callable[..., "Model"]) -> None:
     script(model_dir / "model.pt")
 
     with Bench.around(load(model_dir, dtype="bfloat16")) as bench:
@@ -76,7 +73,7 @@ def test_a_module_runs_in_another_dtype(model_dir: Path, load: Callable[..., Mod
     assert result.outputs["y"].tolist() == [[3], [7]]
 
 
-def test_an_archive_needs_a_signature(tmp_path: Path, load: Callable[..., Model]) -> None:
+def test_an_archive_needs_a_signature(tmp_path: Path, load: Callable[..., "Model"]) -> None:
     script(tmp_path / "model.pt")
 
     with pytest.raises(LoadError, match=r"add \[\[inputs\]\] and \[\[outputs\]\] to model\.toml"):
@@ -92,7 +89,7 @@ class Bomb:
 
 
 @pytest.mark.parametrize("how", ["torch", "legacy", "pickle"])
-def test_a_pickle_is_refused_and_not_run(model_dir: Path, load: Callable[..., Model], how: str) -> None:
+def test_a_pickle_is_refused_and_not_run(model_dir: Path, load: Callable[..., "Model"], how: str) -> None:
     bomb, path = Bomb(model_dir / "exploded"), model_dir / "model.pt"
     if how == "pickle":
         path.write_bytes(pickle.dumps(bomb))
@@ -106,7 +103,7 @@ def test_a_pickle_is_refused_and_not_run(model_dir: Path, load: Callable[..., Mo
 
 
 def test_weights_alone_are_told_from_a_module_without_being_unpickled(
-    model_dir: Path, load: Callable[..., Model]
+    model_dir: Path, load: Callable[..., "Model"]
 ) -> None:
     torch.save(torch.nn.Linear(2, 1).state_dict(), model_dir / "model.pt")
     with pytest.raises(LoadError, match=r"^model\.pt holds weights only \(a state_dict\).*SHOAL_MODEL_HANDLER.*PICKLE"):
@@ -119,7 +116,7 @@ def test_weights_alone_are_told_from_a_module_without_being_unpickled(
         load(model_dir)
 
 
-def test_a_pickled_module_is_loaded_for_those_who_opt_in(model_dir: Path, load: Callable[..., Model]) -> None:
+def test_a_pickled_module_is_loaded_for_those_who_opt_in(model_dir: Path, load: Callable[..., "Model"]) -> None:
     module = torch.nn.Linear(2, 1, bias=False)
     torch.nn.init.ones_(module.weight)
     torch.save(module, model_dir / "model.pt")
@@ -128,7 +125,7 @@ def test_a_pickled_module_is_loaded_for_those_who_opt_in(model_dir: Path, load: 
         assert bench.run({"x": X}).outputs["y"].tolist() == [[3], [7]]
 
 
-def test_pickled_weights_go_with_a_class(model_dir: Path, load: Callable[..., Model]) -> None:
+def test_pickled_weights_go_with_a_class(model_dir: Path, load: Callable[..., "Model"]) -> None:
     torch.save({"weight": torch.ones(1, 2)}, model_dir / "model.pt")
     with pytest.raises(LoadError, match="holds weights only: set SHOAL_MODEL_HANDLER"):
         load(model_dir, allow_pickle=True)
@@ -140,14 +137,14 @@ def test_pickled_weights_go_with_a_class(model_dir: Path, load: Callable[..., Mo
         load(model_dir, allow_pickle=True, parameters={"width": 3})
 
 
-def test_what_is_neither_is_refused(model_dir: Path, load: Callable[..., Model]) -> None:
+def test_what_is_neither_is_refused(model_dir: Path, load: Callable[..., "Model"]) -> None:
     torch.save([1], model_dir / "model.pt")
 
     with pytest.raises(LoadError, match="holds a list, neither a module nor weights"):
         load(model_dir, allow_pickle=True)
 
 
-def test_a_broken_archive_is_refused(model_dir: Path, load: Callable[..., Model]) -> None:
+def test_a_broken_archive_is_refused(model_dir: Path, load: Callable[..., "Model"]) -> None:
     script(model_dir / "model.pt")
     content = (model_dir / "model.pt").read_bytes()
     (model_dir / "model.pt").write_bytes(content.replace(b"\x80\x02", b"\x00\x00"))

@@ -1,9 +1,8 @@
 """Numbers of a result never wrap and never become infinite on their way into the declared datatype."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,9 +18,6 @@ from shoal_runtime.handlers.ranges import holds_all
 from shoal_runtime.handlers.signature import make_signature
 from shoal_runtime.handlers.spec import NUMERIC_DATATYPES
 from tests.runtime.fakes import Adder, Bench
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 X = np.arange(6, dtype=np.float32).reshape(3, 2)
 INTEGERS = [name for name in NUMERIC_DATATYPES if "INT" in name]
