@@ -3,6 +3,8 @@
 And for people: what bounds latency and throughput now, and a recording of what arrives.
 """
 
+import asyncio
+import contextlib
 import socket
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import asdict
@@ -23,6 +25,8 @@ from shoal_proxy.recording import LONGEST_RECORDING_S
 from shoal_proxy.settings import Settings
 from shoal_proxy.strangers import refusal
 
+MAX_READY_WAIT_MS = 60_000
+
 
 class Admin:
     """The handlers.
@@ -33,6 +37,7 @@ class Admin:
         settings: names the model, the hosts that this port answers to besides addresses and the cluster's names, and
             whose metrics these are, where anybody needs to know.
         reason: why this replica is not ready, or nothing when it is.
+        started: set once it was ready for the first time, or has to stop.
         drain: starts the drain, if it has not started, and returns when it is done.
     """
 
@@ -43,12 +48,14 @@ class Admin:
         settings: Settings,
         *,
         reason: Callable[[], str],
+        started: asyncio.Event,
         drain: Callable[[], Awaitable[None]],
     ) -> None:
         self._metrics = metrics
         self._dispatcher = dispatcher
         self._model = settings.name
         self._reason = reason
+        self._started = started
         self._drain = drain
         hosts = {*(host.lower() for host in settings.process.admin_hosts), socket.gethostname().lower()}
         self._hosts = frozenset(hosts)
@@ -75,7 +82,20 @@ class Admin:
         return JSONResponse({"alive": True})
 
     async def readyz(self, request: Request) -> Response:
-        """Tell whether this replica should get traffic."""
+        """Tell whether this replica should get traffic; with ``?wait_ms=N`` the first yes is waited for.
+
+        A kubelet that asks every 2 s would leave a replica that is ready without traffic for a second, on average. Later
+        nothing waits: a replica that is unready again must be known to be.
+        """
+        try:
+            wait_ms = float(request.query_params.get("wait_ms", "0"))
+        except ValueError:
+            wait_ms = -1.0
+        if not 0 <= wait_ms <= MAX_READY_WAIT_MS:
+            return JSONResponse({"error": f"wait_ms must be 0 to {MAX_READY_WAIT_MS}"}, 400)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wait_ms / 1000):
+                await self._started.wait()
         why = self._reason()
         return JSONResponse({"ready": False, "reason": why} if why else {"ready": True}, 503 if why else 200)
 

@@ -241,6 +241,7 @@ class Proxy:
             self.dispatcher,
             self.settings,
             reason=self.pages.reason,
+            started=self.link.started,
             drain=self.drain,
         )
         admin_protocol: Any = partial(GuardedProtocol, guard=self.admin_guard)
@@ -252,6 +253,7 @@ class Proxy:
         gc.collect()
         gc.freeze()
         await self._leave.wait()
+        self.link.started.set()  # whoever waits for the start need not any more
         await self._leave_service(front, front_task)
         watch.cancel()
         self.link.upstream.close()

@@ -161,6 +161,8 @@ class RuntimeLink:
         self.binary = True
         self.reason = f"no connection to the runtime at {address} yet"
         self.on_change: Callable[[], None] = lambda: None
+        self.started = asyncio.Event()
+        """Set once the runtime could serve."""
         self._wake = asyncio.Event()
         self._told: set[str] = set()
 
@@ -204,6 +206,8 @@ class RuntimeLink:
         changed = bool(reason) != bool(self.reason)
         self.reason = reason
         self._tell(reason)
+        if not reason:
+            self.started.set()
         if changed:
             self.on_change()
 

@@ -1,5 +1,7 @@
 """A runtime that is not there, goes away, or comes back."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from tests import plain
@@ -19,6 +21,34 @@ def test_before_the_runtime_is_ready_callers_are_told_why() -> None:
         running.call(setattr, running.runtime, "ready", True)
         running.until(lambda: running.proxy.link.ready)
         assert answer_to(plain.post(running.url + V2_PATH, json=v2_body([row(1)])))
+
+
+def test_a_probe_that_waits_hears_at_once_when_the_first_yes_is_there() -> None:
+    with running_proxy(lambda: FakeRuntime(ready=False), ready=False) as running, ThreadPoolExecutor(1) as asking:
+        assert plain.get(running.admin_url + "/readyz?wait_ms=1").status_code == 503
+        answer = asking.submit(plain.get, running.admin_url + "/readyz?wait_ms=60000")
+        running.until(lambda: len(running.proxy.admin_guard.members) > 0)
+        assert not answer.done()
+        running.call(setattr, running.runtime, "ready", True)
+        assert answer.result(20).json() == {"ready": True}
+        # Ready once, it waits no more: a no is a no.
+        running.call(setattr, running.runtime, "ready", False)
+        running.until(lambda: not running.proxy.link.ready)
+        assert plain.get(running.admin_url + "/readyz?wait_ms=60000").status_code == 503
+
+
+def test_a_probe_that_waits_holds_no_stop_back() -> None:
+    with running_proxy(lambda: FakeRuntime(ready=False), ready=False) as running, ThreadPoolExecutor(1) as asking:
+        answer = asking.submit(plain.get, running.admin_url + "/readyz?wait_ms=60000")
+        running.until(lambda: len(running.proxy.admin_guard.members) > 0)
+        running.call(running.proxy.stop)
+        assert answer.result(20).status_code == 503
+
+
+@pytest.mark.parametrize("wait_ms", ["-1", "60001", "nan", "soon"])
+def test_a_wait_that_makes_no_sense_is_refused(running: RunningProxy, wait_ms: str) -> None:
+    answer = plain.get(running.admin_url + f"/readyz?wait_ms={wait_ms}")
+    assert (answer.status_code, answer.json()["error"]) == (400, "wait_ms must be 0 to 60000")
 
 
 def test_a_batch_whose_runtime_dies_is_503_and_what_waits_is_kept(running: RunningProxy) -> None:

@@ -31,6 +31,8 @@ _MI = 2**20
 _FETCH_RESOURCES = {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"cpu": "1", "memory": "512Mi"}}
 _SHUTDOWN_MARGIN_S = 5
 _LONGEST_SHUTDOWN_S = 3600
+_READY_PERIOD_S = 2
+"""A starting proxy keeps each probe for as long: the next one follows at once, and the first yes is never late."""
 
 
 def make_proxy(target: Target) -> Json:
@@ -45,7 +47,7 @@ def make_proxy(target: Target) -> Json:
         ],
         "env": _merged(_proxy_fixed(target), spec_variables(target.spec, Process.PROXY), as_json(proxy.env)),
         "resources": as_json(proxy.resources) if proxy.resources else _proxy_resources(target),
-        "readinessProbe": _probe("/readyz", period_s=2, failures=1),
+        "readinessProbe": _probe(f"/readyz?wait_ms={_READY_PERIOD_S}000", period_s=_READY_PERIOD_S, failures=1),
         "livenessProbe": _probe("/healthz", period_s=10, failures=3),
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": _restricted(read_only=True),
@@ -215,7 +217,7 @@ def _probe(path: str, *, period_s: int, failures: int) -> Json:
     return {
         "httpGet": {"path": path, "port": "admin"},
         "periodSeconds": period_s,
-        "timeoutSeconds": 2 if period_s < 5 else 5,
+        "timeoutSeconds": 3 if period_s < 5 else 5,
         "failureThreshold": failures,
     }
 
