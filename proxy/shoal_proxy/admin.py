@@ -84,7 +84,7 @@ class Admin:
     async def readyz(self, request: Request) -> Response:
         """Tell whether this replica should get traffic; with ``?wait_ms=N`` the first yes is waited for.
 
-        A kubelet that asks every 2 s would leave a replica that is ready without traffic for a second, on average. Later
+        A kubelet that asks every 2 s would leave a ready replica without traffic for a second, on average. Later
         nothing waits: a replica that is unready again must be known to be.
         """
         try:
