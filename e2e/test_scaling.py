@@ -79,7 +79,7 @@ def test_load_raises_the_replicas_and_their_number_falls_when_it_ends(namespace:
     namespace.apply(
         model={"uri": "file:///models/adder", "parameters": {"baseMicroseconds": 200_000}},
         batching={"maxBatchSize": 4},
-        scaling={"minReplicas": 1, "maxReplicas": 3, "targetQueueDepth": 2},
+        scaling={"minReplicas": 1, "maxReplicas": 3, "targetRows": 2},
     )
     namespace.until_ready()
     assert replicas(namespace) == (1, 1, 1, 1)

@@ -16,7 +16,7 @@ from msgspec import Struct
 from shoal_schema.addresses import Address, TcpAddress, parse_address, parse_tcp_address
 from shoal_schema.declaring import Json, element_of, fields_of, section_of, without_annotations
 from shoal_schema.quantities import Quantity, read_quantity
-from shoal_schema.resource.service import InferenceServiceSpec
+from shoal_schema.resource.service import RENAMED, InferenceServiceSpec
 
 T = TypeVar("T", bound=Struct)
 _STEPS = re.compile(r"\.(?P<name>[^.\[]+)|\[(?P<index>\d+)\]")
@@ -105,7 +105,10 @@ def _sentence(text: str, cls: type[Struct], value: Any, path: str) -> str:
     if found is None:
         return f"{path}{place}: {what}"
     if "field" in found.groupdict():
-        return words.format(path=f"{path}{place}.{found['field']}", hint=nearest(found["field"], _names_at(cls, place)))
+        name = f"{place}.{found['field']}"
+        renamed = RENAMED.get(name[1:]) if cls is InferenceServiceSpec else None
+        hint = f"it is {path}.{renamed} now" if renamed else nearest(found["field"], _names_at(cls, place))
+        return words.format(path=f"{path}{name}", hint=hint)
     known = ", ".join(_kind_at(cls, place)) if "{known}" in words else ""
     return words.format(*found.groups(), path=f"{path}{place}", known=known) + _found(value, place)
 

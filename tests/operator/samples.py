@@ -31,7 +31,6 @@ EVERYTHING: Json = {
         "threads": 4,
         "preprocessThreads": 3,
         "forwardTimeoutSeconds": 30,
-        "forwardHeaders": ["x-tenant", "authorization"],
         "resources": {
             "limits": {"nvidia.com/gpu": 1, "memory": "8Gi"},
             "claims": [{"name": "gpu"}],
@@ -39,7 +38,11 @@ EVERYTHING: Json = {
         "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}],
         "env": [{"name": "HF_HOME", "value": "/tmp/hf"}, {"name": "HOME", "value": "/home/cat"}],
     },
-    "proxy": {"image": "example/proxy:1", "resources": {"requests": {"cpu": "0.5"}}},
+    "proxy": {
+        "image": "example/proxy:1",
+        "forwardHeaders": ["x-tenant", "authorization"],
+        "resources": {"requests": {"cpu": "0.5"}},
+    },
     "batching": {
         "maxBatchSize": 16,
         "allowedBatchSizes": [16, 1, 4],
@@ -54,7 +57,7 @@ EVERYTHING: Json = {
         "maxBodyBytes": 65536,
     },
     "replicas": 3,
-    "scaling": {"minReplicas": 2, "maxReplicas": 8, "targetQueueDepth": 24},
+    "scaling": {"minReplicas": 2, "maxReplicas": 8, "targetRows": 24},
     "rollout": {
         "maxSurge": 0,
         "maxUnavailable": 1,

@@ -24,7 +24,7 @@ from tests.operator.samples import MINIMAL, service, with_fields
 from tests.operator.worlds import pod
 
 CAT, DOG = Key("default", "cat"), Key("default", "dog")
-SCALING = with_fields(MINIMAL, scaling={"maxReplicas": 8, "targetQueueDepth": 10})
+SCALING = with_fields(MINIMAL, scaling={"maxReplicas": 8, "targetRows": 10})
 HERE = Replica("a", "127.0.0.1")
 COUNTS = {"read": 1, "refused": 2, "unreachable": 3}
 SAID = b"shoal_proxy_queue_rows 3\nshoal_proxy_in_flight_rows 4\n"

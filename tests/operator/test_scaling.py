@@ -15,7 +15,7 @@ from tests.operator.worlds import POD_UID, pod
 
 CAT = Key("default", "cat")
 OBJECTIVE = with_fields(MINIMAL, batching__latencyObjectiveMilliseconds=50)
-SPEC = with_fields(MINIMAL, scaling={"maxReplicas": 8, "targetQueueDepth": 10})
+SPEC = with_fields(MINIMAL, scaling={"maxReplicas": 8, "targetRows": 10})
 
 
 class World:

@@ -10,6 +10,7 @@ from shoal_schema.declaring import Setting
 from shoal_schema.decoding import nearest
 from shoal_schema.environment import manifest_fields, parse_text, rendered
 from shoal_schema.ranges import allowed
+from shoal_schema.resource.service import RENAMED
 
 PARAMETERS = "model.parameters"
 DEEPEST = 100
@@ -65,6 +66,8 @@ def find_field(name: str) -> Setting:
     fields = manifest_fields()
     if name in fields:
         return fields[name]
+    if RENAMED.get(name) in fields:
+        raise FieldError(f"there is no field {name}; it is {RENAMED[name]} now")
     by_last_part = {known.rpartition(".")[2]: known for known in fields}
     near = nearest(name, fields)
     last = nearest(name.rpartition(".")[2], by_last_part)

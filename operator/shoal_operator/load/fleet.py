@@ -115,7 +115,7 @@ def scaled_from(spec: InferenceServiceSpec, metadata: Json) -> Scaled | None:
     scaling = spec.scaling
     if scaling is None or scaling.min_replicas > scaling.max_replicas:
         return None
-    target_rows = scaling.target_queue_depth or 2 * spec.batching.max_batch_size
+    target_rows = scaling.target_rows or 2 * spec.batching.max_batch_size
     law = Law(scaling.min_replicas, scaling.max_replicas, target_rows)
     return Scaled(law, spec.replicas, metadata["generation"], metadata["uid"])
 

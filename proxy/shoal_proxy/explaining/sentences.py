@@ -202,7 +202,7 @@ def _ceiling(report: Report) -> str:
 def _refusals(report: Report) -> Iterator[str]:
     reasons = {
         "late": "because their answer would have come too late: add replicas, or raise the latency objective",
-        "queue_rows": "because queue.maxItems rows waited already: add replicas, or raise it if callers can wait",
+        "queue_rows": "because queue.maxRows rows waited already: add replicas, or raise it if callers can wait",
         "queue_bytes": "because queue.maxBytes were held already: raise it, or send smaller requests",
         "deadline": "with 504, because their own deadline passed: they allow less time than the model takes under load",
     }

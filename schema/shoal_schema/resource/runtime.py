@@ -119,15 +119,6 @@ class RuntimeSpec(Section, frozen=True):
         Meta(gt=0, le=3600, description="A batch that runs longer ends the runtime, which then restarts."),
         Env("SHOAL_RUNTIME_FORWARD_TIMEOUT_S", RUNTIME),
     ] = 60.0
-    forward_headers: Annotated[
-        tuple[Annotated[str, Meta(pattern=HEADER_NAME, max_length=128)], ...],
-        Meta(
-            max_length=16,
-            extra_json_schema=SET,
-            description=("Request headers that reach the runtime; requests that differ in one never share a batch."),
-        ),
-        Env("SHOAL_PROXY_FORWARD_HEADERS", PROXY, allowed="comma-separated header names"),
-    ] = ()
     resources: (
         Annotated[
             Resources,
@@ -202,6 +193,15 @@ class ProxySpec(Section, frozen=True):
         ]
         | None
     ) = None
+    forward_headers: Annotated[
+        tuple[Annotated[str, Meta(pattern=HEADER_NAME, max_length=128)], ...],
+        Meta(
+            max_length=16,
+            extra_json_schema=SET,
+            description="Request headers that reach the runtime; requests that differ in one never share a batch.",
+        ),
+        Env("SHOAL_PROXY_FORWARD_HEADERS", PROXY, allowed="comma-separated header names"),
+    ] = ()
     resources: (
         Annotated[
             Resources,

@@ -1,5 +1,6 @@
 """The spec of an ``InferenceService``, whole."""
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
 from msgspec import Meta, field
@@ -10,6 +11,13 @@ from shoal_schema.resource.pod import PodSpec
 from shoal_schema.resource.route import RouteSpec
 from shoal_schema.resource.runtime import OWN_RUNTIME_ONLY, ProxySpec, RuntimeSpec
 from shoal_schema.resource.traffic import BatchingSpec, QueueSpec, RolloutSpec, ScalingSpec
+
+RENAMED: Mapping[str, str] = {
+    "queue.maxItems": "queue.maxRows",
+    "runtime.forwardHeaders": "proxy.forwardHeaders",
+    "scaling.targetQueueDepth": "scaling.targetRows",
+}
+"""Fields of older releases, by the names that users write -> what they are called now."""
 
 
 class InferenceServiceSpec(Section, frozen=True):

@@ -219,7 +219,7 @@ class ScalingSpec(Section, frozen=True, kw_only=True):
 
     min_replicas: Annotated[int, Meta(ge=1, le=10_000, description="Never fewer pods than this.")] = 1
     max_replicas: Annotated[int, Meta(ge=1, le=10_000, description="Never more pods than this.")]
-    target_queue_depth: (
+    target_rows: (
         Annotated[
             int,
             Meta(

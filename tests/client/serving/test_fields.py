@@ -92,6 +92,13 @@ def test_a_processes_sentence_gets_the_fields_name() -> None:
     )
 
 
+def test_a_field_of_an_older_release_is_named_as_it_is_now() -> None:
+    with pytest.raises(FieldError, match=r"there is no field queue\.maxItems; it is queue\.maxRows now"):
+        parse_assignment("queue.maxItems=5")
+    with pytest.raises(FieldError, match=r"runtime\.forwardHeaders; it is proxy\.forwardHeaders now"):
+        parse_assignment("runtime.forwardHeaders=x-tenant")
+
+
 @pytest.mark.parametrize(
     ("assignment", "message"),
     [
