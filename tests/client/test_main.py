@@ -198,6 +198,7 @@ def test_an_item_may_come_from_standard_input(
         (["info", "URL", "--timeout", "x"], "argument --timeout: must be above 0 and at most 86400 seconds, not x"),
         (["info", "URL", "--timeout", "0"], "argument --timeout: must be above 0 and at most 86400 seconds, not 0"),
         (["bench", "URL", "--rows", "0"], "argument --rows: must be 1 to 65536, not 0"),
+        (["bench", "URL", "--seed", "x"], "argument --seed: must be a whole number, not x"),
         (["bench", "URL", "--rows", "1.5"], "argument --rows: must be 1 to 65536, not 1.5"),
     ],
 )
