@@ -67,7 +67,7 @@ def serve(options: argparse.Namespace) -> int:
     settings = {**os.environ, **to_environment(fields), **_log_level(options)}
     output, log = serving.outlets(json=options.json)
     with serving.claimed(ADMIN_PORT) as ours:
-        plan = serving.Plan(
+        launch = serving.Launch(
             name=settings.get("SHOAL_MODEL_NAME") or default_name(fields["model.uri"]),
             settings=settings,
             host=options.host,
@@ -79,13 +79,13 @@ def serve(options: argparse.Namespace) -> int:
             output=output,
             log=log,
         )
-        with closing(plan):
-            _say_what(plan, fields["model.uri"], service.ignored)
-            if options.admin_port is None and plan.admin_port != ADMIN_PORT:
-                plan.say(
-                    f"{ADMIN_PORT} is in use, so metrics are on {plan.admin_url}/metrics", admin_url=plan.admin_url
+        with closing(launch):
+            _say_what(launch, fields["model.uri"], service.ignored)
+            if options.admin_port is None and launch.admin_port != ADMIN_PORT:
+                launch.say(
+                    f"{ADMIN_PORT} is in use, so metrics are on {launch.admin_url}/metrics", admin_url=launch.admin_url
                 )
-            return asyncio.run(serving.serve(plan))
+            return asyncio.run(serving.serve(launch))
 
 
 def _log_level(options: argparse.Namespace) -> dict[str, str]:
@@ -103,11 +103,11 @@ def _admin_port(options: argparse.Namespace, *, usual_is_ours: bool) -> int:
     return serving.find_port(options.host, 0, option="--admin-port")
 
 
-def _say_what(plan: serving.Plan, uri: str, ignored: tuple[str, ...]) -> None:
-    plan.say(f"serving {plan.name} from {shown(uri)}", name=plan.name, uri=shown(uri))
+def _say_what(launch: serving.Launch, uri: str, ignored: tuple[str, ...]) -> None:
+    launch.say(f"serving {launch.name} from {shown(uri)}", name=launch.name, uri=shown(uri))
     if ignored:
         names = [f"spec.{field}" for field in ignored]
-        plan.say(f"without effect on one machine: {', '.join(names)}", ignored=names)
+        launch.say(f"without effect on one machine: {', '.join(names)}", ignored=names)
 
 
 def _item(options: argparse.Namespace) -> Any:

@@ -38,7 +38,7 @@ PATIENCE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Launch:
     """What to serve and where.
 
     Attributes:
@@ -157,24 +157,24 @@ def _try_port(host: str, port: int) -> int:
         return int(listener.getsockname()[1])
 
 
-async def serve(plan: Plan) -> int:
+async def serve(launch: Launch) -> int:
     """Serve until SIGINT, SIGTERM or SIGHUP; return the exit status of the command.
 
     0 after a stop that SIGTERM, SIGHUP or ``POST /drain`` asked for, 130 after Ctrl-C or when a second signal
     killed them, 1 when a process cannot work.
     """
     with own_folder() as folder:
-        server = Server(plan, folder)
+        server = Server(launch, folder)
         return await server.run()
 
 
 class Server:
     """The two processes, and what is told about them."""
 
-    def __init__(self, plan: Plan, folder: str) -> None:
-        self._plan = plan
-        self._say = plan.say
-        self._environment = plan.environment(folder)
+    def __init__(self, launch: Launch, folder: str) -> None:
+        self._launch = launch
+        self._say = launch.say
+        self._environment = launch.environment(folder)
         self._socket = Path(folder, SOCKET)
         self._runtime = Keeper("runtime", self._start_runtime, self._say)
         self._proxy = Keeper("proxy", self._start_proxy, self._say)
@@ -202,9 +202,9 @@ class Server:
         await asyncio.gather(*keepers, *others, return_exceptions=True)
         status = await self._end(deaths, drained=len(deaths) < len(ends))
         # Last, after all that the other process had to say, and we.
-        self._plan.output.drain(READERS_PATIENCE_S)
+        self._launch.output.drain(READERS_PATIENCE_S)
         for death in deaths:
-            self._plan.log.write(f"shoal: {obituary(death)}\n".encode(errors="replace"))
+            self._launch.log.write(f"shoal: {obituary(death)}\n".encode(errors="replace"))
         return status
 
     async def _end(self, deaths: list[Death], *, drained: bool) -> int:
@@ -230,10 +230,10 @@ class Server:
     async def _start_runtime(self) -> Process:
         # A runtime that was killed leaves its socket behind; nobody else listens in this folder.
         self._socket.unlink(missing_ok=True)
-        return await Process.start(MODULES["runtime"], self._environment, log=self._plan.log)
+        return await Process.start(MODULES["runtime"], self._environment, log=self._launch.log)
 
     async def _start_proxy(self) -> Process:
-        return await Process.start(MODULES["proxy"], self._environment, log=self._plan.log)
+        return await Process.start(MODULES["proxy"], self._environment, log=self._launch.log)
 
     async def _announce(self) -> None:
         """Tell when the server is ready, the first time with its first request; never returns."""
@@ -253,7 +253,7 @@ class Server:
         reason, say_s = "", time.monotonic() + PATIENCE_S
         while True:
             try:
-                answer = await http.get(f"{self._plan.admin_url}/readyz")
+                answer = await http.get(f"{self._launch.admin_url}/readyz")
             except httpx.TransportError:
                 await asyncio.sleep(POLL_INTERVAL_S)
                 continue
@@ -265,19 +265,19 @@ class Server:
             await asyncio.sleep(POLL_INTERVAL_S)
 
     async def _show_first_requests(self) -> None:
-        url = self._plan.url
-        admin = self._plan.admin_url
+        url = self._launch.url
+        admin = self._launch.admin_url
         self._say(f"listening on {url}, metrics on {admin}/metrics", Style.BOLD, url=url, admin_url=admin)
-        if self._plan.host in EVERYWHERE:
+        if self._launch.host in EVERYWHERE:
             self._say(
-                f"{self._plan.host} is every interface: whoever reaches this machine can ask the model, read metrics"
+                f"{self._launch.host} is every interface: whoever reaches this machine can ask the model, read metrics"
                 " and stop the server; --host 127.0.0.1 is for this machine alone"
             )
         try:
             # A transport of our own: no HTTP proxy of the environment stands before this machine.
             transport = httpx.AsyncHTTPTransport()
-            async with AsyncClient(url, self._plan.name, transport=transport) as client:
-                curl, command = first_requests(url, await client.signature(), self._plan.files)
+            async with AsyncClient(url, self._launch.name, transport=transport) as client:
+                curl, command = first_requests(url, await client.signature(), self._launch.files)
         except ShoalError as error:
             self._say(f"no example of a request: {error}")
         else:

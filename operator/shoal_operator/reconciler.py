@@ -16,11 +16,11 @@ from shoal_operator.load.fleet import Fleet
 from shoal_operator.manifests.desired import SERVICE, Kind
 from shoal_operator.manifests.labels import FIELD_MANAGER, digest
 from shoal_operator.manifests.target import Defaults, Target
+from shoal_operator.planning.changes import Apply, Changes, Delete, plan_changes
 from shoal_operator.planning.contest import Contests, last_writer
-from shoal_operator.planning.evidence import Evidence, ScalingState
+from shoal_operator.planning.evidence import Evidence
 from shoal_operator.planning.exact import removal, replacement
 from shoal_operator.planning.observation import Failure, Key, Observation, dig
-from shoal_operator.planning.plan import Apply, Delete, Plan, make_plan
 from shoal_operator.planning.status import (
     Announcement,
     another_keeps,
@@ -31,6 +31,7 @@ from shoal_operator.planning.status import (
 )
 from shoal_operator.planning.tenure import CLAIM_ANNOTATION, Step, Tenures
 from shoal_operator.planning.workqueue import Outcome
+from shoal_schema.conditions import ScalingReason
 from shoal_schema.declaring import Json
 from shoal_schema.decoding import SpecError, parse_spec
 from shoal_schema.resource import API_VERSION, KIND
@@ -73,8 +74,8 @@ class ServiceCluster(Protocol):
 class Known(Protocol):
     """What is known of services from reading their pods."""
 
-    def state(self, key: Key) -> ScalingState | None:
-        """Return what the autoscaler last did for a service."""
+    def scaling(self, key: Key) -> ScalingReason | None:
+        """Return what the law last said of a service's replicas."""
 
     def attainable(self, key: Key) -> Mapping[str, bool] | None:
         """Return by uid whether a service's pods can meet their latency objective."""
@@ -172,7 +173,7 @@ class Reconciler:
     async def _act(self, key: Key, observation: Observation) -> Evidence:
         try:
             target = self._target(key, observation.resource)
-            plan = make_plan(target, observation.children)
+            plan = plan_changes(target, observation.children)
         except SpecError as error:
             return Evidence(observation=observation, target=None, spec_error=str(error))
         except Exception as error:  # a spec that nobody thought of: its author must hear of it, not the log alone
@@ -185,7 +186,7 @@ class Reconciler:
             target=target,
             conflicts=plan.conflicts,
             failures=tuple(failures),
-            scaling=self._known.state(key),
+            scaling=self._known.scaling(key),
             attainable=self._known.attainable(key),
             rival=self._tenures.rival(key, self._clock()),
         )
@@ -199,7 +200,7 @@ class Reconciler:
             defaults=self._defaults,
         )
 
-    async def _execute(self, key: Key, plan: Plan, observation: Observation) -> tuple[Observation, list[Failure]]:
+    async def _execute(self, key: Key, plan: Changes, observation: Observation) -> tuple[Observation, list[Failure]]:
         """Do what is planned; a refused write stops none of the others.
 
         Raises:

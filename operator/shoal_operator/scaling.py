@@ -6,18 +6,17 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from shoal_operator.autoscaler.law import Decision, State, Why, decide
+from shoal_operator.autoscaler.law import Decision, State, decide
 from shoal_operator.errors import ApiError, NotLeadingError
 from shoal_operator.load.exposition import Reading, total_load
 from shoal_operator.load.fleet import Fleet, Replica, Scaled, Watched
 from shoal_operator.load.objective import Hearing, attainable, hear
-from shoal_operator.planning.evidence import ScalingState
 from shoal_operator.planning.observation import Key
+from shoal_schema.conditions import ScalingReason
 
 logger = logging.getLogger(__name__)
 
 _DOUBT_S = 30.0
-_STATES = {Why.LOAD: ScalingState.FOLLOWING, Why.HOLD: ScalingState.NO_DATA}
 
 
 class ReadingSource(Protocol):
@@ -61,13 +60,13 @@ class Autoscaler:
         self._looking: set[Key] = set()
         self._doubted_s: dict[Key, float] = {}
         self._memory: dict[Key, State] = {}
-        self._states: dict[Key, ScalingState] = {}
+        self._scaling: dict[Key, ScalingReason] = {}
         self._hearings: dict[Key, Hearing] = {}
         self._attainable: dict[Key, Mapping[str, bool]] = {}
 
-    def state(self, key: Key) -> ScalingState | None:
-        """Return what was last done for a service, or None before the first tick."""
-        return self._states.get(key)
+    def scaling(self, key: Key) -> ScalingReason | None:
+        """Return what the law last said of a service, or None before the first tick."""
+        return self._scaling.get(key)
 
     def attainable(self, key: Key) -> Mapping[str, bool] | None:
         """Return by uid whether pods can meet their objective, or None before any could be asked."""
@@ -113,7 +112,7 @@ class Autoscaler:
         now_s = self._clock()
         decision, memory = decide(scaled.law, load, scaled.replicas, memory, now_s, window_s=self._window_s)
         self._memory[key] = memory
-        self._note(key, _STATES.get(decision.why))
+        self._note(key, decision.reason)
         if decision.replicas != scaled.replicas:
             await self._write(cluster, key, scaled, decision)
 
@@ -141,9 +140,9 @@ class Autoscaler:
             self._doubted_s[key] = now_s
             self._changed(key)
 
-    def _note(self, key: Key, state: ScalingState | None) -> None:
-        if state is not None and self._states.get(key) is not state:
-            self._states[key] = state
+    def _note(self, key: Key, reason: ScalingReason | None) -> None:
+        if reason is not None and self._scaling.get(key) is not reason:
+            self._scaling[key] = reason
             self._changed(key)
 
     def _forget(self, services: Sequence[Watched]) -> None:
@@ -151,7 +150,7 @@ class Autoscaler:
             self._doubted_s.pop(key)
         for key in self._memory.keys() - {service.key for service in services if service.scaled}:
             self._memory.pop(key)
-            self._states.pop(key, None)
+            self._scaling.pop(key, None)
         for key in self._hearings.keys() - {service.key for service in services if service.has_objective}:
             self._hearings.pop(key)
             self._attainable.pop(key, None)

@@ -13,7 +13,8 @@ and held for the window, unless the load wants more.
 """
 
 from dataclasses import dataclass
-from enum import StrEnum
+
+from shoal_schema.conditions import Reason, ScalingReason
 
 WINDOW_S = 300.0
 BLIND_S = 30.0
@@ -68,20 +69,12 @@ class State:
     blind_since_s: float | None = None
 
 
-class Why(StrEnum):
-    """Why the count is what it is."""
-
-    LOAD = "load"
-    GAP = "a short gap"
-    HOLD = "no data"
-
-
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The count, and why."""
+    """The count, and why; None in a gap too short to say anything new."""
 
     replicas: int
-    why: Why
+    reason: ScalingReason | None
 
 
 def decide(
@@ -102,7 +95,7 @@ def decide(
     wants = (*(item for item in wants if item[1] > want), (now_s, want))
     decided = law.within(max(count for _, count in wants))
     blind_since_s = _blind_since_s(load, state, now_s)
-    return Decision(decided, _why(blind_since_s, now_s)), State(decided, wants, blind_since_s)
+    return Decision(decided, _reason(blind_since_s, now_s)), State(decided, wants, blind_since_s)
 
 
 def _want(law: Law, load: Load | None, replicas: int) -> int:
@@ -118,10 +111,10 @@ def _blind_since_s(load: Load | None, state: State, now_s: float) -> float | Non
     return now_s if state.blind_since_s is None else state.blind_since_s
 
 
-def _why(blind_since_s: float | None, now_s: float) -> Why:
+def _reason(blind_since_s: float | None, now_s: float) -> ScalingReason | None:
     if blind_since_s is None:
-        return Why.LOAD
-    return Why.HOLD if now_s - blind_since_s >= BLIND_S else Why.GAP
+        return Reason.FOLLOWING_LOAD
+    return Reason.NO_LOAD_DATA if now_s - blind_since_s >= BLIND_S else None
 
 
 def _recent(state: State, since_s: float) -> tuple[tuple[float, int], ...]:

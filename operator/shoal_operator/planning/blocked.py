@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 from shoal_operator.manifests.desired import HTTP_ROUTE, INGRESS, Kind
+from shoal_operator.planning.changes import Conflict
 from shoal_operator.planning.evidence import Evidence
 from shoal_operator.planning.observation import Failure
-from shoal_operator.planning.plan import Conflict
 from shoal_schema.conditions import Reason, Status
 
 Verdict = tuple[Status, Reason, str]

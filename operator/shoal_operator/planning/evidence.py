@@ -2,21 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 
 from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE
 from shoal_operator.manifests.target import Target
+from shoal_operator.planning.changes import Conflict
 from shoal_operator.planning.observation import Failure, Observation, dig, is_owned
-from shoal_operator.planning.plan import Conflict
 from shoal_operator.planning.pods import Problem, find_problem, is_leaving, template_hash
+from shoal_schema.conditions import ScalingReason
 from shoal_schema.declaring import Json
-
-
-class ScalingState(StrEnum):
-    """What the autoscaler last did for a service."""
-
-    FOLLOWING = "following"
-    NO_DATA = "no data"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +29,7 @@ class Evidence:
     spec_error: str = ""
     conflicts: tuple[Conflict, ...] = ()
     failures: tuple[Failure, ...] = ()
-    scaling: ScalingState | None = None
+    scaling: ScalingReason | None = None
     attainable: Mapping[str, bool] | None = None
     rival: str = ""
 
