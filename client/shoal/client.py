@@ -66,12 +66,7 @@ class Client:
         self._http = bounded(httpx.Client(base_url=base_url(url), headers=dict(headers or {}), transport=transport))
 
     def predict(
-        self,
-        item: Any,
-        *,
-        timeout_s: float | None = None,
-        request_id: str | None = None,
-        retries: int | None = None,
+        self, item: Any, *, timeout_s: float | None = None, request_id: str | None = None, retries: int | None = None
     ) -> Any:
         """Return the model's answer to one item.
 
@@ -150,10 +145,7 @@ class Client:
         return self
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
 
@@ -227,12 +219,7 @@ class AsyncClient:
         self._http = httpx.AsyncClient(base_url=base_url(url), headers=dict(headers or {}), transport=transport)
 
     async def predict(
-        self,
-        item: Any,
-        *,
-        timeout_s: float | None = None,
-        request_id: str | None = None,
-        retries: int | None = None,
+        self, item: Any, *, timeout_s: float | None = None, request_id: str | None = None, retries: int | None = None
     ) -> Any:
         """Return the model's answer to one item: see :meth:`Client.predict`."""
         options = self._options.but(timeout_s=timeout_s, request_id=request_id, retries=retries)
@@ -274,10 +261,7 @@ class AsyncClient:
         return self
 
     async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.aclose()
 

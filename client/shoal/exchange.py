@@ -29,22 +29,12 @@ def request_of(build: Callable[..., httpx.Request], request: Request, left_s: fl
     """Return a request as ``build`` makes it, with ``left_s`` for each of its parts."""
     left_s = max(0.001, left_s)
     timeout = httpx.Timeout(left_s, connect=min(left_s, CONNECT_TIMEOUT_S))
-    return build(
-        request.method,
-        request.path,
-        headers=dict(request.headers),
-        content=request.body,
-        timeout=timeout,
-    )
+    return build(request.method, request.path, headers=dict(request.headers), content=request.body, timeout=timeout)
 
 
 def response_of(answer: httpx.Response) -> Response:
     """Return an answer that was read whole."""
-    return Response(
-        answer.status_code,
-        {name.lower(): value for name, value in answer.headers.items()},
-        answer.content,
-    )
+    return Response(answer.status_code, {name.lower(): value for name, value in answer.headers.items()}, answer.content)
 
 
 @contextmanager

@@ -130,12 +130,7 @@ class Output(asyncio.SubprocessProtocol):
 class Keeper:
     """Keeps one component running: starts it again when it dies, until its death is final."""
 
-    def __init__(
-        self,
-        role: str,
-        start: Callable[[], Awaitable[Process]],
-        say: Callable[[str], None],
-    ) -> None:
+    def __init__(self, role: str, start: Callable[[], Awaitable[Process]], say: Callable[[str], None]) -> None:
         self.served = False
         self.started = asyncio.Event()
         self._role = role

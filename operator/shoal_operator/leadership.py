@@ -60,11 +60,7 @@ class Leadership:
     """
 
     def __init__(
-        self,
-        election: Election,
-        namespace: str,
-        clock: Callable[[], float],
-        utc_now: Callable[[], datetime.datetime],
+        self, election: Election, namespace: str, clock: Callable[[], float], utc_now: Callable[[], datetime.datetime]
     ) -> None:
         self._election = election
         self._key = Key(namespace, LEASE_NAME)

@@ -22,7 +22,6 @@ from shoal_schema.declaring import (
 from shoal_schema.decoding import decode_text
 from shoal_schema.misspelt import misspelt
 from shoal_schema.processes import LogSettings, Metadata, OperatorProcess, ProxyProcess, RuntimeProcess
-from shoal_schema.ranges import allowed
 from shoal_schema.resource.service import InferenceServiceSpec
 
 T = TypeVar("T", bound=Struct)
@@ -74,7 +73,7 @@ def _section(cls: type[Struct], environ: Mapping[str, str], process: Process, fa
         try:
             values[each.path[0]] = parse_text(each, text) if text else each.unset
         except (ValueError, RecursionError):  # the latter of JSON within JSON within JSON
-            faults.append(f"{each.env.name} must be {allowed(each)}, not {text!r:.200}")
+            faults.append(f"{each.env.name} must be {each.allowed}, not {text!r:.200}")
     return cls(**values)
 
 

@@ -9,7 +9,6 @@ import orjson
 from shoal_schema.declaring import Setting
 from shoal_schema.decoding import nearest
 from shoal_schema.environment import manifest_fields, parse_text, rendered
-from shoal_schema.ranges import allowed
 from shoal_schema.resource.service import RENAMED
 
 PARAMETERS = "model.parameters"
@@ -54,7 +53,7 @@ def parse_assignment(text: str) -> Values:
     try:
         return {name: parse_text(setting, value.strip())}
     except ValueError:
-        raise FieldError(f"{name} must be {allowed(setting)}, not {value.strip()!r}") from None
+        raise FieldError(f"{name} must be {setting.allowed}, not {value.strip()!r}") from None
 
 
 def find_field(name: str) -> Setting:

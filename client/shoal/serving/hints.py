@@ -37,10 +37,7 @@ def first_requests(url: str, signature: Signature, files: Collection[str] = ()) 
 
 
 def _takes_files(tensor: Tensor) -> bool:
-    return tensor.datatype == "BYTES" and not set(tensor.content_types) <= {
-        "text/plain",
-        "application/json",
-    }
+    return tensor.datatype == "BYTES" and not set(tensor.content_types) <= {"text/plain", "application/json"}
 
 
 def _file_requests(url: str, signature: Signature, tensor: Tensor, files: Collection[str]) -> tuple[str, str]:
@@ -61,10 +58,7 @@ def _made_requests(url: str, signature: Signature, required: list[Tensor]) -> tu
         row = "{" + ", ".join(f"{name!r}: {array}" for name, array in pairs) + "}"
     program = f"import json, numpy; print(json.dumps({{'instances': [{row}]}}))"
     file = "item.npy" if len(arrays) == 1 else "item.npz"
-    return (
-        f'python -c "{program}" | {_curl(url, signature, "-d @-")}',
-        f"shoal predict {url} {file}",
-    )
+    return (f'python -c "{program}" | {_curl(url, signature, "-d @-")}', f"shoal predict {url} {file}")
 
 
 def _curl(url: str, signature: Signature, body: str) -> str:

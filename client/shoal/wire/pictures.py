@@ -8,11 +8,7 @@ from shoal.wire.signature import Tensor
 
 FORMATS = {"image/png": "PNG", "image/webp": "WEBP", "image/jpeg": "JPEG", "image/bmp": "BMP", "image/tiff": "TIFF"}
 """What a picture is written as, by content type; those that lose nothing first, where the model takes several."""
-_MODES = {
-    "PNG": ("1", "L", "LA", "I;16", "P", "RGB", "RGBA"),
-    "JPEG": ("RGB", "L", "CMYK"),
-    "WEBP": ("RGB", "RGBA"),
-}
+_MODES = {"PNG": ("1", "L", "LA", "I;16", "P", "RGB", "RGBA"), "JPEG": ("RGB", "L", "CMYK"), "WEBP": ("RGB", "RGBA")}
 _OPTIONS: dict[str, dict[str, Any]] = {"WEBP": {"lossless": True}, "JPEG": {"quality": 95}}
 
 

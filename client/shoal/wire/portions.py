@@ -177,10 +177,7 @@ class Portions:
         first, second = {}, {}
         for name, array in portion.tensors.items():
             first[name], second[name] = np.split(array, [middle], axis=min(axes[name], array.ndim - 1))
-        return (
-            Portion(portion.start, middle, first),
-            Portion(portion.start + middle, portion.rows - middle, second),
-        )
+        return (Portion(portion.start, middle, first), Portion(portion.start + middle, portion.rows - middle, second))
 
     def _learn(self, took_s: float) -> None:
         """Grow while portions take less than an eighth of their time, shrink when they take over a quarter."""

@@ -41,10 +41,6 @@ def infer_request(
     return Request(
         "POST",
         f"{model_path(model)}/infer",
-        headers={
-            **headers,
-            "content-type": "application/octet-stream",
-            HEADER_LENGTH: str(len(header)),
-        },
+        headers={**headers, "content-type": "application/octet-stream", HEADER_LENGTH: str(len(header))},
         body=b"".join((header, *payloads.values())),
     )

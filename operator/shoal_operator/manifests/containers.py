@@ -113,20 +113,11 @@ def _foreign_runtime(target: Target) -> Json:
         "env": as_json(runtime.env),
         "resources": as_json(runtime.resources or {}),
         "startupProbe": {"httpGet": live, "periodSeconds": 5, "failureThreshold": budget},
-        "livenessProbe": {
-            "httpGet": live,
-            "periodSeconds": 10,
-            "timeoutSeconds": 5,
-            "failureThreshold": 6,
-        },
+        "livenessProbe": {"httpGet": live, "periodSeconds": 10, "timeoutSeconds": 5, "failureThreshold": 6},
         "terminationMessagePolicy": "FallbackToLogsOnError",
         # A server that we did not write may want to write beside itself.
         "securityContext": _restricted(read_only=False),
-        "volumeMounts": [
-            _mount("shm", "/dev/shm"),
-            _mount("tmp", "/tmp"),
-            *_model_mount(target),
-        ],
+        "volumeMounts": [_mount("shm", "/dev/shm"), _mount("tmp", "/tmp"), *_model_mount(target)],
     }
 
 
@@ -221,8 +212,4 @@ def _probe(path: str, *, period_s: int, failures: int) -> Json:
 
 
 def _restricted(*, read_only: bool) -> Json:
-    return {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": read_only,
-        "capabilities": {"drop": ["ALL"]},
-    }
+    return {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": read_only, "capabilities": {"drop": ["ALL"]}}

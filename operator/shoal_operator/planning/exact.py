@@ -8,14 +8,7 @@ so it is taken out by a JSON merge patch, in which null removes a key and a list
 from collections.abc import Mapping
 from typing import Any
 
-from shoal_operator.manifests.desired import (
-    DISRUPTION_BUDGET,
-    HTTP_ROUTE,
-    INGRESS,
-    NETWORK_POLICY,
-    SERVICE,
-    Kind,
-)
+from shoal_operator.manifests.desired import DISRUPTION_BUDGET, HTTP_ROUTE, INGRESS, NETWORK_POLICY, SERVICE, Kind
 from shoal_schema.declaring import Json
 
 EXACT: Mapping[Kind, tuple[str, ...]] = {
