@@ -3,7 +3,6 @@
 import shlex
 from collections.abc import Collection
 from math import prod
-from pathlib import PurePath
 from typing import Any
 from urllib.parse import quote
 
@@ -43,7 +42,7 @@ def _takes_files(tensor: Tensor) -> bool:
 def _file_requests(url: str, signature: Signature, tensor: Tensor, files: Collection[str]) -> tuple[str, str]:
     media_type = tensor.content_types[0]
     name = SAMPLE_FILES.get(media_type, "FILE")
-    file = shlex.quote(next((path for path in files if PurePath(path).name == name), name))
+    file = shlex.quote(next((path for path in files if path.rpartition("/")[2] == name), name))
     path = f"{url}/predictions/{quote(signature.name, safe='')}"
     curl = f"curl -H 'Content-Type: {media_type}' --data-binary @{file} {path}"
     return curl, f"shoal predict {url} {file}"

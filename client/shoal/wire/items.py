@@ -6,7 +6,6 @@ A cast that would lose something (a fraction, a sign, a range) is refused rather
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from pathlib import PurePath
 from typing import Any, TypeVar
 
 import numpy as np
@@ -186,7 +185,8 @@ def _described(given: Array) -> str:
 def _file_hint(given: Array) -> str:
     """Return how a file is given, where a text looks like the path of one."""
     text = str(given) if given.ndim == 0 else ""
-    looks_so = text.isprintable() and (PurePath(text).suffix[1:].isalnum() or "/" in text)
+    stem, _, suffix = text.rpartition(".")
+    looks_so = text.isprintable() and ("/" in text or bool(stem and suffix.isalnum()))
     return f"; if {text!r:.100} names a file, give pathlib.Path or the open file" if looks_so else ""
 
 
