@@ -31,7 +31,7 @@ from shoal_schema.metrics import ROWS
 ADMIN_PORT = 9090
 STEPS = 10
 """That the time is shared among; a step of too few requests takes longer."""
-LEAST_STEP_S = 0.5
+MIN_STEP_S = 0.5
 ALONE_REQUESTS = 20
 _PICTURES = (".svg", ".png")
 
@@ -69,7 +69,7 @@ def bench(options: argparse.Namespace) -> int:
 
 async def _measure(options: argparse.Namespace, request: Request) -> Measured:
     ends_s, random = time.monotonic() + options.seconds, Random(options.seed)
-    step_s = max(LEAST_STEP_S, options.seconds / STEPS)
+    step_s = max(MIN_STEP_S, options.seconds / STEPS)
     alone_ms = await _alone(options, request, step_s, random)
     within_ms = limit_ms(alone_ms, options.objective_ms)
     # Whoever is later than that is late in any case; a second is for what a busy machine takes.

@@ -18,7 +18,7 @@ from shoal.files import plain
 from shoal.progress import Progress, Told, told
 from shoal.wire.items import Items
 from shoal.wire.messages import Request, Response
-from shoal.wire.portions import MOST_IN_FLIGHT, Portion, Portions, Times
+from shoal.wire.portions import MAX_IN_FLIGHT, Portion, Portions, Times
 from shoal.wire.session import CallOptions, Conversation, Pause, Session, Turn
 from shoal.wire.signature import Signature
 
@@ -131,7 +131,7 @@ class Client:
         return self._run(self._session.signature(self._options), self._options.timeout_s)
 
     def ready(self) -> bool:
-        """Say whether the server can answer predictions; False also when nobody listens."""
+        """Return whether the server can answer predictions; False also when nobody listens."""
         try:
             return self._run(self._session.ready(self._options), self._options.timeout_s)
         except (ConnectionFailed, DeadlineExceeded):
@@ -152,7 +152,7 @@ class Client:
     def _send_all(self, portions: Portions, options: CallOptions, tell: Told) -> None:
         """Send portions as they may be sent; threads are only made when there are several at a time."""
         running: set[Future[Sent]] = set()
-        with ThreadPoolExecutor(MOST_IN_FLIGHT, "shoal-portion") as pool:
+        with ThreadPoolExecutor(MAX_IN_FLIGHT, "shoal-portion") as pool:
             while running or not portions.done:
                 ended: list[Sent] = []
                 while not ended and (portion := portions.take(time.monotonic())):
@@ -247,7 +247,7 @@ class AsyncClient:
         return await self._run(self._session.signature(self._options), self._options.timeout_s)
 
     async def ready(self) -> bool:
-        """Say whether the server can answer predictions; False also when nobody listens."""
+        """Return whether the server can answer predictions; False also when nobody listens."""
         try:
             return await self._run(self._session.ready(self._options), self._options.timeout_s)
         except (ConnectionFailed, DeadlineExceeded):

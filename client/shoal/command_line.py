@@ -98,7 +98,7 @@ def run(given: list[str]) -> int:
 
 
 def _is_callers(error: Exception) -> bool:
-    """Say whether the command line is to blame, which no server and no other moment would take."""
+    """Return whether the command line is to blame, which no server and no other moment would take."""
     return isinstance(error, FieldError | WrongAddress) or (isinstance(error, InvalidInput) and error.status is None)
 
 

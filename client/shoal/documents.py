@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from shoal.serving.fields import DEEPEST, FieldError, MachineError
+from shoal.serving.fields import MAX_DEPTH, FieldError, MachineError
 
-MOST_BYTES = 1 << 20
-MOST_NODES = 100_000
+MAX_BYTES = 1 << 20
+MAX_NODES = 100_000
 """Values in one document, those that an alias repeats counted each time."""
 
 
@@ -22,14 +22,14 @@ def read_text(file: Path) -> str:
     """
     with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
         if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
-            raise FieldError("it is no regular file")
-        data = opened.read(MOST_BYTES + 1)
-    if len(data) > MOST_BYTES:
-        raise FieldError(f"it is over {MOST_BYTES >> 20} MiB")
+            raise FieldError("it is not a regular file")
+        data = opened.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise FieldError(f"it is over {MAX_BYTES >> 20} MiB")
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise FieldError(f"it is no UTF-8 text: {error}") from None
+        raise FieldError(f"it is not UTF-8 text: {error}") from None
 
 
 def read_yaml(text: str) -> list[Any]:
@@ -45,12 +45,12 @@ def read_yaml(text: str) -> list[Any]:
     try:
         return list(_documents(yaml.SafeLoader(text)))
     except RecursionError:
-        raise FieldError(f"it is nested deeper than {DEEPEST} levels") from None
+        raise FieldError(f"it is nested deeper than {MAX_DEPTH} levels") from None
+    except FieldError:
+        raise
     # ValueError: a number of thousands of digits, a date that is none.
     except (yaml.YAMLError, ValueError) as error:
-        raise (
-            error if isinstance(error, FieldError) else FieldError(f"no valid YAML: {' '.join(str(error).split())}")
-        ) from None
+        raise FieldError(f"it is not valid YAML: {' '.join(str(error).split())}") from None
 
 
 def _documents(loader: Any) -> Iterator[Any]:
@@ -58,10 +58,10 @@ def _documents(loader: Any) -> Iterator[Any]:
     while loader.check_node():
         node = loader.get_node()
         nodes, levels = _size(node, {}, set())
-        if nodes > MOST_NODES:
-            raise FieldError(f"it unfolds to more than {MOST_NODES} values")
-        if levels > DEEPEST:
-            raise FieldError(f"it is nested deeper than {DEEPEST} levels")
+        if nodes > MAX_NODES:
+            raise FieldError(f"it unfolds to more than {MAX_NODES} values")
+        if levels > MAX_DEPTH:
+            raise FieldError(f"it is nested deeper than {MAX_DEPTH} levels")
         yield loader.construct_document(node)
 
 
@@ -69,7 +69,7 @@ def _size(node: Any, known: dict[int, tuple[int, int]], around: set[int]) -> tup
     """Return how many nodes there are with aliases unfolded, and how deep they lie."""
     key = id(node)
     if key in around:
-        raise FieldError("an alias stands within what it stands for")
+        raise FieldError("an alias contains itself")
     if key not in known:
         sizes = [_size(each, known, around | {key}) for each in _children(node)]
         known[key] = 1 + sum(nodes for nodes, _ in sizes), 1 + max((levels for _, levels in sizes), default=0)

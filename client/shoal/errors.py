@@ -10,7 +10,7 @@ ShoalError
 ├── DeadlineExceeded    408, 504, or no answer within ``timeout_s``
 ├── ServerFailed        any other status, or an answer that breaks the protocol
 └── ConnectionFailed    no connection, or it broke before the answer was whole
-    └── WrongAddress    what was given is no address of a server
+    └── WrongAddress    what was given is not the address of a server
 ```
 
 The message is the server's own sentence wherever the server sent one. Errors of the HTTP library

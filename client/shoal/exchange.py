@@ -9,7 +9,7 @@ from shoal.errors import ConnectionFailed, DeadlineExceeded, ServerFailed, Wrong
 from shoal.wire.messages import Request, Response
 
 CONNECT_TIMEOUT_S = 5.0
-MOST_PORT = 65535
+MAX_PORT = 65535
 
 
 def base_url(url: str) -> httpx.URL:
@@ -17,11 +17,11 @@ def base_url(url: str) -> httpx.URL:
     try:
         base = httpx.URL(url if "://" in url else f"http://{url}")
     except httpx.InvalidURL as error:
-        raise WrongAddress(f"{url} is no address of a server: {error}") from error
+        raise WrongAddress(f"{url} is not the address of a server: {error}") from error
     if base.scheme not in ("http", "https") or not base.host:
-        raise WrongAddress(f"{url} is no address of a server: give http://HOST:PORT")
-    if base.port is not None and not 0 < base.port <= MOST_PORT:
-        raise WrongAddress(f"{url} is no address of a server: a port is 1 to {MOST_PORT}")
+        raise WrongAddress(f"{url} is not the address of a server: give http://HOST:PORT")
+    if base.port is not None and not 0 < base.port <= MAX_PORT:
+        raise WrongAddress(f"{url} is not the address of a server: a port is 1 to {MAX_PORT}")
     return base
 
 

@@ -40,7 +40,7 @@ def parse_json(text: str | bytes, source: str) -> Any:
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        raise InvalidInput(f"{source} is no JSON: {error}") from error
+        raise InvalidInput(f"{source} is not JSON: {error}") from error
 
 
 def plain(item: Any) -> Any:
@@ -78,4 +78,4 @@ def _numpy(data: bytes, source: str) -> Any:
         loaded = np.load(BytesIO(data), allow_pickle=False)
         return loaded if isinstance(loaded, np.ndarray) else dict(loaded)
     except (ValueError, OSError, EOFError) as error:
-        raise InvalidInput(f"{source} is no numpy file: {error}") from error
+        raise InvalidInput(f"{source} is not a numpy file: {error}") from error

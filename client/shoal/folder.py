@@ -12,7 +12,7 @@ PREFIX = "shoal-"
 OWNED = "owned"
 """Locked as long as the owner lives: the kernel unlocks it however he ends."""
 # The kernel's limit of a unix socket's path is 108 bytes; the socket's own name takes some.
-LONGEST_BYTES = 90
+MAX_PATH_BYTES = 90
 
 
 @contextmanager
@@ -52,4 +52,4 @@ def _is_left(folder: Path) -> bool:
 def _short_parent() -> str:
     """Return a folder for temporary files whose path leaves room for a socket's name."""
     folder = tempfile.gettempdir()
-    return folder if len(os.fsencode(folder)) <= LONGEST_BYTES else "/tmp"
+    return folder if len(os.fsencode(folder)) <= MAX_PATH_BYTES else "/tmp"

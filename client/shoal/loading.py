@@ -17,7 +17,7 @@ import httpx
 from shoal.benching.steps import Answer, Run
 from shoal.wire.messages import Request
 
-MOST_AT_ONCE = 512
+MAX_IN_FLIGHT = 512
 """Requests on their way; one that is due beyond them has no answer, as a caller would have none that finds no port."""
 ALONE_PAUSE_S = 0.02
 _DURATION = re.compile(r"(queue|batch|runtime);dur=([0-9.]+)")
@@ -72,7 +72,7 @@ class Load:
         for due_s in sorted(random.uniform(0.0, seconds) for _ in range(max(1, round(per_s * seconds)))):
             await asyncio.sleep(max(0.0, began_s + due_s - time.monotonic()))
             running = self._reap(running, answers)
-            if len(running) < MOST_AT_ONCE:
+            if len(running) < MAX_IN_FLIGHT:
                 running[asyncio.create_task(self._ask(began_s, due_s))] = due_s
             else:
                 answers.append(_none(due_s, time.monotonic() - began_s))
@@ -93,7 +93,7 @@ class Load:
         self, running: dict[asyncio.Task[Answer], float], answers: list[Answer]
     ) -> dict[asyncio.Task[Answer], float]:
         """Move what has ended to the answers; only when many run, since looking at each takes time."""
-        if len(running) < MOST_AT_ONCE:
+        if len(running) < MAX_IN_FLIGHT:
             return running
         answers += [task.result() for task in running if task.done()]
         return {task: due_s for task, due_s in running.items() if not task.done()}

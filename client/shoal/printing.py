@@ -9,8 +9,8 @@ import orjson
 from shoal.wire.signature import Signature, Tensor
 
 # Longer arrays are described rather than written out.
-LONGEST_ARRAY = 64
-LONGEST_TABLE = 50
+MAX_ARRAY_ELEMENTS = 64
+MAX_TABLE_ROWS = 50
 
 
 def answer_text(answer: Any, names: Sequence[str]) -> str:
@@ -78,7 +78,7 @@ def _columns(outputs: Mapping[str, Any]) -> str | None:
     together = len(lengths) == 1 and all(isinstance(array, np.ndarray) for array in arrays)
     if len(arrays) < 2 or not together or len(next(iter(lengths))) != 1:
         return None
-    if not 0 < len(arrays[0]) <= LONGEST_TABLE:
+    if not 0 < len(arrays[0]) <= MAX_TABLE_ROWS:
         return None
     return table([list(outputs), *([_cell(each) for each in row] for row in zip(*arrays, strict=True))])
 
@@ -90,7 +90,7 @@ def _cell(value: Any) -> str:
 
 
 def _value(value: Any) -> str:
-    if isinstance(value, np.ndarray) and value.size > LONGEST_ARRAY and value.dtype != object:
+    if isinstance(value, np.ndarray) and value.size > MAX_ARRAY_ELEMENTS and value.dtype != object:
         return (
             f"{value.dtype} {list(value.shape)}, {value.min():.4g} to {value.max():.4g},"
             f" begins {np.array2string(value.ravel()[:6], precision=4)[1:-1]}"

@@ -110,7 +110,7 @@ def _lost_as_json(count: int) -> str:
 
 
 def is_free(host: str, port: int) -> bool:
-    """Say whether a server could listen on ``port`` of ``host``."""
+    """Return whether a server could listen on ``port`` of ``host``."""
     try:
         _try_port(host, port)
     except OSError:
@@ -139,7 +139,7 @@ def find_port(host: str, port: int, *, option: str) -> int:
     """Return ``port`` if it is free, or any free port for 0.
 
     Raises:
-        MachineError: the port is taken, or the host is no address of this machine.
+        MachineError: the port is taken, or the host is not an address of this machine.
     """
     try:
         return _try_port(host, port)

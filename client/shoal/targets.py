@@ -100,7 +100,7 @@ def _yaml_files(folder: Path) -> list[Path]:
 
 
 def _may_be_service(file: Path) -> bool:
-    """Say whether it looks like a manifest; what is none, or too long to be one, is a model's own affair."""
+    """Return whether it looks like a manifest; what is none, or too long to be one, is a model's own affair."""
     try:
         return bool(_LOOKS_LIKE_SERVICE.search(read_text(file)))
     except (FieldError, OSError):

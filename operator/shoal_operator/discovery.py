@@ -21,11 +21,8 @@ OPTIONAL_KINDS = (HTTP_ROUTE,)
 """Kinds that a cluster may not have."""
 
 
-class DiscoveryCluster(Protocol):
-    """Where kinds are served."""
-
-    async def read_kinds(self, api_version: str) -> list[Json]:
-        """Return the resources of a group's version; none where there is no such group."""
+class _Cluster(Protocol):
+    async def read_kinds(self, api_version: str) -> list[Json]: ...
 
 
 class Discovery:
@@ -40,7 +37,7 @@ class Discovery:
         """What kopf watches."""
         self._found = found
 
-    async def run(self, cluster: DiscoveryCluster) -> None:
+    async def run(self, cluster: _Cluster) -> None:
         """Ask until cancelled."""
         await self.insights.ready_resources.wait()
         while True:
@@ -49,7 +46,7 @@ class Discovery:
                     await self._look(cluster, kind)
             await asyncio.sleep(INTERVAL_S)
 
-    async def _look(self, cluster: DiscoveryCluster, kind: Kind) -> None:
+    async def _look(self, cluster: _Cluster, kind: Kind) -> None:
         try:
             served = await cluster.read_kinds(kind.api_version)
         except ApiError as error:

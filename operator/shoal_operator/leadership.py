@@ -24,24 +24,18 @@ from shoal_schema.declaring import Json
 logger = logging.getLogger(__name__)
 
 
-class LeaseCluster(Protocol):
-    """Where the Lease lies."""
+class _Cluster(Protocol):
+    """Where the Lease lies: see `shoal_operator.cluster.Cluster`."""
 
-    async def read_lease(self, key: Key) -> Json | None:
-        """Return the Lease, or None."""
-
-    async def write_lease(self, key: Key, body: Json) -> Json:
-        """Create or replace the Lease."""
+    async def read_lease(self, key: Key) -> Json | None: ...
+    async def write_lease(self, key: Key, body: Json) -> Json: ...
 
 
-class HeartbeatCluster(Protocol):
-    """Where the heartbeat lies."""
-
-    async def beat(self, key: Key, wall_time: str) -> None:
-        """Renew the heartbeat."""
+class _HeartbeatCluster(Protocol):
+    async def beat(self, key: Key, wall_time: str) -> None: ...
 
 
-async def keep_beating(cluster: HeartbeatCluster, key: Key, utc_now: Callable[[], datetime.datetime]) -> None:
+async def keep_beating(cluster: _HeartbeatCluster, key: Key, utc_now: Callable[[], datetime.datetime]) -> None:
     """Renew a Lease that decides nothing, for the watches to hear, until cancelled."""
     while True:
         try:
@@ -71,14 +65,14 @@ class Leadership:
         self._stored: Json | None = None
 
     def in_touch(self) -> bool:
-        """Whether the API server has answered lately."""
+        """Return whether the API server has answered lately."""
         return self._clock() - self._heard_s < LEASE_DURATION_S
 
     def may_write(self) -> bool:
-        """Whether this operator holds the Lease beyond doubt."""
+        """Return whether this operator holds the Lease beyond doubt."""
         return self._election.may_write(self._clock())
 
-    async def lead(self, cluster: LeaseCluster, work: Callable[[], asyncio.Task[None]]) -> None:
+    async def lead(self, cluster: _Cluster, work: Callable[[], asyncio.Task[None]]) -> None:
         """Keep the Lease, and ``work`` running while it is held, until cancelled.
 
         On the way out the work is stopped first and then the Lease let go, so that a standby can
@@ -104,7 +98,7 @@ class Leadership:
                 await _stop(task)
             await self._release(cluster)
 
-    async def _renew(self, cluster: LeaseCluster) -> None:
+    async def _renew(self, cluster: _Cluster) -> None:
         """Try once to take or renew the Lease.
 
         Who holds it writes over the version that it wrote last, without reading it first: where each answer takes
@@ -124,7 +118,7 @@ class Leadership:
             self._stored = None
             logger.warning("event=lease_failed lease=%s error=%s", self._key, error)
 
-    async def _hold(self, cluster: LeaseCluster) -> None:
+    async def _hold(self, cluster: _Cluster) -> None:
         """Write the Lease, if it is ours or may become ours."""
         before, self._stored = self._stored, None
         asked_s = self._clock()
@@ -138,7 +132,7 @@ class Leadership:
     def _hear(self) -> None:
         self._heard_s = self._clock()
 
-    async def _release(self, cluster: LeaseCluster) -> None:
+    async def _release(self, cluster: _Cluster) -> None:
         if not self.may_write():
             return
         self._election.lost()
@@ -147,7 +141,7 @@ class Leadership:
                 while not await self._let_go(cluster):
                     pass
 
-    async def _let_go(self, cluster: LeaseCluster) -> bool:
+    async def _let_go(self, cluster: _Cluster) -> bool:
         """Free the Lease; return whether that is settled. A renewal cut off by the stop may still land in between."""
         stored, self._stored = self._stored or await cluster.read_lease(self._key), None
         record = _record(stored)

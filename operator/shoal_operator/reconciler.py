@@ -43,42 +43,24 @@ _PATIENCE_LOOKS = 3
 """So many looks in a row that an outage cuts short are an outage that the status must tell."""
 
 
-class ServiceCluster(Protocol):
-    """What a look needs of the cluster."""
+class _Cluster(Protocol):
+    """What a look needs of `shoal_operator.cluster.Cluster`."""
 
-    async def read_service(self, key: Key) -> Json | None:
-        """Return the service, or None."""
-
-    async def observe(self, key: Key, resource: Json) -> Observation:
-        """Read its children and pods."""
-
-    async def apply(self, kind: Kind, body: Json, uid: str | None) -> Json:
-        """Write a child and return it as stored."""
-
-    async def merge(self, kind: Kind, stored: Json, patch: Json) -> Json:
-        """Change a child, if it is still what was stored, and return it as stored."""
-
-    async def annotate(self, kind: Kind, key: Key, uid: str, annotations: Mapping[str, str | None]) -> None:
-        """Set or remove annotations of a child."""
-
-    async def delete(self, kind: Kind, key: Key, uid: str) -> None:
-        """Delete a child."""
-
-    async def apply_status(self, resource: Json, status: Json) -> None:
-        """Write the service's status."""
-
-    async def announce(self, event: Json) -> None:
-        """Post an Event."""
+    async def read_service(self, key: Key) -> Json | None: ...
+    async def observe(self, key: Key, resource: Json) -> Observation: ...
+    async def apply(self, kind: Kind, body: Json, uid: str | None) -> Json: ...
+    async def merge(self, kind: Kind, stored: Json, patch: Json) -> Json: ...
+    async def annotate(self, kind: Kind, key: Key, uid: str, annotations: Mapping[str, str | None]) -> None: ...
+    async def delete(self, kind: Kind, key: Key, uid: str) -> None: ...
+    async def apply_status(self, resource: Json, status: Json) -> None: ...
+    async def announce(self, event: Json) -> None: ...
 
 
-class Known(Protocol):
-    """What is known of services from reading their pods."""
+class _Known(Protocol):
+    """What is known of services from reading their pods: see `shoal_operator.scaling.Autoscaler`."""
 
-    def scaling(self, key: Key) -> ScalingReason | None:
-        """Return what the law last said of a service's replicas."""
-
-    def attainable(self, key: Key) -> Mapping[str, bool] | None:
-        """Return by uid whether a service's pods can meet their latency objective."""
+    def scaling(self, key: Key) -> ScalingReason | None: ...
+    def attainable(self, key: Key) -> Mapping[str, bool] | None: ...
 
 
 class Reconciler:
@@ -93,9 +75,9 @@ class Reconciler:
 
     def __init__(
         self,
-        cluster: ServiceCluster,
+        cluster: _Cluster,
         defaults: Defaults,
-        known: Known,
+        known: _Known,
         utc_now: Callable[[], datetime.datetime],
         *,
         fleet: Fleet,
@@ -112,7 +94,7 @@ class Reconciler:
         self._cut_short: Counter[Key] = Counter()
 
     async def reconcile(self, key: Key) -> Outcome:
-        """Look at a service once.
+        """Look at a service once, and write its status if that changed.
 
         Raises:
             ApiError: the cluster could not be read or written now, or the status not be written.
@@ -133,7 +115,8 @@ class Reconciler:
             return Outcome.FAILED
         self._fleet.see(key, resource, observation.pods)
         evidence = await self._act(key, observation)
-        told = await self._report(key, evidence)
+        now = self._utc_now()
+        told = await self._tell(key, resource, make_status(evidence, _seconds(now)), now)
         outcome = Outcome.FAILED if evidence.failures or evidence.conflicts or not told else Outcome.DONE
         if outcome is Outcome.DONE:
             self._cut_short.pop(key, None)
@@ -172,35 +155,28 @@ class Reconciler:
 
     async def _act(self, key: Key, observation: Observation) -> Evidence:
         try:
-            target = self._target(key, observation.resource)
-            plan = plan_changes(target, observation.children)
+            uid = observation.resource["metadata"]["uid"]
+            spec = parse_spec(observation.resource)
+            target = Target(name=key.name, namespace=key.namespace, uid=uid, spec=spec, defaults=self._defaults)
+            changes = plan_changes(target, observation.children)
         except SpecError as error:
             return Evidence(observation=observation, target=None, spec_error=str(error))
         except Exception as error:  # a spec that nobody thought of: its author must hear of it, not the log alone
             logger.exception("event=planning_failed service=%s", key)
             text = f"the operator can make no objects of this spec, please report it: {error!r}"
             return Evidence(observation=observation, target=None, spec_error=text)
-        observation, failures = await self._execute(key, plan, observation)
+        observation, failures = await self._execute(key, changes, observation)
         return Evidence(
             observation=observation,
             target=target,
-            conflicts=plan.conflicts,
+            conflicts=changes.conflicts,
             failures=tuple(failures),
             scaling=self._known.scaling(key),
             attainable=self._known.attainable(key),
             rival=self._tenures.rival(key, self._clock()),
         )
 
-    def _target(self, key: Key, resource: Json) -> Target:
-        return Target(
-            name=key.name,
-            namespace=key.namespace,
-            uid=resource["metadata"]["uid"],
-            spec=parse_spec(resource),
-            defaults=self._defaults,
-        )
-
-    async def _execute(self, key: Key, plan: Changes, observation: Observation) -> tuple[Observation, list[Failure]]:
+    async def _execute(self, key: Key, changes: Changes, observation: Observation) -> tuple[Observation, list[Failure]]:
         """Do what is planned; a refused write stops none of the others.
 
         Raises:
@@ -208,7 +184,7 @@ class Reconciler:
         """
         children = dict(observation.children)
         failures = []
-        for action in plan.actions:
+        for action in changes.actions:
             if undone := self._undone(key, action, children):
                 failures.append(undone)
                 continue
@@ -278,12 +254,8 @@ class Reconciler:
         except ApiError as error:
             raise (refusal if error.refuses_object else error) from error
 
-    async def _report(self, key: Key, evidence: Evidence) -> bool:
-        """Write the status if it changed; return whether it could be written whole."""
-        now = self._utc_now()
-        return await self._tell(key, evidence.observation.resource, make_status(evidence, _seconds(now)), now)
-
     async def _tell(self, key: Key, resource: Json, status: Json, now: datetime.datetime) -> bool:
+        """Write the status if it changed; return whether it could be written whole."""
         stored = dig(resource, "status", default={})
         text = _text_of(status)
         if status == stored or not self._contests.may_write(key, _STATUS, text, self._clock()):

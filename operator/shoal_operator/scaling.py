@@ -19,18 +19,12 @@ logger = logging.getLogger(__name__)
 _DOUBT_S = 30.0
 
 
-class ReadingSource(Protocol):
-    """Where readings come from."""
-
-    async def read(self, replicas: Sequence[Replica]) -> Sequence[Reading]:
-        """Return what each pod says."""
+class _Source(Protocol):
+    async def read(self, replicas: Sequence[Replica]) -> Sequence[Reading]: ...
 
 
-class ScaleCluster(Protocol):
-    """Where replicas are written."""
-
-    async def scale(self, key: Key, replicas: int) -> None:
-        """Write a service's replicas."""
+class _Cluster(Protocol):
+    async def scale(self, key: Key, replicas: int) -> None: ...
 
 
 class Autoscaler:
@@ -46,7 +40,7 @@ class Autoscaler:
     def __init__(
         self,
         fleet: Fleet,
-        source: ReadingSource,
+        source: _Source,
         changed: Callable[[Key], None],
         clock: Callable[[], float],
         *,
@@ -72,14 +66,14 @@ class Autoscaler:
         """Return by uid whether pods can meet their objective, or None before any could be asked."""
         return self._attainable.get(key)
 
-    async def run(self, cluster: ScaleCluster, interval_s: float) -> None:
+    async def run(self, cluster: _Cluster, interval_s: float) -> None:
         """Tick until cancelled."""
         async with asyncio.TaskGroup() as looks:
             while True:
                 self.tick(cluster, looks)
                 await asyncio.sleep(interval_s)
 
-    def tick(self, cluster: ScaleCluster, looks: asyncio.TaskGroup) -> None:
+    def tick(self, cluster: _Cluster, looks: asyncio.TaskGroup) -> None:
         """Begin a look at every watched service whose last one has ended: a slow one delays none but itself."""
         services = list(self._fleet.watched())
         self._forget(services)
@@ -88,7 +82,7 @@ class Autoscaler:
                 self._looking.add(service.key)
                 looks.create_task(self._look_alone(cluster, service))
 
-    async def _look_alone(self, cluster: ScaleCluster, service: Watched) -> None:
+    async def _look_alone(self, cluster: _Cluster, service: Watched) -> None:
         try:
             await self._look(cluster, service)
         except Exception:  # one service's surprise must not stop the others
@@ -96,7 +90,7 @@ class Autoscaler:
         finally:
             self._looking.discard(service.key)
 
-    async def _look(self, cluster: ScaleCluster, service: Watched) -> None:
+    async def _look(self, cluster: _Cluster, service: Watched) -> None:
         readings = await self._source.read(service.replicas)
         if any(reading.rows is None for reading in readings):
             self._doubt(service.key)
@@ -106,7 +100,7 @@ class Autoscaler:
         if service.scaled is not None:
             await self._follow(cluster, service.key, service.scaled, readings)
 
-    async def _follow(self, cluster: ScaleCluster, key: Key, scaled: Scaled, readings: Sequence[Reading]) -> None:
+    async def _follow(self, cluster: _Cluster, key: Key, scaled: Scaled, readings: Sequence[Reading]) -> None:
         load = total_load(readings)
         memory = self._memory.get(key, State())
         now_s = self._clock()
@@ -116,7 +110,7 @@ class Autoscaler:
         if decision.replicas != scaled.replicas:
             await self._write(cluster, key, scaled, decision)
 
-    async def _write(self, cluster: ScaleCluster, key: Key, scaled: Scaled, decision: Decision) -> None:
+    async def _write(self, cluster: _Cluster, key: Key, scaled: Scaled, decision: Decision) -> None:
         try:
             await cluster.scale(key, decision.replicas)
         except (ApiError, NotLeadingError) as error:

@@ -22,7 +22,7 @@ _AT_A_TIME = 256
 _OF_ONE_SERVICE = 16
 INSTANCE_HEADER = "x-shoal-instance"
 """Whose metrics these are. Proxies of older releases do not say, and are believed."""
-LARGEST_BODY_BYTES = 2**18
+MAX_BODY_BYTES = 2**18
 """A proxy's metrics are about 20 KB."""
 # As it is, or not at all: what is packed would have to be unpacked before its size is known.
 _HEADERS = {"Accept": "text/plain", "Accept-Encoding": "identity"}
@@ -113,6 +113,6 @@ async def _whole(content: aiohttp.StreamReader) -> bytes:
     body = bytearray()
     async for piece in content.iter_any():
         body += piece
-        if len(body) > LARGEST_BODY_BYTES:
-            raise RefusedError(f"more than {LARGEST_BODY_BYTES} bytes")
+        if len(body) > MAX_BODY_BYTES:
+            raise RefusedError(f"more than {MAX_BODY_BYTES} bytes")
     return bytes(body)

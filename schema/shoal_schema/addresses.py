@@ -57,7 +57,7 @@ def parse_tcp_address(text: str) -> TcpAddress:
     """
     match = _TCP.fullmatch(text)
     if not match or int(match[3]) > 65535:
-        raise ValueError(f"{text!r} is no address")
+        raise ValueError(f"{text!r} is not an address")
     host = match[1] or match[2] or "0.0.0.0"
     if match[1] or ":" in host:
         ipaddress.ip_address(host)

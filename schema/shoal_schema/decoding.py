@@ -35,7 +35,7 @@ _WORDS = tuple(
         (r"Expected `\w+` of length <= (.*)", "{path} must have at most {0} items"),
         (r"Expected `\w+` of length >= (.*)", "{path} must have at least {0} items"),
         (r"Expected `str` matching regex ['\"](.*)['\"]", "{path} must match {0}"),
-        (r"(is no quantity.*|is a quantity.*)", "{path} {0}"),
+        (r"(is not a quantity.*|is a quantity.*)", "{path} {0}"),
     )
 )
 """What msgspec finds -> what we say."""

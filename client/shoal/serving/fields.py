@@ -12,7 +12,7 @@ from shoal_schema.environment import manifest_fields, parse_text, rendered
 from shoal_schema.resource.service import RENAMED
 
 PARAMETERS = "model.parameters"
-DEEPEST = 100
+MAX_DEPTH = 100
 """Levels of objects and lists, which no parameters and no manifest need."""
 
 _VARIABLE = re.compile(r"(?P<variable>SHOAL_[A-Z_]+)(?P<value>=[\w.]+)?(?P<said> \([A-Za-z.]+\))?")
@@ -46,8 +46,8 @@ def parse_assignment(text: str) -> Values:
         raise FieldError(f"--set takes UTF-8 text, not {text!r}")
     if name.startswith(f"{PARAMETERS}."):
         path = name.removeprefix(f"{PARAMETERS}.").split(".")
-        if len(path) > DEEPEST:
-            raise FieldError(f"{PARAMETERS} may be nested {DEEPEST} levels deep, not {len(path)}")
+        if len(path) > MAX_DEPTH:
+            raise FieldError(f"{PARAMETERS} may be nested {MAX_DEPTH} levels deep, not {len(path)}")
         return {PARAMETERS: _nested(path, _json(value))}
     setting = find_field(name)
     try:
@@ -100,7 +100,7 @@ def _carried(name: str, setting: Setting, value: Any) -> str:
         text = rendered(setting, value)
         text.encode()
     except UnicodeEncodeError:
-        raise FieldError(f"{name} holds bytes that are no UTF-8 text") from None
+        raise FieldError(f"{name} holds bytes that are not UTF-8 text") from None
     except (TypeError, ValueError, RecursionError) as error:
         raise FieldError(f"{name} cannot be written as JSON: {error}") from None
     if "\0" in text:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from shoal.serving.fields import with_field_names
 
-FIRST_DELAY_S = 0.5
-LONGEST_DELAY_S = 30.0
+MIN_DELAY_S = 0.5
+MAX_DELAY_S = 30.0
 # A process that lived this long was healthy: its next death starts the delays from the beginning.
 HEALTHY_S = 60.0
 
@@ -36,7 +36,7 @@ class Backoff:
         """The wait before the next start; 0 before the first death."""
         if not self.deaths:
             return 0.0
-        return min(LONGEST_DELAY_S, FIRST_DELAY_S * 2.0 ** min(self.deaths - 1, 16))
+        return min(MAX_DELAY_S, MIN_DELAY_S * 2.0 ** min(self.deaths - 1, 16))
 
 
 def after_death(backoff: Backoff, *, started_s: float, now_s: float) -> Backoff:
@@ -80,7 +80,7 @@ def cause(written: str) -> str:
 
 
 def is_final(death: Death) -> bool:
-    """Say whether starting the process again would only repeat the death.
+    """Return whether starting the process again would only repeat the death.
 
     A runtime that cannot load will not load the next time. A process that chose to exit before it
     ever served was started wrongly (a setting out of range, a missing package). A signal or a lost
@@ -94,7 +94,7 @@ def is_final(death: Death) -> bool:
 
 
 def was_drained(death: Death) -> bool:
-    """Say whether the proxy ended in order: somebody who may stop the server asked it to, with ``POST /drain``."""
+    """Return whether the proxy ended in order: somebody who may stop the server asked it to, with ``POST /drain``."""
     return death.role == "proxy" and death.returncode == 0
 
 

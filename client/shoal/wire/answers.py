@@ -43,13 +43,13 @@ def json_answer(response: Response) -> Any:
     """Return the JSON value of a successful answer.
 
     Raises:
-        ShoalError: the status says that the call failed, or the body is no JSON.
+        ShoalError: the status says that the call failed, or the body is not JSON.
     """
     raise_for_status(response)
     try:
         return orjson.loads(response.body)
     except orjson.JSONDecodeError as error:
-        raise _broken(response, f"the body is no JSON: {error}") from error
+        raise _broken(response, f"the body is not JSON: {error}") from error
 
 
 def raise_for_status(response: Response) -> None:

@@ -40,7 +40,7 @@ class FrameRows:
 
 
 def is_frame(value: Any) -> bool:
-    """Say whether a value is a data frame: rows, and columns with names."""
+    """Return whether a value is a data frame: rows, and columns with names."""
     return hasattr(value, "columns") and hasattr(value, "to_numpy")
 
 
@@ -80,7 +80,7 @@ def unframed_item(item: Any, signature: Signature) -> Any:
 
 
 def _named(frame: Any, names: Sequence[Any], only: Tensor, signature: Signature) -> bool:
-    """Say whether columns are inputs, rather than the numbers of the only one."""
+    """Return whether columns are inputs, rather than the numbers of the only one."""
     if only.name not in names or set(names) - {tensor.name for tensor in signature.inputs}:
         return False
     return not (len(signature.row_shape(only)) == 1 and _is_scalar(frame[only.name].to_numpy()[0]))

@@ -85,7 +85,7 @@ def _by_name(item: Any, signature: Signature) -> Mapping[str, Any]:
 
 
 def _names_inputs(item: Any, only: Tensor, names: Sequence[str]) -> bool:
-    """Say whether a dict names inputs, rather than being the JSON value of the only input."""
+    """Return whether a dict names inputs, rather than being the JSON value of the only input."""
     return isinstance(item, Mapping) and not (only.is_json and set(item) - set(names))
 
 

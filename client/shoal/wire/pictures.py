@@ -13,7 +13,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {"WEBP": {"lossless": True}, "JPEG": {"qua
 
 
 def is_picture(value: Any) -> bool:
-    """Say whether a value is a picture of PIL."""
+    """Return whether a value is a picture of PIL."""
     return hasattr(value, "getbands") and hasattr(value, "save")
 
 

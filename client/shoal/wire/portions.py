@@ -21,8 +21,8 @@ from shoal_schema.wire.datatypes import Array
 FIRST_ROWS: Final = 8
 USUAL_ROWS: Final = 64
 """Of a portion, where the server does not say what its model takes."""
-MOST_BYTES: Final = 8 * 2**20
-MOST_IN_FLIGHT: Final = 4
+MAX_BYTES: Final = 8 * 2**20
+MAX_IN_FLIGHT: Final = 4
 """Keeps one batch running and others ready, whatever the way to the server costs, and leaves the queue to others."""
 
 
@@ -155,7 +155,7 @@ class Portions:
 
     def _light(self, portion: Portion) -> Portion:
         """Return as much of a portion as may travel at once; the rest is next."""
-        while portion.rows > 1 and _bytes_of(portion.tensors) > MOST_BYTES:
+        while portion.rows > 1 and _bytes_of(portion.tensors) > MAX_BYTES:
             portion, rest = self._halves(portion)
             self._again.insert(0, rest)
             self._most_rows = self._next_rows = portion.rows
@@ -190,10 +190,10 @@ class Portions:
             if self._next_rows < self._most_rows:
                 self._next_rows = min(self._most_rows, 2 * self._next_rows)
             else:
-                self.allowed = min(MOST_IN_FLIGHT, self.allowed + 1)
+                self.allowed = min(MAX_IN_FLIGHT, self.allowed + 1)
 
     def _may_wait(self, portion: Portion, error: ShoalError, now_s: float) -> bool:
-        """Say whether a refused portion goes again, and stop all others until then."""
+        """Return whether a refused portion goes again, and stop all others until then."""
         # One call is the caller's to repeat, as `predict` is; of several, the others may be what fills the queue.
         if (self._one_call and not self._answers) or not isinstance(error, Overloaded):
             return False

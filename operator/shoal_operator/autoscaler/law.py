@@ -18,7 +18,7 @@ from shoal_schema.conditions import Reason, ScalingReason
 
 WINDOW_S = 300.0
 BLIND_S = 30.0
-"""A gap in the data that is shorter than this is nobody's business."""
+"""A shorter gap in the data is not reported."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ class Hearing:
 
 
 def hear(hearing: Hearing, said: Mapping[str, bool | None], now_s: float) -> Hearing:
-    """Take note of what pods said.
+    """Record what pods said.
 
     Args:
         hearing: what the last call returned.

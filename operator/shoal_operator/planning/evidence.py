@@ -114,5 +114,5 @@ class Evidence:
 
 
 def _is_open(endpoint: Json) -> bool:
-    """Whether callers are sent there; an unknown state counts as ready."""
+    """Return whether callers are sent there; an unknown state counts as ready."""
     return dig(endpoint, "conditions", "ready") is not False

@@ -11,8 +11,8 @@ from enum import StrEnum
 
 from shoal_operator.planning.observation import Key
 
-FIRST_RETRY_S = 1.0
-LAST_RETRY_S = 60.0
+MIN_RETRY_S = 1.0
+MAX_RETRY_S = 60.0
 WAIT_S = 5.0
 _JITTER = 0.2
 
@@ -98,8 +98,8 @@ class WorkQueue:
     def _delay_s(self, key: Key, outcome: Outcome, jitter: float) -> float | None:
         if outcome is Outcome.FAILED:
             self._failures[key] = failures = self._failures.get(key, 0) + 1
-            delay_s = min(FIRST_RETRY_S * 2.0 ** (failures - 1), LAST_RETRY_S)
-            return max(FIRST_RETRY_S, delay_s * (1 - _JITTER * jitter))
+            delay_s = min(MIN_RETRY_S * 2.0 ** (failures - 1), MAX_RETRY_S)
+            return max(MIN_RETRY_S, delay_s * (1 - _JITTER * jitter))
         self._failures.pop(key, None)
         if outcome is Outcome.WAITING:
             return WAIT_S

@@ -113,7 +113,7 @@ def test_an_assignment_that_no_setting_can_carry_is_refused(assignment: str, mes
 
 
 @pytest.mark.parametrize(
-    ("uri", "message"), [("/a\0b", "holds the character NUL"), ("/a\udcff", "holds bytes that are no UTF-8 text")]
+    ("uri", "message"), [("/a\0b", "holds the character NUL"), ("/a\udcff", "holds bytes that are not UTF-8 text")]
 )
 def test_a_value_that_no_environment_can_carry_is_refused(uri: str, message: str) -> None:
     with pytest.raises(FieldError, match=f"model.uri {message}"):
