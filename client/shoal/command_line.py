@@ -140,8 +140,11 @@ def make_parser() -> argparse.ArgumentParser:
     command("simulate", "try objectives and loads without a device", epilog="")
     command("record", "write down what arrives at a server", epilog="")
     _fill_bench(command("bench", "load a server until it bends, and say what to change", epilog=BENCH_EXAMPLES))
-    _fill_info(command("info", "show what a model takes and gives", epilog=INFO_EXAMPLES))
-    _fill_completion(command("completion", "complete commands and options in a shell", epilog=COMPLETION_EXAMPLES))
+    info = command("info", "show what a model takes and gives", epilog=INFO_EXAMPLES)
+    _fill_server(info)
+    _fill_json(info, "print it as JSON")
+    shell = command("completion", "complete commands and options in a shell", epilog=COMPLETION_EXAMPLES)
+    shell.add_argument("shell", choices=completion.SHELLS, help="print what this shell has to read")
     return parser
 
 
@@ -170,15 +173,6 @@ def _fill_predict(parser: argparse.ArgumentParser) -> None:
     item.add_argument("--text", help="the item is this text")
     item.add_argument("--data", metavar="JSON", help="the item is this JSON value")
     _fill_json(parser, "print the answer as JSON")
-
-
-def _fill_info(parser: argparse.ArgumentParser) -> None:
-    _fill_server(parser)
-    _fill_json(parser, "print it as JSON")
-
-
-def _fill_completion(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("shell", choices=completion.SHELLS, help="print what this shell has to read")
 
 
 def _fill_json(parser: argparse.ArgumentParser, what: str) -> None:

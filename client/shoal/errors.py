@@ -18,6 +18,7 @@ are mapped in ``shoal.client`` and nowhere else; statuses in ``shoal.wire.answer
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +76,8 @@ class Overloaded(ShoalError):
     In the last case, and of servers that do not say, ``may_have_run`` is True.
     """
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        retry_after_s: float,
-        status: int | None = None,
-        errors: tuple[RowError, ...] = (),
-        request_id: str | None = None,
-        may_have_run: bool = False,
-    ) -> None:
-        super().__init__(message, status=status, errors=errors, request_id=request_id, may_have_run=may_have_run)
+    def __init__(self, message: str, *, retry_after_s: float, **told: Any) -> None:
+        super().__init__(message, **told)
         self.retry_after_s = retry_after_s
 
 

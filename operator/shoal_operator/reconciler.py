@@ -15,7 +15,7 @@ from shoal_operator.errors import ApiError
 from shoal_operator.load.fleet import Fleet
 from shoal_operator.manifests.desired import SERVICE, Kind
 from shoal_operator.manifests.labels import FIELD_MANAGER, digest
-from shoal_operator.manifests.target import Defaults, Target
+from shoal_operator.manifests.target import Target
 from shoal_operator.planning.changes import Apply, Changes, Delete, plan_changes
 from shoal_operator.planning.contest import Contests, last_writer
 from shoal_operator.planning.evidence import Evidence
@@ -34,6 +34,7 @@ from shoal_operator.planning.workqueue import Outcome
 from shoal_schema.conditions import ScalingReason
 from shoal_schema.declaring import Json
 from shoal_schema.decoding import SpecError, parse_spec
+from shoal_schema.processes import OperatorProcess
 from shoal_schema.resource import API_VERSION, KIND
 
 logger = logging.getLogger(__name__)
@@ -76,7 +77,7 @@ class Reconciler:
     def __init__(
         self,
         cluster: _Cluster,
-        defaults: Defaults,
+        defaults: OperatorProcess,
         known: _Known,
         utc_now: Callable[[], datetime.datetime],
         *,
@@ -89,7 +90,7 @@ class Reconciler:
         self._utc_now = utc_now
         self._fleet = fleet
         self._clock = clock
-        self._tenures = Tenures(defaults.operator)
+        self._tenures = Tenures(defaults.namespace)
         self._contests = Contests()
         self._cut_short: Counter[Key] = Counter()
 

@@ -93,7 +93,11 @@ class Autoscaler:
     async def _look(self, cluster: _Cluster, service: Watched) -> None:
         readings = await self._source.read(service.replicas)
         if any(reading.rows is None for reading in readings):
-            self._doubt(service.key)
+            # Ask the cluster, now and then, whether a pod that cannot be read is still there.
+            now_s = self._clock()
+            if now_s - self._doubted_s.get(service.key, -math.inf) >= _DOUBT_S:
+                self._doubted_s[service.key] = now_s
+                self._changed(service.key)
         if service.has_objective:
             pairs = zip(service.replicas, readings, strict=True)
             self._hear(service.key, {replica.uid: reading.attainable for replica, reading in pairs})
@@ -106,7 +110,9 @@ class Autoscaler:
         now_s = self._clock()
         decision, memory = decide(scaled.law, load, scaled.replicas, memory, now_s, window_s=self._window_s)
         self._memory[key] = memory
-        self._note(key, decision.reason)
+        if decision.reason is not None and self._scaling.get(key) is not decision.reason:
+            self._scaling[key] = decision.reason
+            self._changed(key)
         if decision.replicas != scaled.replicas:
             await self._write(cluster, key, scaled, decision)
 
@@ -125,18 +131,6 @@ class Autoscaler:
         known = attainable(hearing, now_s)
         if known is not None and known != self._attainable.get(key):
             self._attainable[key] = known
-            self._changed(key)
-
-    def _doubt(self, key: Key) -> None:
-        """Have the cluster asked, now and then, whether a pod that cannot be read is still there."""
-        now_s = self._clock()
-        if now_s - self._doubted_s.get(key, -math.inf) >= _DOUBT_S:
-            self._doubted_s[key] = now_s
-            self._changed(key)
-
-    def _note(self, key: Key, reason: ScalingReason | None) -> None:
-        if reason is not None and self._scaling.get(key) is not reason:
-            self._scaling[key] = reason
             self._changed(key)
 
     def _forget(self, services: Sequence[Watched]) -> None:

@@ -120,7 +120,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--policy",
         type=choice(BatchingPolicy),
-        metavar="{Adaptive,Fixed,None}",
+        choices=list(BatchingPolicy),
         default=BatchingPolicy.ADAPTIVE,
         help="(%(default)s)",
     )

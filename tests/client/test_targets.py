@@ -226,7 +226,7 @@ def test_a_manifest_is_a_regular_file(tmp_path: Path) -> None:
     (tmp_path / "zeros.yaml").symlink_to("/dev/zero")
 
     for name in ("pipe.yaml", "zeros.yaml"):
-        with pytest.raises(FieldError, match="no regular file"):
+        with pytest.raises(FieldError, match="not a regular file"):
             find_target(str(tmp_path / name))
     assert find_target(str(tmp_path)).fields == {"model.uri": str(tmp_path)}
 

@@ -1,12 +1,12 @@
 """Two installs of the operator watch one namespace: one keeps a service, the other waits until it is gone."""
 
 import asyncio
-import dataclasses
 import datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from shoal_operator.errors import ApiError
 from shoal_operator.load.fleet import Fleet
@@ -36,7 +36,7 @@ class Installs:
         self.reconcilers: dict[str, Reconciler] = {}
 
     def start(self, name: str) -> None:
-        defaults = dataclasses.replace(DEFAULTS, runtime_image=f"{name}/runtime", operator=name)
+        defaults = structs.replace(DEFAULTS, runtime_image=f"{name}/runtime", namespace=name)
         fleet = self.fleets[name] = Fleet()
         self.reconcilers[name] = Reconciler(
             self.cluster, defaults, Told(), self.utc_now, fleet=fleet, clock=lambda: self.now_s

@@ -26,17 +26,14 @@ def first_requests(url: str, signature: Signature, files: Collection[str] = ()) 
         files: paths that are there, one of which may be an item to send.
     """
     required = [tensor for tensor in signature.inputs if not tensor.optional]
-    if len(required) == 1 and _takes_files(required[0]):
-        return _file_requests(url, signature, required[0], files)
-    if any(_numbers(tensor, signature) > TYPED_NUMBERS for tensor in required):
+    only = required[0] if len(required) == 1 else None
+    if only and only.datatype == "BYTES" and not set(only.content_types) <= {"text/plain", "application/json"}:
+        return _file_requests(url, signature, only, files)
+    if any(prod(_sample_shape(tensor, signature)) > TYPED_NUMBERS for tensor in required):
         return _made_requests(url, signature, required)
-    values = {tensor.name: _sample(tensor, signature) for tensor in required}
+    values = {tensor.name: _filled(_sample_shape(tensor, signature), _element(tensor)) for tensor in required}
     row = next(iter(values.values())) if len(values) == 1 else values
     return _curl(url, signature, f"-d {_quoted({'instances': [row]})}"), _shoal(url, row)
-
-
-def _takes_files(tensor: Tensor) -> bool:
-    return tensor.datatype == "BYTES" and not set(tensor.content_types) <= {"text/plain", "application/json"}
 
 
 def _file_requests(url: str, signature: Signature, tensor: Tensor, files: Collection[str]) -> tuple[str, str]:
@@ -77,14 +74,6 @@ def _quoted(value: Any) -> str:
 
 def _sample_shape(tensor: Tensor, signature: Signature) -> tuple[int, ...]:
     return tuple(SAMPLE_LENGTH if n < 0 else n for n in signature.row_shape(tensor))
-
-
-def _numbers(tensor: Tensor, signature: Signature) -> int:
-    return prod(_sample_shape(tensor, signature))
-
-
-def _sample(tensor: Tensor, signature: Signature) -> Any:
-    return _filled(_sample_shape(tensor, signature), _element(tensor))
 
 
 def _element(tensor: Tensor) -> Any:

@@ -64,20 +64,16 @@ def error_of(response: Response) -> errors.ShoalError | None:
     if response.status == 200:
         return None
     message, rows = _failure(response)
-    request_id = response.headers.get("x-request-id")
-    may_have_run = response.headers.get("x-shoal-executed") != "no"
+    told: dict[str, Any] = {
+        "status": response.status,
+        "errors": rows,
+        "request_id": response.headers.get("x-request-id"),
+        "may_have_run": response.headers.get("x-shoal-executed") != "no",
+    }
     retry_after_s = _retry_after_s(response)
     if retry_after_s is not None:
-        return errors.Overloaded(
-            message,
-            retry_after_s=retry_after_s,
-            status=response.status,
-            errors=rows,
-            request_id=request_id,
-            may_have_run=may_have_run,
-        )
-    kind = _BY_STATUS.get(response.status, errors.ServerFailed)
-    return kind(message, status=response.status, errors=rows, request_id=request_id, may_have_run=may_have_run)
+        return errors.Overloaded(message, retry_after_s=retry_after_s, **told)
+    return _BY_STATUS.get(response.status, errors.ServerFailed)(message, **told)
 
 
 def _retry_after_s(response: Response) -> float | None:

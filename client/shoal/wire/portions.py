@@ -97,7 +97,10 @@ class Portions:
         if self.done or self._in_flight >= self.allowed or now_s < self._paused_until_s:
             return None
         if now_s >= self.times.ends_s:
-            self._out_of_time()
+            self.error = DeadlineExceeded(
+                f"the call's time is over with {self._answered_rows} of {len(self.rows)} rows answered",
+                may_have_run=self._answered_rows > 0,
+            )
             return None
         portion = self._again.pop(0) if self._again else self._cut_next()
         if portion is None:
@@ -207,12 +210,6 @@ class Portions:
         self.allowed = max(1, self.allowed // 2)
         self._paused_until_s = max(self._paused_until_s, now_s + wait_s)
         return True
-
-    def _out_of_time(self) -> None:
-        self.error = DeadlineExceeded(
-            f"the call's time is over with {self._answered_rows} of {len(self.rows)} rows answered",
-            may_have_run=self._answered_rows > 0,
-        )
 
     def _named(self, portion: Portion, error: ShoalError) -> ShoalError:
         """Return the error with the caller's own numbers of rows."""

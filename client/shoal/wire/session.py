@@ -19,7 +19,6 @@ from shoal.wire.portions import Portion, Portions, Times
 from shoal.wire.requests import infer_request, model_path
 from shoal.wire.retrying import may_retry, pause_s
 from shoal.wire.signature import Signature, parse_signature
-from shoal_schema.wire.datatypes import Array
 
 Result = TypeVar("Result")
 
@@ -104,12 +103,10 @@ class Session:
         """Ask for one item."""
         call = Call(options)
         signature = self._signature or (yield from self._ask_signature(call))
-        request = infer_request(signature.name, signature, self._tensors(item, signature), options.headers())
+        tensors = one_item(self._plain(unframed_item(item, signature)), signature)
+        request = infer_request(signature.name, signature, tensors, options.headers())
         response = yield from self._persistent(request, call)
         return one_answer(response, signature)
-
-    def _tensors(self, item: Any, signature: Signature) -> dict[str, Array]:
-        return one_item(self._plain(unframed_item(item, signature)), signature)
 
     def portions(self, items: Items, times: Times, options: CallOptions) -> Conversation[Portions]:
         """Say in which portions several items go out."""

@@ -90,12 +90,16 @@ def decide(
         now_s: monotonic time in seconds; must not go back between calls.
         window_s: how long a want counts.
     """
-    wants = _recent(state, now_s - window_s) if state.decided == replicas else ((now_s, replicas),)
+    recent = tuple(item for item in state.wants if item[0] > now_s - window_s)
+    wants = recent if state.decided == replicas else ((now_s, replicas),)
     want = _want(law, load, replicas)
     wants = (*(item for item in wants if item[1] > want), (now_s, want))
     decided = law.within(max(count for _, count in wants))
-    blind_since_s = _blind_since_s(load, state, now_s)
-    return Decision(decided, _reason(blind_since_s, now_s)), State(decided, wants, blind_since_s)
+    if load is not None:
+        return Decision(decided, Reason.FOLLOWING_LOAD), State(decided, wants)
+    blind_since_s = now_s if state.blind_since_s is None else state.blind_since_s
+    blind = now_s - blind_since_s >= BLIND_S
+    return Decision(decided, Reason.NO_LOAD_DATA if blind else None), State(decided, wants, blind_since_s)
 
 
 def _want(law: Law, load: Load | None, replicas: int) -> int:
@@ -103,19 +107,3 @@ def _want(law: Law, load: Load | None, replicas: int) -> int:
         return law.within(replicas)
     want = law.within(-(-load.rows // law.target_rows))
     return want if load.complete else max(want, law.within(replicas))
-
-
-def _blind_since_s(load: Load | None, state: State, now_s: float) -> float | None:
-    if load is not None:
-        return None
-    return now_s if state.blind_since_s is None else state.blind_since_s
-
-
-def _reason(blind_since_s: float | None, now_s: float) -> ScalingReason | None:
-    if blind_since_s is None:
-        return Reason.FOLLOWING_LOAD
-    return Reason.NO_LOAD_DATA if now_s - blind_since_s >= BLIND_S else None
-
-
-def _recent(state: State, since_s: float) -> tuple[tuple[float, int], ...]:
-    return tuple(item for item in state.wants if item[0] > since_s)

@@ -130,7 +130,7 @@ def _foreign_runtime(target: Target) -> Json:
 
 
 def _proxy_fixed(target: Target) -> list[Json]:
-    host = target.defaults.listen_host
+    host = target.defaults.listen_host.strip("[]")
     port = target.spec.runtime.port
     # By name: the server may listen on the loopback address of either family only, and both are tried.
     runtime = f"http://localhost:{port}" if port else SOCKET

@@ -88,8 +88,7 @@ def complete(_: Evidence) -> Verdict:
 def scaled_to_zero(evidence: Evidence) -> Verdict | None:
     """Nothing should run."""
     if evidence.target is not None and evidence.deployment and evidence.wanted == 0:
-        text = "replicas is 0; kubectl scale --replicas=1 starts the service"
-        return Status.FALSE, Reason.SCALED_TO_ZERO, text
+        return Status.FALSE, Reason.SCALED_TO_ZERO, "replicas is 0; kubectl scale --replicas=1 starts the service"
     return None
 
 
@@ -202,8 +201,7 @@ def route_unread(evidence: Evidence) -> Verdict | None:
 def route_ready(evidence: Evidence) -> Verdict:
     """The route is accepted, or none is asked for."""
     if evidence.target is not None and evidence.target.spec.route is None:
-        text = "no route is asked for: the service is reached inside the cluster"
-        return Status.TRUE, Reason.CLUSTER_INTERNAL, text
+        return Status.TRUE, Reason.CLUSTER_INTERNAL, "no route is asked for: the service is reached inside the cluster"
     return Status.TRUE, Reason.ROUTE_ACCEPTED, "the route is accepted"
 
 

@@ -86,9 +86,9 @@ class Evidence:
         if slices is None:
             return None
         uid = dig(self.observation.children.get(SERVICE), "metadata", "uid", default="")
-        return sum(
-            _is_open(endpoint) for each in slices if is_owned(each, uid) for endpoint in each.get("endpoints") or ()
-        )
+        endpoints = (endpoint for each in slices if is_owned(each, uid) for endpoint in each.get("endpoints") or ())
+        # Callers are sent to those whose state is unknown, too.
+        return sum(dig(endpoint, "conditions", "ready") is not False for endpoint in endpoints)
 
     @property
     def wanted(self) -> int:
@@ -111,8 +111,3 @@ class Evidence:
     def served(self) -> bool:
         """Whether the newest spec is served, perhaps by fewer pods than wanted."""
         return self.rolled_out and self.count("availableReplicas") > 0
-
-
-def _is_open(endpoint: Json) -> bool:
-    """Return whether callers are sent there; an unknown state counts as ready."""
-    return dig(endpoint, "conditions", "ready") is not False

@@ -88,8 +88,11 @@ OBJECTIVE: tuple[Check, ...] = (
 def judge(evidence: Evidence) -> list[Condition]:
     """Return every condition that applies."""
     conditions = [Condition(kind, *_first(policy, evidence)) for kind, policy in POLICIES.items()]
-    optional = (_scaling_condition(evidence), _objective_condition(evidence), _sole_condition(evidence))
-    return [*conditions, *(condition for condition in optional if condition)]
+    scaling, sole = _scaling_condition(evidence), _sole_condition(evidence)
+    conditions += [scaling] if scaling else []
+    if evidence.objective_ms is not None:
+        conditions.append(Condition(ConditionType.OBJECTIVE_ATTAINABLE, *_first(OBJECTIVE, evidence)))
+    return [*conditions, sole] if sole else conditions
 
 
 def make_status(evidence: Evidence, now: str) -> Json:
@@ -194,12 +197,6 @@ def another_keeps(keeper: str, me: str) -> Announcement:
 def _first(policy: Sequence[Check], evidence: Evidence) -> Verdict:
     verdicts = (check(evidence) for check in policy)
     return next(verdict for verdict in verdicts if verdict is not None)
-
-
-def _objective_condition(evidence: Evidence) -> Condition | None:
-    if evidence.objective_ms is None:
-        return None
-    return Condition(ConditionType.OBJECTIVE_ATTAINABLE, *_first(OBJECTIVE, evidence))
 
 
 def _sole_condition(evidence: Evidence) -> Condition | None:
