@@ -14,7 +14,7 @@ from shoal.deadline import bounded, within
 from shoal.errors import ConnectionFailed, DeadlineExceeded, ShoalError
 from shoal.exchange import base_url, mapped_errors, request_of, response_of, too_late
 from shoal.files import plain
-from shoal.progress import Progress, Told, told
+from shoal.progress import Progress, Report, reporting
 from shoal.wire.items import Items
 from shoal.wire.messages import Request, Response
 from shoal.wire.portions import MAX_IN_FLIGHT, Portion, Portions, Times
@@ -121,7 +121,7 @@ class Client:
         options = self._options.but(timeout_s=timeout_s, request_id=request_id, retries=retries)
         times = _times(options, timeout_s)
         portions = self._run(self._session.portions(items, times, options), options.timeout_s)
-        with told(progress) as tell:
+        with reporting(progress) as tell:
             self._send_all(portions, options, tell)
         return portions.result()
 
@@ -146,7 +146,7 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _send_all(self, portions: Portions, options: CallOptions, tell: Told) -> None:
+    def _send_all(self, portions: Portions, options: CallOptions, tell: Report) -> None:
         """Send portions as they may be sent; threads are only made when there are several at a time."""
         running: set[Future[Sent]] = set()
         with ThreadPoolExecutor(MAX_IN_FLIGHT, "shoal-portion") as pool:
@@ -235,7 +235,7 @@ class AsyncClient:
         options = self._options.but(timeout_s=timeout_s, request_id=request_id, retries=retries)
         times = _times(options, timeout_s)
         portions = await self._run(self._session.portions(items, times, options), options.timeout_s)
-        with told(progress) as tell:
+        with reporting(progress) as tell:
             await self._send_all(portions, options, tell)
         return portions.result()
 
@@ -260,7 +260,7 @@ class AsyncClient:
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
-    async def _send_all(self, portions: Portions, options: CallOptions, tell: Told) -> None:
+    async def _send_all(self, portions: Portions, options: CallOptions, tell: Report) -> None:
         running: set[asyncio.Task[Sent]] = set()
         try:
             while running or not portions.done:
@@ -320,7 +320,7 @@ def _times(options: CallOptions, timeout_s: float | None) -> Times:
     return Times(ends_s, options.timeout_s, options.retry_executed)
 
 
-def _take_in(portions: Portions, ended: Iterable[Sent], tell: Told) -> None:
+def _take_in(portions: Portions, ended: Iterable[Sent], tell: Report) -> None:
     for portion, outcome, ended_s in ended:
         portions.ended(portion, outcome, ended_s)
         if not isinstance(outcome, ShoalError):

@@ -18,7 +18,9 @@ MAX_PATH_BYTES = 90
 @contextmanager
 def own_folder() -> Iterator[str]:
     """Make a folder for as long as this lasts; remove those whose owner was killed."""
-    parent = _short_parent()
+    parent = tempfile.gettempdir()
+    if len(os.fsencode(parent)) > MAX_PATH_BYTES:
+        parent = "/tmp"
     _sweep(Path(parent))
     with (
         tempfile.TemporaryDirectory(prefix=PREFIX, dir=parent, ignore_cleanup_errors=True) as folder,
@@ -47,9 +49,3 @@ def _is_left(folder: Path) -> bool:
     except OSError:
         return False
     return True
-
-
-def _short_parent() -> str:
-    """Return a folder for temporary files whose path leaves room for a socket's name."""
-    folder = tempfile.gettempdir()
-    return folder if len(os.fsencode(folder)) <= MAX_PATH_BYTES else "/tmp"

@@ -19,10 +19,10 @@ from shoal.colours import Style, styled
 from shoal.errors import ShoalError
 from shoal.folder import own_folder
 from shoal.outlet import Outlet, lines_lost
-from shoal.processes import Keeper, Process
+from shoal.processes import Process, Supervisor
 from shoal.serving.fields import MachineError
 from shoal.serving.hints import first_requests
-from shoal.serving.supervision import Death, obituary, was_drained
+from shoal.serving.supervision import Exit, exit_message, was_drained
 from shoal_schema.ending import INTERRUPTED
 
 MODULES = {"runtime": "shoal_runtime", "proxy": "shoal_proxy"}
@@ -102,11 +102,12 @@ class Launch:
 
 def outlets(*, json: bool) -> tuple[Outlet, Outlet]:
     """Return where to tell what happens, and where both processes' logs go."""
-    return Outlet(STANDARD_OUTPUT, lost=_lost_as_json if json else lines_lost), Outlet(STANDARD_ERROR)
 
+    def lost(count: int) -> str:
+        line = lines_lost(count)
+        return orjson.dumps({"message": line, "lines_lost": count}).decode() if json else line
 
-def _lost_as_json(count: int) -> str:
-    return orjson.dumps({"message": lines_lost(count), "lines_lost": count}).decode()
+    return Outlet(STANDARD_OUTPUT, lost=lost), Outlet(STANDARD_ERROR)
 
 
 def is_free(host: str, port: int) -> bool:
@@ -176,8 +177,8 @@ class Server:
         self._say = launch.say
         self._environment = launch.environment(folder)
         self._socket = Path(folder, SOCKET)
-        self._runtime = Keeper("runtime", self._start_runtime, self._say)
-        self._proxy = Keeper("proxy", self._start_proxy, self._say)
+        self._runtime = Supervisor("runtime", self._start_runtime, self._say)
+        self._proxy = Supervisor("proxy", self._start_proxy, self._say)
         self._stop = asyncio.Event()
         self._interrupted = False
 
@@ -189,33 +190,33 @@ class Server:
         # A Ctrl-C that came before these handlers cancels us, and here, while there is nothing to stop: asyncio cancels
         # the start of a process together with what that start then waits for, and would wait for ever.
         await asyncio.sleep(0)
-        keepers = [asyncio.create_task(each.run()) for each in (self._runtime, self._proxy)]
+        supervisors = [asyncio.create_task(each.run()) for each in (self._runtime, self._proxy)]
         others = [asyncio.create_task(each) for each in (self._stop.wait(), self._announce())]
-        await asyncio.wait((*keepers, *others), return_when=asyncio.FIRST_COMPLETED)
-        ends = [keeper.result() for keeper in keepers if keeper.done()]
-        deaths = [end for end in ends if not was_drained(end)]
+        await asyncio.wait((*supervisors, *others), return_when=asyncio.FIRST_COMPLETED)
+        ends = [supervisor.result() for supervisor in supervisors if supervisor.done()]
+        exits = [end for end in ends if not was_drained(end)]
         for other in others:
             if other.done():
                 other.result()
-        for task in (*keepers, *others):
+        for task in (*supervisors, *others):
             task.cancel()
-        await asyncio.gather(*keepers, *others, return_exceptions=True)
-        status = await self._end(deaths, drained=len(deaths) < len(ends))
+        await asyncio.gather(*supervisors, *others, return_exceptions=True)
+        status = await self._end(exits, drained=len(exits) < len(ends))
         # Last, after all that the other process had to say, and we.
         self._launch.output.drain(READERS_PATIENCE_S)
-        for death in deaths:
-            self._launch.log.write(f"shoal: {obituary(death)}\n".encode(errors="replace"))
+        for exit_ in exits:
+            self._launch.log.write(f"shoal: {exit_message(exit_)}\n".encode(errors="replace"))
         return status
 
-    async def _end(self, deaths: list[Death], *, drained: bool) -> int:
+    async def _end(self, exits: list[Exit], *, drained: bool) -> int:
         """Stop the proxy, which finishes what it has accepted, and then the runtime."""
         if drained:
             self._say("stopping: the proxy was drained")
-        elif not deaths:
+        elif not exits:
             self._say("stopping: the proxy finishes its requests (Ctrl-C again to kill)")
         await self._proxy.stop()
         await self._runtime.stop()
-        if deaths:
+        if exits:
             return 1
         self._say("stopped")
         return INTERRUPTED if self._interrupted else 0

@@ -42,7 +42,9 @@ class Discovery:
         await self.insights.ready_resources.wait()
         while True:
             for kind in OPTIONAL_KINDS:
-                if not self._watched(kind):
+                group, _, _ = kind.api_version.rpartition("/")
+                watched = {(each.group, each.plural) for each in self.insights.watched_resources}
+                if (group, kind.plural) not in watched:
                     await self._look(cluster, kind)
             await asyncio.sleep(INTERVAL_S)
 
@@ -62,10 +64,6 @@ class Discovery:
             self.insights.watched_resources.add(_resource(kind, served))
             self.insights.revised.notify_all()
         self._found()
-
-    def _watched(self, kind: Kind) -> bool:
-        group, _, _ = kind.api_version.rpartition("/")
-        return any((each.group, each.plural) == (group, kind.plural) for each in self.insights.watched_resources)
 
 
 def _resource(kind: Kind, served: Json) -> Resource:

@@ -110,7 +110,7 @@ class Leadership:
             if self._stored is None:
                 async with asyncio.timeout(patience_s):
                     self._stored = await cluster.read_lease(self._key)
-                self._hear()
+                self._record_contact()
                 self._election.observe(_record(self._stored), self._clock())
             async with asyncio.timeout(patience_s):
                 await self._hold(cluster)
@@ -125,11 +125,11 @@ class Leadership:
         record = self._election.next_record(asked_s, _micro_time(self._utc_now()))
         if record is not None:
             stored = await cluster.write_lease(self._key, self._body(record, before))
-            self._hear()
+            self._record_contact()
             self._election.renewed(record, asked_s)
             self._stored = stored
 
-    def _hear(self) -> None:
+    def _record_contact(self) -> None:
         self._heard_s = self._clock()
 
     async def _release(self, cluster: _Cluster) -> None:

@@ -190,7 +190,13 @@ class Reconciler:
                 failures.append(undone)
                 continue
             try:
-                await self._perform(key, action, children)
+                if isinstance(action, Delete):
+                    await self._cluster.delete(action.kind, key, action.uid)
+                    del children[action.kind]
+                else:
+                    children[action.kind] = await self._write(action, children.get(action.kind))
+                    self._contests.wrote(key, action.kind.kind, digest(action.body), self._clock())
+                logger.info("event=wrote service=%s %s=%s", key, type(action).__name__.lower(), action.kind.kind)
             except ApiError as error:
                 self._check_passing(key, error)
                 logger.warning("event=write_failed service=%s kind=%s error=%s", key, action.kind.kind, error)
@@ -222,15 +228,6 @@ class Reconciler:
         self._cut_short[key] += 1
         if self._cut_short[key] < _PATIENCE_LOOKS:
             raise error
-
-    async def _perform(self, key: Key, action: Apply | Delete, children: dict[Kind, Json]) -> None:
-        if isinstance(action, Delete):
-            await self._cluster.delete(action.kind, key, action.uid)
-            del children[action.kind]
-        else:
-            children[action.kind] = await self._write(action, children.get(action.kind))
-            self._contests.wrote(key, action.kind.kind, digest(action.body), self._clock())
-        logger.info("event=wrote service=%s %s=%s", key, type(action).__name__.lower(), action.kind.kind)
 
     async def _write(self, action: Apply, live: Json | None) -> Json:
         try:

@@ -10,7 +10,7 @@ from shoal_operator.autoscaler.law import Decision, State, decide
 from shoal_operator.errors import ApiError, NotLeadingError
 from shoal_operator.load.exposition import Reading, total_load
 from shoal_operator.load.fleet import Fleet, Replica, Scaled, Watched
-from shoal_operator.load.objective import Hearing, attainable, hear
+from shoal_operator.load.objective import Reports, attainable, record
 from shoal_operator.planning.observation import Key
 from shoal_schema.conditions import ScalingReason
 
@@ -55,7 +55,7 @@ class Autoscaler:
         self._doubted_s: dict[Key, float] = {}
         self._memory: dict[Key, State] = {}
         self._scaling: dict[Key, ScalingReason] = {}
-        self._hearings: dict[Key, Hearing] = {}
+        self._reports: dict[Key, Reports] = {}
         self._attainable: dict[Key, Mapping[str, bool]] = {}
 
     def scaling(self, key: Key) -> ScalingReason | None:
@@ -100,7 +100,7 @@ class Autoscaler:
                 self._changed(service.key)
         if service.has_objective:
             pairs = zip(service.replicas, readings, strict=True)
-            self._hear(service.key, {replica.uid: reading.attainable for replica, reading in pairs})
+            self._record_objective(service.key, {replica.uid: reading.attainable for replica, reading in pairs})
         if service.scaled is not None:
             await self._follow(cluster, service.key, service.scaled, readings)
 
@@ -125,10 +125,10 @@ class Autoscaler:
         logger.info("event=scaled service=%s replicas=%d was=%d", key, decision.replicas, scaled.replicas)
         self._fleet.wrote_replicas(key, scaled, decision.replicas)
 
-    def _hear(self, key: Key, said: Mapping[str, bool | None]) -> None:
+    def _record_objective(self, key: Key, said: Mapping[str, bool | None]) -> None:
         now_s = self._clock()
-        self._hearings[key] = hearing = hear(self._hearings.get(key, Hearing(now_s)), said, now_s)
-        known = attainable(hearing, now_s)
+        self._reports[key] = reports = record(self._reports.get(key, Reports(now_s)), said, now_s)
+        known = attainable(reports, now_s)
         if known is not None and known != self._attainable.get(key):
             self._attainable[key] = known
             self._changed(key)
@@ -139,6 +139,6 @@ class Autoscaler:
         for key in self._memory.keys() - {service.key for service in services if service.scaled}:
             self._memory.pop(key)
             self._scaling.pop(key, None)
-        for key in self._hearings.keys() - {service.key for service in services if service.has_objective}:
-            self._hearings.pop(key)
+        for key in self._reports.keys() - {service.key for service in services if service.has_objective}:
+            self._reports.pop(key)
             self._attainable.pop(key, None)

@@ -98,7 +98,8 @@ def next_rate(steps: Sequence[Step], alone_ms: float) -> float | None:
         ended = top is None or top.busy > BUSY or judge(top) is Verdict.GENERATOR
         return None if top is None or ended else GROWTH * top.offered_per_s
     if top is None:
-        return _lower(knee.bent, alone_ms)
+        # A quarter; where requests would hardly meet any more, a lower rate changes nothing.
+        return knee.bent.offered_per_s / 4 if knee.bent.offered_per_s * alone_ms > 40 else None
     if not _close(top, knee.bent):
         return sqrt(top.offered_per_s * knee.bent.offered_per_s)
     few = [step for step in reversed(knee.unsure) if judge(step) is Verdict.FEW and _again(step)]
@@ -118,8 +119,3 @@ def _again(step: Step) -> bool:
 
 def _close(low: Step, high: Step) -> bool:
     return high.offered_per_s <= CLOSE_ENOUGH * low.offered_per_s
-
-
-def _lower(bent: Step, alone_ms: float) -> float | None:
-    """Return a quarter; None where requests would hardly meet any more, and so a lower rate changes nothing."""
-    return bent.offered_per_s / 4 if bent.offered_per_s * alone_ms > 40 else None

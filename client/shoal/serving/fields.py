@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import orjson
@@ -48,7 +49,9 @@ def parse_assignment(text: str) -> Values:
         path = name.removeprefix(f"{PARAMETERS}.").split(".")
         if len(path) > MAX_DEPTH:
             raise FieldError(f"{PARAMETERS} may be nested {MAX_DEPTH} levels deep, not {len(path)}")
-        return {PARAMETERS: _nested(path, _json(value))}
+        with suppress(orjson.JSONDecodeError):
+            return {PARAMETERS: _nested(path, orjson.loads(value))}
+        return {PARAMETERS: _nested(path, value)}
     setting = find_field(name)
     try:
         return {name: parse_text(setting, value.strip())}
@@ -124,10 +127,3 @@ def with_field_names(sentence: str) -> str:
 
 def _nested(path: list[str], value: Any) -> Any:
     return {path[0]: _nested(path[1:], value)} if path else value
-
-
-def _json(text: str) -> Any:
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return text

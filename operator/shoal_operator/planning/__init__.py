@@ -2,5 +2,5 @@
 
 ``changes`` compares what should exist with what does; ``status`` turns what is observed into
 conditions; ``workqueue`` decides which service is looked at next; ``lease`` decides which operator
-writes. Pure: no I/O, no clock; time is an argument.
+writes.
 """

@@ -83,7 +83,7 @@ def config_problem(pod: Json) -> Problem | None:
 def download_problem(pod: Json) -> Problem | None:
     """A model that cannot be fetched."""
     if ended := _crash(_status_of(pod, MODEL)):
-        text = f"the model cannot be fetched: {_last_words(ended)}"
+        text = f"the model cannot be fetched: {_last_line(ended)}"
         return Problem(Reason.MODEL_DOWNLOAD_FAILED, _sentence(text))
     return None
 
@@ -156,10 +156,10 @@ def _ended_text(container: str, ended: Json) -> str:
         _LOAD_FAILED_EXIT: "could not load the model",
         _DEVICE_LOST_EXIT: "lost its device, or a batch outlived runtime.forwardTimeoutSeconds",
     }.get(code, "crashed") if container == RUNTIME else "crashed"  # fmt: skip
-    return f"the {container} {what} (exit code {code}): {_last_words(ended)}"
+    return f"the {container} {what} (exit code {code}): {_last_line(ended)}"
 
 
-def _last_words(ended: Json) -> str:
+def _last_line(ended: Json) -> str:
     """Return the last line of what a container left, without time and logger: those differ at each restart."""
     words = str(ended.get("message") or "").strip() or str(ended.get("reason") or "it left no message")
     return _LOG_PREFIX.sub("", words.splitlines()[-1].strip())[-_MAX_MESSAGE_LENGTH:]
