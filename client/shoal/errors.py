@@ -17,8 +17,8 @@ The message is the server's own sentence wherever the server sent one. Errors of
 are mapped in ``shoal.client`` and nowhere else; statuses in ``shoal.wire.answers``.
 """
 
+import typing
 from dataclasses import dataclass
-from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Overloaded(ShoalError):
     In the last case, and of servers that do not say, ``may_have_run`` is True.
     """
 
-    def __init__(self, message: str, *, retry_after_s: float, **told: Any) -> None:
+    def __init__(self, message: str, *, retry_after_s: float, **told: typing.Any) -> None:
         super().__init__(message, **told)
         self.retry_after_s = retry_after_s
 
