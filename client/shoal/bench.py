@@ -23,8 +23,7 @@ from shoal.exchange import base_url
 from shoal.files import given_item, plain
 from shoal.loading import Load
 from shoal.wire.items import many_items, one_item
-from shoal.wire.messages import Request
-from shoal.wire.requests import infer_request
+from shoal.wire.messages import Request, infer_request
 from shoal.wire.signature import Signature
 from shoal_schema.metrics import ROWS
 

@@ -8,8 +8,7 @@ import orjson
 
 from shoal import errors
 from shoal.wire.datatypes import DATATYPES, decode, numpy_dtype, object_array
-from shoal.wire.messages import Response
-from shoal.wire.requests import HEADER_LENGTH
+from shoal.wire.messages import HEADER_LENGTH, Response
 from shoal.wire.signature import Signature, Tensor
 from shoal_schema.wire.datatypes import Array
 

@@ -14,9 +14,8 @@ from shoal.errors import NotFound, ServerFailed, ShoalError
 from shoal.wire.answers import error_of, json_answer, many_answers, one_answer
 from shoal.wire.frames import Rows, unframed, unframed_item
 from shoal.wire.items import Items, check_countable, one_item
-from shoal.wire.messages import Request, Response
+from shoal.wire.messages import Request, Response, infer_request, model_path
 from shoal.wire.portions import Portion, Portions, Times
-from shoal.wire.requests import infer_request, model_path
 from shoal.wire.retrying import may_retry, pause_s
 from shoal.wire.signature import Signature, parse_signature
 
