@@ -25,7 +25,7 @@ Result = TypeVar("Result")
 
 
 class Sent(NamedTuple):
-    """A portion, its answer or why there is none, and when it ended (monotonic s)."""
+    """A portion, its answer or the error instead, and when it ended (monotonic s)."""
 
     portion: Portion
     outcome: Any
@@ -74,7 +74,7 @@ class Client:
                 numpy array or nested lists without the batch dimension; ``bytes`` or ``str`` for a
                 ``BYTES`` input; any JSON value if its content type is ``application/json``. A ``Path`` or an open
                 file stands for what it holds, a picture of PIL for its file.
-            timeout_s: how long the call may take in all; the server is told, and drops what nobody waits for.
+            timeout_s: how long the call may take in all; the server is told, and drops what nobody is waiting for.
             request_id: sent as ``x-request-id``; made by the server when missing.
             retries: see :class:`Client`.
 
@@ -106,7 +106,7 @@ class Client:
         Args:
             items: items as for :meth:`predict`, an array whose first dimension counts them, or a data frame: its
                 columns are inputs by name, or together the rows of the only input.
-            timeout_s: how long all of it may take. If nobody says, each portion may take the client's ``timeout_s``.
+            timeout_s: how long all of it may take. If not given, each portion may take the client's ``timeout_s``.
             request_id: as for :meth:`predict`; every portion carries it.
             retries: as for :meth:`predict`, for each portion.
             progress: called after each portion with the rows answered and all rows; True shows a bar (of tqdm, if

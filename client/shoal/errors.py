@@ -6,7 +6,7 @@ ShoalError
 ├── NotFound            404, 405: no such model or route
 ├── TooLarge            413: the request is over one of the server's limits
 ├── Overloaded          429, 503 with Retry-After: come back in ``retry_after_s``
-├── Unavailable         502, 503: nobody serves behind this address at the moment
+├── Unavailable         502, 503: nothing serves behind this address at the moment
 ├── DeadlineExceeded    408, 504, or no answer within ``timeout_s``
 ├── ServerFailed        any other status, or an answer that breaks the protocol
 └── ConnectionFailed    no connection, or it broke before the answer was whole
@@ -82,7 +82,7 @@ class Overloaded(ShoalError):
 
 
 class Unavailable(ShoalError):
-    """Nobody serves behind this address at the moment."""
+    """Nothing serves behind this address at the moment."""
 
 
 class DeadlineExceeded(ShoalError):
@@ -98,4 +98,4 @@ class ConnectionFailed(ShoalError):
 
 
 class WrongAddress(ConnectionFailed):
-    """What was given as the server's address is none."""
+    """What was given is not the address of a server."""

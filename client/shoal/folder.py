@@ -33,7 +33,7 @@ def own_folder() -> Iterator[str]:
 
 
 def _sweep(parent: Path) -> None:
-    """Remove the folders in which nobody holds the lock; never another user's, or one that is not ours by its mark."""
+    """Remove the folders whose lock is free; never another user's, or one without our mark."""
     with suppress(OSError):
         for folder in parent.glob(f"{PREFIX}*"):
             if _is_left(folder):

@@ -54,7 +54,7 @@ class Process:
         """Wait until the process ended; return its exit status, or minus the signal's number.
 
         What the process had started and left behind is ended too: it may hold the device's memory. What went away
-        into a session of its own lives on, and may hold the pipe for ever; nobody waits for it.
+        into a session of its own lives on, and may hold the pipe for ever; it is not waited for.
         """
         await self._output.exited.wait()
         self.kill()
@@ -101,7 +101,7 @@ class Output(asyncio.SubprocessProtocol):
         self.exited.set()
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
-        """Pass on what are whole lines by now."""
+        """Pass on the lines that are whole by now."""
         self._tail = (self._tail + data)[-TAIL_BYTES:]
         *lines, self._begun = (self._begun + data).split(b"\n")
         whole = b"".join(line + b"\n" for line in lines if not self._keeps(line))
@@ -110,7 +110,7 @@ class Output(asyncio.SubprocessProtocol):
         self._pass_on(whole)
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
-        """Pass on the line that nobody will end any more."""
+        """Pass on the last line, which has no end."""
         if self._begun and not self._keeps(self._begun):
             self._pass_on(self._begun + b"\n")
         self.closed.set()

@@ -70,7 +70,7 @@ def _found(path: Path) -> Service:
 
 
 def default_name(uri: str) -> str:
-    """Return the model's name when nobody gave one: from ``model.toml``, else from the path."""
+    """Return the model's name when none was given: from ``model.toml``, else from the path."""
     path = Path(unquote(urlsplit(uri).path) if "://" in uri else uri)
     named = _toml_name(path / "model.toml")
     if named:
@@ -96,7 +96,7 @@ def shown(uri: str) -> str:
 
 
 def _may_be_service(file: Path) -> bool:
-    """Return whether it looks like a manifest; what is none, or too long to be one, is a model's own affair."""
+    """Return whether it looks like a manifest; any other file, or one that is too long, belongs to the model."""
     try:
         return file.suffix in MANIFEST_SUFFIXES and bool(_LOOKS_LIKE_SERVICE.search(read_text(file)))
     except (FieldError, OSError):

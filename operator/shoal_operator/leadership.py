@@ -103,7 +103,7 @@ class Leadership:
 
         Who holds it writes over the version that it wrote last, without reading it first: where each answer takes
         seconds, that leaves time for a second try. Who does not has no deadline to keep, and waits longer: a request
-        that is given up takes its connection with it, and on a slow network the next one is no quicker.
+        that is given up takes its connection with it, and on a slow network the next one is not quicker.
         """
         patience_s = RENEW_DEADLINE_S / 2 if self.may_write() else RENEW_DEADLINE_S
         try:

@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 _STATUS = "status"
 _PATIENCE_LOOKS = 3
-"""So many looks in a row that an outage cuts short are an outage that the status must tell."""
+"""After so many looks in a row that an outage cut short, the status says so."""
 
 
 class _Cluster(Protocol):
@@ -162,7 +162,7 @@ class Reconciler:
             changes = plan_changes(target, observation.children)
         except SpecError as error:
             return Evidence(observation=observation, target=None, spec_error=str(error))
-        except Exception as error:  # a spec that nobody thought of: its author must hear of it, not the log alone
+        except Exception as error:  # an unforeseen spec: its author must hear of it, not only the log
             logger.exception("event=planning_failed service=%s", key)
             text = f"the operator can make no objects of this spec, please report it: {error!r}"
             return Evidence(observation=observation, target=None, spec_error=text)
@@ -178,7 +178,7 @@ class Reconciler:
         )
 
     async def _execute(self, key: Key, changes: Changes, observation: Observation) -> tuple[Observation, list[Failure]]:
-        """Do what is planned; a refused write stops none of the others.
+        """Make the changes; a refused write stops none of the others.
 
         Raises:
             ApiError: the API server cannot answer now, or another was faster: look again later.

@@ -79,7 +79,7 @@ class Reason(StrEnum):
 
 
 ScalingReason = Literal[Reason.FOLLOWING_LOAD, Reason.NO_LOAD_DATA]
-"""What the law of scaling says of a service, and its status shows: replicas follow the load, or nobody tells it."""
+"""What the law of scaling says of a service, and its status shows: replicas follow the load, or it is not known."""
 
 FAILURES = frozenset(
     {

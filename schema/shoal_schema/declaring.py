@@ -181,7 +181,7 @@ def is_choice(kind: Any) -> TypeGuard[type[StrEnum]]:
 
 
 def element_of(kind: Any) -> Any:
-    """Return the annotated type of a list's elements, or None where it is no list."""
+    """Return the annotated type of a list's elements, or None where it is not a list."""
     return typing.get_args(kind)[0] if typing.get_origin(kind) is tuple else None
 
 

@@ -64,7 +64,7 @@ def decode(cls: type[T], value: Any, path: str) -> T:
         return msgspec.convert(_without_nulls(cls, value), cls, dec_hook=decode_text)
     except msgspec.ValidationError as error:
         raise SpecError(_sentence(str(error), cls, value, path)) from None
-    except UnicodeEncodeError as error:  # JSON may hold half a pair of surrogates, which is no text
+    except UnicodeEncodeError as error:  # JSON may hold half a pair of surrogates, which is not text
         raise SpecError(f"{path} must be text throughout, not {error.object!r:.200}") from None
 
 
@@ -72,7 +72,7 @@ def decode_text(kind: type, value: Any) -> Any:
     """Return a value of a type that JSON does not know (msgspec's ``dec_hook``).
 
     Raises:
-        ValueError: it is none.
+        ValueError: it does not fit the type.
     """
     if kind is Quantity:
         return read_quantity(value)

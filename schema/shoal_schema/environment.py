@@ -91,7 +91,7 @@ def _plain(kind: Any, text: str) -> Any:
     if element_of(kind) is not None:
         return [part.strip() for part in text.split(",") if part.strip()]
     if kind is bool:
-        # Only words: a number is no answer to a question.
+        # Only words: a number does not answer a question.
         return {"true": True, "false": False}.get(text.lower(), [])
     if is_choice(kind):
         return next((member for member in kind if member.lower() == text.lower()), text)

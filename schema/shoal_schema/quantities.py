@@ -15,7 +15,7 @@ def parse_quantity(value: str | int) -> Decimal:
     """Return the number that a quantity means.
 
     Raises:
-        ValueError: it is none, or larger than any that the API server keeps.
+        ValueError: it is not a quantity, or larger than any that the API server keeps.
     """
     number = _number(value if isinstance(value, str) or abs(value) <= MAX_QUANTITY else "")
     if abs(number) > MAX_QUANTITY:
@@ -68,7 +68,7 @@ def read_quantity(value: object) -> Quantity:
     """Return a quantity.
 
     Raises:
-        ValueError: it is none, or too large.
+        ValueError: it is not a quantity, or too large.
     """
     try:
         if not isinstance(value, int | str) or isinstance(value, bool):

@@ -202,8 +202,8 @@ MERGES = "m0: &m0 {a: 1}\n" + "".join(
     [
         pytest.param("[" * 100_000, "nested deeper than 100 levels", id="deep"),
         pytest.param("{a: " * 150 + "1" + "}" * 150, "nested deeper than 100 levels", id="less deep"),
-        pytest.param(BOMB, "unfolds to more than 100000 values", id="aliases"),
-        pytest.param(MERGES, "unfolds to more than 100000 values", id="merges"),
+        pytest.param(BOMB, "expands to more than 100000 values", id="aliases"),
+        pytest.param(MERGES, "expands to more than 100000 values", id="merges"),
         pytest.param("a: &a {b: *a}", "an alias contains itself", id="an alias of itself"),
         pytest.param(f"n: {'9' * 5000}", "it is not valid YAML: Exceeds the limit", id="a long number"),
         pytest.param("n: 2026-13-45", "it is not valid YAML: month must be", id="no date"),

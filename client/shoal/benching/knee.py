@@ -46,7 +46,7 @@ def judge(step: Step) -> Verdict:
         return Verdict.GENERATOR
     if step.sent < MIN_REQUESTS:
         return Verdict.BENT if plainly else Verdict.FEW
-    # A machine can be busy for as long as a run takes; twice at one rate is no chance.
+    # A machine can be busy for as long as a run takes; twice at one rate is not chance.
     throughout = step.bad_stretches > MAX_BAD_STRETCHES and step.runs > 1
     return Verdict.BENT if plainly or throughout or step.backlog > MAX_BACKLOG else Verdict.NOISY
 

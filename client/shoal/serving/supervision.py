@@ -63,7 +63,7 @@ class Exit:
 
 
 def cause(written: str) -> str:
-    """Return the line in which a process says why it ended, from the last that it wrote; empty if there is none.
+    """Return the line in which a process says why it ended, from the last that it wrote; empty if it did not say.
 
     What it wrote last is mostly about something else. It tells of the end if it is an error, or a traceback.
     """

@@ -59,7 +59,7 @@ def many_items(items: Items, signature: Signature, first: int | None = None) -> 
 
 
 def check_countable(items: Any, signature: Signature) -> None:
-    """Raise InvalidInput if there is no item, or none can be told from the next."""
+    """Raise InvalidInput if there is no item, or items cannot be told apart."""
     if not signature.batches:
         raise InvalidInput(f"model {signature.name} takes no batches: call predict for each item")
     if isinstance(items, str | bytes | Mapping) or not hasattr(items, "__len__"):

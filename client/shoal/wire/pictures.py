@@ -18,10 +18,10 @@ def is_picture(value: Any) -> bool:
 
 
 def picture_bytes(picture: Any, tensor: Tensor) -> bytes:
-    """Return a picture in a format that the input takes, PNG if nobody says.
+    """Return a picture in a format that the input takes, PNG if the input does not say.
 
     Raises:
-        InvalidInput: the input takes no pictures.
+        InvalidInput: the input does not take pictures.
     """
     taken = [name for content_type, name in FORMATS.items() if content_type in tensor.content_types]
     if tensor.content_types and not taken:

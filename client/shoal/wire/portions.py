@@ -40,7 +40,7 @@ class Portion:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """What the caller allows: until when (monotonic s; infinite if nobody said), and how long one portion (s)."""
+    """What the caller allows: until when (monotonic s; infinite if not given), and how long one portion (s)."""
 
     ends_s: float
     portion_s: float
@@ -122,7 +122,7 @@ class Portions:
         return max(0.001, min(self.times.ends_s, began_s + self.times.portion_s) - portion.sent_s)
 
     def ended(self, portion: Portion, outcome: Any, now_s: float) -> None:
-        """Take in what came of a portion: its answer, or why there is none."""
+        """Record what came of a portion: its answer, or the error instead."""
         self._in_flight -= 1
         if not isinstance(outcome, ShoalError):
             self._answers[portion.start] = outcome

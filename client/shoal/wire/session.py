@@ -1,7 +1,7 @@
 """The conversation with one server, without its I/O.
 
 Each method is a generator: it yields a :class:`Request` to send or a :class:`Pause` to sleep through, takes a
-:class:`Turn` (the :class:`Response` or why there is none, and the time that is left), and returns the result. A client
+:class:`Turn` (the :class:`Response` or the error instead, and the time that is left), and returns the result. A client
 of either kind (blocking, asyncio) only drives it.
 """
 
@@ -34,7 +34,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What came of a step, nothing of a pause, and how much of the call's time is left (s)."""
+    """The outcome of a step, None of a pause, and how much of the call's time is left (s)."""
 
     outcome: Response | ShoalError | None
     left_s: float

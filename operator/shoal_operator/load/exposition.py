@@ -12,7 +12,7 @@ from shoal_operator.autoscaler.law import Load
 from shoal_schema.metrics import IN_FLIGHT_ROWS, OBJECTIVE_ATTAINABLE, QUEUE_ROWS
 
 MAX_ROWS = 2**31 - 1
-"""No proxy holds more rows in a queue; a larger number is no data."""
+"""No proxy holds more rows in a queue; a larger number counts as no data."""
 
 _ROWS = (QUEUE_ROWS.name, IN_FLIGHT_ROWS.name)
 _ATTAINABLE = OBJECTIVE_ATTAINABLE.name

@@ -14,7 +14,7 @@ from shoal_schema.resource.model import ModelVolume
 
 _GROUP_ID = 65532
 _SHOWN_CONTAINER = "kubectl.kubernetes.io/default-container"
-"""What `kubectl logs` and `kubectl exec` take when nobody names one."""
+"""What `kubectl logs` and `kubectl exec` take when no container is named."""
 
 
 def make_deployment(target: Target) -> Json:

@@ -81,7 +81,7 @@ def failure_text(failure: Failure) -> str:
 
 
 def advice(code: int, message: str) -> str:
-    """Return what to do about an answer of the API server, as the end of a sentence; empty where nobody can say.
+    """Return what to do about an answer of the API server, as the end of a sentence; empty where that is not known.
 
     Quotas and admission policies answer 403 too, but only the authorizer says who cannot do what.
     """

@@ -191,7 +191,7 @@ def route_pending(evidence: Evidence) -> Verdict | None:
 
 
 def route_unread(evidence: Evidence) -> Verdict | None:
-    """The spec cannot be read, and no route of an older one is there: nobody knows whether one is asked for."""
+    """The spec cannot be read, and no route of an older one is there: whether one is asked for is not known."""
     ours = evidence.observation.ours
     if evidence.target is None and not ours(INGRESS) and not ours(HTTP_ROUTE):
         return Status.UNKNOWN, Reason.INVALID_SPEC, evidence.spec_error
@@ -206,7 +206,7 @@ def route_ready(evidence: Evidence) -> Verdict:
 
 
 def objective_as_told(evidence: Evidence) -> Verdict | None:
-    """Nobody could be asked yet, after a restart of the operator: what was said of this spec stays."""
+    """No pod could be asked yet, after a restart of the operator: what was said of this spec stays."""
     if evidence.attainable is not None:
         return None
     resource = evidence.observation.resource

@@ -75,7 +75,7 @@ class Contests:
 def last_writer(live: Json, ours: str) -> str:
     """Return the field manager that last wrote an object beside ours; ours when there was no other.
 
-    Kubernetes' own controllers write the status, and are no rivals.
+    Kubernetes' own controllers write the status, and are not rivals.
     """
     entries: list[Any] = dig(live, "metadata", "managedFields", default=[])
     others = [entry for entry in entries if entry.get("manager") != ours and not entry.get("subresource")]

@@ -78,7 +78,7 @@ class Tenures:
 
         Args:
             key: the service.
-            named: the child that names the keeper, as it is; empty when there is none.
+            named: the child that names the keeper, as it is; empty when there is no such child.
             now_s: monotonic time (s).
         """
         annotations: Json = dig(named, "metadata", "annotations", default={})
@@ -106,8 +106,8 @@ def decide(me: str, keeper: str, claim: str, known: Tenure, now_s: float) -> tup
 
     Args:
         me: this install.
-        keeper: who is named; empty when nobody.
-        claim: who claims it; empty when nobody.
+        keeper: who is named; empty when nobody is.
+        claim: who claims it; empty when nobody does.
         known: what the last call returned.
         now_s: monotonic time (s).
     """

@@ -48,7 +48,7 @@ class WorkQueue:
             heapq.heappush(self._heap, (due_s, key))
 
     def take(self, now_s: float) -> Key | None:
-        """Return a key that is due and that nobody works on; it is the caller's until finished."""
+        """Return a key that is due and that no worker holds; it is the caller's until finished."""
         while self._heap and self._heap[0][0] <= now_s:
             due_s, key = heapq.heappop(self._heap)
             if self._due.get(key) != due_s or key in self._running:
