@@ -46,7 +46,7 @@ TARGETS = tuple(
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Trials:
     """What to measure, and for how long.
 
     Args:
@@ -71,8 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     here = surroundings() | {"device": device_name(options.device), "threads": options.threads}
     try:
         seconds, repetitions = (2, 1) if options.quick else (6, 3)
-        plan = Plan(find_wrk(ROOT / ".tools"), options.device, options.threads, seconds, repetitions)
-        rows = [measure(model, plan) for model in options.only]
+        trials = Trials(find_wrk(ROOT / ".tools"), options.device, options.threads, seconds, repetitions)
+        rows = [measure(model, trials) for model in options.only]
     except (WrkError, ServerError, subprocess.SubprocessError) as error:
         print(f"benchmark: {error}", file=sys.stderr)
         return 1
@@ -95,14 +95,14 @@ def device_name(device: str) -> str:
     return torch.cuda.get_device_name(device) if device.startswith("cuda") else "cpu"
 
 
-def measure(model: str, plan: Plan) -> Row:
+def measure(model: str, trials: Trials) -> Row:
     """Measure both loops and the server in turn; the first loop of each kind finds its batch size."""
-    sizes = dict.fromkeys(LOOPS, SIZES[plan.device.partition(":")[0]])
+    sizes = dict.fromkeys(LOOPS, SIZES[trials.device.partition(":")[0]])
     repetitions = []
-    for _ in range(plan.repetitions):
-        loops = {loop: run_bare(model, plan, sizes[loop], loop) for loop in LOOPS}
+    for _ in range(trials.repetitions):
+        loops = {loop: run_bare(model, trials, sizes[loop], loop) for loop in LOOPS}
         sizes = {loop: str(measured["batch_size"]) for loop, measured in loops.items()}
-        served = run_served(model, plan, loops["tuned"])
+        served = run_served(model, trials, loops["tuned"])
         repetitions.append(ratios(served["rows_per_s"], loops) | served | flat(loops))
         print(f"{model}: {', '.join(f'{name} {value:.3g}' for name, value in repetitions[-1].items())}", flush=True)
     return make_row(model, repetitions)
@@ -125,9 +125,9 @@ def flat(loops: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
     }
 
 
-def run_bare(model: str, plan: Plan, sizes: str, loop: str) -> dict[str, Any]:
+def run_bare(model: str, trials: Trials, sizes: str, loop: str) -> dict[str, Any]:
     """Run a loop in a process of its own."""
-    options = [f"--device={plan.device}", f"--threads={plan.threads}", f"--seconds={plan.duration_s / 2}"]
+    options = [f"--device={trials.device}", f"--threads={trials.threads}", f"--seconds={trials.duration_s / 2}"]
     environ = dict(os.environ)
     if loop == "tuned":
         options.append("--tuned")
@@ -140,21 +140,21 @@ def run_bare(model: str, plan: Plan, sizes: str, loop: str) -> dict[str, Any]:
     return measured
 
 
-def run_served(model: str, plan: Plan, loop: Mapping[str, Any]) -> dict[str, float]:
+def run_served(model: str, trials: Trials, loop: Mapping[str, Any]) -> dict[str, float]:
     """Serve the model with the batch size of that loop, and load it."""
     batch_size = loop["batch_size"]
     fields = {
         "batching.maxBatchSize": str(batch_size),
-        "runtime.device": plan.device,
-        "runtime.threads": str(plan.threads),
+        "runtime.device": trials.device,
+        "runtime.threads": str(trials.threads),
     }
     batch_s = batch_size / loop["whole_per_s"]
-    warm_up_s, window_s = (max(plan.duration_s * share, count * batch_s) for share, count in ((0.3, 4), (1, 12)))
+    warm_up_s, window_s = (max(trials.duration_s * share, count * batch_s) for share, count in ((0.3, 4), (1, 12)))
     # A reserve for a machine that becomes slower meanwhile: the window must end under load.
     duration_s = ceil(1.3 * (warm_up_s + window_s) + BATCHES_AT_ONCE * batch_s)
     with serving(ROOT / "examples" / model, fields=fields) as server:
         load = requests(model, server, BATCHES_AT_ONCE * batch_size, duration_s)
-        return under_load(plan.wrk, load, server, warm_up_s=warm_up_s, window_s=window_s)
+        return under_load(trials.wrk, load, server, warm_up_s=warm_up_s, window_s=window_s)
 
 
 def requests(model: str, server: Server, connections: int, duration_s: int) -> Load:

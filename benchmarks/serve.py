@@ -55,7 +55,7 @@ TARGETS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Rounds:
     """How long and how often each case runs."""
 
     wrk: Wrk
@@ -73,8 +73,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"This machine is busy (load {here['load_average']:.1f}): expect worse figures.")
     try:
         wrk = find_wrk(ROOT / ".tools")
-        plan = Plan(wrk, 2, 1) if options.quick else Plan(wrk, 4, 3)
-        rows = measure(plan)
+        rounds = Rounds(wrk, 2, 1) if options.quick else Rounds(wrk, 4, 3)
+        rows = measure(rounds)
     except (WrkError, ServerError) as error:
         print(f"benchmark: {error}", file=sys.stderr)
         return 1
@@ -82,21 +82,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def measure(plan: Plan) -> list[Row]:
+def measure(rounds: Rounds) -> list[Row]:
     """Run all cases, one server at a time."""
     rows: list[Row] = []
     cases = (adder_rows, mlp_rows, tensor_rows, echo_rows, import_rows)
     for case in tqdm(cases, unit=" cases", disable=None, leave=False):
-        rows += case(plan)
+        rows += case(rounds)
     return rows
 
 
-def adder_rows(plan: Plan) -> list[Row]:
+def adder_rows(rounds: Rounds) -> list[Row]:
     """Measure batching against a model whose cost is known."""
     with serving(ADDER, fields=COST) as server:
         return [
             run_case(
-                plan,
+                rounds,
                 f"adder, {plural(connections)}",
                 server,
                 json_load(server, "adder", connections),
@@ -105,60 +105,62 @@ def adder_rows(plan: Plan) -> list[Row]:
         ]
 
 
-def mlp_rows(plan: Plan) -> list[Row]:
+def mlp_rows(rounds: Rounds) -> list[Row]:
     """Measure the server's own rate, and its memory after it."""
     with serving(MLP) as server:
-        row = run_case(plan, "mlp, 64 connections", server, json_load(server, "mlp", 64))
+        row = run_case(rounds, "mlp, 64 connections", server, json_load(server, "mlp", 64))
         memory = resident_bytes(find_child(server.pid, "shoal_proxy"))
         return [row, make_row("proxy after the load", [{"resident_mb": memory / 1e6}])]
 
 
-def tensor_rows(plan: Plan) -> list[Row]:
+def tensor_rows(rounds: Rounds) -> list[Row]:
     """Measure a picture's worth of raw tensor, in and out."""
     columns = {"model.parameters.columns": str(PICTURE_VALUES)}
     with serving(ADDER, fields=columns) as server:
-        return [run_case(plan, "600 KB tensor, 4 connections", server, tensor_load(server))]
+        return [run_case(rounds, "600 KB tensor, 4 connections", server, tensor_load(server))]
 
 
-def echo_rows(plan: Plan) -> list[Row]:
+def echo_rows(rounds: Rounds) -> list[Row]:
     """Measure what uvicorn alone takes for the same bodies."""
     with echo_server() as (url, pid):
         loads = {
             "64 connections": Load(url, json_body(), 64, 1),
             "600 KB": Load(url, tensor_body()[0], 4, 1),
         }
-        return [make_row(f"bare uvicorn echo, {name}", repeat(plan, load, cpu_of(pid))) for name, load in loads.items()]
+        return [
+            make_row(f"bare uvicorn echo, {name}", repeat(rounds, load, cpu_of(pid))) for name, load in loads.items()
+        ]
 
 
-def import_rows(plan: Plan) -> list[Row]:
+def import_rows(rounds: Rounds) -> list[Row]:
     """Measure how long a proxy takes to be imported, and how many modules that loads."""
     repetitions = []
-    for _ in range(plan.repetitions):
+    for _ in range(rounds.repetitions):
         result = subprocess.run([sys.executable, "-c", IMPORT], capture_output=True, text=True, check=True, timeout=60)
         seconds, modules = result.stdout.split()
         repetitions.append({"import_ms": float(seconds) * 1e3, "modules": float(modules)})
     return [make_row("proxy import", repetitions)]
 
 
-def run_case(plan: Plan, case: str, server: Server, load: Load) -> Row:
+def run_case(rounds: Rounds, case: str, server: Server, load: Load) -> Row:
     """Load a server of ours; add the mean batch, warm-up included, to what is measured."""
     repetitions = []
     proxy_pid = find_child(server.pid, "shoal_proxy")
-    for _ in range(plan.repetitions):
+    for _ in range(rounds.repetitions):
         before = batch_sums(server.metrics())
-        [measured] = repeat(replace(plan, repetitions=1), load, cpu_of(proxy_pid))
+        [measured] = repeat(replace(rounds, repetitions=1), load, cpu_of(proxy_pid))
         batch = mean_batch_rows(before, batch_sums(server.metrics()))
         repetitions.append({**measured, "mean_batch_rows": batch})
     return make_row(case, repetitions)
 
 
-def repeat(plan: Plan, load: Load, cpu: Callable[[], float]) -> list[dict[str, float]]:
+def repeat(rounds: Rounds, load: Load, cpu: Callable[[], float]) -> list[dict[str, float]]:
     """Warm up, then load as often as planned; ``cpu`` reads the server's processor time."""
-    plan.wrk.run(replace(load, duration_s=WARM_UP_S))
+    rounds.wrk.run(replace(load, duration_s=WARM_UP_S))
     repetitions = []
-    for _ in range(plan.repetitions):
+    for _ in range(rounds.repetitions):
         before_s = cpu()
-        measured = plan.wrk.run(replace(load, duration_s=plan.duration_s))
+        measured = rounds.wrk.run(replace(load, duration_s=rounds.duration_s))
         repetitions.append(quantities(measured, cpu() - before_s))
     return repetitions
 

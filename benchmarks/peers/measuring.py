@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 
-from benchmarks.peers.open_loop import Plan, send
+from benchmarks.peers.open_loop import PoissonLoad, send
 from benchmarks.peers.outcomes import summary
 from benchmarks.peers.running import PeerError, Served, served
 from benchmarks.peers.tuning import OBJECTIVE_MS, Settings
@@ -87,9 +87,9 @@ def open_loads(peer: str, workload: str, settings: Settings, effort: Effort) -> 
 def offer(server: Served, rate_per_s: float, effort: Effort) -> Figures:
     """Measure one offered rate."""
     before_s = server.cpu_s()
-    plan = Plan(server.port, server.launch.path, server.launch.body, rate_per_s, effort.open_s, effort.seed)
+    load = PoissonLoad(server.port, server.launch.path, server.launch.body, rate_per_s, effort.open_s, effort.seed)
     try:
-        sent = send(plan)
+        sent = send(load)
     except subprocess.SubprocessError as error:
         raise PeerError(f"the load generator failed: {error}") from error
     used_s = server.cpu_s() - before_s

@@ -1,6 +1,6 @@
 """Send requests when they are due, whether or not earlier ones are answered: ``python -m benchmarks.peers.open_loop``.
 
-Reads a `Plan` as JSON from standard input, and writes `Sent` as JSON to standard output. It is a
+Reads a `PoissonLoad` as JSON from standard input, and writes `Sent` as JSON to standard output. It is a
 process of its own, so that its timing is not the benchmark's. Each request in flight has a
 connection to itself; connections are kept and used again, the latest first.
 """
@@ -28,7 +28,7 @@ START_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PoissonLoad:
     """What to send.
 
     Args:
@@ -59,14 +59,14 @@ class Sent:
     connections: int
 
 
-def send(plan: Plan) -> Sent:
-    """Run a plan in a process of its own."""
+def send(load: PoissonLoad) -> Sent:
+    """Run a load in a process of its own."""
     process = subprocess.run(
         [sys.executable, "-m", __spec__.name],
-        input=json.dumps(asdict(plan)),
+        input=json.dumps(asdict(load)),
         capture_output=True,
         text=True,
-        timeout=plan.duration_s + plan.patience_s + 30,
+        timeout=load.duration_s + load.patience_s + 30,
         check=True,
     )
     result = json.loads(process.stdout)
@@ -159,7 +159,7 @@ class Connection(asyncio.Protocol):
 class Sender:
     """All connections, and the requests that wait for one."""
 
-    plan: Plan
+    load: PoissonLoad
     request_bytes: bytes
     requests: list[Request] = field(default_factory=list)
     opened: int = 0
@@ -182,7 +182,7 @@ class Sender:
         self._open_another()
 
     def _open_another(self) -> None:
-        if self._open < self.plan.max_connections:
+        if self._open < self.load.max_connections:
             self._open += 1
             task = asyncio.get_running_loop().create_task(self._connect())
             self._opening.add(task)
@@ -191,7 +191,7 @@ class Sender:
     async def _connect(self) -> None:
         loop = asyncio.get_running_loop()
         try:
-            await loop.create_connection(lambda: Connection(self), "127.0.0.1", self.plan.port)
+            await loop.create_connection(lambda: Connection(self), "127.0.0.1", self.load.port)
         except OSError:
             self._open -= 1
             if self._waiting:
@@ -232,7 +232,7 @@ class Sender:
         """Give up requests older than the caller's patience; return when all are sent and have ended."""
         first = 0
         while not (self._all_sent and first == len(self.requests)):
-            limit_s = time.monotonic() - self.plan.patience_s
+            limit_s = time.monotonic() - self.load.patience_s
             while first < len(self.requests) and self._is_over(self.requests[first], limit_s):
                 first += 1
             await asyncio.sleep(SWEEP_S)
@@ -249,16 +249,16 @@ class Sender:
             connection.close()
 
 
-def post_bytes(plan: Plan) -> bytes:
+def post_bytes(load: PoissonLoad) -> bytes:
     """Return the request as it goes over the wire."""
-    head = f"POST {plan.path} HTTP/1.1\r\nHost: 127.0.0.1:{plan.port}\r\nContent-Type: application/json\r\n"
-    return f"{head}Content-Length: {len(plan.body)}\r\n\r\n{plan.body}".encode()
+    head = f"POST {load.path} HTTP/1.1\r\nHost: 127.0.0.1:{load.port}\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(load.body)}\r\n\r\n{load.body}".encode()
 
 
-async def run(plan: Plan) -> Sent:
+async def run(load: PoissonLoad) -> Sent:
     """Send all, and report."""
-    arrivals = poisson(plan.rate_per_s, plan.duration_s, plan.seed)
-    sender = Sender(plan, post_bytes(plan))
+    arrivals = poisson(load.rate_per_s, load.duration_s, load.seed)
+    sender = Sender(load, post_bytes(load))
     start_s, cpu_s = time.monotonic() + START_S, time.process_time()
     await sender.run([start_s + arrival_s for arrival_s in arrivals])
     share = (time.process_time() - cpu_s) / (time.monotonic() - start_s)
@@ -266,9 +266,9 @@ async def run(plan: Plan) -> Sent:
 
 
 def main() -> None:
-    """Run the plan on standard input."""
+    """Run the load on standard input."""
     gc.disable()
-    sent = uvloop.run(run(Plan(**json.load(sys.stdin))))
+    sent = uvloop.run(run(PoissonLoad(**json.load(sys.stdin))))
     outcomes = [(each.status, each.latency_s, each.lag_s) for each in sent.outcomes]
     json.dump({"outcomes": outcomes, "cpu_share": sent.cpu_share, "connections": sent.connections}, sys.stdout)
 

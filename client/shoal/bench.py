@@ -20,18 +20,17 @@ from shoal.benching.steps import PARTS, Run, Step, limit_ms, percentile, summari
 from shoal.client import Client
 from shoal.errors import InvalidInput, ServerFailed
 from shoal.exchange import base_url
-from shoal.files import load, parse_json, plain
+from shoal.files import given_item, plain
 from shoal.loading import Load
 from shoal.wire.items import many_items, one_item
-from shoal.wire.messages import Request
-from shoal.wire.requests import infer_request
+from shoal.wire.messages import Request, infer_request
 from shoal.wire.signature import Signature
 from shoal_schema.metrics import ROWS
 
 ADMIN_PORT = 9090
 STEPS = 10
 """That the time is shared among; a step of too few requests takes longer."""
-LEAST_STEP_S = 0.5
+MIN_STEP_S = 0.5
 ALONE_REQUESTS = 20
 _PICTURES = (".svg", ".png")
 
@@ -50,7 +49,8 @@ def bench(options: argparse.Namespace) -> int:
     _check_picture(options.plot)
     with Client(options.url, options.model, timeout_s=options.timeout) as client:
         signature = client.signature()
-        item = plain(_item(options, signature))
+        item = given_item(options, options.item)
+        item = plain(sample(signature) if item is None else item)
         # What is wrong with the item or the server is said by the server, and before the load.
         client.predict(item)
     request = _request(item, options.rows, signature)
@@ -69,7 +69,7 @@ def bench(options: argparse.Namespace) -> int:
 
 async def _measure(options: argparse.Namespace, request: Request) -> Measured:
     ends_s, random = time.monotonic() + options.seconds, Random(options.seed)
-    step_s = max(LEAST_STEP_S, options.seconds / STEPS)
+    step_s = max(MIN_STEP_S, options.seconds / STEPS)
     alone_ms = await _alone(options, request, step_s, random)
     within_ms = limit_ms(alone_ms, options.objective_ms)
     # Whoever is later than that is late in any case; a second is for what a busy machine takes.
@@ -114,14 +114,6 @@ def _request(item: Any, rows: int, signature: Signature) -> Request:
         raise InvalidInput(f"model {signature.name} takes no batches: leave --rows out")
     tensors = many_items([item] * rows, signature) if signature.batches else one_item(item, signature)
     return infer_request(signature.name, signature, tensors, {})
-
-
-def _item(options: argparse.Namespace, signature: Signature) -> Any:
-    if options.data is not None:
-        return parse_json(options.data, "--data")
-    if options.text is not None:
-        return options.text
-    return sample(signature) if options.item is None else load(options.item)
 
 
 class _Admin:

@@ -6,7 +6,6 @@ import random
 import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
 import httpx
@@ -15,10 +14,10 @@ from shoal.deadline import bounded, within
 from shoal.errors import ConnectionFailed, DeadlineExceeded, ShoalError
 from shoal.exchange import base_url, mapped_errors, request_of, response_of, too_late
 from shoal.files import plain
-from shoal.progress import Progress, Told, told
+from shoal.progress import Progress, Report, reporting
 from shoal.wire.items import Items
 from shoal.wire.messages import Request, Response
-from shoal.wire.portions import MOST_IN_FLIGHT, Portion, Portions, Times
+from shoal.wire.portions import MAX_IN_FLIGHT, Portion, Portions, Times
 from shoal.wire.session import CallOptions, Conversation, Pause, Session, Turn
 from shoal.wire.signature import Signature
 
@@ -26,7 +25,7 @@ Result = TypeVar("Result")
 
 
 class Sent(NamedTuple):
-    """A portion, its answer or why there is none, and when it ended (monotonic s)."""
+    """A portion, its answer or the error instead, and when it ended (monotonic s)."""
 
     portion: Portion
     outcome: Any
@@ -66,12 +65,7 @@ class Client:
         self._http = bounded(httpx.Client(base_url=base_url(url), headers=dict(headers or {}), transport=transport))
 
     def predict(
-        self,
-        item: Any,
-        *,
-        timeout_s: float | None = None,
-        request_id: str | None = None,
-        retries: int | None = None,
+        self, item: Any, *, timeout_s: float | None = None, request_id: str | None = None, retries: int | None = None
     ) -> Any:
         """Return the model's answer to one item.
 
@@ -80,7 +74,7 @@ class Client:
                 numpy array or nested lists without the batch dimension; ``bytes`` or ``str`` for a
                 ``BYTES`` input; any JSON value if its content type is ``application/json``. A ``Path`` or an open
                 file stands for what it holds, a picture of PIL for its file.
-            timeout_s: how long the call may take in all; the server is told, and drops what nobody waits for.
+            timeout_s: how long the call may take in all; the server is told, and drops what nobody is waiting for.
             request_id: sent as ``x-request-id``; made by the server when missing.
             retries: see :class:`Client`.
 
@@ -112,7 +106,7 @@ class Client:
         Args:
             items: items as for :meth:`predict`, an array whose first dimension counts them, or a data frame: its
                 columns are inputs by name, or together the rows of the only input.
-            timeout_s: how long all of it may take. If nobody says, each portion may take the client's ``timeout_s``.
+            timeout_s: how long all of it may take. If not given, each portion may take the client's ``timeout_s``.
             request_id: as for :meth:`predict`; every portion carries it.
             retries: as for :meth:`predict`, for each portion.
             progress: called after each portion with the rows answered and all rows; True shows a bar (of tqdm, if
@@ -127,7 +121,7 @@ class Client:
         options = self._options.but(timeout_s=timeout_s, request_id=request_id, retries=retries)
         times = _times(options, timeout_s)
         portions = self._run(self._session.portions(items, times, options), options.timeout_s)
-        with told(progress) as tell:
+        with reporting(progress) as tell:
             self._send_all(portions, options, tell)
         return portions.result()
 
@@ -136,7 +130,7 @@ class Client:
         return self._run(self._session.signature(self._options), self._options.timeout_s)
 
     def ready(self) -> bool:
-        """Say whether the server can answer predictions; False also when nobody listens."""
+        """Return whether the server can answer predictions; False also when nobody listens."""
         try:
             return self._run(self._session.ready(self._options), self._options.timeout_s)
         except (ConnectionFailed, DeadlineExceeded):
@@ -149,18 +143,13 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _send_all(self, portions: Portions, options: CallOptions, tell: Told) -> None:
+    def _send_all(self, portions: Portions, options: CallOptions, tell: Report) -> None:
         """Send portions as they may be sent; threads are only made when there are several at a time."""
         running: set[Future[Sent]] = set()
-        with ThreadPoolExecutor(MOST_IN_FLIGHT, "shoal-portion") as pool:
+        with ThreadPoolExecutor(MAX_IN_FLIGHT, "shoal-portion") as pool:
             while running or not portions.done:
                 ended: list[Sent] = []
                 while not ended and (portion := portions.take(time.monotonic())):
@@ -227,12 +216,7 @@ class AsyncClient:
         self._http = httpx.AsyncClient(base_url=base_url(url), headers=dict(headers or {}), transport=transport)
 
     async def predict(
-        self,
-        item: Any,
-        *,
-        timeout_s: float | None = None,
-        request_id: str | None = None,
-        retries: int | None = None,
+        self, item: Any, *, timeout_s: float | None = None, request_id: str | None = None, retries: int | None = None
     ) -> Any:
         """Return the model's answer to one item: see :meth:`Client.predict`."""
         options = self._options.but(timeout_s=timeout_s, request_id=request_id, retries=retries)
@@ -251,7 +235,7 @@ class AsyncClient:
         options = self._options.but(timeout_s=timeout_s, request_id=request_id, retries=retries)
         times = _times(options, timeout_s)
         portions = await self._run(self._session.portions(items, times, options), options.timeout_s)
-        with told(progress) as tell:
+        with reporting(progress) as tell:
             await self._send_all(portions, options, tell)
         return portions.result()
 
@@ -260,7 +244,7 @@ class AsyncClient:
         return await self._run(self._session.signature(self._options), self._options.timeout_s)
 
     async def ready(self) -> bool:
-        """Say whether the server can answer predictions; False also when nobody listens."""
+        """Return whether the server can answer predictions; False also when nobody listens."""
         try:
             return await self._run(self._session.ready(self._options), self._options.timeout_s)
         except (ConnectionFailed, DeadlineExceeded):
@@ -273,15 +257,10 @@ class AsyncClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
-    async def _send_all(self, portions: Portions, options: CallOptions, tell: Told) -> None:
+    async def _send_all(self, portions: Portions, options: CallOptions, tell: Report) -> None:
         running: set[asyncio.Task[Sent]] = set()
         try:
             while running or not portions.done:
@@ -341,7 +320,7 @@ def _times(options: CallOptions, timeout_s: float | None) -> Times:
     return Times(ends_s, options.timeout_s, options.retry_executed)
 
 
-def _take_in(portions: Portions, ended: Iterable[Sent], tell: Told) -> None:
+def _take_in(portions: Portions, ended: Iterable[Sent], tell: Report) -> None:
     for portion, outcome, ended_s in ended:
         portions.ended(portion, outcome, ended_s)
         if not isinstance(outcome, ShoalError):

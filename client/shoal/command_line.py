@@ -4,7 +4,6 @@ Imports little: what a command needs is imported once its arguments are read.
 """
 
 import argparse
-import math
 import os
 import re
 import sys
@@ -16,6 +15,7 @@ from shoal import completion
 from shoal.colours import Style, styled
 from shoal.errors import InvalidInput, ShoalError, WrongAddress
 from shoal.serving.fields import FieldError, MachineError
+from shoal_schema.arguments import integer, number
 
 WRONG_ARGUMENTS = 2
 _HOST = re.compile(r"[A-Za-z0-9._:%-]+")
@@ -98,7 +98,7 @@ def run(given: list[str]) -> int:
 
 
 def _is_callers(error: Exception) -> bool:
-    """Say whether the command line is to blame, which no server and no other moment would take."""
+    """Return whether the command line is to blame, which no server and no other moment would take."""
     return isinstance(error, FieldError | WrongAddress) or (isinstance(error, InvalidInput) and error.status is None)
 
 
@@ -140,16 +140,21 @@ def make_parser() -> argparse.ArgumentParser:
     command("simulate", "try objectives and loads without a device", epilog="")
     command("record", "write down what arrives at a server", epilog="")
     _fill_bench(command("bench", "load a server until it bends, and say what to change", epilog=BENCH_EXAMPLES))
-    _fill_info(command("info", "show what a model takes and gives", epilog=INFO_EXAMPLES))
-    _fill_completion(command("completion", "complete commands and options in a shell", epilog=COMPLETION_EXAMPLES))
+    info = command("info", "show what a model takes and gives", epilog=INFO_EXAMPLES)
+    _fill_server(info)
+    _fill_json(info, "print it as JSON")
+    shell = command("completion", "complete commands and options in a shell", epilog=COMPLETION_EXAMPLES)
+    shell.add_argument("shell", choices=completion.SHELLS, help="print what this shell has to read")
     return parser
 
 
 def _fill_serve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", metavar="PATH", help="manifest, directory, model file or archive; or a URL of one")
     parser.add_argument("--host", type=_host, default="127.0.0.1", help="address to listen on (%(default)s)")
-    parser.add_argument("--port", type=_port, default=8080, help="%(default)s; 0 takes a free one")
-    parser.add_argument("--admin-port", type=_port, help="/readyz and /metrics; 9090 if free, else any free one")
+    parser.add_argument("--port", type=integer(0, 65535), default=8080, help="%(default)s; 0 takes a free one")
+    parser.add_argument(
+        "--admin-port", type=integer(0, 65535), help="/readyz and /metrics; 9090 if free, else any free one"
+    )
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="set a field; repeatable")
     parser.add_argument(
         "--log-level",
@@ -170,15 +175,6 @@ def _fill_predict(parser: argparse.ArgumentParser) -> None:
     _fill_json(parser, "print the answer as JSON")
 
 
-def _fill_info(parser: argparse.ArgumentParser) -> None:
-    _fill_server(parser)
-    _fill_json(parser, "print it as JSON")
-
-
-def _fill_completion(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("shell", choices=completion.SHELLS, help="print what this shell has to read")
-
-
 def _fill_json(parser: argparse.ArgumentParser, what: str) -> None:
     parser.add_argument("--json", action="store_true", help=what)
 
@@ -189,50 +185,28 @@ def _fill_bench(parser: argparse.ArgumentParser) -> None:
     item.add_argument("--item", metavar="FILE", type=Path, help="what is asked, as for predict; else made of ones")
     item.add_argument("--text", help="what is asked is this text")
     item.add_argument("--data", metavar="JSON", help="what is asked is this JSON value")
-    parser.add_argument("--rows", type=_count, default=1, help="items in each request (%(default)s)")
-    parser.add_argument("--seconds", type=_seconds, default=30.0, help="for how long in all (%(default)s)")
-    parser.add_argument("--objective-ms", type=_milliseconds, help="later answers do not count; else 5 times one alone")
+    parser.add_argument("--rows", type=integer(1, 65536), default=1, help="items in each request (%(default)s)")
+    parser.add_argument(
+        "--seconds", type=number(0, 86400, " seconds"), default=30.0, help="for how long in all (%(default)s)"
+    )
+    parser.add_argument(
+        "--objective-ms",
+        type=number(0, 3_600_000, " milliseconds"),
+        help="later answers do not count; else 5 times one alone",
+    )
     parser.add_argument("--admin", metavar="URL", help="the admin port, for what the server says itself; else :9090")
     parser.add_argument("--plot", metavar="FILE", type=Path, help="write a picture: .svg, or .png with matplotlib")
-    parser.add_argument("--seed", type=int, default=0, help="of the random moments (%(default)s)")
+    parser.add_argument("--seed", type=integer(), default=0, help="of the random moments (%(default)s)")
     _fill_json(parser, "figures for programs")
 
 
 def _fill_server(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("url", metavar="URL", help="the server: http://127.0.0.1:8080")
     parser.add_argument("--model", help="the model's name, if the server does not list exactly one")
-    parser.add_argument("--timeout", type=_seconds, default=30.0, help="seconds (%(default)s)")
+    parser.add_argument("--timeout", type=number(0, 86400, " seconds"), default=30.0, help="seconds (%(default)s)")
 
 
 def _host(text: str) -> str:
     if not _HOST.fullmatch(text):
         raise argparse.ArgumentTypeError(f"must be an address or a host name, not {text!r}")
     return text
-
-
-def _port(text: str) -> int:
-    return int(_within(int, 0, 65535, "", text))
-
-
-def _count(text: str) -> int:
-    return int(_within(int, 1, 65536, "", text))
-
-
-def _milliseconds(text: str) -> float:
-    return _within(float, 0, 3_600_000, " milliseconds", text)
-
-
-def _seconds(text: str) -> float:
-    return _within(float, 0, 86400, " seconds", text)
-
-
-def _within(kind: type[int] | type[float], least: int, most: int, unit: str, text: str) -> float:
-    """Return the number of a text; ``least`` is one of the whole numbers allowed, and below all others."""
-    try:
-        value = kind(text)
-    except ValueError:
-        value = math.nan
-    if least < value <= most or (kind is int and value == least):
-        return value
-    wanted = f"{least} to {most}" if kind is int else f"above {least} and at most {most}{unit}"
-    raise argparse.ArgumentTypeError(f"must be {wanted}, not {text}")

@@ -5,15 +5,13 @@ import asyncio
 import os
 import sys
 from contextlib import closing
-from pathlib import Path
-from typing import Any
 
 from shoal import completion as completing
 from shoal import serve as serving
 from shoal.bench import bench as load_until_it_bends
 from shoal.client import Client
 from shoal.colours import Style, styled
-from shoal.files import load, parse_json
+from shoal.files import given_item
 from shoal.printing import answer_text, json_text, signature_json, signature_text
 from shoal.serving.fields import FieldError, merge, parse_assignment, to_environment
 from shoal.targets import default_name, files_beside, find_target, shown
@@ -23,7 +21,7 @@ ADMIN_PORT = 9090
 
 def predict(options: argparse.Namespace) -> int:
     """Ask about one item and print the answer."""
-    item = _item(options)
+    item = given_item(options, options.file)
     with Client(options.url, options.model, timeout_s=options.timeout) as client:
         outputs = [output.name for output in client.signature().outputs]
         answer = client.predict(item)
@@ -64,10 +62,12 @@ def serve(options: argparse.Namespace) -> int:
     fields = service.fields
     for assignment in options.set:
         fields = merge(fields, parse_assignment(assignment))
-    settings = {**os.environ, **to_environment(fields), **_log_level(options)}
+    log_level = options.log_level or ("error" if options.quiet else None)
+    level = {"SHOAL_LOG_LEVEL": log_level.upper()} if log_level else {}
+    settings = {**os.environ, **to_environment(fields), **level}
     output, log = serving.outlets(json=options.json)
     with serving.claimed(ADMIN_PORT) as ours:
-        plan = serving.Plan(
+        launch = serving.Launch(
             name=settings.get("SHOAL_MODEL_NAME") or default_name(fields["model.uri"]),
             settings=settings,
             host=options.host,
@@ -79,19 +79,16 @@ def serve(options: argparse.Namespace) -> int:
             output=output,
             log=log,
         )
-        with closing(plan):
-            _say_what(plan, fields["model.uri"], service.ignored)
-            if options.admin_port is None and plan.admin_port != ADMIN_PORT:
-                plan.say(
-                    f"{ADMIN_PORT} is in use, so metrics are on {plan.admin_url}/metrics", admin_url=plan.admin_url
+        with closing(launch):
+            uri = shown(fields["model.uri"])
+            launch.say(f"serving {launch.name} from {uri}", name=launch.name, uri=uri)
+            if ignored := [f"spec.{field}" for field in service.ignored]:
+                launch.say(f"without effect on one machine: {', '.join(ignored)}", ignored=ignored)
+            if options.admin_port is None and launch.admin_port != ADMIN_PORT:
+                launch.say(
+                    f"{ADMIN_PORT} is in use, so metrics are on {launch.admin_url}/metrics", admin_url=launch.admin_url
                 )
-            return asyncio.run(serving.serve(plan))
-
-
-def _log_level(options: argparse.Namespace) -> dict[str, str]:
-    """Return how much the processes log, as far as the command line says."""
-    level = options.log_level or ("error" if options.quiet else None)
-    return {} if level is None else {"SHOAL_LOG_LEVEL": level.upper()}
+            return asyncio.run(serving.serve(launch))
 
 
 def _admin_port(options: argparse.Namespace, *, usual_is_ours: bool) -> int:
@@ -101,18 +98,3 @@ def _admin_port(options: argparse.Namespace, *, usual_is_ours: bool) -> int:
     if usual_is_ours and options.port != ADMIN_PORT and serving.is_free(options.host, ADMIN_PORT):
         return ADMIN_PORT
     return serving.find_port(options.host, 0, option="--admin-port")
-
-
-def _say_what(plan: serving.Plan, uri: str, ignored: tuple[str, ...]) -> None:
-    plan.say(f"serving {plan.name} from {shown(uri)}", name=plan.name, uri=shown(uri))
-    if ignored:
-        names = [f"spec.{field}" for field in ignored]
-        plan.say(f"without effect on one machine: {', '.join(names)}", ignored=names)
-
-
-def _item(options: argparse.Namespace) -> Any:
-    if options.text is not None:
-        return options.text
-    if options.data is not None:
-        return parse_json(options.data, "--data")
-    return sys.stdin.buffer.read() if options.file == "-" else load(Path(options.file))

@@ -14,7 +14,7 @@ ASKED = "_ARGCOMPLETE"
 
 
 def is_asked() -> bool:
-    """Say whether this process was started to complete a line."""
+    """Return whether this process was started to complete a line."""
     return ASKED in os.environ
 
 

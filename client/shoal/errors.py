@@ -6,17 +6,18 @@ ShoalError
 ├── NotFound            404, 405: no such model or route
 ├── TooLarge            413: the request is over one of the server's limits
 ├── Overloaded          429, 503 with Retry-After: come back in ``retry_after_s``
-├── Unavailable         502, 503: nobody serves behind this address at the moment
+├── Unavailable         502, 503: nothing serves behind this address at the moment
 ├── DeadlineExceeded    408, 504, or no answer within ``timeout_s``
 ├── ServerFailed        any other status, or an answer that breaks the protocol
 └── ConnectionFailed    no connection, or it broke before the answer was whole
-    └── WrongAddress    what was given is no address of a server
+    └── WrongAddress    what was given is not the address of a server
 ```
 
 The message is the server's own sentence wherever the server sent one. Errors of the HTTP library
 are mapped in ``shoal.client`` and nowhere else; statuses in ``shoal.wire.answers``.
 """
 
+import typing
 from dataclasses import dataclass
 
 
@@ -75,22 +76,13 @@ class Overloaded(ShoalError):
     In the last case, and of servers that do not say, ``may_have_run`` is True.
     """
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        retry_after_s: float,
-        status: int | None = None,
-        errors: tuple[RowError, ...] = (),
-        request_id: str | None = None,
-        may_have_run: bool = False,
-    ) -> None:
-        super().__init__(message, status=status, errors=errors, request_id=request_id, may_have_run=may_have_run)
+    def __init__(self, message: str, *, retry_after_s: float, **told: typing.Any) -> None:
+        super().__init__(message, **told)
         self.retry_after_s = retry_after_s
 
 
 class Unavailable(ShoalError):
-    """Nobody serves behind this address at the moment."""
+    """Nothing serves behind this address at the moment."""
 
 
 class DeadlineExceeded(ShoalError):
@@ -106,4 +98,4 @@ class ConnectionFailed(ShoalError):
 
 
 class WrongAddress(ConnectionFailed):
-    """What was given as the server's address is none."""
+    """What was given is not the address of a server."""

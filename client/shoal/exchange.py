@@ -9,7 +9,7 @@ from shoal.errors import ConnectionFailed, DeadlineExceeded, ServerFailed, Wrong
 from shoal.wire.messages import Request, Response
 
 CONNECT_TIMEOUT_S = 5.0
-MOST_PORT = 65535
+MAX_PORT = 65535
 
 
 def base_url(url: str) -> httpx.URL:
@@ -17,11 +17,11 @@ def base_url(url: str) -> httpx.URL:
     try:
         base = httpx.URL(url if "://" in url else f"http://{url}")
     except httpx.InvalidURL as error:
-        raise WrongAddress(f"{url} is no address of a server: {error}") from error
+        raise WrongAddress(f"{url} is not the address of a server: {error}") from error
     if base.scheme not in ("http", "https") or not base.host:
-        raise WrongAddress(f"{url} is no address of a server: give http://HOST:PORT")
-    if base.port is not None and not 0 < base.port <= MOST_PORT:
-        raise WrongAddress(f"{url} is no address of a server: a port is 1 to {MOST_PORT}")
+        raise WrongAddress(f"{url} is not the address of a server: give http://HOST:PORT")
+    if base.port is not None and not 0 < base.port <= MAX_PORT:
+        raise WrongAddress(f"{url} is not the address of a server: a port is 1 to {MAX_PORT}")
     return base
 
 
@@ -29,22 +29,12 @@ def request_of(build: Callable[..., httpx.Request], request: Request, left_s: fl
     """Return a request as ``build`` makes it, with ``left_s`` for each of its parts."""
     left_s = max(0.001, left_s)
     timeout = httpx.Timeout(left_s, connect=min(left_s, CONNECT_TIMEOUT_S))
-    return build(
-        request.method,
-        request.path,
-        headers=dict(request.headers),
-        content=request.body,
-        timeout=timeout,
-    )
+    return build(request.method, request.path, headers=dict(request.headers), content=request.body, timeout=timeout)
 
 
 def response_of(answer: httpx.Response) -> Response:
     """Return an answer that was read whole."""
-    return Response(
-        answer.status_code,
-        {name.lower(): value for name, value in answer.headers.items()},
-        answer.content,
-    )
+    return Response(answer.status_code, {name.lower(): value for name, value in answer.headers.items()}, answer.content)
 
 
 @contextmanager

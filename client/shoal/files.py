@@ -1,5 +1,7 @@
 """Files as items: what a path or an open file holds, read when it is about to be sent."""
 
+import sys
+from argparse import Namespace
 from collections.abc import Mapping
 from io import BytesIO
 from os import PathLike
@@ -12,6 +14,15 @@ import orjson
 from shoal.errors import InvalidInput
 
 NUMPY_SUFFIXES = (".npy", ".npz")
+
+
+def given_item(options: Namespace, file: str | Path | None) -> Any:
+    """Return the item that a command was given: ``--text``, ``--data``, or a file, ``-`` being standard input."""
+    if options.text is not None:
+        return options.text
+    if options.data is not None:
+        return parse_json(options.data, "--data")
+    return None if file is None else sys.stdin.buffer.read() if file == "-" else load(Path(file))
 
 
 def load(path: Path) -> Any:
@@ -28,19 +39,23 @@ def load(path: Path) -> Any:
 
 
 def parse(data: bytes, path: Path) -> Any:
-    """Return the item that the bytes of a file stand for: see :func:`load`."""
+    """Return the item that the bytes of a file stand for, as :func:`load` does; pickles are refused."""
     suffix = path.suffix.lower()
-    if suffix in NUMPY_SUFFIXES:
-        return _numpy(data, str(path))
-    return parse_json(data, str(path)) if suffix == ".json" else data
+    if suffix not in NUMPY_SUFFIXES:
+        return parse_json(data, str(path)) if suffix == ".json" else data
+    try:
+        loaded = np.load(BytesIO(data), allow_pickle=False)
+        return loaded if isinstance(loaded, np.ndarray) else dict(loaded)
+    except (ValueError, OSError, EOFError) as error:
+        raise InvalidInput(f"{path} is not a numpy file: {error}") from error
 
 
 def parse_json(text: str | bytes, source: str) -> Any:
-    """Return a JSON value; ``source`` is named when it is none."""
+    """Return a JSON value; the error names ``source``."""
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        raise InvalidInput(f"{source} is no JSON: {error}") from error
+        raise InvalidInput(f"{source} is not JSON: {error}") from error
 
 
 def plain(item: Any) -> Any:
@@ -52,13 +67,11 @@ def plain(item: Any) -> Any:
     if isinstance(item, Mapping):
         return {name: plain(value) for name, value in item.items()}
     # Long lists of numbers are passed over at the price of a look at their types.
-    if isinstance(item, list | tuple) and any(_may_hold_files(kind) for kind in set(map(type, item))):
+    if isinstance(item, list | tuple) and any(
+        issubclass(kind, PathLike | Mapping | list | tuple) or hasattr(kind, "read") for kind in set(map(type, item))
+    ):
         return [plain(each) for each in item]
     return item
-
-
-def _may_hold_files(kind: type) -> bool:
-    return issubclass(kind, PathLike | Mapping | list | tuple) or hasattr(kind, "read")
 
 
 def _read(file: Any) -> Any:
@@ -70,12 +83,3 @@ def _read(file: Any) -> Any:
         name = getattr(file, "name", "the open file")
         raise InvalidInput(f"{name} is at its end: nothing is left to send; open it anew, or seek(0)")
     return data
-
-
-def _numpy(data: bytes, source: str) -> Any:
-    """Return the array of a .npy file, the arrays of a .npz file by name; pickles are refused."""
-    try:
-        loaded = np.load(BytesIO(data), allow_pickle=False)
-        return loaded if isinstance(loaded, np.ndarray) else dict(loaded)
-    except (ValueError, OSError, EOFError) as error:
-        raise InvalidInput(f"{source} is no numpy file: {error}") from error

@@ -12,13 +12,15 @@ PREFIX = "shoal-"
 OWNED = "owned"
 """Locked as long as the owner lives: the kernel unlocks it however he ends."""
 # The kernel's limit of a unix socket's path is 108 bytes; the socket's own name takes some.
-LONGEST_BYTES = 90
+MAX_PATH_BYTES = 90
 
 
 @contextmanager
 def own_folder() -> Iterator[str]:
     """Make a folder for as long as this lasts; remove those whose owner was killed."""
-    parent = _short_parent()
+    parent = tempfile.gettempdir()
+    if len(os.fsencode(parent)) > MAX_PATH_BYTES:
+        parent = "/tmp"
     _sweep(Path(parent))
     with (
         tempfile.TemporaryDirectory(prefix=PREFIX, dir=parent, ignore_cleanup_errors=True) as folder,
@@ -31,7 +33,7 @@ def own_folder() -> Iterator[str]:
 
 
 def _sweep(parent: Path) -> None:
-    """Remove the folders in which nobody holds the lock; never another user's, or one that is not ours by its mark."""
+    """Remove the folders whose lock is free; never another user's, or one without our mark."""
     with suppress(OSError):
         for folder in parent.glob(f"{PREFIX}*"):
             if _is_left(folder):
@@ -47,9 +49,3 @@ def _is_left(folder: Path) -> bool:
     except OSError:
         return False
     return True
-
-
-def _short_parent() -> str:
-    """Return a folder for temporary files whose path leaves room for a socket's name."""
-    folder = tempfile.gettempdir()
-    return folder if len(os.fsencode(folder)) <= LONGEST_BYTES else "/tmp"

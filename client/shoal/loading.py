@@ -17,11 +17,12 @@ import httpx
 from shoal.benching.steps import Answer, Run
 from shoal.wire.messages import Request
 
-MOST_AT_ONCE = 512
+MAX_IN_FLIGHT = 512
 """Requests on their way; one that is due beyond them has no answer, as a caller would have none that finds no port."""
 ALONE_PAUSE_S = 0.02
 _DURATION = re.compile(r"(queue|batch|runtime);dur=([0-9.]+)")
 _ROWS = re.compile(r'rows;desc="([0-9]+)"')
+_BROKEN = (OSError, EOFError, ValueError, TimeoutError, asyncio.LimitOverrunError)
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -72,7 +73,7 @@ class Load:
         for due_s in sorted(random.uniform(0.0, seconds) for _ in range(max(1, round(per_s * seconds)))):
             await asyncio.sleep(max(0.0, began_s + due_s - time.monotonic()))
             running = self._reap(running, answers)
-            if len(running) < MOST_AT_ONCE:
+            if len(running) < MAX_IN_FLIGHT:
                 running[asyncio.create_task(self._ask(began_s, due_s))] = due_s
             else:
                 answers.append(_none(due_s, time.monotonic() - began_s))
@@ -82,7 +83,10 @@ class Load:
         busy = (time.process_time() - busy_s) / max(spent_s, seconds)
         if running:
             await asyncio.wait(running, timeout=self.timeout_s)
-        return Run(seconds, self._cut_off(running, answers, began_s), busy)
+        for task, due_s in running.items():
+            answers.append(task.result() if task.done() else _none(due_s, time.monotonic() - began_s))
+            task.cancel()
+        return Run(seconds, answers, busy)
 
     def close(self) -> None:
         """Close the connections."""
@@ -93,38 +97,22 @@ class Load:
         self, running: dict[asyncio.Task[Answer], float], answers: list[Answer]
     ) -> dict[asyncio.Task[Answer], float]:
         """Move what has ended to the answers; only when many run, since looking at each takes time."""
-        if len(running) < MOST_AT_ONCE:
+        if len(running) < MAX_IN_FLIGHT:
             return running
         answers += [task.result() for task in running if task.done()]
         return {task: due_s for task, due_s in running.items() if not task.done()}
-
-    def _cut_off(
-        self, running: dict[asyncio.Task[Answer], float], answers: list[Answer], began_s: float
-    ) -> list[Answer]:
-        for task, due_s in running.items():
-            if task.done():
-                answers.append(task.result())
-            else:
-                task.cancel()
-                answers.append(_none(due_s, time.monotonic() - began_s))
-        return answers
 
     async def _ask(self, began_s: float, due_s: float) -> Answer:
         sent_s = time.monotonic() - began_s
         connection: Connection | None = None
         try:
             async with asyncio.timeout(self.timeout_s):
-                connection = self._idle.pop() if self._idle else await self._connect()
+                port = self.url.port or (443 if self._tls else 80)
+                opened = self._idle.pop() if self._idle else None
+                connection = opened or await asyncio.open_connection(self.url.host, port, ssl=self._tls)
                 connection[1].write(self._bytes)
                 status, timing, kept = await _answer(connection[0])
-        except (
-            OSError,
-            EOFError,
-            ValueError,
-            TimeoutError,
-            asyncio.LimitOverrunError,
-            asyncio.CancelledError,
-        ) as error:
+        except (*_BROKEN, asyncio.CancelledError) as error:
             if connection:
                 connection[1].close()
             if isinstance(error, asyncio.CancelledError):
@@ -136,10 +124,6 @@ class Load:
             connection[1].close()
         return _timed(due_s, sent_s, time.monotonic() - began_s, status, timing)
 
-    async def _connect(self) -> Connection:
-        port = self.url.port or (443 if self._tls else 80)
-        return await asyncio.open_connection(self.url.host, port, ssl=self._tls)
-
 
 async def _answer(reader: asyncio.StreamReader) -> tuple[int, str, bool]:
     """Read one answer to its end; return its status, its Server-Timing, and whether the connection stays."""
@@ -147,18 +131,14 @@ async def _answer(reader: asyncio.StreamReader) -> tuple[int, str, bool]:
     first, *lines = head.split("\r\n")
     fields = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     if fields.get("transfer-encoding", "").lower() == "chunked":
-        await _chunks(reader)
+        while length := int((await reader.readline()).split(b";")[0], 16):
+            await reader.readexactly(length + 2)
+        while (await reader.readline()).strip():
+            pass
     else:
         await reader.readexactly(int(fields.get("content-length", "0")))
     kept = fields.get("connection", "").lower() != "close" and first.startswith("HTTP/1.1")
     return int(first.split(" ", 2)[1]), fields.get("server-timing", ""), kept
-
-
-async def _chunks(reader: asyncio.StreamReader) -> None:
-    while length := int((await reader.readline()).split(b";")[0], 16):
-        await reader.readexactly(length + 2)
-    while (await reader.readline()).strip():
-        pass
 
 
 def _timed(due_s: float, sent_s: float, ended_s: float, status: int, timing: str) -> Answer:

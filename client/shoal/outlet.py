@@ -1,4 +1,4 @@
-"""Output that nobody has to read: what is written waits for a reader in a bounded buffer, and the writer never does."""
+"""Output that never blocks its writer: what is written waits for a reader in a bounded buffer."""
 
 import os
 import threading

@@ -9,8 +9,8 @@ import orjson
 from shoal.wire.signature import Signature, Tensor
 
 # Longer arrays are described rather than written out.
-LONGEST_ARRAY = 64
-LONGEST_TABLE = 50
+MAX_ARRAY_ELEMENTS = 64
+MAX_TABLE_ROWS = 50
 
 
 def answer_text(answer: Any, names: Sequence[str]) -> str:
@@ -32,7 +32,10 @@ def signature_text(signature: Signature) -> str:
     """Return a signature as a headline and a table of the tensors."""
     rows = [("", "name", "type", "one row", "notes")]
     for kind, tensors in (("input", signature.inputs), ("output", signature.outputs)):
-        rows += [(kind, each.name, each.datatype, _shape(signature.row_shape(each)), _notes(each)) for each in tensors]
+        for each in tensors:
+            lengths = ", ".join("any" if length < 0 else str(length) for length in signature.row_shape(each))
+            notes = ", ".join((*each.content_types, *(("optional",) if each.optional else ())))
+            rows.append((kind, each.name, each.datatype, f"[{lengths}]" if lengths else "scalar", notes))
     return f"{_headline(signature)}\n\n{table(rows)}"
 
 
@@ -78,19 +81,17 @@ def _columns(outputs: Mapping[str, Any]) -> str | None:
     together = len(lengths) == 1 and all(isinstance(array, np.ndarray) for array in arrays)
     if len(arrays) < 2 or not together or len(next(iter(lengths))) != 1:
         return None
-    if not 0 < len(arrays[0]) <= LONGEST_TABLE:
+    if not 0 < len(arrays[0]) <= MAX_TABLE_ROWS:
         return None
-    return table([list(outputs), *([_cell(each) for each in row] for row in zip(*arrays, strict=True))])
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, float | np.floating):
-        return f"{float(value):.4g}"
-    return value if isinstance(value, str) else _value(value)
+    cells = (
+        [f"{float(each):.4g}" if isinstance(each, float | np.floating) else _value(each) for each in row]
+        for row in zip(*arrays, strict=True)
+    )
+    return table([list(outputs), *cells])
 
 
 def _value(value: Any) -> str:
-    if isinstance(value, np.ndarray) and value.size > LONGEST_ARRAY and value.dtype != object:
+    if isinstance(value, np.ndarray) and value.size > MAX_ARRAY_ELEMENTS and value.dtype != object:
         return (
             f"{value.dtype} {list(value.shape)}, {value.min():.4g} to {value.max():.4g},"
             f" begins {np.array2string(value.ravel()[:6], precision=4)[1:-1]}"
@@ -120,13 +121,3 @@ def _headline(signature: Signature) -> str:
     if signature.allowed_batch_sizes:
         parts.append(f"fast sizes {', '.join(map(str, signature.allowed_batch_sizes))}")
     return "; ".join(parts)
-
-
-def _shape(shape: tuple[int, ...]) -> str:
-    if not shape:
-        return "scalar"
-    return "[" + ", ".join("any" if length < 0 else str(length) for length in shape) + "]"
-
-
-def _notes(tensor: Tensor) -> str:
-    return ", ".join((*tensor.content_types, *(("optional",) if tensor.optional else ())))

@@ -1,4 +1,4 @@
-"""Child processes that die with us: one that runs, and its keeper that starts it again."""
+"""Child processes that die with us: one that runs, and its supervisor that starts it again."""
 
 import asyncio
 import os
@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Self
 
 from shoal.outlet import Outlet
-from shoal.serving.supervision import LAST_WORDS, Backoff, Death, after_death, cause, is_final, obituary
+from shoal.serving.supervision import EXIT_LINE, Backoff, Exit, after_exit, cause, exit_message, is_final
 
 TETHER = str(Path(__file__).with_name("tether.py"))
 TAIL_BYTES = 8192
 # A dead process's last words arrive within this; its own children may hold the pipe longer.
-LAST_WORDS_S = 1.0
+LAST_OUTPUT_S = 1.0
 
 
 class Process:
@@ -54,12 +54,12 @@ class Process:
         """Wait until the process ended; return its exit status, or minus the signal's number.
 
         What the process had started and left behind is ended too: it may hold the device's memory. What went away
-        into a session of its own lives on, and may hold the pipe for ever; nobody waits for it.
+        into a session of its own lives on, and may hold the pipe for ever; it is not waited for.
         """
         await self._output.exited.wait()
         self.kill()
         with suppress(TimeoutError):
-            async with asyncio.timeout(LAST_WORDS_S):
+            async with asyncio.timeout(LAST_OUTPUT_S):
                 await self._output.closed.wait()
         self._transport.close()
         returncode = self._transport.get_returncode()
@@ -89,19 +89,19 @@ class Output(asyncio.SubprocessProtocol):
         self._log = log
         self._begun = b""
         self._tail = b""
-        self._last_words = b""
+        self._exit_line = b""
 
     @property
     def last_written(self) -> str:
         """The last so far."""
-        return (self._last_words or self._tail).decode(errors="replace")
+        return (self._exit_line or self._tail).decode(errors="replace")
 
     def process_exited(self) -> None:
         """The process has ended; others may still write."""
         self.exited.set()
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
-        """Pass on what are whole lines by now."""
+        """Pass on the lines that are whole by now."""
         self._tail = (self._tail + data)[-TAIL_BYTES:]
         *lines, self._begun = (self._begun + data).split(b"\n")
         whole = b"".join(line + b"\n" for line in lines if not self._keeps(line))
@@ -110,7 +110,7 @@ class Output(asyncio.SubprocessProtocol):
         self._pass_on(whole)
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
-        """Pass on the line that nobody will end any more."""
+        """Pass on the last line, which has no end."""
         if self._begun and not self._keeps(self._begun):
             self._pass_on(self._begun + b"\n")
         self.closed.set()
@@ -121,21 +121,16 @@ class Output(asyncio.SubprocessProtocol):
 
     def _keeps(self, line: bytes) -> bool:
         """Keep the line that says why the process ends: whoever tells of the end tells it once, and last."""
-        if LAST_WORDS.match(line):
-            self._last_words = line
+        if EXIT_LINE.match(line):
+            self._exit_line = line
             return True
         return False
 
 
-class Keeper:
-    """Keeps one component running: starts it again when it dies, until its death is final."""
+class Supervisor:
+    """Keeps one component running: starts it again when it dies, until its exit is final."""
 
-    def __init__(
-        self,
-        role: str,
-        start: Callable[[], Awaitable[Process]],
-        say: Callable[[str], None],
-    ) -> None:
+    def __init__(self, role: str, start: Callable[[], Awaitable[Process]], say: Callable[[str], None]) -> None:
         self.served = False
         self.started = asyncio.Event()
         self._role = role
@@ -143,19 +138,19 @@ class Keeper:
         self._say = say
         self._process: Process | None = None
 
-    async def run(self) -> Death:
-        """Run the process; return its final death. Cancelling leaves the process as it is."""
+    async def run(self) -> Exit:
+        """Run the process; return its final exit. Cancelling leaves the process as it is."""
         backoff = Backoff()
         while True:
             self._process = process = await self._start()
             self.started.set()
             returncode = await process.wait()
-            death = Death(self._role, returncode, cause(process.last_written), served=self.served)
-            if is_final(death):
-                return death
+            exit_ = Exit(self._role, returncode, cause(process.last_written), served=self.served)
+            if is_final(exit_):
+                return exit_
             now_s = time.monotonic()
-            backoff = after_death(backoff, started_s=process.started_s, now_s=now_s)
-            self._say(f"{obituary(death)}; starting it again in {backoff.delay_s:g} s")
+            backoff = after_exit(backoff, started_s=process.started_s, now_s=now_s)
+            self._say(f"{exit_message(exit_)}; starting it again in {backoff.delay_s:g} s")
             await asyncio.sleep(backoff.delay_s)
 
     async def stop(self) -> None:

@@ -4,12 +4,12 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-Told = Callable[[int, int], None]
-Progress = bool | Told
+Report = Callable[[int, int], None]
+Progress = bool | Report
 
 
 @contextmanager
-def told(progress: Progress) -> Iterator[Told]:
+def reporting(progress: Progress) -> Iterator[Report]:
     """Give what is to be called with the rows answered and all rows, after each portion."""
     if callable(progress):
         yield progress
@@ -21,7 +21,7 @@ def told(progress: Progress) -> Iterator[Told]:
 
 
 @contextmanager
-def _shown() -> Iterator[Told]:
+def _shown() -> Iterator[Report]:
     try:
         from tqdm.auto import tqdm  # noqa: PLC0415 (optional, and slow to import)
     except ImportError:

@@ -19,10 +19,10 @@ from shoal.colours import Style, styled
 from shoal.errors import ShoalError
 from shoal.folder import own_folder
 from shoal.outlet import Outlet, lines_lost
-from shoal.processes import Keeper, Process
+from shoal.processes import Process, Supervisor
 from shoal.serving.fields import MachineError
 from shoal.serving.hints import first_requests
-from shoal.serving.supervision import Death, obituary, was_drained
+from shoal.serving.supervision import Exit, exit_message, was_drained
 from shoal_schema.ending import INTERRUPTED
 
 MODULES = {"runtime": "shoal_runtime", "proxy": "shoal_proxy"}
@@ -38,7 +38,7 @@ PATIENCE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Launch:
     """What to serve and where.
 
     Attributes:
@@ -102,15 +102,16 @@ class Plan:
 
 def outlets(*, json: bool) -> tuple[Outlet, Outlet]:
     """Return where to tell what happens, and where both processes' logs go."""
-    return Outlet(STANDARD_OUTPUT, lost=_lost_as_json if json else lines_lost), Outlet(STANDARD_ERROR)
 
+    def lost(count: int) -> str:
+        line = lines_lost(count)
+        return orjson.dumps({"message": line, "lines_lost": count}).decode() if json else line
 
-def _lost_as_json(count: int) -> str:
-    return orjson.dumps({"message": lines_lost(count), "lines_lost": count}).decode()
+    return Outlet(STANDARD_OUTPUT, lost=lost), Outlet(STANDARD_ERROR)
 
 
 def is_free(host: str, port: int) -> bool:
-    """Say whether a server could listen on ``port`` of ``host``."""
+    """Return whether a server could listen on ``port`` of ``host``."""
     try:
         _try_port(host, port)
     except OSError:
@@ -139,7 +140,7 @@ def find_port(host: str, port: int, *, option: str) -> int:
     """Return ``port`` if it is free, or any free port for 0.
 
     Raises:
-        MachineError: the port is taken, or the host is no address of this machine.
+        MachineError: the port is taken, or the host is not an address of this machine.
     """
     try:
         return _try_port(host, port)
@@ -157,27 +158,27 @@ def _try_port(host: str, port: int) -> int:
         return int(listener.getsockname()[1])
 
 
-async def serve(plan: Plan) -> int:
+async def serve(launch: Launch) -> int:
     """Serve until SIGINT, SIGTERM or SIGHUP; return the exit status of the command.
 
     0 after a stop that SIGTERM, SIGHUP or ``POST /drain`` asked for, 130 after Ctrl-C or when a second signal
     killed them, 1 when a process cannot work.
     """
     with own_folder() as folder:
-        server = Server(plan, folder)
+        server = Server(launch, folder)
         return await server.run()
 
 
 class Server:
     """The two processes, and what is told about them."""
 
-    def __init__(self, plan: Plan, folder: str) -> None:
-        self._plan = plan
-        self._say = plan.say
-        self._environment = plan.environment(folder)
+    def __init__(self, launch: Launch, folder: str) -> None:
+        self._launch = launch
+        self._say = launch.say
+        self._environment = launch.environment(folder)
         self._socket = Path(folder, SOCKET)
-        self._runtime = Keeper("runtime", self._start_runtime, self._say)
-        self._proxy = Keeper("proxy", self._start_proxy, self._say)
+        self._runtime = Supervisor("runtime", self._start_runtime, self._say)
+        self._proxy = Supervisor("proxy", self._start_proxy, self._say)
         self._stop = asyncio.Event()
         self._interrupted = False
 
@@ -189,33 +190,33 @@ class Server:
         # A Ctrl-C that came before these handlers cancels us, and here, while there is nothing to stop: asyncio cancels
         # the start of a process together with what that start then waits for, and would wait for ever.
         await asyncio.sleep(0)
-        keepers = [asyncio.create_task(each.run()) for each in (self._runtime, self._proxy)]
+        supervisors = [asyncio.create_task(each.run()) for each in (self._runtime, self._proxy)]
         others = [asyncio.create_task(each) for each in (self._stop.wait(), self._announce())]
-        await asyncio.wait((*keepers, *others), return_when=asyncio.FIRST_COMPLETED)
-        ends = [keeper.result() for keeper in keepers if keeper.done()]
-        deaths = [end for end in ends if not was_drained(end)]
+        await asyncio.wait((*supervisors, *others), return_when=asyncio.FIRST_COMPLETED)
+        ends = [supervisor.result() for supervisor in supervisors if supervisor.done()]
+        exits = [end for end in ends if not was_drained(end)]
         for other in others:
             if other.done():
                 other.result()
-        for task in (*keepers, *others):
+        for task in (*supervisors, *others):
             task.cancel()
-        await asyncio.gather(*keepers, *others, return_exceptions=True)
-        status = await self._end(deaths, drained=len(deaths) < len(ends))
+        await asyncio.gather(*supervisors, *others, return_exceptions=True)
+        status = await self._end(exits, drained=len(exits) < len(ends))
         # Last, after all that the other process had to say, and we.
-        self._plan.output.drain(READERS_PATIENCE_S)
-        for death in deaths:
-            self._plan.log.write(f"shoal: {obituary(death)}\n".encode(errors="replace"))
+        self._launch.output.drain(READERS_PATIENCE_S)
+        for exit_ in exits:
+            self._launch.log.write(f"shoal: {exit_message(exit_)}\n".encode(errors="replace"))
         return status
 
-    async def _end(self, deaths: list[Death], *, drained: bool) -> int:
+    async def _end(self, exits: list[Exit], *, drained: bool) -> int:
         """Stop the proxy, which finishes what it has accepted, and then the runtime."""
         if drained:
             self._say("stopping: the proxy was drained")
-        elif not deaths:
+        elif not exits:
             self._say("stopping: the proxy finishes its requests (Ctrl-C again to kill)")
         await self._proxy.stop()
         await self._runtime.stop()
-        if deaths:
+        if exits:
             return 1
         self._say("stopped")
         return INTERRUPTED if self._interrupted else 0
@@ -230,10 +231,10 @@ class Server:
     async def _start_runtime(self) -> Process:
         # A runtime that was killed leaves its socket behind; nobody else listens in this folder.
         self._socket.unlink(missing_ok=True)
-        return await Process.start(MODULES["runtime"], self._environment, log=self._plan.log)
+        return await Process.start(MODULES["runtime"], self._environment, log=self._launch.log)
 
     async def _start_proxy(self) -> Process:
-        return await Process.start(MODULES["proxy"], self._environment, log=self._plan.log)
+        return await Process.start(MODULES["proxy"], self._environment, log=self._launch.log)
 
     async def _announce(self) -> None:
         """Tell when the server is ready, the first time with its first request; never returns."""
@@ -253,7 +254,7 @@ class Server:
         reason, say_s = "", time.monotonic() + PATIENCE_S
         while True:
             try:
-                answer = await http.get(f"{self._plan.admin_url}/readyz")
+                answer = await http.get(f"{self._launch.admin_url}/readyz")
             except httpx.TransportError:
                 await asyncio.sleep(POLL_INTERVAL_S)
                 continue
@@ -265,19 +266,19 @@ class Server:
             await asyncio.sleep(POLL_INTERVAL_S)
 
     async def _show_first_requests(self) -> None:
-        url = self._plan.url
-        admin = self._plan.admin_url
+        url = self._launch.url
+        admin = self._launch.admin_url
         self._say(f"listening on {url}, metrics on {admin}/metrics", Style.BOLD, url=url, admin_url=admin)
-        if self._plan.host in EVERYWHERE:
+        if self._launch.host in EVERYWHERE:
             self._say(
-                f"{self._plan.host} is every interface: whoever reaches this machine can ask the model, read metrics"
+                f"{self._launch.host} is every interface: whoever reaches this machine can ask the model, read metrics"
                 " and stop the server; --host 127.0.0.1 is for this machine alone"
             )
         try:
             # A transport of our own: no HTTP proxy of the environment stands before this machine.
             transport = httpx.AsyncHTTPTransport()
-            async with AsyncClient(url, self._plan.name, transport=transport) as client:
-                curl, command = first_requests(url, await client.signature(), self._plan.files)
+            async with AsyncClient(url, self._launch.name, transport=transport) as client:
+                curl, command = first_requests(url, await client.signature(), self._launch.files)
         except ShoalError as error:
             self._say(f"no example of a request: {error}")
         else:

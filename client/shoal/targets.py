@@ -52,7 +52,7 @@ def _remote(uri: str, scheme: str) -> Service:
 
 def _found(path: Path) -> Service:
     if path.is_dir():
-        manifests = [each for each in _yaml_files(path) if _may_be_service(each)]
+        manifests = [each for each in sorted(path.iterdir()) if _may_be_service(each)]
         services = {each.name: service for each in manifests if (service := _read(each))}
         if len(services) > 1:
             raise FieldError(f"{path} holds several manifests, name one: {', '.join(services)}")
@@ -70,7 +70,7 @@ def _found(path: Path) -> Service:
 
 
 def default_name(uri: str) -> str:
-    """Return the model's name when nobody gave one: from ``model.toml``, else from the path."""
+    """Return the model's name when none was given: from ``model.toml``, else from the path."""
     path = Path(unquote(urlsplit(uri).path) if "://" in uri else uri)
     named = _toml_name(path / "model.toml")
     if named:
@@ -95,14 +95,10 @@ def shown(uri: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-def _yaml_files(folder: Path) -> list[Path]:
-    return sorted(each for each in folder.iterdir() if each.suffix in MANIFEST_SUFFIXES)
-
-
 def _may_be_service(file: Path) -> bool:
-    """Say whether it looks like a manifest; what is none, or too long to be one, is a model's own affair."""
+    """Return whether it looks like a manifest; any other file, or one that is too long, belongs to the model."""
     try:
-        return bool(_LOOKS_LIKE_SERVICE.search(read_text(file)))
+        return file.suffix in MANIFEST_SUFFIXES and bool(_LOOKS_LIKE_SERVICE.search(read_text(file)))
     except (FieldError, OSError):
         return False
 

@@ -21,7 +21,7 @@ from shoal_schema.declaring import Json
 JSON = "application/json"
 MERGE = "application/merge-patch+json"
 APPLY = "application/apply-patch+yaml"
-LONGEST_WAIT_S = 5.0
+MAX_WAIT_S = 5.0
 """A server that asks for more patience than this is an outage: the service is looked at again later."""
 _TIMEOUT = aiohttp.ClientTimeout(total=20)
 _TRIES = Backoff(steps=3, duration=0.0, factor=1.0)
@@ -184,4 +184,4 @@ def _decoded(answer: _Answer) -> Json:
 
 
 def _asks_for_patience(error: Exception) -> bool:
-    return is_retry_after_response(error) and (retry_after_seconds(error) or 0.0) <= LONGEST_WAIT_S
+    return is_retry_after_response(error) and (retry_after_seconds(error) or 0.0) <= MAX_WAIT_S

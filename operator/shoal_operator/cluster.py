@@ -143,7 +143,7 @@ class Cluster:
         return await self._server.request("POST", _lease_path(Key(key.namespace, "")), body)
 
     async def beat(self, key: Key, wall_time: str) -> None:
-        """Renew a Lease that nobody holds: a sign of life for the watches."""
+        """Renew a Lease that nobody holds: the heartbeat of the watches."""
         metadata = {"name": key.name, "namespace": key.namespace, "labels": {MANAGED_BY_LABEL: MANAGED_BY}}
         body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata}
         body["spec"] = {"renewTime": wall_time}

@@ -21,11 +21,8 @@ OPTIONAL_KINDS = (HTTP_ROUTE,)
 """Kinds that a cluster may not have."""
 
 
-class DiscoveryCluster(Protocol):
-    """Where kinds are served."""
-
-    async def read_kinds(self, api_version: str) -> list[Json]:
-        """Return the resources of a group's version; none where there is no such group."""
+class _Cluster(Protocol):
+    async def read_kinds(self, api_version: str) -> list[Json]: ...
 
 
 class Discovery:
@@ -40,16 +37,18 @@ class Discovery:
         """What kopf watches."""
         self._found = found
 
-    async def run(self, cluster: DiscoveryCluster) -> None:
+    async def run(self, cluster: _Cluster) -> None:
         """Ask until cancelled."""
         await self.insights.ready_resources.wait()
         while True:
             for kind in OPTIONAL_KINDS:
-                if not self._watched(kind):
+                group, _, _ = kind.api_version.rpartition("/")
+                watched = {(each.group, each.plural) for each in self.insights.watched_resources}
+                if (group, kind.plural) not in watched:
                     await self._look(cluster, kind)
             await asyncio.sleep(INTERVAL_S)
 
-    async def _look(self, cluster: DiscoveryCluster, kind: Kind) -> None:
+    async def _look(self, cluster: _Cluster, kind: Kind) -> None:
         try:
             served = await cluster.read_kinds(kind.api_version)
         except ApiError as error:
@@ -65,10 +64,6 @@ class Discovery:
             self.insights.watched_resources.add(_resource(kind, served))
             self.insights.revised.notify_all()
         self._found()
-
-    def _watched(self, kind: Kind) -> bool:
-        group, _, _ = kind.api_version.rpartition("/")
-        return any((each.group, each.plural) == (group, kind.plural) for each in self.insights.watched_resources)
 
 
 def _resource(kind: Kind, served: Json) -> Resource:

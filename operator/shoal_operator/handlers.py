@@ -69,7 +69,7 @@ class Inbox:
             self._mark(key, event, _SETTLE_S)
 
     async def see_lease(self, **_: Any) -> None:
-        """Take a sign of life of the watches."""
+        """Record that the watches are alive."""
         self.heard_lease()
 
     def _mark(self, key: Key, event: Any, delay_s: float) -> None:

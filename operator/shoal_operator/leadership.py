@@ -24,24 +24,18 @@ from shoal_schema.declaring import Json
 logger = logging.getLogger(__name__)
 
 
-class LeaseCluster(Protocol):
-    """Where the Lease lies."""
+class _Cluster(Protocol):
+    """Where the Lease lies: see `shoal_operator.cluster.Cluster`."""
 
-    async def read_lease(self, key: Key) -> Json | None:
-        """Return the Lease, or None."""
-
-    async def write_lease(self, key: Key, body: Json) -> Json:
-        """Create or replace the Lease."""
+    async def read_lease(self, key: Key) -> Json | None: ...
+    async def write_lease(self, key: Key, body: Json) -> Json: ...
 
 
-class HeartbeatCluster(Protocol):
-    """Where the heartbeat lies."""
-
-    async def beat(self, key: Key, wall_time: str) -> None:
-        """Renew the heartbeat."""
+class _HeartbeatCluster(Protocol):
+    async def beat(self, key: Key, wall_time: str) -> None: ...
 
 
-async def keep_beating(cluster: HeartbeatCluster, key: Key, utc_now: Callable[[], datetime.datetime]) -> None:
+async def keep_beating(cluster: _HeartbeatCluster, key: Key, utc_now: Callable[[], datetime.datetime]) -> None:
     """Renew a Lease that decides nothing, for the watches to hear, until cancelled."""
     while True:
         try:
@@ -60,11 +54,7 @@ class Leadership:
     """
 
     def __init__(
-        self,
-        election: Election,
-        namespace: str,
-        clock: Callable[[], float],
-        utc_now: Callable[[], datetime.datetime],
+        self, election: Election, namespace: str, clock: Callable[[], float], utc_now: Callable[[], datetime.datetime]
     ) -> None:
         self._election = election
         self._key = Key(namespace, LEASE_NAME)
@@ -75,14 +65,14 @@ class Leadership:
         self._stored: Json | None = None
 
     def in_touch(self) -> bool:
-        """Whether the API server has answered lately."""
+        """Return whether the API server has answered lately."""
         return self._clock() - self._heard_s < LEASE_DURATION_S
 
     def may_write(self) -> bool:
-        """Whether this operator holds the Lease beyond doubt."""
+        """Return whether this operator holds the Lease beyond doubt."""
         return self._election.may_write(self._clock())
 
-    async def lead(self, cluster: LeaseCluster, work: Callable[[], asyncio.Task[None]]) -> None:
+    async def lead(self, cluster: _Cluster, work: Callable[[], asyncio.Task[None]]) -> None:
         """Keep the Lease, and ``work`` running while it is held, until cancelled.
 
         On the way out the work is stopped first and then the Lease let go, so that a standby can
@@ -108,19 +98,19 @@ class Leadership:
                 await _stop(task)
             await self._release(cluster)
 
-    async def _renew(self, cluster: LeaseCluster) -> None:
+    async def _renew(self, cluster: _Cluster) -> None:
         """Try once to take or renew the Lease.
 
         Who holds it writes over the version that it wrote last, without reading it first: where each answer takes
         seconds, that leaves time for a second try. Who does not has no deadline to keep, and waits longer: a request
-        that is given up takes its connection with it, and on a slow network the next one is no quicker.
+        that is given up takes its connection with it, and on a slow network the next one is not quicker.
         """
         patience_s = RENEW_DEADLINE_S / 2 if self.may_write() else RENEW_DEADLINE_S
         try:
             if self._stored is None:
                 async with asyncio.timeout(patience_s):
                     self._stored = await cluster.read_lease(self._key)
-                self._hear()
+                self._record_contact()
                 self._election.observe(_record(self._stored), self._clock())
             async with asyncio.timeout(patience_s):
                 await self._hold(cluster)
@@ -128,21 +118,21 @@ class Leadership:
             self._stored = None
             logger.warning("event=lease_failed lease=%s error=%s", self._key, error)
 
-    async def _hold(self, cluster: LeaseCluster) -> None:
+    async def _hold(self, cluster: _Cluster) -> None:
         """Write the Lease, if it is ours or may become ours."""
         before, self._stored = self._stored, None
         asked_s = self._clock()
         record = self._election.next_record(asked_s, _micro_time(self._utc_now()))
         if record is not None:
             stored = await cluster.write_lease(self._key, self._body(record, before))
-            self._hear()
+            self._record_contact()
             self._election.renewed(record, asked_s)
             self._stored = stored
 
-    def _hear(self) -> None:
+    def _record_contact(self) -> None:
         self._heard_s = self._clock()
 
-    async def _release(self, cluster: LeaseCluster) -> None:
+    async def _release(self, cluster: _Cluster) -> None:
         if not self.may_write():
             return
         self._election.lost()
@@ -151,7 +141,7 @@ class Leadership:
                 while not await self._let_go(cluster):
                     pass
 
-    async def _let_go(self, cluster: LeaseCluster) -> bool:
+    async def _let_go(self, cluster: _Cluster) -> bool:
         """Free the Lease; return whether that is settled. A renewal cut off by the stop may still land in between."""
         stored, self._stored = self._stored or await cluster.read_lease(self._key), None
         record = _record(stored)

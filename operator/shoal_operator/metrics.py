@@ -57,16 +57,12 @@ async def serving(metrics: Metrics, listen: Address | None) -> AsyncIterator[Non
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:
-        await _listen(runner, listen)
+        try:
+            await web.TCPSite(runner, listen.host, listen.port).start()
+        except OSError as error:
+            raise SettingsError(
+                f"SHOAL_OPERATOR_METRICS_LISTEN must be a HOST:PORT to bind, not {listen}: {error}"
+            ) from None
         yield
     finally:
         await runner.cleanup()
-
-
-async def _listen(runner: web.AppRunner, listen: Address) -> None:
-    try:
-        await web.TCPSite(runner, listen.host, listen.port).start()
-    except OSError as error:
-        raise SettingsError(
-            f"SHOAL_OPERATOR_METRICS_LISTEN must be a HOST:PORT to bind, not {listen}: {error}"
-        ) from None

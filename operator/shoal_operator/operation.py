@@ -50,7 +50,7 @@ class Operation:
         window_s = settings.process.scale_down_window_s
         self._autoscaler = Autoscaler(self._fleet, self._scraper, self._workers.mark, time.monotonic, window_s=window_s)
         self._reconciler = Reconciler(
-            self._cluster, settings.defaults, self._autoscaler, _utc_now, fleet=self._fleet, clock=time.monotonic
+            self._cluster, settings.process, self._autoscaler, _utc_now, fleet=self._fleet, clock=time.monotonic
         )
         self._discovery = Discovery(self._workers.mark_all)
         self._watching = asyncio.Event()
@@ -63,7 +63,8 @@ class Operation:
 
     async def _run(self) -> None:
         watches = asyncio.create_task(self._watch(), name="watches")
-        lead = asyncio.create_task(self._leadership.lead(self._cluster, self._start_work), name="leadership")
+        leading = self._leadership.lead(self._cluster, lambda: asyncio.create_task(self._work(), name="work"))
+        lead = asyncio.create_task(leading, name="leadership")
         signals = asyncio.create_task(self._take_signals(lead.cancel), name="signals")
         try:
             done, _ = await asyncio.wait({watches, lead}, return_when=asyncio.FIRST_COMPLETED)
@@ -83,9 +84,6 @@ class Operation:
         await self._watching.wait()  # kopf has set its own handlers by then
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop)
-
-    def _start_work(self) -> asyncio.Task[None]:
-        return asyncio.create_task(self._work(), name="work")
 
     async def _work(self) -> None:
         async with asyncio.TaskGroup() as tasks:

@@ -15,12 +15,12 @@ from shoal_operator.errors import ApiError
 from shoal_operator.load.fleet import Fleet
 from shoal_operator.manifests.desired import SERVICE, Kind
 from shoal_operator.manifests.labels import FIELD_MANAGER, digest
-from shoal_operator.manifests.target import Defaults, Target
+from shoal_operator.manifests.target import Target
+from shoal_operator.planning.changes import Apply, Changes, Delete, plan_changes
 from shoal_operator.planning.contest import Contests, last_writer
-from shoal_operator.planning.evidence import Evidence, ScalingState
+from shoal_operator.planning.evidence import Evidence
 from shoal_operator.planning.exact import removal, replacement
 from shoal_operator.planning.observation import Failure, Key, Observation, dig
-from shoal_operator.planning.plan import Apply, Delete, Plan, make_plan
 from shoal_operator.planning.status import (
     Announcement,
     another_keeps,
@@ -31,53 +31,37 @@ from shoal_operator.planning.status import (
 )
 from shoal_operator.planning.tenure import CLAIM_ANNOTATION, Step, Tenures
 from shoal_operator.planning.workqueue import Outcome
+from shoal_schema.conditions import ScalingReason
 from shoal_schema.declaring import Json
 from shoal_schema.decoding import SpecError, parse_spec
+from shoal_schema.processes import OperatorProcess
 from shoal_schema.resource import API_VERSION, KIND
 
 logger = logging.getLogger(__name__)
 
 _STATUS = "status"
 _PATIENCE_LOOKS = 3
-"""So many looks in a row that an outage cuts short are an outage that the status must tell."""
+"""After so many looks in a row that an outage cut short, the status says so."""
 
 
-class ServiceCluster(Protocol):
-    """What a look needs of the cluster."""
+class _Cluster(Protocol):
+    """What a look needs of `shoal_operator.cluster.Cluster`."""
 
-    async def read_service(self, key: Key) -> Json | None:
-        """Return the service, or None."""
-
-    async def observe(self, key: Key, resource: Json) -> Observation:
-        """Read its children and pods."""
-
-    async def apply(self, kind: Kind, body: Json, uid: str | None) -> Json:
-        """Write a child and return it as stored."""
-
-    async def merge(self, kind: Kind, stored: Json, patch: Json) -> Json:
-        """Change a child, if it is still what was stored, and return it as stored."""
-
-    async def annotate(self, kind: Kind, key: Key, uid: str, annotations: Mapping[str, str | None]) -> None:
-        """Set or remove annotations of a child."""
-
-    async def delete(self, kind: Kind, key: Key, uid: str) -> None:
-        """Delete a child."""
-
-    async def apply_status(self, resource: Json, status: Json) -> None:
-        """Write the service's status."""
-
-    async def announce(self, event: Json) -> None:
-        """Post an Event."""
+    async def read_service(self, key: Key) -> Json | None: ...
+    async def observe(self, key: Key, resource: Json) -> Observation: ...
+    async def apply(self, kind: Kind, body: Json, uid: str | None) -> Json: ...
+    async def merge(self, kind: Kind, stored: Json, patch: Json) -> Json: ...
+    async def annotate(self, kind: Kind, key: Key, uid: str, annotations: Mapping[str, str | None]) -> None: ...
+    async def delete(self, kind: Kind, key: Key, uid: str) -> None: ...
+    async def apply_status(self, resource: Json, status: Json) -> None: ...
+    async def announce(self, event: Json) -> None: ...
 
 
-class Known(Protocol):
-    """What is known of services from reading their pods."""
+class _Known(Protocol):
+    """What is known of services from reading their pods: see `shoal_operator.scaling.Autoscaler`."""
 
-    def state(self, key: Key) -> ScalingState | None:
-        """Return what the autoscaler last did for a service."""
-
-    def attainable(self, key: Key) -> Mapping[str, bool] | None:
-        """Return by uid whether a service's pods can meet their latency objective."""
+    def scaling(self, key: Key) -> ScalingReason | None: ...
+    def attainable(self, key: Key) -> Mapping[str, bool] | None: ...
 
 
 class Reconciler:
@@ -92,9 +76,9 @@ class Reconciler:
 
     def __init__(
         self,
-        cluster: ServiceCluster,
-        defaults: Defaults,
-        known: Known,
+        cluster: _Cluster,
+        defaults: OperatorProcess,
+        known: _Known,
         utc_now: Callable[[], datetime.datetime],
         *,
         fleet: Fleet,
@@ -106,12 +90,12 @@ class Reconciler:
         self._utc_now = utc_now
         self._fleet = fleet
         self._clock = clock
-        self._tenures = Tenures(defaults.operator)
+        self._tenures = Tenures(defaults.namespace)
         self._contests = Contests()
         self._cut_short: Counter[Key] = Counter()
 
     async def reconcile(self, key: Key) -> Outcome:
-        """Look at a service once.
+        """Look at a service once, and write its status if that changed.
 
         Raises:
             ApiError: the cluster could not be read or written now, or the status not be written.
@@ -132,7 +116,8 @@ class Reconciler:
             return Outcome.FAILED
         self._fleet.see(key, resource, observation.pods)
         evidence = await self._act(key, observation)
-        told = await self._report(key, evidence)
+        now = self._utc_now()
+        told = await self._tell(key, resource, make_status(evidence, _seconds(now)), now)
         outcome = Outcome.FAILED if evidence.failures or evidence.conflicts or not told else Outcome.DONE
         if outcome is Outcome.DONE:
             self._cut_short.pop(key, None)
@@ -171,48 +156,47 @@ class Reconciler:
 
     async def _act(self, key: Key, observation: Observation) -> Evidence:
         try:
-            target = self._target(key, observation.resource)
-            plan = make_plan(target, observation.children)
+            uid = observation.resource["metadata"]["uid"]
+            spec = parse_spec(observation.resource)
+            target = Target(name=key.name, namespace=key.namespace, uid=uid, spec=spec, defaults=self._defaults)
+            changes = plan_changes(target, observation.children)
         except SpecError as error:
             return Evidence(observation=observation, target=None, spec_error=str(error))
-        except Exception as error:  # a spec that nobody thought of: its author must hear of it, not the log alone
+        except Exception as error:  # an unforeseen spec: its author must hear of it, not only the log
             logger.exception("event=planning_failed service=%s", key)
             text = f"the operator can make no objects of this spec, please report it: {error!r}"
             return Evidence(observation=observation, target=None, spec_error=text)
-        observation, failures = await self._execute(key, plan, observation)
+        observation, failures = await self._execute(key, changes, observation)
         return Evidence(
             observation=observation,
             target=target,
-            conflicts=plan.conflicts,
+            conflicts=changes.conflicts,
             failures=tuple(failures),
-            scaling=self._known.state(key),
+            scaling=self._known.scaling(key),
             attainable=self._known.attainable(key),
             rival=self._tenures.rival(key, self._clock()),
         )
 
-    def _target(self, key: Key, resource: Json) -> Target:
-        return Target(
-            name=key.name,
-            namespace=key.namespace,
-            uid=resource["metadata"]["uid"],
-            spec=parse_spec(resource),
-            defaults=self._defaults,
-        )
-
-    async def _execute(self, key: Key, plan: Plan, observation: Observation) -> tuple[Observation, list[Failure]]:
-        """Do what is planned; a refused write stops none of the others.
+    async def _execute(self, key: Key, changes: Changes, observation: Observation) -> tuple[Observation, list[Failure]]:
+        """Make the changes; a refused write stops none of the others.
 
         Raises:
             ApiError: the API server cannot answer now, or another was faster: look again later.
         """
         children = dict(observation.children)
         failures = []
-        for action in plan.actions:
+        for action in changes.actions:
             if undone := self._undone(key, action, children):
                 failures.append(undone)
                 continue
             try:
-                await self._perform(key, action, children)
+                if isinstance(action, Delete):
+                    await self._cluster.delete(action.kind, key, action.uid)
+                    del children[action.kind]
+                else:
+                    children[action.kind] = await self._write(action, children.get(action.kind))
+                    self._contests.wrote(key, action.kind.kind, digest(action.body), self._clock())
+                logger.info("event=wrote service=%s %s=%s", key, type(action).__name__.lower(), action.kind.kind)
             except ApiError as error:
                 self._check_passing(key, error)
                 logger.warning("event=write_failed service=%s kind=%s error=%s", key, action.kind.kind, error)
@@ -245,15 +229,6 @@ class Reconciler:
         if self._cut_short[key] < _PATIENCE_LOOKS:
             raise error
 
-    async def _perform(self, key: Key, action: Apply | Delete, children: dict[Kind, Json]) -> None:
-        if isinstance(action, Delete):
-            await self._cluster.delete(action.kind, key, action.uid)
-            del children[action.kind]
-        else:
-            children[action.kind] = await self._write(action, children.get(action.kind))
-            self._contests.wrote(key, action.kind.kind, digest(action.body), self._clock())
-        logger.info("event=wrote service=%s %s=%s", key, type(action).__name__.lower(), action.kind.kind)
-
     async def _write(self, action: Apply, live: Json | None) -> Json:
         try:
             stored = await self._cluster.apply(action.kind, action.body, action.uid)
@@ -277,12 +252,8 @@ class Reconciler:
         except ApiError as error:
             raise (refusal if error.refuses_object else error) from error
 
-    async def _report(self, key: Key, evidence: Evidence) -> bool:
-        """Write the status if it changed; return whether it could be written whole."""
-        now = self._utc_now()
-        return await self._tell(key, evidence.observation.resource, make_status(evidence, _seconds(now)), now)
-
     async def _tell(self, key: Key, resource: Json, status: Json, now: datetime.datetime) -> bool:
+        """Write the status if it changed; return whether it could be written whole."""
         stored = dig(resource, "status", default={})
         text = _text_of(status)
         if status == stored or not self._contests.may_write(key, _STATUS, text, self._clock()):

@@ -6,32 +6,25 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from shoal_operator.autoscaler.law import Decision, State, Why, decide
+from shoal_operator.autoscaler.law import Decision, State, decide
 from shoal_operator.errors import ApiError, NotLeadingError
 from shoal_operator.load.exposition import Reading, total_load
 from shoal_operator.load.fleet import Fleet, Replica, Scaled, Watched
-from shoal_operator.load.objective import Hearing, attainable, hear
-from shoal_operator.planning.evidence import ScalingState
+from shoal_operator.load.objective import Reports, attainable, record
 from shoal_operator.planning.observation import Key
+from shoal_schema.conditions import ScalingReason
 
 logger = logging.getLogger(__name__)
 
 _DOUBT_S = 30.0
-_STATES = {Why.LOAD: ScalingState.FOLLOWING, Why.HOLD: ScalingState.NO_DATA}
 
 
-class ReadingSource(Protocol):
-    """Where readings come from."""
-
-    async def read(self, replicas: Sequence[Replica]) -> Sequence[Reading]:
-        """Return what each pod says."""
+class _Source(Protocol):
+    async def read(self, replicas: Sequence[Replica]) -> Sequence[Reading]: ...
 
 
-class ScaleCluster(Protocol):
-    """Where replicas are written."""
-
-    async def scale(self, key: Key, replicas: int) -> None:
-        """Write a service's replicas."""
+class _Cluster(Protocol):
+    async def scale(self, key: Key, replicas: int) -> None: ...
 
 
 class Autoscaler:
@@ -47,7 +40,7 @@ class Autoscaler:
     def __init__(
         self,
         fleet: Fleet,
-        source: ReadingSource,
+        source: _Source,
         changed: Callable[[Key], None],
         clock: Callable[[], float],
         *,
@@ -61,26 +54,26 @@ class Autoscaler:
         self._looking: set[Key] = set()
         self._doubted_s: dict[Key, float] = {}
         self._memory: dict[Key, State] = {}
-        self._states: dict[Key, ScalingState] = {}
-        self._hearings: dict[Key, Hearing] = {}
+        self._scaling: dict[Key, ScalingReason] = {}
+        self._reports: dict[Key, Reports] = {}
         self._attainable: dict[Key, Mapping[str, bool]] = {}
 
-    def state(self, key: Key) -> ScalingState | None:
-        """Return what was last done for a service, or None before the first tick."""
-        return self._states.get(key)
+    def scaling(self, key: Key) -> ScalingReason | None:
+        """Return what the law last said of a service, or None before the first tick."""
+        return self._scaling.get(key)
 
     def attainable(self, key: Key) -> Mapping[str, bool] | None:
         """Return by uid whether pods can meet their objective, or None before any could be asked."""
         return self._attainable.get(key)
 
-    async def run(self, cluster: ScaleCluster, interval_s: float) -> None:
+    async def run(self, cluster: _Cluster, interval_s: float) -> None:
         """Tick until cancelled."""
         async with asyncio.TaskGroup() as looks:
             while True:
                 self.tick(cluster, looks)
                 await asyncio.sleep(interval_s)
 
-    def tick(self, cluster: ScaleCluster, looks: asyncio.TaskGroup) -> None:
+    def tick(self, cluster: _Cluster, looks: asyncio.TaskGroup) -> None:
         """Begin a look at every watched service whose last one has ended: a slow one delays none but itself."""
         services = list(self._fleet.watched())
         self._forget(services)
@@ -89,7 +82,7 @@ class Autoscaler:
                 self._looking.add(service.key)
                 looks.create_task(self._look_alone(cluster, service))
 
-    async def _look_alone(self, cluster: ScaleCluster, service: Watched) -> None:
+    async def _look_alone(self, cluster: _Cluster, service: Watched) -> None:
         try:
             await self._look(cluster, service)
         except Exception:  # one service's surprise must not stop the others
@@ -97,27 +90,33 @@ class Autoscaler:
         finally:
             self._looking.discard(service.key)
 
-    async def _look(self, cluster: ScaleCluster, service: Watched) -> None:
+    async def _look(self, cluster: _Cluster, service: Watched) -> None:
         readings = await self._source.read(service.replicas)
         if any(reading.rows is None for reading in readings):
-            self._doubt(service.key)
+            # Ask the cluster, now and then, whether a pod that cannot be read is still there.
+            now_s = self._clock()
+            if now_s - self._doubted_s.get(service.key, -math.inf) >= _DOUBT_S:
+                self._doubted_s[service.key] = now_s
+                self._changed(service.key)
         if service.has_objective:
             pairs = zip(service.replicas, readings, strict=True)
-            self._hear(service.key, {replica.uid: reading.attainable for replica, reading in pairs})
+            self._record_objective(service.key, {replica.uid: reading.attainable for replica, reading in pairs})
         if service.scaled is not None:
             await self._follow(cluster, service.key, service.scaled, readings)
 
-    async def _follow(self, cluster: ScaleCluster, key: Key, scaled: Scaled, readings: Sequence[Reading]) -> None:
+    async def _follow(self, cluster: _Cluster, key: Key, scaled: Scaled, readings: Sequence[Reading]) -> None:
         load = total_load(readings)
         memory = self._memory.get(key, State())
         now_s = self._clock()
         decision, memory = decide(scaled.law, load, scaled.replicas, memory, now_s, window_s=self._window_s)
         self._memory[key] = memory
-        self._note(key, _STATES.get(decision.why))
+        if decision.reason is not None and self._scaling.get(key) is not decision.reason:
+            self._scaling[key] = decision.reason
+            self._changed(key)
         if decision.replicas != scaled.replicas:
             await self._write(cluster, key, scaled, decision)
 
-    async def _write(self, cluster: ScaleCluster, key: Key, scaled: Scaled, decision: Decision) -> None:
+    async def _write(self, cluster: _Cluster, key: Key, scaled: Scaled, decision: Decision) -> None:
         try:
             await cluster.scale(key, decision.replicas)
         except (ApiError, NotLeadingError) as error:
@@ -126,24 +125,12 @@ class Autoscaler:
         logger.info("event=scaled service=%s replicas=%d was=%d", key, decision.replicas, scaled.replicas)
         self._fleet.wrote_replicas(key, scaled, decision.replicas)
 
-    def _hear(self, key: Key, said: Mapping[str, bool | None]) -> None:
+    def _record_objective(self, key: Key, said: Mapping[str, bool | None]) -> None:
         now_s = self._clock()
-        self._hearings[key] = hearing = hear(self._hearings.get(key, Hearing(now_s)), said, now_s)
-        known = attainable(hearing, now_s)
+        self._reports[key] = reports = record(self._reports.get(key, Reports(now_s)), said, now_s)
+        known = attainable(reports, now_s)
         if known is not None and known != self._attainable.get(key):
             self._attainable[key] = known
-            self._changed(key)
-
-    def _doubt(self, key: Key) -> None:
-        """Have the cluster asked, now and then, whether a pod that cannot be read is still there."""
-        now_s = self._clock()
-        if now_s - self._doubted_s.get(key, -math.inf) >= _DOUBT_S:
-            self._doubted_s[key] = now_s
-            self._changed(key)
-
-    def _note(self, key: Key, state: ScalingState | None) -> None:
-        if state is not None and self._states.get(key) is not state:
-            self._states[key] = state
             self._changed(key)
 
     def _forget(self, services: Sequence[Watched]) -> None:
@@ -151,7 +138,7 @@ class Autoscaler:
             self._doubted_s.pop(key)
         for key in self._memory.keys() - {service.key for service in services if service.scaled}:
             self._memory.pop(key)
-            self._states.pop(key, None)
-        for key in self._hearings.keys() - {service.key for service in services if service.has_objective}:
-            self._hearings.pop(key)
+            self._scaling.pop(key, None)
+        for key in self._reports.keys() - {service.key for service in services if service.has_objective}:
+            self._reports.pop(key)
             self._attainable.pop(key, None)

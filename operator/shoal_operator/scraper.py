@@ -1,7 +1,7 @@
 """HTTP GETs of the proxies' metrics.
 
-A tenant's pod may answer anything, for ever or never. What is not a whole, plain and short answer is no data from that
-pod; it costs its own service, and no other waits for it.
+A tenant's pod may answer anything, endlessly or never. What is not a whole, plain and short answer counts as no data
+from that pod; it costs its own service, and no other waits for it.
 """
 
 import asyncio
@@ -21,10 +21,10 @@ _TIMEOUT = aiohttp.ClientTimeout(total=1.5)
 _AT_A_TIME = 256
 _OF_ONE_SERVICE = 16
 INSTANCE_HEADER = "x-shoal-instance"
-"""Whose metrics these are. Proxies of older releases do not say, and are believed."""
-LARGEST_BODY_BYTES = 2**18
+"""The uid of the pod whose metrics these are. Proxies of older releases do not send it, and are believed."""
+MAX_BODY_BYTES = 2**18
 """A proxy's metrics are about 20 KB."""
-# As it is, or not at all: what is packed would have to be unpacked before its size is known.
+# Uncompressed only: the size of a compressed body is not known before it is unpacked.
 _HEADERS = {"Accept": "text/plain", "Accept-Encoding": "identity"}
 
 
@@ -113,6 +113,6 @@ async def _whole(content: aiohttp.StreamReader) -> bytes:
     body = bytearray()
     async for piece in content.iter_any():
         body += piece
-        if len(body) > LARGEST_BODY_BYTES:
-            raise RefusedError(f"more than {LARGEST_BODY_BYTES} bytes")
+        if len(body) > MAX_BODY_BYTES:
+            raise RefusedError(f"more than {MAX_BODY_BYTES} bytes")
     return bytes(body)

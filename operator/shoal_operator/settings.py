@@ -5,7 +5,6 @@ from typing import Self
 
 from msgspec import Struct
 
-from shoal_operator.manifests.target import Defaults
 from shoal_operator.planning.lease import LEASE_NAME
 from shoal_operator.planning.observation import Key
 from shoal_schema import environment
@@ -18,19 +17,6 @@ class Settings(Struct, frozen=True):
 
     process: OperatorProcess
     logging: LogSettings
-
-    @property
-    def defaults(self) -> Defaults:
-        """What these settings add to every service."""
-        process = self.process
-        return Defaults(
-            proxy_image=process.proxy_image,
-            runtime_image=process.runtime_image,
-            listen_host=process.listen_host.strip("[]"),
-            service_url=process.service_url,
-            admin_namespaces=process.admin_namespaces,
-            operator=process.namespace,
-        )
 
     @property
     def lease(self) -> Key:

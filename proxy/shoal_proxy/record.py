@@ -6,6 +6,7 @@ import json
 import sys
 
 from shoal_proxy.asking import AddressError, AskError, ask_lines
+from shoal_schema.arguments import number
 
 _EXAMPLE = """\
 example:
@@ -26,7 +27,9 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.add_argument("--from", dest="source", required=True, metavar="URL", help="admin port of a running proxy")
-    made.add_argument("--seconds", type=_seconds, default=30.0, help=f"up to {_MOST_S}; default 30")
+    made.add_argument(
+        "--seconds", type=number(0, _MOST_S, " seconds"), default=30.0, help=f"up to {_MOST_S}; default 30"
+    )
     made.add_argument("--json", action="store_true", help="print JSON, an object for each arrival")
     return made
 
@@ -65,13 +68,3 @@ def _value(name: str, text: str) -> str | float | None:
     if name == "shape":
         return text
     return json.loads(text) if text else None
-
-
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0 < value <= _MOST_S:
-        raise ValueError
-    return value
-
-
-_seconds.__name__ = f"number of seconds up to {_MOST_S}"

@@ -10,7 +10,7 @@ from shoal_schema.declaring import PROXY
 from shoal_schema.environment import SettingsError
 from shoal_schema.processes import LogSettings, Metadata, ProxyProcess
 from shoal_schema.resource.model import ModelSpec
-from shoal_schema.resource.runtime import RuntimeSpec
+from shoal_schema.resource.runtime import ProxySpec
 from shoal_schema.resource.traffic import BatchingPolicy, BatchingSpec, QueueSpec, RolloutSpec, queue_rows
 
 # What a connection or a body says about itself, and what the proxy tells the runtime on its own account.
@@ -26,7 +26,7 @@ class Settings(Struct, frozen=True):
     process: ProxyProcess = field(default_factory=ProxyProcess)
     metadata: Metadata = field(default_factory=Metadata)
     model: ModelSpec = field(default_factory=ModelSpec)
-    runtime: RuntimeSpec = field(default_factory=RuntimeSpec)
+    proxy: ProxySpec = field(default_factory=ProxySpec)
     batching: BatchingSpec = field(default_factory=BatchingSpec)
     queue: QueueSpec = field(default_factory=QueueSpec)
     rollout: RolloutSpec = field(default_factory=RolloutSpec)
@@ -50,7 +50,7 @@ class Settings(Struct, frozen=True):
     @property
     def forwarded_headers(self) -> tuple[bytes, ...]:
         """Headers that the runtime gets, as they arrive: in lower case."""
-        return tuple(sorted({name.lower().encode() for name in self.runtime.forward_headers}))
+        return tuple(sorted({name.lower().encode() for name in self.proxy.forward_headers}))
 
     @property
     def fair_share_header(self) -> bytes:
@@ -91,7 +91,7 @@ class Settings(Struct, frozen=True):
                 " before their batch closes"
             )
         for name, headers in (
-            ("SHOAL_PROXY_FORWARD_HEADERS", self.runtime.forward_headers),
+            ("SHOAL_PROXY_FORWARD_HEADERS", self.proxy.forward_headers),
             ("SHOAL_QUEUE_FAIR_SHARE_HEADER", (queue.fair_share_header or "",)),
         ):
             if own := {header.lower() for header in headers} & _OWN_HEADERS:

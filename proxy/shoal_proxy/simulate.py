@@ -3,7 +3,7 @@
 import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from shoal_proxy.simulator.latencies import Latencies, LatencyError, parse_docum
 from shoal_proxy.simulator.report import lines, per_s
 from shoal_proxy.simulator.study import Service, Study, study
 from shoal_proxy.simulator.trace import Entry, TraceError, read_trace
+from shoal_schema.arguments import choice, integer, numbers
 from shoal_schema.resource.traffic import BatchingPolicy
 
 EXAMPLES = """\
@@ -101,52 +102,31 @@ def parser() -> argparse.ArgumentParser:
     )
     arrivals = made.add_mutually_exclusive_group(required=True)
     arrivals.add_argument("trace", nargs="?", metavar="TRACE.csv", help="recorded arrivals; - reads standard input")
-    arrivals.add_argument("--poisson", type=_numbers(1), metavar="RATE", help="random arrivals, per second")
-    arrivals.add_argument("--gamma", type=_numbers(2), metavar="RATE,CV", help="clumped ones: 1 is Poisson, 4 bursty")
-    arrivals.add_argument("--on-off", type=_numbers(3), metavar="LOW,HIGH,SECONDS", help="two rates by turns")
-    made.add_argument("--requests", type=_whole, default=20_000, help="of a random trace (%(default)s)")
-    made.add_argument("--seed", type=int, default=1, help="of everything random (%(default)s)")
-    made.add_argument("--speed", type=_numbers(1), default=(1.0,), help="replay so many times as fast")
+    arrivals.add_argument("--poisson", type=numbers(1), metavar="RATE", help="random arrivals, per second")
+    arrivals.add_argument("--gamma", type=numbers(2), metavar="RATE,CV", help="clumped ones: 1 is Poisson, 4 bursty")
+    arrivals.add_argument("--on-off", type=numbers(3), metavar="LOW,HIGH,SECONDS", help="two rates by turns")
+    made.add_argument("--requests", type=integer(1), default=20_000, help="of a random trace (%(default)s)")
+    made.add_argument("--seed", type=integer(), default=1, help="of everything random (%(default)s)")
+    made.add_argument("--speed", type=numbers(1), default=(1.0,), help="replay so many times as fast")
     made.add_argument("--ignore-deadlines", action="store_true", help="the trace's own; the objective counts")
     device = made.add_mutually_exclusive_group(required=True)
     device.add_argument("--latency", metavar="TABLE", help="4ms+0.15ms (a batch, each row), or a JSON file")
     device.add_argument("--from", dest="source", metavar="URL", help="admin port of a running proxy")
     made.add_argument("--extrapolate", action="store_true", help="with --from: guess times that were not measured")
-    made.add_argument("--objective-ms", type=_numbers(1), help="default: the running proxy's, else none")
-    made.add_argument("--max-batch-size", type=_whole, help="default: the running proxy's, else 32")
-    made.add_argument("--max-queue-rows", type=_whole, help="default: 1024, or four batches")
-    made.add_argument("--replicas", type=_whole, default=1, help="(%(default)s)")
+    made.add_argument("--objective-ms", type=numbers(1), help="default: the running proxy's, else none")
+    made.add_argument("--max-batch-size", type=integer(1), help="default: the running proxy's, else 32")
+    made.add_argument("--max-queue-rows", type=integer(1), help="default: 1024, or four batches")
+    made.add_argument("--replicas", type=integer(1), default=1, help="(%(default)s)")
     made.add_argument(
         "--policy",
-        type=BatchingPolicy,
+        type=choice(BatchingPolicy),
         choices=list(BatchingPolicy),
         default=BatchingPolicy.ADAPTIVE,
         help="(%(default)s)",
     )
-    made.add_argument("--max-delay-ms", type=_numbers(1, least=0.0), default=(0.0,), help="of policy Fixed")
+    made.add_argument("--max-delay-ms", type=numbers(1, least=0.0), default=(0.0,), help="of policy Fixed")
     made.add_argument("--json", action="store_true", help="print JSON, times in seconds")
     return made
-
-
-def _numbers(count: int, *, least: float = 1e-9) -> Callable[[str], tuple[float, ...]]:
-    def numbers(text: str) -> tuple[float, ...]:
-        values = tuple([float(part) for part in text.split(",")])
-        if len(values) != count or not all(least <= value < float("inf") for value in values):
-            raise ValueError
-        return values
-
-    numbers.__name__ = f"list of {count} positive numbers" if count > 1 else "positive number"
-    return numbers
-
-
-def _whole(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise ValueError
-    return value
-
-
-_whole.__name__ = "whole number of at least 1"
 
 
 def _latencies(options: argparse.Namespace) -> Latencies:

@@ -15,7 +15,6 @@ from shoal_schema import environment
 from shoal_schema.declaring import RUNTIME, Setting
 from shoal_schema.environment import SettingsError, variables
 from shoal_schema.processes import LogSettings, Metadata, RuntimeProcess
-from shoal_schema.ranges import allowed
 from shoal_schema.resource.model import ModelSpec
 from shoal_schema.resource.runtime import RuntimeSpec
 from shoal_schema.resource.traffic import BatchingSpec
@@ -58,7 +57,7 @@ class Settings(Struct, frozen=True):
 
 
 def _missing(setting: Setting) -> str:
-    return f"SHOAL_MODEL_URI is required: {allowed(setting)}"
+    return f"SHOAL_MODEL_URI is required: {setting.allowed}"
 
 
 def _checked(settings: Settings) -> Settings:
@@ -90,7 +89,7 @@ def help_text() -> str:
     ]
     for name, each in variables().items():
         if each.env and RUNTIME in each.env.readers:
-            lines += [f"  {name}", f"      {each.description}", f"      {allowed(each)}{_default_text(each.unset)}"]
+            lines += [f"  {name}", f"      {each.description}", f"      {each.allowed}{_default_text(each.unset)}"]
     return "\n".join(lines)
 
 

@@ -33,7 +33,7 @@ class Address:
 
 
 class TcpAddress(Address):
-    """An address that is no unix socket's."""
+    """The address of a TCP port."""
 
     __slots__ = ()
 
@@ -42,7 +42,7 @@ def parse_address(text: str) -> Address:
     """Return the address; without a host it is every address of IPv4.
 
     Raises:
-        ValueError: the text is none.
+        ValueError: the text is not an address.
     """
     if text.startswith("unix:") and len(text) > len("unix:"):
         return Address(path=text.removeprefix("unix:"))
@@ -53,11 +53,11 @@ def parse_tcp_address(text: str) -> TcpAddress:
     """Return the address of a host and a port; brackets around IPv6 may be missing, as in ``$(POD_IP):8081``.
 
     Raises:
-        ValueError: the text is none.
+        ValueError: the text is not an address.
     """
     match = _TCP.fullmatch(text)
     if not match or int(match[3]) > 65535:
-        raise ValueError(f"{text!r} is no address")
+        raise ValueError(f"{text!r} is not an address")
     host = match[1] or match[2] or "0.0.0.0"
     if match[1] or ":" in host:
         ipaddress.ip_address(host)

@@ -1,6 +1,7 @@
 """What is said of a service in its status: questions, answers, and reasons; monitoring may rely on them."""
 
 from enum import StrEnum
+from typing import Literal
 
 
 class ConditionType(StrEnum):
@@ -76,6 +77,9 @@ class Reason(StrEnum):
     OBJECTIVE_UNATTAINABLE = "ObjectiveUnattainable"
     ANOTHER_OPERATOR = "AnotherOperator"
 
+
+ScalingReason = Literal[Reason.FOLLOWING_LOAD, Reason.NO_LOAD_DATA]
+"""What the law of scaling says of a service, and its status shows: replicas follow the load, or it is not known."""
 
 FAILURES = frozenset(
     {

@@ -126,13 +126,31 @@ class Setting:
 
     @property
     def description(self) -> str:
-        """What it means, in a sentence or more."""
-        return self.meta.description or ""
+        """What it means, in a sentence or more; of a section, what its class says."""
+        return self.meta.description or getattr(section_of(self.kind), "__doc__", "") or ""
 
     @property
     def unset(self) -> Any:
         """What a process takes that is told nothing."""
         return self.default if self.env is None or self.env.unset is msgspec.UNSET else self.env.unset
+
+    @property
+    def allowed(self) -> str:
+        """What may stand in its variable, in words: a range, a choice, a form."""
+        if self.env and self.env.allowed:
+            return self.env.allowed
+        if self.kind is bool:
+            return "true or false"
+        if is_choice(self.kind):
+            return ", ".join(self.kind)
+        if self.kind in (int, float):
+            return _range(self.meta)
+        element = next(
+            (note for note in getattr(element_of(self.kind), "__metadata__", ()) if note.le is not None), None
+        )
+        if element is not None:
+            return f"numbers of {_range(element)}, comma-separated"
+        return {str: "a text"}.get(self.kind, "comma-separated" if element_of(self.kind) else "a JSON object")
 
 
 @cache
@@ -163,13 +181,18 @@ def is_choice(kind: Any) -> TypeGuard[type[StrEnum]]:
 
 
 def element_of(kind: Any) -> Any:
-    """Return the annotated type of a list's elements, or None where it is no list."""
+    """Return the annotated type of a list's elements, or None where it is not a list."""
     return typing.get_args(kind)[0] if typing.get_origin(kind) is tuple else None
 
 
 def without_annotations(hint: Any) -> Any:
     """Return the type that an annotated one annotates."""
     return typing.get_args(hint)[0] if typing.get_origin(hint) is typing.Annotated else hint
+
+
+def _range(meta: Meta) -> str:
+    low = f"more than {meta.gt:g}" if meta.gt is not None else str(meta.ge)
+    return f"{low} to {meta.le}"
 
 
 def _setting(field: structs.FieldInfo, hint: Any) -> Setting:

@@ -16,7 +16,7 @@ from msgspec import Struct
 from shoal_schema.addresses import Address, TcpAddress, parse_address, parse_tcp_address
 from shoal_schema.declaring import Json, element_of, fields_of, section_of, without_annotations
 from shoal_schema.quantities import Quantity, read_quantity
-from shoal_schema.resource.service import InferenceServiceSpec
+from shoal_schema.resource.service import RENAMED, InferenceServiceSpec
 
 T = TypeVar("T", bound=Struct)
 _STEPS = re.compile(r"\.(?P<name>[^.\[]+)|\[(?P<index>\d+)\]")
@@ -35,7 +35,7 @@ _WORDS = tuple(
         (r"Expected `\w+` of length <= (.*)", "{path} must have at most {0} items"),
         (r"Expected `\w+` of length >= (.*)", "{path} must have at least {0} items"),
         (r"Expected `str` matching regex ['\"](.*)['\"]", "{path} must match {0}"),
-        (r"(is no quantity.*|is a quantity.*)", "{path} {0}"),
+        (r"(is not a quantity.*|is a quantity.*)", "{path} {0}"),
     )
 )
 """What msgspec finds -> what we say."""
@@ -64,7 +64,7 @@ def decode(cls: type[T], value: Any, path: str) -> T:
         return msgspec.convert(_without_nulls(cls, value), cls, dec_hook=decode_text)
     except msgspec.ValidationError as error:
         raise SpecError(_sentence(str(error), cls, value, path)) from None
-    except UnicodeEncodeError as error:  # JSON may hold half a pair of surrogates, which is no text
+    except UnicodeEncodeError as error:  # JSON may hold half a pair of surrogates, which is not text
         raise SpecError(f"{path} must be text throughout, not {error.object!r:.200}") from None
 
 
@@ -72,7 +72,7 @@ def decode_text(kind: type, value: Any) -> Any:
     """Return a value of a type that JSON does not know (msgspec's ``dec_hook``).
 
     Raises:
-        ValueError: it is none.
+        ValueError: it does not fit the type.
     """
     if kind is Quantity:
         return read_quantity(value)
@@ -105,7 +105,10 @@ def _sentence(text: str, cls: type[Struct], value: Any, path: str) -> str:
     if found is None:
         return f"{path}{place}: {what}"
     if "field" in found.groupdict():
-        return words.format(path=f"{path}{place}.{found['field']}", hint=nearest(found["field"], _names_at(cls, place)))
+        name = f"{place}.{found['field']}"
+        renamed = RENAMED.get(name[1:]) if cls is InferenceServiceSpec else None
+        hint = f"it is {path}.{renamed} now" if renamed else nearest(found["field"], _names_at(cls, place))
+        return words.format(path=f"{path}{name}", hint=hint)
     known = ", ".join(_kind_at(cls, place)) if "{known}" in words else ""
     return words.format(*found.groups(), path=f"{path}{place}", known=known) + _found(value, place)
 

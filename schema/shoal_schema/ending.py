@@ -1,4 +1,4 @@
-"""How every command of Shoal ends when somebody interrupts it, or nobody reads it any more.
+"""How every command of Shoal ends when somebody interrupts it, or its reader has gone.
 
 It imports next to nothing; what a command needs is imported while it runs, and Ctrl-C counts meanwhile.
 """

@@ -22,7 +22,6 @@ from shoal_schema.declaring import (
 from shoal_schema.decoding import decode_text
 from shoal_schema.misspelt import misspelt
 from shoal_schema.processes import LogSettings, Metadata, OperatorProcess, ProxyProcess, RuntimeProcess
-from shoal_schema.ranges import allowed
 from shoal_schema.resource.service import InferenceServiceSpec
 
 T = TypeVar("T", bound=Struct)
@@ -74,7 +73,7 @@ def _section(cls: type[Struct], environ: Mapping[str, str], process: Process, fa
         try:
             values[each.path[0]] = parse_text(each, text) if text else each.unset
         except (ValueError, RecursionError):  # the latter of JSON within JSON within JSON
-            faults.append(f"{each.env.name} must be {allowed(each)}, not {text!r:.200}")
+            faults.append(f"{each.env.name} must be {each.allowed}, not {text!r:.200}")
     return cls(**values)
 
 
@@ -92,7 +91,7 @@ def _plain(kind: Any, text: str) -> Any:
     if element_of(kind) is not None:
         return [part.strip() for part in text.split(",") if part.strip()]
     if kind is bool:
-        # Only words: a number is no answer to a question.
+        # Only words: a number does not answer a question.
         return {"true": True, "false": False}.get(text.lower(), [])
     if is_choice(kind):
         return next((member for member in kind if member.lower() == text.lower()), text)

@@ -12,6 +12,24 @@ class Kind(StrEnum):
     HISTOGRAM = "histogram"
 
 
+class Rejection(StrEnum):
+    """Why a request was refused or given up: the label of `REJECTIONS`, and what ``/v1/explain`` counts."""
+
+    QUEUE_ROWS = "queue_rows"
+    QUEUE_BYTES = "queue_bytes"
+    LATE = "late"
+    """The answer would come after the latency objective."""
+    DRAINING = "draining"
+    RUNTIME_AWAY = "runtime_away"
+    DEADLINE = "deadline"
+    """The caller's own time is over."""
+    CANCELLED = "cancelled"
+    """The caller has gone."""
+    BODY_TOO_LARGE = "body_too_large"
+    CONNECTIONS = "connections"
+    INVALID = "invalid"
+
+
 @dataclass(frozen=True, slots=True)
 class Metric:
     """One metric.
@@ -45,12 +63,7 @@ def _histogram(name: str, description: str) -> Metric:
 
 
 REQUESTS = _counter("requests", "Requests answered.", protocol="v1, v2, torchserve", status="of HTTP")
-REJECTIONS = _counter(
-    "rejections",
-    "Requests refused or given up.",
-    reason="queue_rows, queue_bytes, late, draining, runtime_away, deadline, cancelled, body_too_large, connections,"
-    " invalid",
-)
+REJECTIONS = _counter("rejections", "Requests refused or given up.", reason=", ".join(Rejection))
 QUEUE_ROWS = _gauge("queue_rows", "Rows waiting.")
 QUEUE_REQUESTS = _gauge("queue_requests", "Requests waiting.")
 QUEUE_BYTES = _gauge("queue_bytes", "Bytes of waiting inputs.")

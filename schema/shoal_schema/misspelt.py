@@ -1,4 +1,4 @@
-"""Names in the environment that look like settings and are none."""
+"""Names in the environment that look like settings and are not."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -22,7 +22,7 @@ _SERVICE_ADDRESS = re.compile(r"(tcp|udp|sctp)://")
 
 
 def misspelt(environ: Mapping[str, str], process: Process, known: Collection[str]) -> list[str]:
-    """Return a sentence for each name of ``environ`` that starts as settings do and is none.
+    """Return a sentence for each name of ``environ`` that starts as settings do and is not one.
 
     Args:
         environ: names and values.

@@ -1,9 +1,9 @@
 """Kubernetes quantities (``500m``, ``1Gi``, ``1e3``), read exactly and within the bounds that the API server keeps."""
 
 import re
-from decimal import Decimal
+from decimal import ROUND_UP, Decimal
 
-LARGEST = 2**63 - 1
+MAX_QUANTITY = 2**63 - 1
 """The API server cuts what is larger to this, and would then hold something else than was asked for."""
 PATTERN = r"^(\+|-)?(([0-9]{1,32}(\.[0-9]{0,32})?)|(\.[0-9]{1,32}))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?[0-9]{1,2}))?$"
 _PARTS = re.compile(r"(?P<number>[+-]?[0-9.]+)(?P<suffix>.*)")
@@ -15,19 +15,33 @@ def parse_quantity(value: str | int) -> Decimal:
     """Return the number that a quantity means.
 
     Raises:
-        ValueError: it is none, or larger than any that the API server keeps.
+        ValueError: it is not a quantity, or larger than any that the API server keeps.
     """
-    text = value if isinstance(value, str) else str(value) if abs(value) <= LARGEST else ""
+    number = _number(value if isinstance(value, str) or abs(value) <= MAX_QUANTITY else "")
+    if abs(number) > MAX_QUANTITY:
+        raise ValueError("a quantity that is too large")
+    return number
+
+
+def kept_quantity(value: str | int) -> Decimal:
+    """Return the number that the API server keeps: rounded up to thousandths, and no larger than it can hold.
+
+    Raises:
+        ValueError: it is not a quantity.
+    """
+    return (min(_number(value), Decimal(MAX_QUANTITY)) * 1000).to_integral_value(ROUND_UP) / 1000
+
+
+def _number(value: str | int) -> Decimal:
+    text = str(value)
     found = _PARTS.fullmatch(text) if re.search(PATTERN, text) else None
     if found is None:
-        raise ValueError("no quantity")
+        raise ValueError("not a quantity")
     number, suffix = Decimal(found["number"]), found["suffix"]
     if suffix in _BINARY:
         number *= 1024 ** _BINARY[suffix]
     else:
         number = number.scaleb(_DECIMAL[suffix] if suffix in _DECIMAL else int(suffix[1:]))
-    if abs(number) > LARGEST:
-        raise ValueError("a quantity that is too large")
     return number
 
 
@@ -54,13 +68,13 @@ def read_quantity(value: object) -> Quantity:
     """Return a quantity.
 
     Raises:
-        ValueError: it is none, or too large.
+        ValueError: it is not a quantity, or too large.
     """
     try:
         if not isinstance(value, int | str) or isinstance(value, bool):
-            raise ValueError("no quantity")
+            raise ValueError("not a quantity")
         parse_quantity(value)
     except ValueError as error:
-        allowed = f"like 500m, 2 or 1Gi, of at most {LARGEST}"
+        allowed = f"like 500m, 2 or 1Gi, of at most {MAX_QUANTITY}"
         raise ValueError(f"is {error}: it must be a string or an integer {allowed}, not {value!r}") from None
     return Quantity(value)

@@ -95,7 +95,7 @@ def test_what_is_wrong_with_the_item_is_said_before_the_load(capsys: pytest.Capt
         assert main(["bench", server.url, "--data", "[1, 2, 3, 4]"]) == 1
         assert "shoal: x takes 3 numbers" in capsys.readouterr().err
         assert main(["bench", server.url, "--data", "{"]) == 2
-        assert "--data is no JSON" in capsys.readouterr().err
+        assert "--data is not JSON" in capsys.readouterr().err
         assert sum(call.path.endswith("/infer") for call in server.calls) == 1
 
 

@@ -269,7 +269,7 @@ def test_a_server_that_is_there_is_ready(server: FakeServer, ask: Ask) -> None:
 
 @pytest.mark.parametrize("url", ["", "ftp://host", "http://", "http://host:port", "http://[::1"])
 def test_an_address_that_is_none_is_refused_at_once(url: str, ask: Ask) -> None:
-    with pytest.raises(shoal.ConnectionFailed, match="is no address of a server"):
+    with pytest.raises(shoal.ConnectionFailed, match="is not the address of a server"):
         ask(url, "ready")
 
 

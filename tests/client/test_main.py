@@ -80,12 +80,12 @@ def test_info_writes_json_for_programs(adder: FakeServer, capsys: pytest.Capture
 @pytest.mark.parametrize(
     ("status", "arguments", "message"),
     [
-        pytest.param(2, ["predict", "URL", "--data", "[1"], "--data is no JSON", id="no JSON"),
+        pytest.param(2, ["predict", "URL", "--data", "[1"], "--data is not JSON", id="no JSON"),
         pytest.param(2, ["predict", "URL", "no-such-file"], "cannot read no-such-file", id="no file"),
-        pytest.param(2, ["predict", "URL", "PICKLE"], "is no numpy file", id="a pickle"),
+        pytest.param(2, ["predict", "URL", "PICKLE"], "is not a numpy file", id="a pickle"),
         pytest.param(2, ["predict", "URL", "--data", '"x"'], "input x: takes FP32", id="text"),
         pytest.param(1, ["info", "URL", "--model", "dog"], "no route /v2/models/dog", id="no such model"),
-        pytest.param(2, ["info", "localhost:port"], "is no address of a server", id="no address"),
+        pytest.param(2, ["info", "localhost:port"], "is not the address of a server", id="no address"),
         pytest.param(2, ["info", "http://127.0.0.1:99999"], "a port is 1 to 65535", id="no port"),
         pytest.param(2, ["info", "http://127.0.0.1:0"], "a port is 1 to 65535", id="port 0"),
         pytest.param(1, ["info", "http://127.0.0.1:1"], "cannot reach", id="nobody there"),
@@ -198,6 +198,7 @@ def test_an_item_may_come_from_standard_input(
         (["info", "URL", "--timeout", "x"], "argument --timeout: must be above 0 and at most 86400 seconds, not x"),
         (["info", "URL", "--timeout", "0"], "argument --timeout: must be above 0 and at most 86400 seconds, not 0"),
         (["bench", "URL", "--rows", "0"], "argument --rows: must be 1 to 65536, not 0"),
+        (["bench", "URL", "--seed", "x"], "argument --seed: must be a whole number, not x"),
         (["bench", "URL", "--rows", "1.5"], "argument --rows: must be 1 to 65536, not 1.5"),
     ],
 )

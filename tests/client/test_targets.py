@@ -100,8 +100,8 @@ def test_a_url_that_cannot_be_served_says_why(url: str, message: str) -> None:
         pytest.param({}, "nothing", "there is no file or directory", id="nothing there"),
         pytest.param({"a.txt": ""}, "a.txt", "neither a manifest nor a model", id="a text file"),
         pytest.param({"a.yaml": "kind: ConfigMap"}, "a.yaml", "holds no document of kind", id="other"),
-        pytest.param({"a.yaml": "{{{"}, "a.yaml", "no valid YAML", id="broken YAML"),
-        pytest.param({"a.yaml": "\x00"}, "a.yaml", "no valid YAML", id="no text"),
+        pytest.param({"a.yaml": "{{{"}, "a.yaml", "it is not valid YAML", id="broken YAML"),
+        pytest.param({"a.yaml": "\x00"}, "a.yaml", "it is not valid YAML", id="no text"),
         pytest.param(
             {"a.yaml": MANIFEST, "b.yml": MANIFEST},
             ".",
@@ -202,11 +202,11 @@ MERGES = "m0: &m0 {a: 1}\n" + "".join(
     [
         pytest.param("[" * 100_000, "nested deeper than 100 levels", id="deep"),
         pytest.param("{a: " * 150 + "1" + "}" * 150, "nested deeper than 100 levels", id="less deep"),
-        pytest.param(BOMB, "unfolds to more than 100000 values", id="aliases"),
-        pytest.param(MERGES, "unfolds to more than 100000 values", id="merges"),
-        pytest.param("a: &a {b: *a}", "an alias stands within what it stands for", id="an alias of itself"),
-        pytest.param(f"n: {'9' * 5000}", "no valid YAML: Exceeds the limit", id="a long number"),
-        pytest.param("n: 2026-13-45", "no valid YAML: month must be", id="no date"),
+        pytest.param(BOMB, "expands to more than 100000 values", id="aliases"),
+        pytest.param(MERGES, "expands to more than 100000 values", id="merges"),
+        pytest.param("a: &a {b: *a}", "an alias contains itself", id="an alias of itself"),
+        pytest.param(f"n: {'9' * 5000}", "it is not valid YAML: Exceeds the limit", id="a long number"),
+        pytest.param("n: 2026-13-45", "it is not valid YAML: month must be", id="no date"),
         pytest.param('uri: "\\ud800"', "surrogate", id="half a character"),
         pytest.param("x: y\n" * 300_000, "over 1 MiB", id="a long file"),
     ],
@@ -226,7 +226,7 @@ def test_a_manifest_is_a_regular_file(tmp_path: Path) -> None:
     (tmp_path / "zeros.yaml").symlink_to("/dev/zero")
 
     for name in ("pipe.yaml", "zeros.yaml"):
-        with pytest.raises(FieldError, match="no regular file"):
+        with pytest.raises(FieldError, match="not a regular file"):
             find_target(str(tmp_path / name))
     assert find_target(str(tmp_path)).fields == {"model.uri": str(tmp_path)}
 

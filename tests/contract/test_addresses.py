@@ -1,7 +1,6 @@
 """What the operator renders listens, answers and is read in networks of either family, and of both."""
 
 import asyncio
-import dataclasses
 import http.client
 import os
 import socket
@@ -13,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from shoal_operator.load.exposition import Reading
 from shoal_operator.load.fleet import Replica
@@ -55,7 +55,7 @@ POD_UID = "uid-1"
 
 def environment(pod_ip: str, listen_host: str) -> dict[str, str]:
     """Return the proxy's variables as the kubelet gives them."""
-    container = make_proxy(target(MINIMAL, defaults=dataclasses.replace(DEFAULTS, listen_host=listen_host)))
+    container = make_proxy(target(MINIMAL, defaults=structs.replace(DEFAULTS, listen_host=listen_host)))
     fields = {"status.podIP": pod_ip, "metadata.uid": POD_UID}
     values = {
         entry["name"]: fields[entry["valueFrom"]["fieldRef"]["fieldPath"]] if "valueFrom" in entry else entry["value"]

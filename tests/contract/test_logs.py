@@ -11,7 +11,7 @@ import shoal_operator.settings
 import shoal_proxy.settings
 import shoal_runtime.settings
 import shoal_schema.logs
-from shoal.serving.supervision import LAST_WORDS, LOG_PREFIX
+from shoal.serving.supervision import EXIT_LINE, LOG_PREFIX
 from shoal_schema.environment import SettingsError
 
 
@@ -43,7 +43,7 @@ def test_the_line_that_says_why_a_process_ends_is_known_to_the_command(capsys: p
     logging.getLogger("shoal_runtime.serving").critical("the model cannot be loaded: why")
 
     line = capsys.readouterr().err.strip()
-    assert LAST_WORDS.match(line.encode())
+    assert EXIT_LINE.match(line.encode())
     assert LOG_PREFIX.sub("", line) == "the model cannot be loaded: why"
 
 

@@ -9,8 +9,10 @@ import pytest
 import shoal_operator.settings
 import shoal_proxy.settings
 import shoal_runtime.settings
+from shoal_proxy.errors import ProxyError
 from shoal_schema.declaring import Process
 from shoal_schema.environment import SettingsError, variables
+from shoal_schema.metrics import Rejection
 from shoal_schema.misspelt import FAMILIES
 
 ROOT = Path(__file__).parents[2]
@@ -109,3 +111,14 @@ SERVICES = {
 def test_services_called_shoal_something_break_no_pod(read: Read) -> None:
     assert refused(read, SERVICES) == ""
     assert "there is no setting SHOAL_WEB_PORT" in refused(read, {"SHOAL_WEB_PORT": "80"})
+
+
+def test_every_reason_of_the_proxys_errors_is_declared() -> None:
+    reasons = {each.reason for each in _below(ProxyError)} - {""}
+
+    assert reasons <= set(Rejection)
+    assert {Rejection.INVALID, Rejection.DRAINING, Rejection.DEADLINE} <= reasons
+
+
+def _below(kind: type[ProxyError]) -> list[type[ProxyError]]:
+    return [kind, *(each for child in kind.__subclasses__() for each in _below(child))]

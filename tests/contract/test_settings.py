@@ -23,7 +23,7 @@ VALUES = {
     "runtime.threads": "3",
     "runtime.preprocessThreads": "5",
     "runtime.forwardTimeoutSeconds": "2.5",
-    "runtime.forwardHeaders": "authorization,x-tenant",
+    "proxy.forwardHeaders": "authorization,x-tenant",
     "batching.maxBatchSize": "16",
     "batching.allowedBatchSizes": "8,32",
     "batching.policy": "Fixed",

@@ -102,7 +102,7 @@ def test_rows_go_there_and_back_bit_by_bit(datatype: str, batch_dim: int) -> Non
 
 
 def same(one: Array, other: Array) -> bool:
-    """Tell whether two arrays are equal bit by bit, NaN included."""
+    """Return whether two arrays are equal bit by bit, NaN included."""
     if one.shape != other.shape:
         return False
     if other.dtype.hasobject:

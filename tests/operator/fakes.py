@@ -12,8 +12,8 @@ from shoal_operator.errors import ApiError
 from shoal_operator.load.exposition import Reading
 from shoal_operator.load.fleet import Replica
 from shoal_operator.manifests.desired import CHILD_KINDS, Kind
-from shoal_operator.planning.evidence import ScalingState
 from shoal_operator.planning.observation import Key, Observation
+from shoal_schema.conditions import ScalingReason
 from shoal_schema.declaring import Json
 
 T = TypeVar("T")
@@ -136,7 +136,7 @@ class Told:
 
     objective: Mapping[str, bool] | None = None
 
-    def state(self, key: Key) -> ScalingState | None:
+    def scaling(self, key: Key) -> ScalingReason | None:
         return None
 
     def attainable(self, key: Key) -> Mapping[str, bool] | None:

@@ -3,13 +3,14 @@
 import copy
 from typing import Any
 
-from shoal_operator.manifests.target import Defaults, Target
+from shoal_operator.manifests.target import Target
 from shoal_schema.declaring import Json
 from shoal_schema.decoding import parse_spec
+from shoal_schema.processes import OperatorProcess
 from shoal_schema.resource import API_VERSION, KIND
 
 UID = "11111111-2222-3333-4444-555555555555"
-DEFAULTS = Defaults(proxy_image="shoal/proxy:test", runtime_image="shoal/runtime:test")
+DEFAULTS = OperatorProcess(proxy_image="shoal/proxy:test", runtime_image="shoal/runtime:test")
 MINIMAL: Json = {"model": {"uri": "file:///models/cat"}}
 EVERYTHING: Json = {
     "model": {
@@ -31,7 +32,6 @@ EVERYTHING: Json = {
         "threads": 4,
         "preprocessThreads": 3,
         "forwardTimeoutSeconds": 30,
-        "forwardHeaders": ["x-tenant", "authorization"],
         "resources": {
             "limits": {"nvidia.com/gpu": 1, "memory": "8Gi"},
             "claims": [{"name": "gpu"}],
@@ -39,7 +39,11 @@ EVERYTHING: Json = {
         "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}],
         "env": [{"name": "HF_HOME", "value": "/tmp/hf"}, {"name": "HOME", "value": "/home/cat"}],
     },
-    "proxy": {"image": "example/proxy:1", "resources": {"requests": {"cpu": "0.5"}}},
+    "proxy": {
+        "image": "example/proxy:1",
+        "forwardHeaders": ["x-tenant", "authorization"],
+        "resources": {"requests": {"cpu": "0.5"}},
+    },
     "batching": {
         "maxBatchSize": 16,
         "allowedBatchSizes": [16, 1, 4],
@@ -121,7 +125,7 @@ def service(spec: Json | None = None, *, name: str = "cat", **metadata: Any) -> 
     }
 
 
-def target(spec: Json | None = None, *, defaults: Defaults = DEFAULTS, name: str = "cat") -> Target:
+def target(spec: Json | None = None, *, defaults: OperatorProcess = DEFAULTS, name: str = "cat") -> Target:
     """Return the typed target of a spec."""
     return Target(name=name, namespace="default", uid=UID, spec=parse_spec(service(spec)), defaults=defaults)
 

@@ -16,7 +16,7 @@ from shoal_operator.load.fleet import Fleet, Replica
 from shoal_operator.metrics import Metrics, serving
 from shoal_operator.planning.observation import Key
 from shoal_operator.scaling import Autoscaler
-from shoal_operator.scraper import LARGEST_BODY_BYTES, Scraper
+from shoal_operator.scraper import MAX_BODY_BYTES, Scraper
 from shoal_schema.addresses import Address
 from shoal_schema.environment import SettingsError
 from tests.operator.fakes import FakeCluster, clock, run
@@ -109,7 +109,7 @@ HOSTILE = {
     "a huge head": HEAD + b"a: b\r\n" * 100_000,
     "cut off": HEAD + b"content-length: 1000\r\n\r\n" + SAID,
     "bad chunks": HEAD + b"transfer-encoding: chunked\r\n\r\nzz\r\n" + SAID,
-    "too long": answer(SAID + b"#" * LARGEST_BODY_BYTES),
+    "too long": answer(SAID + b"#" * MAX_BODY_BYTES),
     "nothing": b"",
 }
 

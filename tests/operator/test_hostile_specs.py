@@ -14,7 +14,7 @@ from shoal_operator.encoding import encoded
 from shoal_operator.errors import ApiError
 from shoal_operator.load.fleet import Fleet
 from shoal_operator.manifests.desired import DEPLOYMENT
-from shoal_operator.planning.conditions import LONGEST_MESSAGE
+from shoal_operator.planning.conditions import MAX_MESSAGE_LENGTH
 from shoal_operator.planning.observation import Key
 from shoal_operator.planning.workqueue import Outcome
 from shoal_operator.reconciler import Reconciler
@@ -111,7 +111,7 @@ def test_whatever_the_spec_its_status_comes_with_the_first_look_and_can_be_sent(
     cluster = world(spec)
 
     assert look(cluster) is Outcome.DONE
-    assert all(len(item["message"]) <= LONGEST_MESSAGE for item in cluster.services[CAT]["status"]["conditions"])
+    assert all(len(item["message"]) <= MAX_MESSAGE_LENGTH for item in cluster.services[CAT]["status"]["conditions"])
     encoded(cluster.services[CAT]["status"])
     if ready(cluster)["reason"] != "InvalidSpec":
         assert look(cluster) is Outcome.DONE
@@ -166,7 +166,7 @@ def test_what_the_api_server_will_never_take_is_told_in_its_words_within_one_loo
     assert look(cluster) is Outcome.FAILED
     assert ready(cluster)["reason"] == "InvalidSpec"
     assert ready(cluster)["message"].startswith(f"Deployment: {message[:40]}")
-    assert len(ready(cluster)["message"]) <= LONGEST_MESSAGE
+    assert len(ready(cluster)["message"]) <= MAX_MESSAGE_LENGTH
     assert [event["type"] for event in cluster.events if event["reason"] == "InvalidSpec"] == ["Warning"]
 
 

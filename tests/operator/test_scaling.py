@@ -5,9 +5,9 @@ import asyncio
 from shoal_operator.errors import ApiError
 from shoal_operator.load.exposition import Reading
 from shoal_operator.load.fleet import Fleet
-from shoal_operator.planning.evidence import ScalingState
 from shoal_operator.planning.observation import Key
 from shoal_operator.scaling import Autoscaler
+from shoal_schema.conditions import Reason
 from shoal_schema.declaring import Json
 from tests.operator.fakes import FakeCluster, FakeProxies, clock, run
 from tests.operator.samples import MINIMAL, service, with_fields
@@ -39,7 +39,7 @@ def test_load_raises_the_replicas_once() -> None:
         await world.tick(35)
         await world.tick(35)
         assert world.cluster.scales == [(CAT, 4)]
-        assert world.autoscaler.state(CAT) is ScalingState.FOLLOWING
+        assert world.autoscaler.scaling(CAT) is Reason.FOLLOWING_LOAD
         assert world.changed == [CAT]
 
     run(main())
@@ -79,7 +79,7 @@ def test_blindness_is_told_after_a_while_and_holds_the_replicas() -> None:
         for _ in range(20):
             await asyncio.sleep(2)
             await world.tick(None)
-        assert world.autoscaler.state(CAT) is ScalingState.NO_DATA
+        assert world.autoscaler.scaling(CAT) is Reason.NO_LOAD_DATA
         assert world.cluster.scales == [(CAT, 4)]
         # The load, the blindness, and two questions whether the pod is still there.
         assert world.changed == [CAT] * 4
@@ -113,7 +113,7 @@ def test_a_service_that_no_longer_scales_is_forgotten() -> None:
         await world.tick(5)
         world.fleet.drop(CAT)
         await world.tick(5)
-        assert world.autoscaler.state(CAT) is None
+        assert world.autoscaler.scaling(CAT) is None
 
     run(main())
 

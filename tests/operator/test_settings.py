@@ -17,8 +17,8 @@ def test_an_empty_environment_gives_the_defaults() -> None:
     assert settings.process.namespace == "default"
     assert settings.process.watch_namespaces == ()
     assert settings.process.scrape_interval_s == 2
-    assert settings.defaults.listen_host == "::"
-    assert settings.defaults.service_url == "http://$(NAME).$(NAMESPACE).svc"
+    assert settings.process.listen_host == "::"
+    assert settings.process.service_url == "http://$(NAME).$(NAMESPACE).svc"
 
 
 def test_every_setting_is_read() -> None:
@@ -43,8 +43,8 @@ def test_every_setting_is_read() -> None:
 
     assert set(given) == {name for name, each in variables().items() if each.env and OPERATOR in each.env.readers}
 
-    assert settings.defaults.admin_namespaces == ("shoal", "monitoring")
-    assert settings.defaults.service_url == "http://$(CLUSTER_IP)"
+    assert settings.process.admin_namespaces == ("shoal", "monitoring")
+    assert settings.process.service_url == "http://$(CLUSTER_IP)"
     assert settings.process.watch_namespaces == ("a", "b")
     assert (settings.process.resync_s, settings.process.scrape_interval_s, settings.process.workers) == (30, 0.5, 3)
     assert settings.process.scale_down_window_s == 5

@@ -1,12 +1,12 @@
 """Two installs of the operator watch one namespace: one keeps a service, the other waits until it is gone."""
 
 import asyncio
-import dataclasses
 import datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from shoal_operator.errors import ApiError
 from shoal_operator.load.fleet import Fleet
@@ -14,7 +14,7 @@ from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE
 from shoal_operator.planning.conditions import find
 from shoal_operator.planning.contest import WINDOW_S, WRITES, Contests
 from shoal_operator.planning.observation import Key
-from shoal_operator.planning.tenure import LAST_PAUSE_S, RIVAL_S, SETTLE_S, Step, Tenure, decide
+from shoal_operator.planning.tenure import MAX_PAUSE_S, RIVAL_S, SETTLE_S, Step, Tenure, decide
 from shoal_operator.planning.workqueue import WAIT_S, Outcome
 from shoal_operator.reconciler import Reconciler
 from shoal_schema.conditions import ConditionType
@@ -36,7 +36,7 @@ class Installs:
         self.reconcilers: dict[str, Reconciler] = {}
 
     def start(self, name: str) -> None:
-        defaults = dataclasses.replace(DEFAULTS, runtime_image=f"{name}/runtime", operator=name)
+        defaults = structs.replace(DEFAULTS, runtime_image=f"{name}/runtime", namespace=name)
         fleet = self.fleets[name] = Fleet()
         self.reconcilers[name] = Reconciler(
             self.cluster, defaults, Told(), self.utc_now, fleet=fleet, clock=lambda: self.now_s
@@ -87,7 +87,7 @@ def test_who_comes_second_writes_no_child_and_no_status_and_scales_nothing() -> 
     assert installs.runs() == "one"
     assert installs.writes("apply", "delete") == 0
     assert installs.writes("status") == 1  # the keeper tells of the other
-    assert installs.writes("annotate") <= 2 * (3600 / LAST_PAUSE_S + 4)
+    assert installs.writes("annotate") <= 2 * (3600 / MAX_PAUSE_S + 4)
     assert list(installs.fleets["two"].watched()) == []
     assert len(list(installs.fleets["one"].watched())) == 1
 
@@ -110,7 +110,7 @@ def test_when_the_keeper_is_gone_the_other_takes_over_once() -> None:
     installs.run(1800)
     installs.stop("one")
     installs.cluster.writes.clear()
-    installs.run(LAST_PAUSE_S + SETTLE_S + 30)
+    installs.run(MAX_PAUSE_S + SETTLE_S + 30)
 
     assert installs.runs() == "two"
     assert installs.writes("apply") == 2  # the Service, which names the keeper, and the Deployment
@@ -197,7 +197,7 @@ def test_an_operator_that_names_no_keeper_is_not_fought() -> None:
         undo(installs)
         installs.look("one")
         installs.now_s += 10.0
-    assert installs.writes("apply") <= 2 * (3600 / LAST_PAUSE_S + 4)
+    assert installs.writes("apply") <= 2 * (3600 / MAX_PAUSE_S + 4)
 
 
 def ready(installs: Installs) -> Json:
@@ -214,7 +214,7 @@ def test_when_it_is_gone_the_service_is_put_right() -> None:
         installs.look("one")
         installs.now_s += 0.5
     assert installs.runs() == "old"
-    installs.run(LAST_PAUSE_S + 10)
+    installs.run(MAX_PAUSE_S + 10)
 
     assert installs.runs() == "one"
     assert ready(installs)["reason"] == "RollingOut"

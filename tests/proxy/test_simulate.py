@@ -239,10 +239,30 @@ def test_wrong_arguments_are_explained(given: str, capsys: pytest.CaptureFixture
     with pytest.raises(SystemExit, match="2"):
         main("simulate", [*given.split(), "--latency", "4ms+1ms"])
 
-    assert "invalid" in capsys.readouterr().err
+    assert ": must be " in capsys.readouterr().err
 
 
 @pytest.mark.integration
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--seed", "x"], "argument --seed: must be a whole number, not x"),
+        (["--requests", "0"], "argument --requests: must be a whole number of at least 1, not 0"),
+        (["--speed", "0"], "argument --speed: must be a positive number, not 0"),
+        (["--max-delay-ms", "-1"], "argument --max-delay-ms: must be a number of at least 0, not -1"),
+        (["--gamma", "600"], "argument --gamma: must be 2 positive numbers, comma-separated, not 600"),
+        (["--policy", "Greedy"], "argument --policy: must be one of Adaptive, Fixed, None, not Greedy"),
+    ],
+)
+def test_an_option_that_cannot_be_meant_says_what_it_takes(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        run(["simulate", *arguments])
+
+    assert capsys.readouterr().err.splitlines()[-1].endswith(message)
+
+
 def test_the_module_runs_its_commands_and_no_others() -> None:
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "shoal_proxy", *arguments]

@@ -46,12 +46,20 @@ def test_a_full_spec_is_read_whole() -> None:
         (with_fields(MINIMAL, runtime__device="TPU"), "spec.runtime.device must be one of Auto, CPU, CUDA"),
         (with_fields(MINIMAL, model__uri="s3://cat"), "spec.model.uri must match"),
         (with_fields(MINIMAL, batching__size=3), "there is no field spec.batching.size; known are"),
+        (
+            with_fields(MINIMAL, queue__maxItems=3),
+            "there is no field spec.queue.maxItems; it is spec.queue.maxRows now",
+        ),
+        (
+            with_fields(MINIMAL, runtime__forwardHeaders=["x-tenant"]),
+            "there is no field spec.runtime.forwardHeaders; it is spec.proxy.forwardHeaders now",
+        ),
         (with_fields(MINIMAL, scaling={}), "spec.scaling.maxReplicas is required"),
         (with_fields(MINIMAL, queue=[]), "spec.queue must be of type object"),
-        (with_fields(MINIMAL, runtime__forwardHeaders="x"), "spec.runtime.forwardHeaders must be of type array"),
-        (with_fields(MINIMAL, runtime__forwardHeaders=[1]), r"spec.runtime.forwardHeaders\[0\] must be of type"),
+        (with_fields(MINIMAL, proxy__forwardHeaders="x"), "spec.proxy.forwardHeaders must be of type array"),
+        (with_fields(MINIMAL, proxy__forwardHeaders=[1]), r"spec.proxy.forwardHeaders\[0\] must be of type"),
         *(
-            (with_fields(MINIMAL, runtime__forwardHeaders=["x-tenant", name]), r"forwardHeaders\[1\] must match")
+            (with_fields(MINIMAL, proxy__forwardHeaders=["x-tenant", name]), r"forwardHeaders\[1\] must match")
             for name in ("", "a b", "a,b", "\U0001f600", "a:", "a\r\nb")
         ),
         (with_fields(MINIMAL, pod__priorityClassName="x" * 300), "at most 253 characters"),

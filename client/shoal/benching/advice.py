@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from math import ceil
 
 from shoal.benching.drawing import figure
-from shoal.benching.knee import LEAST_REQUESTS, LONGEST, MOST_BAD_STRETCHES, Knee, Verdict, find, judge
+from shoal.benching.knee import MAX_BAD_STRETCHES, MAX_RUN_SHARE, MIN_REQUESTS, Knee, Verdict, find, judge
 from shoal.benching.steps import BUSY, Step
 
 FULL = 0.8
@@ -81,7 +81,7 @@ def _knee(knee: Knee, within_ms: float, alone_ms: float) -> Iterator[str]:
 
 
 def _idle(step: Step, alone_ms: float) -> bool:
-    """Tell whether requests at this rate hardly ever meet."""
+    """Return whether requests at this rate hardly ever meet."""
     return step.offered_per_s * alone_ms / 1000 < IDLE
 
 
@@ -98,13 +98,13 @@ def _unsure(knee: Knee) -> Iterator[str]:
     for step in knee.unsure:
         verdict = judge(step)
         if verdict is Verdict.FEW:
-            needed_s = ceil(LEAST_REQUESTS / LONGEST / step.offered_per_s)
+            needed_s = ceil(MIN_REQUESTS / MAX_RUN_SHARE / step.offered_per_s)
             yield (
                 f"Of {figure(step.offered_per_s)} requests/s only {step.sent} fitted into the time, too few to tell"
-                f" ({LEAST_REQUESTS} are needed): --seconds {needed_s} or more gives them the time."
+                f" ({MIN_REQUESTS} are needed): --seconds {needed_s} or more gives them the time."
             )
         elif verdict is Verdict.NOISY:
-            moments = step.bad_stretches <= MOST_BAD_STRETCHES
+            moments = step.bad_stretches <= MAX_BAD_STRETCHES
             when = "came in a few short moments" if moments else "were seen in one run only"
             yield (
                 f"At {figure(step.offered_per_s)} requests/s {_percent(step)} were in time, but the late ones {when},"

@@ -12,18 +12,18 @@ from typing import Final
 
 from shoal.benching.steps import BUSY, ENOUGH, Step
 
-LEAST_REQUESTS: Final = 50
+MIN_REQUESTS: Final = 50
 """Of fewer, one or two late ones decide whether 95 in 100 were in time."""
 PLAINLY_LATE: Final = 0.5
 PLAINLY_LATE_REQUESTS: Final = 10
 """So many requests tell that a rate is too high if so few of them are in time."""
-MOST_BAD_STRETCHES: Final = 1 / 3
-MOST_BACKLOG: Final = 0.1
+MAX_BAD_STRETCHES: Final = 1 / 3
+MAX_BACKLOG: Final = 0.1
 GROWTH: Final = 2.0
 CLOSE_ENOUGH: Final = 1.15
 """How far the last rate that held and the first that did not may be apart where the knee counts as found."""
-MOST_RUNS: Final = 3
-LONGEST: Final = 1 / 3
+MAX_RUNS: Final = 3
+MAX_RUN_SHARE: Final = 1 / 3
 """Share of the whole time that one run may take."""
 
 
@@ -38,17 +38,17 @@ class Verdict(StrEnum):
 
 
 def judge(step: Step) -> Verdict:
-    """Say whether the server kept up, or why that cannot be said."""
+    """Return whether the server kept up, or why that cannot be said."""
     plainly = step.sent >= PLAINLY_LATE_REQUESTS and step.in_time_share < PLAINLY_LATE
-    if step.in_time_share >= ENOUGH and (step.backlog <= MOST_BACKLOG or step.generator_bound):
-        return Verdict.HELD if step.sent >= LEAST_REQUESTS else Verdict.FEW
+    if step.in_time_share >= ENOUGH and (step.backlog <= MAX_BACKLOG or step.generator_bound):
+        return Verdict.HELD if step.sent >= MIN_REQUESTS else Verdict.FEW
     if step.generator_bound:
         return Verdict.GENERATOR
-    if step.sent < LEAST_REQUESTS:
+    if step.sent < MIN_REQUESTS:
         return Verdict.BENT if plainly else Verdict.FEW
-    # A machine can be busy for as long as a run takes; twice at one rate is no chance.
-    throughout = step.bad_stretches > MOST_BAD_STRETCHES and step.runs > 1
-    return Verdict.BENT if plainly or throughout or step.backlog > MOST_BACKLOG else Verdict.NOISY
+    # A machine can be busy for as long as a run takes; twice at one rate is not chance.
+    throughout = step.bad_stretches > MAX_BAD_STRETCHES and step.runs > 1
+    return Verdict.BENT if plainly or throughout or step.backlog > MAX_BACKLOG else Verdict.NOISY
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,8 @@ def next_rate(steps: Sequence[Step], alone_ms: float) -> float | None:
         ended = top is None or top.busy > BUSY or judge(top) is Verdict.GENERATOR
         return None if top is None or ended else GROWTH * top.offered_per_s
     if top is None:
-        return _lower(knee.bent, alone_ms)
+        # A quarter; where requests would hardly meet any more, a lower rate changes nothing.
+        return knee.bent.offered_per_s / 4 if knee.bent.offered_per_s * alone_ms > 40 else None
     if not _close(top, knee.bent):
         return sqrt(top.offered_per_s * knee.bent.offered_per_s)
     few = [step for step in reversed(knee.unsure) if judge(step) is Verdict.FEW and _again(step)]
@@ -108,18 +109,13 @@ def next_rate(steps: Sequence[Step], alone_ms: float) -> float | None:
 
 def run_s(rate_per_s: float, *, step_s: float, whole_s: float) -> float:
     """Return how long to run at a rate: until there are enough requests, but no longer than a third of all the time."""
-    return min(max(step_s, LEAST_REQUESTS / rate_per_s), max(step_s, LONGEST * whole_s))
+    return min(max(step_s, MIN_REQUESTS / rate_per_s), max(step_s, MAX_RUN_SHARE * whole_s))
 
 
 def _again(step: Step) -> bool:
-    """Tell whether another run may tell more: not where the load generator has no time left at all."""
-    return step.runs < MOST_RUNS and step.busy <= BUSY
+    """Return whether another run may tell more: not where the load generator has no time left at all."""
+    return step.runs < MAX_RUNS and step.busy <= BUSY
 
 
 def _close(low: Step, high: Step) -> bool:
     return high.offered_per_s <= CLOSE_ENOUGH * low.offered_per_s
-
-
-def _lower(bent: Step, alone_ms: float) -> float | None:
-    """Return a quarter; None where requests would hardly meet any more, and so a lower rate changes nothing."""
-    return bent.offered_per_s / 4 if bent.offered_per_s * alone_ms > 40 else None

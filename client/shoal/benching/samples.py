@@ -1,13 +1,12 @@
 """An item to ask again and again, from nothing but the model's signature."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from shoal.errors import InvalidInput
 from shoal.wire.datatypes import numpy_dtype
-from shoal.wire.signature import Signature, Tensor
+from shoal.wire.signature import Signature
 
 FREE_LENGTH = 16
 
@@ -19,10 +18,7 @@ def sample(signature: Signature) -> dict[str, Any]:
         InvalidInput: an input takes texts or files, of which a signature says too little.
     """
     required = [tensor for tensor in signature.inputs if not tensor.optional] or list(signature.inputs[:1])
-    return dict(_values(required, signature))
-
-
-def _values(required: list[Tensor], signature: Signature) -> Iterator[tuple[str, Any]]:
+    item: dict[str, Any] = {}
     for tensor in required:
         if tensor.datatype == "BYTES":
             kinds = f" ({', '.join(tensor.content_types)})" if tensor.content_types else ""
@@ -31,4 +27,5 @@ def _values(required: list[Tensor], signature: Signature) -> Iterator[tuple[str,
                 " --text or --data JSON"
             )
         shape = tuple(FREE_LENGTH if length < 0 else length for length in signature.row_shape(tensor))
-        yield tensor.name, np.ones(shape, numpy_dtype(tensor.datatype))
+        item[tensor.name] = np.ones(shape, numpy_dtype(tensor.datatype))
+    return item

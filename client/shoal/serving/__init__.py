@@ -1,4 +1,4 @@
-"""What ``shoal serve`` decides: which settings the processes get, and what their deaths mean.
+"""What ``shoal serve`` decides: which settings the processes get, and what their exits mean.
 
 Pure: no processes, no files, no clock. ``shoal.serve`` and ``shoal.processes`` do what is decided
 here.

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import orjson
@@ -9,10 +10,10 @@ import orjson
 from shoal_schema.declaring import Setting
 from shoal_schema.decoding import nearest
 from shoal_schema.environment import manifest_fields, parse_text, rendered
-from shoal_schema.ranges import allowed
+from shoal_schema.resource.service import RENAMED
 
 PARAMETERS = "model.parameters"
-DEEPEST = 100
+MAX_DEPTH = 100
 """Levels of objects and lists, which no parameters and no manifest need."""
 
 _VARIABLE = re.compile(r"(?P<variable>SHOAL_[A-Z_]+)(?P<value>=[\w.]+)?(?P<said> \([A-Za-z.]+\))?")
@@ -46,14 +47,16 @@ def parse_assignment(text: str) -> Values:
         raise FieldError(f"--set takes UTF-8 text, not {text!r}")
     if name.startswith(f"{PARAMETERS}."):
         path = name.removeprefix(f"{PARAMETERS}.").split(".")
-        if len(path) > DEEPEST:
-            raise FieldError(f"{PARAMETERS} may be nested {DEEPEST} levels deep, not {len(path)}")
-        return {PARAMETERS: _nested(path, _json(value))}
+        if len(path) > MAX_DEPTH:
+            raise FieldError(f"{PARAMETERS} may be nested {MAX_DEPTH} levels deep, not {len(path)}")
+        with suppress(orjson.JSONDecodeError):
+            return {PARAMETERS: _nested(path, orjson.loads(value))}
+        return {PARAMETERS: _nested(path, value)}
     setting = find_field(name)
     try:
         return {name: parse_text(setting, value.strip())}
     except ValueError:
-        raise FieldError(f"{name} must be {allowed(setting)}, not {value.strip()!r}") from None
+        raise FieldError(f"{name} must be {setting.allowed}, not {value.strip()!r}") from None
 
 
 def find_field(name: str) -> Setting:
@@ -65,6 +68,8 @@ def find_field(name: str) -> Setting:
     fields = manifest_fields()
     if name in fields:
         return fields[name]
+    if RENAMED.get(name) in fields:
+        raise FieldError(f"there is no field {name}; it is {RENAMED[name]} now")
     by_last_part = {known.rpartition(".")[2]: known for known in fields}
     near = nearest(name, fields)
     last = nearest(name.rpartition(".")[2], by_last_part)
@@ -98,7 +103,7 @@ def _carried(name: str, setting: Setting, value: Any) -> str:
         text = rendered(setting, value)
         text.encode()
     except UnicodeEncodeError:
-        raise FieldError(f"{name} holds bytes that are no UTF-8 text") from None
+        raise FieldError(f"{name} holds bytes that are not UTF-8 text") from None
     except (TypeError, ValueError, RecursionError) as error:
         raise FieldError(f"{name} cannot be written as JSON: {error}") from None
     if "\0" in text:
@@ -122,10 +127,3 @@ def with_field_names(sentence: str) -> str:
 
 def _nested(path: list[str], value: Any) -> Any:
     return {path[0]: _nested(path[1:], value)} if path else value
-
-
-def _json(text: str) -> Any:
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return text

@@ -3,7 +3,6 @@
 import shlex
 from collections.abc import Collection
 from math import prod
-from pathlib import PurePath
 from typing import Any
 from urllib.parse import quote
 
@@ -27,26 +26,20 @@ def first_requests(url: str, signature: Signature, files: Collection[str] = ()) 
         files: paths that are there, one of which may be an item to send.
     """
     required = [tensor for tensor in signature.inputs if not tensor.optional]
-    if len(required) == 1 and _takes_files(required[0]):
-        return _file_requests(url, signature, required[0], files)
-    if any(_numbers(tensor, signature) > TYPED_NUMBERS for tensor in required):
+    only = required[0] if len(required) == 1 else None
+    if only and only.datatype == "BYTES" and not set(only.content_types) <= {"text/plain", "application/json"}:
+        return _file_requests(url, signature, only, files)
+    if any(prod(_sample_shape(tensor, signature)) > TYPED_NUMBERS for tensor in required):
         return _made_requests(url, signature, required)
-    values = {tensor.name: _sample(tensor, signature) for tensor in required}
+    values = {tensor.name: _filled(_sample_shape(tensor, signature), _element(tensor)) for tensor in required}
     row = next(iter(values.values())) if len(values) == 1 else values
     return _curl(url, signature, f"-d {_quoted({'instances': [row]})}"), _shoal(url, row)
-
-
-def _takes_files(tensor: Tensor) -> bool:
-    return tensor.datatype == "BYTES" and not set(tensor.content_types) <= {
-        "text/plain",
-        "application/json",
-    }
 
 
 def _file_requests(url: str, signature: Signature, tensor: Tensor, files: Collection[str]) -> tuple[str, str]:
     media_type = tensor.content_types[0]
     name = SAMPLE_FILES.get(media_type, "FILE")
-    file = shlex.quote(next((path for path in files if PurePath(path).name == name), name))
+    file = shlex.quote(next((path for path in files if path.rpartition("/")[2] == name), name))
     path = f"{url}/predictions/{quote(signature.name, safe='')}"
     curl = f"curl -H 'Content-Type: {media_type}' --data-binary @{file} {path}"
     return curl, f"shoal predict {url} {file}"
@@ -61,10 +54,7 @@ def _made_requests(url: str, signature: Signature, required: list[Tensor]) -> tu
         row = "{" + ", ".join(f"{name!r}: {array}" for name, array in pairs) + "}"
     program = f"import json, numpy; print(json.dumps({{'instances': [{row}]}}))"
     file = "item.npy" if len(arrays) == 1 else "item.npz"
-    return (
-        f'python -c "{program}" | {_curl(url, signature, "-d @-")}',
-        f"shoal predict {url} {file}",
-    )
+    return (f'python -c "{program}" | {_curl(url, signature, "-d @-")}', f"shoal predict {url} {file}")
 
 
 def _curl(url: str, signature: Signature, body: str) -> str:
@@ -84,14 +74,6 @@ def _quoted(value: Any) -> str:
 
 def _sample_shape(tensor: Tensor, signature: Signature) -> tuple[int, ...]:
     return tuple(SAMPLE_LENGTH if n < 0 else n for n in signature.row_shape(tensor))
-
-
-def _numbers(tensor: Tensor, signature: Signature) -> int:
-    return prod(_sample_shape(tensor, signature))
-
-
-def _sample(tensor: Tensor, signature: Signature) -> Any:
-    return _filled(_sample_shape(tensor, signature), _element(tensor))
 
 
 def _element(tensor: Tensor) -> Any:

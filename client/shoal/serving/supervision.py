@@ -1,4 +1,4 @@
-"""What the death of a process means: start it again after a while, or give up and say why."""
+"""What the exit of a process means: start it again after a while, or give up and say why."""
 
 import re
 import signal
@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 from shoal.serving.fields import with_field_names
 
-FIRST_DELAY_S = 0.5
-LONGEST_DELAY_S = 30.0
-# A process that lived this long was healthy: its next death starts the delays from the beginning.
+MIN_DELAY_S = 0.5
+MAX_DELAY_S = 30.0
+# A process that lived this long was healthy: its next exit starts the delays from the beginning.
 HEALTHY_S = 60.0
 
 CANNOT_LOAD = 3
@@ -17,7 +17,7 @@ DEVICE_LOST = 4
 # What a log or a command puts before the sentence: time and level, or the program's name.
 LOG_PREFIX = re.compile(r"^(?:[\d:T.,Z -]+ (?:INFO|WARNING|ERROR|CRITICAL) +(?:shoal[\w.]* +)?|shoal[-_]\w+: )")
 # A process that ends by its own decision says why in such a line; it is told in our sentence, and so not twice.
-LAST_WORDS = re.compile(rb"^(?:\d\S+Z CRITICAL \S+ |shoal[-_]\w+: )")
+EXIT_LINE = re.compile(rb"^(?:\d\S+Z CRITICAL \S+ |shoal[-_]\w+: )")
 # What else may say why: an error in the log, and Python itself when it finds no such module.
 COMPLAINT = re.compile(r"^(?:\d\S+Z (?:ERROR|CRITICAL) |shoal[-_]\w+: |\S*python[\d.]*: )")
 TRACEBACK = "Traceback (most recent call last):"
@@ -29,24 +29,24 @@ ONE_PROCESS = re.compile(r'"shoal\[(runtime|proxy)\]"')
 class Backoff:
     """How often a process died in a row; delays double from 0.5 s up to 30 s."""
 
-    deaths: int = 0
+    exits: int = 0
 
     @property
     def delay_s(self) -> float:
-        """The wait before the next start; 0 before the first death."""
-        if not self.deaths:
+        """The wait before the next start; 0 before the first exit."""
+        if not self.exits:
             return 0.0
-        return min(LONGEST_DELAY_S, FIRST_DELAY_S * 2.0 ** min(self.deaths - 1, 16))
+        return min(MAX_DELAY_S, MIN_DELAY_S * 2.0 ** min(self.exits - 1, 16))
 
 
-def after_death(backoff: Backoff, *, started_s: float, now_s: float) -> Backoff:
+def after_exit(backoff: Backoff, *, started_s: float, now_s: float) -> Backoff:
     """Return the back-off after a process that started at ``started_s`` died at ``now_s``."""
     healthy = now_s - started_s >= HEALTHY_S
-    return replace(backoff, deaths=1 if healthy else backoff.deaths + 1)
+    return replace(backoff, exits=1 if healthy else backoff.exits + 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Death:
+class Exit:
     """How a process ended.
 
     Attributes:
@@ -63,7 +63,7 @@ class Death:
 
 
 def cause(written: str) -> str:
-    """Return the line in which a process says why it ended, from the last that it wrote; empty if there is none.
+    """Return the line in which a process says why it ended, from the last that it wrote; empty if it did not say.
 
     What it wrote last is mostly about something else. It tells of the end if it is an error, or a traceback.
     """
@@ -79,47 +79,44 @@ def cause(written: str) -> str:
     return raised[0].strip() if raised and not told_since else ""
 
 
-def is_final(death: Death) -> bool:
-    """Say whether starting the process again would only repeat the death.
+def is_final(exit_: Exit) -> bool:
+    """Return whether starting the process again would only repeat the exit.
 
     A runtime that cannot load will not load the next time. A process that chose to exit before it
     ever served was started wrongly (a setting out of range, a missing package). A signal or a lost
     device may be bad luck.
     """
-    if was_drained(death):
+    if was_drained(exit_):
         return True
-    if death.role == "runtime" and death.returncode in (CANNOT_LOAD, DEVICE_LOST):
-        return death.returncode == CANNOT_LOAD
-    return death.returncode > 0 and not death.served
+    if exit_.role == "runtime" and exit_.returncode in (CANNOT_LOAD, DEVICE_LOST):
+        return exit_.returncode == CANNOT_LOAD
+    return exit_.returncode > 0 and not exit_.served
 
 
-def was_drained(death: Death) -> bool:
-    """Say whether the proxy ended in order: somebody who may stop the server asked it to, with ``POST /drain``."""
-    return death.role == "proxy" and death.returncode == 0
+def was_drained(exit_: Exit) -> bool:
+    """Return whether the proxy ended in order: somebody who may stop the server asked it to, with ``POST /drain``."""
+    return exit_.role == "proxy" and exit_.returncode == 0
 
 
-def obituary(death: Death) -> str:
+def exit_message(exit_: Exit) -> str:
     """Return a sentence that says how the process ended, and why if it said so."""
-    if death.role == "runtime" and death.returncode == CANNOT_LOAD:
+    if exit_.role == "runtime" and exit_.returncode == CANNOT_LOAD:
         how = "the model cannot be loaded"
-    elif death.returncode > 0 and is_final(death):
-        how = f"the {death.role} cannot start"
-    elif death.returncode < 0:
-        how = f"the {death.role} was killed by {_signal_name(-death.returncode)}"
+    elif exit_.returncode > 0 and is_final(exit_):
+        how = f"the {exit_.role} cannot start"
+    elif exit_.returncode < 0:
+        how = f"the {exit_.role} was killed by {_signal_name(-exit_.returncode)}"
     else:
-        how = f"the {death.role} exited with status {death.returncode}"
-    if death.returncode < 0:
+        how = f"the {exit_.role} exited with status {exit_.returncode}"
+    if exit_.returncode < 0:
         return how  # Its last line was about something else.
-    why = LOG_PREFIX.sub("", death.cause).removeprefix(f"{how}: ")
+    why = LOG_PREFIX.sub("", exit_.cause).removeprefix(f"{how}: ")
     if why:
-        return f"{how}: {_explained(why)}"
-    status = "" if "status" in how else f" (exit status {death.returncode})"
+        # What one process lacks the other mostly lacks too: this extra brings both.
+        why = ONE_PROCESS.sub('"shoal[serve]"', why)
+        return f"{how}: {with_field_names(why)}"
+    status = "" if "status" in how else f" (exit status {exit_.returncode})"
     return f"{how}{status}; it did not say why"
-
-
-def _explained(why: str) -> str:
-    # What one process lacks the other mostly lacks too: this extra brings both.
-    return with_field_names(ONE_PROCESS.sub('"shoal[serve]"', why))
 
 
 def _signal_name(number: int) -> str:

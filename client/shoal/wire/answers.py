@@ -8,8 +8,7 @@ import orjson
 
 from shoal import errors
 from shoal.wire.datatypes import DATATYPES, decode, numpy_dtype, object_array
-from shoal.wire.messages import Response
-from shoal.wire.requests import HEADER_LENGTH
+from shoal.wire.messages import HEADER_LENGTH, Response
 from shoal.wire.signature import Signature, Tensor
 from shoal_schema.wire.datatypes import Array
 
@@ -43,13 +42,13 @@ def json_answer(response: Response) -> Any:
     """Return the JSON value of a successful answer.
 
     Raises:
-        ShoalError: the status says that the call failed, or the body is no JSON.
+        ShoalError: the status says that the call failed, or the body is not JSON.
     """
     raise_for_status(response)
     try:
         return orjson.loads(response.body)
     except orjson.JSONDecodeError as error:
-        raise _broken(response, f"the body is no JSON: {error}") from error
+        raise _broken(response, f"the body is not JSON: {error}") from error
 
 
 def raise_for_status(response: Response) -> None:
@@ -64,20 +63,16 @@ def error_of(response: Response) -> errors.ShoalError | None:
     if response.status == 200:
         return None
     message, rows = _failure(response)
-    request_id = response.headers.get("x-request-id")
-    may_have_run = response.headers.get("x-shoal-executed") != "no"
+    told: dict[str, Any] = {
+        "status": response.status,
+        "errors": rows,
+        "request_id": response.headers.get("x-request-id"),
+        "may_have_run": response.headers.get("x-shoal-executed") != "no",
+    }
     retry_after_s = _retry_after_s(response)
     if retry_after_s is not None:
-        return errors.Overloaded(
-            message,
-            retry_after_s=retry_after_s,
-            status=response.status,
-            errors=rows,
-            request_id=request_id,
-            may_have_run=may_have_run,
-        )
-    kind = _BY_STATUS.get(response.status, errors.ServerFailed)
-    return kind(message, status=response.status, errors=rows, request_id=request_id, may_have_run=may_have_run)
+        return errors.Overloaded(message, retry_after_s=retry_after_s, **told)
+    return _BY_STATUS.get(response.status, errors.ServerFailed)(message, **told)
 
 
 def _retry_after_s(response: Response) -> float | None:

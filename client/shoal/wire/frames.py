@@ -40,7 +40,7 @@ class FrameRows:
 
 
 def is_frame(value: Any) -> bool:
-    """Say whether a value is a data frame: rows, and columns with names."""
+    """Return whether a value is a data frame: rows, and columns with names."""
     return hasattr(value, "columns") and hasattr(value, "to_numpy")
 
 
@@ -80,7 +80,7 @@ def unframed_item(item: Any, signature: Signature) -> Any:
 
 
 def _named(frame: Any, names: Sequence[Any], only: Tensor, signature: Signature) -> bool:
-    """Say whether columns are inputs, rather than the numbers of the only one."""
+    """Return whether columns are inputs, rather than the numbers of the only one."""
     if only.name not in names or set(names) - {tensor.name for tensor in signature.inputs}:
         return False
     return not (len(signature.row_shape(only)) == 1 and _is_scalar(frame[only.name].to_numpy()[0]))
@@ -93,12 +93,11 @@ def _by_input(frame: Any, names: Sequence[Any], signature: Signature) -> FrameRo
     if wrong or missing:
         told = f"missing: {', '.join(missing)}" if missing else f"unknown: {', '.join(wrong)}"
         raise InvalidInput(f"the frame's columns must be the inputs of {signature.name}: {', '.join(inputs)}; {told}")
-    return FrameRows({name: _column(frame[name].to_numpy(), signature.row_shape(inputs[name])) for name in names})
-
-
-def _column(values: Array, row_shape: tuple[int, ...]) -> Array:
-    """Return a column; a number counts as a row of one where the input takes such rows."""
-    return values[:, None] if row_shape == (1,) and _is_scalar(values[0]) else values
+    columns: dict[str, Array] = {name: frame[name].to_numpy() for name in names}
+    for name, values in columns.items():  # a number counts as a row of one where the input takes such rows
+        if signature.row_shape(inputs[name]) == (1,) and _is_scalar(values[0]):
+            columns[name] = values[:, None]
+    return FrameRows(columns)
 
 
 def _together(frame: Any, names: Sequence[Any], only: Tensor, signature: Signature) -> Any:

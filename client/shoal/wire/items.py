@@ -6,7 +6,6 @@ A cast that would lose something (a fraction, a sign, a range) is refused rather
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from pathlib import PurePath
 from typing import Any, TypeVar
 
 import numpy as np
@@ -60,7 +59,7 @@ def many_items(items: Items, signature: Signature, first: int | None = None) -> 
 
 
 def check_countable(items: Any, signature: Signature) -> None:
-    """Raise InvalidInput if there is no item, or none can be told from the next."""
+    """Raise InvalidInput if there is no item, or items cannot be told apart."""
     if not signature.batches:
         raise InvalidInput(f"model {signature.name} takes no batches: call predict for each item")
     if isinstance(items, str | bytes | Mapping) or not hasattr(items, "__len__"):
@@ -74,7 +73,9 @@ def _by_name(item: Any, signature: Signature) -> Mapping[str, Any]:
     """Return the item by input names; a bare value stands for the only required input."""
     names = [tensor.name for tensor in signature.inputs]
     required = [tensor for tensor in signature.inputs if not tensor.optional] or signature.inputs[:1]
-    if len(required) == 1 and not _names_inputs(item, required[0], names):
+    # Does a dict name inputs, or is it the JSON value of the only one?
+    named = isinstance(item, Mapping) and not (required[0].is_json and set(item) - set(names))
+    if len(required) == 1 and not named:
         return {required[0].name: item}
     if not isinstance(item, Mapping):
         raise InvalidInput(f"model {signature.name} has several inputs: give a dict of {', '.join(names)}")
@@ -83,11 +84,6 @@ def _by_name(item: Any, signature: Signature) -> Mapping[str, Any]:
     if missing:
         raise InvalidInput(f"input {missing[0]} is missing")
     return item
-
-
-def _names_inputs(item: Any, only: Tensor, names: Sequence[str]) -> bool:
-    """Say whether a dict names inputs, rather than being the JSON value of the only input."""
-    return isinstance(item, Mapping) and not (only.is_json and set(item) - set(names))
 
 
 def _refuse_other_names(item: Mapping[str, Any], names: Sequence[str]) -> None:
@@ -150,11 +146,8 @@ def _cast(value: Any, tensor: Tensor, rank: int) -> Array:
     if value is None and not tensor.is_json:
         raise InvalidInput(f"input {tensor.name} is missing in one of the items")
     if tensor.datatype == "BYTES":
-        return _byte_elements(value, tensor, rank)
-    return _numbers(value, tensor)
-
-
-def _numbers(value: Any, tensor: Tensor) -> Array:
+        elements = (_as_bytes(element, tensor) for element in _leaves(value, rank))
+        return object_array(elements, _lengths(value, tensor, rank))
     wanted = numpy_dtype(tensor.datatype)
     try:
         given = np.asarray(value)
@@ -186,13 +179,9 @@ def _described(given: Array) -> str:
 def _file_hint(given: Array) -> str:
     """Return how a file is given, where a text looks like the path of one."""
     text = str(given) if given.ndim == 0 else ""
-    looks_so = text.isprintable() and (PurePath(text).suffix[1:].isalnum() or "/" in text)
+    stem, _, suffix = text.rpartition(".")
+    looks_so = text.isprintable() and ("/" in text or bool(stem and suffix.isalnum()))
     return f"; if {text!r:.100} names a file, give pathlib.Path or the open file" if looks_so else ""
-
-
-def _byte_elements(value: Any, tensor: Tensor, rank: int) -> Array:
-    shape = _lengths(value, tensor, rank)
-    return object_array((_as_bytes(element, tensor) for element in _leaves(value, rank)), shape)
 
 
 def _lengths(value: Any, tensor: Tensor, rank: int) -> tuple[int, ...]:

@@ -8,24 +8,20 @@ from shoal.wire.signature import Tensor
 
 FORMATS = {"image/png": "PNG", "image/webp": "WEBP", "image/jpeg": "JPEG", "image/bmp": "BMP", "image/tiff": "TIFF"}
 """What a picture is written as, by content type; those that lose nothing first, where the model takes several."""
-_MODES = {
-    "PNG": ("1", "L", "LA", "I;16", "P", "RGB", "RGBA"),
-    "JPEG": ("RGB", "L", "CMYK"),
-    "WEBP": ("RGB", "RGBA"),
-}
+_MODES = {"PNG": ("1", "L", "LA", "I;16", "P", "RGB", "RGBA"), "JPEG": ("RGB", "L", "CMYK"), "WEBP": ("RGB", "RGBA")}
 _OPTIONS: dict[str, dict[str, Any]] = {"WEBP": {"lossless": True}, "JPEG": {"quality": 95}}
 
 
 def is_picture(value: Any) -> bool:
-    """Say whether a value is a picture of PIL."""
+    """Return whether a value is a picture of PIL."""
     return hasattr(value, "getbands") and hasattr(value, "save")
 
 
 def picture_bytes(picture: Any, tensor: Tensor) -> bytes:
-    """Return a picture in a format that the input takes, PNG if nobody says.
+    """Return a picture in a format that the input takes, PNG if the input does not say.
 
     Raises:
-        InvalidInput: the input takes no pictures.
+        InvalidInput: the input does not take pictures.
     """
     taken = [name for content_type, name in FORMATS.items() if content_type in tensor.content_types]
     if tensor.content_types and not taken:

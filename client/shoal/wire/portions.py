@@ -21,8 +21,8 @@ from shoal_schema.wire.datatypes import Array
 FIRST_ROWS: Final = 8
 USUAL_ROWS: Final = 64
 """Of a portion, where the server does not say what its model takes."""
-MOST_BYTES: Final = 8 * 2**20
-MOST_IN_FLIGHT: Final = 4
+MAX_BYTES: Final = 8 * 2**20
+MAX_IN_FLIGHT: Final = 4
 """Keeps one batch running and others ready, whatever the way to the server costs, and leaves the queue to others."""
 
 
@@ -40,7 +40,7 @@ class Portion:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """What the caller allows: until when (monotonic s; infinite if nobody said), and how long one portion (s)."""
+    """What the caller allows: until when (monotonic s; infinite if not given), and how long one portion (s)."""
 
     ends_s: float
     portion_s: float
@@ -97,7 +97,10 @@ class Portions:
         if self.done or self._in_flight >= self.allowed or now_s < self._paused_until_s:
             return None
         if now_s >= self.times.ends_s:
-            self._out_of_time()
+            self.error = DeadlineExceeded(
+                f"the call's time is over with {self._answered_rows} of {len(self.rows)} rows answered",
+                may_have_run=self._answered_rows > 0,
+            )
             return None
         portion = self._again.pop(0) if self._again else self._cut_next()
         if portion is None:
@@ -119,7 +122,7 @@ class Portions:
         return max(0.001, min(self.times.ends_s, began_s + self.times.portion_s) - portion.sent_s)
 
     def ended(self, portion: Portion, outcome: Any, now_s: float) -> None:
-        """Take in what came of a portion: its answer, or why there is none."""
+        """Record what came of a portion: its answer, or the error instead."""
         self._in_flight -= 1
         if not isinstance(outcome, ShoalError):
             self._answers[portion.start] = outcome
@@ -155,7 +158,7 @@ class Portions:
 
     def _light(self, portion: Portion) -> Portion:
         """Return as much of a portion as may travel at once; the rest is next."""
-        while portion.rows > 1 and _bytes_of(portion.tensors) > MOST_BYTES:
+        while portion.rows > 1 and _bytes_of(portion.tensors) > MAX_BYTES:
             portion, rest = self._halves(portion)
             self._again.insert(0, rest)
             self._most_rows = self._next_rows = portion.rows
@@ -177,10 +180,7 @@ class Portions:
         first, second = {}, {}
         for name, array in portion.tensors.items():
             first[name], second[name] = np.split(array, [middle], axis=min(axes[name], array.ndim - 1))
-        return (
-            Portion(portion.start, middle, first),
-            Portion(portion.start + middle, portion.rows - middle, second),
-        )
+        return (Portion(portion.start, middle, first), Portion(portion.start + middle, portion.rows - middle, second))
 
     def _learn(self, took_s: float) -> None:
         """Grow while portions take less than an eighth of their time, shrink when they take over a quarter."""
@@ -193,10 +193,10 @@ class Portions:
             if self._next_rows < self._most_rows:
                 self._next_rows = min(self._most_rows, 2 * self._next_rows)
             else:
-                self.allowed = min(MOST_IN_FLIGHT, self.allowed + 1)
+                self.allowed = min(MAX_IN_FLIGHT, self.allowed + 1)
 
     def _may_wait(self, portion: Portion, error: ShoalError, now_s: float) -> bool:
-        """Say whether a refused portion goes again, and stop all others until then."""
+        """Return whether a refused portion goes again, and stop all others until then."""
         # One call is the caller's to repeat, as `predict` is; of several, the others may be what fills the queue.
         if (self._one_call and not self._answers) or not isinstance(error, Overloaded):
             return False
@@ -210,12 +210,6 @@ class Portions:
         self.allowed = max(1, self.allowed // 2)
         self._paused_until_s = max(self._paused_until_s, now_s + wait_s)
         return True
-
-    def _out_of_time(self) -> None:
-        self.error = DeadlineExceeded(
-            f"the call's time is over with {self._answered_rows} of {len(self.rows)} rows answered",
-            may_have_run=self._answered_rows > 0,
-        )
 
     def _named(self, portion: Portion, error: ShoalError) -> ShoalError:
         """Return the error with the caller's own numbers of rows."""

@@ -10,12 +10,12 @@ anything else                              no: it would fail again, or there is 
 
 from shoal.errors import ConnectionFailed, Overloaded, ShoalError, Unavailable
 
-FIRST_BACKOFF_S = 0.1
-LONGEST_BACKOFF_S = 5.0
+MIN_BACKOFF_S = 0.1
+MAX_BACKOFF_S = 5.0
 
 
 def may_retry(error: ShoalError, *, repeatable: bool) -> bool:
-    """Tell whether a call that ended with ``error`` may be sent again; ``repeatable``: executing it twice is fine."""
+    """Return whether a call that ended with ``error`` may be sent again; ``repeatable``: executing it twice is fine."""
     return isinstance(error, ConnectionFailed | Overloaded | Unavailable) and (repeatable or not error.may_have_run)
 
 
@@ -28,4 +28,4 @@ def pause_s(error: ShoalError, attempt: int, jitter: float) -> float:
         jitter: 0 to 1, at random, so that callers who were refused together do not come back together.
     """
     least_s = error.retry_after_s if isinstance(error, Overloaded) else 0.0
-    return least_s + jitter * min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** min(attempt, 16))
+    return least_s + jitter * min(MAX_BACKOFF_S, MIN_BACKOFF_S * 2.0 ** min(attempt, 16))

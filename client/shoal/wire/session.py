@@ -1,7 +1,7 @@
 """The conversation with one server, without its I/O.
 
 Each method is a generator: it yields a :class:`Request` to send or a :class:`Pause` to sleep through, takes a
-:class:`Turn` (the :class:`Response` or why there is none, and the time that is left), and returns the result. A client
+:class:`Turn` (the :class:`Response` or the error instead, and the time that is left), and returns the result. A client
 of either kind (blocking, asyncio) only drives it.
 """
 
@@ -14,12 +14,10 @@ from shoal.errors import NotFound, ServerFailed, ShoalError
 from shoal.wire.answers import error_of, json_answer, many_answers, one_answer
 from shoal.wire.frames import Rows, unframed, unframed_item
 from shoal.wire.items import Items, check_countable, one_item
-from shoal.wire.messages import Request, Response
+from shoal.wire.messages import Request, Response, infer_request, model_path
 from shoal.wire.portions import Portion, Portions, Times
-from shoal.wire.requests import infer_request, model_path
 from shoal.wire.retrying import may_retry, pause_s
 from shoal.wire.signature import Signature, parse_signature
-from shoal_schema.wire.datatypes import Array
 
 Result = TypeVar("Result")
 
@@ -36,7 +34,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What came of a step, nothing of a pause, and how much of the call's time is left (s)."""
+    """The outcome of a step, None of a pause, and how much of the call's time is left (s)."""
 
     outcome: Response | ShoalError | None
     left_s: float
@@ -104,12 +102,10 @@ class Session:
         """Ask for one item."""
         call = Call(options)
         signature = self._signature or (yield from self._ask_signature(call))
-        request = infer_request(signature.name, signature, self._tensors(item, signature), options.headers())
+        tensors = one_item(self._plain(unframed_item(item, signature)), signature)
+        request = infer_request(signature.name, signature, tensors, options.headers())
         response = yield from self._persistent(request, call)
         return one_answer(response, signature)
-
-    def _tensors(self, item: Any, signature: Signature) -> dict[str, Array]:
-        return one_item(self._plain(unframed_item(item, signature)), signature)
 
     def portions(self, items: Items, times: Times, options: CallOptions) -> Conversation[Portions]:
         """Say in which portions several items go out."""

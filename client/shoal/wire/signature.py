@@ -14,7 +14,7 @@ class Tensor:
     Attributes:
         shape: -1 where any length goes; counts the batch dimension when the model batches.
         batch_dim: the dimension that counts rows.
-        content_types: media types of a ``BYTES`` tensor's elements; empty when nobody says.
+        content_types: media types of a ``BYTES`` tensor's elements; empty when the server does not say.
         optional: callers may leave this input out.
     """
 

@@ -13,11 +13,12 @@ and held for the window, unless the load wants more.
 """
 
 from dataclasses import dataclass
-from enum import StrEnum
+
+from shoal_schema.conditions import Reason, ScalingReason
 
 WINDOW_S = 300.0
 BLIND_S = 30.0
-"""A gap in the data that is shorter than this is nobody's business."""
+"""A shorter gap in the data is not reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +26,15 @@ class Law:
     """The bounds and the aim.
 
     Args:
-        target_rows: rows waiting and running that one pod should have, >= 1.
+        target_queue_depth: rows waiting and running that one pod should have, >= 1.
     """
 
     minimum: int
     maximum: int
-    target_rows: int
+    target_queue_depth: int
 
     def __post_init__(self) -> None:
-        if not (1 <= self.minimum <= self.maximum and self.target_rows >= 1):
+        if not (1 <= self.minimum <= self.maximum and self.target_queue_depth >= 1):
             raise ValueError(f"need 1 <= minReplicas <= maxReplicas and a target >= 1, not {self}")
 
     def within(self, replicas: int) -> int:
@@ -68,20 +69,12 @@ class State:
     blind_since_s: float | None = None
 
 
-class Why(StrEnum):
-    """Why the count is what it is."""
-
-    LOAD = "load"
-    GAP = "a short gap"
-    HOLD = "no data"
-
-
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The count, and why."""
+    """The count, and why; None in a gap too short to say anything new."""
 
     replicas: int
-    why: Why
+    reason: ScalingReason | None
 
 
 def decide(
@@ -97,32 +90,20 @@ def decide(
         now_s: monotonic time in seconds; must not go back between calls.
         window_s: how long a want counts.
     """
-    wants = _recent(state, now_s - window_s) if state.decided == replicas else ((now_s, replicas),)
+    recent = tuple(item for item in state.wants if item[0] > now_s - window_s)
+    wants = recent if state.decided == replicas else ((now_s, replicas),)
     want = _want(law, load, replicas)
     wants = (*(item for item in wants if item[1] > want), (now_s, want))
     decided = law.within(max(count for _, count in wants))
-    blind_since_s = _blind_since_s(load, state, now_s)
-    return Decision(decided, _why(blind_since_s, now_s)), State(decided, wants, blind_since_s)
+    if load is not None:
+        return Decision(decided, Reason.FOLLOWING_LOAD), State(decided, wants)
+    blind_since_s = now_s if state.blind_since_s is None else state.blind_since_s
+    blind = now_s - blind_since_s >= BLIND_S
+    return Decision(decided, Reason.NO_LOAD_DATA if blind else None), State(decided, wants, blind_since_s)
 
 
 def _want(law: Law, load: Load | None, replicas: int) -> int:
     if load is None:
         return law.within(replicas)
-    want = law.within(-(-load.rows // law.target_rows))
+    want = law.within(-(-load.rows // law.target_queue_depth))
     return want if load.complete else max(want, law.within(replicas))
-
-
-def _blind_since_s(load: Load | None, state: State, now_s: float) -> float | None:
-    if load is not None:
-        return None
-    return now_s if state.blind_since_s is None else state.blind_since_s
-
-
-def _why(blind_since_s: float | None, now_s: float) -> Why:
-    if blind_since_s is None:
-        return Why.LOAD
-    return Why.HOLD if now_s - blind_since_s >= BLIND_S else Why.GAP
-
-
-def _recent(state: State, since_s: float) -> tuple[tuple[float, int], ...]:
-    return tuple(item for item in state.wants if item[0] > since_s)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from shoal_operator.autoscaler.law import Load
 from shoal_schema.metrics import IN_FLIGHT_ROWS, OBJECTIVE_ATTAINABLE, QUEUE_ROWS
 
-MOST_ROWS = 2**31 - 1
-"""No proxy holds more rows in a queue; a larger number is no data."""
+MAX_ROWS = 2**31 - 1
+"""No proxy holds more rows in a queue; a larger number counts as no data."""
 
 _ROWS = (QUEUE_ROWS.name, IN_FLIGHT_ROWS.name)
 _ATTAINABLE = OBJECTIVE_ATTAINABLE.name
@@ -25,7 +25,7 @@ class Reading:
     """What one proxy says; None where it does not.
 
     Args:
-        rows: that wait and run, 0 to twice ``MOST_ROWS``.
+        rows: that wait and run, 0 to twice ``MAX_ROWS``.
         attainable: whether a request alone would meet the latency objective.
     """
 
@@ -52,4 +52,4 @@ def _count(text: str) -> int | None:
         value = float(text)
     except ValueError:
         return None
-    return int(value) if 0 <= value <= MOST_ROWS and value.is_integer() else None
+    return int(value) if 0 <= value <= MAX_ROWS and value.is_integer() else None

@@ -5,6 +5,7 @@ cluster itself: a watch that breaks may never tell that a pod is gone, and event
 """
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from shoal_operator.autoscaler.law import Law
@@ -67,15 +68,13 @@ class Fleet:
 
     def see(self, key: Key, resource: Json, pods: Iterable[Json]) -> None:
         """Take what a look read in the place of all that was known of a service, but for our own later write."""
-        if (
-            spec := _spec_of(resource)
-        ) is not None:  # its pods of before serve on, and scale by what was asked for then
-            self._see_objective(key, spec)
-            self._see_scaling(key, scaled_from(spec, resource["metadata"]))
+        # A spec that cannot be read changes nothing: its pods of before serve on, and scale by what was asked for then.
+        with suppress(SpecError):
+            self._see_spec(key, parse_spec(resource), resource["metadata"])
         self._replicas[key] = tuple(replica for replica in map(_replica, pods) if replica)
 
     def wrote_replicas(self, key: Key, before: Scaled, replicas: int) -> None:
-        """Take note of our own write: it made a new generation, so what was read before says nothing."""
+        """Record our own write: it made a new generation, so what was read before says nothing."""
         if self._scaled.get(key) is before:
             self._scaled[key] = replace(before, replicas=replicas, generation=before.generation + 1)
 
@@ -90,14 +89,12 @@ class Fleet:
         for key in self._scaled.keys() | self._objectives:
             yield Watched(key, self._scaled.get(key), key in self._objectives, self._replicas.get(key, ()))
 
-    def _see_objective(self, key: Key, spec: InferenceServiceSpec) -> None:
+    def _see_spec(self, key: Key, spec: InferenceServiceSpec, metadata: Json) -> None:
         if spec.batching.latency_objective_milliseconds is None:
             self._objectives.discard(key)
         else:
             self._objectives.add(key)
-
-    def _see_scaling(self, key: Key, scaled: Scaled | None) -> None:
-        known = self._scaled.get(key)
+        scaled, known = scaled_from(spec, metadata), self._scaled.get(key)
         if scaled is None:
             self._scaled.pop(key, None)
         elif known is None or known.uid != scaled.uid or known.generation <= scaled.generation:
@@ -115,13 +112,6 @@ def scaled_from(spec: InferenceServiceSpec, metadata: Json) -> Scaled | None:
     scaling = spec.scaling
     if scaling is None or scaling.min_replicas > scaling.max_replicas:
         return None
-    target_rows = scaling.target_queue_depth or 2 * spec.batching.max_batch_size
-    law = Law(scaling.min_replicas, scaling.max_replicas, target_rows)
+    target_queue_depth = scaling.target_queue_depth or 2 * spec.batching.max_batch_size
+    law = Law(scaling.min_replicas, scaling.max_replicas, target_queue_depth)
     return Scaled(law, spec.replicas, metadata["generation"], metadata["uid"])
-
-
-def _spec_of(resource: Json) -> InferenceServiceSpec | None:
-    try:
-        return parse_spec(resource)
-    except SpecError:
-        return None

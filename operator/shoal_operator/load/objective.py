@@ -27,7 +27,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Hearing:
+class Reports:
     """What the ready pods of one service said.
 
     Args:
@@ -39,24 +39,24 @@ class Hearing:
     answers: Mapping[str, Answer] = field(default_factory=dict)
 
 
-def hear(hearing: Hearing, said: Mapping[str, bool | None], now_s: float) -> Hearing:
-    """Take note of what pods said.
+def record(reports: Reports, said: Mapping[str, bool | None], now_s: float) -> Reports:
+    """Record what pods said.
 
     Args:
-        hearing: what the last call returned.
+        reports: what the last call returned.
         said: by uid, whether each ready pod can meet its objective; None where it did not say.
         now_s: monotonic time (s).
     """
-    answers = {uid: _answer(hearing.answers.get(uid), now_s, yes=yes) for uid, yes in said.items()}
-    return Hearing(hearing.begun_s, {uid: answer for uid, answer in answers.items() if answer})
+    answers = {uid: _answer(reports.answers.get(uid), now_s, yes=yes) for uid, yes in said.items()}
+    return Reports(reports.begun_s, {uid: answer for uid, answer in answers.items() if answer})
 
 
-def attainable(hearing: Hearing, now_s: float) -> dict[str, bool] | None:
+def attainable(reports: Reports, now_s: float) -> dict[str, bool] | None:
     """Return by uid whether each pod can meet its objective, or None when it is too early to tell."""
-    if not hearing.answers and now_s - hearing.begun_s < FRESH_S:
+    if not reports.answers and now_s - reports.begun_s < FRESH_S:
         return None
     return {
-        uid: answer.refused_s is None or now_s - answer.refused_s >= HOLD_S for uid, answer in hearing.answers.items()
+        uid: answer.refused_s is None or now_s - answer.refused_s >= HOLD_S for uid, answer in reports.answers.items()
     }
 
 

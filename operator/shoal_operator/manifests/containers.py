@@ -30,7 +30,7 @@ _COPIES_OF_QUEUE = 4
 _MI = 2**20
 _FETCH_RESOURCES = {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"cpu": "1", "memory": "512Mi"}}
 _SHUTDOWN_MARGIN_S = 5
-_LONGEST_SHUTDOWN_S = 3600
+_MAX_SHUTDOWN_S = 3600
 _READY_PERIOD_S = 2
 """A starting proxy keeps each probe for as long: the next one follows at once, and the first yes is never late."""
 
@@ -38,6 +38,9 @@ _READY_PERIOD_S = 2
 def make_proxy(target: Target) -> Json:
     """Return the container that queues and batches."""
     proxy = target.spec.proxy
+    # Limits too, since a quota on limits refuses a pod without them.
+    memory_mi = _PROXY_BASE_MI + -(-_COPIES_OF_QUEUE * target.spec.queue.max_bytes // _MI)
+    resources = {"requests": _PROXY_REQUESTS, "limits": {"cpu": _PROXY_CPUS, "memory": f"{memory_mi}Mi"}}
     return {
         "name": PROXY,
         "image": proxy.image or target.defaults.proxy_image,
@@ -46,7 +49,7 @@ def make_proxy(target: Target) -> Json:
             {"name": "admin", "containerPort": ADMIN_PORT, "protocol": "TCP"},
         ],
         "env": _merged(_proxy_fixed(target), spec_variables(target.spec, Process.PROXY), as_json(proxy.env)),
-        "resources": as_json(proxy.resources) if proxy.resources else _proxy_resources(target),
+        "resources": as_json(proxy.resources) if proxy.resources else resources,
         "readinessProbe": _probe(f"/readyz?wait_ms={_READY_PERIOD_S}000", period_s=_READY_PERIOD_S, failures=1),
         "livenessProbe": _probe("/healthz", period_s=10, failures=3),
         "terminationMessagePolicy": "FallbackToLogsOnError",
@@ -84,12 +87,17 @@ def stop_time_s(target: Target) -> int:
 
 
 def _own_runtime(target: Target) -> Json:
+    shutdown_s = min(stop_time_s(target) - _SHUTDOWN_MARGIN_S, _MAX_SHUTDOWN_S)
+    fixed = [
+        variable("SHOAL_MODEL_NAME", target.name),
+        variable("SHOAL_RUNTIME_LISTEN", SOCKET),
+        variable("SHOAL_RUNTIME_SHUTDOWN_TIMEOUT_S", str(shutdown_s)),
+        *_cache_variables(),
+    ]
     return {
         "name": RUNTIME,
         "image": _runtime_image(target),
-        "env": _merged(
-            _runtime_fixed(target), spec_variables(target.spec, Process.RUNTIME), as_json(target.spec.runtime.env)
-        ),
+        "env": _merged(fixed, spec_variables(target.spec, Process.RUNTIME), as_json(target.spec.runtime.env)),
         "resources": as_json(target.spec.runtime.resources or {}),
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": _restricted(read_only=True),
@@ -115,36 +123,21 @@ def _foreign_runtime(target: Target) -> Json:
         "env": as_json(runtime.env),
         "resources": as_json(runtime.resources or {}),
         "startupProbe": {"httpGet": live, "periodSeconds": 5, "failureThreshold": budget},
-        "livenessProbe": {
-            "httpGet": live,
-            "periodSeconds": 10,
-            "timeoutSeconds": 5,
-            "failureThreshold": 6,
-        },
+        "livenessProbe": {"httpGet": live, "periodSeconds": 10, "timeoutSeconds": 5, "failureThreshold": 6},
         "terminationMessagePolicy": "FallbackToLogsOnError",
         # A server that we did not write may want to write beside itself.
         "securityContext": _restricted(read_only=False),
-        "volumeMounts": [
-            _mount("shm", "/dev/shm"),
-            _mount("tmp", "/tmp"),
-            *_model_mount(target),
-        ],
+        "volumeMounts": [_mount("shm", "/dev/shm"), _mount("tmp", "/tmp"), *_model_mount(target)],
     }
 
 
-def _proxy_resources(target: Target) -> Json:
-    """Return what the proxy gets by default; limits too, since a quota on limits refuses a pod without them."""
-    memory_mi = _PROXY_BASE_MI + -(-_COPIES_OF_QUEUE * target.spec.queue.max_bytes // _MI)
-    return {"requests": _PROXY_REQUESTS, "limits": {"cpu": _PROXY_CPUS, "memory": f"{memory_mi}Mi"}}
-
-
 def _proxy_fixed(target: Target) -> list[Json]:
-    host = target.defaults.listen_host
+    host = target.defaults.listen_host.strip("[]")
     port = target.spec.runtime.port
     # By name: the server may listen on the loopback address of either family only, and both are tried.
     runtime = f"http://localhost:{port}" if port else SOCKET
     return [
-        *_pod_ip(host),
+        *([{"name": "POD_IP", "valueFrom": _field("status.podIP")}] if "$(POD_IP)" in host else ()),
         # So that a pod whose address another had before, or gets after, is never taken for it.
         {"name": "SHOAL_PROXY_INSTANCE", "valueFrom": _field("metadata.uid")},
         variable("SHOAL_MODEL_NAME", target.name),
@@ -159,24 +152,8 @@ def _address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host or "$(" in host else f"{host}:{port}"
 
 
-def _pod_ip(host: str) -> list[Json]:
-    if "$(POD_IP)" not in host:
-        return []
-    return [{"name": "POD_IP", "valueFrom": _field("status.podIP")}]
-
-
 def _field(path: str) -> Json:
     return {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}
-
-
-def _runtime_fixed(target: Target) -> list[Json]:
-    shutdown_s = min(stop_time_s(target) - _SHUTDOWN_MARGIN_S, _LONGEST_SHUTDOWN_S)
-    return [
-        variable("SHOAL_MODEL_NAME", target.name),
-        variable("SHOAL_RUNTIME_LISTEN", SOCKET),
-        variable("SHOAL_RUNTIME_SHUTDOWN_TIMEOUT_S", str(shutdown_s)),
-        *_cache_variables(),
-    ]
 
 
 def _merged(*groups: Iterable[Json]) -> list[Json]:
@@ -223,8 +200,4 @@ def _probe(path: str, *, period_s: int, failures: int) -> Json:
 
 
 def _restricted(*, read_only: bool) -> Json:
-    return {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": read_only,
-        "capabilities": {"drop": ["ALL"]},
-    }
+    return {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": read_only, "capabilities": {"drop": ["ALL"]}}

@@ -14,7 +14,7 @@ from shoal_schema.resource.model import ModelVolume
 
 _GROUP_ID = 65532
 _SHOWN_CONTAINER = "kubectl.kubernetes.io/default-container"
-"""What `kubectl logs` and `kubectl exec` take when nobody names one."""
+"""What `kubectl logs` and `kubectl exec` take when no container is named."""
 
 
 def make_deployment(target: Target) -> Json:
@@ -27,10 +27,7 @@ def make_deployment(target: Target) -> Json:
         "selector": {"matchLabels": selector_labels(target.name)},
         "strategy": {
             "type": "RollingUpdate",
-            "rollingUpdate": {
-                "maxSurge": rollout.max_surge,
-                "maxUnavailable": rollout.max_unavailable,
-            },
+            "rollingUpdate": {"maxSurge": rollout.max_surge, "maxUnavailable": rollout.max_unavailable},
         },
         "template": _template(target),
     }
@@ -48,10 +45,7 @@ def _template(target: Target) -> Json:
     labels = {**(pod.labels or {}), **object_labels(target.name)}
     # What a user looks for first is what the model said; a pod's own annotation wins.
     annotations: Json = {_SHOWN_CONTAINER: RUNTIME, **(pod.annotations or {})}
-    template: Json = {
-        "metadata": {"labels": labels, "annotations": annotations},
-        "spec": _pod_spec(target),
-    }
+    template: Json = {"metadata": {"labels": labels, "annotations": annotations}, "spec": _pod_spec(target)}
     annotations[TEMPLATE_HASH_ANNOTATION] = digest(template)
     return template
 

@@ -30,15 +30,7 @@ HTTP_ROUTE = Kind("HTTPRoute", "gateway.networking.k8s.io/v1", "httproutes")
 ENDPOINT_SLICE = Kind("EndpointSlice", "discovery.k8s.io/v1", "endpointslices")
 """Made by the cluster for our Service; only read."""
 
-CHILD_KINDS = (
-    SERVICE_ACCOUNT,
-    NETWORK_POLICY,
-    SERVICE,
-    DISRUPTION_BUDGET,
-    DEPLOYMENT,
-    INGRESS,
-    HTTP_ROUTE,
-)
+CHILD_KINDS = (SERVICE_ACCOUNT, NETWORK_POLICY, SERVICE, DISRUPTION_BUDGET, DEPLOYMENT, INGRESS, HTTP_ROUTE)
 
 
 def desired_objects(target: Target) -> dict[Kind, Json]:

@@ -42,12 +42,7 @@ def object_labels(name: str) -> Json:
 
 
 def make_object(
-    target: Target,
-    kind: str,
-    api_version: str,
-    *,
-    annotations: Json | None = None,
-    **content: Any,
+    target: Target, kind: str, api_version: str, *, annotations: Json | None = None, **content: Any
 ) -> Json:
     """Return a whole object: type, metadata, content, and the hash of all three."""
     body: Json = {

@@ -21,10 +21,7 @@ def make_network_policy(target: Target) -> Json:
     spec: Json = {
         "podSelector": {"matchLabels": selector_labels(target.name)},
         "policyTypes": ["Ingress"],
-        "ingress": [
-            {"ports": [_port(HTTP_PORT)]},
-            {"ports": [_port(ADMIN_PORT)], **_admin_peers(target)},
-        ],
+        "ingress": [{"ports": [_port(HTTP_PORT)]}, {"ports": [_port(ADMIN_PORT)], **_admin_peers(target)}],
     }
     return make_object(target, "NetworkPolicy", "networking.k8s.io/v1", spec=spec)
 

@@ -46,7 +46,9 @@ def service_url(target: Target, cluster_ip: str = "") -> str:
         scheme = "https" if route.ingress.tls_secret_name else "http"
         return f"{scheme}://{_host(target, [route.ingress.host])}"
     if route and route.http_route and route.http_route.hostnames:
-        return f"{_scheme(route.http_route)}://{_host(target, route.http_route.hostnames)}"
+        secure = any(ref.port == HTTPS_PORT or ref.section_name == "https" for ref in route.http_route.parent_refs)
+        scheme = str(route.http_route.scheme or (Scheme.HTTPS if secure else Scheme.HTTP)).lower()
+        return f"{scheme}://{_host(target, route.http_route.hostnames)}"
     return _internal_url(target, cluster_ip)
 
 
@@ -65,8 +67,3 @@ def _host(target: Target, names: Sequence[str]) -> str:
     """Return a host that the route takes: the first without a wildcard, or the service's name below one."""
     plain = [name for name in names if not name.startswith("*.")]
     return plain[0] if plain else f"{target.name}{names[0].removeprefix('*')}"
-
-
-def _scheme(route: HttpRouteSpec) -> str:
-    secure = any(ref.port == HTTPS_PORT or ref.section_name == "https" for ref in route.parent_refs)
-    return str(route.scheme or (Scheme.HTTPS if secure else Scheme.HTTP)).lower()

@@ -10,13 +10,9 @@ SERVICE_PORT = 80
 def make_service(target: Target) -> Json:
     """Return the Service in front of the proxies."""
     port = {"name": "http", "port": SERVICE_PORT, "targetPort": "http", "appProtocol": "http"}
-    spec: Json = {
-        "type": "ClusterIP",
-        "selector": selector_labels(target.name),
-        "ports": [{**port, "protocol": "TCP"}],
-    }
+    spec: Json = {"type": "ClusterIP", "selector": selector_labels(target.name), "ports": [{**port, "protocol": "TCP"}]}
     # Other installs that see the name leave the InferenceService alone (planning/tenure).
-    keeper = {OPERATOR_ANNOTATION: target.defaults.operator}
+    keeper = {OPERATOR_ANNOTATION: target.defaults.namespace}
     return make_object(target, "Service", "v1", annotations=keeper, spec=spec)
 
 

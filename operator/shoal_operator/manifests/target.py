@@ -3,32 +3,9 @@
 from dataclasses import dataclass, field
 
 from shoal_schema.declaring import Json
+from shoal_schema.processes import OperatorProcess
 from shoal_schema.resource import API_VERSION, KIND
 from shoal_schema.resource.service import InferenceServiceSpec
-
-INTERNAL_URL = "http://$(NAME).$(NAMESPACE).svc"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Defaults:
-    """What the operator's own settings add to every service.
-
-    Args:
-        listen_host: the address that proxies bind; ``::`` is every address of either family,
-            ``$(POD_IP)`` the pod's own, where pods share one network.
-        admin_namespaces: namespaces that may reach the proxies' admin port (metrics, drain); empty
-            means all.
-        operator: what this install is called: the namespace of its Lease.
-        service_url: where callers reach a Service without a route; `$(NAME)`, `$(NAMESPACE)` and
-            `$(CLUSTER_IP)` stand for the Service's own.
-    """
-
-    proxy_image: str
-    runtime_image: str
-    listen_host: str = "::"
-    admin_namespaces: tuple[str, ...] = ()
-    operator: str = "default"
-    service_url: str = INTERNAL_URL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +16,7 @@ class Target:
     namespace: str
     uid: str
     spec: InferenceServiceSpec
-    defaults: Defaults = field(repr=False)
+    defaults: OperatorProcess = field(repr=False)
 
     @property
     def foreign(self) -> bool:

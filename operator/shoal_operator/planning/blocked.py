@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 from shoal_operator.manifests.desired import HTTP_ROUTE, INGRESS, Kind
+from shoal_operator.planning.changes import Conflict
 from shoal_operator.planning.evidence import Evidence
 from shoal_operator.planning.observation import Failure
-from shoal_operator.planning.plan import Conflict
 from shoal_schema.conditions import Reason, Status
 
 Verdict = tuple[Status, Reason, str]
@@ -81,7 +81,7 @@ def failure_text(failure: Failure) -> str:
 
 
 def advice(code: int, message: str) -> str:
-    """Return what to do about an answer of the API server, as the end of a sentence; empty where nobody can say.
+    """Return what to do about an answer of the API server, as the end of a sentence; empty where that is not known.
 
     Quotas and admission policies answer 403 too, but only the authorizer says who cannot do what.
     """

@@ -88,8 +88,7 @@ def complete(_: Evidence) -> Verdict:
 def scaled_to_zero(evidence: Evidence) -> Verdict | None:
     """Nothing should run."""
     if evidence.target is not None and evidence.deployment and evidence.wanted == 0:
-        text = "replicas is 0; kubectl scale --replicas=1 starts the service"
-        return Status.FALSE, Reason.SCALED_TO_ZERO, text
+        return Status.FALSE, Reason.SCALED_TO_ZERO, "replicas is 0; kubectl scale --replicas=1 starts the service"
     return None
 
 
@@ -192,7 +191,7 @@ def route_pending(evidence: Evidence) -> Verdict | None:
 
 
 def route_unread(evidence: Evidence) -> Verdict | None:
-    """The spec cannot be read, and no route of an older one is there: nobody knows whether one is asked for."""
+    """The spec cannot be read, and no route of an older one is there: whether one is asked for is not known."""
     ours = evidence.observation.ours
     if evidence.target is None and not ours(INGRESS) and not ours(HTTP_ROUTE):
         return Status.UNKNOWN, Reason.INVALID_SPEC, evidence.spec_error
@@ -202,13 +201,12 @@ def route_unread(evidence: Evidence) -> Verdict | None:
 def route_ready(evidence: Evidence) -> Verdict:
     """The route is accepted, or none is asked for."""
     if evidence.target is not None and evidence.target.spec.route is None:
-        text = "no route is asked for: the service is reached inside the cluster"
-        return Status.TRUE, Reason.CLUSTER_INTERNAL, text
+        return Status.TRUE, Reason.CLUSTER_INTERNAL, "no route is asked for: the service is reached inside the cluster"
     return Status.TRUE, Reason.ROUTE_ACCEPTED, "the route is accepted"
 
 
 def objective_as_told(evidence: Evidence) -> Verdict | None:
-    """Nobody could be asked yet, after a restart of the operator: what was said of this spec stays."""
+    """No pod could be asked yet, after a restart of the operator: what was said of this spec stays."""
     if evidence.attainable is not None:
         return None
     resource = evidence.observation.resource

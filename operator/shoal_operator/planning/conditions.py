@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from shoal_schema.conditions import ConditionType, Reason, Status
 from shoal_schema.declaring import Json
 
-LONGEST_MESSAGE = 4096
+MAX_MESSAGE_LENGTH = 4096
 """Characters; the API server refuses a status with a message of more than 32768."""
 
 
@@ -41,11 +41,11 @@ def stamped(condition: Condition, previous: list[Json], generation: int, now: st
 
 
 def shortened(message: str) -> str:
-    """Return a message of at most ``LONGEST_MESSAGE`` characters: its beginning, and how long it was."""
-    if len(message) <= LONGEST_MESSAGE:
+    """Return a message of at most ``MAX_MESSAGE_LENGTH`` characters: its beginning, and how long it was."""
+    if len(message) <= MAX_MESSAGE_LENGTH:
         return message
     end = f"... ({len(message)} characters in all)"
-    return message[: LONGEST_MESSAGE - len(end)] + end
+    return message[: MAX_MESSAGE_LENGTH - len(end)] + end
 
 
 def told_before(conditions: list[Json], kind: ConditionType) -> Condition | None:

@@ -13,13 +13,13 @@ from shoal_schema.declaring import Json
 
 WRITES = 5
 WINDOW_S = 60.0
-FIRST_PAUSE_S = 60.0
-LAST_PAUSE_S = 300.0
+MIN_PAUSE_S = 60.0
+MAX_PAUSE_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """What was written of late, in monotonic seconds.
+    """What was written lately, in monotonic seconds.
 
     Args:
         text: what was written.
@@ -36,7 +36,7 @@ class Contest:
 
 def try_write(last: Contest, text: str, now_s: float) -> tuple[bool, Contest]:
     """Return whether a text may be written now, and what to remember."""
-    settled_s = max(last.until_s, *last.writes_s, float("-inf")) + 2 * LAST_PAUSE_S
+    settled_s = max(last.until_s, *last.writes_s, float("-inf")) + 2 * MAX_PAUSE_S
     if text != last.text or now_s >= settled_s:
         last = Contest(text)
     if now_s < last.until_s:
@@ -44,13 +44,13 @@ def try_write(last: Contest, text: str, now_s: float) -> tuple[bool, Contest]:
     recent = tuple(written_s for written_s in last.writes_s if now_s - written_s < WINDOW_S)
     if len(recent) < (1 if last.pauses else WRITES):
         return True, Contest(text, (*recent, now_s), last.pauses, last.until_s)
-    pause_s = min(FIRST_PAUSE_S * 2.0**last.pauses, LAST_PAUSE_S)
+    pause_s = min(MIN_PAUSE_S * 2.0**last.pauses, MAX_PAUSE_S)
     return False, Contest(text, recent, min(last.pauses + 1, 10), now_s + pause_s)
 
 
 @dataclass(slots=True)
 class Contests:
-    """What was written of late of each service, by what it is part of."""
+    """What was written lately of each service, by what it is part of."""
 
     _known: dict[Key, dict[str, Contest]] = field(default_factory=dict)
 
@@ -63,7 +63,7 @@ class Contests:
         return may
 
     def wrote(self, key: Key, what: str, text: str, now_s: float) -> None:
-        """Take note that a text was written."""
+        """Record that a text was written."""
         known = self._known.setdefault(key, {})
         _, known[what] = try_write(known.get(what, Contest()), text, now_s)
 
@@ -75,7 +75,7 @@ class Contests:
 def last_writer(live: Json, ours: str) -> str:
     """Return the field manager that last wrote an object beside ours; ours when there was no other.
 
-    Kubernetes' own controllers write the status, and are no rivals.
+    Kubernetes' own controllers write the status, and are not rivals.
     """
     entries: list[Any] = dig(live, "metadata", "managedFields", default=[])
     others = [entry for entry in entries if entry.get("manager") != ours and not entry.get("subresource")]

@@ -6,28 +6,22 @@ declare has itself changed. What others add beside it (defaults of the server, a
 how server-side apply sees it. Where that would decide about traffic, ``exact`` is asked as well.
 """
 
-from decimal import ROUND_UP, Decimal
+from decimal import Decimal
 from typing import Any
 
 from shoal_schema.declaring import Json
+from shoal_schema.quantities import kept_quantity
 
 _QUANTITY_FIELDS = frozenset({"limits", "requests", "sizeLimit"})
-_SUFFIXES = {
-    **{suffix: Decimal(1024) ** power for power, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), 1)},
-    **{suffix: Decimal(1000) ** power for power, suffix in enumerate(("k", "M", "G", "T", "P", "E"), 1)},
-    **{suffix: Decimal(1000) ** -power for power, suffix in enumerate(("m", "u", "n"), 1)},
-}  # fmt: skip
-_LARGEST = Decimal(2**63 - 1)
 
 
 def holds(desired: Any, live: Any, *, quantities: bool = False) -> bool:
-    """Whether ``live`` says everything that ``desired`` says.
+    """Return whether ``live`` says everything that ``desired`` says.
 
     Args:
         desired: what we declare.
         live: what is stored.
-        quantities: compare scalars as quantities (``0.5`` equals ``500m``), as the API server
-            rewrites them.
+        quantities: compare scalars as quantities (``0.5`` equals ``500m``), as the API server rewrites them.
     """
     if isinstance(desired, dict):
         return _holds_object(desired, live, quantities=quantities)
@@ -60,14 +54,8 @@ def _holds_list(desired: list[Any], live: Any, *, quantities: bool) -> bool:
 
 
 def quantity(value: Any) -> Decimal | Any:
-    """Return a Kubernetes quantity as the number that an API server keeps; anything else unchanged.
-
-    It rounds up to thousandths and holds no more than an int64.
-    """
-    text = str(value)
-    suffix = next((s for s in (text[-2:], text[-1:]) if s in _SUFFIXES), "")
+    """Return a quantity as the number that an API server keeps; anything else unchanged."""
     try:
-        number = Decimal(text.removesuffix(suffix)) * _SUFFIXES.get(suffix, Decimal(1))
-        return (min(number, _LARGEST) * 1000).to_integral_value(ROUND_UP) / 1000
-    except ArithmeticError:
+        return kept_quantity(str(value))
+    except ValueError:
         return value

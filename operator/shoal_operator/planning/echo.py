@@ -16,13 +16,13 @@ class Echoes:
     _expected: dict[str, str] = field(default_factory=dict)
 
     def expect(self, written: Json) -> None:
-        """Take note of a write's answer."""
+        """Record a write's answer."""
         metadata = written.get("metadata", {})
         if "uid" in metadata and "resourceVersion" in metadata:
             self._expected[metadata["uid"]] = metadata["resourceVersion"]
 
     def is_echo(self, body: Json) -> bool:
-        """Whether an event shows exactly what we wrote last."""
+        """Return whether an event shows exactly what we wrote last."""
         metadata = body["metadata"]
         expected = self._expected.get(metadata.get("uid"))
         return expected is not None and expected == metadata.get("resourceVersion")

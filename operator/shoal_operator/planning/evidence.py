@@ -2,21 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 
 from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE
 from shoal_operator.manifests.target import Target
+from shoal_operator.planning.changes import Conflict
 from shoal_operator.planning.observation import Failure, Observation, dig, is_owned
-from shoal_operator.planning.plan import Conflict
 from shoal_operator.planning.pods import Problem, find_problem, is_leaving, template_hash
+from shoal_schema.conditions import ScalingReason
 from shoal_schema.declaring import Json
-
-
-class ScalingState(StrEnum):
-    """What the autoscaler last did for a service."""
-
-    FOLLOWING = "following"
-    NO_DATA = "no data"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +29,7 @@ class Evidence:
     spec_error: str = ""
     conflicts: tuple[Conflict, ...] = ()
     failures: tuple[Failure, ...] = ()
-    scaling: ScalingState | None = None
+    scaling: ScalingReason | None = None
     attainable: Mapping[str, bool] | None = None
     rival: str = ""
 
@@ -93,9 +86,9 @@ class Evidence:
         if slices is None:
             return None
         uid = dig(self.observation.children.get(SERVICE), "metadata", "uid", default="")
-        return sum(
-            _is_open(endpoint) for each in slices if is_owned(each, uid) for endpoint in each.get("endpoints") or ()
-        )
+        endpoints = (endpoint for each in slices if is_owned(each, uid) for endpoint in each.get("endpoints") or ())
+        # Callers are sent to those whose state is unknown, too.
+        return sum(dig(endpoint, "conditions", "ready") is not False for endpoint in endpoints)
 
     @property
     def wanted(self) -> int:
@@ -118,8 +111,3 @@ class Evidence:
     def served(self) -> bool:
         """Whether the newest spec is served, perhaps by fewer pods than wanted."""
         return self.rolled_out and self.count("availableReplicas") > 0
-
-
-def _is_open(endpoint: Json) -> bool:
-    """Whether callers are sent there; an unknown state counts as ready."""
-    return dig(endpoint, "conditions", "ready") is not False

@@ -8,14 +8,7 @@ so it is taken out by a JSON merge patch, in which null removes a key and a list
 from collections.abc import Mapping
 from typing import Any
 
-from shoal_operator.manifests.desired import (
-    DISRUPTION_BUDGET,
-    HTTP_ROUTE,
-    INGRESS,
-    NETWORK_POLICY,
-    SERVICE,
-    Kind,
-)
+from shoal_operator.manifests.desired import DISRUPTION_BUDGET, HTTP_ROUTE, INGRESS, NETWORK_POLICY, SERVICE, Kind
 from shoal_schema.declaring import Json
 
 EXACT: Mapping[Kind, tuple[str, ...]] = {
@@ -64,7 +57,7 @@ def replacement(desired: Json, live: Json) -> Json:
 
 
 def _exactly(ours: Any, theirs: Any, filled_in: frozenset[str]) -> bool:
-    """Whether nothing was added; what is missing or changed is ``drift``'s to see."""
+    """Return whether nothing was added; what is missing or changed is ``drift``'s to see."""
     if isinstance(ours, dict) and isinstance(theirs, dict):
         added = (key for key, value in theirs.items() if key not in ours and key not in filled_in and not _empty(value))
         same = (_exactly(value, theirs.get(key), filled_in) for key, value in ours.items())

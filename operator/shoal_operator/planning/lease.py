@@ -44,7 +44,7 @@ class Election:
     _renewed_s: float = field(default=float("-inf"))
 
     def observe(self, record: LeaseRecord | None, now_s: float) -> None:
-        """Take note of what the Lease says (None: there is none).
+        """Record what the Lease says (None: there is none).
 
         Args:
             record: what was read.
@@ -67,7 +67,7 @@ class Election:
         return LeaseRecord(self.identity, wall_time, wall_time, record.transitions + 1)
 
     def renewed(self, record: LeaseRecord, asked_s: float) -> None:
-        """Take note that our record was stored.
+        """Record that our record was stored.
 
         Args:
             record: what was stored.
@@ -76,9 +76,9 @@ class Election:
         self._record, self._changed_s, self._renewed_s = record, asked_s, asked_s
 
     def lost(self) -> None:
-        """Take note that another's record was stored, or that we let go."""
+        """Record that another's record was stored, or that we let go."""
         self._renewed_s = float("-inf")
 
     def may_write(self, now_s: float) -> bool:
-        """Whether this operator holds the Lease beyond doubt."""
+        """Return whether this operator holds the Lease beyond doubt."""
         return now_s < self._renewed_s + RENEW_DEADLINE_S

@@ -67,7 +67,7 @@ def dig(value: Any, *path: str, default: Any = None) -> Any:
 
 
 def is_owned(child: Json, uid: str) -> bool:
-    """Whether this service is the object's controller."""
+    """Return whether this service is the object's controller."""
     owner = controller_of(child)
     return owner is not None and owner.get("uid") == uid
 

@@ -5,7 +5,7 @@ importance. A pod that is ready has no problem, whatever happened to it before.
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from shoal_operator.manifests.containers import MODEL, PROXY, RUNTIME
@@ -14,20 +14,14 @@ from shoal_operator.planning.observation import dig
 from shoal_schema.conditions import Reason
 from shoal_schema.declaring import Json
 
-_IMAGE_REASONS = frozenset(
-    {
-        "ErrImagePull",
-        "ImagePullBackOff",
-        "InvalidImageName",
-        "ErrImageNeverPull",
-        "ImageInspectError",
-        "RegistryUnavailable",
-    }
-)
+_IMAGE_REASONS = frozenset({
+    "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError",
+    "RegistryUnavailable",
+})  # fmt: skip
 _CONFIG_REASONS = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
 _LOAD_FAILED_EXIT = 3
 _DEVICE_LOST_EXIT = 4
-_LONGEST_MESSAGE = 1000
+_MAX_MESSAGE_LENGTH = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +33,13 @@ class Problem:
 
 
 def is_ready(pod: Json) -> bool:
-    """Whether the pod answers requests."""
+    """Return whether the pod answers requests."""
     conditions = dig(pod, "status", "conditions", default=[])
     return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
 
 
 def is_leaving(pod: Json) -> bool:
-    """Whether the pod is being deleted, or has ended."""
+    """Return whether the pod is being deleted, or has ended."""
     ended = dig(pod, "status", "phase") in ("Failed", "Succeeded")
     return ended or dig(pod, "metadata", "deletionTimestamp") is not None
 
@@ -72,50 +66,34 @@ def find_problem(pods: Iterable[Json]) -> Problem | None:
 
 def image_problem(pod: Json) -> Problem | None:
     """An image that cannot be pulled."""
-    for status in _statuses(pod):
-        waiting = dig(status, "state", "waiting", default={})
-        if waiting.get("reason") in _IMAGE_REASONS:
-            image = status.get("image", "")
-            detail = waiting.get("message") or waiting["reason"]
-            text = f"the image {image} of container {status['name']} cannot be pulled: {detail}"
-            return Problem(Reason.IMAGE_PULL_FAILED, _sentence(text))
+    for status, detail in _waiting(pod, _IMAGE_REASONS):
+        text = f"the image {status.get('image', '')} of container {status['name']} cannot be pulled: {detail}"
+        return Problem(Reason.IMAGE_PULL_FAILED, _sentence(text))
     return None
 
 
 def config_problem(pod: Json) -> Problem | None:
     """A container that cannot be created: a missing Secret, a wrong command, a wrong user."""
-    for status in _statuses(pod):
-        waiting = dig(status, "state", "waiting", default={})
-        if waiting.get("reason") in _CONFIG_REASONS:
-            detail = waiting.get("message") or waiting["reason"]
-            text = f"container {status['name']} cannot be created: {detail}"
-            return Problem(Reason.CONTAINER_CONFIG_INVALID, _sentence(text))
+    for status, detail in _waiting(pod, _CONFIG_REASONS):
+        text = f"container {status['name']} cannot be created: {detail}"
+        return Problem(Reason.CONTAINER_CONFIG_INVALID, _sentence(text))
     return None
 
 
 def download_problem(pod: Json) -> Problem | None:
     """A model that cannot be fetched."""
-    ended = _crash(_status_of(pod, MODEL))
-    if ended is None:
-        return None
-    text = f"the model cannot be fetched: {_last_words(ended)}"
-    return Problem(Reason.MODEL_DOWNLOAD_FAILED, _sentence(text))
+    if ended := _crash(_status_of(pod, MODEL)):
+        text = f"the model cannot be fetched: {_last_line(ended)}"
+        return Problem(Reason.MODEL_DOWNLOAD_FAILED, _sentence(text))
+    return None
 
 
-def runtime_problem(pod: Json) -> Problem | None:
-    """A runtime that ended by itself."""
-    ended = _crash(_status_of(pod, RUNTIME))
-    if ended is None:
-        return None
-    return Problem(Reason.RUNTIME_CRASHED, _sentence(_ended_text("runtime", ended)))
-
-
-def proxy_problem(pod: Json) -> Problem | None:
-    """A proxy that ended by itself."""
-    ended = _crash(_status_of(pod, PROXY))
-    if ended is None:
-        return None
-    return Problem(Reason.PROXY_CRASHED, _sentence(_ended_text("proxy", ended)))
+def crash_problem(pod: Json) -> Problem | None:
+    """A runtime, or else a proxy, that ended by itself."""
+    for container, reason in ((RUNTIME, Reason.RUNTIME_CRASHED), (PROXY, Reason.PROXY_CRASHED)):
+        if ended := _crash(_status_of(pod, container)):
+            return Problem(reason, _sentence(_ended_text(container, ended)))
+    return None
 
 
 def scheduling_problem(pod: Json) -> Problem | None:
@@ -139,20 +117,21 @@ def scheduling_problem(pod: Json) -> Problem | None:
 _LOG_PREFIX = re.compile(r"^\d\S+Z [A-Z]+ \S+ ")
 
 Check = Callable[[Json], Problem | None]
-CHECKS: tuple[Check, ...] = (
-    image_problem,
-    config_problem,
-    download_problem,
-    runtime_problem,
-    proxy_problem,
-    scheduling_problem,
-)
+CHECKS: tuple[Check, ...] = (image_problem, config_problem, download_problem, crash_problem, scheduling_problem)
 
 
 def _statuses(pod: Json) -> list[Json]:
     init: list[Json] = dig(pod, "status", "initContainerStatuses", default=[])
     main: list[Json] = dig(pod, "status", "containerStatuses", default=[])
     return [*init, *main]
+
+
+def _waiting(pod: Json, reasons: frozenset[str]) -> Iterator[tuple[Json, str]]:
+    """Yield the containers that wait for one of the reasons, and what is said of it."""
+    for status in _statuses(pod):
+        waiting = dig(status, "state", "waiting", default={})
+        if waiting.get("reason") in reasons:
+            yield status, waiting.get("message") or waiting["reason"]
 
 
 def _status_of(pod: Json, container: str) -> Json:
@@ -177,13 +156,13 @@ def _ended_text(container: str, ended: Json) -> str:
         _LOAD_FAILED_EXIT: "could not load the model",
         _DEVICE_LOST_EXIT: "lost its device, or a batch outlived runtime.forwardTimeoutSeconds",
     }.get(code, "crashed") if container == RUNTIME else "crashed"  # fmt: skip
-    return f"the {container} {what} (exit code {code}): {_last_words(ended)}"
+    return f"the {container} {what} (exit code {code}): {_last_line(ended)}"
 
 
-def _last_words(ended: Json) -> str:
+def _last_line(ended: Json) -> str:
     """Return the last line of what a container left, without time and logger: those differ at each restart."""
     words = str(ended.get("message") or "").strip() or str(ended.get("reason") or "it left no message")
-    return _LOG_PREFIX.sub("", words.splitlines()[-1].strip())[-_LONGEST_MESSAGE:]
+    return _LOG_PREFIX.sub("", words.splitlines()[-1].strip())[-_MAX_MESSAGE_LENGTH:]
 
 
 def _device_resources(pod: Json) -> list[str]:

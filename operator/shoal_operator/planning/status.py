@@ -14,9 +14,9 @@ from shoal_operator.manifests.route import service_url
 from shoal_operator.planning import blocked, checks
 from shoal_operator.planning.blocked import Check, Verdict
 from shoal_operator.planning.conditions import Condition, find, stamped, told_before
-from shoal_operator.planning.evidence import Evidence, ScalingState
+from shoal_operator.planning.evidence import Evidence
 from shoal_operator.planning.observation import dig
-from shoal_schema.conditions import FAILURES, ConditionType, Reason, Status
+from shoal_schema.conditions import FAILURES, ConditionType, Reason, ScalingReason, Status
 from shoal_schema.declaring import Json
 
 _BLOCKED: tuple[Check, ...] = (blocked.spec_invalid, blocked.name_taken, blocked.undone, blocked.apply_failed)
@@ -73,6 +73,10 @@ POLICIES: dict[ConditionType, tuple[Check, ...]] = {
         checks.route_ready,
     ),
 }
+SCALING: dict[ScalingReason, tuple[Status, str]] = {
+    Reason.FOLLOWING_LOAD: (Status.TRUE, "replicas follow the rows that wait and run"),
+    Reason.NO_LOAD_DATA: (Status.FALSE, "no proxy's /metrics can be read: replicas stay as they are"),
+}
 OBJECTIVE: tuple[Check, ...] = (
     checks.objective_as_told,
     checks.objective_missed,
@@ -84,8 +88,11 @@ OBJECTIVE: tuple[Check, ...] = (
 def judge(evidence: Evidence) -> list[Condition]:
     """Return every condition that applies."""
     conditions = [Condition(kind, *_first(policy, evidence)) for kind, policy in POLICIES.items()]
-    optional = (_scaling_condition(evidence), _objective_condition(evidence), _sole_condition(evidence))
-    return [*conditions, *(condition for condition in optional if condition)]
+    scaling, sole = _scaling_condition(evidence), _sole_condition(evidence)
+    conditions += [scaling] if scaling else []
+    if evidence.objective_ms is not None:
+        conditions.append(Condition(ConditionType.OBJECTIVE_ATTAINABLE, *_first(OBJECTIVE, evidence)))
+    return [*conditions, sole] if sole else conditions
 
 
 def make_status(evidence: Evidence, now: str) -> Json:
@@ -192,12 +199,6 @@ def _first(policy: Sequence[Check], evidence: Evidence) -> Verdict:
     return next(verdict for verdict in verdicts if verdict is not None)
 
 
-def _objective_condition(evidence: Evidence) -> Condition | None:
-    if evidence.objective_ms is None:
-        return None
-    return Condition(ConditionType.OBJECTIVE_ATTAINABLE, *_first(OBJECTIVE, evidence))
-
-
 def _sole_condition(evidence: Evidence) -> Condition | None:
     if not evidence.rival:
         return None
@@ -212,10 +213,7 @@ def _scaling_condition(evidence: Evidence) -> Condition | None:
     kind = ConditionType.SCALING_ACTIVE
     if evidence.target is None or evidence.target.spec.scaling is None:
         return None
-    if evidence.scaling is ScalingState.FOLLOWING:
-        text = "replicas follow the rows that wait and run"
-        return Condition(kind, Status.TRUE, Reason.FOLLOWING_LOAD, text)
-    if evidence.scaling is ScalingState.NO_DATA:
-        text = "no proxy's /metrics can be read: replicas stay as they are"
-        return Condition(kind, Status.FALSE, Reason.NO_LOAD_DATA, text)
+    if evidence.scaling is not None:
+        status, text = SCALING[evidence.scaling]
+        return Condition(kind, status, evidence.scaling, text)
     return told_before(dig(evidence.observation.resource, "status", "conditions", default=[]), kind)

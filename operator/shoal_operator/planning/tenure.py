@@ -18,11 +18,11 @@ from shoal_schema.resource import GROUP
 CLAIM_ANNOTATION = f"{GROUP}/claimed-by"
 SETTLE_S = 60.0
 """A claim that stands for so long is not answered any more; longer than a standby needs to take over."""
-FIRST_PAUSE_S = 60.0
-LAST_PAUSE_S = 300.0
+MIN_PAUSE_S = 60.0
+MAX_PAUSE_S = 300.0
 ANSWER_S = 12.0
 """Claims are answered five times a minute at most, whoever writes them, and long before one has stood for SETTLE_S."""
-RIVAL_S = 2 * LAST_PAUSE_S
+RIVAL_S = 2 * MAX_PAUSE_S
 """Who has laid no claim for so long is not there any more."""
 
 
@@ -78,7 +78,7 @@ class Tenures:
 
         Args:
             key: the service.
-            named: the child that names the keeper, as it is; empty when there is none.
+            named: the child that names the keeper, as it is; empty when there is no such child.
             now_s: monotonic time (s).
         """
         annotations: Json = dig(named, "metadata", "annotations", default={})
@@ -106,8 +106,8 @@ def decide(me: str, keeper: str, claim: str, known: Tenure, now_s: float) -> tup
 
     Args:
         me: this install.
-        keeper: who is named; empty when nobody.
-        claim: who claims it; empty when nobody.
+        keeper: who is named; empty when nobody is.
+        claim: who claims it; empty when nobody does.
         known: what the last call returned.
         now_s: monotonic time (s).
     """
@@ -119,7 +119,7 @@ def decide(me: str, keeper: str, claim: str, known: Tenure, now_s: float) -> tup
         # What follows is a look as usual, whose write names us the keeper.
         return (Step.KEEP if now_s - since_s >= SETTLE_S else Step.LEAVE), replace(known, claimed_s=since_s)
     if known.claimed_s is not None:
-        pause_s = min(FIRST_PAUSE_S * 2.0**known.refused, LAST_PAUSE_S)
+        pause_s = min(MIN_PAUSE_S * 2.0**known.refused, MAX_PAUSE_S)
         refused = min(known.refused + 1, 10)
         return Step.LEAVE, replace(known, claimed_s=None, refused=refused, pause_until_s=now_s + pause_s)
     if claim or now_s < known.pause_until_s:

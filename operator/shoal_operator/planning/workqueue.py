@@ -11,8 +11,8 @@ from enum import StrEnum
 
 from shoal_operator.planning.observation import Key
 
-FIRST_RETRY_S = 1.0
-LAST_RETRY_S = 60.0
+MIN_RETRY_S = 1.0
+MAX_RETRY_S = 60.0
 WAIT_S = 5.0
 _JITTER = 0.2
 
@@ -48,7 +48,7 @@ class WorkQueue:
             heapq.heappush(self._heap, (due_s, key))
 
     def take(self, now_s: float) -> Key | None:
-        """Return a key that is due and that nobody works on; it is the caller's until finished."""
+        """Return a key that is due and that no worker holds; it is the caller's until finished."""
         while self._heap and self._heap[0][0] <= now_s:
             due_s, key = heapq.heappop(self._heap)
             if self._due.get(key) != due_s or key in self._running:
@@ -98,8 +98,8 @@ class WorkQueue:
     def _delay_s(self, key: Key, outcome: Outcome, jitter: float) -> float | None:
         if outcome is Outcome.FAILED:
             self._failures[key] = failures = self._failures.get(key, 0) + 1
-            delay_s = min(FIRST_RETRY_S * 2.0 ** (failures - 1), LAST_RETRY_S)
-            return max(FIRST_RETRY_S, delay_s * (1 - _JITTER * jitter))
+            delay_s = min(MIN_RETRY_S * 2.0 ** (failures - 1), MAX_RETRY_S)
+            return max(MIN_RETRY_S, delay_s * (1 - _JITTER * jitter))
         self._failures.pop(key, None)
         if outcome is Outcome.WAITING:
             return WAIT_S

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from math import floor, log10
 
 from shoal_proxy.explaining.report import Report, Span
+from shoal_schema.metrics import Rejection
 from shoal_schema.resource.traffic import BatchingPolicy
 
 _PADDING = 0.2
@@ -200,13 +201,15 @@ def _ceiling(report: Report) -> str:
 
 
 def _refusals(report: Report) -> Iterator[str]:
-    reasons = {
-        "late": "because their answer would have come too late: add replicas, or raise the latency objective",
-        "queue_rows": "because queue.maxItems rows waited already: add replicas, or raise it if callers can wait",
-        "queue_bytes": "because queue.maxBytes were held already: raise it, or send smaller requests",
-        "deadline": "with 504, because their own deadline passed: they allow less time than the model takes under load",
+    sentences = {
+        Rejection.LATE: "because their answer would have come too late: add replicas, or raise the latency objective",
+        Rejection.QUEUE_ROWS: "because queue.maxRows rows waited already: add replicas, or raise it if callers can"
+        " wait",
+        Rejection.QUEUE_BYTES: "because queue.maxBytes were held already: raise it, or send smaller requests",
+        Rejection.DEADLINE: "with 504, because their own deadline passed: they allow less time than the model takes"
+        " under load",
     }
-    for reason, sentence in reasons.items():
+    for reason, sentence in sentences.items():
         if count := report.rejected.get(reason):
             yield f"{count} requests were refused {sentence}."
 

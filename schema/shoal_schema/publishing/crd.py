@@ -72,13 +72,7 @@ def _root_schema() -> Json:
             # The name becomes a Service's name and a label's value, so it must be a DNS label.
             "metadata": {
                 "type": "object",
-                "properties": {
-                    "name": {
-                        "type": "string",
-                        "maxLength": NAME_MAX_LENGTH,
-                        "pattern": NAME_PATTERN,
-                    }
-                },
+                "properties": {"name": {"type": "string", "maxLength": NAME_MAX_LENGTH, "pattern": NAME_PATTERN}},
             },
             "spec": {"description": "What a user asks for.", **object_schema(InferenceServiceSpec)},
             "status": _status_schema(),
@@ -96,16 +90,8 @@ def _status_schema() -> Json:
                 "format": "int64",
                 "description": "The generation of the spec that this status is about.",
             },
-            "replicas": {
-                "type": "integer",
-                "format": "int32",
-                "description": "Pods that exist.",
-            },
-            "readyReplicas": {
-                "type": "integer",
-                "format": "int32",
-                "description": "Pods that answer requests.",
-            },
+            "replicas": {"type": "integer", "format": "int32", "description": "Pods that exist."},
+            "readyReplicas": {"type": "integer", "format": "int32", "description": "Pods that answer requests."},
             "selector": {
                 "type": "string",
                 "description": "Label selector of the pods, for `kubectl scale` and an HPA.",

@@ -30,7 +30,7 @@ def object_schema(cls: type[Struct]) -> Json:
 
 
 def plain(value: Any) -> Any:
-    """Return a default as JSON, or None when there is none.
+    """Return a default as JSON, or None when there is no default.
 
     A nested section is written out whole: an API server checks a default against the CEL rules as it stands, before it
     fills in the defaults inside it.

@@ -15,7 +15,7 @@ _MARK = re.compile(r"(?<=<!-- generated: )(?P<name>[\w ]+) -->\n.*?(?=<!-- end -
 
 
 class UnknownTableError(ValueError):
-    """A page asks for a table that nobody makes."""
+    """A page asks for an unknown table."""
 
 
 def filled(page: str) -> str:

@@ -4,7 +4,6 @@ from typing import Any
 
 from shoal_schema.declaring import GIB, KIB, MIB, TIB, Setting, element_of, is_choice, section_of, without_annotations
 from shoal_schema.publishing.openapi import plain
-from shoal_schema.ranges import allowed
 
 _UNITS = {TIB: "TiB", GIB: "GiB", MIB: "MiB", KIB: "KiB"}
 
@@ -45,7 +44,7 @@ def range_of(setting: Setting) -> str:
         size = _is_size(setting)
         low = f"> {meta.gt}" if meta.gt is not None else number(meta.ge or 0, is_size=size)
         return f"{low} to {number(meta.le or 0, is_size=size)}"
-    words = allowed(setting)
+    words = setting.allowed
     return ", ".join(f"`{member}`" for member in setting.kind) if is_choice(setting.kind) else words
 
 

@@ -26,13 +26,13 @@ class Claim(Section, frozen=True):
 
 
 class HostPath(Section, frozen=True):
-    """A folder of the node."""
+    """A folder of the node. The restricted Pod Security level refuses it."""
 
     path: Annotated[str, Meta(pattern="^/", max_length=1024, description="Absolute path on the node.")]
 
 
 class ImageVolume(Section, frozen=True):
-    """An OCI image whose files are the model."""
+    """An OCI image whose files are the model; Kubernetes mounts them (image volumes)."""
 
     reference: Annotated[str, Meta(max_length=1024, description="Image reference, best by digest.")]
     pull_policy: (
@@ -42,7 +42,7 @@ class ImageVolume(Section, frozen=True):
 
 
 class ModelVolume(Section, frozen=True):
-    """A volume that holds the model, mounted read-only. Give exactly one source."""
+    """A volume that holds the model of a `file://` uri, mounted read-only. Give exactly one source."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -55,16 +55,9 @@ class ModelVolume(Section, frozen=True):
     mount_path: Annotated[
         str, Meta(pattern="^/", max_length=256, description="Where the volume appears in the runtime container.")
     ] = "/models"
-    persistent_volume_claim: Annotated[Claim, Meta(description="A PersistentVolumeClaim of this namespace.")] | None = (
-        None
-    )
-    host_path: (
-        Annotated[HostPath, Meta(description="A folder of the node. The restricted Pod Security level refuses it.")]
-        | None
-    ) = None
-    image: (
-        Annotated[ImageVolume, Meta(description="An OCI image; Kubernetes mounts its files (image volumes).")] | None
-    ) = None
+    persistent_volume_claim: Claim | None = None
+    host_path: HostPath | None = None
+    image: ImageVolume | None = None
 
 
 class ModelSpec(Section, frozen=True):
@@ -90,11 +83,9 @@ class ModelSpec(Section, frozen=True):
             Meta(
                 pattern="^(file|https?)://.+",
                 max_length=2048,
-                description=(
-                    "Where the model lies: `file://` (inside the image, or below `volume.mountPath`), `http://`"
-                    " or `https://`. A downloaded model is fetched by the init container `model`. Required "
-                    "unless `runtime.port` names a foreign runtime."
-                ),
+                description="Where the model lies: `file://` (inside the image, or below `volume.mountPath`),"
+                " `http://` or `https://`. A downloaded model is fetched by the init container `model`. Required"
+                " unless `runtime.port` names a foreign runtime.",
             ),
             Env("SHOAL_MODEL_URI", MODEL, RUNTIME, reads=str, allowed="a path, or file://, http:// or https://"),
         ]
@@ -128,10 +119,8 @@ class ModelSpec(Section, frozen=True):
             Meta(
                 pattern=r"^[^\s:]+:[A-Za-z_][A-Za-z0-9_]*$",
                 max_length=256,
-                description=(
-                    "`package.module:Class` or `path.py:Class` that loads and runs the model; default: what "
-                    "`model.toml` names."
-                ),
+                description="`package.module:Class` or `path.py:Class` that loads and runs the model; default: what"
+                " `model.toml` names.",
             ),
             Env("SHOAL_MODEL_HANDLER", RUNTIME, allowed="package.module:Class or path.py:Class"),
         ]
@@ -148,9 +137,7 @@ class ModelSpec(Section, frozen=True):
     allow_pickle: Annotated[
         bool,
         Meta(
-            description=(
-                "Load weights that are stored as pickles. A pickle can run any code: only for files you trust."
-            )
+            description="Load weights that are stored as pickles. A pickle can run any code: only for files you trust."
         ),
         Env("SHOAL_MODEL_ALLOW_PICKLE", RUNTIME),
     ] = False
@@ -158,12 +145,10 @@ class ModelSpec(Section, frozen=True):
         Annotated[
             Resources,
             Meta(
-                description=(
-                    "Requests and limits of the init container `model`, which downloads; default: 100m CPU and "
-                    "128Mi memory, at most 1 CPU and 512Mi."
-                )
+                description="Requests and limits of the init container `model`, which downloads; default: 100m CPU"
+                " and 128Mi memory, at most 1 CPU and 512Mi."
             ),
         ]
         | None
     ) = None
-    volume: Annotated[ModelVolume, Meta(description="A volume that holds the model of a `file://` uri.")] | None = None
+    volume: ModelVolume | None = None

@@ -36,7 +36,7 @@ class PodSpec(Section, frozen=True):
     security_context: (
         Annotated[
             OpenObject,
-            Meta(description=("The pod's security context; given fields replace those of the restricted default.")),
+            Meta(description="The pod's security context; given fields replace those of the restricted default."),
         ]
         | None
     ) = None

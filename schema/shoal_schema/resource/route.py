@@ -9,6 +9,15 @@ from shoal_schema.declaring import Rule, Section
 from shoal_schema.resource.passthrough import StringMap
 
 HOST_NAME = r"^(\*\.)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
+PathPrefix = Annotated[
+    str,
+    Meta(
+        pattern="^/",
+        max_length=1024,
+        description="Path prefix. The proxy sees the whole path, so give `/`, or `/v2/models/NAME` where services"
+        " share a host.",
+    ),
+]
 
 
 class Scheme(StrEnum):
@@ -22,17 +31,7 @@ class IngressSpec(Section, frozen=True):
     """An Ingress to the service."""
 
     host: Annotated[str, Meta(pattern=HOST_NAME, max_length=253, description="Host name of the route.")]
-    path: Annotated[
-        str,
-        Meta(
-            pattern="^/",
-            max_length=1024,
-            description=(
-                "Path prefix. The proxy sees the whole path, so give `/`, or `/v2/models/NAME` where "
-                "services share a host."
-            ),
-        ),
-    ] = "/"
+    path: PathPrefix = "/"
     class_name: (
         Annotated[str, Meta(max_length=253, description="The ingress class; default: the cluster's.")] | None
     ) = None
@@ -67,25 +66,13 @@ class HttpRouteSpec(Section, frozen=True):
         Annotated[
             Scheme,
             Meta(
-                description=(
-                    "Scheme of `status.url`, as the Gateway's listener has it; default: HTTPS where a parent "
-                    "names port 443 or a listener (`sectionName`) called `https`, else HTTP."
-                )
+                description="Scheme of `status.url`, as the Gateway's listener has it; default: HTTPS where a parent"
+                " names port 443 or a listener (`sectionName`) called `https`, else HTTP."
             ),
         ]
         | None
     ) = None
-    path: Annotated[
-        str,
-        Meta(
-            pattern="^/",
-            max_length=1024,
-            description=(
-                "Path prefix. The proxy sees the whole path, so give `/`, or `/v2/models/NAME` where "
-                "services share a host."
-            ),
-        ),
-    ] = "/"
+    path: PathPrefix = "/"
 
 
 class RouteSpec(Section, frozen=True):
@@ -99,5 +86,5 @@ class RouteSpec(Section, frozen=True):
         ),
     )
 
-    ingress: Annotated[IngressSpec, Meta(description="Route by an Ingress.")] | None = None
-    http_route: Annotated[HttpRouteSpec, Meta(description="Route by a Gateway API HTTPRoute.")] | None = None
+    ingress: IngressSpec | None = None
+    http_route: HttpRouteSpec | None = None

@@ -101,9 +101,8 @@ class RuntimeSpec(Section, frozen=True):
             Meta(
                 ge=1,
                 le=1024,
-                description=(
-                    "CPU threads inside one operation; default: torch's own choice, at most the container's CPU limit."
-                ),
+                description="CPU threads inside one operation; default: torch's own choice, at most the container's"
+                " CPU limit.",
             ),
             Env("SHOAL_RUNTIME_THREADS", RUNTIME),
         ]
@@ -119,41 +118,26 @@ class RuntimeSpec(Section, frozen=True):
         Meta(gt=0, le=3600, description="A batch that runs longer ends the runtime, which then restarts."),
         Env("SHOAL_RUNTIME_FORWARD_TIMEOUT_S", RUNTIME),
     ] = 60.0
-    forward_headers: Annotated[
-        tuple[Annotated[str, Meta(pattern=HEADER_NAME, max_length=128)], ...],
-        Meta(
-            max_length=16,
-            extra_json_schema=SET,
-            description=("Request headers that reach the runtime; requests that differ in one never share a batch."),
-        ),
-        Env("SHOAL_PROXY_FORWARD_HEADERS", PROXY, allowed="comma-separated header names"),
-    ] = ()
     resources: (
         Annotated[
             Resources,
             Meta(
-                description=(
-                    "Requests and limits, as in a container. Any GPU resource name works (`nvidia.com/gpu`, "
-                    "`nvidia.com/mig-1g.10gb`, `amd.com/gpu`). Where a quota asks for limits of CPU and memory,"
-                    " give them here: what a model needs nobody else knows."
-                )
+                description="Requests and limits, as in a container. Any GPU resource name works (`nvidia.com/gpu`,"
+                " `nvidia.com/mig-1g.10gb`, `amd.com/gpu`). Where a quota asks for limits of CPU and memory, give"
+                " them here: what a model needs nobody else knows."
             ),
         ]
         | None
     ) = None
     resource_claims: Annotated[
         ResourceClaims,
-        Meta(
-            description=("The pod's `resourceClaims` (dynamic resource allocation); name them in `resources.claims`.")
-        ),
+        Meta(description="The pod's `resourceClaims` (dynamic resource allocation); name them in `resources.claims`."),
     ] = ()
     env: Annotated[
         EnvironmentVariables,
         Meta(
-            description=(
-                "More environment variables of the runtime container, as in a container: Kubernetes "
-                "replaces `$(NAME)`, and `$$` is one `$`."
-            )
+            description="More environment variables of the runtime container, as in a container: Kubernetes replaces"
+            " `$(NAME)`, and `$$` is one `$`."
         ),
     ] = ()
     port: (
@@ -162,10 +146,8 @@ class RuntimeSpec(Section, frozen=True):
             Meta(
                 ge=1024,
                 le=65_535,
-                description=(
-                    "The port where a foreign server of the Open Inference Protocol (V2, HTTP) listens inside "
-                    "the pod, any but the proxy's 8080 and 9090. Setting it replaces our runtime by `image`."
-                ),
+                description="The port where a foreign server of the Open Inference Protocol (V2, HTTP) listens inside"
+                " the pod, any but the proxy's 8080 and 9090. Setting it replaces our runtime by `image`.",
             ),
         ]
         | None
@@ -202,14 +184,21 @@ class ProxySpec(Section, frozen=True):
         ]
         | None
     ) = None
+    forward_headers: Annotated[
+        tuple[Annotated[str, Meta(pattern=HEADER_NAME, max_length=128)], ...],
+        Meta(
+            max_length=16,
+            extra_json_schema=SET,
+            description="Request headers that reach the runtime; requests that differ in one never share a batch.",
+        ),
+        Env("SHOAL_PROXY_FORWARD_HEADERS", PROXY, allowed="comma-separated header names"),
+    ] = ()
     resources: (
         Annotated[
             Resources,
             Meta(
-                description=(
-                    "Requests and limits; default: 100m CPU and 256Mi memory, at most 2 CPU (the proxy uses "
-                    "one) and 512Mi and four times `queue.maxBytes` of memory."
-                )
+                description="Requests and limits; default: 100m CPU and 256Mi memory, at most 2 CPU (the proxy uses"
+                " one) and 512Mi and four times `queue.maxBytes` of memory."
             ),
         ]
         | None
@@ -217,9 +206,7 @@ class ProxySpec(Section, frozen=True):
     env: Annotated[
         EnvironmentVariables,
         Meta(
-            description=(
-                "More environment variables of the proxy, as in a container: bounds that have no field here"
-                " (docs/limits.md)."
-            )
+            description="More environment variables of the proxy, as in a container: bounds that have no field here"
+            " (docs/limits.md)."
         ),
     ] = ()

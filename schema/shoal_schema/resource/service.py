@@ -1,8 +1,9 @@
 """The spec of an ``InferenceService``, whole."""
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
-from msgspec import Meta, field
+from msgspec import Meta
 
 from shoal_schema.declaring import Rule, Section
 from shoal_schema.resource.model import ModelSpec
@@ -10,6 +11,12 @@ from shoal_schema.resource.pod import PodSpec
 from shoal_schema.resource.route import RouteSpec
 from shoal_schema.resource.runtime import OWN_RUNTIME_ONLY, ProxySpec, RuntimeSpec
 from shoal_schema.resource.traffic import BatchingSpec, QueueSpec, RolloutSpec, ScalingSpec
+
+RENAMED: Mapping[str, str] = {
+    "queue.maxItems": "queue.maxRows",
+    "runtime.forwardHeaders": "proxy.forwardHeaders",
+}
+"""Fields of older releases, by the names that users write -> what they are called now."""
 
 
 class InferenceServiceSpec(Section, frozen=True):
@@ -27,11 +34,7 @@ class InferenceServiceSpec(Section, frozen=True):
             ".model.uri",
         ),
         *(
-            Rule(
-                f"!has(self.runtime.port) || {test}",
-                f"{name} {OWN_RUNTIME_ONLY}",
-                f".{name}",
-            )
+            Rule(f"!has(self.runtime.port) || {test}", f"{name} {OWN_RUNTIME_ONLY}", f".{name}")
             for name, test in (
                 ("model.uri", "!has(self.model.uri)"),
                 ("model.checksum", "!has(self.model.checksum)"),
@@ -45,43 +48,22 @@ class InferenceServiceSpec(Section, frozen=True):
         ),
     )
 
-    model: Annotated[ModelSpec, Meta(description="The model: where it lies and how it is read.")]
-    runtime: Annotated[RuntimeSpec, Meta(description="The container that runs the model.")] = field(
-        default_factory=RuntimeSpec
-    )
-    proxy: Annotated[ProxySpec, Meta(description="The container that queues and batches.")] = field(
-        default_factory=ProxySpec
-    )
-    batching: Annotated[BatchingSpec, Meta(description="How requests become batches.")] = field(
-        default_factory=BatchingSpec
-    )
-    queue: Annotated[
-        QueueSpec, Meta(description="How much work may wait in one pod; more is answered with 503 and `Retry-After`.")
-    ] = field(default_factory=QueueSpec)
+    model: ModelSpec
+    runtime: RuntimeSpec = RuntimeSpec()
+    proxy: ProxySpec = ProxySpec()
+    batching: BatchingSpec = BatchingSpec()
+    queue: QueueSpec = QueueSpec()
     replicas: Annotated[
         int,
         Meta(
             ge=0,
             le=10_000,
-            description=(
-                "Pods to run. What `kubectl scale` and an HPA write. With `scaling` the operator writes it "
-                "too: a number set by hand is taken at once, held for five minutes unless the load asks for"
-                " more, and kept within `minReplicas` and `maxReplicas`. 0 parks a service that has no "
-                "`scaling`."
-            ),
+            description="Pods to run. What `kubectl scale` and an HPA write. With `scaling` the operator writes it"
+            " too: a number set by hand is taken at once, held for five minutes unless the load asks for more, and"
+            " kept within `minReplicas` and `maxReplicas`. 0 parks a service that has no `scaling`.",
         ),
     ] = 1
-    scaling: (
-        Annotated[
-            ScalingSpec,
-            Meta(description=("Replicas that follow the queue. Leave it out to set `replicas` by hand or by an HPA.")),
-        ]
-        | None
-    ) = None
-    rollout: Annotated[RolloutSpec, Meta(description="How pods are replaced when the spec changes.")] = field(
-        default_factory=RolloutSpec
-    )
-    route: Annotated[RouteSpec, Meta(description="How callers from outside the cluster reach the service.")] | None = (
-        None
-    )
-    pod: Annotated[PodSpec, Meta(description="What is passed through to the pods.")] = field(default_factory=PodSpec)
+    scaling: ScalingSpec | None = None
+    rollout: RolloutSpec = RolloutSpec()
+    route: RouteSpec | None = None
+    pod: PodSpec = PodSpec()

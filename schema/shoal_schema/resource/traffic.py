@@ -49,11 +49,8 @@ class BatchingSpec(Section, frozen=True):
     policy: Annotated[
         BatchingPolicy,
         Meta(
-            description=(
-                "`Adaptive` learns how long batches take, and fills them while the runtime is busy; `Fixed`"
-                " closes a batch when it is full or `maxDelayMilliseconds` old; `None` runs each request "
-                "alone."
-            )
+            description="`Adaptive` learns how long batches take, and fills them while the runtime is busy; `Fixed`"
+            " closes a batch when it is full or `maxDelayMilliseconds` old; `None` runs each request alone."
         ),
         Env("SHOAL_BATCHING_POLICY", PROXY),
     ] = BatchingPolicy.ADAPTIVE
@@ -63,11 +60,9 @@ class BatchingSpec(Section, frozen=True):
             Meta(
                 gt=0,
                 le=3_600_000,
-                description=(
-                    "Within what time answers should leave. Batches are as full as it allows, and what cannot "
-                    "make it is refused at once, with 503 and `Retry-After`. Default: as soon as possible, and "
-                    "nothing is refused for being late."
-                ),
+                description="Within what time answers should leave. Batches are as full as it allows, and what cannot"
+                " make it is refused at once, with 503 and `Retry-After`. Default: as soon as possible, and nothing"
+                " is refused for being late.",
             ),
             Env("SHOAL_BATCHING_LATENCY_OBJECTIVE_MS", PROXY),
         ]
@@ -84,10 +79,8 @@ class BatchingSpec(Section, frozen=True):
             Meta(
                 max_length=64,
                 extra_json_schema=SET,
-                description=(
-                    "Batch sizes that the runtime warms and pads up to; the largest is `maxBatchSize`. Default:"
-                    " any size on a CPU, powers of two on CUDA."
-                ),
+                description="Batch sizes that the runtime warms and pads up to; the largest is `maxBatchSize`."
+                " Default: any size on a CPU, powers of two on CUDA.",
             ),
             Env("SHOAL_BATCHING_ALLOWED_BATCH_SIZES", RUNTIME),
         ]
@@ -98,7 +91,7 @@ class BatchingSpec(Section, frozen=True):
         Meta(
             ge=0,
             le=60_000,
-            description=("With policy `Fixed`: how long a batch may wait for more rows while the runtime is idle."),
+            description="With policy `Fixed`: how long a batch may wait for more rows while the runtime is idle.",
         ),
         Env("SHOAL_BATCHING_MAX_DELAY_MS", PROXY),
     ] = 0.0
@@ -106,11 +99,9 @@ class BatchingSpec(Section, frozen=True):
         Annotated[
             Buckets,
             Meta(
-                description=(
-                    "By input, the lengths to pad its rows to (`tokens: [64, 128, 256]`), instead of those in "
-                    "the model's own metadata; rows of different buckets never share a batch. Only of inputs "
-                    "that the model pads."
-                )
+                description="By input, the lengths to pad its rows to (`tokens: [64, 128, 256]`), instead of those in"
+                " the model's own metadata; rows of different buckets never share a batch. Only of inputs that the"
+                " model pads."
             ),
             Env(
                 "SHOAL_BATCHING_PAD_BUCKETS", PROXY, allowed='a JSON object of lists of lengths, {"tokens": [64, 128]}'
@@ -126,9 +117,7 @@ class BatchingSpec(Section, frozen=True):
     idempotent: Annotated[
         bool,
         Meta(
-            description=(
-                "Running a request twice does no harm: a batch whose runtime died meanwhile is sent once more."
-            )
+            description="Running a request twice does no harm: a batch whose runtime died meanwhile is sent once more."
         ),
         Env("SHOAL_BATCHING_IDEMPOTENT", PROXY),
     ] = False
@@ -176,9 +165,8 @@ class QueueSpec(Section, frozen=True):
         Meta(
             ge=0,
             le=3_600_000,
-            description=(
-                "A request with `x-shoal-priority: N` (0 to 9) waits as if it had come N times this much later."
-            ),
+            description="A request with `x-shoal-priority: N` (0 to 9) waits as if it had come N times this much"
+            " later.",
         ),
         Env("SHOAL_QUEUE_PRIORITY_AGEING_MS", PROXY),
     ] = 1000.0
@@ -188,9 +176,8 @@ class QueueSpec(Section, frozen=True):
             Meta(
                 pattern=HEADER_NAME,
                 max_length=128,
-                description=(
-                    "Callers who differ in this header share the runtime by weight, however much each of them asks."
-                ),
+                description="Callers who differ in this header share the runtime by weight, however much each of them"
+                " asks.",
             ),
             Env("SHOAL_QUEUE_FAIR_SHARE_HEADER", PROXY, allowed="a header name"),
         ]
@@ -210,11 +197,7 @@ class ScalingSpec(Section, frozen=True, kw_only=True):
     """Replicas that follow the queue. Leave it out to set `replicas` by hand or by an HPA."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "self.minReplicas <= self.maxReplicas",
-            "minReplicas must not be larger than maxReplicas",
-            ".minReplicas",
-        ),
+        Rule("self.minReplicas <= self.maxReplicas", "minReplicas must not be larger than maxReplicas", ".minReplicas"),
     )
 
     min_replicas: Annotated[int, Meta(ge=1, le=10_000, description="Never fewer pods than this.")] = 1
@@ -225,7 +208,7 @@ class ScalingSpec(Section, frozen=True, kw_only=True):
             Meta(
                 ge=1,
                 le=1_000_000,
-                description="Rows waiting and running that one pod should have; default: two full batches.",
+                description="Rows that one pod should have, waiting and running; default: two full batches.",
             ),
         ]
         | None
@@ -248,10 +231,8 @@ class RolloutSpec(Section, frozen=True):
         Meta(
             ge=0,
             le=1000,
-            description=(
-                "Pods above the wanted number during a rollout. With 1 a spare GPU is needed; with 0 and "
-                "`maxUnavailable` 1 a pod leaves before its successor comes."
-            ),
+            description="Pods above the wanted number during a rollout. With 1 a spare GPU is needed; with 0 and"
+            " `maxUnavailable` 1 a pod leaves before its successor comes.",
         ),
     ] = 1
     max_unavailable: Annotated[int, Meta(ge=0, le=1000, description="Pods that may be missing during a rollout.")] = 0
@@ -260,10 +241,8 @@ class RolloutSpec(Section, frozen=True):
         Meta(
             ge=10,
             le=86_400,
-            description=(
-                "A rollout without progress for this long is reported as failed. Longer than pulling the "
-                "image and loading the model."
-            ),
+            description="A rollout without progress for this long is reported as failed. Longer than pulling the"
+            " image and loading the model.",
         ),
     ] = 600
     drain_delay_seconds: Annotated[
@@ -271,7 +250,7 @@ class RolloutSpec(Section, frozen=True):
         Meta(
             ge=0,
             le=600,
-            description=("A pod that stops keeps accepting requests this long, until every load balancer knows."),
+            description="A pod that stops keeps accepting requests this long, until every load balancer knows.",
         ),
         Env("SHOAL_PROXY_DRAIN_DELAY_S", PROXY, unset=0.0),
     ] = 5.0

@@ -2,16 +2,16 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from benchmarks.peers.open_loop import Plan, Sent, run
+from benchmarks.peers.open_loop import PoissonLoad, Sent, run
 from benchmarks.peers.outcomes import BROKEN, TIMED_OUT
 
-PLAN = Plan(port=0, path="/infer", body='{"x": 1}', rate_per_s=400, duration_s=0.25, seed=1)
+LOAD = PoissonLoad(port=0, path="/infer", body='{"x": 1}', rate_per_s=400, duration_s=0.25, seed=1)
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-def send_to(talk: Talk, plan: Plan = PLAN) -> Sent:
-    """Run a plan against a server that talks so on each connection."""
+def send_to(talk: Talk, load: PoissonLoad = LOAD) -> Sent:
+    """Run a load against a server that talks so on each connection."""
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -23,7 +23,7 @@ def send_to(talk: Talk, plan: Plan = PLAN) -> Sent:
 
     async def main() -> Sent:
         server = await asyncio.start_server(connected, "127.0.0.1", 0)
-        sent = await run(replace(plan, port=server.sockets[0].getsockname()[1]))
+        sent = await run(replace(load, port=server.sockets[0].getsockname()[1]))
         server.close()
         return sent
 
@@ -32,7 +32,7 @@ def send_to(talk: Talk, plan: Plan = PLAN) -> Sent:
 
 async def read_request(reader: asyncio.StreamReader) -> bytes:
     head = await reader.readuntil(b"\r\n\r\n")
-    return head + await reader.readexactly(len(PLAN.body))
+    return head + await reader.readexactly(len(LOAD.body))
 
 
 async def answer_all(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -80,14 +80,14 @@ def test_a_request_that_meets_a_closed_connection_is_sent_again() -> None:
 
 
 def test_a_server_that_never_answers_is_waited_for_no_longer_than_patience() -> None:
-    sent = send_to(answer_never, replace(PLAN, patience_s=0.3))
+    sent = send_to(answer_never, replace(LOAD, patience_s=0.3))
 
     assert statuses(sent) == {TIMED_OUT}
     assert len(sent.outcomes) == 100
 
 
 def test_requests_beyond_the_connections_wait_with_their_clocks_running() -> None:
-    sent = send_to(answer_never, replace(PLAN, patience_s=0.3, max_connections=2))
+    sent = send_to(answer_never, replace(LOAD, patience_s=0.3, max_connections=2))
 
     assert statuses(sent) == {TIMED_OUT}
     assert all(outcome.latency_s >= 0.3 for outcome in sent.outcomes)
@@ -104,6 +104,6 @@ def test_a_port_where_nobody_listens_ends_every_request() -> None:
         port = server.sockets[0].getsockname()[1]
         server.close()
         await server.wait_closed()
-        return await run(replace(PLAN, port=port))
+        return await run(replace(LOAD, port=port))
 
     assert statuses(asyncio.run(main())) == {BROKEN}

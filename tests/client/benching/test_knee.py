@@ -2,7 +2,7 @@ from collections.abc import Callable
 
 import pytest
 
-from shoal.benching.knee import CLOSE_ENOUGH, LEAST_REQUESTS, MOST_RUNS, Verdict, find, judge, next_rate, run_s
+from shoal.benching.knee import CLOSE_ENOUGH, MAX_RUNS, MIN_REQUESTS, Verdict, find, judge, next_rate, run_s
 from shoal.benching.steps import Run, Step, limit_ms, summarize
 from tests.client.benching.test_advice import step
 from tests.client.benching.test_steps import answer
@@ -100,7 +100,7 @@ def test_a_machine_that_is_never_quiet_gives_a_range_or_none() -> None:
 
     assert not knee.found
     assert {judge(each) for each in knee.unsure} == {Verdict.NOISY}
-    assert max(each.runs for each in steps) <= MOST_RUNS
+    assert max(each.runs for each in steps) <= MAX_RUNS
 
 
 def test_a_slow_server_in_a_short_time_has_no_knee_but_a_reason() -> None:
@@ -110,7 +110,7 @@ def test_a_slow_server_in_a_short_time_has_no_knee_but_a_reason() -> None:
     assert not knee.found
     assert knee.held is None
     assert knee.unsure
-    assert all(each.sent < LEAST_REQUESTS for each in knee.unsure)
+    assert all(each.sent < MIN_REQUESTS for each in knee.unsure)
 
 
 def test_a_load_generator_that_is_the_bound_is_not_driven_further() -> None:

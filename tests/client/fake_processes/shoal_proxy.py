@@ -22,7 +22,7 @@ def address(variable: str) -> tuple[str, int]:
 
 
 def runtime_lives() -> bool:
-    """Say whether the last runtime that wrote down its number is ready and alive."""
+    """Return whether the last runtime that wrote down its number is ready and alive."""
     *_, life = events.read_text().split("runtime started ")
     number = life.partition("\n")[0]
     return "runtime ready" in life and Path("/proc", number).exists()

@@ -92,6 +92,13 @@ def test_a_processes_sentence_gets_the_fields_name() -> None:
     )
 
 
+def test_a_field_of_an_older_release_is_named_as_it_is_now() -> None:
+    with pytest.raises(FieldError, match=r"there is no field queue\.maxItems; it is queue\.maxRows now"):
+        parse_assignment("queue.maxItems=5")
+    with pytest.raises(FieldError, match=r"runtime\.forwardHeaders; it is proxy\.forwardHeaders now"):
+        parse_assignment("runtime.forwardHeaders=x-tenant")
+
+
 @pytest.mark.parametrize(
     ("assignment", "message"),
     [
@@ -106,7 +113,7 @@ def test_an_assignment_that_no_setting_can_carry_is_refused(assignment: str, mes
 
 
 @pytest.mark.parametrize(
-    ("uri", "message"), [("/a\0b", "holds the character NUL"), ("/a\udcff", "holds bytes that are no UTF-8 text")]
+    ("uri", "message"), [("/a\0b", "holds the character NUL"), ("/a\udcff", "holds bytes that are not UTF-8 text")]
 )
 def test_a_value_that_no_environment_can_carry_is_refused(uri: str, message: str) -> None:
     with pytest.raises(FieldError, match=f"model.uri {message}"):

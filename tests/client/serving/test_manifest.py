@@ -49,7 +49,15 @@ def test_what_only_a_cluster_acts_on_is_named() -> None:
     service = find_service([manifest(spec)])
 
     assert service is not None
-    assert service.ignored == ("runtime.port", "runtime.resources", "scaling", "route", "replicas", "pod", "proxy")
+    assert service.ignored == (
+        "runtime.port",
+        "runtime.resources",
+        "scaling",
+        "route",
+        "replicas",
+        "pod",
+        "proxy.image",
+    )
 
 
 def test_documents_of_other_kinds_are_no_service() -> None:

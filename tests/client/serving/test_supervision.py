@@ -1,17 +1,17 @@
 import pytest
 
-from shoal.serving.supervision import Backoff, Death, after_death, cause, is_final, obituary
+from shoal.serving.supervision import Backoff, Exit, after_exit, cause, exit_message, is_final
 
 
-def death(role: str, returncode: int, *, why: str = "", served: bool = False) -> Death:
-    return Death(role, returncode, why, served)
+def exit_(role: str, returncode: int, *, why: str = "", served: bool = False) -> Exit:
+    return Exit(role, returncode, why, served)
 
 
 def test_delays_double_up_to_half_a_minute() -> None:
     backoff = Backoff()
     delays = []
     for _ in range(9):
-        backoff = after_death(backoff, started_s=100.0, now_s=101.0)
+        backoff = after_exit(backoff, started_s=100.0, now_s=101.0)
         delays.append(backoff.delay_s)
 
     assert delays == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
@@ -19,42 +19,42 @@ def test_delays_double_up_to_half_a_minute() -> None:
 
 
 def test_a_process_that_lived_a_minute_starts_the_delays_anew() -> None:
-    tired = Backoff(deaths=6)
+    tired = Backoff(exits=6)
 
-    assert after_death(tired, started_s=100.0, now_s=160.0).delay_s == 0.5
-    assert after_death(tired, started_s=100.0, now_s=159.9).delay_s == 30
+    assert after_exit(tired, started_s=100.0, now_s=160.0).delay_s == 0.5
+    assert after_exit(tired, started_s=100.0, now_s=159.9).delay_s == 30
 
 
 def test_a_thousand_deaths_overflow_nothing() -> None:
-    assert Backoff(deaths=10_000).delay_s == 30
+    assert Backoff(exits=10_000).delay_s == 30
 
 
 @pytest.mark.parametrize(
     ("ended", "final"),
     [
-        pytest.param(death("runtime", 3), True, id="cannot load"),
-        pytest.param(death("runtime", 3, served=True), True, id="cannot load the next time"),
-        pytest.param(death("runtime", 4), False, id="lost its device"),
-        pytest.param(death("runtime", -9), False, id="killed while loading"),
-        pytest.param(death("runtime", 2), True, id="refused its settings"),
-        pytest.param(death("runtime", 1, served=True), False, id="crashed while serving"),
-        pytest.param(death("proxy", 1), True, id="proxy could not start"),
-        pytest.param(death("proxy", 3), True, id="proxy with the runtime's status"),
-        pytest.param(death("proxy", -11, served=True), False, id="proxy crashed"),
-        pytest.param(death("proxy", 0), True, id="proxy was drained"),
-        pytest.param(death("runtime", 0), False, id="runtime ended without being asked"),
+        pytest.param(exit_("runtime", 3), True, id="cannot load"),
+        pytest.param(exit_("runtime", 3, served=True), True, id="cannot load the next time"),
+        pytest.param(exit_("runtime", 4), False, id="lost its device"),
+        pytest.param(exit_("runtime", -9), False, id="killed while loading"),
+        pytest.param(exit_("runtime", 2), True, id="refused its settings"),
+        pytest.param(exit_("runtime", 1, served=True), False, id="crashed while serving"),
+        pytest.param(exit_("proxy", 1), True, id="proxy could not start"),
+        pytest.param(exit_("proxy", 3), True, id="proxy with the runtime's status"),
+        pytest.param(exit_("proxy", -11, served=True), False, id="proxy crashed"),
+        pytest.param(exit_("proxy", 0), True, id="proxy was drained"),
+        pytest.param(exit_("runtime", 0), False, id="runtime ended without being asked"),
     ],
 )
-def test_a_death_is_final_when_another_start_would_only_repeat_it(ended: Death, final: bool) -> None:
+def test_a_death_is_final_when_another_start_would_only_repeat_it(ended: Exit, final: bool) -> None:
     assert is_final(ended) is final
 
 
 @pytest.mark.parametrize(
     ("ended", "sentence"),
     [
-        (death("runtime", 3, why="no such file"), "the model cannot be loaded: no such file"),
+        (exit_("runtime", 3, why="no such file"), "the model cannot be loaded: no such file"),
         (
-            death(
+            exit_(
                 "runtime",
                 3,
                 why="2026-11-21T03:44:01.703Z ERROR the model cannot be loaded: x",
@@ -62,30 +62,30 @@ def test_a_death_is_final_when_another_start_would_only_repeat_it(ended: Death, 
             "the model cannot be loaded: x",
         ),
         (
-            death("proxy", 1, why="2026-11-21 03:44:01,703 ERROR lost", served=True),
+            exit_("proxy", 1, why="2026-11-21 03:44:01,703 ERROR lost", served=True),
             "the proxy exited with status 1: lost",
         ),
-        (death("runtime", -9, why="model is ready"), "the runtime was killed by SIGKILL"),
-        (death("runtime", 9, served=True), "the runtime exited with status 9; it did not say why"),
-        (death("runtime", 3), "the model cannot be loaded (exit status 3); it did not say why"),
-        (death("runtime", -99), "the runtime was killed by signal 99"),
+        (exit_("runtime", -9, why="model is ready"), "the runtime was killed by SIGKILL"),
+        (exit_("runtime", 9, served=True), "the runtime exited with status 9; it did not say why"),
+        (exit_("runtime", 3), "the model cannot be loaded (exit status 3); it did not say why"),
+        (exit_("runtime", -99), "the runtime was killed by signal 99"),
         (
-            death("proxy", 2, why="shoal-proxy: No module named 'uvicorn': pip install \"shoal[proxy]\""),
+            exit_("proxy", 2, why="shoal-proxy: No module named 'uvicorn': pip install \"shoal[proxy]\""),
             "the proxy cannot start: No module named 'uvicorn': pip install \"shoal[serve]\"",
         ),
         (
             # Nothing of Shoal's is missing: its own advice stands.
-            death("runtime", 3, why="importing handler.py failed: No module named 'xgboost': pip install xgboost"),
+            exit_("runtime", 3, why="importing handler.py failed: No module named 'xgboost': pip install xgboost"),
             "the model cannot be loaded: importing handler.py failed: No module named 'xgboost': pip install xgboost",
         ),
         (
-            death("proxy", 2, why="shoal-proxy: SHOAL_QUEUE_MAX_BYTES must be 1024 to 10, not 0"),
+            exit_("proxy", 2, why="shoal-proxy: SHOAL_QUEUE_MAX_BYTES must be 1024 to 10, not 0"),
             "the proxy cannot start: queue.maxBytes (SHOAL_QUEUE_MAX_BYTES) must be 1024 to 10, not 0",
         ),
     ],
 )
-def test_a_death_is_told_in_a_sentence(ended: Death, sentence: str) -> None:
-    assert obituary(ended) == sentence
+def test_a_death_is_told_in_a_sentence(ended: Exit, sentence: str) -> None:
+    assert exit_message(ended) == sentence
 
 
 TRACEBACK = """\

@@ -196,5 +196,5 @@ def test_the_message_is_whatever_sentence_there_is(body: bytes, message: str) ->
 
 def test_a_json_answer_is_its_value() -> None:
     assert json_answer(Response(200, {}, b'{"a": 1}')) == {"a": 1}
-    with pytest.raises(errors.ServerFailed, match="no JSON"):
+    with pytest.raises(errors.ServerFailed, match="not JSON"):
         json_answer(Response(200, {}, b"<html>"))

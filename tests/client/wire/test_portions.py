@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from shoal import errors
 from shoal.wire.frames import Rows
-from shoal.wire.portions import FIRST_ROWS, MOST_BYTES, MOST_IN_FLIGHT, Portion, Portions, Times
+from shoal.wire.portions import FIRST_ROWS, MAX_BYTES, MAX_IN_FLIGHT, Portion, Portions, Times
 from shoal.wire.signature import Tensor
 from tests.client.wire.signatures import ADDER, signature
 
@@ -61,7 +61,7 @@ def test_portions_begin_small_and_grow_to_the_models_batch_and_then_go_several_a
 
     assert rows[:3] == [FIRST_ROWS, 16, 32]
     assert max(rows) == 32
-    assert max(rounds) == MOST_IN_FLIGHT
+    assert max(rounds) == MAX_IN_FLIGHT
     assert sum(rows) == 1000
 
 
@@ -111,7 +111,7 @@ def test_one_row_that_is_too_large_fails_with_its_number() -> None:
 
 def test_bytes_bound_a_portion_too() -> None:
     pictures = signature((Tensor("image", "BYTES", (-1,)),))
-    plan = Portions(Rows([bytes(MOST_BYTES // 3)] * 16, lambda item: item), pictures, PATIENT)
+    plan = Portions(Rows([bytes(MAX_BYTES // 3)] * 16, lambda item: item), pictures, PATIENT)
 
     sizes, starts = [], []
     while not plan.done:

@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_operator.autoscaler.law import Decision, Law, Load, State, Why, decide
+from shoal_operator.autoscaler.law import Decision, Law, Load, State, decide
+from shoal_schema.conditions import Reason
 
-LAW = Law(minimum=1, maximum=8, target_rows=10)
+LAW = Law(minimum=1, maximum=8, target_queue_depth=10)
 
 
 class Service:
@@ -99,13 +100,13 @@ def test_with_half_the_data_the_count_may_rise_and_not_fall() -> None:
 
 def test_a_short_gap_is_nobodys_business_and_a_long_one_is_told() -> None:
     decision, state = decide(LAW, Load(5, complete=True), 1, State(), 0)
-    assert decision == Decision(1, Why.LOAD)
+    assert decision == Decision(1, Reason.FOLLOWING_LOAD)
     decision, state = decide(LAW, None, 1, state, 2)
-    assert decision.why is Why.GAP
+    assert decision.reason is None
     decision, state = decide(LAW, None, 1, state, 32)
-    assert decision.why is Why.HOLD
+    assert decision.reason is Reason.NO_LOAD_DATA
     decision, _ = decide(LAW, Load(5, complete=True), 1, state, 34)
-    assert decision.why is Why.LOAD
+    assert decision.reason is Reason.FOLLOWING_LOAD
 
 
 @given(

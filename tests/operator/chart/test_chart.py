@@ -154,10 +154,10 @@ def test_the_operator_understands_the_environment_that_it_is_given(chart: Chart)
         {name: re.sub(r"(?<!\$)\$\(POD_IP\)", "10.0.0.5", text) for name, text in given.items()}
     )
 
-    assert settings.defaults.proxy_image == "shoal/proxy:0.1.0"
-    assert settings.defaults.admin_namespaces == ("shoal-system", "monitoring")
+    assert settings.process.proxy_image == "shoal/proxy:0.1.0"
+    assert settings.process.admin_namespaces == ("shoal-system", "monitoring")
     # The kubelet turns $$( into $(, so that the operator's own address is not put in.
-    assert settings.defaults.listen_host == "$$(POD_IP)"
+    assert settings.process.listen_host == "$$(POD_IP)"
     assert str(settings.process.health_listen) == "10.0.0.5:8081"
 
 

@@ -46,7 +46,7 @@ def test_the_target_is_two_full_batches_unless_it_is_given() -> None:
     found = scaled(with_fields(MINIMAL, scaling={"maxReplicas": 2}, batching={"maxBatchSize": 8}))
 
     assert found is not None
-    assert found.law.target_rows == 16
+    assert found.law.target_queue_depth == 16
 
 
 def test_a_service_without_scaling_or_with_bounds_that_contradict_does_not_scale() -> None:

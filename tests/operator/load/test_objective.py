@@ -2,19 +2,19 @@
 
 from collections.abc import Iterable
 
-from shoal_operator.load.objective import FRESH_S, HOLD_S, Hearing, attainable, hear
+from shoal_operator.load.objective import FRESH_S, HOLD_S, Reports, attainable, record
 
 POD, OTHER = "10.0.0.1", "10.0.0.2"
 INTERVAL_S = 2.0
 
 
-def heard(*scrapes: dict[str, bool | None]) -> tuple[Hearing, float]:
+def heard(*scrapes: dict[str, bool | None]) -> tuple[Reports, float]:
     """Return what is remembered of scrapes, and the time of the last."""
-    hearing, now_s = Hearing(begun_s=0.0), 0.0
+    reports, now_s = Reports(begun_s=0.0), 0.0
     for index, said in enumerate(scrapes):
         now_s = index * INTERVAL_S
-        hearing = hear(hearing, said, now_s)
-    return hearing, now_s
+        reports = record(reports, said, now_s)
+    return reports, now_s
 
 
 def known(*scrapes: dict[str, bool | None]) -> dict[str, bool] | None:
@@ -23,10 +23,10 @@ def known(*scrapes: dict[str, bool | None]) -> dict[str, bool] | None:
 
 def distinct(answers: Iterable[bool]) -> list[dict[str, bool] | None]:
     """Return what is known after each of a pod's answers, without repetitions."""
-    hearing, found = Hearing(begun_s=0.0), list[dict[str, bool] | None]()
+    reports, found = Reports(begun_s=0.0), list[dict[str, bool] | None]()
     for index, answer in enumerate(answers):
-        hearing = hear(hearing, {POD: answer}, index * INTERVAL_S)
-        now = attainable(hearing, index * INTERVAL_S)
+        reports = record(reports, {POD: answer}, index * INTERVAL_S)
+        now = attainable(reports, index * INTERVAL_S)
         found += [] if found and found[-1] == now else [now]
     return found
 
@@ -36,11 +36,11 @@ def test_each_pod_is_believed() -> None:
 
 
 def test_a_no_counts_at_once_and_a_yes_only_after_a_while_without_a_no() -> None:
-    hearing, _ = heard({POD: True}, {POD: False}, {POD: True})
+    reports, _ = heard({POD: True}, {POD: False}, {POD: True})
     refused_s = INTERVAL_S
 
-    assert attainable(hearing, refused_s + HOLD_S - 1) == {POD: False}
-    assert attainable(hearing, refused_s + HOLD_S) == {POD: True}
+    assert attainable(reports, refused_s + HOLD_S - 1) == {POD: False}
+    assert attainable(reports, refused_s + HOLD_S) == {POD: True}
 
 
 def test_a_pod_that_says_yes_and_no_in_turn_changes_what_is_known_once() -> None:
@@ -60,7 +60,7 @@ def test_a_pod_that_is_gone_says_nothing() -> None:
 
 
 def test_silence_is_told_only_after_a_while() -> None:
-    hearing, _ = heard({POD: None})
+    reports, _ = heard({POD: None})
 
-    assert attainable(hearing, FRESH_S - 1) is None
-    assert attainable(hearing, FRESH_S) == {}
+    assert attainable(reports, FRESH_S - 1) is None
+    assert attainable(reports, FRESH_S) == {}

@@ -3,20 +3,20 @@
 ``SHOAL_WRITE_GOLDEN=1 python -m pytest tests/operator/manifests`` writes them anew.
 """
 
-import dataclasses
 import os
 from pathlib import Path
 
 import kubernetes_validate
 import pytest
 import yaml
+from msgspec import structs
 
 from shoal_operator.manifests.desired import HTTP_ROUTE, desired_objects
 from shoal_schema.declaring import Json
 from tests.operator.samples import DEFAULTS, DOWNLOADED, EVERYTHING, FOREIGN, MINIMAL, target
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-LOCAL = dataclasses.replace(DEFAULTS, listen_host="$(POD_IP)", admin_namespaces=("shoal-system",))
+LOCAL = structs.replace(DEFAULTS, listen_host="$(POD_IP)", admin_namespaces=("shoal-system",))
 CASES = {
     "minimal": target(MINIMAL),
     "everything": target(EVERYTHING),

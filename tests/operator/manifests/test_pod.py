@@ -6,6 +6,7 @@ import re
 from decimal import Decimal
 
 import pytest
+from msgspec import structs
 
 from shoal_operator.manifests.containers import make_model, make_proxy, make_runtime, stop_time_s
 from shoal_operator.manifests.deployment import make_deployment
@@ -247,7 +248,7 @@ def test_the_url_is_where_callers_send_requests(route: Json | None, url: str) ->
 )
 def test_where_names_are_not_known_the_url_is_the_services_address(address: str, url: str) -> None:
     made = target()
-    defaults = dataclasses.replace(made.defaults, service_url="http://$(CLUSTER_IP)")
+    defaults = structs.replace(made.defaults, service_url="http://$(CLUSTER_IP)")
 
     assert service_url(dataclasses.replace(made, defaults=defaults), address) == url
 

@@ -17,8 +17,8 @@ from shoal_operator.manifests.desired import (
     Kind,
     desired_objects,
 )
+from shoal_operator.planning.changes import Apply, plan_changes
 from shoal_operator.planning.exact import removal, replacement
-from shoal_operator.planning.plan import Apply, make_plan
 from shoal_schema.declaring import Json
 from tests.operator.samples import EVERYTHING, target
 
@@ -77,7 +77,7 @@ def test_what_others_add_where_traffic_is_decided_is_seen_and_taken_out(
     desired = desired_objects(target(EVERYTHING))[kind]
     put(children[kind], path, value)
 
-    (action,) = make_plan(target(EVERYTHING), children).actions
+    (action,) = plan_changes(target(EVERYTHING), children).actions
     patch = removal(kind, desired, children[kind])
 
     assert isinstance(action, Apply)
@@ -100,7 +100,7 @@ def test_an_element_more_is_no_element_of_ours(kind: Kind, path: tuple[str, str]
     elements = children[kind][path[0]][path[1]]
     elements.append({**copy.deepcopy(elements[0]), "name": "other"})
 
-    assert [action.kind for action in make_plan(target(EVERYTHING), children).actions] == [kind]
+    assert [action.kind for action in plan_changes(target(EVERYTHING), children).actions] == [kind]
     desired = desired_objects(target(EVERYTHING))[kind]
     assert removal(kind, desired, children[kind]) == {"spec": {path[1]: desired["spec"][path[1]]}}
 
@@ -132,7 +132,7 @@ def test_what_a_server_fills_in_is_no_addition() -> None:
     route["parentRefs"][0] |= {"group": "gateway.networking.k8s.io", "kind": "Gateway"}
     route["rules"][0]["backendRefs"][0] |= {"group": "", "kind": "Service", "weight": 1}
 
-    assert make_plan(target(EVERYTHING), children).actions == ()
+    assert plan_changes(target(EVERYTHING), children).actions == ()
 
 
 def test_what_others_add_elsewhere_is_theirs() -> None:
@@ -141,4 +141,4 @@ def test_what_others_add_elsewhere_is_theirs() -> None:
     children[SERVICE]["spec"]["trafficDistribution"] = "PreferClose"
     children[SERVICE]["metadata"]["annotations"]["team"] = "vision"
 
-    assert make_plan(target(EVERYTHING), children).actions == ()
+    assert plan_changes(target(EVERYTHING), children).actions == ()

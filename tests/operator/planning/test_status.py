@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from shoal_operator.manifests.desired import DEPLOYMENT, HTTP_ROUTE, INGRESS, SERVICE, Kind
-from shoal_operator.planning.evidence import Evidence, ScalingState
+from shoal_operator.planning.changes import Conflict, plan_changes
+from shoal_operator.planning.evidence import Evidence
 from shoal_operator.planning.observation import Failure, Observation
-from shoal_operator.planning.plan import Conflict, make_plan
 from shoal_operator.planning.status import judge, make_status, transitions
-from shoal_schema.conditions import ConditionType, Reason, Status
+from shoal_schema.conditions import ConditionType, Reason, ScalingReason, Status
 from shoal_schema.declaring import Json
 from tests.operator.samples import DOWNLOADED, EVERYTHING, MINIMAL, service, target, with_fields
 from tests.operator.worlds import children, evidence, healthy, pod, running, unschedulable, waiting
@@ -219,7 +219,7 @@ def test_pods_of_a_deployment_that_was_taken_away_are_available_as_long_as_they_
     slices = ({"metadata": {"ownerReferences": [owner]}, "endpoints": endpoints},)
     orphan = dataclasses.replace(whole, observation=dataclasses.replace(whole.observation, slices=slices))
     del orphan.observation.children[DEPLOYMENT]["metadata"]["ownerReferences"]
-    plan = make_plan(target(), orphan.observation.children)
+    plan = plan_changes(target(), orphan.observation.children)
 
     seen = conditions(dataclasses.replace(orphan, conflicts=plan.conflicts))
     assert seen[ConditionType.AVAILABLE] == expected
@@ -230,7 +230,7 @@ def test_an_owner_that_is_no_controller_is_told_what_it_lacks() -> None:
     seen = evidence(None, pod(), deployment=healthy())
     (reference,) = seen.observation.children[DEPLOYMENT]["metadata"]["ownerReferences"]
     del reference["controller"]
-    plan = make_plan(target(), seen.observation.children)
+    plan = plan_changes(target(), seen.observation.children)
     told = judge(dataclasses.replace(seen, conflicts=plan.conflicts))
 
     message = next(item.message for item in told if item.type is ConditionType.READY)
@@ -277,23 +277,23 @@ def test_a_missing_gateway_api_says_what_to_install() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "expected"),
+    ("reason", "status"),
     [
-        (ScalingState.FOLLOWING, (Status.TRUE, Reason.FOLLOWING_LOAD)),
-        (ScalingState.NO_DATA, (Status.FALSE, Reason.NO_LOAD_DATA)),
+        (Reason.FOLLOWING_LOAD, Status.TRUE),
+        (Reason.NO_LOAD_DATA, Status.FALSE),
     ],
 )
-def test_scaling_is_told_and_does_not_make_a_service_unready(state: ScalingState, expected: Any) -> None:
+def test_scaling_is_told_and_does_not_make_a_service_unready(reason: ScalingReason, status: Status) -> None:
     spec = with_fields(MINIMAL, scaling={"maxReplicas": 4})
-    seen = conditions(evidence(spec, pod(spec), deployment=healthy(), scaling=state))
+    seen = conditions(evidence(spec, pod(spec), deployment=healthy(), scaling=reason))
 
-    assert seen[ConditionType.SCALING_ACTIVE] == expected
+    assert seen[ConditionType.SCALING_ACTIVE] == (status, reason)
     assert seen[ConditionType.READY] == (Status.TRUE, Reason.READY)
 
 
 def test_a_restarted_operator_keeps_what_was_said_of_scaling() -> None:
     spec = with_fields(MINIMAL, scaling={"maxReplicas": 4})
-    before = make_status(evidence(spec, pod(spec), deployment=healthy(), scaling=ScalingState.FOLLOWING), NOW)
+    before = make_status(evidence(spec, pod(spec), deployment=healthy(), scaling=Reason.FOLLOWING_LOAD), NOW)
     after = make_status(evidence(spec, pod(spec), deployment=healthy(), stored=before), "2026-02-02T00:00:00Z")
 
     assert after == before

@@ -15,7 +15,7 @@ from shoal_operator.manifests.desired import (
     Kind,
     desired_objects,
 )
-from shoal_operator.planning.plan import Apply, Conflict, Delete, make_plan
+from shoal_operator.planning.changes import Apply, Conflict, Delete, plan_changes
 from shoal_schema.declaring import Json
 from tests.operator.samples import EVERYTHING, MINIMAL, target, with_fields
 
@@ -33,31 +33,31 @@ def stored(spec: Json) -> dict[Kind, Json]:
 
 @pytest.mark.parametrize("spec", [MINIMAL, EVERYTHING, ROUTED], ids=["minimal", "everything", "routed"])
 def test_an_empty_cluster_gets_every_object_and_then_nothing(spec: Json) -> None:
-    plan = make_plan(target(spec), {})
+    plan = plan_changes(target(spec), {})
 
     assert [action.kind for action in plan.actions] == list(desired_objects(target(spec)))
     assert all(isinstance(action, Apply) and action.uid is None for action in plan.actions)
-    assert make_plan(target(spec), stored(spec)).actions == ()
+    assert plan_changes(target(spec), stored(spec)).actions == ()
 
 
 def test_a_deleted_child_comes_back() -> None:
     children = stored(MINIMAL)
     del children[SERVICE]
 
-    assert [action.kind for action in make_plan(target(MINIMAL), children).actions] == [SERVICE]
+    assert [action.kind for action in plan_changes(target(MINIMAL), children).actions] == [SERVICE]
 
 
 def test_a_changed_child_is_put_right_and_only_if_it_is_still_the_same_object() -> None:
     children = stored(MINIMAL)
     children[SERVICE]["spec"]["ports"][0]["port"] = 81
-    (action,) = make_plan(target(MINIMAL), children).actions
+    (action,) = plan_changes(target(MINIMAL), children).actions
 
     assert isinstance(action, Apply)
     assert action.uid == children[SERVICE]["metadata"]["uid"]
 
 
 def test_a_new_spec_touches_only_what_it_changes() -> None:
-    plan = make_plan(target(with_fields(MINIMAL, batching__maxBatchSize=8)), stored(MINIMAL))
+    plan = plan_changes(target(with_fields(MINIMAL, batching__maxBatchSize=8)), stored(MINIMAL))
 
     assert [action.kind for action in plan.actions] == [DEPLOYMENT]
 
@@ -66,13 +66,13 @@ def test_a_route_that_is_no_longer_asked_for_is_deleted_once() -> None:
     children = stored(ROUTED)
     uid = children[INGRESS]["metadata"]["uid"]
 
-    assert make_plan(target(MINIMAL), children).actions == (Delete(INGRESS, "cat", uid),)
+    assert plan_changes(target(MINIMAL), children).actions == (Delete(INGRESS, "cat", uid),)
     children[INGRESS]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    assert make_plan(target(MINIMAL), children).actions == ()
+    assert plan_changes(target(MINIMAL), children).actions == ()
 
 
 def test_our_account_goes_when_a_user_names_one() -> None:
-    plan = make_plan(target(with_fields(MINIMAL, pod={"serviceAccountName": "mine"})), stored(MINIMAL))
+    plan = plan_changes(target(with_fields(MINIMAL, pod={"serviceAccountName": "mine"})), stored(MINIMAL))
 
     assert {(type(action), action.kind) for action in plan.actions} == {
         (Delete, SERVICE_ACCOUNT),
@@ -92,7 +92,7 @@ def test_an_object_that_is_not_ours_is_reported_and_never_touched(owners: list[J
     children = stored(MINIMAL)
     children[SERVICE]["metadata"]["ownerReferences"] = owners
     children[SERVICE]["spec"] = {}
-    plan = make_plan(target(MINIMAL), children)
+    plan = plan_changes(target(MINIMAL), children)
 
     assert plan.actions == ()
     assert plan.conflicts == (Conflict(SERVICE, "cat", stale=stale),)
@@ -101,7 +101,7 @@ def test_an_object_that_is_not_ours_is_reported_and_never_touched(owners: list[J
 def test_a_foreign_object_of_a_kind_that_we_do_not_want_is_no_conflict() -> None:
     ingress: Json = {"metadata": {"name": "cat", "uid": "x"}}
 
-    plan = make_plan(target(MINIMAL), {**stored(MINIMAL), INGRESS: ingress})
+    plan = plan_changes(target(MINIMAL), {**stored(MINIMAL), INGRESS: ingress})
 
     assert (plan.actions, plan.conflicts) == ((), ())
 
@@ -113,12 +113,12 @@ def test_from_any_mangled_child_the_plan_leads_back_and_then_is_empty(data: st.D
     kind = data.draw(st.sampled_from(sorted(children, key=lambda kind: kind.kind)))
     _mangle(children[kind], data)
 
-    plan = make_plan(target(EVERYTHING), children)
+    plan = plan_changes(target(EVERYTHING), children)
     for action in plan.actions:
         assert isinstance(action, Apply)
         children[action.kind] = {**action.body, "metadata": {**action.body["metadata"], "uid": "new"}}
 
-    assert make_plan(target(EVERYTHING), children).actions == ()
+    assert plan_changes(target(EVERYTHING), children).actions == ()
 
 
 def _mangle(body: Any, data: st.DataObject) -> None:

@@ -50,14 +50,14 @@ class Conflict:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Changes:
     """The writes that bring the cluster to what the spec asks, and what stands in the way."""
 
     actions: tuple[Apply | Delete, ...]
     conflicts: tuple[Conflict, ...]
 
 
-def make_plan(target: Target, children: Mapping[Kind, Json]) -> Plan:
+def plan_changes(target: Target, children: Mapping[Kind, Json]) -> Changes:
     """Return what to write; for a cluster that is as it should be, nothing."""
     desired = desired_objects(target)
     actions: list[Apply | Delete] = []
@@ -68,7 +68,7 @@ def make_plan(target: Target, children: Mapping[Kind, Json]) -> Plan:
             conflicts += [_conflict(kind, live, target.uid)] if kind in desired else []
         elif action := _action(kind, desired.get(kind), live):
             actions.append(action)
-    return Plan(tuple(actions), tuple(conflicts))
+    return Changes(tuple(actions), tuple(conflicts))
 
 
 def _action(kind: Kind, desired: Json | None, live: Json | None) -> Apply | Delete | None:
