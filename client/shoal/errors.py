@@ -17,16 +17,7 @@ The message is the server's own sentence wherever the server sent one. Errors of
 are mapped in ``shoal.client`` and nowhere else; statuses in ``shoal.wire.answers``.
 """
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True, slots=True)
-class RowError:
-    """What is wrong with one row of a request: its number (from 0), HTTP status, and a sentence."""
-
-    row: int
-    status: int
-    message: str
+from shoal_schema.wire.row_errors import RowError
 
 
 class ShoalError(Exception):

@@ -6,11 +6,11 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.memory import keep_freed_memory
 from shoal_runtime.openmp import wait_briefly
 from shoal_runtime.settings import Settings, help_text
 from shoal_schema.environment import SettingsError
 from shoal_schema.logs import configure
+from shoal_schema.memory import KEEP_TENSORS, keep_freed_memory
 
 EXIT_USAGE = 2
 EXIT_LOAD = 3
@@ -38,7 +38,7 @@ def run(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
 
 def serve(settings: Settings) -> int:
     """Serve the model that the settings name, until a signal; return the exit code."""
-    keep_freed_memory()
+    keep_freed_memory(KEEP_TENSORS)
     wait_briefly(os.environ)
     # Not before they are needed: `--help` and a wrong setting answer at once.
     try:

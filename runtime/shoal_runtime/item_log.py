@@ -14,7 +14,7 @@ from shoal_runtime.faults import own_traceback
 if TYPE_CHECKING:
     from shoal_runtime.codecs.request import InferRequest
     from shoal_runtime.errors import BatchError
-    from shoal_runtime.handlers.calling import RowError
+    from shoal_runtime.handlers.calling import FailedRow
 
 LINES_PER_WINDOW: Final = 10
 WINDOW_S: Final = 60.0
@@ -36,7 +36,7 @@ class ItemLog:
         self._suppressed = 0
         self._told: set[str] = set()
 
-    def add(self, errors: Sequence["RowError"], parameters: Mapping[str, Any], now_s: float) -> None:
+    def add(self, errors: Sequence["FailedRow"], parameters: Mapping[str, Any], now_s: float) -> None:
         """Log those of `errors` that are the model's fault, each with its caller's x-request-id.
 
         Args:

@@ -19,7 +19,7 @@ from shoal_runtime.batches.sizes import next_size
 from shoal_runtime.errors import BatchError, DeviceLost, ForwardFailed, ItemError, OutOfMemory, TimedOut
 from shoal_runtime.faults import HANDLER_FAULTS, describe, run_contained, said
 from shoal_runtime.handlers.answers import Answers, Collected
-from shoal_runtime.handlers.calling import RowError, preprocess_rows
+from shoal_runtime.handlers.calling import FailedRow, preprocess_rows
 from shoal_runtime.handlers.items import tensor_batch, unreadable_rows, without_rows
 from shoal_runtime.placement import is_out_of_memory
 
@@ -59,7 +59,7 @@ class BatchResult:
     """
 
     outputs: Mapping[str, "Array"]
-    errors: Sequence[RowError]
+    errors: Sequence[FailedRow]
     timings: Timings
     padded_rows: int
 
@@ -84,7 +84,7 @@ class _Prepared:
     batch: Any
     rows: list[int]
     given: int
-    errors: list[RowError] = field(default_factory=list)
+    errors: list[FailedRow] = field(default_factory=list)
 
 
 class Pipeline:
@@ -160,8 +160,8 @@ class Pipeline:
         return await self._collate(values, timings)
 
     async def _collate(self, values: list[Any], timings: Timings) -> _Prepared:
-        errors = [value for value in values if isinstance(value, RowError)]
-        kept = [row for row, value in enumerate(values) if not isinstance(value, RowError)]
+        errors = [value for value in values if isinstance(value, FailedRow)]
+        kept = [row for row, value in enumerate(values) if not isinstance(value, FailedRow)]
         if not kept:
             return _Prepared(None, [], 0, errors)
         good = [values[row] for row in kept]
@@ -176,18 +176,18 @@ class Pipeline:
             batch = tensor_batch(inputs, self.signature)
         except ItemError:
             bad = unreadable_rows(inputs, self.signature)
-            errors = [RowError(row, 400, why) for row, why in bad.items()]
+            errors = [FailedRow(row, 400, why) for row, why in bad.items()]
             kept = [row for row in kept if row not in bad]
             batch = tensor_batch(without_rows(inputs, list(bad), self.signature), self.signature)
         prepared = self._place(batch, kept, errors) if kept else _Prepared(None, [], 0, errors)
         timings.preprocess_us = _micros(start)
         return prepared
 
-    def _place_rows(self, values: list[Any], kept: list[int], errors: list[RowError], timings: Timings) -> _Prepared:
+    def _place_rows(self, values: list[Any], kept: list[int], errors: list[FailedRow], timings: Timings) -> _Prepared:
         start = time.monotonic()
         rules = self._stages.preprocess_padding
         odd = misfits(values, rules)
-        errors = errors + [RowError(kept[index], 400, why) for index, why in odd.items()]
+        errors = errors + [FailedRow(kept[index], 400, why) for index, why in odd.items()]
         good = [value for index, value in enumerate(values) if index not in odd]
         kept = [row for index, row in enumerate(kept) if index not in odd]
         try:
@@ -202,7 +202,7 @@ class Pipeline:
         timings.preprocess_us += _micros(start)
         return prepared
 
-    def _stack_others(self, values: list[Any], kept: list[int], culprits: Sequence[RowError]) -> tuple[Any, list[int]]:
+    def _stack_others(self, values: list[Any], kept: list[int], culprits: Sequence[FailedRow]) -> tuple[Any, list[int]]:
         bad = {error.row for error in culprits}
         others = [row for row in kept if row not in bad]
         good = [value for value, row in zip(values, kept, strict=True) if row not in bad]
@@ -211,7 +211,7 @@ class Pipeline:
         except HANDLER_FAULTS as error:
             raise ForwardFailed(f"preprocessed rows do not stack: {said(error)}", executed=False) from error
 
-    def _place(self, batch: Any, kept: list[int], errors: list[RowError]) -> _Prepared:
+    def _place(self, batch: Any, kept: list[int], errors: list[FailedRow]) -> _Prepared:
         size = next_size(len(kept), self.signature.allowed_batch_sizes)
         if size > len(kept):
             batch = pad_rows(batch, size, self._batch_dims)
@@ -250,7 +250,7 @@ class Pipeline:
 
     async def _finish(
         self, prepared: _Prepared, collected: Collected, inputs: Mapping[str, "Array"], timings: Timings
-    ) -> tuple[Mapping[str, "Array"], list[RowError]]:
+    ) -> tuple[Mapping[str, "Array"], list[FailedRow]]:
         finish = partial(self._answers.finish, collected, prepared.rows, prepared.given, inputs)
         if not collected.per_row:
             outputs, errors = finish()
@@ -264,16 +264,16 @@ class Pipeline:
         return await asyncio.get_running_loop().run_in_executor(self._lanes.pool, run_contained, function)
 
 
-def _unstackable(values: Sequence[Any], rows: Sequence[int], rules: Sequence["Rule"]) -> list[RowError]:
+def _unstackable(values: Sequence[Any], rows: Sequence[int], rules: Sequence["Rule"]) -> list[FailedRow]:
     """Return the errors of rows that do not even make a batch of their own: too long, a number beyond 64 bits..."""
     errors = []
     for row, value in zip(rows, values, strict=True):
         try:
             collate([value], rules)
         except ValueError as error:
-            errors.append(RowError(row, 400, said(error)))
+            errors.append(FailedRow(row, 400, said(error)))
         except HANDLER_FAULTS as error:
-            errors.append(RowError(row, 500, f"what preprocess gave makes no tensor: {describe(error)}", error))
+            errors.append(FailedRow(row, 500, f"what preprocess gave makes no tensor: {describe(error)}", error))
     return errors
 
 

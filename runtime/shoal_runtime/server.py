@@ -26,6 +26,7 @@ from shoal_runtime.errors import (
 )
 from shoal_runtime.item_log import ItemLog
 from shoal_runtime.readiness import Phase, Readiness
+from shoal_schema.wire.row_errors import encode_row_errors
 
 if TYPE_CHECKING:
     from shoal_runtime.body import Body
@@ -267,8 +268,7 @@ def _encoded(request: "InferRequest", model: ServedModel, result: "BatchResult")
         "padded_rows": result.padded_rows,
     }
     if result.errors:
-        rows = [{"row": e.row, "status": e.status, "message": e.message} for e in result.errors]
-        parameters["errors"] = orjson.dumps(rows).decode()
+        parameters["errors"] = orjson.dumps(encode_row_errors([failed.told for failed in result.errors])).decode()
     names = {"model_name": model.name, "model_version": model.version}
     json_bytes, body = encode_response(request, names, result.outputs, parameters)
     if json_bytes is None:

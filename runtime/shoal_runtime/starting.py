@@ -18,16 +18,16 @@ from shoal_runtime.handlers.answers import Answers
 from shoal_runtime.importing import HandlerFailed
 from shoal_runtime.load_limit import within
 from shoal_runtime.loading import Model, load_model
-from shoal_runtime.memory import return_freed_memory
 from shoal_runtime.pipeline import Lanes, Pipeline
 from shoal_runtime.placement import CpuPlacement, Placement, choose_device, is_out_of_memory
 from shoal_runtime.progress import Progress
 from shoal_runtime.server import ServedModel
 from shoal_runtime.warmup import WarmupBatch, plan_measuring, plan_warmup
+from shoal_schema.memory import return_freed_memory
 
 if TYPE_CHECKING:
     from shoal_runtime.fetching import ModelFiles
-    from shoal_runtime.handlers.calling import RowError
+    from shoal_runtime.handlers.calling import FailedRow
     from shoal_runtime.readiness import Readiness
     from shoal_runtime.settings import Settings
 
@@ -184,7 +184,7 @@ def _judge(error: BatchError, batch: WarmupBatch) -> None:
     logger.warning("event=warmup_outputs_doubtful rows=%d error=%s", batch.rows, error)
 
 
-def _judge_rows(errors: Sequence["RowError"], batch: WarmupBatch) -> None:
+def _judge_rows(errors: Sequence["FailedRow"], batch: WarmupBatch) -> None:
     """Refuse a model that fails on rows such as callers send; rows that it refuses as bad items prove nothing."""
     failed = next((error for error in errors if error.status >= 500), None)
     if failed is None:

@@ -6,10 +6,10 @@ import pytest
 
 from shoal_runtime.codecs.request import InferRequest
 from shoal_runtime.errors import BadRequest, BatchError, ForwardFailed, NotReady, TimedOut, WrongRows, WrongShape
-from shoal_runtime.handlers.calling import RowError
+from shoal_runtime.handlers.calling import FailedRow
 from shoal_runtime.item_log import LINES_PER_WINDOW, ItemLog, one_line, request_id, request_ids
 
-ERROR = RowError(0, 500, "oh")
+ERROR = FailedRow(0, 500, "oh")
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_the_log_is_never_flooded(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_the_caller_s_own_faults_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
-    ItemLog(logging.getLogger("test")).add([RowError(0, 400, "bad")], {}, 100.0)
+    ItemLog(logging.getLogger("test")).add([FailedRow(0, 400, "bad")], {}, 100.0)
 
     assert caplog.records == []
 
@@ -56,7 +56,7 @@ def test_the_line_says_where_the_handler_raised(caplog: pytest.LogCaptureFixture
     try:
         raise RuntimeError("oh")
     except RuntimeError as error:
-        failed = RowError(0, 500, "oh", error)
+        failed = FailedRow(0, 500, "oh", error)
 
     ItemLog(logging.getLogger("test")).add([failed], {}, 100.0)
 
@@ -135,7 +135,7 @@ def test_of_many_callers_the_first_are_named() -> None:
 def test_a_message_with_line_ends_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
     requests = '[{"rows": 1, "x-request-id": "a\\nb"}]'
 
-    ItemLog(logging.getLogger("test")).add([RowError(0, 500, "oh\nERROR all is lost")], {"requests": requests}, 100.0)
+    ItemLog(logging.getLogger("test")).add([FailedRow(0, 500, "oh\nERROR all is lost")], {"requests": requests}, 100.0)
 
     assert len(caplog.records[0].getMessage().splitlines()) == 1
 

@@ -14,7 +14,7 @@ from shoal_runtime.batches.collate import as_tensor
 from shoal_runtime.batches.ragged import own_lengths
 from shoal_runtime.errors import ForwardFailed
 from shoal_runtime.faults import HANDLER_FAULTS, describe, said
-from shoal_runtime.handlers.calling import RowError, postprocess_row
+from shoal_runtime.handlers.calling import FailedRow, postprocess_row
 from shoal_runtime.handlers.ranges import first_misfit, rows_with
 from shoal_runtime.handlers.results import (
     cast_tensor,
@@ -110,7 +110,7 @@ class Answers:
 
     def finish(
         self, collected: Collected, rows: Sequence[int], given: int, inputs: Mapping[str, "Array"]
-    ) -> tuple[Outputs, list[RowError]]:
+    ) -> tuple[Outputs, list[FailedRow]]:
         """Return the outputs of the rows that succeeded, in order, and the errors of the others.
 
         Args:
@@ -130,17 +130,17 @@ class Answers:
         odd = [index for index in collected.misfits if index < len(rows)]
         if not odd:
             return outputs, []
-        errors = [RowError(rows[index], 500, collected.misfits[index]) for index in odd]
+        errors = [FailedRow(rows[index], 500, collected.misfits[index]) for index in odd]
         return _without(outputs, odd, len(rows), self._signature.outputs), errors
 
     def _finish_rows(
         self, result: Any, rows: Sequence[int], given: int, inputs: Mapping[str, "Array"]
-    ) -> tuple[Outputs, list[RowError]]:
+    ) -> tuple[Outputs, list[FailedRow]]:
         check_result_rows(result, given, self._signature)
         values = split_rows(result, len(rows), self._signature)
         finished = [self._finish_row(row, value) for row, value in zip(rows, values, strict=True)]
-        good = {row: made for row, made in zip(rows, finished, strict=True) if not isinstance(made, RowError)}
-        errors = [made for made in finished if isinstance(made, RowError)]
+        good = {row: made for row, made in zip(rows, finished, strict=True) if not isinstance(made, FailedRow)}
+        errors = [made for made in finished if isinstance(made, FailedRow)]
         return stack_rows(list(good.values()), self._signature, self._lengths(list(good), inputs)), errors
 
     def _lengths(self, rows: Sequence[int], inputs: Mapping[str, "Array"]) -> dict[str, "Array"]:
@@ -148,19 +148,19 @@ class Answers:
         lengths = {spec.name: own_lengths(spec, inputs, self._signature) for spec in cut}
         return {name: own[list(rows)] for name, own in lengths.items() if own is not None}
 
-    def _finish_row(self, row: int, value: Any) -> Mapping[str, "Array"] | RowError:
+    def _finish_row(self, row: int, value: Any) -> Mapping[str, "Array"] | FailedRow:
         value = postprocess_row(row, value, self._postprocess)
-        if isinstance(value, RowError):
+        if isinstance(value, FailedRow):
             return value
         try:
             outputs = row_outputs(value, self._signature)
             if self._strict and not self._one_json_value and (surplus := undeclared(value, self._signature)):
-                return RowError(row, 500, surplus)
+                return FailedRow(row, 500, surplus)
             return outputs
         except ValueError as error:
-            return RowError(row, 500, said(error), error)
+            return FailedRow(row, 500, said(error), error)
         except HANDLER_FAULTS as error:  # a value's own __array__, __len__...
-            return RowError(row, 500, describe(error), error)
+            return FailedRow(row, 500, describe(error), error)
 
 
 def _without(outputs: Outputs, odd: Sequence[int], rows: int, specs: Sequence["TensorSpec"]) -> Outputs:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from shoal_runtime.errors import ItemError
 from shoal_runtime.faults import HANDLER_FAULTS, describe, message_text, said
 from shoal_runtime.handlers.items import row_item
+from shoal_schema.wire.row_errors import RowError
 
 if TYPE_CHECKING:
     from shoal_runtime.handlers.signature import Signature
@@ -17,14 +18,14 @@ BAD_ITEM = (ValueError, TypeError, KeyError, OSError)
 
 
 @dataclass(frozen=True, slots=True)
-class RowError:
-    """One row failed.
+class FailedRow:
+    """What its caller is told of a row that failed, and what the log is told beside.
 
     Args:
         row: counted in the batch as it arrived.
         status: 400 to 599.
-        message: for the caller.
-        cause: for the log, when the handler's code is at fault.
+        message: for the caller; made safe for every encoder.
+        cause: for the log, when the handler's code is at fault; it never travels.
     """
 
     row: int
@@ -35,6 +36,11 @@ class RowError:
     def __post_init__(self) -> None:
         object.__setattr__(self, "message", message_text(self.message))
 
+    @property
+    def told(self) -> RowError:
+        """What travels of it."""
+        return RowError(self.row, self.status, self.message)
+
 
 def preprocess_rows(
     rows: Sequence[int],
@@ -42,7 +48,7 @@ def preprocess_rows(
     signature: "Signature",
     preprocess: Callable[[Any], Any] | None,
 ) -> list[Any]:
-    """Return what `preprocess` makes of each row, in order; a RowError where it raised."""
+    """Return what `preprocess` makes of each row, in order; a FailedRow where it raised."""
     return [_preprocess_row(row, inputs, signature, preprocess) for row in rows]
 
 
@@ -58,13 +64,13 @@ def _preprocess_row(
     except ItemError as error:
         return item_error(row, error)
     except BAD_ITEM as error:
-        return RowError(row, 400, describe(error))
+        return FailedRow(row, 400, describe(error))
     except HANDLER_FAULTS as error:
-        return RowError(row, 500, describe(error), error)
+        return FailedRow(row, 500, describe(error), error)
 
 
 def postprocess_row(row: int, value: Any, postprocess: Callable[[Any], Any] | None) -> Any:
-    """Return the row's outputs, or a RowError.
+    """Return the row's outputs, or a FailedRow.
 
     Args:
         row: counted in the batch as it arrived.
@@ -80,20 +86,20 @@ def postprocess_row(row: int, value: Any, postprocess: Callable[[Any], Any] | No
     except ItemError as error:
         return item_error(row, error)
     except HANDLER_FAULTS as error:
-        return RowError(row, 500, describe(error), error)
+        return FailedRow(row, 500, describe(error), error)
 
 
-def forward_error(row: int, error: BaseException) -> RowError:
+def forward_error(row: int, error: BaseException) -> FailedRow:
     """Return the error of a row for which `forward` gave an exception."""
     if isinstance(error, ItemError):
         return item_error(row, error)
-    return RowError(row, 500, describe(error), error)
+    return FailedRow(row, 500, describe(error), error)
 
 
-def item_error(row: int, error: ItemError) -> RowError:
+def item_error(row: int, error: ItemError) -> FailedRow:
     """Return the error of a row that the handler refused."""
     status = _status(error)
-    return RowError(row, status, said(error), error if status >= 500 else None)
+    return FailedRow(row, status, said(error), error if status >= 500 else None)
 
 
 def _status(error: ItemError) -> int:
