@@ -16,6 +16,8 @@ EXIT_USAGE = 2
 EXIT_LOAD = 3
 SWITCH_INTERVAL_S = 0.0005
 
+logger = logging.getLogger(__name__)
+
 
 def run(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     """Run the runtime and return its exit code."""
@@ -32,7 +34,7 @@ def run(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
         configure(settings.logging.level)
         return command(settings)
     except SettingsError as error:
-        logging.getLogger("shoal_runtime").critical("%s", error)
+        logger.critical("%s", error)
         return EXIT_USAGE
 
 
@@ -46,7 +48,7 @@ def serve(settings: Settings) -> int:
 
         from shoal_runtime.serving import Runtime  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        logging.getLogger("shoal_runtime").error('%s: pip install "shoal[runtime]"', error)
+        logger.error('%s: pip install "shoal[runtime]"', error)
         return EXIT_USAGE
 
     async def run() -> tuple[int, bool]:
@@ -66,7 +68,6 @@ def fetch(settings: Settings) -> int:
     from shoal_runtime.fetching import fetch_model  # noqa: PLC0415
     from shoal_runtime.readiness import Readiness  # noqa: PLC0415
 
-    logger = logging.getLogger("shoal_runtime")
     try:
         files = fetch_model(settings, Readiness())
     except LoadError as error:

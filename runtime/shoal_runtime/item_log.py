@@ -21,16 +21,13 @@ WINDOW_S: Final = 60.0
 IDS_SHOWN: Final = 8
 _WORD: Final = re.compile(r"[A-Za-z0-9._:;/+@-]+")
 
+logger = logging.getLogger(__name__)
+
 
 class ItemLog:
-    """Log failures that are the model's fault, at most 10 a minute, and each traceback once a minute.
+    """Log failures that are the model's fault, at most 10 a minute, and each traceback once a minute."""
 
-    Args:
-        logger: where to.
-    """
-
-    def __init__(self, logger: logging.Logger) -> None:
-        self._logger = logger
+    def __init__(self) -> None:
         self._window_start_s = 0.0
         self._lines = 0
         self._suppressed = 0
@@ -51,7 +48,7 @@ class ItemLog:
             if not self._may_write(now_s):
                 continue
             where, who = _location(error.cause), request_id(parameters.get("requests"), error.row)
-            self._logger.error(
+            logger.error(
                 "event=row_failed row=%d status=%d x-request-id=%s at=%s message=%s%s",
                 error.row,
                 error.status,
@@ -66,7 +63,7 @@ class ItemLog:
         blamed = error.status == 500 or (error.status > 500 and error.__cause__ is not None)
         if not blamed or not self._may_write(now_s):
             return
-        self._logger.error(
+        logger.error(
             "event=batch_failed code=%s rows=%d x-request-ids=%s inputs=%s message=%s%s",
             error.code,
             request.rows,
@@ -98,7 +95,7 @@ class ItemLog:
         if now_s - self._window_start_s < WINDOW_S:
             return
         if self._suppressed:
-            self._logger.error("event=failures_unlogged lines=%d", self._suppressed)
+            logger.error("event=failures_unlogged lines=%d", self._suppressed)
         self._window_start_s, self._lines, self._suppressed = now_s, 0, 0
         self._told.clear()
 

@@ -83,7 +83,7 @@ class App:
         self.max_body_bytes = max_body_bytes
         self._model: ServedModel | None = None
         self._infer_paths: frozenset[str] = frozenset()
-        self._item_log = ItemLog(logger)
+        self._item_log = ItemLog()
 
     def serve(self, model: ServedModel) -> None:
         """Answer for this model from now on."""
