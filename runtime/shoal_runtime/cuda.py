@@ -174,11 +174,7 @@ class CudaPlacement:
     @contextmanager
     def active(self) -> Iterator[None]:  # pragma: cuda
         """Run without gradients, on the compute stream."""
-        with (
-            torch.inference_mode(),
-            torch.cuda.device(self.device),
-            torch.cuda.stream(self._compute),
-        ):
+        with torch.inference_mode(), torch.cuda.device(self.device), torch.cuda.stream(self._compute):
             yield
 
     def forward(self, function: Callable[[Any], Any], batch: _Staged) -> Any:  # pragma: cuda

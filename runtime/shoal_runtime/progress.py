@@ -27,13 +27,7 @@ class Progress:
     """
 
     def __init__(
-        self,
-        readiness: "Readiness",
-        verb: str,
-        *,
-        total: int | None,
-        unit: str,
-        stream: TextIO | None = None,
+        self, readiness: "Readiness", verb: str, *, total: int | None, unit: str, stream: TextIO | None = None
     ) -> None:
         self._readiness = readiness
         self._verb = verb

@@ -15,15 +15,7 @@ from shoal_runtime.body import ALIGNMENT_BYTES, BODY
 from shoal_runtime.codecs.metadata import SERVER_METADATA, model_metadata
 from shoal_runtime.codecs.request import decode_request
 from shoal_runtime.codecs.response import encode_error, encode_response
-from shoal_runtime.errors import (
-    BadRequest,
-    BatchError,
-    BodyTooLarge,
-    DeviceLost,
-    NotFound,
-    NotReady,
-    Stopping,
-)
+from shoal_runtime.errors import BadRequest, BatchError, BodyTooLarge, DeviceLost, NotFound, NotReady, Stopping
 from shoal_runtime.item_log import ItemLog
 from shoal_runtime.readiness import Phase, Readiness
 from shoal_schema.wire.row_errors import encode_row_errors

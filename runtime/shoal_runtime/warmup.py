@@ -114,8 +114,7 @@ def _zeros(signature: "Signature", rows: int, lengths: Mapping[tuple[str, int], 
     def make() -> dict[str, torch.Tensor]:
         return {
             spec.name: torch.zeros(
-                [1 if size == ANY else size for size in shapes[spec.name]],
-                dtype=torch_dtype(spec.datatype),
+                [1 if size == ANY else size for size in shapes[spec.name]], dtype=torch_dtype(spec.datatype)
             )
             for spec in signature.inputs
         }

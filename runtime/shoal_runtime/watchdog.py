@@ -45,12 +45,7 @@ class Watchdog:
     """
 
     def __init__(
-        self,
-        executor: "Executor",
-        readiness: "Readiness",
-        *,
-        limit_s: float,
-        end: Callable[[str], None] = exit_now,
+        self, executor: "Executor", readiness: "Readiness", *, limit_s: float, end: Callable[[str], None] = exit_now
     ) -> None:
         self._executor = executor
         self._readiness = readiness

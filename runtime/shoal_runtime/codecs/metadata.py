@@ -7,11 +7,7 @@ if TYPE_CHECKING:
     from shoal_runtime.handlers.signature import Signature
     from shoal_runtime.handlers.spec import TensorSpec
 
-SERVER_METADATA: Final = {
-    "name": "shoal-runtime",
-    "version": "0.1.0",
-    "extensions": ["binary_tensor_data"],
-}
+SERVER_METADATA: Final = {"name": "shoal-runtime", "version": "0.1.0", "extensions": ["binary_tensor_data"]}
 
 
 def model_metadata(

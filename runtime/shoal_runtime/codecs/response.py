@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 
 
 def encode_response(
-    request: "InferRequest",
-    model: Mapping[str, str],
-    outputs: Mapping[str, "Array"],
-    parameters: Mapping[str, Any],
+    request: "InferRequest", model: Mapping[str, str], outputs: Mapping[str, "Array"], parameters: Mapping[str, Any]
 ) -> tuple[int | None, bytes]:
     """Encode one answer.
 
@@ -60,11 +57,7 @@ def encode_error(message: str, code: str) -> bytes:
 
 def _entry(wanted: "WantedOutput", array: "Array") -> tuple[dict[str, Any], bytes | memoryview | None]:
     spec = wanted.spec
-    entry: dict[str, Any] = {
-        "name": spec.name,
-        "datatype": spec.datatype,
-        "shape": list(array.shape),
-    }
+    entry: dict[str, Any] = {"name": spec.name, "datatype": spec.datatype, "shape": list(array.shape)}
     if wanted.binary:
         tail = _tail(array, spec.datatype)
         entry["parameters"] = {"binary_data_size": len(tail)}

@@ -28,10 +28,7 @@ class ExportHandler:
     """
 
     def __init__(
-        self,
-        program: torch.export.ExportedProgram,
-        inputs: Sequence[TensorSpec],
-        outputs: Sequence[TensorSpec],
+        self, program: torch.export.ExportedProgram, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
     ) -> None:
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
@@ -73,13 +70,7 @@ def load(source: Source) -> Loaded:
         program = move_to_device_pass(program, source.context.device)
     handler = ExportHandler(program, inputs, outputs)
     return Loaded(
-        handler,
-        inputs,
-        outputs,
-        platform="pytorch_export",
-        min_rows=limits.low,
-        max_rows=limits.high,
-        graphs=True,
+        handler, inputs, outputs, platform="pytorch_export", min_rows=limits.low, max_rows=limits.high, graphs=True
     )
 
 
@@ -147,14 +138,9 @@ def _row_limits(program: torch.export.ExportedProgram) -> _RowLimits:
 
 
 def _check_counts(
-    program: torch.export.ExportedProgram,
-    inputs: Sequence[TensorSpec],
-    outputs: Sequence[TensorSpec],
+    program: torch.export.ExportedProgram, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
 ) -> None:
     signature = program.graph_signature
-    for what, specs, names in (
-        ("inputs", inputs, signature.user_inputs),
-        ("outputs", outputs, signature.user_outputs),
-    ):
+    for what, specs, names in (("inputs", inputs, signature.user_inputs), ("outputs", outputs, signature.user_outputs)):
         if len(specs) != len(names):
             raise LoadError(f"model.toml lists {len(specs)} {what}; the program has {len(names)}")

@@ -43,20 +43,14 @@ class FailedRow:
 
 
 def preprocess_rows(
-    rows: Sequence[int],
-    inputs: Mapping[str, "Array"],
-    signature: "Signature",
-    preprocess: Callable[[Any], Any] | None,
+    rows: Sequence[int], inputs: Mapping[str, "Array"], signature: "Signature", preprocess: Callable[[Any], Any] | None
 ) -> list[Any]:
     """Return what `preprocess` makes of each row, in order; a FailedRow where it raised."""
     return [_preprocess_row(row, inputs, signature, preprocess) for row in rows]
 
 
 def _preprocess_row(
-    row: int,
-    inputs: Mapping[str, "Array"],
-    signature: "Signature",
-    preprocess: Callable[[Any], Any] | None,
+    row: int, inputs: Mapping[str, "Array"], signature: "Signature", preprocess: Callable[[Any], Any] | None
 ) -> Any:
     try:
         item = row_item(inputs, row, signature)

@@ -53,10 +53,7 @@ def make_signature(
         max_batch_size = fixed.pop()
         allowed_batch_sizes = (max_batch_size,)
     return Signature(
-        tuple(map(_free_rows, inputs)),
-        tuple(map(_free_rows, outputs)),
-        max_batch_size,
-        tuple(allowed_batch_sizes),
+        tuple(map(_free_rows, inputs)), tuple(map(_free_rows, outputs)), max_batch_size, tuple(allowed_batch_sizes)
     )
 
 

@@ -135,10 +135,7 @@ def _check_dimensions(spec: TensorSpec) -> None:
     )
     for key, axis in (("pad_axis", spec.pad_axis), ("unpad_axis", spec.unpad_axis)):
         good = axis is None or (0 <= axis < rank and axis != spec.batch_dim)
-        _require(
-            good,
-            f"tensor {spec.name}: {key} {axis} must be within {rank} dimensions, not batch_dim",
-        )
+        _require(good, f"tensor {spec.name}: {key} {axis} must be within {rank} dimensions, not batch_dim")
     _require(
         (spec.unpad_axis is None) == (spec.unpad_input is None),
         f"tensor {spec.name}: unpad_axis and unpad_input go together",
@@ -150,10 +147,7 @@ def _check_padding(rule: Rule) -> None:
     good = all(isinstance(b, int) and b >= 1 for b in buckets) and buckets == sorted(set(buckets))
     _require(good, f"tensor {rule.name}: pad_buckets {buckets} must be increasing lengths from 1 up")
     needs_axis = bool(buckets) or rule.pad_mask is not None
-    _require(
-        rule.pad_axis is not None or not needs_axis,
-        f"tensor {rule.name}: pad_buckets and pad_mask need pad_axis",
-    )
+    _require(rule.pad_axis is not None or not needs_axis, f"tensor {rule.name}: pad_buckets and pad_mask need pad_axis")
 
 
 def _is_text(name: object) -> bool:
