@@ -15,13 +15,11 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import torch
+from torch import Tensor
 from torch.utils import _pytree as pytree
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +33,7 @@ class Event(Protocol):
 
 @dataclass(slots=True, eq=False)
 class _Buffer:
-    memory: "Tensor"
+    memory: Tensor
     busy: Event | None = None
 
 
@@ -49,12 +47,12 @@ class StagingPool:
         allocate: makes host memory of that many bytes; pinned where there is a device.
     """
 
-    def __init__(self, allocate: Callable[[int], "Tensor"]) -> None:
+    def __init__(self, allocate: Callable[[int], Tensor]) -> None:
         self._allocate = allocate
         self._free: dict[int, list[_Buffer]] = defaultdict(list)
         self._lock = threading.Lock()
 
-    def take(self, like: "Tensor") -> tuple["Tensor", _Buffer]:
+    def take(self, like: Tensor) -> tuple[Tensor, _Buffer]:
         """Return host memory of the tensor's form, and the buffer to give back."""
         needed = max(1, like.numel() * like.element_size())
         size = 1 << (needed - 1).bit_length()
@@ -79,7 +77,7 @@ class StagingPool:
 class Graph(Protocol):
     """A captured forward."""
 
-    def replay(self, tensors: list["Tensor"]) -> Any:
+    def replay(self, tensors: list[Tensor]) -> Any:
         """Run it on tensors of the captured form."""
 
 
@@ -158,7 +156,7 @@ class CudaPlacement:
             copied.record(self._copy)
         return _Staged(moved, copied)
 
-    def _to_device(self, tensor: "Tensor") -> "Tensor":  # pragma: cuda
+    def _to_device(self, tensor: Tensor) -> Tensor:  # pragma: cuda
         if tensor.device.type != "cpu":
             return tensor
         pinned, buffer = self._staging.take(tensor)
@@ -201,20 +199,20 @@ class CudaPlacement:
         self._compute.synchronize()
         return time.perf_counter() - start, result
 
-    def fetch(self, tensors: list["Tensor"]) -> list["Tensor"]:  # pragma: cuda
+    def fetch(self, tensors: list[Tensor]) -> list[Tensor]:  # pragma: cuda
         """Copy the tensors to the host through pinned memory, and wait once for all of them."""
         pending = [self._start_fetch(tensor) for tensor in tensors]
         self._compute.synchronize()
         return [self._end_fetch(host, buffer) for host, buffer in pending]
 
-    def _start_fetch(self, tensor: "Tensor") -> tuple["Tensor", _Buffer | None]:  # pragma: cuda
+    def _start_fetch(self, tensor: Tensor) -> tuple[Tensor, _Buffer | None]:  # pragma: cuda
         if tensor.device.type == "cpu":
             return tensor, None
         host, buffer = self._staging.take(tensor)
         host.copy_(tensor, non_blocking=True)
         return host, buffer
 
-    def _end_fetch(self, host: "Tensor", buffer: _Buffer | None) -> "Tensor":  # pragma: cuda
+    def _end_fetch(self, host: Tensor, buffer: _Buffer | None) -> Tensor:  # pragma: cuda
         if buffer is None:
             return host
         # The answer outlives the buffer.
@@ -273,7 +271,7 @@ class _CudaGraph:  # pragma: cuda
             if isinstance(want, torch.Tensor) and not _alike(want, got):
                 raise RuntimeError("a replay gives other results than the model")
 
-    def replay(self, tensors: list["Tensor"]) -> Any:
+    def replay(self, tensors: list[Tensor]) -> Any:
         """Copy the tensors in, run the graph and return its results."""
         for own, tensor in zip(self._inputs, tensors, strict=True):
             own.copy_(tensor, non_blocking=True)
@@ -281,7 +279,7 @@ class _CudaGraph:  # pragma: cuda
         return self._outputs
 
 
-def _alike(want: "Tensor", got: "Tensor") -> bool:  # pragma: cuda
+def _alike(want: Tensor, got: Tensor) -> bool:  # pragma: cuda
     if not want.is_floating_point():
         return torch.equal(want, got)
     return torch.allclose(want.float(), got.float(), rtol=1e-2, atol=1e-2, equal_nan=True)

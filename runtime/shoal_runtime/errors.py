@@ -12,9 +12,14 @@ RuntimeFault
 A wrong environment is `shoal_schema.environment.SettingsError`: exit 2.
 
 ItemError           raised by handlers: one row fails, the others do not
+FailedRow           what became of that row
 """
 
+from dataclasses import dataclass
 from typing import ClassVar
+
+from shoal_runtime.faults import message_text
+from shoal_schema.wire.row_errors import RowError
 
 
 class RuntimeFault(Exception):
@@ -139,3 +144,28 @@ class ItemError(Exception):
     def __init__(self, message: str, status: int = 400) -> None:
         super().__init__(message)
         self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class FailedRow:
+    """What its caller is told of a row that failed, and what the log is told beside.
+
+    Args:
+        row: counted in the batch as it arrived.
+        status: 400 to 599.
+        message: for the caller; made safe for every encoder.
+        cause: for the log, when the handler's code is at fault; it never travels.
+    """
+
+    row: int
+    status: int
+    message: str
+    cause: BaseException | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "message", message_text(self.message))
+
+    @property
+    def told(self) -> RowError:
+        """What travels of it."""
+        return RowError(self.row, self.status, self.message)

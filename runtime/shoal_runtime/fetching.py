@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import unquote, urlsplit
 
 import httpx
@@ -25,11 +25,9 @@ from shoal_runtime.errors import LoadError
 from shoal_runtime.load_limit import FETCH_GRACE_S, within
 from shoal_runtime.origins import Origin, origin_of, recall, remember
 from shoal_runtime.progress import Progress
+from shoal_runtime.readiness import Readiness
+from shoal_runtime.settings import Settings
 from shoal_runtime.unpacking import CHUNK_BYTES, Limits, archive_stem, check_time, unpack
-
-if TYPE_CHECKING:
-    from shoal_runtime.readiness import Readiness
-    from shoal_runtime.settings import Settings
 
 ATTEMPTS: Final = 3
 STALE_AFTER_S: Final = 24 * 3600
@@ -77,7 +75,7 @@ class Fetcher:
     def __init__(
         self,
         cache_dir: Path,
-        readiness: "Readiness",
+        readiness: Readiness,
         *,
         checksum: str | None = None,
         limits: Limits | None = None,
@@ -248,7 +246,7 @@ class Fetcher:
         return digest.hexdigest()
 
 
-def fetch_model(settings: "Settings", readiness: "Readiness") -> ModelFiles:
+def fetch_model(settings: Settings, readiness: Readiness) -> ModelFiles:
     """Return the files of the model that the settings name.
 
     Raises:

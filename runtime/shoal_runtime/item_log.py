@@ -5,16 +5,13 @@ import logging
 import re
 import traceback
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import orjson
 
+from shoal_runtime.codecs.request import InferRequest
+from shoal_runtime.errors import BatchError, FailedRow
 from shoal_runtime.faults import own_traceback
-
-if TYPE_CHECKING:
-    from shoal_runtime.codecs.request import InferRequest
-    from shoal_runtime.errors import BatchError
-    from shoal_runtime.handlers.calling import FailedRow
 
 LINES_PER_WINDOW: Final = 10
 WINDOW_S: Final = 60.0
@@ -33,7 +30,7 @@ class ItemLog:
         self._suppressed = 0
         self._told: set[str] = set()
 
-    def add(self, errors: Sequence["FailedRow"], parameters: Mapping[str, Any], now_s: float) -> None:
+    def add(self, errors: Sequence[FailedRow], parameters: Mapping[str, Any], now_s: float) -> None:
         """Log those of `errors` that are the model's fault, each with its caller's x-request-id.
 
         Args:
@@ -58,7 +55,7 @@ class ItemLog:
                 self._trace(error.cause),
             )
 
-    def add_batch(self, error: "BatchError", request: "InferRequest", now_s: float) -> None:
+    def add_batch(self, error: BatchError, request: InferRequest, now_s: float) -> None:
         """Log a batch that failed through the model's fault: whose rows, of which shapes, and what was raised where."""
         blamed = error.status == 500 or (error.status > 500 and error.__cause__ is not None)
         if not blamed or not self._may_write(now_s):
@@ -147,7 +144,7 @@ def request_ids(requests: Any) -> str:
     return ",".join(ids[:IDS_SHOWN]) + more or "-"
 
 
-def _shapes(request: "InferRequest") -> str:
+def _shapes(request: InferRequest) -> str:
     return ",".join(
         f"{name}:{array.dtype}[{'x'.join(map(str, array.shape))}]" for name, array in request.inputs.items()
     )

@@ -8,12 +8,10 @@ import faulthandler
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from shoal_runtime.readiness import Readiness
 from shoal_runtime.watchdog import LOCK_HELD_AFTER_S, exit_now
-
-if TYPE_CHECKING:
-    from shoal_runtime.readiness import Readiness
 
 EXIT_LOAD_FAILED: Final = 3
 FETCH_GRACE_S: Final = 90.0
@@ -29,7 +27,7 @@ def exit_unloaded(message: str) -> None:
 def within(
     limit_s: float,
     setting: str,
-    readiness: "Readiness",
+    readiness: Readiness,
     *,
     grace_s: float = 0.0,
     end: Callable[[str], None] = exit_unloaded,

@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import torch
 
 from shoal_runtime.batches.sizes import powers_of_two
 from shoal_runtime.errors import LoadError
+from shoal_runtime.fetching import ModelFiles
 from shoal_runtime.formats import handler as handler_format
 from shoal_runtime.formats import safetensors as safetensors_format
 from shoal_runtime.formats import torch_export, torch_script
@@ -26,9 +27,6 @@ from shoal_runtime.placement import choose_dtype
 from shoal_runtime.settings import Settings
 from shoal_schema.declaring import NAME
 from shoal_schema.resource.model import ModelFormat as Format
-
-if TYPE_CHECKING:
-    from shoal_runtime.fetching import ModelFiles
 
 LOADERS: Final[Mapping[Format, Callable[[Source], Loaded]]] = {
     Format.HANDLER: handler_format.load,
@@ -57,7 +55,7 @@ class Model:
     graphs: bool
 
 
-def load_model(files: "ModelFiles", settings: Settings, device: torch.device) -> Model:
+def load_model(files: ModelFiles, settings: Settings, device: torch.device) -> Model:
     """Load a model onto the device.
 
     Raises:
@@ -87,14 +85,14 @@ def load_model(files: "ModelFiles", settings: Settings, device: torch.device) ->
     return Model(name, loaded.platform, loaded.handler, stages, signature, loaded.graphs)
 
 
-def _name(settings: Settings, config: ModelConfig, files: "ModelFiles") -> str:
+def _name(settings: Settings, config: ModelConfig, files: ModelFiles) -> str:
     name = settings.metadata.name or config.name or files.stem
     if not re.search(NAME, name):
         raise LoadError(f"{name!r} cannot be a model's name ({NAME}): set SHOAL_MODEL_NAME")
     return name
 
 
-def _source(files: "ModelFiles", settings: Settings, config: ModelConfig, context: Context) -> Source:
+def _source(files: ModelFiles, settings: Settings, config: ModelConfig, context: Context) -> Source:
     named = files.file or config.file
     if config.file is not None and (PurePath(config.file).is_absolute() or ".." in PurePath(config.file).parts):
         raise LoadError(f"`file` in model.toml must be a file in the model's directory, not {config.file}")
@@ -110,7 +108,7 @@ def _source(files: "ModelFiles", settings: Settings, config: ModelConfig, contex
     )
 
 
-def _handler_asked_for(files: "ModelFiles", settings: Settings, config: ModelConfig) -> str | None:
+def _handler_asked_for(files: ModelFiles, settings: Settings, config: ModelConfig) -> str | None:
     """Return the handler that the model's directory asks for, as far as the user let it ask.
 
     Code that merely lies beside the file that was named is never imported: who names a format whose files are
@@ -126,7 +124,7 @@ def _handler_asked_for(files: "ModelFiles", settings: Settings, config: ModelCon
     return config.handler or (DEFAULT_FILE if by_default else None)
 
 
-def _named_format(files: "ModelFiles", settings: Settings, config: ModelConfig) -> Format:
+def _named_format(files: ModelFiles, settings: Settings, config: ModelConfig) -> Format:
     """Return the format that somebody named, in the settings, by the URI's file, or in model.toml."""
     if settings.model.format is not Format.AUTO:
         return settings.model.format

@@ -8,31 +8,26 @@ prepared while the current one computes.
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from shoal_runtime.batches.collate import collate, misfits
 from shoal_runtime.batches.rows import count_rows, pad_rows
 from shoal_runtime.batches.sizes import next_size
-from shoal_runtime.errors import BatchError, DeviceLost, ForwardFailed, ItemError, OutOfMemory, TimedOut
+from shoal_runtime.errors import BatchError, DeviceLost, FailedRow, ForwardFailed, ItemError, OutOfMemory, TimedOut
+from shoal_runtime.executor import Executor
 from shoal_runtime.faults import HANDLER_FAULTS, describe, run_contained, said
 from shoal_runtime.handlers.answers import Answers, Collected
-from shoal_runtime.handlers.calling import FailedRow, preprocess_rows
+from shoal_runtime.handlers.base import Stages
+from shoal_runtime.handlers.calling import preprocess_rows
 from shoal_runtime.handlers.items import tensor_batch, unreadable_rows, without_rows
-from shoal_runtime.placement import is_out_of_memory
-
-if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
-
-    from shoal_runtime.executor import Executor
-    from shoal_runtime.handlers.base import Stages
-    from shoal_runtime.handlers.signature import Signature
-    from shoal_runtime.handlers.spec import Rule
-    from shoal_runtime.placement import Placement
-    from shoal_schema.wire.datatypes import Array
-
+from shoal_runtime.handlers.signature import Signature
+from shoal_runtime.handlers.spec import Rule
+from shoal_runtime.placement import Placement, is_out_of_memory
+from shoal_schema.wire.datatypes import Array
 
 T = TypeVar("T")
 
@@ -58,7 +53,7 @@ class BatchResult:
         padded_rows: rows added to reach an allowed batch size.
     """
 
-    outputs: Mapping[str, "Array"]
+    outputs: Mapping[str, Array]
     errors: Sequence[FailedRow]
     timings: Timings
     padded_rows: int
@@ -74,8 +69,8 @@ class Lanes:
         threads: how many the pool has.
     """
 
-    executor: "Executor"
-    pool: "ThreadPoolExecutor"
+    executor: Executor
+    pool: ThreadPoolExecutor
     threads: int
 
 
@@ -100,9 +95,9 @@ class Pipeline:
 
     def __init__(
         self,
-        stages: "Stages",
-        signature: "Signature",
-        placement: "Placement",
+        stages: Stages,
+        signature: Signature,
+        placement: Placement,
         lanes: Lanes,
         on_lost: Callable[[str], None],
     ) -> None:
@@ -115,7 +110,7 @@ class Pipeline:
         self._per_row = stages.preprocess is not None or all(spec.datatype == "BYTES" for spec in signature.inputs)
         self._batch_dims = {} if stages.preprocess else {spec.name: spec.batch_dim for spec in signature.inputs}
 
-    async def run(self, inputs: Mapping[str, "Array"], rows: int, *, deadline_s: float | None = None) -> BatchResult:
+    async def run(self, inputs: Mapping[str, Array], rows: int, *, deadline_s: float | None = None) -> BatchResult:
         """Run one batch.
 
         Args:
@@ -139,7 +134,7 @@ class Pipeline:
         padded = prepared.given - len(prepared.rows)
         return BatchResult(outputs, sorted(errors, key=lambda e: e.row), timings, padded)
 
-    async def _prepare(self, inputs: Mapping[str, "Array"], rows: int, timings: Timings) -> _Prepared:
+    async def _prepare(self, inputs: Mapping[str, Array], rows: int, timings: Timings) -> _Prepared:
         if not self._per_row:
             if self._placement.stages_off_loop:
                 return await self._in_pool(lambda: self._place_tensors(inputs, rows, timings))
@@ -169,7 +164,7 @@ class Pipeline:
             return _Prepared(good, kept, len(kept), errors)
         return await self._in_pool(lambda: self._place_rows(good, kept, errors, timings))
 
-    def _place_tensors(self, inputs: Mapping[str, "Array"], rows: int, timings: Timings) -> _Prepared:
+    def _place_tensors(self, inputs: Mapping[str, Array], rows: int, timings: Timings) -> _Prepared:
         start = time.monotonic()
         kept, errors = list(range(rows)), []
         try:
@@ -249,8 +244,8 @@ class Pipeline:
         return ForwardFailed(f"{stage} raised {describe(error)}")
 
     async def _finish(
-        self, prepared: _Prepared, collected: Collected, inputs: Mapping[str, "Array"], timings: Timings
-    ) -> tuple[Mapping[str, "Array"], list[FailedRow]]:
+        self, prepared: _Prepared, collected: Collected, inputs: Mapping[str, Array], timings: Timings
+    ) -> tuple[Mapping[str, Array], list[FailedRow]]:
         finish = partial(self._answers.finish, collected, prepared.rows, prepared.given, inputs)
         if not collected.per_row:
             outputs, errors = finish()
@@ -264,7 +259,7 @@ class Pipeline:
         return await asyncio.get_running_loop().run_in_executor(self._lanes.pool, run_contained, function)
 
 
-def _unstackable(values: Sequence[Any], rows: Sequence[int], rules: Sequence["Rule"]) -> list[FailedRow]:
+def _unstackable(values: Sequence[Any], rows: Sequence[int], rules: Sequence[Rule]) -> list[FailedRow]:
     """Return the errors of rows that do not even make a batch of their own: too long, a number beyond 64 bits..."""
     errors = []
     for row, value in zip(rows, values, strict=True):

@@ -6,18 +6,14 @@ thread.
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol
 
 import torch
+from torch import Tensor
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.faults import said
-
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
-    from torch import Tensor
 
 
 class Placement(Protocol):
@@ -30,7 +26,7 @@ class Placement(Protocol):
     def stage(self, batch: Any) -> Any:
         """Bring a batch of CPU tensors to the device; may return before the copy is done."""
 
-    def active(self) -> "AbstractContextManager[None]":
+    def active(self) -> AbstractContextManager[None]:
         """Return the context in which forward, casts and fetches run."""
 
     def forward(self, function: Callable[[Any], Any], batch: Any) -> Any:
@@ -42,7 +38,7 @@ class Placement(Protocol):
     def measure(self, function: Callable[[Any], Any], batch: Any) -> tuple[float, Any]:
         """Return how many seconds `function` takes on a batch that it has been warmed for, and its result."""
 
-    def fetch(self, tensors: list["Tensor"]) -> list["Tensor"]:
+    def fetch(self, tensors: list[Tensor]) -> list[Tensor]:
         """Return the tensors on the CPU, complete."""
 
     def is_lost(self, error: BaseException) -> bool:
@@ -81,7 +77,7 @@ class CpuPlacement:
         result = function(batch)
         return time.perf_counter() - start, result
 
-    def fetch(self, tensors: list["Tensor"]) -> list["Tensor"]:
+    def fetch(self, tensors: list[Tensor]) -> list[Tensor]:
         """Return the tensors; they are there already."""
         return tensors
 

@@ -3,12 +3,11 @@
 import logging
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import Any, Final, TextIO
 
 from tqdm import tqdm
 
-if TYPE_CHECKING:
-    from shoal_runtime.readiness import Readiness
+from shoal_runtime.readiness import Readiness
 
 LINE_EVERY_S: Final = 10.0
 
@@ -27,7 +26,7 @@ class Progress:
     """
 
     def __init__(
-        self, readiness: "Readiness", verb: str, *, total: int | None, unit: str, stream: TextIO | None = None
+        self, readiness: Readiness, verb: str, *, total: int | None, unit: str, stream: TextIO | None = None
     ) -> None:
         self._readiness = readiness
         self._verb = verb

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from shoal_runtime.body import ALIGNMENT_BYTES, BODY
+from shoal_runtime.body import ALIGNMENT_BYTES, BODY, Body
 from shoal_runtime.codecs.metadata import SERVER_METADATA, model_metadata
-from shoal_runtime.codecs.request import decode_request
+from shoal_runtime.codecs.request import InferRequest, decode_request
 from shoal_runtime.codecs.response import encode_error, encode_response
 from shoal_runtime.errors import BadRequest, BatchError, BodyTooLarge, DeviceLost, NotFound, NotReady, Stopping
 from shoal_runtime.item_log import ItemLog
@@ -21,9 +21,8 @@ from shoal_runtime.readiness import Phase, Readiness
 from shoal_schema.wire.row_errors import encode_row_errors
 
 if TYPE_CHECKING:
-    from shoal_runtime.body import Body
-    from shoal_runtime.codecs.request import InferRequest
     from shoal_runtime.pipeline import BatchResult, Pipeline
+
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -122,7 +121,7 @@ class App:
             self._item_log.add_batch(error, request, time.monotonic())
             raise
 
-    async def _answered(self, request: "InferRequest", model: ServedModel, deadline_s: float | None) -> _Answer:
+    async def _answered(self, request: InferRequest, model: ServedModel, deadline_s: float | None) -> _Answer:
         result = await model.pipeline.run(request.inputs, request.rows, deadline_s=deadline_s)
         self._item_log.add(result.errors, request.parameters, time.monotonic())
         try:
@@ -232,7 +231,7 @@ async def _read_body(headers: Mapping[bytes, bytes], receive: Receive, json_byte
     return memoryview(buffer)[lead:]
 
 
-async def _read_in_place(body: "Body", receive: Receive) -> memoryview:
+async def _read_in_place(body: Body, receive: Receive) -> memoryview:
     """Wait until a large body, which the connection reads, is complete."""
     while not body.complete:
         await _received(receive)
@@ -250,7 +249,7 @@ def _too_large(limit_bytes: int) -> BodyTooLarge:
     return BodyTooLarge(f"the body is longer than {limit_bytes} bytes")
 
 
-def _encoded(request: "InferRequest", model: ServedModel, result: "BatchResult") -> _Answer:
+def _encoded(request: InferRequest, model: ServedModel, result: "BatchResult") -> _Answer:
     timings = result.timings
     parameters: dict[str, Any] = {
         "queue_us": timings.queue_us,

@@ -20,13 +20,13 @@ from shoal_runtime.importing import HandlerFailed
 from shoal_runtime.listening import Connections, open_socket
 from shoal_runtime.load_limit import EXIT_LOAD_FAILED
 from shoal_runtime.readiness import Readiness
-from shoal_runtime.server import App
+from shoal_runtime.server import App, ServedModel
+from shoal_runtime.settings import Settings
 from shoal_runtime.watchdog import Watchdog
 
 if TYPE_CHECKING:
-    from shoal_runtime.server import ServedModel
-    from shoal_runtime.settings import Settings
     from shoal_runtime.starting import Started
+
 
 EXIT_OK: Final = 0
 UNLOAD_TIMEOUT_S: Final = 10.0
@@ -41,7 +41,7 @@ class Runtime:
         settings: the environment's.
     """
 
-    def __init__(self, settings: "Settings") -> None:
+    def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self.readiness = Readiness()
         self._executor = Executor()
@@ -102,7 +102,7 @@ class Runtime:
         self.readiness.ready()
         return True
 
-    def _load(self) -> tuple["Started", "ServedModel"]:
+    def _load(self) -> tuple["Started", ServedModel]:
         # Importing torch takes seconds, in which health questions are answered already.
         from shoal_runtime.pipeline import Lanes  # noqa: PLC0415
         from shoal_runtime.starting import serve_model, start_model  # noqa: PLC0415
@@ -147,7 +147,7 @@ class Runtime:
             logger.exception("event=unload_failed")
 
 
-def _bounds(settings: "Settings") -> Bounds:
+def _bounds(settings: Settings) -> Bounds:
     return Bounds(
         settings.process.max_body_bytes,
         settings.process.max_head_bytes,

@@ -5,15 +5,15 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import torch
 
 from shoal_runtime.cores import core_limit, default_threads
 from shoal_runtime.cuda import CudaPlacement
-from shoal_runtime.errors import BatchError, LoadError, RaggedRows, WrongShape
+from shoal_runtime.errors import BatchError, FailedRow, LoadError, RaggedRows, WrongShape
 from shoal_runtime.faults import HANDLER_FAULTS, describe, remedy
-from shoal_runtime.fetching import fetch_model
+from shoal_runtime.fetching import ModelFiles, fetch_model
 from shoal_runtime.handlers.answers import Answers
 from shoal_runtime.importing import HandlerFailed
 from shoal_runtime.load_limit import within
@@ -21,15 +21,11 @@ from shoal_runtime.loading import Model, load_model
 from shoal_runtime.pipeline import Lanes, Pipeline
 from shoal_runtime.placement import CpuPlacement, Placement, choose_device, is_out_of_memory
 from shoal_runtime.progress import Progress
+from shoal_runtime.readiness import Readiness
 from shoal_runtime.server import ServedModel
+from shoal_runtime.settings import Settings
 from shoal_runtime.warmup import WarmupBatch, plan_measuring, plan_warmup
 from shoal_schema.memory import return_freed_memory
-
-if TYPE_CHECKING:
-    from shoal_runtime.fetching import ModelFiles
-    from shoal_runtime.handlers.calling import FailedRow
-    from shoal_runtime.readiness import Readiness
-    from shoal_runtime.settings import Settings
 
 ZEROS_ADVICE: Final = "correct the model; if zeros are no valid input, offer warmup_items()"
 
@@ -49,7 +45,7 @@ class Started:
     """Rows and seconds of the forwards in warm-up."""
 
 
-def start_model(settings: "Settings", readiness: "Readiness") -> Started:
+def start_model(settings: Settings, readiness: Readiness) -> Started:
     """Fetch, load and warm the model. Runs on the device's thread, as its forwards will.
 
     Raises:
@@ -79,7 +75,7 @@ def start_model(settings: "Settings", readiness: "Readiness") -> Started:
     return Started(model, placement, measured)
 
 
-def _load(files: "ModelFiles", settings: "Settings", device: torch.device) -> Model:
+def _load(files: ModelFiles, settings: Settings, device: torch.device) -> Model:
     try:
         return load_model(files, settings, device)
     except (MemoryError, RuntimeError) as error:
@@ -95,7 +91,7 @@ def make_placement(device: torch.device, model: Model) -> Placement:
     return CudaPlacement(device, graphs=model.graphs)
 
 
-def warm(model: Model, placement: Placement, readiness: "Readiness") -> Sequence[tuple[int, float]]:
+def warm(model: Model, placement: Placement, readiness: Readiness) -> Sequence[tuple[int, float]]:
     """Run forwards for each allowed batch size, and return the rows and seconds of each; nothing where they vary.
 
     Raises:
@@ -184,7 +180,7 @@ def _judge(error: BatchError, batch: WarmupBatch) -> None:
     logger.warning("event=warmup_outputs_doubtful rows=%d error=%s", batch.rows, error)
 
 
-def _judge_rows(errors: Sequence["FailedRow"], batch: WarmupBatch) -> None:
+def _judge_rows(errors: Sequence[FailedRow], batch: WarmupBatch) -> None:
     """Refuse a model that fails on rows such as callers send; rows that it refuses as bad items prove nothing."""
     failed = next((error for error in errors if error.status >= 500), None)
     if failed is None:

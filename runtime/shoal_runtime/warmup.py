@@ -8,20 +8,17 @@ of items as `preprocess` gets them. What forward and postprocess make of them is
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
 from shoal_runtime.batches.collate import collate
+from shoal_runtime.handlers.base import Stages
 from shoal_runtime.handlers.items import row_item, torch_dtype
-from shoal_runtime.handlers.spec import ANY
+from shoal_runtime.handlers.signature import Signature
+from shoal_runtime.handlers.spec import ANY, TensorSpec
 from shoal_schema.wire.datatypes import DTYPES
-
-if TYPE_CHECKING:
-    from shoal_runtime.handlers.base import Stages
-    from shoal_runtime.handlers.signature import Signature
-    from shoal_runtime.handlers.spec import TensorSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +39,13 @@ class WarmupBatch:
     own: bool = False
 
 
-def plan_warmup(stages: "Stages", signature: "Signature", handler: Any) -> list[WarmupBatch]:
+def plan_warmup(stages: Stages, signature: Signature, handler: Any) -> list[WarmupBatch]:
     """Return the batches to warm with, largest first: memory runs out early or never."""
     sizes = signature.allowed_batch_sizes or tuple(sorted({1, signature.max_batch_size}))
     return _batches(stages, signature, handler, sizes)
 
 
-def plan_measuring(stages: "Stages", signature: "Signature", handler: Any) -> list[WarmupBatch]:
+def plan_measuring(stages: Stages, signature: Signature, handler: Any) -> list[WarmupBatch]:
     """Return the batches between 1 and the largest, doubling, that are run only to see how long they take.
 
     The largest last, so that little time shows most; none where sizes are fixed, which all are measured already, nor
@@ -63,7 +60,7 @@ def plan_measuring(stages: "Stages", signature: "Signature", handler: Any) -> li
     return batches if telling else []
 
 
-def _batches(stages: "Stages", signature: "Signature", handler: Any, sizes: Sequence[int]) -> list[WarmupBatch]:
+def _batches(stages: Stages, signature: Signature, handler: Any, sizes: Sequence[int]) -> list[WarmupBatch]:
     items = getattr(handler, "warmup_items", None)
     if items is not None:
         return [_from_items(stages, items, size) for size in reversed(sizes)]
@@ -75,7 +72,7 @@ def _batches(stages: "Stages", signature: "Signature", handler: Any, sizes: Sequ
     return [_zeros(signature, size, lengths) for size in reversed(sizes) for lengths in _lengths(signature.inputs)]
 
 
-def _from_items(stages: "Stages", items: Callable[[], Sequence[Any]], rows: int) -> WarmupBatch:
+def _from_items(stages: Stages, items: Callable[[], Sequence[Any]], rows: int) -> WarmupBatch:
     def make() -> Any:
         some = list(itertools.islice(itertools.cycle(items()), rows))
         if stages.preprocess is None:
@@ -85,7 +82,7 @@ def _from_items(stages: "Stages", items: Callable[[], Sequence[Any]], rows: int)
     return WarmupBatch(rows, make, exact=True, own=True)
 
 
-def _from_zeros(stages: "Stages", signature: "Signature", rows: int) -> WarmupBatch:
+def _from_zeros(stages: Stages, signature: Signature, rows: int) -> WarmupBatch:
     """Let `preprocess` make a row of an item that is all zeros, which it may refuse, and repeat it."""
 
     def make() -> Any:
@@ -99,7 +96,7 @@ def _from_zeros(stages: "Stages", signature: "Signature", rows: int) -> WarmupBa
     return WarmupBatch(rows, make, exact=False)
 
 
-def _lengths(inputs: Sequence["TensorSpec"]) -> Iterator[Mapping[tuple[str, int], int]]:
+def _lengths(inputs: Sequence[TensorSpec]) -> Iterator[Mapping[tuple[str, int], int]]:
     """Yield a length for every padded axis; inputs that are padded together grow together."""
     padded = {(s.name, s.pad_axis): s.pad_buckets for s in inputs if s.pad_axis is not None}
     count = max((len(buckets) for buckets in padded.values()), default=0)
@@ -107,7 +104,7 @@ def _lengths(inputs: Sequence["TensorSpec"]) -> Iterator[Mapping[tuple[str, int]
         yield {axis: buckets[min(index, len(buckets) - 1)] for axis, buckets in padded.items() if buckets}
 
 
-def _zeros(signature: "Signature", rows: int, lengths: Mapping[tuple[str, int], int]) -> WarmupBatch:
+def _zeros(signature: Signature, rows: int, lengths: Mapping[tuple[str, int], int]) -> WarmupBatch:
     shapes = {spec.name: _shape(spec, rows, lengths) for spec in signature.inputs}
     known = all(ANY not in shape for shape in shapes.values())
 
@@ -122,7 +119,7 @@ def _zeros(signature: "Signature", rows: int, lengths: Mapping[tuple[str, int], 
     return WarmupBatch(rows, make, exact=known)
 
 
-def _shape(spec: "TensorSpec", rows: int, lengths: Mapping[tuple[str, int], int]) -> list[int]:
+def _shape(spec: TensorSpec, rows: int, lengths: Mapping[tuple[str, int], int]) -> list[int]:
     shape = list(spec.shape)
     shape[spec.batch_dim] = rows
     if spec.pad_axis is not None and (spec.name, spec.pad_axis) in lengths:

@@ -11,11 +11,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from shoal_runtime.executor import Executor
-    from shoal_runtime.readiness import Readiness
+from shoal_runtime.executor import Executor
+from shoal_runtime.readiness import Readiness
 
 EXIT_DEVICE_LOST: Final = 4
 ANSWER_S: Final = 0.5
@@ -45,7 +44,7 @@ class Watchdog:
     """
 
     def __init__(
-        self, executor: "Executor", readiness: "Readiness", *, limit_s: float, end: Callable[[str], None] = exit_now
+        self, executor: Executor, readiness: Readiness, *, limit_s: float, end: Callable[[str], None] = exit_now
     ) -> None:
         self._executor = executor
         self._readiness = readiness

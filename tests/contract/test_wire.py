@@ -31,7 +31,7 @@ from shoal_runtime import TensorSpec
 from shoal_runtime.codecs.metadata import model_metadata
 from shoal_runtime.codecs.request import decode_request
 from shoal_runtime.codecs.response import encode_error, encode_response
-from shoal_runtime.handlers.calling import FailedRow
+from shoal_runtime.errors import FailedRow
 from shoal_runtime.handlers.signature import Signature, make_signature
 from shoal_schema.wire.datatypes import DTYPES
 from shoal_schema.wire.row_errors import RowError, encode_row_errors

@@ -11,9 +11,8 @@ import torch
 
 from shoal_runtime import ItemError, TensorSpec
 from shoal_runtime.codecs.response import encode_error
-from shoal_runtime.errors import ForwardFailed, LoadError, OutOfMemory
+from shoal_runtime.errors import FailedRow, ForwardFailed, LoadError, OutOfMemory
 from shoal_runtime.faults import MAX_TEXT, Escaped, describe, message_text, run_contained
-from shoal_runtime.handlers.calling import FailedRow
 from tests.runtime.fakes import Adder, Bench, texts
 
 if TYPE_CHECKING:

@@ -3,8 +3,16 @@ import orjson
 import pytest
 
 from shoal_runtime.codecs.request import InferRequest
-from shoal_runtime.errors import BadRequest, BatchError, ForwardFailed, NotReady, TimedOut, WrongRows, WrongShape
-from shoal_runtime.handlers.calling import FailedRow
+from shoal_runtime.errors import (
+    BadRequest,
+    BatchError,
+    FailedRow,
+    ForwardFailed,
+    NotReady,
+    TimedOut,
+    WrongRows,
+    WrongShape,
+)
 from shoal_runtime.item_log import LINES_PER_WINDOW, ItemLog, one_line, request_id, request_ids
 
 ERROR = FailedRow(0, 500, "oh")

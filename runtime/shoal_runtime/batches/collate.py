@@ -5,23 +5,20 @@ dicts -> a dict of tensors; tensors or arrays -> one tensor; anything else -> a 
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from shoal_runtime.batches.padding import pad_and_stack
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from shoal_runtime.handlers.spec import Rule
+from shoal_runtime.handlers.spec import Rule
 
 VALUE: Final = "value"
 """The name under which rows that are no dicts are looked up in the rules."""
 
 
-def collate(rows: Sequence[Any], rules: Sequence["Rule"] = ()) -> Any:
+def collate(rows: Sequence[Any], rules: Sequence[Rule] = ()) -> Any:
     """Make one batch of preprocessed rows.
 
     Args:
@@ -39,7 +36,7 @@ def collate(rows: Sequence[Any], rules: Sequence["Rule"] = ()) -> Any:
     return list(rows)
 
 
-def misfits(rows: Sequence[Any], rules: Sequence["Rule"] = ()) -> dict[int, str]:
+def misfits(rows: Sequence[Any], rules: Sequence[Rule] = ()) -> dict[int, str]:
     """Return the rows that do not fit the most common kind of row, each with the reason.
 
     One odd row must fail alone: rows are compared by their form, with the axes of `rules` left out.
@@ -53,7 +50,7 @@ def misfits(rows: Sequence[Any], rules: Sequence["Rule"] = ()) -> dict[int, str]
     }
 
 
-def as_tensor(value: Any) -> "Tensor":
+def as_tensor(value: Any) -> Tensor:
     """Return an array or number as a tensor that shares its memory where it can."""
     if isinstance(value, torch.Tensor):
         return value
@@ -62,7 +59,7 @@ def as_tensor(value: Any) -> "Tensor":
     return torch.as_tensor(value)
 
 
-def _stack_dicts(rows: Sequence[dict[str, Any]], rules: Sequence["Rule"]) -> dict[str, Any]:
+def _stack_dicts(rows: Sequence[dict[str, Any]], rules: Sequence[Rule]) -> dict[str, Any]:
     by_name = {rule.name: rule for rule in rules}
     batch: dict[str, Any] = {}
     masks: dict[str, Tensor] = {}
@@ -81,7 +78,7 @@ def _stack_dicts(rows: Sequence[dict[str, Any]], rules: Sequence["Rule"]) -> dic
     return {**masks, **batch}
 
 
-def _check_numbers(name: str, tensors: Sequence["Tensor"]) -> None:
+def _check_numbers(name: str, tensors: Sequence[Tensor]) -> None:
     """Refuse numbers of different types: torch would round the one caller's integer to fit the other's fraction."""
     kinds = sorted({str(tensor.dtype).removeprefix("torch.") for tensor in tensors})
     if len(kinds) > 1:
@@ -90,7 +87,7 @@ def _check_numbers(name: str, tensors: Sequence["Tensor"]) -> None:
         )
 
 
-def _stack(name: str, tensors: Sequence["Tensor"], rule: "Rule | None") -> tuple["Tensor", "Tensor | None"]:
+def _stack(name: str, tensors: Sequence[Tensor], rule: Rule | None) -> tuple[Tensor, Tensor | None]:
     if rule is not None and rule.pad_axis is not None:
         return pad_and_stack(tensors, rule)
     shapes = {tuple(tensor.shape) for tensor in tensors}
@@ -99,7 +96,7 @@ def _stack(name: str, tensors: Sequence["Tensor"], rule: "Rule | None") -> tuple
     return torch.stack(list(tensors)), None
 
 
-def _form(row: Any, rules: Sequence["Rule"]) -> str:
+def _form(row: Any, rules: Sequence[Rule]) -> str:
     if isinstance(row, dict):
         by_name: Mapping[str, Rule] = {rule.name: rule for rule in rules}
         parts = [f"{key}: {_shape(value, by_name.get(key))}" for key, value in sorted(row.items(), key=_named)]
@@ -111,7 +108,7 @@ def _named(item: tuple[Any, Any]) -> str:
     return str(item[0])
 
 
-def _shape(value: Any, rule: "Rule | None") -> str:
+def _shape(value: Any, rule: Rule | None) -> str:
     if not isinstance(value, torch.Tensor | np.ndarray):
         return "a value"
     dims: list[int | str] = list(value.shape)

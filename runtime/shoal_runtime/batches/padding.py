@@ -5,16 +5,12 @@ holds it. A mask, when asked for, is 1 at real positions and 0 at padding.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from shoal_runtime.batches.sizes import next_size
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from shoal_runtime.handlers.spec import Rule
+from shoal_runtime.handlers.spec import Rule
 
 
 def padded_length(lengths: Sequence[int], buckets: Sequence[int]) -> int:
@@ -29,7 +25,7 @@ def padded_length(lengths: Sequence[int], buckets: Sequence[int]) -> int:
     return next_size(longest, buckets)
 
 
-def pad_and_stack(rows: Sequence["Tensor"], rule: "Rule") -> tuple["Tensor", "Tensor"]:
+def pad_and_stack(rows: Sequence[Tensor], rule: Rule) -> tuple[Tensor, Tensor]:
     """Stack rows that differ along one axis.
 
     Args:

@@ -1,12 +1,10 @@
 """Adding and taking away whole rows."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from torch import Tensor
 
 
 def pad_rows(batch: Any, size: int, batch_dims: Mapping[str, int]) -> Any:
@@ -37,7 +35,7 @@ def count_rows(batch: Any, batch_dims: Mapping[str, int]) -> int:
     return len(batch)
 
 
-def _pad(tensor: "Tensor", size: int, dim: int) -> "Tensor":
+def _pad(tensor: Tensor, size: int, dim: int) -> Tensor:
     missing = size - tensor.shape[dim]
     if missing <= 0:
         return tensor

@@ -8,16 +8,13 @@ import json
 import math
 from collections.abc import Iterable
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import orjson
 
-from shoal_schema.wire.datatypes import DTYPES
+from shoal_schema.wire.datatypes import DTYPES, Array
 from shoal_schema.wire.elements import object_array
-
-if TYPE_CHECKING:
-    from shoal_schema.wire.datatypes import Array
 
 _LONG = b"0" * 19
 """The fewest digits that a whole number beyond 64 bits has, each as a zero."""
@@ -27,7 +24,7 @@ _KINDS: dict[str, set[type]] = {"b": {bool}, "u": {int}, "i": {int}, "f": {int, 
 _KIND_NAMES = {"b": "true or false", "u": "whole numbers", "i": "whole numbers", "f": "numbers"}
 
 
-def array_from_json(data: Any, datatype: str, shape: tuple[int, ...]) -> "Array":
+def array_from_json(data: Any, datatype: str, shape: tuple[int, ...]) -> Array:
     """Return `data` as an array of that datatype and shape.
 
     Raises:
@@ -54,7 +51,7 @@ def exact_json(text: bytes) -> Any:
     return json.loads(text) if _LONG in text.translate(_ZEROS) else value
 
 
-def array_to_json(array: "Array") -> "Array | list[Any]":
+def array_to_json(array: Array) -> Array | list[Any]:
     """Return the flat, row-major elements, ready for orjson; NaN and infinities become null there.
 
     Raises:
@@ -91,7 +88,7 @@ def _flattened(data: list[Any], shape: tuple[int, ...]) -> list[Any]:
     return level
 
 
-def _numbers(data: list[Any], datatype: str) -> "Array":
+def _numbers(data: list[Any], datatype: str) -> Array:
     wanted = DTYPES[datatype]
     try:
         array = np.array(data)
@@ -112,14 +109,14 @@ def _numbers(data: list[Any], datatype: str) -> "Array":
     return _in_range(array, wanted, datatype)
 
 
-def _beyond(array: "Array", kinds: set[type]) -> str:
+def _beyond(array: Array, kinds: set[type]) -> str:
     """Say so when whole numbers that are too large for the JSON reader may be why there are floats."""
     if kinds <= {int, float} and (np.abs(array) >= 2.0**63).any():
         return "; whole numbers beyond 64 bits are none that it can hold"
     return ""
 
 
-def _in_range(array: "Array", wanted: np.dtype[Any], datatype: str) -> "Array":
+def _in_range(array: Array, wanted: np.dtype[Any], datatype: str) -> Array:
     if array.dtype == wanted:
         return array
     try:
@@ -134,7 +131,7 @@ def _in_range(array: "Array", wanted: np.dtype[Any], datatype: str) -> "Array":
     return cast
 
 
-def _shaped(array: "Array", shape: tuple[int, ...]) -> "Array":
+def _shaped(array: Array, shape: tuple[int, ...]) -> Array:
     if array.shape == shape:
         return array
     if array.size != math.prod(shape):

@@ -1,17 +1,16 @@
 """The model's and the server's metadata."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    from shoal_runtime.handlers.signature import Signature
-    from shoal_runtime.handlers.spec import TensorSpec
+from shoal_runtime.handlers.signature import Signature
+from shoal_runtime.handlers.spec import TensorSpec
 
 SERVER_METADATA: Final = {"name": "shoal-runtime", "version": "0.1.0", "extensions": ["binary_tensor_data"]}
 
 
 def model_metadata(
-    name: str, version: str, platform: str, signature: "Signature", measured: Sequence[tuple[int, float]] = ()
+    name: str, version: str, platform: str, signature: Signature, measured: Sequence[tuple[int, float]] = ()
 ) -> dict[str, Any]:
     """Return the metadata of docs/contracts.md, section 1; parameters hold scalars only.
 
@@ -32,12 +31,12 @@ def model_metadata(
     }
 
 
-def _tensor(spec: "TensorSpec") -> dict[str, Any]:
+def _tensor(spec: TensorSpec) -> dict[str, Any]:
     tensor = {"name": spec.name, "datatype": spec.datatype, "shape": list(spec.shape)}
     return {**tensor, "parameters": _parameters(spec)}
 
 
-def _parameters(spec: "TensorSpec") -> dict[str, Any]:
+def _parameters(spec: TensorSpec) -> dict[str, Any]:
     parameters: dict[str, Any] = {"batch_dim": spec.batch_dim}
     if spec.content_type is not None:
         parameters["content_type"] = spec.content_type

@@ -7,28 +7,24 @@ body = JSON, then raw tensors                        (it says how many bytes are
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import orjson
 
 from shoal_runtime.codecs.json_data import array_from_json
 from shoal_runtime.errors import BadRequest, TooManyRows
-from shoal_runtime.handlers.spec import ANY
-from shoal_schema.wire.datatypes import DTYPES
+from shoal_runtime.handlers.signature import Signature
+from shoal_runtime.handlers.spec import ANY, TensorSpec
+from shoal_schema.wire.datatypes import DTYPES, Array
 from shoal_schema.wire.elements import object_array, unpack_elements
-
-if TYPE_CHECKING:
-    from shoal_runtime.handlers.signature import Signature
-    from shoal_runtime.handlers.spec import TensorSpec
-    from shoal_schema.wire.datatypes import Array
 
 
 @dataclass(frozen=True, slots=True)
 class WantedOutput:
     """An output that the caller wants, and in which form."""
 
-    spec: "TensorSpec"
+    spec: TensorSpec
     binary: bool
 
 
@@ -46,12 +42,12 @@ class InferRequest:
 
     id: str | None
     parameters: Mapping[str, Any]
-    inputs: Mapping[str, "Array"]
+    inputs: Mapping[str, Array]
     rows: int
     outputs: Sequence[WantedOutput]
 
 
-def decode_request(body: memoryview, json_bytes: int, signature: "Signature") -> InferRequest:
+def decode_request(body: memoryview, json_bytes: int, signature: Signature) -> InferRequest:
     """Decode and check one infer body.
 
     Args:
@@ -94,7 +90,7 @@ def _mapping(value: Any, what: str) -> dict[str, Any]:
     return value
 
 
-def _inputs(document: dict[str, Any], raw: memoryview, signature: "Signature") -> dict[str, "Array"]:
+def _inputs(document: dict[str, Any], raw: memoryview, signature: Signature) -> dict[str, Array]:
     entries = document.get("inputs")
     if not isinstance(entries, list) or not entries:
         raise BadRequest("`inputs` must be a list of tensors")
@@ -113,7 +109,7 @@ def _inputs(document: dict[str, Any], raw: memoryview, signature: "Signature") -
     return inputs
 
 
-def _declared(entry: Any, signature: "Signature") -> "TensorSpec":
+def _declared(entry: Any, signature: Signature) -> TensorSpec:
     if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
         raise BadRequest("each input must be an object with a `name`")
     spec = signature.input(entry["name"])
@@ -125,7 +121,7 @@ def _declared(entry: Any, signature: "Signature") -> "TensorSpec":
     return spec
 
 
-def _tensor(entry: dict[str, Any], spec: "TensorSpec", raw: memoryview, position: int) -> tuple["Array", int]:
+def _tensor(entry: dict[str, Any], spec: TensorSpec, raw: memoryview, position: int) -> tuple[Array, int]:
     shape = _shape(entry.get("shape"), spec)
     size = _mapping(entry.get("parameters"), "parameters").get("binary_data_size")
     try:
@@ -147,7 +143,7 @@ def _binary_end(entry: dict[str, Any], size: Any, position: int, available: int)
     return position + size
 
 
-def _array_from_bytes(raw: memoryview, datatype: str, shape: tuple[int, ...]) -> "Array":
+def _array_from_bytes(raw: memoryview, datatype: str, shape: tuple[int, ...]) -> Array:
     count = math.prod(shape)
     if datatype == "BYTES":
         elements = unpack_elements(raw)
@@ -165,14 +161,14 @@ def _array_from_bytes(raw: memoryview, datatype: str, shape: tuple[int, ...]) ->
     return array if array.flags.aligned else array.copy()
 
 
-def _booleans(raw: memoryview) -> "Array":
+def _booleans(raw: memoryview) -> Array:
     values = np.frombuffer(raw, dtype=np.uint8)
     if values.size and values.max() > 1:
         raise ValueError("is BOOL and holds bytes other than 0 and 1")
     return values.view(np.bool_)
 
 
-def _shape(value: Any, spec: "TensorSpec") -> tuple[int, ...]:
+def _shape(value: Any, spec: TensorSpec) -> tuple[int, ...]:
     if not isinstance(value, list) or not all(type(d) is int and d >= 0 for d in value):
         raise BadRequest(f"input {spec.name} needs a `shape` of whole numbers, not {value!r}")
     fits = len(value) == len(spec.shape) and all(
@@ -183,7 +179,7 @@ def _shape(value: Any, spec: "TensorSpec") -> tuple[int, ...]:
     return tuple(value)
 
 
-def _rows(inputs: Mapping[str, "Array"], signature: "Signature") -> int:
+def _rows(inputs: Mapping[str, Array], signature: Signature) -> int:
     counts = {s.name: inputs[s.name].shape[s.batch_dim] for s in signature.inputs if s.name in inputs}
     if len(set(counts.values())) != 1:
         raise BadRequest(f"the inputs hold different numbers of rows: {counts}")
@@ -195,7 +191,7 @@ def _rows(inputs: Mapping[str, "Array"], signature: "Signature") -> int:
     return int(rows)
 
 
-def _outputs(document: dict[str, Any], parameters: Mapping[str, Any], signature: "Signature") -> list[WantedOutput]:
+def _outputs(document: dict[str, Any], parameters: Mapping[str, Any], signature: Signature) -> list[WantedOutput]:
     binary = parameters.get("binary_data_output", False) is True
     entries = document.get("outputs")
     if not entries:
@@ -213,7 +209,7 @@ def _outputs(document: dict[str, Any], parameters: Mapping[str, Any], signature:
     return wanted
 
 
-def _wanted(spec: "TensorSpec", *, binary: bool) -> WantedOutput:
+def _wanted(spec: TensorSpec, *, binary: bool) -> WantedOutput:
     if spec.datatype == "BF16" and not binary:
         raise BadRequest(f"output {spec.name} is BF16, which JSON cannot hold: ask for it with binary_data")
     return WantedOutput(spec, binary)

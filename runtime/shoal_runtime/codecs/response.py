@@ -1,24 +1,21 @@
 """Answers to bytes: infer results, errors, metadata."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import orjson
 
 from shoal_runtime.codecs.json_data import array_to_json
+from shoal_runtime.codecs.request import InferRequest, WantedOutput
 from shoal_runtime.errors import BadRequest
 from shoal_runtime.faults import message_text
-from shoal_schema.wire.datatypes import DTYPES
+from shoal_schema.wire.datatypes import DTYPES, Array
 from shoal_schema.wire.elements import pack_elements
-
-if TYPE_CHECKING:
-    from shoal_runtime.codecs.request import InferRequest, WantedOutput
-    from shoal_schema.wire.datatypes import Array
 
 
 def encode_response(
-    request: "InferRequest", model: Mapping[str, str], outputs: Mapping[str, "Array"], parameters: Mapping[str, Any]
+    request: InferRequest, model: Mapping[str, str], outputs: Mapping[str, Array], parameters: Mapping[str, Any]
 ) -> tuple[int | None, bytes]:
     """Encode one answer.
 
@@ -55,7 +52,7 @@ def encode_error(message: str, code: str) -> bytes:
     return orjson.dumps({"error": message_text(message), "code": code})
 
 
-def _entry(wanted: "WantedOutput", array: "Array") -> tuple[dict[str, Any], bytes | memoryview | None]:
+def _entry(wanted: WantedOutput, array: Array) -> tuple[dict[str, Any], bytes | memoryview | None]:
     spec = wanted.spec
     entry: dict[str, Any] = {"name": spec.name, "datatype": spec.datatype, "shape": list(array.shape)}
     if wanted.binary:
@@ -69,7 +66,7 @@ def _entry(wanted: "WantedOutput", array: "Array") -> tuple[dict[str, Any], byte
     return entry, None
 
 
-def _tail(array: "Array", datatype: str) -> bytes | memoryview:
+def _tail(array: Array, datatype: str) -> bytes | memoryview:
     if datatype == "BYTES":
         return pack_elements(array.reshape(-1))
     little = np.ascontiguousarray(array, dtype=DTYPES[datatype])

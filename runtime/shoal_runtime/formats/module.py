@@ -1,14 +1,12 @@
 """A torch module as a handler: tensors by position, outputs by name."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from shoal_runtime.errors import ForwardFailed, LoadError
-
-if TYPE_CHECKING:
-    import torch
-
-    from shoal_runtime.handlers.spec import TensorSpec
+from shoal_runtime.handlers.spec import TensorSpec
 
 
 class ModuleHandler:
@@ -24,28 +22,28 @@ class ModuleHandler:
     def __init__(
         self,
         module: Callable[..., Any],
-        inputs: Sequence["TensorSpec"],
-        outputs: Sequence["TensorSpec"],
+        inputs: Sequence[TensorSpec],
+        outputs: Sequence[TensorSpec],
         *,
-        dtype: "torch.dtype | None" = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
         self._module = module
         self._dtype = dtype
 
-    def forward(self, batch: Mapping[str, "torch.Tensor"]) -> dict[str, "torch.Tensor"]:
+    def forward(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Run the module."""
         result = self._module(*(self._argument(batch.get(spec.name)) for spec in self.inputs))
         return name_outputs(result, self.outputs)
 
-    def _argument(self, tensor: "torch.Tensor | None") -> "torch.Tensor | None":
+    def _argument(self, tensor: torch.Tensor | None) -> torch.Tensor | None:
         if tensor is None or self._dtype is None or not tensor.is_floating_point():
             return tensor
         return tensor.to(self._dtype)
 
 
-def name_outputs(result: Any, outputs: Sequence["TensorSpec"]) -> dict[str, "torch.Tensor"]:
+def name_outputs(result: Any, outputs: Sequence[TensorSpec]) -> dict[str, torch.Tensor]:
     """Return a module's result by the outputs' names.
 
     Raises:
@@ -60,7 +58,7 @@ def name_outputs(result: Any, outputs: Sequence["TensorSpec"]) -> dict[str, "tor
     return {spec.name: value for spec, value in zip(outputs, values, strict=True)}
 
 
-def require_tensors(inputs: Sequence["TensorSpec"], outputs: Sequence["TensorSpec"], what: str) -> None:
+def require_tensors(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], what: str) -> None:
     """Raise LoadError when the signature is missing or names `BYTES`, unknown to modules."""
     if not inputs or not outputs:
         raise LoadError(f"{what} does not tell its signature: add [[inputs]] and [[outputs]] to model.toml")
@@ -69,7 +67,7 @@ def require_tensors(inputs: Sequence["TensorSpec"], outputs: Sequence["TensorSpe
             raise LoadError(f"tensor {spec.name} is BYTES, which {what} cannot take: write a handler")
 
 
-def prepare_module(module: "torch.nn.Module", device: "torch.device", dtype: "torch.dtype | None") -> Any:
+def prepare_module(module: torch.nn.Module, device: torch.device, dtype: torch.dtype | None) -> Any:
     """Return the module on its device, in its type, ready to infer."""
     module = module.to(device=device) if dtype is None else module.to(device=device, dtype=dtype)
     return module.eval()

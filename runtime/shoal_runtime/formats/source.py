@@ -3,14 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shoal_runtime.errors import LoadError
-
-if TYPE_CHECKING:
-    from shoal_runtime.handlers.base import Handler
-    from shoal_runtime.handlers.context import Context
-    from shoal_runtime.handlers.spec import TensorSpec
+from shoal_runtime.handlers.base import Handler
+from shoal_runtime.handlers.context import Context
+from shoal_runtime.handlers.spec import TensorSpec
 
 
 class NotTrusted(LoadError):
@@ -46,9 +44,9 @@ class Source:
     directory: Path
     file: Path | None
     handler: type[Any] | None
-    context: "Context"
-    inputs: Sequence["TensorSpec"]
-    outputs: Sequence["TensorSpec"]
+    context: Context
+    inputs: Sequence[TensorSpec]
+    outputs: Sequence[TensorSpec]
     allow_pickle: bool
 
 
@@ -67,9 +65,9 @@ class Loaded:
             inputs.
     """
 
-    handler: "Handler"
-    inputs: Sequence["TensorSpec"]
-    outputs: Sequence["TensorSpec"]
+    handler: Handler
+    inputs: Sequence[TensorSpec]
+    outputs: Sequence[TensorSpec]
     platform: str
     min_rows: int = 1
     max_rows: int | None = None

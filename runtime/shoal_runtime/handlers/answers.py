@@ -6,15 +6,16 @@ numbers do not fit are taken out. Everything else is finished row by row.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from shoal_runtime.batches.collate import as_tensor
 from shoal_runtime.batches.ragged import own_lengths
-from shoal_runtime.errors import ForwardFailed
+from shoal_runtime.errors import FailedRow, ForwardFailed
 from shoal_runtime.faults import HANDLER_FAULTS, describe, said
-from shoal_runtime.handlers.calling import FailedRow, postprocess_row
+from shoal_runtime.handlers.calling import postprocess_row
 from shoal_runtime.handlers.ranges import first_misfit, rows_with
 from shoal_runtime.handlers.results import (
     cast_tensor,
@@ -26,16 +27,12 @@ from shoal_runtime.handlers.results import (
     take_rows,
     undeclared,
 )
+from shoal_runtime.handlers.signature import Signature
+from shoal_runtime.handlers.spec import TensorSpec
 from shoal_runtime.handlers.values import is_json, row_outputs, stack_rows
+from shoal_schema.wire.datatypes import Array
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from shoal_runtime.handlers.signature import Signature
-    from shoal_runtime.handlers.spec import TensorSpec
-    from shoal_schema.wire.datatypes import Array
-
-Outputs = dict[str, "Array"]
+Outputs = dict[str, Array]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +62,9 @@ class Answers:
 
     def __init__(
         self,
-        signature: "Signature",
+        signature: Signature,
         postprocess: Callable[[Any], Any] | None,
-        fetch: Callable[[list["Tensor"]], list["Tensor"]],
+        fetch: Callable[[list[Tensor]], list[Tensor]],
         *,
         strict: bool = False,
     ) -> None:
@@ -99,7 +96,7 @@ class Answers:
         return Collected(dict(zip(cast, fetched, strict=False)), per_row=False, misfits=misfits)
 
     def _misfits(
-        self, given: Mapping[str, "Tensor"], cast: Mapping[str, "Tensor"], lost: Mapping[str, "Array"]
+        self, given: Mapping[str, Tensor], cast: Mapping[str, Tensor], lost: Mapping[str, Array]
     ) -> dict[int, str]:
         found: dict[int, str] = {}
         for spec in self._signature.outputs:
@@ -109,7 +106,7 @@ class Answers:
         return found
 
     def finish(
-        self, collected: Collected, rows: Sequence[int], given: int, inputs: Mapping[str, "Array"]
+        self, collected: Collected, rows: Sequence[int], given: int, inputs: Mapping[str, Array]
     ) -> tuple[Outputs, list[FailedRow]]:
         """Return the outputs of the rows that succeeded, in order, and the errors of the others.
 
@@ -134,7 +131,7 @@ class Answers:
         return _without(outputs, odd, len(rows), self._signature.outputs), errors
 
     def _finish_rows(
-        self, result: Any, rows: Sequence[int], given: int, inputs: Mapping[str, "Array"]
+        self, result: Any, rows: Sequence[int], given: int, inputs: Mapping[str, Array]
     ) -> tuple[Outputs, list[FailedRow]]:
         check_result_rows(result, given, self._signature)
         values = split_rows(result, len(rows), self._signature)
@@ -143,12 +140,12 @@ class Answers:
         errors = [made for made in finished if isinstance(made, FailedRow)]
         return stack_rows(list(good.values()), self._signature, self._lengths(list(good), inputs)), errors
 
-    def _lengths(self, rows: Sequence[int], inputs: Mapping[str, "Array"]) -> dict[str, "Array"]:
+    def _lengths(self, rows: Sequence[int], inputs: Mapping[str, Array]) -> dict[str, Array]:
         cut = [spec for spec in self._signature.outputs if spec.unpad_axis is not None]
         lengths = {spec.name: own_lengths(spec, inputs, self._signature) for spec in cut}
         return {name: own[list(rows)] for name, own in lengths.items() if own is not None}
 
-    def _finish_row(self, row: int, value: Any) -> Mapping[str, "Array"] | FailedRow:
+    def _finish_row(self, row: int, value: Any) -> Mapping[str, Array] | FailedRow:
         value = postprocess_row(row, value, self._postprocess)
         if isinstance(value, FailedRow):
             return value
@@ -163,7 +160,7 @@ class Answers:
             return FailedRow(row, 500, describe(error), error)
 
 
-def _without(outputs: Outputs, odd: Sequence[int], rows: int, specs: Sequence["TensorSpec"]) -> Outputs:
+def _without(outputs: Outputs, odd: Sequence[int], rows: int, specs: Sequence[TensorSpec]) -> Outputs:
     if len(odd) == rows:
         return {}
     return {spec.name: np.delete(outputs[spec.name], odd, spec.batch_dim) for spec in specs}

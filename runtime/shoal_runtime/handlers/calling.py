@@ -1,56 +1,27 @@
 """Calling a handler's per-row methods so that one bad row fails alone."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from shoal_runtime.errors import ItemError
-from shoal_runtime.faults import HANDLER_FAULTS, describe, message_text, said
+from shoal_runtime.errors import FailedRow, ItemError
+from shoal_runtime.faults import HANDLER_FAULTS, describe, said
 from shoal_runtime.handlers.items import row_item
-from shoal_schema.wire.row_errors import RowError
-
-if TYPE_CHECKING:
-    from shoal_runtime.handlers.signature import Signature
-    from shoal_schema.wire.datatypes import Array
+from shoal_runtime.handlers.signature import Signature
+from shoal_schema.wire.datatypes import Array
 
 BAD_ITEM = (ValueError, TypeError, KeyError, OSError)
 """What `preprocess` raises for a bad item (PIL's UnidentifiedImageError is an OSError)."""
 
 
-@dataclass(frozen=True, slots=True)
-class FailedRow:
-    """What its caller is told of a row that failed, and what the log is told beside.
-
-    Args:
-        row: counted in the batch as it arrived.
-        status: 400 to 599.
-        message: for the caller; made safe for every encoder.
-        cause: for the log, when the handler's code is at fault; it never travels.
-    """
-
-    row: int
-    status: int
-    message: str
-    cause: BaseException | None = None
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "message", message_text(self.message))
-
-    @property
-    def told(self) -> RowError:
-        """What travels of it."""
-        return RowError(self.row, self.status, self.message)
-
-
 def preprocess_rows(
-    rows: Sequence[int], inputs: Mapping[str, "Array"], signature: "Signature", preprocess: Callable[[Any], Any] | None
+    rows: Sequence[int], inputs: Mapping[str, Array], signature: Signature, preprocess: Callable[[Any], Any] | None
 ) -> list[Any]:
     """Return what `preprocess` makes of each row, in order; a FailedRow where it raised."""
     return [_preprocess_row(row, inputs, signature, preprocess) for row in rows]
 
 
 def _preprocess_row(
-    row: int, inputs: Mapping[str, "Array"], signature: "Signature", preprocess: Callable[[Any], Any] | None
+    row: int, inputs: Mapping[str, Array], signature: Signature, preprocess: Callable[[Any], Any] | None
 ) -> Any:
     try:
         item = row_item(inputs, row, signature)

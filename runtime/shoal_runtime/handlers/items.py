@@ -1,25 +1,22 @@
 """Wire arrays to what handlers see: one item per row, or one batch of tensors."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import orjson
 import torch
+from torch import Tensor
 
 from shoal_runtime.batches.collate import as_tensor
 from shoal_runtime.codecs.json_data import exact_json
 from shoal_runtime.errors import ItemError
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from shoal_runtime.handlers.signature import Signature
-    from shoal_runtime.handlers.spec import TensorSpec
-    from shoal_schema.wire.datatypes import Array
+from shoal_runtime.handlers.signature import Signature
+from shoal_runtime.handlers.spec import TensorSpec
+from shoal_schema.wire.datatypes import Array
 
 
-def row_item(inputs: Mapping[str, "Array"], row: int, signature: "Signature") -> Any:
+def row_item(inputs: Mapping[str, Array], row: int, signature: Signature) -> Any:
     """Return one row: the value itself for a one-input model, else a dict of the inputs given.
 
     Raises:
@@ -31,7 +28,7 @@ def row_item(inputs: Mapping[str, "Array"], row: int, signature: "Signature") ->
     return {spec.name: _value(inputs[spec.name], row, spec) for spec in signature.inputs if spec.name in inputs}
 
 
-def unreadable_rows(inputs: Mapping[str, "Array"], signature: "Signature") -> dict[int, str]:
+def unreadable_rows(inputs: Mapping[str, Array], signature: Signature) -> dict[int, str]:
     """Return the rows whose `BYTES` elements cannot be read, each with the reason."""
     found: dict[int, str] = {}
     for spec in signature.inputs:
@@ -46,7 +43,7 @@ def unreadable_rows(inputs: Mapping[str, "Array"], signature: "Signature") -> di
     return found
 
 
-def without_rows(inputs: Mapping[str, "Array"], rows: Sequence[int], signature: "Signature") -> dict[str, "Array"]:
+def without_rows(inputs: Mapping[str, Array], rows: Sequence[int], signature: Signature) -> dict[str, Array]:
     """Return the inputs of all other rows."""
     return {
         spec.name: np.delete(inputs[spec.name], rows, spec.batch_dim)
@@ -55,7 +52,7 @@ def without_rows(inputs: Mapping[str, "Array"], rows: Sequence[int], signature: 
     }
 
 
-def tensor_batch(inputs: Mapping[str, "Array"], signature: "Signature") -> dict[str, Any]:
+def tensor_batch(inputs: Mapping[str, Array], signature: Signature) -> dict[str, Any]:
     """Return the batch as tensors by input name; a mask left out marks every position as real.
 
     `BYTES` inputs beside numeric ones stay lists of row values.
@@ -75,14 +72,14 @@ def tensor_batch(inputs: Mapping[str, "Array"], signature: "Signature") -> dict[
     return {**_full_masks(batch, signature), **batch}
 
 
-def wire_tensor(array: "Array", datatype: str) -> "Tensor":
+def wire_tensor(array: Array, datatype: str) -> Tensor:
     """Return the array as a tensor that shares its memory; `BF16` bits become bfloat16."""
     if datatype == "BF16":
         return as_tensor(array.view(np.int16)).view(torch.bfloat16)
     return as_tensor(array)
 
 
-def _full_masks(batch: Mapping[str, Any], signature: "Signature") -> dict[str, "Tensor"]:
+def _full_masks(batch: Mapping[str, Any], signature: Signature) -> dict[str, Tensor]:
     masks = {}
     for spec in signature.inputs:
         mask = signature.input(spec.pad_mask) if spec.pad_mask is not None else None
@@ -99,7 +96,7 @@ def torch_dtype(datatype: str) -> torch.dtype:
     return _TORCH_DTYPES[datatype]
 
 
-def _value(array: "Array", row: int, spec: "TensorSpec") -> Any:
+def _value(array: Array, row: int, spec: TensorSpec) -> Any:
     value = array.take(row, spec.batch_dim) if spec.batch_dim else array[row]
     if spec.datatype != "BYTES":
         return value
@@ -111,7 +108,7 @@ def _value(array: "Array", row: int, spec: "TensorSpec") -> Any:
     return read
 
 
-def _element(element: bytes, spec: "TensorSpec") -> Any:
+def _element(element: bytes, spec: TensorSpec) -> Any:
     if "application/json" in spec.media_types:
         try:
             return exact_json(element)

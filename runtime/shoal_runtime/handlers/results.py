@@ -6,26 +6,22 @@ list                          one result per row; an exception there fails that 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from shoal_runtime.errors import ForwardFailed, WrongRows, WrongShape
 from shoal_runtime.handlers.items import torch_dtype
 from shoal_runtime.handlers.ranges import misfits
-from shoal_runtime.handlers.spec import ANY
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from shoal_runtime.handlers.signature import Signature
-    from shoal_runtime.handlers.spec import TensorSpec
-    from shoal_schema.wire.datatypes import Array
+from shoal_runtime.handlers.signature import Signature
+from shoal_runtime.handlers.spec import ANY, TensorSpec
+from shoal_schema.wire.datatypes import Array
 
 
-def named_outputs(result: Any, signature: "Signature") -> dict[str, "Tensor | Array"]:
+def named_outputs(result: Any, signature: Signature) -> dict[str, Tensor | Array]:
     """Return the declared outputs of a forward that no postprocess follows.
 
     Raises:
@@ -46,7 +42,7 @@ def named_outputs(result: Any, signature: "Signature") -> dict[str, "Tensor | Ar
     return outputs
 
 
-def undeclared(value: Any, signature: "Signature") -> str | None:
+def undeclared(value: Any, signature: Signature) -> str | None:
     """Return a sentence about the outputs by name that the signature does not tell of, or None."""
     if not isinstance(value, dict):
         return None
@@ -55,7 +51,7 @@ def undeclared(value: Any, signature: "Signature") -> str | None:
     return f"there is an output {extra}, which the signature does not declare" if extra else None
 
 
-def cast_tensor(tensor: "Tensor", spec: "TensorSpec") -> tuple["Tensor", "Tensor | None"]:
+def cast_tensor(tensor: Tensor, spec: TensorSpec) -> tuple[Tensor, Tensor | None]:
     """Return the tensor in the output's datatype, on its own device, and where its numbers do not fit, if any may not.
 
     Raises:
@@ -72,7 +68,7 @@ def cast_tensor(tensor: "Tensor", spec: "TensorSpec") -> tuple["Tensor", "Tensor
     return cast, misfits(tensor, cast)
 
 
-def fetch_all(result: Any, fetch: Callable[[list["Tensor"]], list["Tensor"]]) -> Any:
+def fetch_all(result: Any, fetch: Callable[[list[Tensor]], list[Tensor]]) -> Any:
     """Return a result of forward with arrays for its tensors, at any depth of dicts and lists.
 
     Args:
@@ -85,7 +81,7 @@ def fetch_all(result: Any, fetch: Callable[[list["Tensor"]], list["Tensor"]]) ->
     return pytree.tree_unflatten(host, structure)
 
 
-def host_array(tensor: "Tensor") -> "Array":
+def host_array(tensor: Tensor) -> Array:
     """Return a CPU tensor as a wire array that shares its memory; bfloat16 gives its bits."""
     tensor = tensor.detach()
     if tensor.dtype == torch.bfloat16:
@@ -93,14 +89,14 @@ def host_array(tensor: "Tensor") -> "Array":
     return np.asarray(tensor.numpy())
 
 
-def readable_array(tensor: "Tensor") -> "Array":
+def readable_array(tensor: Tensor) -> Array:
     """Return a CPU tensor as an array that handlers can compute with; bfloat16 becomes float32."""
     if tensor.dtype == torch.bfloat16:
         tensor = tensor.float()
     return np.asarray(tensor.detach().numpy())
 
 
-def take_rows(outputs: Mapping[str, "Array"], signature: "Signature", *, given: int, kept: int) -> dict[str, "Array"]:
+def take_rows(outputs: Mapping[str, Array], signature: Signature, *, given: int, kept: int) -> dict[str, Array]:
     """Cut whole-batch outputs back to the rows that are real.
 
     Args:
@@ -129,7 +125,7 @@ def check_rows(got: int, given: int, what: str) -> None:
         raise WrongRows(f"forward returned {got} rows of {what} for a batch of {given}")
 
 
-def check_result_rows(result: Any, given: int, signature: "Signature") -> None:
+def check_result_rows(result: Any, given: int, signature: Signature) -> None:
     """Check that every part of a result has a row for each of those given.
 
     Raises:
@@ -150,12 +146,12 @@ def _rows_of(name: str, value: Any, batch_dim: int) -> int:
     raise ForwardFailed(f"forward returned {type(value).__name__} for {name}; it needs rows")
 
 
-def first_rows(array: "Array", rows: int, batch_dim: int) -> "Array":
+def first_rows(array: Array, rows: int, batch_dim: int) -> Array:
     """Return a view of the first rows."""
     return array[(slice(None),) * batch_dim + (slice(rows),)]
 
 
-def split_rows(result: Any, rows: int, signature: "Signature") -> list[Any]:
+def split_rows(result: Any, rows: int, signature: Signature) -> list[Any]:
     """Return one value per row, for postprocess: the element, or a dict when the result is one.
 
     Args:
@@ -174,7 +170,7 @@ def _row(value: Any, row: int, batch_dim: int) -> Any:
     return np.take(value, row, batch_dim) if batch_dim else value[row]
 
 
-def _check_rank(array: "Array", given: int, spec: "TensorSpec") -> None:
+def _check_rank(array: Array, given: int, spec: TensorSpec) -> None:
     if array.ndim <= spec.batch_dim:
         raise WrongRows(
             f"forward returned no rows of {spec.name} for a batch of {given}: its shape is {list(array.shape)}"
@@ -183,7 +179,7 @@ def _check_rank(array: "Array", given: int, spec: "TensorSpec") -> None:
         raise WrongShape(f"output {spec.name} has shape {list(array.shape)}; the signature says {list(spec.shape)}")
 
 
-def _check_shape(array: "Array", spec: "TensorSpec") -> None:
+def _check_shape(array: Array, spec: TensorSpec) -> None:
     if not fits(array.shape, spec.shape):
         raise WrongShape(f"output {spec.name} has shape {list(array.shape)}; the signature says {list(spec.shape)}")
 
