@@ -10,7 +10,7 @@ from typing import Final
 
 import torch
 
-from shoal_runtime.batches.sizes import powers_of_two
+from shoal_runtime.batches.padding import powers_of_two
 from shoal_runtime.errors import LoadError
 from shoal_runtime.fetching import ModelFiles
 from shoal_runtime.formats import handler as handler_format

@@ -15,8 +15,7 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from shoal_runtime.batches.collate import collate, misfits
-from shoal_runtime.batches.rows import count_rows, pad_rows
-from shoal_runtime.batches.sizes import next_size
+from shoal_runtime.batches.padding import count_rows, next_size, pad_rows
 from shoal_runtime.errors import BatchError, DeviceLost, FailedRow, ForwardFailed, ItemError, OutOfMemory, TimedOut
 from shoal_runtime.executor import Executor
 from shoal_runtime.faults import HANDLER_FAULTS, describe, run_contained, said

@@ -19,11 +19,7 @@ VALUE: Final = "value"
 
 
 def collate(rows: Sequence[Any], rules: Sequence[Rule] = ()) -> Any:
-    """Make one batch of preprocessed rows.
-
-    Args:
-        rows: at least one; all of one form.
-        rules: how tensors of different lengths are padded.
+    """Make one batch of preprocessed rows, at least one and all of one form.
 
     Raises:
         ValueError: dicts with different keys, or tensors of different shapes and no rule for them.
@@ -70,21 +66,16 @@ def _stack_dicts(rows: Sequence[dict[str, Any]], rules: Sequence[Rule]) -> dict[
             continue
         tensors = [as_tensor(value) for value in values]
         if not all(isinstance(value, torch.Tensor | np.ndarray) for value in values):
-            _check_numbers(name, tensors)
+            # torch would round the one caller's integer to fit the other's fraction.
+            kinds = sorted({str(tensor.dtype).removeprefix("torch.") for tensor in tensors})
+            if len(kinds) > 1:
+                kind = " in one row and ".join(kinds)
+                raise ValueError(f"{name} is {kind} in another: let preprocess return one type for it")
         rule = by_name.get(name)
         batch[name], mask = _stack(name, tensors, rule)
         if rule is not None and rule.pad_mask is not None and mask is not None:
             masks.setdefault(rule.pad_mask, mask)
     return {**masks, **batch}
-
-
-def _check_numbers(name: str, tensors: Sequence[Tensor]) -> None:
-    """Refuse numbers of different types: torch would round the one caller's integer to fit the other's fraction."""
-    kinds = sorted({str(tensor.dtype).removeprefix("torch.") for tensor in tensors})
-    if len(kinds) > 1:
-        raise ValueError(
-            f"{name} is {' in one row and '.join(kinds)} in another: let preprocess return one type for it"
-        )
 
 
 def _stack(name: str, tensors: Sequence[Tensor], rule: Rule | None) -> tuple[Tensor, Tensor | None]:
@@ -99,13 +90,9 @@ def _stack(name: str, tensors: Sequence[Tensor], rule: Rule | None) -> tuple[Ten
 def _form(row: Any, rules: Sequence[Rule]) -> str:
     if isinstance(row, dict):
         by_name: Mapping[str, Rule] = {rule.name: rule for rule in rules}
-        parts = [f"{key}: {_shape(value, by_name.get(key))}" for key, value in sorted(row.items(), key=_named)]
+        parts = [f"{key}: {_shape(row[key], by_name.get(key))}" for key in sorted(row, key=str)]
         return "{" + ", ".join(parts) + "}"
     return _shape(row, rules[0] if rules else None)
-
-
-def _named(item: tuple[Any, Any]) -> str:
-    return str(item[0])
 
 
 def _shape(value: Any, rule: Rule | None) -> str:

@@ -27,10 +27,7 @@ def own_lengths(spec: TensorSpec, inputs: Mapping[str, Array], signature: Signat
 def pad_ragged(rows: Sequence[Array], spec: TensorSpec, lengths: Array) -> list[Array] | None:
     """Return the rows with the same length along `unpad_axis`; None where they differ otherwise, or one is too short.
 
-    Args:
-        rows: without the batch dimension.
-        spec: the output's.
-        lengths: what is left of each row after the cut.
+    They come without the batch dimension; ``lengths`` are what is left of each after the cut.
     """
     if spec.unpad_axis is None:
         return None
@@ -39,12 +36,10 @@ def pad_ragged(rows: Sequence[Array], spec: TensorSpec, lengths: Array) -> list[
     if len(others) > 1 or any(row.shape[axis] < own for row, own in zip(rows, lengths.tolist(), strict=True)):
         return None
     longest = max(row.shape[axis] for row in rows)
-    return [_padded(row, axis, longest) for row in rows]
-
-
-def _padded(row: Array, axis: int, length: int) -> Array:
-    shape = list(row.shape)
-    shape[axis] = length
-    padded = np.full(shape, b"" if row.dtype == object else 0, row.dtype)
-    padded[(slice(None),) * axis + (slice(row.shape[axis]),)] = row
+    padded = []
+    for row in rows:
+        shape = (*row.shape[:axis], longest, *row.shape[axis + 1 :])
+        whole = np.full(shape, b"" if row.dtype == object else 0, row.dtype)
+        whole[(slice(None),) * axis + (slice(row.shape[axis]),)] = row
+        padded.append(whole)
     return padded

@@ -28,7 +28,6 @@ from shoal_runtime.handlers.results import (
     undeclared,
 )
 from shoal_runtime.handlers.signature import Signature
-from shoal_runtime.handlers.spec import TensorSpec
 from shoal_runtime.handlers.values import is_json, row_outputs, stack_rows
 from shoal_schema.wire.datatypes import Array
 
@@ -117,9 +116,7 @@ class Answers:
             inputs: of the batch as it arrived; masks there tell how long rows are.
 
         Raises:
-            WrongRows: the result has another number of rows.
-            WrongShape: an output has another shape than declared.
-            RaggedRows: rows of one output have different shapes.
+            WrongRows, WrongShape, RaggedRows: the result is not what the signature declares.
         """
         if collected.per_row:
             return self._finish_rows(collected.result, rows, given, inputs)
@@ -128,7 +125,9 @@ class Answers:
         if not odd:
             return outputs, []
         errors = [FailedRow(rows[index], 500, collected.misfits[index]) for index in odd]
-        return _without(outputs, odd, len(rows), self._signature.outputs), errors
+        if len(odd) == len(rows):
+            return {}, errors
+        return {s.name: np.delete(outputs[s.name], odd, s.batch_dim) for s in self._signature.outputs}, errors
 
     def _finish_rows(
         self, result: Any, rows: Sequence[int], given: int, inputs: Mapping[str, Array]
@@ -138,12 +137,12 @@ class Answers:
         finished = [self._finish_row(row, value) for row, value in zip(rows, values, strict=True)]
         good = {row: made for row, made in zip(rows, finished, strict=True) if not isinstance(made, FailedRow)}
         errors = [made for made in finished if isinstance(made, FailedRow)]
-        return stack_rows(list(good.values()), self._signature, self._lengths(list(good), inputs)), errors
-
-    def _lengths(self, rows: Sequence[int], inputs: Mapping[str, Array]) -> dict[str, Array]:
-        cut = [spec for spec in self._signature.outputs if spec.unpad_axis is not None]
-        lengths = {spec.name: own_lengths(spec, inputs, self._signature) for spec in cut}
-        return {name: own[list(rows)] for name, own in lengths.items() if own is not None}
+        lengths = {
+            spec.name: own[list(good)]
+            for spec in self._signature.outputs
+            if spec.unpad_axis is not None and (own := own_lengths(spec, inputs, self._signature)) is not None
+        }
+        return stack_rows(list(good.values()), self._signature, lengths), errors
 
     def _finish_row(self, row: int, value: Any) -> Mapping[str, Array] | FailedRow:
         value = postprocess_row(row, value, self._postprocess)
@@ -158,9 +157,3 @@ class Answers:
             return FailedRow(row, 500, said(error), error)
         except HANDLER_FAULTS as error:  # a value's own __array__, __len__...
             return FailedRow(row, 500, describe(error), error)
-
-
-def _without(outputs: Outputs, odd: Sequence[int], rows: int, specs: Sequence[TensorSpec]) -> Outputs:
-    if len(odd) == rows:
-        return {}
-    return {spec.name: np.delete(outputs[spec.name], odd, spec.batch_dim) for spec in specs}

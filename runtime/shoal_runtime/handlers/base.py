@@ -17,14 +17,7 @@ class Handler(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """A handler's methods, found once.
-
-    Args:
-        forward: batch in, batch out.
-        preprocess: row in, anything out; None when the handler has none.
-        postprocess: row out; None when the handler has none.
-        preprocess_padding: rules for what `preprocess` returns.
-    """
+    """A handler's methods, found once; None for those that it has not, and padding for what `preprocess` returns."""
 
     forward: Callable[[Any], Any]
     preprocess: Callable[[Any], Any] | None = None
@@ -44,9 +37,4 @@ def stages_of(handler: Handler) -> Stages:
             raise LoadError(
                 f'preprocess_padding holds a {type(rule).__name__}; it takes PaddingRule("name", pad_axis=1, ...)'
             )
-    return Stages(
-        forward=handler.forward,
-        preprocess=getattr(handler, "preprocess", None),
-        postprocess=getattr(handler, "postprocess", None),
-        preprocess_padding=rules,
-    )
+    return Stages(handler.forward, getattr(handler, "preprocess", None), getattr(handler, "postprocess", None), rules)

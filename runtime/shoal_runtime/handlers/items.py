@@ -13,7 +13,7 @@ from shoal_runtime.codecs.json_data import exact_json
 from shoal_runtime.errors import ItemError
 from shoal_runtime.handlers.signature import Signature
 from shoal_runtime.handlers.spec import TensorSpec
-from shoal_schema.wire.datatypes import Array
+from shoal_schema.wire.datatypes import DTYPES, Array
 
 
 def row_item(inputs: Mapping[str, Array], row: int, signature: Signature) -> Any:
@@ -45,11 +45,8 @@ def unreadable_rows(inputs: Mapping[str, Array], signature: Signature) -> dict[i
 
 def without_rows(inputs: Mapping[str, Array], rows: Sequence[int], signature: Signature) -> dict[str, Array]:
     """Return the inputs of all other rows."""
-    return {
-        spec.name: np.delete(inputs[spec.name], rows, spec.batch_dim)
-        for spec in signature.inputs
-        if spec.name in inputs
-    }
+    given = [spec for spec in signature.inputs if spec.name in inputs]
+    return {spec.name: np.delete(inputs[spec.name], rows, spec.batch_dim) for spec in given}
 
 
 def tensor_batch(inputs: Mapping[str, Array], signature: Signature) -> dict[str, Any]:
@@ -69,7 +66,13 @@ def tensor_batch(inputs: Mapping[str, Array], signature: Signature) -> dict[str,
             batch[spec.name] = [_value(array, row, spec) for row in range(array.shape[spec.batch_dim])]
         else:
             batch[spec.name] = wire_tensor(array, spec.datatype)
-    return {**_full_masks(batch, signature), **batch}
+    for spec in signature.inputs:
+        mask = signature.input(spec.pad_mask) if spec.pad_mask is not None else None
+        if mask is not None and mask.name not in batch and spec.name in batch and spec.pad_axis is not None:
+            shape = batch[spec.name].shape
+            ones = torch.ones((shape[spec.batch_dim], shape[spec.pad_axis]), dtype=torch_dtype(mask.datatype))
+            batch[mask.name] = ones
+    return batch
 
 
 def wire_tensor(array: Array, datatype: str) -> Tensor:
@@ -77,18 +80,6 @@ def wire_tensor(array: Array, datatype: str) -> Tensor:
     if datatype == "BF16":
         return as_tensor(array.view(np.int16)).view(torch.bfloat16)
     return as_tensor(array)
-
-
-def _full_masks(batch: Mapping[str, Any], signature: Signature) -> dict[str, Tensor]:
-    masks = {}
-    for spec in signature.inputs:
-        mask = signature.input(spec.pad_mask) if spec.pad_mask is not None else None
-        if mask is None or mask.name in batch or spec.name not in batch or spec.pad_axis is None:
-            continue
-        value = batch[spec.name]
-        shape = (value.shape[spec.batch_dim], value.shape[spec.pad_axis])
-        masks[mask.name] = torch.ones(shape, dtype=torch_dtype(mask.datatype))
-    return masks
 
 
 def torch_dtype(datatype: str) -> torch.dtype:
@@ -123,19 +114,9 @@ def _element(element: bytes, spec: TensorSpec) -> Any:
 
 
 _TORCH_DTYPES = {
-    "BOOL": torch.bool,
-    "UINT8": torch.uint8,
-    "UINT16": torch.uint16,
-    "UINT32": torch.uint32,
-    "UINT64": torch.uint64,
-    "INT8": torch.int8,
-    "INT16": torch.int16,
-    "INT32": torch.int32,
-    "INT64": torch.int64,
-    "FP16": torch.float16,
-    "BF16": torch.bfloat16,
-    "FP32": torch.float32,
-    "FP64": torch.float64,
+    name: torch.bfloat16 if name == "BF16" else torch.as_tensor(np.empty(0, dtype)).dtype
+    for name, dtype in DTYPES.items()
+    if name != "BYTES"
 }
 
 DATATYPE_OF = {dtype: name for name, dtype in _TORCH_DTYPES.items()}

@@ -69,12 +69,7 @@ def cast_tensor(tensor: Tensor, spec: TensorSpec) -> tuple[Tensor, Tensor | None
 
 
 def fetch_all(result: Any, fetch: Callable[[list[Tensor]], list[Tensor]]) -> Any:
-    """Return a result of forward with arrays for its tensors, at any depth of dicts and lists.
-
-    Args:
-        result: what forward returned.
-        fetch: brings tensors to the CPU, all at once.
-    """
+    """Return a result of forward with arrays for its tensors, at any depth of dicts and lists."""
     leaves, structure = pytree.tree_flatten(result)
     fetched = iter(fetch([leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]))
     host = [readable_array(next(fetched)) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
@@ -97,13 +92,7 @@ def readable_array(tensor: Tensor) -> Array:
 
 
 def take_rows(outputs: Mapping[str, Array], signature: Signature, *, given: int, kept: int) -> dict[str, Array]:
-    """Cut whole-batch outputs back to the rows that are real.
-
-    Args:
-        outputs: by name, with `given` rows each.
-        signature: says which dimension counts rows.
-        given: rows that `forward` was given, padding included.
-        kept: rows without padding.
+    """Cut whole-batch outputs, of `given` rows with padding, back to the `kept` rows that are real.
 
     Raises:
         WrongRows: an output has another number of rows.
@@ -111,11 +100,16 @@ def take_rows(outputs: Mapping[str, Array], signature: Signature, *, given: int,
     """
     cut = {}
     for spec in signature.outputs:
-        array = outputs[spec.name]
-        _check_rank(array, given, spec)
-        check_rows(array.shape[spec.batch_dim], given, spec.name)
-        cut[spec.name] = array if given == kept else first_rows(array, kept, spec.batch_dim)
-        _check_shape(cut[spec.name], spec)
+        array, dim = outputs[spec.name], spec.batch_dim
+        if array.ndim <= dim:
+            shape = list(array.shape)
+            raise WrongRows(f"forward returned no rows of {spec.name} for a batch of {given}: its shape is {shape}")
+        if array.ndim == len(spec.shape):
+            check_rows(array.shape[dim], given, spec.name)
+            array = array[(slice(None),) * dim + (slice(kept),)]
+        if not fits(array.shape, spec.shape):
+            raise WrongShape(f"output {spec.name} has shape {list(array.shape)}; the signature says {list(spec.shape)}")
+        cut[spec.name] = array
     return cut
 
 
@@ -135,53 +129,24 @@ def check_result_rows(result: Any, given: int, signature: Signature) -> None:
     dims = {spec.name: spec.batch_dim for spec in signature.outputs}
     named = result if isinstance(result, dict) else {"results": result}
     for name, value in named.items():
-        check_rows(_rows_of(name, value, dims.get(name, 0)), given, name)
-
-
-def _rows_of(name: str, value: Any, batch_dim: int) -> int:
-    if isinstance(value, list):
-        return len(value)
-    if isinstance(value, np.ndarray) and value.ndim > batch_dim:
-        return int(value.shape[batch_dim])
-    raise ForwardFailed(f"forward returned {type(value).__name__} for {name}; it needs rows")
-
-
-def first_rows(array: Array, rows: int, batch_dim: int) -> Array:
-    """Return a view of the first rows."""
-    return array[(slice(None),) * batch_dim + (slice(rows),)]
+        dim = dims.get(name, 0)
+        if isinstance(value, list):
+            check_rows(len(value), given, name)
+        elif isinstance(value, np.ndarray) and value.ndim > dim:
+            check_rows(value.shape[dim], given, name)
+        else:
+            raise ForwardFailed(f"forward returned {type(value).__name__} for {name}; it needs rows")
 
 
 def split_rows(result: Any, rows: int, signature: Signature) -> list[Any]:
-    """Return one value per row, for postprocess: the element, or a dict when the result is one.
-
-    Args:
-        result: arrays or a dict of them, padding cut away; or a list with an element for each row.
-        rows: how many to take.
-        signature: says which dimension counts rows of the outputs it names; it is the first for
-            others.
-    """
-    if isinstance(result, dict):
-        dims = {spec.name: spec.batch_dim for spec in signature.outputs}
-        return [{name: _row(value, row, dims.get(name, 0)) for name, value in result.items()} for row in range(rows)]
-    return [result[row] for row in range(rows)]
-
-
-def _row(value: Any, row: int, batch_dim: int) -> Any:
-    return np.take(value, row, batch_dim) if batch_dim else value[row]
-
-
-def _check_rank(array: Array, given: int, spec: TensorSpec) -> None:
-    if array.ndim <= spec.batch_dim:
-        raise WrongRows(
-            f"forward returned no rows of {spec.name} for a batch of {given}: its shape is {list(array.shape)}"
-        )
-    if array.ndim != len(spec.shape):
-        raise WrongShape(f"output {spec.name} has shape {list(array.shape)}; the signature says {list(spec.shape)}")
-
-
-def _check_shape(array: Array, spec: TensorSpec) -> None:
-    if not fits(array.shape, spec.shape):
-        raise WrongShape(f"output {spec.name} has shape {list(array.shape)}; the signature says {list(spec.shape)}")
+    """Return one value for each of the first rows, for postprocess: the element, or a dict when the result is one."""
+    if not isinstance(result, dict):
+        return [result[row] for row in range(rows)]
+    dims = {spec.name: spec.batch_dim for spec in signature.outputs if spec.batch_dim}
+    return [
+        {name: np.take(value, row, dims[name]) if name in dims else value[row] for name, value in result.items()}
+        for row in range(rows)
+    ]
 
 
 def fits(shape: Sequence[int], declared: Sequence[int]) -> bool:

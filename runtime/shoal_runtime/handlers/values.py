@@ -18,6 +18,7 @@ from shoal_runtime.handlers.results import fits
 from shoal_runtime.handlers.signature import Signature
 from shoal_runtime.handlers.spec import TensorSpec
 from shoal_schema.wire.datatypes import DTYPES, Array, bfloat16_to_float32, float32_to_bfloat16
+from shoal_schema.wire.elements import object_array
 
 
 def row_outputs(value: Any, signature: Signature) -> dict[str, Array]:
@@ -78,10 +79,10 @@ def stack_rows(
 
 def _stack(arrays: Sequence[Array], spec: TensorSpec, lengths: Array | None) -> Array:
     shapes = {array.shape for array in arrays}
-    alike = arrays
+    alike: Sequence[Array] | None = arrays
     if len(shapes) > 1:
-        alike = (pad_ragged(arrays, spec, lengths) or ()) if lengths is not None else ()
-    if not alike:
+        alike = pad_ragged(arrays, spec, lengths) if lengths is not None else None
+    if alike is None:
         raise RaggedRows(
             f"rows of output {spec.name} have shapes {sorted(map(list, shapes))}, which make no tensor:"
             " let postprocess pad them, or declare the output as BYTES of application/json"
@@ -128,22 +129,14 @@ def _lost(array: Array, cast: Array) -> Array:
 
 def _castable(array: Array, wanted: np.dtype[Any]) -> bool:
     whole = wanted.kind in "iu" and array.dtype.kind in "iu"
-    large = wanted.kind in "iuf" and _all_integers(array)
+    large = wanted.kind in "iuf" and array.dtype == object and set(map(type, array.flat)) == {int}
     return array.size == 0 or whole or large or np.can_cast(array.dtype, wanted, casting="same_kind")
 
 
-def _all_integers(array: Array) -> bool:
-    return array.dtype == object and set(map(type, array.flat)) == {int}
-
-
 def _bytes_array(value: Any, spec: TensorSpec) -> Array:
-    rank = len(spec.row_shape)
-    elements, shape = _leaves(value, rank, spec)
-    array = np.empty(len(elements), dtype=object)
+    elements, shape = _leaves(value, len(spec.row_shape), spec)
     encode = _json_element if is_json(spec) else _text_element
-    for index, element in enumerate(elements):
-        array[index] = encode(element, spec)
-    return array.reshape(shape)
+    return object_array([encode(element, spec) for element in elements], shape)
 
 
 def _leaves(value: Any, rank: int, spec: TensorSpec) -> tuple[list[Any], tuple[int, ...]]:
