@@ -6,8 +6,8 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.openmp import wait_briefly
 from shoal_runtime.settings import Settings, help_text
+from shoal_runtime.threads import wait_briefly
 from shoal_schema.environment import SettingsError
 from shoal_schema.logs import configure
 from shoal_schema.memory import KEEP_TENSORS, keep_freed_memory

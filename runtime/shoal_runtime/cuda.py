@@ -116,7 +116,7 @@ class GraphCache:
 
 
 def batch_form(batch: Any) -> Hashable | None:
-    """Return what a graph depends on: structure, shapes, types; None when a leaf is no tensor."""
+    """Return what a graph depends on: structure, shapes, types; None when a leaf is not a tensor."""
     leaves, structure = pytree.tree_flatten(batch)
     if not leaves or not all(isinstance(leaf, torch.Tensor) for leaf in leaves):
         return None

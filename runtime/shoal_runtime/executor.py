@@ -9,6 +9,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, Final, TypeVar
@@ -57,7 +58,7 @@ class Executor:
         Raises:
             NotReady: too many calls wait already.
             DeviceLost: the device was given up; it says whether `function` had begun.
-            Exception: what `function` raised, an `Escaped` for what is no `Exception`.
+            Exception: what `function` raised, an `Escaped` for what is not an `Exception`.
         """
         if self._abandoned is not None:
             raise DeviceLost(self._abandoned, executed=False)
@@ -113,17 +114,13 @@ class Executor:
 
 
 def _answer(call: _Call, result: Any, error: Exception | None) -> None:
-    try:
-        call.loop.call_soon_threadsafe(_resolve, call.future, result, error)
-    except RuntimeError:
-        # The loop is closed: the process is stopping and nobody waits.
-        return
+    def resolve() -> None:
+        if call.future.done():
+            return
+        if error is None:
+            call.future.set_result(result)
+        else:
+            call.future.set_exception(error)
 
-
-def _resolve(future: asyncio.Future[Any], result: Any, error: Exception | None) -> None:
-    if future.done():
-        return
-    if error is None:
-        future.set_result(result)
-    else:
-        future.set_exception(error)
+    with suppress(RuntimeError):  # the loop is closed: the process is stopping and nobody waits
+        call.loop.call_soon_threadsafe(resolve)

@@ -37,6 +37,7 @@ UNLOCKED_AFTER_S: Final = 60
 PARTIAL_PREFIX: Final = ".partial-"
 MODELS: Final = Path("/models")
 """Where models of pods lie, by custom."""
+HINT: Final = ": the image or a volume must hold it; on one machine, `shoal local up --model {}=DIR` shows it to pods"
 TIMEOUT: Final = httpx.Timeout(60.0, connect=10.0)
 
 logger = logging.getLogger(__name__)
@@ -44,13 +45,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """A model's files.
-
-    Args:
-        directory: where they lie.
-        stem: what the model is called when nobody says otherwise.
-        file: the one file that the URI named, if it named a file.
-    """
+    """A model's files: where they lie, its name when nobody says otherwise, and the file that the URI named."""
 
     directory: Path
     stem: str
@@ -62,10 +57,10 @@ class _Retry(Exception):
 
 
 class Fetcher:
-    """Fetch one model.
+    """Fetch one model into a cache of downloads and unpacked archives.
 
     Args:
-        cache_dir: where downloads and unpacked archives are kept.
+        cache_dir: of the cache.
         readiness: told the progress.
         checksum: `sha256:` and hex digits of the file, or None.
         limits: what a download, and what is in an archive, may take.
@@ -111,15 +106,20 @@ class Fetcher:
                 raise LoadError(f"SHOAL_MODEL_CHECKSUM is of one file, and {path} is a directory")
             return ModelFiles(path, path.name)
         if not path.is_file():
-            raise LoadError(f"there is no model at {path}{_where_from(path)}")
+            hint = HINT.format(path.name) if path.parent == MODELS else ""
+            raise LoadError(f"there is no model at {path}{hint}")
         stem = archive_stem(path.name)
         if self._digest is None and stem is None:
             return ModelFiles(path.parent, path.stem, path.name)
-        digest = self._digest_of(path)
-        self._check(digest, str(path))
+        sha256 = hashlib.sha256()
+        with path.open("rb") as file:
+            while chunk := file.read(CHUNK_BYTES):
+                sha256.update(chunk)
+                check_time(self._limits, self._deadline_s)
+        self._check(sha256.hexdigest(), str(path))
         if stem is None:
             return ModelFiles(path.parent, path.stem, path.name)
-        return self._keep(path, digest, path.name)
+        return self._keep(path, sha256.hexdigest(), path.name)
 
     def _remote(self, uri: str) -> ModelFiles:
         name = Path(unquote(urlsplit(uri).path)).name or "model"
@@ -131,7 +131,11 @@ class Fetcher:
         conditions = origin.conditions() if origin is not None and old is not None else {}
         for attempt in range(ATTEMPTS):
             try:
-                return self._download(uri, name, conditions) or _unchanged(old)
+                if (files := self._download(uri, name, conditions)) is not None:
+                    return files
+                assert old is not None, "a server that was asked no condition cannot have answered 304"
+                logger.info("event=model_unchanged directory=%s", old.directory)
+                return old
             except _Retry as reason:
                 if attempt + 1 < ATTEMPTS:
                     logger.warning("event=download_retried reason=%s", reason)
@@ -163,7 +167,11 @@ class Fetcher:
             ):
                 if conditions and response.status_code == 304:
                     return None
-                _check_status(response, uri)
+                status = response.status_code
+                if status >= 500 or status == 429:
+                    raise _Retry(f"the server answered {status}")
+                if status != 200:
+                    raise LoadError(f"{shown(uri)} cannot be downloaded: the server answered {status}")
                 return origin_of(self._write(response, path), response.headers)
         except httpx.TransportError as error:
             raise _Retry(f"{type(error).__name__}: {error}") from error
@@ -184,7 +192,7 @@ class Fetcher:
                 progress.advance(len(chunk))
                 self._limits.check_bytes(file.tell(), "the download")
                 check_time(self._limits, self._deadline_s)
-            _sync(file.fileno())
+            os.fsync(file.fileno())
         return digest.hexdigest()
 
     def _check(self, digest: str, what: str) -> None:
@@ -212,9 +220,15 @@ class Fetcher:
                 path.rename(ready / name)
             else:
                 ready = unpack(path, ready, name, self._limits, self._deadline_s)
-            _sync_tree(ready)
-            _rename(ready, self._cache_dir / digest)
-        _sync_path(self._cache_dir)
+            for each in (*ready.rglob("*"), ready):
+                _sync(each)
+            try:
+                ready.rename(self._cache_dir / digest)
+            except OSError:
+                # Another process was first, with the same content.
+                if not (self._cache_dir / digest).is_dir():
+                    raise
+        _sync(self._cache_dir)
         found = self._kept(digest, name)
         if found is None:
             raise LoadError(f"{self._cache_dir / digest} is there and lacks {name}: delete it")
@@ -237,14 +251,6 @@ class Fetcher:
             shutil.rmtree(folder, ignore_errors=True)
             os.close(lock)
 
-    def _digest_of(self, path: Path) -> str:
-        digest = hashlib.sha256()
-        with path.open("rb") as file:
-            while chunk := file.read(CHUNK_BYTES):
-                digest.update(chunk)
-                check_time(self._limits, self._deadline_s)
-        return digest.hexdigest()
-
 
 def fetch_model(settings: Settings, readiness: Readiness) -> ModelFiles:
     """Return the files of the model that the settings name.
@@ -252,12 +258,8 @@ def fetch_model(settings: Settings, readiness: Readiness) -> ModelFiles:
     Raises:
         LoadError: as `Fetcher.fetch` says.
     """
-    limits = Limits(
-        settings.process.model_max_bytes,
-        settings.process.model_max_files,
-        settings.process.model_max_ratio,
-        settings.process.fetch_timeout_s,
-    )
+    own = settings.process
+    limits = Limits(own.model_max_bytes, own.model_max_files, own.model_max_ratio, own.fetch_timeout_s)
     fetcher = Fetcher(settings.cache_dir, readiness, checksum=settings.model.checksum, limits=limits)
     with within(limits.timeout_s, "SHOAL_MODEL_FETCH_TIMEOUT_S", readiness, grace_s=FETCH_GRACE_S):
         return fetcher.fetch(settings.uri)
@@ -313,51 +315,9 @@ def stay_secure(uri: str) -> dict[str, list[Callable[[httpx.Request], None]]]:
     return {"request": [check]}
 
 
-def _where_from(path: Path) -> str:
-    """Return how a model comes to where those of pods lie, or nothing elsewhere."""
-    if path.parent != MODELS:
-        return ""
-    return (
-        ": the image or a volume must hold it; in a cluster of one machine,"
-        f" `shoal local up --model {path.name}=DIR` shows it to pods"
-    )
-
-
-def _unchanged(old: ModelFiles | None) -> ModelFiles:
-    assert old is not None, "a server that was asked no condition cannot have answered 304"
-    logger.info("event=model_unchanged directory=%s", old.directory)
-    return old
-
-
-def _check_status(response: httpx.Response, uri: str) -> None:
-    status = response.status_code
-    if status >= 500 or status == 429:
-        raise _Retry(f"the server answered {status}")
-    if status != 200:
-        raise LoadError(f"{shown(uri)} cannot be downloaded: the server answered {status}")
-
-
-def _rename(source: Path, target: Path) -> None:
-    try:
-        source.rename(target)
-    except OSError:
-        # Another process was first, with the same content.
-        if not target.is_dir():
-            raise
-
-
-def _sync_tree(root: Path) -> None:
-    for path in (*root.rglob("*"), root):
-        _sync_path(path)
-
-
-def _sync_path(path: Path) -> None:
+def _sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        _sync(descriptor)
+        os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _sync(descriptor: int) -> None:
-    os.fsync(descriptor)

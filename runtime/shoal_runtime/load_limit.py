@@ -8,6 +8,7 @@ import faulthandler
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
 from shoal_runtime.readiness import Readiness
@@ -18,9 +19,7 @@ FETCH_GRACE_S: Final = 90.0
 """Fetching looks at its limit itself, and cleans up; only what hangs within a single read meets this one."""
 
 
-def exit_unloaded(message: str) -> None:
-    """End the process as one that could not load its model."""
-    exit_now(message, EXIT_LOAD_FAILED)
+EXIT_UNLOADED: Final = partial(exit_now, code=EXIT_LOAD_FAILED)
 
 
 @contextmanager
@@ -30,7 +29,7 @@ def within(
     readiness: Readiness,
     *,
     grace_s: float = 0.0,
-    end: Callable[[str], None] = exit_unloaded,
+    end: Callable[[str], None] = EXIT_UNLOADED,
 ) -> Iterator[None]:
     """End the process when what is within takes longer.
 
@@ -48,8 +47,7 @@ def within(
         end(f"shoal_runtime: the model cannot be loaded: {doing} takes longer than {limit_s:g} s ({setting})")
 
     timer = threading.Timer(limit_s + grace_s, give_up)
-    timer.daemon = True
-    timer.name = "load limit"
+    timer.daemon, timer.name = True, "load limit"
     timer.start()
     # A library that holds Python's own lock keeps the timer from running too.
     faulthandler.dump_traceback_later(limit_s + grace_s + LOCK_HELD_AFTER_S, exit=True)

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import PurePath
@@ -74,7 +74,8 @@ def load_model(files: ModelFiles, settings: Settings, device: torch.device) -> M
         parameters={**config.parameters, **(settings.model.parameters or {})},
     )
     source = _source(files, settings, config, context)
-    loaded = LOADERS[_format(source, settings, config)](source)
+    named = [form for form in (settings.model.format, config.format) if form is not Format.AUTO]
+    loaded = LOADERS[named[0] if named else _guess(source)](source)
     stages = stages_of(loaded.handler)
     if settings.runtime.compile:
         stages = replace(stages, forward=torch.compile(stages.forward))
@@ -132,15 +133,8 @@ def _named_format(files: ModelFiles, settings: Settings, config: ModelConfig) ->
     return next((form for form, suffixes in SUFFIXES.items() if suffix in suffixes), config.format)
 
 
-def _format(source: Source, settings: Settings, config: ModelConfig) -> Format:
-    chosen = settings.model.format
-    if chosen is Format.AUTO:
-        chosen = config.format
-    return _guess(source) if chosen is Format.AUTO else chosen
-
-
 def _guess(source: Source) -> Format:
-    """Return the format that the files suggest; a class that is no module is a handler."""
+    """Return the format that the files suggest; a class that is not a module is a handler."""
     is_module = source.handler is not None and issubclass(source.handler, torch.nn.Module)
     if source.handler is not None and not is_module:
         return Format.HANDLER
@@ -149,18 +143,15 @@ def _guess(source: Source) -> Format:
         return found[0]
     if is_module and not found:
         return Format.HANDLER
-    raise LoadError(_several(source, found) if found else _none(source))
-
-
-def _several(source: Source, found: Sequence[Format]) -> str:
-    return f"{source.directory} holds {' and '.join(found)}: set SHOAL_MODEL_FORMAT, or `format` in model.toml"
+    several = f"{source.directory} holds {' and '.join(found)}: set SHOAL_MODEL_FORMAT, or `format` in model.toml"
+    raise LoadError(several if found else _none(source))
 
 
 def _none(source: Source) -> str:
     """Return what was looked for; a format helps where a file was named, and no empty folder."""
     known = f"{', '.join(chain.from_iterable(SUFFIXES.values()))} or {DEFAULT_FILE}"
     if source.file is not None:
-        return f"{source.file.name} is no {known}: set SHOAL_MODEL_FORMAT, or `format` in model.toml"
+        return f"{source.file.name} is not a {known}: set SHOAL_MODEL_FORMAT, or `format` in model.toml"
     if not any(source.directory.iterdir()):
         return f"{source.directory} is empty: a model is a {known} in it"
     return (

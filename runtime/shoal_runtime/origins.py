@@ -10,11 +10,8 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
 
 import orjson
-
-_CONDITIONS: Final = {"etag": "if-none-match", "last_modified": "if-modified-since"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +24,8 @@ class Origin:
 
     def conditions(self) -> dict[str, str]:
         """Return the request headers that ask for the file only if it has changed."""
-        known = {"etag": self.etag, "last_modified": self.last_modified}
-        return {_CONDITIONS[name]: value for name, value in known.items() if value}
+        known = {"if-none-match": self.etag, "if-modified-since": self.last_modified}
+        return {name: value for name, value in known.items() if value}
 
 
 def origin_of(digest: str, headers: Mapping[str, str]) -> Origin:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
 from typing import Any, TypeVar
 
 from shoal_runtime.batches.collate import collate, misfits
@@ -43,13 +42,9 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """What became of one batch.
+    """What became of one batch: outputs of the rows that succeeded, errors of the others, each in order.
 
-    Args:
-        outputs: the rows that succeeded, in order; empty when none did.
-        errors: the rows that failed, in order.
-        timings: for the answer's parameters.
-        padded_rows: rows added to reach an allowed batch size.
+    ``padded_rows`` were added to reach an allowed batch size.
     """
 
     outputs: Mapping[str, Array]
@@ -60,13 +55,7 @@ class BatchResult:
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """The threads that stages run in.
-
-    Args:
-        executor: the device's thread.
-        pool: for preprocess and postprocess.
-        threads: how many the pool has.
-    """
+    """The threads that stages run in: the device's, and a pool for preprocess and postprocess."""
 
     executor: Executor
     pool: ThreadPoolExecutor
@@ -82,15 +71,7 @@ class _Prepared:
 
 
 class Pipeline:
-    """Run batches through a handler's stages.
-
-    Args:
-        stages: the handler's methods.
-        signature: of the model.
-        placement: where batches run.
-        lanes: the threads that stages run in.
-        on_lost: told why, when the device turns out to be gone.
-    """
+    """Run batches through a handler's stages; `on_lost` is told why, when the device turns out to be gone."""
 
     def __init__(
         self,
@@ -110,13 +91,7 @@ class Pipeline:
         self._batch_dims = {} if stages.preprocess else {spec.name: spec.batch_dim for spec in signature.inputs}
 
     async def run(self, inputs: Mapping[str, Array], rows: int, *, deadline_s: float | None = None) -> BatchResult:
-        """Run one batch.
-
-        Args:
-            inputs: wire arrays by name.
-            rows: how many they hold.
-            deadline_s: monotonic time after which nobody waits; the batch is dropped if it has not
-                reached the device.
+        """Run one batch; one that has not reached the device by `deadline_s`, in monotonic seconds, is dropped.
 
         Raises:
             BatchError: the batch fails as a whole.
@@ -143,17 +118,12 @@ class Pipeline:
             values = preprocess_rows(range(rows), inputs, self.signature, None)
         else:
             start = time.monotonic()
-            parts = await asyncio.gather(
-                *(
-                    self._in_pool(partial(preprocess_rows, part, inputs, self.signature, call))
-                    for part in _parts(rows, self._lanes.threads)
-                )
-            )
-            values = [value for part in parts for value in part]
+            # At most as many runs of rows as there are threads, of about equal length.
+            count = min(rows, self._lanes.threads)
+            parts = [range(rows * part // count, rows * (part + 1) // count) for part in range(count)]
+            work = [self._in_pool(partial(preprocess_rows, part, inputs, self.signature, call)) for part in parts]
+            values = [value for part in await asyncio.gather(*work) for value in part]
             timings.preprocess_us = _micros(start)
-        return await self._collate(values, timings)
-
-    async def _collate(self, values: list[Any], timings: Timings) -> _Prepared:
         errors = [value for value in values if isinstance(value, FailedRow)]
         kept = [row for row, value in enumerate(values) if not isinstance(value, FailedRow)]
         if not kept:
@@ -182,28 +152,22 @@ class Pipeline:
         rules = self._stages.preprocess_padding
         odd = misfits(values, rules)
         errors = errors + [FailedRow(kept[index], 400, why) for index, why in odd.items()]
-        good = [value for index, value in enumerate(values) if index not in odd]
-        kept = [row for index, row in enumerate(kept) if index not in odd]
+        good = {row: value for index, (row, value) in enumerate(zip(kept, values, strict=True)) if index not in odd}
         try:
-            batch = collate(good, rules)
-        except HANDLER_FAULTS as error:
-            culprits = _unstackable(good, kept, rules)
-            if not culprits:
-                raise ForwardFailed(f"preprocessed rows do not stack: {said(error)}", executed=False) from error
-            batch, kept = self._stack_others(good, kept, culprits)
-            errors = errors + culprits
-        prepared = self._place(batch, kept, errors) if kept else _Prepared(None, [], 0, errors)
+            batch = collate(list(good.values()), rules)
+        except HANDLER_FAULTS:
+            culprits = _unstackable(good, rules)
+            good = {row: value for row, value in good.items() if row not in culprits}
+            errors = errors + list(culprits.values())
+            try:
+                if not culprits:
+                    raise
+                batch = collate(list(good.values()), rules) if good else None
+            except HANDLER_FAULTS as last:
+                raise ForwardFailed(f"preprocessed rows do not stack: {said(last)}", executed=False) from last
+        prepared = self._place(batch, list(good), errors) if good else _Prepared(None, [], 0, errors)
         timings.preprocess_us += _micros(start)
         return prepared
-
-    def _stack_others(self, values: list[Any], kept: list[int], culprits: Sequence[FailedRow]) -> tuple[Any, list[int]]:
-        bad = {error.row for error in culprits}
-        others = [row for row in kept if row not in bad]
-        good = [value for value, row in zip(values, kept, strict=True) if row not in bad]
-        try:
-            return collate(good, self._stages.preprocess_padding) if good else None, others
-        except HANDLER_FAULTS as error:
-            raise ForwardFailed(f"preprocessed rows do not stack: {said(error)}", executed=False) from error
 
     def _place(self, batch: Any, kept: list[int], errors: list[FailedRow]) -> _Prepared:
         size = next_size(len(kept), self.signature.allowed_batch_sizes)
@@ -246,36 +210,26 @@ class Pipeline:
         self, prepared: _Prepared, collected: Collected, inputs: Mapping[str, Array], timings: Timings
     ) -> tuple[Mapping[str, Array], list[FailedRow]]:
         finish = partial(self._answers.finish, collected, prepared.rows, prepared.given, inputs)
-        if not collected.per_row:
-            outputs, errors = finish()
-            return outputs, prepared.errors + errors
         start = time.monotonic()
-        outputs, errors = await self._in_pool(finish)
-        timings.postprocess_us = _micros(start)
+        outputs, errors = await self._in_pool(finish) if collected.per_row else finish()
+        timings.postprocess_us = _micros(start) if collected.per_row else 0
         return outputs, prepared.errors + errors
 
     async def _in_pool(self, function: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._lanes.pool, run_contained, function)
 
 
-def _unstackable(values: Sequence[Any], rows: Sequence[int], rules: Sequence[Rule]) -> list[FailedRow]:
+def _unstackable(values: Mapping[int, Any], rules: Sequence[Rule]) -> dict[int, FailedRow]:
     """Return the errors of rows that do not even make a batch of their own: too long, a number beyond 64 bits..."""
-    errors = []
-    for row, value in zip(rows, values, strict=True):
+    errors = {}
+    for row, value in values.items():
         try:
             collate([value], rules)
         except ValueError as error:
-            errors.append(FailedRow(row, 400, said(error)))
+            errors[row] = FailedRow(row, 400, said(error))
         except HANDLER_FAULTS as error:
-            errors.append(FailedRow(row, 500, f"what preprocess gave makes no tensor: {describe(error)}", error))
+            errors[row] = FailedRow(row, 500, f"what preprocess gave makes no tensor: {describe(error)}", error)
     return errors
-
-
-def _parts(rows: int, threads: int) -> list[range]:
-    """Split rows into at most `threads` runs of about equal length."""
-    count = min(rows, threads)
-    bounds = [rows * index // count for index in range(count + 1)]
-    return [range(low, high) for low, high in pairwise(bounds)]
 
 
 def _micros(since_s: float) -> int:

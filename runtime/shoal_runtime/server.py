@@ -62,12 +62,7 @@ class _Unallowed(BatchError):
 
 
 class App:
-    """The ASGI application.
-
-    Args:
-        readiness: what health questions are answered from.
-        max_body_bytes: longest infer body.
-    """
+    """The ASGI application; health questions are answered from ``readiness``."""
 
     def __init__(self, readiness: Readiness, *, max_body_bytes: int) -> None:
         self._readiness = readiness
@@ -110,24 +105,22 @@ class App:
         if large is None:
             body = await _read_body(headers, receive, json_bytes or 0, self.max_body_bytes)
         else:
-            body = await _read_in_place(large, receive)
+            while not large.complete:  # the connection reads it
+                await _received(receive)
+            body = large.view
         signature = model.pipeline.signature
         request = decode_request(body, len(body) if json_bytes is None else json_bytes, signature)
         timeout_ms = _whole_number(headers, b"x-request-timeout-ms", clamp=True)
         deadline_s = None if timeout_ms is None else arrived_s + timeout_ms / 1000
+        executed = False
         try:
-            return await self._answered(request, model, deadline_s)
-        except BatchError as error:
-            self._item_log.add_batch(error, request, time.monotonic())
-            raise
-
-    async def _answered(self, request: InferRequest, model: ServedModel, deadline_s: float | None) -> _Answer:
-        result = await model.pipeline.run(request.inputs, request.rows, deadline_s=deadline_s)
-        self._item_log.add(result.errors, request.parameters, time.monotonic())
-        try:
+            result = await model.pipeline.run(request.inputs, request.rows, deadline_s=deadline_s)
+            executed = True
+            self._item_log.add(result.errors, request.parameters, time.monotonic())
             return _encoded(request, model, result)
         except BatchError as error:
-            error.executed = True
+            error.executed = executed or error.executed
+            self._item_log.add_batch(error, request, time.monotonic())
             raise
 
     def _require_model(self) -> ServedModel:
@@ -157,7 +150,8 @@ class App:
         if parts == ["v2"]:
             return _json(SERVER_METADATA)
         if parts == ["v2", "health", "live"]:
-            return self._live()
+            lost = self._readiness.phase is Phase.LOST
+            return _json({"live": False, "reason": self._readiness.reason}, 503) if lost else _json({"live": True})
         if parts == ["v2", "health", "ready"]:
             return self._ready()
         if parts[-1] == "ready":
@@ -170,8 +164,9 @@ class App:
 
     def _check_model(self, parts: list[str]) -> None:
         """Accept the served model's v2/models/NAME[/versions/VERSION]; any while none is loaded."""
-        name, version = _model_of(parts)
-        model = self._model
+        if parts[:2] != ["v2", "models"] or not (len(parts) == 3 or (len(parts) == 5 and parts[3] == "versions")):
+            raise NotFound(f"there is no /{'/'.join(parts)} here")
+        name, version, model = parts[2], parts[4] if len(parts) == 5 else None, self._model
         if model is None:
             return
         if name != model.name:
@@ -179,33 +174,16 @@ class App:
         if version not in (None, model.version):
             raise NotFound(f"model {name} has no version {version}; it has {model.version}")
 
-    def _live(self) -> _Answer:
-        if self._readiness.phase is Phase.LOST:
-            return _json({"live": False, "reason": self._readiness.reason}, 503)
-        return _json({"live": True})
-
     def _ready(self) -> _Answer:
         if self._readiness.phase is Phase.READY:
             return _json({"ready": True})
         return _json({"ready": False, "reason": self._readiness.reason}, 503)
 
 
-def _model_of(parts: list[str]) -> tuple[str, str | None]:
-    if parts[:2] == ["v2", "models"]:
-        if len(parts) == 3:
-            return parts[2], None
-        if len(parts) == 5 and parts[3] == "versions":
-            return parts[2], parts[4]
-    raise NotFound(f"there is no /{'/'.join(parts)} here")
-
-
 def _whole_number(headers: Mapping[bytes, bytes], name: bytes, *, clamp: bool = False) -> int | None:
     """Return a header's number.
 
-    Args:
-        headers: of the request.
-        name: of the header.
-        clamp: whether one that is too large stands for the largest. One caller's wish must not fail a whole batch.
+    With ``clamp`` one that is too large stands for the largest: one caller's wish must not fail a whole batch.
     """
     text = headers.get(name)
     if text is None:
@@ -229,13 +207,6 @@ async def _read_body(headers: Mapping[bytes, bytes], receive: Receive, json_byte
             raise _too_large(limit_bytes)
         more = message.get("more_body", False)
     return memoryview(buffer)[lead:]
-
-
-async def _read_in_place(body: Body, receive: Receive) -> memoryview:
-    """Wait until a large body, which the connection reads, is complete."""
-    while not body.complete:
-        await _received(receive)
-    return body.view
 
 
 async def _received(receive: Receive) -> MutableMapping[str, Any]:

@@ -8,7 +8,6 @@ failure  exit 3 when the model cannot be loaded; the watchdog exits with 4 when 
 import asyncio
 import logging
 import signal
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
@@ -35,11 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 class Runtime:
-    """One model, served until a signal.
-
-    Args:
-        settings: the environment's.
-    """
+    """One model, served until a signal."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -59,7 +54,8 @@ class Runtime:
 
     async def run(self) -> int:
         """Serve until a signal comes; return the exit code."""
-        self._catch_signals()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number)
         logger.info("event=listening address=%s", await self._connections.listen())
         start = asyncio.create_task(self._start())
         stop = asyncio.create_task(self._stopping.wait())
@@ -74,11 +70,6 @@ class Runtime:
             for task in (start, stop):
                 task.cancel()
             await self._close()
-
-    def _catch_signals(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._on_signal, number)
 
     def _on_signal(self, number: int) -> None:
         logger.info("event=stopping signal=%s", signal.Signals(number).name)
@@ -117,9 +108,8 @@ class Runtime:
         if len(self._connections) == 0:
             return
         self._empty.clear()
-        end_s = time.monotonic() + self._settings.process.shutdown_timeout_s
         try:
-            async with asyncio.timeout(max(0.0, end_s - time.monotonic())):
+            async with asyncio.timeout(self._settings.process.shutdown_timeout_s):
                 await self._empty.wait()
         except TimeoutError:
             logger.warning("event=connections_still_open count=%d", len(self._connections))

@@ -5,15 +5,14 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import torch
 
-from shoal_runtime.cores import core_limit, default_threads
 from shoal_runtime.cuda import CudaPlacement
 from shoal_runtime.errors import BatchError, FailedRow, LoadError, RaggedRows, WrongShape
 from shoal_runtime.faults import HANDLER_FAULTS, describe, remedy
-from shoal_runtime.fetching import ModelFiles, fetch_model
+from shoal_runtime.fetching import fetch_model
 from shoal_runtime.handlers.answers import Answers
 from shoal_runtime.importing import HandlerFailed
 from shoal_runtime.load_limit import within
@@ -24,15 +23,18 @@ from shoal_runtime.progress import Progress
 from shoal_runtime.readiness import Readiness
 from shoal_runtime.server import ServedModel
 from shoal_runtime.settings import Settings
+from shoal_runtime.threads import core_limit, default_threads
 from shoal_runtime.warmup import WarmupBatch, plan_measuring, plan_warmup
 from shoal_schema.memory import return_freed_memory
 
-ZEROS_ADVICE: Final = "correct the model; if zeros are no valid input, offer warmup_items()"
+ZEROS_ADVICE: Final = "correct the model; if zeros are not valid input, offer warmup_items()"
 
 MEASURING_S: Final = 2.0
 """Time to measure further batch sizes in, on top of the warm-up."""
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +59,14 @@ def start_model(settings: Settings, readiness: Readiness) -> Started:
     files = fetch_model(settings, readiness)
     readiness.progress("loading")
     with within(settings.process.load_timeout_s, "SHOAL_MODEL_LOAD_TIMEOUT_S", readiness):
-        model = _load(files, settings, device)
+        try:
+            model = load_model(files, settings, device)
+        except (MemoryError, RuntimeError) as error:
+            if is_out_of_memory(error):
+                raise LoadError(f"the model does not fit into the memory of {device}") from None
+            raise
         return_freed_memory()
-        placement = make_placement(device, model)
+        placement: Placement = CpuPlacement() if device.type == "cpu" else CudaPlacement(device, graphs=model.graphs)
         measured = warm(model, placement, readiness)
     # What is there now stays: the collector need not look at it while batches run.
     gc.collect()
@@ -73,22 +80,6 @@ def start_model(settings: Settings, readiness: Readiness) -> Started:
         time.monotonic() - start_s,
     )
     return Started(model, placement, measured)
-
-
-def _load(files: ModelFiles, settings: Settings, device: torch.device) -> Model:
-    try:
-        return load_model(files, settings, device)
-    except (MemoryError, RuntimeError) as error:
-        if is_out_of_memory(error):
-            raise LoadError(f"the model does not fit into the memory of {device}") from None
-        raise
-
-
-def make_placement(device: torch.device, model: Model) -> Placement:
-    """Return how batches of this model run on this device."""
-    if device.type == "cpu":
-        return CpuPlacement()
-    return CudaPlacement(device, graphs=model.graphs)
 
 
 def warm(model: Model, placement: Placement, readiness: Readiness) -> Sequence[tuple[int, float]]:
@@ -125,10 +116,7 @@ def _measure_between(model: Model, placement: Placement, ends: Mapping[int, floa
         if time.monotonic() + 2 * min(2 * last_s, largest_s) > end_s:
             break
         try:
-            staged = placement.stage(batch.make())
-            with placement.active():
-                placement.warm(model.stages.forward, staged)
-                last_s, _ = placement.measure(model.stages.forward, staged)
+            last_s, _ = _run_twice(model, placement, batch, lambda _: None)
         except HANDLER_FAULTS as error:
             if placement.is_lost(error):
                 raise LoadError(f"the device failed in warm-up: {describe(error)}") from error
@@ -139,16 +127,12 @@ def _measure_between(model: Model, placement: Placement, ends: Mapping[int, floa
 
 
 def _warm_one(model: Model, placement: Placement, batch: WarmupBatch, answers: Answers) -> float:
-    """Run one batch to prepare for others of its form, and once more to see how long it takes, in seconds.
+    """Run one batch and return how long it takes, in seconds.
 
     What it returned must be what the signature declares: a model that can answer nobody is not ready.
     """
     try:
-        staged = placement.stage(batch.make())
-        with placement.active():
-            placement.warm(model.stages.forward, staged)
-            seconds, result = placement.measure(model.stages.forward, staged)
-            collected = answers.collect(result)
+        seconds, collected = _run_twice(model, placement, batch, answers.collect)
         _, errors = answers.finish(collected, range(batch.rows), batch.rows, {})
     except BatchError as error:
         _judge(error, batch)
@@ -167,6 +151,15 @@ def _warm_one(model: Model, placement: Placement, batch: WarmupBatch, answers: A
         return 0.0
     _judge_rows(errors, batch)
     return seconds
+
+
+def _run_twice(model: Model, placement: Placement, batch: WarmupBatch, collect: Callable[[Any], T]) -> tuple[float, T]:
+    """Run one batch to prepare for others of its form, and once more to see how long it takes, in seconds."""
+    staged = placement.stage(batch.make())
+    with placement.active():
+        placement.warm(model.stages.forward, staged)
+        seconds, result = placement.measure(model.stages.forward, staged)
+        return seconds, collect(result)
 
 
 def _judge(error: BatchError, batch: WarmupBatch) -> None:

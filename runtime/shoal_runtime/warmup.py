@@ -8,6 +8,7 @@ of items as `preprocess` gets them. What forward and postprocess make of them is
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,8 +29,7 @@ class WarmupBatch:
     Args:
         rows: how many it has.
         make: makes it, on the CPU.
-        exact: whether real batches have just this form; if not, a failure proves nothing about the
-            model.
+        exact: whether real batches have just this form; if not, a failure proves nothing about the model.
         own: whether its rows are the handler's own samples.
     """
 
@@ -61,39 +61,29 @@ def plan_measuring(stages: Stages, signature: Signature, handler: Any) -> list[W
 
 
 def _batches(stages: Stages, signature: Signature, handler: Any, sizes: Sequence[int]) -> list[WarmupBatch]:
-    items = getattr(handler, "warmup_items", None)
-    if items is not None:
-        return [_from_items(stages, items, size) for size in reversed(sizes)]
-    numeric = all(spec.datatype != "BYTES" for spec in signature.inputs)
-    if not numeric:
-        return []
-    if stages.preprocess is not None:
-        return [_from_zeros(stages, signature, size) for size in reversed(sizes)]
-    return [_zeros(signature, size, lengths) for size in reversed(sizes) for lengths in _lengths(signature.inputs)]
+    items: Any = getattr(handler, "warmup_items", None)
+    preprocess, sizes = stages.preprocess, sizes[::-1]
 
-
-def _from_items(stages: Stages, items: Callable[[], Sequence[Any]], rows: int) -> WarmupBatch:
-    def make() -> Any:
+    def from_items(rows: int) -> Any:
         some = list(itertools.islice(itertools.cycle(items()), rows))
-        if stages.preprocess is None:
+        if preprocess is None:
             return some
-        return collate([stages.preprocess(item) for item in some], stages.preprocess_padding)
+        return collate([preprocess(item) for item in some], stages.preprocess_padding)
 
-    return WarmupBatch(rows, make, exact=True, own=True)
+    def from_zeros(rows: int) -> Any:
+        """Let `preprocess` make a row of an item that is all zeros, which it may refuse, and repeat it."""
+        assert preprocess is not None
+        shapes = {spec.name: [1 if size == ANY else size for size in spec.shape] for spec in signature.inputs}
+        inputs = {spec.name: np.zeros(shapes[spec.name], DTYPES[spec.datatype]) for spec in signature.inputs}
+        return collate([preprocess(row_item(inputs, 0, signature))] * rows, stages.preprocess_padding)
 
-
-def _from_zeros(stages: Stages, signature: Signature, rows: int) -> WarmupBatch:
-    """Let `preprocess` make a row of an item that is all zeros, which it may refuse, and repeat it."""
-
-    def make() -> Any:
-        assert stages.preprocess is not None
-        inputs = {
-            spec.name: np.zeros([1 if size == ANY else size for size in spec.shape], DTYPES[spec.datatype])
-            for spec in signature.inputs
-        }
-        return collate([stages.preprocess(row_item(inputs, 0, signature))] * rows, stages.preprocess_padding)
-
-    return WarmupBatch(rows, make, exact=False)
+    if items is not None:
+        return [WarmupBatch(size, partial(from_items, size), exact=True, own=True) for size in sizes]
+    if any(spec.datatype == "BYTES" for spec in signature.inputs):
+        return []
+    if preprocess is not None:
+        return [WarmupBatch(size, partial(from_zeros, size), exact=False) for size in sizes]
+    return [_zeros(signature, size, lengths) for size in sizes for lengths in _lengths(signature.inputs)]
 
 
 def _lengths(inputs: Sequence[TensorSpec]) -> Iterator[Mapping[tuple[str, int], int]]:

@@ -101,11 +101,8 @@ class Watchdog:
                 self.lose(reason)
         faulthandler.cancel_dump_traceback_later()
         if self._reason is not None and not self._stopped:
-            self._give_up(self._reason)
-
-    def _give_up(self, reason: str) -> None:
-        try:
-            self._executor.abandon(reason)
-            time.sleep(ANSWER_S)
-        finally:
-            self._end(f"shoal_runtime: it cannot go on: {reason}")
+            try:
+                self._executor.abandon(self._reason)
+                time.sleep(ANSWER_S)
+            finally:
+                self._end(f"shoal_runtime: it cannot go on: {self._reason}")

@@ -15,7 +15,7 @@ from shoal_runtime.batches.padding import pad_and_stack
 from shoal_runtime.handlers.spec import Rule
 
 VALUE: Final = "value"
-"""The name under which rows that are no dicts are looked up in the rules."""
+"""The name under which rows that are not dicts are looked up in the rules."""
 
 
 def collate(rows: Sequence[Any], rules: Sequence[Rule] = ()) -> Any:

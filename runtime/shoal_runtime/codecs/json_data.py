@@ -76,7 +76,7 @@ def _strings(data: list[Any], shape: tuple[int, ...]) -> list[bytes]:
     try:
         return [element.encode() for element in flat]
     except UnicodeEncodeError:
-        raise ValueError("holds a lone surrogate, which is no text") from None
+        raise ValueError("holds a lone surrogate, which is not text") from None
 
 
 def _flattened(data: list[Any], shape: tuple[int, ...]) -> list[Any]:
@@ -102,18 +102,14 @@ def _numbers(data: list[Any], datatype: str) -> Array:
     # numpy takes true for 1 beside other numbers.
     kinds = set(map(type, elements))
     if not kinds <= _KINDS[wanted.kind]:
-        raise ValueError(f"is {datatype} and needs {_KIND_NAMES[wanted.kind]} in `data`{_beyond(array, kinds)}")
+        # Whole numbers that are too large for the JSON reader may be why there are floats.
+        large = kinds <= {int, float} and (np.abs(array) >= 2.0**63).any()
+        beyond = "; whole numbers beyond 64 bits are none that it can hold" if large else ""
+        raise ValueError(f"is {datatype} and needs {_KIND_NAMES[wanted.kind]} in `data`{beyond}")
     if array.dtype.kind == "f" and wanted.kind in "iu":
         # numpy makes floats of a list that mixes small integers and ones above 2**63.
         array = np.array(data, dtype=object)
     return _in_range(array, wanted, datatype)
-
-
-def _beyond(array: Array, kinds: set[type]) -> str:
-    """Say so when whole numbers that are too large for the JSON reader may be why there are floats."""
-    if kinds <= {int, float} and (np.abs(array) >= 2.0**63).any():
-        return "; whole numbers beyond 64 bits are none that it can hold"
-    return ""
 
 
 def _in_range(array: Array, wanted: np.dtype[Any], datatype: str) -> Array:

@@ -32,11 +32,6 @@ def model_metadata(
 
 
 def _tensor(spec: TensorSpec) -> dict[str, Any]:
-    tensor = {"name": spec.name, "datatype": spec.datatype, "shape": list(spec.shape)}
-    return {**tensor, "parameters": _parameters(spec)}
-
-
-def _parameters(spec: TensorSpec) -> dict[str, Any]:
     parameters: dict[str, Any] = {"batch_dim": spec.batch_dim}
     if spec.content_type is not None:
         parameters["content_type"] = spec.content_type
@@ -50,4 +45,4 @@ def _parameters(spec: TensorSpec) -> dict[str, Any]:
             parameters["pad_mask"] = spec.pad_mask
     if spec.unpad_axis is not None:
         parameters |= {"unpad_axis": spec.unpad_axis, "unpad_input": spec.unpad_input}
-    return parameters
+    return {"name": spec.name, "datatype": spec.datatype, "shape": list(spec.shape), "parameters": parameters}

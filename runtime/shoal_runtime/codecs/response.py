@@ -17,13 +17,7 @@ from shoal_schema.wire.elements import pack_elements
 def encode_response(
     request: InferRequest, model: Mapping[str, str], outputs: Mapping[str, Array], parameters: Mapping[str, Any]
 ) -> tuple[int | None, bytes]:
-    """Encode one answer.
-
-    Args:
-        request: what was asked; says which outputs and in which form.
-        model: `model_name` and `model_version`.
-        outputs: by name, in the datatypes of the signature; empty when every row failed.
-        parameters: scalars only.
+    """Encode one answer, of the outputs that were asked for; there are none when every row failed.
 
     Returns:
         The length of the JSON part when raw tensors follow it, else None; and the body.
@@ -55,19 +49,13 @@ def encode_error(message: str, code: str) -> bytes:
 def _entry(wanted: WantedOutput, array: Array) -> tuple[dict[str, Any], bytes | memoryview | None]:
     spec = wanted.spec
     entry: dict[str, Any] = {"name": spec.name, "datatype": spec.datatype, "shape": list(array.shape)}
-    if wanted.binary:
-        tail = _tail(array, spec.datatype)
-        entry["parameters"] = {"binary_data_size": len(tail)}
-        return entry, tail
-    try:
-        entry["data"] = array_to_json(array)
-    except ValueError as error:
-        raise BadRequest(f"output {spec.name} {error}") from None
-    return entry, None
-
-
-def _tail(array: Array, datatype: str) -> bytes | memoryview:
-    if datatype == "BYTES":
-        return pack_elements(array.reshape(-1))
-    little = np.ascontiguousarray(array, dtype=DTYPES[datatype])
-    return little.reshape(-1).view(np.uint8).data
+    if not wanted.binary:
+        try:
+            return {**entry, "data": array_to_json(array)}, None
+        except ValueError as error:
+            raise BadRequest(f"output {spec.name} {error}") from None
+    if spec.datatype == "BYTES":
+        tail: bytes | memoryview = pack_elements(array.reshape(-1))
+    else:
+        tail = np.ascontiguousarray(array, dtype=DTYPES[spec.datatype]).reshape(-1).view(np.uint8).data
+    return {**entry, "parameters": {"binary_data_size": len(tail)}}, tail

@@ -34,25 +34,24 @@ class ModuleHandler:
 
     def forward(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Run the module."""
-        result = self._module(*(self._argument(batch.get(spec.name)) for spec in self.inputs))
-        return name_outputs(result, self.outputs)
+        arguments = [batch.get(spec.name) for spec in self.inputs]
+        if self._dtype is not None:
+            arguments = [
+                each.to(self._dtype) if each is not None and each.is_floating_point() else each for each in arguments
+            ]
+        result = self._module(*arguments)
+        if isinstance(result, dict):
+            # Nobody can change what an archive returns: the signature picks from it.
+            return {spec.name: result[spec.name] for spec in self.outputs if spec.name in result}
+        return name_outputs(list(result) if isinstance(result, tuple | list) else [result], self.outputs)
 
-    def _argument(self, tensor: torch.Tensor | None) -> torch.Tensor | None:
-        if tensor is None or self._dtype is None or not tensor.is_floating_point():
-            return tensor
-        return tensor.to(self._dtype)
 
-
-def name_outputs(result: Any, outputs: Sequence[TensorSpec]) -> dict[str, torch.Tensor]:
-    """Return a module's result by the outputs' names.
+def name_outputs(values: Sequence[torch.Tensor], outputs: Sequence[TensorSpec]) -> dict[str, torch.Tensor]:
+    """Return what a module returned by the outputs' names.
 
     Raises:
-        ForwardFailed: it returned another number of tensors than the signature says.
+        ForwardFailed: it is another number of tensors than the signature says.
     """
-    if isinstance(result, dict):
-        # Nobody can change what an archive returns: the signature picks from it.
-        return {spec.name: result[spec.name] for spec in outputs if spec.name in result}
-    values = list(result) if isinstance(result, tuple | list) else [result]
     if len(values) != len(outputs):
         raise ForwardFailed(f"the module returned {len(values)} tensors; the signature says {len(outputs)}")
     return {spec.name: value for spec, value in zip(outputs, values, strict=True)}

@@ -1,7 +1,5 @@
 """Weights in safetensors, with the module class they belong to."""
 
-from typing import Any
-
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_model
@@ -25,8 +23,7 @@ def load(source: Source) -> Loaded:
             "safetensors hold weights only: set SHOAL_MODEL_HANDLER, or `handler` in model.toml,"
             " to the torch.nn.Module class they belong to"
         )
-    inputs = source.inputs or tuple(getattr(source.handler, "inputs", ()))
-    outputs = source.outputs or tuple(getattr(source.handler, "outputs", ()))
+    inputs, outputs = source.declared()
     require_tensors(inputs, outputs, "a safetensors model")
     module = make_module(source)
     _load_weights(module, source)
@@ -50,23 +47,18 @@ def _load_weights(module: torch.nn.Module, source: Source) -> None:
     paths = [source.file] if source.file else files_with(source.directory, (".safetensors",))
     if not paths:
         raise LoadError(f"{source.directory} holds no .safetensors file")
-    missing: set[str] | None = None
+    missing: list[set[str]] = []
     unexpected: set[str] = set()
     for path in paths:
-        left_out, extra = _load_file(module, path)
-        missing = left_out if missing is None else missing & left_out
-        unexpected |= extra
-    for what, names in (("lack", missing or set()), ("have unknown", unexpected)):
+        try:
+            left_out, extra = load_model(module, path, strict=False)
+        except (SafetensorError, OSError) as error:
+            raise LoadError(f"{path} is not a readable safetensors file: {error}") from None
+        except RuntimeError as error:
+            raise LoadError(f"{path} does not fit the module: {error}") from None
+        missing.append(set(left_out))
+        unexpected.update(extra)
+    for what, names in (("lack", set.intersection(*missing)), ("have unknown", unexpected)):
         if names:
             shown = ", ".join(sorted(names)[:5])
             raise LoadError(f"the weights {what} {shown}{' ...' if len(names) > 5 else ''}")
-
-
-def _load_file(module: torch.nn.Module, path: Any) -> tuple[set[str], set[str]]:
-    try:
-        missing, unexpected = load_model(module, path, strict=False)
-    except (SafetensorError, OSError) as error:
-        raise LoadError(f"{path} is no readable safetensors file: {error}") from None
-    except RuntimeError as error:
-        raise LoadError(f"{path} does not fit the module: {error}") from None
-    return set(missing), set(unexpected)

@@ -12,12 +12,7 @@ from shoal_runtime.handlers.spec import TensorSpec
 
 
 class NotTrusted(LoadError):
-    """The file holds what could run; who trusts it may say so.
-
-    Args:
-        name: the file's.
-        what: what it holds.
-    """
+    """The file holds what could run; who trusts it may say so."""
 
     def __init__(self, name: str, what: str) -> None:
         super().__init__(
@@ -49,6 +44,11 @@ class Source:
     outputs: Sequence[TensorSpec]
     allow_pickle: bool
 
+    def declared(self) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+        """Return the inputs and outputs that model.toml declares, or else the class."""
+        inputs = self.inputs or getattr(self.handler, "inputs", ())
+        return tuple(inputs), tuple(self.outputs or getattr(self.handler, "outputs", ()))
+
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
@@ -61,8 +61,7 @@ class Loaded:
         platform: for the metadata.
         min_rows: fewest rows the model runs with.
         max_rows: most rows the model runs with; None when it says nothing.
-        graphs: whether its forward may be captured in CUDA graphs: it depends on nothing but its
-            inputs.
+        graphs: whether its forward may be captured in CUDA graphs: it depends on nothing but its inputs.
     """
 
     handler: Handler

@@ -5,7 +5,7 @@ dict of them                  outputs by name
 list                          one result per row; an exception there fails that row alone
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from shoal_runtime.errors import ForwardFailed, WrongRows, WrongShape
 from shoal_runtime.handlers.items import torch_dtype
 from shoal_runtime.handlers.ranges import misfits
 from shoal_runtime.handlers.signature import Signature
-from shoal_runtime.handlers.spec import ANY, TensorSpec
+from shoal_runtime.handlers.spec import TensorSpec, fits
 from shoal_schema.wire.datatypes import Array
 
 
@@ -25,7 +25,7 @@ def named_outputs(result: Any, signature: Signature) -> dict[str, Tensor | Array
     """Return the declared outputs of a forward that no postprocess follows.
 
     Raises:
-        ForwardFailed: an output is missing, or the result is no tensor.
+        ForwardFailed: an output is missing, or the result is not a tensor.
     """
     if not isinstance(result, dict):
         if len(signature.outputs) != 1:
@@ -147,8 +147,3 @@ def split_rows(result: Any, rows: int, signature: Signature) -> list[Any]:
         {name: np.take(value, row, dims[name]) if name in dims else value[row] for name, value in result.items()}
         for row in range(rows)
     ]
-
-
-def fits(shape: Sequence[int], declared: Sequence[int]) -> bool:
-    """Return whether a shape is one of those declared."""
-    return len(shape) == len(declared) and all(want in (ANY, got) for want, got in zip(declared, shape, strict=True))

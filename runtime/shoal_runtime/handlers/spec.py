@@ -77,7 +77,7 @@ class TensorSpec:
         _check_name(self.name)
         _require(
             self.datatype in CODES,
-            f"tensor {self.name}: datatype {self.datatype!r} is none of {', '.join(CODES)}",
+            f"tensor {self.name}: datatype {self.datatype!r} is not one of {', '.join(CODES)}",
         )
         object.__setattr__(self, "shape", tuple(self.shape))
         object.__setattr__(self, "pad_buckets", tuple(self.pad_buckets))
@@ -106,6 +106,11 @@ Rule = PaddingRule | TensorSpec
 def every_length(rule: Rule) -> Rule:
     """Return the rule with each length up to its last bucket as a bucket: no batch is longer than its longest row."""
     return replace(rule, pad_buckets=range(1, rule.pad_buckets[-1] + 1)) if rule.pad_buckets else rule
+
+
+def fits(shape: Sequence[int], declared: Sequence[int]) -> bool:
+    """Return whether a shape is one of those declared."""
+    return len(shape) == len(declared) and all(want in (ANY, got) for want, got in zip(declared, shape, strict=True))
 
 
 def _check_name(name: object) -> None:

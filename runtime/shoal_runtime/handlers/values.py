@@ -14,9 +14,8 @@ import torch
 
 from shoal_runtime.batches.ragged import pad_ragged
 from shoal_runtime.errors import RaggedRows
-from shoal_runtime.handlers.results import fits
 from shoal_runtime.handlers.signature import Signature
-from shoal_runtime.handlers.spec import TensorSpec
+from shoal_runtime.handlers.spec import TensorSpec, fits
 from shoal_schema.wire.datatypes import DTYPES, Array, bfloat16_to_float32, float32_to_bfloat16
 from shoal_schema.wire.elements import object_array
 
