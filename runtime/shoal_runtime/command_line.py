@@ -5,15 +5,13 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
-from shoal_runtime.errors import LoadError
+from shoal_runtime.errors import EXIT_LOAD_FAILED, EXIT_USAGE, LoadError
 from shoal_runtime.settings import Settings, help_text
 from shoal_runtime.threads import wait_briefly
 from shoal_schema.environment import SettingsError
 from shoal_schema.logs import configure
 from shoal_schema.memory import KEEP_TENSORS, keep_freed_memory
 
-EXIT_USAGE = 2
-EXIT_LOAD = 3
 SWITCH_INTERVAL_S = 0.0005
 
 logger = logging.getLogger(__name__)
@@ -72,6 +70,6 @@ def fetch(settings: Settings) -> int:
         files = fetch_model(settings, Readiness())
     except LoadError as error:
         logger.critical("%s", error)
-        return EXIT_LOAD
+        return EXIT_LOAD_FAILED
     logger.info("event=model_fetched directory=%s", files.directory)
     return 0

@@ -42,9 +42,6 @@ class StagingPool:
 
     A buffer is handed out again when the copy that used it last is done. Sizes are rounded up to
     powers of two, so batches of like size share buffers.
-
-    Args:
-        allocate: makes host memory of that many bytes; pinned where there is a device.
     """
 
     def __init__(self, allocate: Callable[[int], Tensor]) -> None:
@@ -82,12 +79,7 @@ class Graph(Protocol):
 
 
 class GraphCache:
-    """Captured forwards by the form of their batch.
-
-    Args:
-        capture: captures a forward for batches of one form; returns None where the model does not
-            allow it.
-    """
+    """Captured forwards by the form of their batch; `capture` returns None where the model does not allow it."""
 
     def __init__(self, capture: Callable[[Callable[[Any], Any], Any], Graph | None]) -> None:
         self._capture = capture
@@ -100,11 +92,11 @@ class GraphCache:
         if not self._allowed or form is None or form in self._graphs:
             return
         graph = self._capture(function, batch)
-        if graph is None:
+        if graph is not None:
+            self._graphs[form] = graph
+        else:
             self._allowed = False
             self._graphs.clear()
-            return
-        self._graphs[form] = graph
 
     def run(self, function: Callable[[Any], Any], batch: Any) -> Any:
         """Replay the graph for this form of batch; without one call the function."""
@@ -130,12 +122,7 @@ class _Staged:
 
 
 class CudaPlacement:
-    """Batches on one CUDA device.
-
-    Args:
-        device: with an index.
-        graphs: whether to capture CUDA graphs.
-    """
+    """Batches on one CUDA device, whose forwards are captured as graphs where `graphs` allows it."""
 
     stages_off_loop = True
 
@@ -178,9 +165,7 @@ class CudaPlacement:
     def forward(self, function: Callable[[Any], Any], batch: _Staged) -> Any:  # pragma: cuda
         """Run the function, or its captured graph, after the batch's copies."""
         self._compute.wait_event(batch.copied)
-        if self._graphs is None:
-            return function(batch.batch)
-        return self._graphs.run(function, batch.batch)
+        return function(batch.batch) if self._graphs is None else self._graphs.run(function, batch.batch)
 
     def warm(self, function: Callable[[Any], Any], batch: _Staged) -> None:  # pragma: cuda
         """Run the function, then capture it for batches of this form where the model allows it."""

@@ -3,7 +3,8 @@
 RuntimeFault
 ├── LoadError       the model cannot be loaded: exit 3
 └── BatchError      one batch fails as a whole: an HTTP answer
-    ├── BadRequest, NotFound, TooManyRows, BodyTooLarge     the caller's
+    ├── BadRequest, NotFound, WrongMethod,
+    │   TooManyRows, BodyTooLarge                           the caller's
     ├── ForwardFailed, WrongRows, OutOfMemory               the model's
     │   └── WrongShape, RaggedRows                          a ForwardFailed each
     ├── NotReady, Stopping, TimedOut                        nothing was executed
@@ -16,10 +17,14 @@ FailedRow           what became of that row
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from shoal_runtime.faults import message_text
 from shoal_schema.wire.row_errors import RowError
+
+EXIT_USAGE: Final = 2
+EXIT_LOAD_FAILED: Final = 3
+EXIT_DEVICE_LOST: Final = 4
 
 
 class RuntimeFault(Exception):
@@ -60,6 +65,13 @@ class NotFound(BatchError):
 
     status = 404
     code = "NOT_FOUND"
+
+
+class WrongMethod(BatchError):
+    """The path is right and the method is not."""
+
+    status = 405
+    code = "BAD_REQUEST"
 
 
 class BodyTooLarge(BatchError):

@@ -1,8 +1,7 @@
 """The one thread that touches the device.
 
-Calls run one at a time, in the order they came. `busy_since` lets the watchdog see a call that
-never ends; when the device is given up, `abandon` answers everybody who waits, although the thread
-itself may be stuck for ever.
+Calls run one at a time, in the order they came. `busy_since_s` lets the watchdog see a call that never ends; when the
+device is given up, `abandon` answers everybody who waits, although the thread itself may be stuck for ever.
 """
 
 import asyncio
@@ -39,7 +38,7 @@ class Executor:
     """
 
     def __init__(self) -> None:
-        self.busy_since: float | None = None
+        self.busy_since_s: float | None = None
         self.on_death: Callable[[str], None] | None = None
         """Told why, should the thread end although nobody stopped it."""
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
@@ -49,11 +48,9 @@ class Executor:
         self._thread.start()
 
     async def call(self, function: Callable[[], T], *, watched: bool = True) -> T:
-        """Run `function` on the device's thread and return what it returns.
+        """Run `function` on the device's thread, when all earlier calls are done, and return what it returns.
 
-        Args:
-            function: runs when all earlier calls are done.
-            watched: whether the watchdog's limit applies to it.
+        The watchdog's limit applies where it is ``watched``.
 
         Raises:
             NotReady: too many calls wait already.
@@ -102,12 +99,12 @@ class Executor:
             if self._abandoned is not None:
                 continue
             if call.watched:
-                self.busy_since = time.monotonic()
+                self.busy_since_s = time.monotonic()
             try:
                 result, error = call.function(), None
             except HANDLER_FAULTS as caught:
                 result, error = None, contained(caught)
-            self.busy_since = None
+            self.busy_since_s = None
             _answer(call, result, error)
             # Hold nothing of a finished batch while waiting for the next one.
             del call, result, error

@@ -1,19 +1,13 @@
 """From a model's URI to its files on this machine.
 
-Downloads are content-addressed: a file lands in `CACHE/SHA256/` and is unpacked there. It is
-written under a temporary name, synced, checked and renamed, so whatever bears the final name is
-whole. The process that writes holds a lock on the folder; what a killed one leaves behind is swept by the next.
+Downloads are content-addressed: a file lands in `CACHE/SHA256/`, checked, and is unpacked there.
 """
 
-import fcntl
 import hashlib
 import logging
 import os
-import shutil
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -21,20 +15,15 @@ from urllib.parse import unquote, urlsplit
 
 import httpx
 
+from shoal_runtime.cache import Origin, recall, remember, settle, temporary
 from shoal_runtime.errors import LoadError
 from shoal_runtime.load_limit import FETCH_GRACE_S, within
-from shoal_runtime.origins import Origin, origin_of, recall, remember
 from shoal_runtime.progress import Progress
 from shoal_runtime.readiness import Readiness
 from shoal_runtime.settings import Settings
 from shoal_runtime.unpacking import CHUNK_BYTES, Limits, archive_stem, check_time, unpack
 
 ATTEMPTS: Final = 3
-STALE_AFTER_S: Final = 24 * 3600
-"""Where the file system knows no locks."""
-UNLOCKED_AFTER_S: Final = 60
-"""Who has made a folder is given this long to lock it."""
-PARTIAL_PREFIX: Final = ".partial-"
 MODELS: Final = Path("/models")
 """Where models of pods lie, by custom."""
 HINT: Final = ": the image or a volume must hold it; on one machine, `shoal local up --model {}=DIR` shows it to pods"
@@ -59,12 +48,7 @@ class _Retry(Exception):
 class Fetcher:
     """Fetch one model into a cache of downloads and unpacked archives.
 
-    Args:
-        cache_dir: of the cache.
-        readiness: told the progress.
-        checksum: `sha256:` and hex digits of the file, or None.
-        limits: what a download, and what is in an archive, may take.
-        pause_s: waits between attempts to download, from the number of the attempt.
+    ``checksum`` is `sha256:` and hex digits of the file; ``pause_s`` waits between attempts, by their number.
     """
 
     def __init__(
@@ -149,7 +133,7 @@ class Fetcher:
 
     def _download(self, uri: str, name: str, conditions: Mapping[str, str]) -> ModelFiles | None:
         """Return the new files, or None when the server says that they have not changed."""
-        with self._temporary() as folder:
+        with temporary(self._cache_dir) as folder:
             path = folder / "download"
             origin = self._receive(uri, path, conditions)
             if origin is None:
@@ -172,7 +156,8 @@ class Fetcher:
                     raise _Retry(f"the server answered {status}")
                 if status != 200:
                     raise LoadError(f"{shown(uri)} cannot be downloaded: the server answered {status}")
-                return origin_of(self._write(response, path), response.headers)
+                headers = response.headers
+                return Origin(self._write(response, path), headers.get("etag"), headers.get("last-modified"))
         except httpx.TransportError as error:
             raise _Retry(f"{type(error).__name__}: {error}") from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -213,43 +198,18 @@ class Fetcher:
         if kept is not None:
             return kept
         self._readiness.progress("unpacking")
-        with self._temporary() as folder:
+        with temporary(self._cache_dir) as folder:
             ready = folder / "model"
             ready.mkdir()
             if archive_stem(name) is None:
                 path.rename(ready / name)
             else:
                 ready = unpack(path, ready, name, self._limits, self._deadline_s)
-            for each in (*ready.rglob("*"), ready):
-                _sync(each)
-            try:
-                ready.rename(self._cache_dir / digest)
-            except OSError:
-                # Another process was first, with the same content.
-                if not (self._cache_dir / digest).is_dir():
-                    raise
-        _sync(self._cache_dir)
+            settle(ready, self._cache_dir / digest)
         found = self._kept(digest, name)
         if found is None:
             raise LoadError(f"{self._cache_dir / digest} is there and lacks {name}: delete it")
         return found
-
-    @contextmanager
-    def _temporary(self) -> Iterator[Path]:
-        try:
-            self._cache_dir.mkdir(parents=True, exist_ok=True)
-            sweep(self._cache_dir)
-            folder = Path(tempfile.mkdtemp(prefix=PARTIAL_PREFIX, dir=self._cache_dir))
-            lock = _lock(folder)
-        except OSError as error:
-            raise LoadError(f"SHOAL_MODEL_CACHE_DIR cannot be written: {error}") from None
-        try:
-            yield folder
-        except OSError as error:
-            raise LoadError(f"the model cannot be stored: {error}") from None
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-            os.close(lock)
 
 
 def fetch_model(settings: Settings, readiness: Readiness) -> ModelFiles:
@@ -271,39 +231,6 @@ def shown(uri: str) -> str:
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
-def sweep(cache_dir: Path) -> None:
-    """Remove what killed processes left behind: what nobody holds a lock on, or is a day old."""
-    newest = Path(tempfile.mkdtemp(prefix=PARTIAL_PREFIX, dir=cache_dir))
-    # The file system's own clock, which may not be this machine's.
-    now_s = newest.stat().st_mtime
-    newest.rmdir()
-    for path in cache_dir.glob(f"{PARTIAL_PREFIX}*"):
-        with suppress(FileNotFoundError):  # another process has just finished with it
-            age_s = now_s - path.stat().st_mtime
-            if age_s > STALE_AFTER_S or (age_s > UNLOCKED_AFTER_S and _is_unlocked(path)):
-                shutil.rmtree(path, ignore_errors=True)
-
-
-def _lock(folder: Path) -> int:
-    """Return a descriptor that holds a lock on the folder until it is closed, where there are locks."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    with suppress(OSError):
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    return descriptor
-
-
-def _is_unlocked(folder: Path) -> bool:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False  # somebody holds it, or nobody can
-    else:
-        return True
-    finally:
-        os.close(descriptor)
-
-
 def stay_secure(uri: str) -> dict[str, list[Callable[[httpx.Request], None]]]:
     """Return hooks that refuse to be sent from https to http."""
     secure = urlsplit(uri).scheme == "https"
@@ -313,11 +240,3 @@ def stay_secure(uri: str) -> dict[str, list[Callable[[httpx.Request], None]]]:
             raise LoadError(f"{shown(uri)} cannot be downloaded: the server sends on to {request.url.scheme}")
 
     return {"request": [check]}
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

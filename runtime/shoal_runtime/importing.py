@@ -22,8 +22,8 @@ def import_handler(text: str, directory: Path) -> type[Any]:
     """Return the class that `text` names.
 
     Args:
-        text: `package.module:Class`, or `path.py:Class` with the path relative to the directory.
-            The class may be left out when the file defines exactly one with a `forward` method.
+        text: `package.module:Class`, or `path.py:Class` with the path relative to the directory. The class may be left
+            out when the file defines exactly one with a `forward` method.
         directory: the model's; its modules can be imported.
 
     Raises:

@@ -11,14 +11,12 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
+from shoal_runtime.errors import EXIT_LOAD_FAILED
 from shoal_runtime.readiness import Readiness
 from shoal_runtime.watchdog import LOCK_HELD_AFTER_S, exit_now
 
-EXIT_LOAD_FAILED: Final = 3
 FETCH_GRACE_S: Final = 90.0
 """Fetching looks at its limit itself, and cleans up; only what hangs within a single read meets this one."""
-
-
 EXIT_UNLOADED: Final = partial(exit_now, code=EXIT_LOAD_FAILED)
 
 
@@ -31,14 +29,9 @@ def within(
     grace_s: float = 0.0,
     end: Callable[[str], None] = EXIT_UNLOADED,
 ) -> Iterator[None]:
-    """End the process when what is within takes longer.
+    """End the process, with a last line, when what is within takes longer than the setting says.
 
-    Args:
-        limit_s: how long it may take.
-        setting: the variable that says so.
-        readiness: tells at what it was.
-        grace_s: how much longer it has, to look at the limit itself and to clean up.
-        end: ends the process; called with the last line.
+    ``readiness`` tells at what it was; ``grace_s`` is more time, to look at the limit itself and to clean up.
     """
 
     def give_up() -> None:

@@ -17,8 +17,7 @@ from shoal_runtime.formats import handler as handler_format
 from shoal_runtime.formats import safetensors as safetensors_format
 from shoal_runtime.formats import torch_export, torch_script
 from shoal_runtime.formats.source import Loaded, Source, files_with
-from shoal_runtime.handlers.base import Handler, Stages, stages_of
-from shoal_runtime.handlers.context import Context
+from shoal_runtime.handlers.base import Context, Handler, Stages, stages_of
 from shoal_runtime.handlers.signature import Signature, make_signature
 from shoal_runtime.handlers.spec import every_length
 from shoal_runtime.importing import DEFAULT_FILE, import_handler
@@ -65,7 +64,9 @@ def load_model(files: ModelFiles, settings: Settings, device: torch.device) -> M
     # torch.load takes plain weights only, whatever its arguments say.
     os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "0" if settings.model.allow_pickle else "1"
     config = read_config(files.directory)
-    name = _name(settings, config, files)
+    name = settings.metadata.name or config.name or files.stem
+    if not re.search(NAME, name):
+        raise LoadError(f"{name!r} cannot be a model's name ({NAME}): set SHOAL_MODEL_NAME")
     context = Context(
         model_dir=files.directory,
         device=device,
@@ -84,13 +85,6 @@ def load_model(files: ModelFiles, settings: Settings, device: torch.device) -> M
         stages = replace(stages, preprocess_padding=[every_length(rule) for rule in stages.preprocess_padding])
     signature = _signature(loaded, settings, device)
     return Model(name, loaded.platform, loaded.handler, stages, signature, loaded.graphs)
-
-
-def _name(settings: Settings, config: ModelConfig, files: ModelFiles) -> str:
-    name = settings.metadata.name or config.name or files.stem
-    if not re.search(NAME, name):
-        raise LoadError(f"{name!r} cannot be a model's name ({NAME}): set SHOAL_MODEL_NAME")
-    return name
 
 
 def _source(files: ModelFiles, settings: Settings, config: ModelConfig, context: Context) -> Source:
@@ -138,7 +132,8 @@ def _guess(source: Source) -> Format:
     is_module = source.handler is not None and issubclass(source.handler, torch.nn.Module)
     if source.handler is not None and not is_module:
         return Format.HANDLER
-    found = [form for form, suffixes in SUFFIXES.items() if _holds(source, suffixes)]
+    held = {path.suffix for path in ([source.file] if source.file else files_with(source.directory))}
+    found = [form for form, suffixes in SUFFIXES.items() if not held.isdisjoint(suffixes)]
     if len(found) == 1:
         return found[0]
     if is_module and not found:
@@ -158,12 +153,6 @@ def _none(source: Source) -> str:
         f"{source.directory} holds no {known}: a model is one of these; if it has another name, give that as `file`,"
         " and its `format`, in model.toml"
     )
-
-
-def _holds(source: Source, suffixes: tuple[str, ...]) -> bool:
-    if source.file is not None:
-        return source.file.suffix in suffixes
-    return bool(files_with(source.directory, suffixes))
 
 
 def _signature(loaded: Loaded, settings: Settings, device: torch.device) -> Signature:

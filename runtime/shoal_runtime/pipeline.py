@@ -1,8 +1,7 @@
 """One batch's way: preprocess and stage, forward, postprocess.
 
-Several batches may be under way. Only `forward` needs the device's thread; the other stages run in
-a thread pool (or on the event loop where there is nothing worth a thread), so the next batch is
-prepared while the current one computes.
+Several batches may be under way. Only `forward` needs the device's thread; the other stages run in a thread pool (or on
+the event loop where there is nothing worth a thread), so the next batch is prepared while the current one computes.
 """
 
 import asyncio
@@ -74,12 +73,7 @@ class Pipeline:
     """Run batches through a handler's stages; `on_lost` is told why, when the device turns out to be gone."""
 
     def __init__(
-        self,
-        stages: Stages,
-        signature: Signature,
-        placement: Placement,
-        lanes: Lanes,
-        on_lost: Callable[[str], None],
+        self, stages: Stages, signature: Signature, placement: Placement, lanes: Lanes, on_lost: Callable[[str], None]
     ) -> None:
         self.signature = signature
         self._stages = stages

@@ -1,7 +1,6 @@
 """Where batches run: the seam between the pipeline and a kind of device.
 
-`stage` may be called from any thread and overlaps `forward`; the rest belongs to the executor's
-thread.
+`stage` may be called from any thread and overlaps `forward`; the rest belongs to the executor's thread.
 """
 
 import time
@@ -105,8 +104,7 @@ def choose_device(wanted: str) -> torch.device:
 
 def choose_dtype(wanted: str) -> torch.dtype | None:
     """Return the floating-point type asked for; None means the model's own."""
-    dtypes = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-    return dtypes.get(wanted)
+    return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}.get(wanted)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

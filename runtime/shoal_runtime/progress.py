@@ -17,12 +17,8 @@ logger = logging.getLogger(__name__)
 class Progress:
     """One step's progress; use as a context manager.
 
-    Args:
-        readiness: told what goes on.
-        verb: "downloading", "warming up".
-        total: how much there is to do; None when nobody knows.
-        unit: "B" for bytes, shown as a percentage; anything else is counted.
-        stream: where a bar goes if it is a terminal; stderr when None.
+    Bytes, the unit "B", are a percentage of their total, where it is known; anything else is counted. A bar goes to
+    ``stream``, or stderr, if that is a terminal.
     """
 
     def __init__(

@@ -6,7 +6,7 @@ No framework: at a few hundred microseconds per batch, routing and response clas
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -15,7 +15,16 @@ from shoal_runtime.body import ALIGNMENT_BYTES, BODY, Body
 from shoal_runtime.codecs.metadata import SERVER_METADATA, model_metadata
 from shoal_runtime.codecs.request import InferRequest, decode_request
 from shoal_runtime.codecs.response import encode_error, encode_response
-from shoal_runtime.errors import BadRequest, BatchError, BodyTooLarge, DeviceLost, NotFound, NotReady, Stopping
+from shoal_runtime.errors import (
+    BadRequest,
+    BatchError,
+    BodyTooLarge,
+    DeviceLost,
+    NotFound,
+    NotReady,
+    Stopping,
+    WrongMethod,
+)
 from shoal_runtime.item_log import ItemLog
 from shoal_runtime.readiness import Phase, Readiness
 from shoal_schema.wire.row_errors import encode_row_errors
@@ -52,13 +61,6 @@ class _Answer:
     status: int
     body: bytes
     headers: tuple[tuple[bytes, bytes], ...] = ()
-
-
-class _Unallowed(BatchError):
-    """The path is right and the method is not."""
-
-    status = 405
-    code = "BAD_REQUEST"
 
 
 class App:
@@ -141,9 +143,9 @@ class App:
         if parts[-1] == "infer":
             self._require_model()
             self._check_model(parts[:-1])
-            raise _Unallowed("infer takes POST")
+            raise WrongMethod("infer takes POST")
         if method not in ("GET", "HEAD"):
-            raise _Unallowed(f"{path} takes GET")
+            raise WrongMethod(f"{path} takes GET")
         return self._read(parts)
 
     def _read(self, parts: list[str]) -> _Answer:
@@ -175,9 +177,8 @@ class App:
             raise NotFound(f"model {name} has no version {version}; it has {model.version}")
 
     def _ready(self) -> _Answer:
-        if self._readiness.phase is Phase.READY:
-            return _json({"ready": True})
-        return _json({"ready": False, "reason": self._readiness.reason}, 503)
+        ready = self._readiness.phase is Phase.READY
+        return _json({"ready": True}) if ready else _json({"ready": False, "reason": self._readiness.reason}, 503)
 
 
 def _whole_number(headers: Mapping[bytes, bytes], name: bytes, *, clamp: bool = False) -> int | None:
@@ -195,8 +196,9 @@ def _whole_number(headers: Mapping[bytes, bytes], name: bytes, *, clamp: bool = 
 
 async def _read_body(headers: Mapping[bytes, bytes], receive: Receive, json_bytes: int, limit_bytes: int) -> memoryview:
     """Read the body; tensors behind `json_bytes` of JSON start aligned, to be used in place."""
+    too_large = f"the body is longer than {limit_bytes} bytes"
     if (_whole_number(headers, b"content-length") or 0) > limit_bytes:
-        raise _too_large(limit_bytes)
+        raise BodyTooLarge(too_large)
     lead = -json_bytes % ALIGNMENT_BYTES
     buffer = bytearray(lead)
     more = True
@@ -204,7 +206,7 @@ async def _read_body(headers: Mapping[bytes, bytes], receive: Receive, json_byte
         message = await _received(receive)
         buffer += message.get("body", b"")
         if len(buffer) - lead > limit_bytes:
-            raise _too_large(limit_bytes)
+            raise BodyTooLarge(too_large)
         more = message.get("more_body", False)
     return memoryview(buffer)[lead:]
 
@@ -216,19 +218,8 @@ async def _received(receive: Receive) -> MutableMapping[str, Any]:
     return message
 
 
-def _too_large(limit_bytes: int) -> BodyTooLarge:
-    return BodyTooLarge(f"the body is longer than {limit_bytes} bytes")
-
-
 def _encoded(request: InferRequest, model: ServedModel, result: "BatchResult") -> _Answer:
-    timings = result.timings
-    parameters: dict[str, Any] = {
-        "queue_us": timings.queue_us,
-        "preprocess_us": timings.preprocess_us,
-        "forward_us": timings.forward_us,
-        "postprocess_us": timings.postprocess_us,
-        "padded_rows": result.padded_rows,
-    }
+    parameters: dict[str, Any] = {**asdict(result.timings), "padded_rows": result.padded_rows}
     if result.errors:
         parameters["errors"] = orjson.dumps(encode_row_errors([failed.told for failed in result.errors])).decode()
     names = {"model_name": model.name, "model_version": model.version}
@@ -240,9 +231,8 @@ def _encoded(request: InferRequest, model: ServedModel, result: "BatchResult") -
 
 
 def _failure(error: BatchError) -> _Answer:
-    headers: tuple[tuple[bytes, bytes], ...] = ((EXECUTED, b"maybe" if error.executed else b"no"),)
-    if isinstance(error, BodyTooLarge):
-        headers = (*headers, (b"connection", b"close"))
+    executed = (EXECUTED, b"maybe" if error.executed else b"no")
+    headers = (executed, (b"connection", b"close")) if isinstance(error, BodyTooLarge) else (executed,)
     return _Answer(error.status, encode_error(str(error), error.code), headers)
 
 

@@ -11,13 +11,12 @@ import signal
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
-from shoal_runtime.errors import LoadError
+from shoal_runtime.errors import EXIT_LOAD_FAILED, LoadError
 from shoal_runtime.executor import Executor
 from shoal_runtime.faults import describe, own_traceback
 from shoal_runtime.guarding import Bounds, most_connections
 from shoal_runtime.importing import HandlerFailed
 from shoal_runtime.listening import Connections, open_socket
-from shoal_runtime.load_limit import EXIT_LOAD_FAILED
 from shoal_runtime.readiness import Readiness
 from shoal_runtime.server import App, ServedModel
 from shoal_runtime.settings import Settings
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from shoal_runtime.starting import Started
 
 
-EXIT_OK: Final = 0
 UNLOAD_TIMEOUT_S: Final = 10.0
 
 logger = logging.getLogger(__name__)
@@ -45,9 +43,17 @@ class Runtime:
         self._app = App(self.readiness, max_body_bytes=settings.process.max_body_bytes)
         self._stopping = asyncio.Event()
         self._empty = asyncio.Event()
-        self._connections = Connections(
-            self._app, open_socket(settings.process.listen), on_empty=self._empty.set, bounds=_bounds(settings)
+        own = settings.process
+        bounds = Bounds(
+            own.max_body_bytes,
+            own.max_head_bytes,
+            own.head_timeout_s,
+            own.transfer_timeout_s,
+            own.min_bytes_per_s,
+            max_connections=most_connections(),
         )
+        listener = open_socket(own.listen)
+        self._connections = Connections(self._app, listener, on_empty=self._empty.set, bounds=bounds)
         self._started: Started | None = None
         self.clean = True
         """Whether every thread ended; if not, the process must end without them."""
@@ -65,7 +71,7 @@ class Runtime:
                 return EXIT_LOAD_FAILED
             await stop
             await self._drain()
-            return EXIT_OK
+            return 0
         finally:
             for task in (start, stop):
                 task.cancel()
@@ -135,17 +141,6 @@ class Runtime:
             logger.warning("event=unload_took_too_long limit_s=%g", UNLOAD_TIMEOUT_S)
         except Exception:
             logger.exception("event=unload_failed")
-
-
-def _bounds(settings: Settings) -> Bounds:
-    return Bounds(
-        settings.process.max_body_bytes,
-        settings.process.max_head_bytes,
-        settings.process.head_timeout_s,
-        settings.process.transfer_timeout_s,
-        settings.process.min_bytes_per_s,
-        max_connections=most_connections(),
-    )
 
 
 def _tell(error: LoadError) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 import torch
 
 from shoal_runtime.cuda import CudaPlacement
-from shoal_runtime.errors import BatchError, FailedRow, LoadError, RaggedRows, WrongShape
+from shoal_runtime.errors import BatchError, LoadError, RaggedRows, WrongShape
 from shoal_runtime.faults import HANDLER_FAULTS, describe, remedy
 from shoal_runtime.fetching import fetch_model
 from shoal_runtime.handlers.answers import Answers
@@ -149,7 +149,11 @@ def _warm_one(model: Model, placement: Placement, batch: WarmupBatch, answers: A
             raise _failed(batch, describe(error) + remedy(error)) from error
         logger.warning("event=warmup_with_made_up_inputs_failed rows=%d error=%s", batch.rows, type(error).__name__)
         return 0.0
-    _judge_rows(errors, batch)
+    # Rows that it refuses as bad items prove nothing.
+    for failed in [error for error in errors if error.status >= 500][:1]:
+        if batch.exact:
+            raise _failed(batch, failed.message) from failed.cause
+        logger.warning("event=warmup_with_made_up_inputs_failed rows=%d error=%s", batch.rows, failed.message)
     return seconds
 
 
@@ -171,16 +175,6 @@ def _judge(error: BatchError, batch: WarmupBatch) -> None:
             " correct what it returns, or the outputs that it declares"
         ) from error.__cause__
     logger.warning("event=warmup_outputs_doubtful rows=%d error=%s", batch.rows, error)
-
-
-def _judge_rows(errors: Sequence[FailedRow], batch: WarmupBatch) -> None:
-    """Refuse a model that fails on rows such as callers send; rows that it refuses as bad items prove nothing."""
-    failed = next((error for error in errors if error.status >= 500), None)
-    if failed is None:
-        return
-    if batch.exact:
-        raise _failed(batch, failed.message) from failed.cause
-    logger.warning("event=warmup_with_made_up_inputs_failed rows=%d error=%s", batch.rows, failed.message)
 
 
 def _failed(batch: WarmupBatch, why: str) -> HandlerFailed:

@@ -72,32 +72,31 @@ class Limits:
         return LoadError(f"{name} holds over {self.max_files} files and folders (SHOAL_MODEL_MAX_FILES)")
 
 
+@dataclass(slots=True)
 class Meter:
-    """Count what one archive has unpacked to, and stop it in time."""
+    """Count what one archive, of `size` bytes, has unpacked to, and stop it in time."""
 
-    def __init__(self, name: str, size: int, limits: Limits, deadline_s: float) -> None:
-        self._name = name
-        self._size = size
-        self._limits = limits
-        self._deadline_s = deadline_s
-        self._bytes = 0
-        self._files = 0
+    name: str
+    size: int
+    limits: Limits
+    deadline_s: float
+    bytes: int = 0
+    files: int = 0
 
     def count(self) -> None:
         """Count one more file or folder."""
-        self._files += 1
-        if self._files > self._limits.max_files:
-            raise self._limits.too_many_files(self._name)
+        self.files += 1
+        if self.files > self.limits.max_files:
+            raise self.limits.too_many_files(self.name)
 
     def read(self, count: int) -> None:
         """Count bytes that were unpacked."""
-        self._bytes += count
-        self._limits.check_bytes(self._bytes, f"what {self._name} holds")
-        if self._bytes > FREE_BYTES and self._bytes > self._size * self._limits.max_ratio:
-            raise LoadError(
-                f"{self._name} unpacks to over {self._limits.max_ratio:g} times its size (SHOAL_MODEL_MAX_RATIO)"
-            )
-        check_time(self._limits, self._deadline_s)
+        self.bytes += count
+        self.limits.check_bytes(self.bytes, f"what {self.name} holds")
+        ratio = self.limits.max_ratio
+        if self.bytes > FREE_BYTES and self.bytes > self.size * ratio:
+            raise LoadError(f"{self.name} unpacks to over {ratio:g} times its size (SHOAL_MODEL_MAX_RATIO)")
+        check_time(self.limits, self.deadline_s)
 
 
 def check_time(limits: Limits, deadline_s: float) -> None:
@@ -115,14 +114,7 @@ def archive_stem(name: str) -> str | None:
 
 
 def unpack(path: Path, target: Path, name: str, limits: Limits, deadline_s: float) -> Path:
-    """Unpack an archive into the folder.
-
-    Args:
-        path: the archive.
-        target: an empty folder; what a failure leaves in it is not a model.
-        name: what the archive is called; tells its kind.
-        limits: what it may take.
-        deadline_s: when it must be done, in monotonic seconds.
+    """Unpack an archive, whose name tells its kind, into an empty folder; what a failure leaves there is not a model.
 
     Returns:
         The folder with the model: the target, or the one folder that the archive holds.

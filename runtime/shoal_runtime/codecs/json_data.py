@@ -1,7 +1,6 @@
 """A tensor's `data` in JSON: flat or nested lists to arrays, strictly, and back.
 
-Strict means: no numbers in strings, no fractions in integers, nothing out of the datatype's range,
-no ragged lists.
+Strict means: no numbers in strings, no fractions in integers, nothing out of the datatype's range, no ragged lists.
 """
 
 import json

@@ -6,17 +6,16 @@ from typing import Any
 import torch
 
 from shoal_runtime.errors import ForwardFailed, LoadError
+from shoal_runtime.faults import HANDLER_FAULTS, describe, remedy
+from shoal_runtime.formats.source import Loaded, Source
 from shoal_runtime.handlers.spec import TensorSpec
+from shoal_runtime.importing import HandlerFailed
 
 
 class ModuleHandler:
-    """Call a module with the inputs in the signature's order.
+    """Call a module with the inputs in the signature's order, None for those a caller left out.
 
-    Args:
-        module: takes tensors; returns a tensor, a tuple or list of them, or a dict.
-        inputs: names and order of its arguments; those a caller left out are None.
-        outputs: names of what it returns, in order.
-        dtype: floating-point inputs are cast to it; None leaves them.
+    It returns a tensor, a tuple or list of them, or a dict. Floating-point inputs are cast to ``dtype``, if given.
     """
 
     def __init__(
@@ -66,7 +65,29 @@ def require_tensors(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec],
             raise LoadError(f"tensor {spec.name} is BYTES, which {what} cannot take: write a handler")
 
 
-def prepare_module(module: torch.nn.Module, device: torch.device, dtype: torch.dtype | None) -> Any:
+def make_module(source: Source, what: str) -> torch.nn.Module:
+    """Return the module that weights belong to: its class, called with the model's parameters.
+
+    Raises:
+        LoadError: nobody named the class.
+        HandlerFailed: the class raised.
+    """
+    if source.handler is None or not issubclass(source.handler, torch.nn.Module):
+        raise LoadError(
+            f"{what} weights only: set SHOAL_MODEL_HANDLER, or `handler` in model.toml,"
+            " to the torch.nn.Module class they belong to"
+        )
+    try:
+        module: torch.nn.Module = source.handler(**source.context.parameters)
+    except HANDLER_FAULTS as error:
+        name = source.handler.__name__
+        raise HandlerFailed(f"{name} failed to load: {describe(error)}{remedy(error)}") from error
+    return module
+
+
+def loaded_module(module: torch.nn.Module, source: Source, platform: str) -> Loaded:
     """Return the module on its device, in its type, ready to infer."""
-    module = module.to(device=device) if dtype is None else module.to(device=device, dtype=dtype)
-    return module.eval()
+    context, (inputs, outputs) = source.context, source.declared()
+    module = module.to(device=context.device) if context.dtype is None else module.to(context.device, context.dtype)
+    handler = ModuleHandler(module.eval(), inputs, outputs, dtype=context.dtype)
+    return Loaded(handler, inputs, outputs, platform, graphs=True)

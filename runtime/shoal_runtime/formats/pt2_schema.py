@@ -204,8 +204,5 @@ _RULES: Final[Mapping[str, Rule]] = {
     "GradientToParameterSpec.parameter_name": _path,
     "PayloadMeta.path_name": _record,
 }
-_KEY_RULES: Final[Mapping[str, Rule]] = {
-    "ExportedProgram.range_constraints": _range,
-    "PayloadConfig.config": _path,
-}
+_KEY_RULES: Final[Mapping[str, Rule]] = {"ExportedProgram.range_constraints": _range, "PayloadConfig.config": _path}
 _DROPPED: Final = frozenset({"Node.metadata", "GraphModule.metadata", "GraphModule.treespec_namedtuple_fields"})

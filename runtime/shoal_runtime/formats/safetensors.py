@@ -5,10 +5,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_model
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.faults import HANDLER_FAULTS, describe, remedy
-from shoal_runtime.formats.module import ModuleHandler, prepare_module, require_tensors
+from shoal_runtime.formats.module import loaded_module, make_module, require_tensors
 from shoal_runtime.formats.source import Loaded, Source, files_with
-from shoal_runtime.importing import HandlerFailed
 
 
 def load(source: Source) -> Loaded:
@@ -18,29 +16,10 @@ def load(source: Source) -> Loaded:
         LoadError: no class, no file, or weights that are not the module's.
         HandlerFailed: the class raised.
     """
-    if source.handler is None or not issubclass(source.handler, torch.nn.Module):
-        raise LoadError(
-            "safetensors hold weights only: set SHOAL_MODEL_HANDLER, or `handler` in model.toml,"
-            " to the torch.nn.Module class they belong to"
-        )
-    inputs, outputs = source.declared()
-    require_tensors(inputs, outputs, "a safetensors model")
-    module = make_module(source)
+    module = make_module(source, "safetensors hold")
+    require_tensors(*source.declared(), "a safetensors model")
     _load_weights(module, source)
-    module = prepare_module(module, source.context.device, source.context.dtype)
-    handler = ModuleHandler(module, inputs, outputs, dtype=source.context.dtype)
-    return Loaded(handler, inputs, outputs, platform="pytorch_safetensors", graphs=True)
-
-
-def make_module(source: Source) -> torch.nn.Module:
-    """Return the module class called with the model's parameters."""
-    assert source.handler is not None
-    try:
-        module: torch.nn.Module = source.handler(**source.context.parameters)
-    except HANDLER_FAULTS as error:
-        name = source.handler.__name__
-        raise HandlerFailed(f"{name} failed to load: {describe(error)}{remedy(error)}") from error
-    return module
+    return loaded_module(module, source, "pytorch_safetensors")
 
 
 def _load_weights(module: torch.nn.Module, source: Source) -> None:

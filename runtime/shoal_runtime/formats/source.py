@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.handlers.base import Handler
-from shoal_runtime.handlers.context import Context
+from shoal_runtime.handlers.base import Context, Handler
 from shoal_runtime.handlers.spec import TensorSpec
 
 
@@ -31,8 +30,7 @@ class Source:
         file: the one to load, when somebody said so.
         handler: the class that goes with it: the handler, or the module for weights.
         context: device, dtype, parameters.
-        inputs: from model.toml; empty when it says nothing.
-        outputs: likewise.
+        inputs, outputs: from model.toml; empty when it says nothing.
         allow_pickle: whether the user opted in to pickles.
     """
 
@@ -56,11 +54,9 @@ class Loaded:
 
     Args:
         handler: on its device, ready to be called.
-        inputs: its signature, as far as it is known.
-        outputs: likewise.
+        inputs, outputs: its signature, as far as it is known.
         platform: for the metadata.
-        min_rows: fewest rows the model runs with.
-        max_rows: most rows the model runs with; None when it says nothing.
+        min_rows, max_rows: fewest and most that it runs with; None when it says nothing.
         graphs: whether its forward may be captured in CUDA graphs: it depends on nothing but its inputs.
     """
 
@@ -93,6 +89,6 @@ def find_file(source: Source, suffixes: Sequence[str]) -> Path:
     return found[0]
 
 
-def files_with(directory: Path, suffixes: Sequence[str]) -> list[Path]:
-    """Return the directory's files that have one of these suffixes, sorted."""
-    return sorted(p for p in directory.iterdir() if p.suffix in suffixes and p.is_file())
+def files_with(directory: Path, suffixes: Sequence[str] | None = None) -> list[Path]:
+    """Return the directory's files, sorted, that have one of these suffixes, if any are given."""
+    return sorted(p for p in directory.iterdir() if (suffixes is None or p.suffix in suffixes) and p.is_file())

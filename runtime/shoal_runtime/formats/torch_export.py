@@ -18,13 +18,7 @@ SUFFIXES: Final = (".pt2",)
 
 
 class ExportHandler:
-    """Run an exported program.
-
-    Args:
-        program: on its device.
-        inputs: in the order of the program's flat inputs.
-        outputs: in the order of its flat outputs.
-    """
+    """Run an exported program, whose flat inputs and outputs are in the order of those declared."""
 
     def __init__(
         self, program: torch.export.ExportedProgram, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
@@ -51,9 +45,10 @@ def load(source: Source) -> Loaded:
     if source.context.dtype is not None:
         raise LoadError("a torch.export program keeps the dtype it was exported in: leave SHOAL_RUNTIME_DTYPE at auto")
     program = _read(path, trusted=source.allow_pickle)
-    inputs, outputs = source.inputs or _inputs(program), source.outputs or _outputs(program)
-    require_tensors(inputs, outputs, path.name)
     graph = program.graph_signature
+    inputs = source.inputs or _specs(program, graph.user_inputs, list(map(str, graph.user_inputs)))
+    outputs = source.outputs or _specs(program, graph.user_outputs, _output_names(program, len(graph.user_outputs)))
+    require_tensors(inputs, outputs, path.name)
     for what, specs, names in (("inputs", inputs, graph.user_inputs), ("outputs", outputs, graph.user_outputs)):
         if len(specs) != len(names):
             raise LoadError(f"model.toml lists {len(specs)} {what}; the program has {len(names)}")
@@ -61,9 +56,7 @@ def load(source: Source) -> Loaded:
     if source.context.device.type != "cpu":
         program = move_to_device_pass(program, source.context.device)
     handler = ExportHandler(program, inputs, outputs)
-    return Loaded(
-        handler, inputs, outputs, platform="pytorch_export", min_rows=min_rows, max_rows=max_rows, graphs=True
-    )
+    return Loaded(handler, inputs, outputs, "pytorch_export", min_rows, max_rows, graphs=True)
 
 
 def _read(path: Path, *, trusted: bool) -> torch.export.ExportedProgram:
@@ -89,16 +82,9 @@ def _checked_reader() -> Callable[[Path], torch.export.ExportedProgram]:
     return read_program
 
 
-def _inputs(program: torch.export.ExportedProgram) -> tuple[TensorSpec, ...]:
-    values = {node.name: node.meta.get("val") for node in program.graph.nodes}
-    return tuple(_spec(str(name), values.get(str(name))) for name in program.graph_signature.user_inputs)
-
-
-def _outputs(program: torch.export.ExportedProgram) -> tuple[TensorSpec, ...]:
-    values = {node.name: node.meta.get("val") for node in program.graph.nodes}
-    found = [values.get(str(name)) for name in program.graph_signature.user_outputs]
-    names = _output_names(program, len(found))
-    return tuple(_spec(name, value) for name, value in zip(names, found, strict=True))
+def _specs(program: torch.export.ExportedProgram, values: Sequence[Any], names: Sequence[str]) -> list[TensorSpec]:
+    known = {node.name: node.meta.get("val") for node in program.graph.nodes}
+    return [_spec(name, known.get(str(value))) for name, value in zip(names, values, strict=True)]
 
 
 def _output_names(program: torch.export.ExportedProgram, count: int) -> list[str]:

@@ -14,8 +14,7 @@ import torch
 from torch.serialization import get_unsafe_globals_in_checkpoint
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.formats.module import ModuleHandler, prepare_module, require_tensors
-from shoal_runtime.formats.safetensors import make_module
+from shoal_runtime.formats.module import loaded_module, make_module, require_tensors
 from shoal_runtime.formats.script_check import check_script
 from shoal_runtime.formats.source import Loaded, Source, find_file
 
@@ -37,11 +36,8 @@ def load(source: Source) -> Loaded:
         module = _load_pickle(path, source)
     else:
         raise LoadError(_pickle_refused(path))
-    inputs, outputs = source.declared()
-    require_tensors(inputs, outputs, path.name)
-    module = prepare_module(module, source.context.device, source.context.dtype)
-    handler = ModuleHandler(module, inputs, outputs, dtype=source.context.dtype)
-    return Loaded(handler, inputs, outputs, platform="pytorch_torchscript", graphs=True)
+    require_tensors(*source.declared(), path.name)
+    return loaded_module(module, source, "pytorch_torchscript")
 
 
 def is_torch_script(path: Path) -> bool:
@@ -106,14 +102,9 @@ def _load_pickle(path: Path, source: Source) -> torch.nn.Module:
         return value
     if not isinstance(value, dict):
         raise LoadError(f"{path.name} holds a {type(value).__name__}, neither a module nor weights")
-    if source.handler is None or not issubclass(source.handler, torch.nn.Module):
-        raise LoadError(
-            f"{path.name} holds weights only: set SHOAL_MODEL_HANDLER, or `handler` in model.toml,"
-            " to the torch.nn.Module class they belong to"
-        )
-    module = make_module(source)
+    module = make_module(source, f"{path.name} holds")
     try:
         module.load_state_dict(value)
     except RuntimeError as error:
-        raise LoadError(f"{path.name} does not fit {source.handler.__name__}: {error}") from None
+        raise LoadError(f"{path.name} does not fit {type(module).__name__}: {error}") from None
     return module

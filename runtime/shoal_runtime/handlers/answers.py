@@ -15,18 +15,9 @@ from shoal_runtime.batches.collate import as_tensor
 from shoal_runtime.batches.ragged import own_lengths
 from shoal_runtime.errors import FailedRow, ForwardFailed
 from shoal_runtime.faults import HANDLER_FAULTS, describe, said
+from shoal_runtime.handlers import results
 from shoal_runtime.handlers.calling import postprocess_row
 from shoal_runtime.handlers.ranges import first_misfit, rows_with
-from shoal_runtime.handlers.results import (
-    cast_tensor,
-    check_result_rows,
-    fetch_all,
-    host_array,
-    named_outputs,
-    split_rows,
-    take_rows,
-    undeclared,
-)
 from shoal_runtime.handlers.signature import Signature
 from shoal_runtime.handlers.values import is_json, row_outputs, stack_rows
 from shoal_schema.wire.datatypes import Array
@@ -52,11 +43,8 @@ class Collected:
 class Answers:
     """Make answers of a model's results.
 
-    Args:
-        signature: of the model.
-        postprocess: the handler's, if it has one.
-        fetch: brings tensors to the CPU, all at once.
-        strict: whether an output that is not declared is an error; it is left out otherwise.
+    ``fetch`` brings tensors to the CPU, all at once. An output that is not declared is left out; where ``strict``, it
+    is an error.
     """
 
     def __init__(
@@ -80,17 +68,17 @@ class Answers:
             ForwardFailed: an output is missing, no tensor, or of another kind than declared.
         """
         if isinstance(result, list) or self._postprocess is not None:
-            return Collected(fetch_all(result, self._fetch), per_row=True)
-        if self._strict and (surplus := undeclared(result, self._signature)):
+            return Collected(results.fetch_all(result, self._fetch), per_row=True)
+        if self._strict and (surplus := results.undeclared(result, self._signature)):
             raise ForwardFailed(surplus)
-        named = named_outputs(result, self._signature)
+        named = results.named_outputs(result, self._signature)
         given = {spec.name: as_tensor(named[spec.name]) for spec in self._signature.outputs}
         cast, lost = {}, {}
         for spec in self._signature.outputs:
-            cast[spec.name], where = cast_tensor(given[spec.name], spec)
+            cast[spec.name], where = results.cast_tensor(given[spec.name], spec)
             if where is not None and where.ndim > spec.batch_dim:
                 lost[spec.name] = rows_with(where, spec.batch_dim)
-        fetched = [host_array(tensor) for tensor in self._fetch([*cast.values(), *lost.values()])]
+        fetched = [results.host_array(tensor) for tensor in self._fetch([*cast.values(), *lost.values()])]
         misfits = self._misfits(given, cast, dict(zip(lost, fetched[len(cast) :], strict=True)))
         return Collected(dict(zip(cast, fetched, strict=False)), per_row=False, misfits=misfits)
 
@@ -120,7 +108,7 @@ class Answers:
         """
         if collected.per_row:
             return self._finish_rows(collected.result, rows, given, inputs)
-        outputs = take_rows(collected.result, self._signature, given=given, kept=len(rows))
+        outputs = results.take_rows(collected.result, self._signature, given=given, kept=len(rows))
         odd = [index for index in collected.misfits if index < len(rows)]
         if not odd:
             return outputs, []
@@ -132,8 +120,8 @@ class Answers:
     def _finish_rows(
         self, result: Any, rows: Sequence[int], given: int, inputs: Mapping[str, Array]
     ) -> tuple[Outputs, list[FailedRow]]:
-        check_result_rows(result, given, self._signature)
-        values = split_rows(result, len(rows), self._signature)
+        results.check_result_rows(result, given, self._signature)
+        values = results.split_rows(result, len(rows), self._signature)
         finished = [self._finish_row(row, value) for row, value in zip(rows, values, strict=True)]
         good = {row: made for row, made in zip(rows, finished, strict=True) if not isinstance(made, FailedRow)}
         errors = [made for made in finished if isinstance(made, FailedRow)]
@@ -150,7 +138,7 @@ class Answers:
             return value
         try:
             outputs = row_outputs(value, self._signature)
-            if self._strict and not self._one_json_value and (surplus := undeclared(value, self._signature)):
+            if self._strict and not self._one_json_value and (surplus := results.undeclared(value, self._signature)):
                 return FailedRow(row, 500, surplus)
             return outputs
         except ValueError as error:

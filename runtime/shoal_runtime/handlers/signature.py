@@ -16,8 +16,7 @@ class Signature:
         inputs: in the order the model takes them.
         outputs: in the order the model gives them.
         max_batch_size: rows it takes in one call.
-        allowed_batch_sizes: row counts a batch is padded up to, the last being `max_batch_size`;
-            empty means any.
+        allowed_batch_sizes: row counts a batch is padded up to, the last being `max_batch_size`; empty means any.
     """
 
     inputs: tuple[TensorSpec, ...]

@@ -75,18 +75,14 @@ class TensorSpec:
 
     def __post_init__(self) -> None:
         _check_name(self.name)
-        _require(
-            self.datatype in CODES,
-            f"tensor {self.name}: datatype {self.datatype!r} is not one of {', '.join(CODES)}",
-        )
+        names = ", ".join(CODES)
+        _require(self.datatype in CODES, f"tensor {self.name}: datatype {self.datatype!r} is not one of {names}")
         object.__setattr__(self, "shape", tuple(self.shape))
         object.__setattr__(self, "pad_buckets", tuple(self.pad_buckets))
         _check_dimensions(self)
         _check_padding(self)
-        _require(
-            self.content_type is None or self.datatype == "BYTES",
-            f"tensor {self.name}: content_type goes with BYTES, not {self.datatype}",
-        )
+        good = self.content_type is None or self.datatype == "BYTES"
+        _require(good, f"tensor {self.name}: content_type goes with BYTES, not {self.datatype}")
 
     @property
     def media_types(self) -> tuple[str, ...]:
@@ -123,17 +119,13 @@ def _check_dimensions(spec: TensorSpec) -> None:
     rank = len(spec.shape)
     good = all(isinstance(d, int) and (d == ANY or d >= 1) for d in spec.shape)
     _require(good, f"tensor {spec.name}: shape {list(spec.shape)} may hold numbers from 1 up, and -1")
-    _require(
-        0 <= spec.batch_dim < rank,
-        f"tensor {spec.name}: batch_dim {spec.batch_dim} is not within its {rank} dimensions",
-    )
+    good = 0 <= spec.batch_dim < rank
+    _require(good, f"tensor {spec.name}: batch_dim {spec.batch_dim} is not within its {rank} dimensions")
     for key, axis in (("pad_axis", spec.pad_axis), ("unpad_axis", spec.unpad_axis)):
         good = axis is None or (0 <= axis < rank and axis != spec.batch_dim)
         _require(good, f"tensor {spec.name}: {key} {axis} must be within {rank} dimensions, not batch_dim")
-    _require(
-        (spec.unpad_axis is None) == (spec.unpad_input is None),
-        f"tensor {spec.name}: unpad_axis and unpad_input go together",
-    )
+    good = (spec.unpad_axis is None) == (spec.unpad_input is None)
+    _require(good, f"tensor {spec.name}: unpad_axis and unpad_input go together")
 
 
 def _check_padding(rule: Rule) -> None:

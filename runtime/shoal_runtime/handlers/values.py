@@ -1,8 +1,7 @@
 """One row's outputs, as handlers return them, to wire arrays.
 
-Python scalars, str, bytes, lists, arrays and tensors are cast to the declared datatype, never with
-a loss of kind (no fraction becomes an integer). An output whose content type is application/json
-takes any value JSON can tell.
+Python scalars, str, bytes, lists, arrays and tensors are cast to the declared datatype, never with a loss of kind (no
+fraction becomes an integer). An output whose content type is application/json takes any value JSON can tell.
 """
 
 from collections.abc import Mapping, Sequence
@@ -60,10 +59,7 @@ def stack_rows(
 ) -> dict[str, Array]:
     """Stack the rows' outputs along each output's batch dimension; no rows make no outputs.
 
-    Args:
-        rows: outputs by name.
-        signature: of the model.
-        lengths: by output, what its `unpad_axis` leaves of each row, where that is known.
+    ``lengths`` are, by output, what its `unpad_axis` leaves of each row, where that is known.
 
     Raises:
         RaggedRows: rows of one output have different shapes.
