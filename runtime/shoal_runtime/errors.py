@@ -178,6 +178,6 @@ class FailedRow:
         object.__setattr__(self, "message", message_text(self.message))
 
     @property
-    def told(self) -> RowError:
+    def row_error(self) -> RowError:
         """What travels of it."""
         return RowError(self.row, self.status, self.message)

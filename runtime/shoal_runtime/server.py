@@ -221,7 +221,7 @@ async def _received(receive: Receive) -> MutableMapping[str, Any]:
 def _encoded(request: InferRequest, model: ServedModel, result: "BatchResult") -> _Answer:
     parameters: dict[str, Any] = {**asdict(result.timings), "padded_rows": result.padded_rows}
     if result.errors:
-        parameters["errors"] = orjson.dumps(encode_row_errors([failed.told for failed in result.errors])).decode()
+        parameters["errors"] = orjson.dumps(encode_row_errors([failed.row_error for failed in result.errors])).decode()
     names = {"model_name": model.name, "model_version": model.version}
     json_bytes, body = encode_response(request, names, result.outputs, parameters)
     if json_bytes is None:

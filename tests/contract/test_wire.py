@@ -126,7 +126,7 @@ def test_failed_rows_are_absent_from_the_outputs_and_named_beside(failed: Sequen
     header, tail = encode_batch(batch, {"x": x}, ours, binary=True)
     request = decode_request(memoryview(header + b"".join(map(bytes, tail))), len(header), theirs)
     good = [row for row in range(4) if row not in failed]
-    errors = encode_row_errors([FailedRow(row, 422, "no").told for row in failed])
+    errors = encode_row_errors([FailedRow(row, 422, "no").row_error for row in failed])
     parameters = {"errors": orjson.dumps(errors).decode()} if errors else {}
     length, body = encode_response(request, {}, {"y": x[good]} if good else {}, parameters)
 

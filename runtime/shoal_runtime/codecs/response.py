@@ -23,7 +23,7 @@ def encode_response(
         The length of the JSON part when raw tensors follow it, else None; and the body.
 
     Raises:
-        BadRequest: an output cannot be told in JSON.
+        BadRequest: an output cannot be written as JSON.
     """
     entries: list[dict[str, Any]] = []
     tails: list[bytes | memoryview] = []

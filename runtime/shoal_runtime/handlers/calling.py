@@ -22,10 +22,9 @@ def preprocess_rows(
         try:
             item = row_item(inputs, row, signature)
             return item if preprocess is None else preprocess(item)
-        except BAD_ITEM as error:
-            return FailedRow(row, 400, describe(error))
         except HANDLER_FAULTS as error:
-            return failed_row(row, error)
+            bad_item = isinstance(error, BAD_ITEM) and not isinstance(error, ItemError)
+            return FailedRow(row, 400, describe(error)) if bad_item else failed_row(row, error)
 
     return [made_of(row) for row in rows]
 

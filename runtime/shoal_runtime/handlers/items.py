@@ -66,13 +66,15 @@ def tensor_batch(inputs: Mapping[str, Array], signature: Signature) -> dict[str,
             batch[spec.name] = [_value(array, row, spec) for row in range(array.shape[spec.batch_dim])]
         else:
             batch[spec.name] = wire_tensor(array, spec.datatype)
+    masks: dict[str, Tensor] = {}
     for spec in signature.inputs:
         mask = signature.input(spec.pad_mask) if spec.pad_mask is not None else None
         if mask is not None and mask.name not in batch and spec.name in batch and spec.pad_axis is not None:
-            shape = batch[spec.name].shape
-            ones = torch.ones((shape[spec.batch_dim], shape[spec.pad_axis]), dtype=torch_dtype(mask.datatype))
-            batch[mask.name] = ones
-    return batch
+            shape = batch[spec.name].shape[spec.batch_dim], batch[spec.name].shape[spec.pad_axis]
+            masks[mask.name] = torch.ones(shape, dtype=torch_dtype(mask.datatype))
+    made = {**masks, **batch}
+    # In the signature's order, as in warm-up: a captured graph is found by it.
+    return {spec.name: made[spec.name] for spec in signature.inputs if spec.name in made}
 
 
 def wire_tensor(array: Array, datatype: str) -> Tensor:

@@ -1,7 +1,7 @@
 """One row's outputs, as handlers return them, to wire arrays.
 
 Python scalars, str, bytes, lists, arrays and tensors are cast to the declared datatype, never with a loss of kind (no
-fraction becomes an integer). An output whose content type is application/json takes any value JSON can tell.
+fraction becomes an integer). An output whose content type is application/json takes any value that JSON has.
 """
 
 from collections.abc import Mapping, Sequence
@@ -152,7 +152,7 @@ def _json_element(element: Any, spec: TensorSpec) -> bytes:
     try:
         return orjson.dumps(element, option=orjson.OPT_SERIALIZE_NUMPY)
     except TypeError as error:
-        raise ValueError(f"output {spec.name} cannot be told in JSON: {error}") from None
+        raise ValueError(f"output {spec.name} cannot be written as JSON: {error}") from None
 
 
 def _text_element(element: Any, spec: TensorSpec) -> bytes:
