@@ -218,8 +218,8 @@ def fetch_model(settings: Settings, readiness: Readiness) -> ModelFiles:
     Raises:
         LoadError: as `Fetcher.fetch` says.
     """
-    own = settings.process
-    limits = Limits(own.model_max_bytes, own.model_max_files, own.model_max_ratio, own.fetch_timeout_s)
+    process = settings.process
+    limits = Limits(process.model_max_bytes, process.model_max_files, process.model_max_ratio, process.fetch_timeout_s)
     fetcher = Fetcher(settings.cache_dir, readiness, checksum=settings.model.checksum, limits=limits)
     with within(limits.timeout_s, "SHOAL_MODEL_FETCH_TIMEOUT_S", readiness, grace_s=FETCH_GRACE_S):
         return fetcher.fetch(settings.uri)

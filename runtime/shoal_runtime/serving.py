@@ -43,17 +43,16 @@ class Runtime:
         self._app = App(self.readiness, max_body_bytes=settings.process.max_body_bytes)
         self._stopping = asyncio.Event()
         self._empty = asyncio.Event()
-        own = settings.process
+        process = settings.process
         bounds = Bounds(
-            own.max_body_bytes,
-            own.max_head_bytes,
-            own.head_timeout_s,
-            own.transfer_timeout_s,
-            own.min_bytes_per_s,
+            process.max_body_bytes,
+            process.max_head_bytes,
+            process.head_timeout_s,
+            process.transfer_timeout_s,
+            process.min_bytes_per_s,
             max_connections=most_connections(),
         )
-        listener = open_socket(own.listen)
-        self._connections = Connections(self._app, listener, on_empty=self._empty.set, bounds=bounds)
+        self._connections = Connections(self._app, open_socket(process.listen), on_empty=self._empty.set, bounds=bounds)
         self._started: Started | None = None
         self.clean = True
         """Whether every thread ended; if not, the process must end without them."""
