@@ -23,7 +23,7 @@ import torch
 
 from benchmarks.inputs import INPUTS
 from shoal_runtime import Context
-from shoal_runtime.memory import keep_freed_memory
+from shoal_schema.memory import KEEP_TENSORS, keep_freed_memory
 
 ROOT = Path(__file__).parents[1]
 WARM_UP_S = 0.5
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--tuned", action="store_true", help="keep freed memory")
     options = parser.parse_args(arguments)
     if options.tuned:
-        keep_freed_memory()
+        keep_freed_memory(KEEP_TENSORS)
     torch.set_num_threads(options.threads)
     with torch.inference_mode():
         bare = Bare(options.model, torch.device(options.device), max(options.sizes))

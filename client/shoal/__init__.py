@@ -13,13 +13,13 @@ from shoal.errors import (
     InvalidInput,
     NotFound,
     Overloaded,
-    RowError,
     ServerFailed,
     ShoalError,
     TooLarge,
     Unavailable,
     WrongAddress,
 )
+from shoal_schema.wire.row_errors import RowError
 
 if TYPE_CHECKING:
     from shoal.client import AsyncClient, Client

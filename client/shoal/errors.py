@@ -18,16 +18,8 @@ are mapped in ``shoal.client`` and nowhere else; statuses in ``shoal.wire.answer
 """
 
 import typing
-from dataclasses import dataclass
 
-
-@dataclass(frozen=True, slots=True)
-class RowError:
-    """What is wrong with one row of a request: its number (from 0), HTTP status, and a sentence."""
-
-    row: int
-    status: int
-    message: str
+from shoal_schema.wire.row_errors import RowError
 
 
 class ShoalError(Exception):

@@ -41,11 +41,11 @@ def _serve() -> int:
 
     import uvloop  # noqa: PLC0415
 
-    from shoal_proxy.memory import keep_freed_memory  # noqa: PLC0415
     from shoal_proxy.server import serve  # noqa: PLC0415
     from shoal_proxy.settings import Settings  # noqa: PLC0415
     from shoal_schema.environment import SettingsError  # noqa: PLC0415
     from shoal_schema.logs import configure  # noqa: PLC0415
+    from shoal_schema.memory import KEEP_BODIES, keep_freed_memory  # noqa: PLC0415
 
     try:
         settings = Settings.from_env(os.environ)
@@ -53,7 +53,7 @@ def _serve() -> int:
         print(f"shoal-proxy: {error}", file=sys.stderr)  # noqa: T201 (the last line is what a person reads)
         return 2
     configure(settings.logging.level)
-    keep_freed_memory()
+    keep_freed_memory(KEEP_BODIES)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(serve(settings))

@@ -25,7 +25,8 @@ tells that the model may have seen the request all the same: whoever sends it ag
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from shoal_schema.wire.row_errors import RowError
 
 
 class ProxyError(Exception):
@@ -102,15 +103,6 @@ class VersionNotSupported(ProxyError):
 
     status = 505
     reason = "invalid"
-
-
-@dataclass(frozen=True, slots=True)
-class RowError:
-    """What went wrong with one row; ``row`` counts from 0 in the request."""
-
-    row: int
-    status: int
-    message: str
 
 
 class RowsFailed(ProxyError):

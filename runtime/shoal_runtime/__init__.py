@@ -7,7 +7,7 @@ Models are written against three names: `Context`, `ItemError` and `TensorSpec` 
 """
 
 from shoal_runtime.errors import ItemError
-from shoal_runtime.handlers.context import Context
+from shoal_runtime.handlers.base import Context
 from shoal_runtime.handlers.spec import PaddingRule, TensorSpec
 
 __all__ = ["Context", "ItemError", "PaddingRule", "TensorSpec"]

@@ -5,16 +5,16 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
-from shoal_runtime.errors import LoadError
-from shoal_runtime.memory import keep_freed_memory
-from shoal_runtime.openmp import wait_briefly
+from shoal_runtime.errors import EXIT_LOAD_FAILED, EXIT_USAGE, LoadError
 from shoal_runtime.settings import Settings, help_text
+from shoal_runtime.threads import wait_briefly
 from shoal_schema.environment import SettingsError
 from shoal_schema.logs import configure
+from shoal_schema.memory import KEEP_TENSORS, keep_freed_memory
 
-EXIT_USAGE = 2
-EXIT_LOAD = 3
 SWITCH_INTERVAL_S = 0.0005
+
+logger = logging.getLogger(__name__)
 
 
 def run(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
@@ -32,13 +32,13 @@ def run(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
         configure(settings.logging.level)
         return command(settings)
     except SettingsError as error:
-        logging.getLogger("shoal_runtime").critical("%s", error)
+        logger.critical("%s", error)
         return EXIT_USAGE
 
 
 def serve(settings: Settings) -> int:
     """Serve the model that the settings name, until a signal; return the exit code."""
-    keep_freed_memory()
+    keep_freed_memory(KEEP_TENSORS)
     wait_briefly(os.environ)
     # Not before they are needed: `--help` and a wrong setting answer at once.
     try:
@@ -46,7 +46,7 @@ def serve(settings: Settings) -> int:
 
         from shoal_runtime.serving import Runtime  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        logging.getLogger("shoal_runtime").error('%s: pip install "shoal[runtime]"', error)
+        logger.error('%s: pip install "shoal[runtime]"', error)
         return EXIT_USAGE
 
     async def run() -> tuple[int, bool]:
@@ -66,11 +66,10 @@ def fetch(settings: Settings) -> int:
     from shoal_runtime.fetching import fetch_model  # noqa: PLC0415
     from shoal_runtime.readiness import Readiness  # noqa: PLC0415
 
-    logger = logging.getLogger("shoal_runtime")
     try:
         files = fetch_model(settings, Readiness())
     except LoadError as error:
         logger.critical("%s", error)
-        return EXIT_LOAD
+        return EXIT_LOAD_FAILED
     logger.info("event=model_fetched directory=%s", files.directory)
     return 0

@@ -15,13 +15,11 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import torch
+from torch import Tensor
 from torch.utils import _pytree as pytree
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +33,7 @@ class Event(Protocol):
 
 @dataclass(slots=True, eq=False)
 class _Buffer:
-    memory: "Tensor"
+    memory: Tensor
     busy: Event | None = None
 
 
@@ -44,17 +42,14 @@ class StagingPool:
 
     A buffer is handed out again when the copy that used it last is done. Sizes are rounded up to
     powers of two, so batches of like size share buffers.
-
-    Args:
-        allocate: makes host memory of that many bytes; pinned where there is a device.
     """
 
-    def __init__(self, allocate: Callable[[int], "Tensor"]) -> None:
+    def __init__(self, allocate: Callable[[int], Tensor]) -> None:
         self._allocate = allocate
         self._free: dict[int, list[_Buffer]] = defaultdict(list)
         self._lock = threading.Lock()
 
-    def take(self, like: "Tensor") -> tuple["Tensor", _Buffer]:
+    def take(self, like: Tensor) -> tuple[Tensor, _Buffer]:
         """Return host memory of the tensor's form, and the buffer to give back."""
         needed = max(1, like.numel() * like.element_size())
         size = 1 << (needed - 1).bit_length()
@@ -79,17 +74,12 @@ class StagingPool:
 class Graph(Protocol):
     """A captured forward."""
 
-    def replay(self, tensors: list["Tensor"]) -> Any:
+    def replay(self, tensors: list[Tensor]) -> Any:
         """Run it on tensors of the captured form."""
 
 
 class GraphCache:
-    """Captured forwards by the form of their batch.
-
-    Args:
-        capture: captures a forward for batches of one form; returns None where the model does not
-            allow it.
-    """
+    """Captured forwards by the form of their batch; `capture` returns None where the model does not allow it."""
 
     def __init__(self, capture: Callable[[Callable[[Any], Any], Any], Graph | None]) -> None:
         self._capture = capture
@@ -102,11 +92,11 @@ class GraphCache:
         if not self._allowed or form is None or form in self._graphs:
             return
         graph = self._capture(function, batch)
-        if graph is None:
+        if graph is not None:
+            self._graphs[form] = graph
+        else:
             self._allowed = False
             self._graphs.clear()
-            return
-        self._graphs[form] = graph
 
     def run(self, function: Callable[[Any], Any], batch: Any) -> Any:
         """Replay the graph for this form of batch; without one call the function."""
@@ -118,7 +108,7 @@ class GraphCache:
 
 
 def batch_form(batch: Any) -> Hashable | None:
-    """Return what a graph depends on: structure, shapes, types; None when a leaf is no tensor."""
+    """Return what a graph depends on: structure, shapes, types; None when a leaf is not a tensor."""
     leaves, structure = pytree.tree_flatten(batch)
     if not leaves or not all(isinstance(leaf, torch.Tensor) for leaf in leaves):
         return None
@@ -132,12 +122,7 @@ class _Staged:
 
 
 class CudaPlacement:
-    """Batches on one CUDA device.
-
-    Args:
-        device: with an index.
-        graphs: whether to capture CUDA graphs.
-    """
+    """Batches on one CUDA device, whose forwards are captured as graphs where `graphs` allows it."""
 
     stages_off_loop = True
 
@@ -158,7 +143,7 @@ class CudaPlacement:
             copied.record(self._copy)
         return _Staged(moved, copied)
 
-    def _to_device(self, tensor: "Tensor") -> "Tensor":  # pragma: cuda
+    def _to_device(self, tensor: Tensor) -> Tensor:  # pragma: cuda
         if tensor.device.type != "cpu":
             return tensor
         pinned, buffer = self._staging.take(tensor)
@@ -174,19 +159,13 @@ class CudaPlacement:
     @contextmanager
     def active(self) -> Iterator[None]:  # pragma: cuda
         """Run without gradients, on the compute stream."""
-        with (
-            torch.inference_mode(),
-            torch.cuda.device(self.device),
-            torch.cuda.stream(self._compute),
-        ):
+        with torch.inference_mode(), torch.cuda.device(self.device), torch.cuda.stream(self._compute):
             yield
 
     def forward(self, function: Callable[[Any], Any], batch: _Staged) -> Any:  # pragma: cuda
         """Run the function, or its captured graph, after the batch's copies."""
         self._compute.wait_event(batch.copied)
-        if self._graphs is None:
-            return function(batch.batch)
-        return self._graphs.run(function, batch.batch)
+        return function(batch.batch) if self._graphs is None else self._graphs.run(function, batch.batch)
 
     def warm(self, function: Callable[[Any], Any], batch: _Staged) -> None:  # pragma: cuda
         """Run the function, then capture it for batches of this form where the model allows it."""
@@ -205,20 +184,20 @@ class CudaPlacement:
         self._compute.synchronize()
         return time.perf_counter() - start, result
 
-    def fetch(self, tensors: list["Tensor"]) -> list["Tensor"]:  # pragma: cuda
+    def fetch(self, tensors: list[Tensor]) -> list[Tensor]:  # pragma: cuda
         """Copy the tensors to the host through pinned memory, and wait once for all of them."""
         pending = [self._start_fetch(tensor) for tensor in tensors]
         self._compute.synchronize()
         return [self._end_fetch(host, buffer) for host, buffer in pending]
 
-    def _start_fetch(self, tensor: "Tensor") -> tuple["Tensor", _Buffer | None]:  # pragma: cuda
+    def _start_fetch(self, tensor: Tensor) -> tuple[Tensor, _Buffer | None]:  # pragma: cuda
         if tensor.device.type == "cpu":
             return tensor, None
         host, buffer = self._staging.take(tensor)
         host.copy_(tensor, non_blocking=True)
         return host, buffer
 
-    def _end_fetch(self, host: "Tensor", buffer: _Buffer | None) -> "Tensor":  # pragma: cuda
+    def _end_fetch(self, host: Tensor, buffer: _Buffer | None) -> Tensor:  # pragma: cuda
         if buffer is None:
             return host
         # The answer outlives the buffer.
@@ -277,7 +256,7 @@ class _CudaGraph:  # pragma: cuda
             if isinstance(want, torch.Tensor) and not _alike(want, got):
                 raise RuntimeError("a replay gives other results than the model")
 
-    def replay(self, tensors: list["Tensor"]) -> Any:
+    def replay(self, tensors: list[Tensor]) -> Any:
         """Copy the tensors in, run the graph and return its results."""
         for own, tensor in zip(self._inputs, tensors, strict=True):
             own.copy_(tensor, non_blocking=True)
@@ -285,7 +264,7 @@ class _CudaGraph:  # pragma: cuda
         return self._outputs
 
 
-def _alike(want: "Tensor", got: "Tensor") -> bool:  # pragma: cuda
+def _alike(want: Tensor, got: Tensor) -> bool:  # pragma: cuda
     if not want.is_floating_point():
         return torch.equal(want, got)
     return torch.allclose(want.float(), got.float(), rtol=1e-2, atol=1e-2, equal_nan=True)

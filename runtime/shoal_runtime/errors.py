@@ -3,7 +3,8 @@
 RuntimeFault
 ├── LoadError       the model cannot be loaded: exit 3
 └── BatchError      one batch fails as a whole: an HTTP answer
-    ├── BadRequest, NotFound, TooManyRows, BodyTooLarge     the caller's
+    ├── BadRequest, NotFound, WrongMethod,
+    │   TooManyRows, BodyTooLarge                           the caller's
     ├── ForwardFailed, WrongRows, OutOfMemory               the model's
     │   └── WrongShape, RaggedRows                          a ForwardFailed each
     ├── NotReady, Stopping, TimedOut                        nothing was executed
@@ -12,9 +13,18 @@ RuntimeFault
 A wrong environment is `shoal_schema.environment.SettingsError`: exit 2.
 
 ItemError           raised by handlers: one row fails, the others do not
+FailedRow           what became of that row
 """
 
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from shoal_runtime.faults import message_text
+from shoal_schema.wire.row_errors import RowError
+
+EXIT_USAGE: Final = 2
+EXIT_LOAD_FAILED: Final = 3
+EXIT_DEVICE_LOST: Final = 4
 
 
 class RuntimeFault(Exception):
@@ -55,6 +65,13 @@ class NotFound(BatchError):
 
     status = 404
     code = "NOT_FOUND"
+
+
+class WrongMethod(BatchError):
+    """The path is right and the method is not."""
+
+    status = 405
+    code = "BAD_REQUEST"
 
 
 class BodyTooLarge(BatchError):
@@ -139,3 +156,28 @@ class ItemError(Exception):
     def __init__(self, message: str, status: int = 400) -> None:
         super().__init__(message)
         self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class FailedRow:
+    """What its caller is told of a row that failed, and what the log is told beside.
+
+    Args:
+        row: counted in the batch as it arrived.
+        status: 400 to 599.
+        message: for the caller; made safe for every encoder.
+        cause: for the log, when the handler's code is at fault; it never travels.
+    """
+
+    row: int
+    status: int
+    message: str
+    cause: BaseException | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "message", message_text(self.message))
+
+    @property
+    def row_error(self) -> RowError:
+        """What travels of it."""
+        return RowError(self.row, self.status, self.message)

@@ -1,14 +1,14 @@
 """The one thread that touches the device.
 
-Calls run one at a time, in the order they came. `busy_since` lets the watchdog see a call that
-never ends; when the device is given up, `abandon` answers everybody who waits, although the thread
-itself may be stuck for ever.
+Calls run one at a time, in the order they came. `busy_since_s` lets the watchdog see a call that never ends; when the
+device is given up, `abandon` answers everybody who waits, although the thread itself may be stuck for ever.
 """
 
 import asyncio
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, Final, TypeVar
@@ -38,7 +38,7 @@ class Executor:
     """
 
     def __init__(self) -> None:
-        self.busy_since: float | None = None
+        self.busy_since_s: float | None = None
         self.on_death: Callable[[str], None] | None = None
         """Told why, should the thread end although nobody stopped it."""
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
@@ -48,16 +48,14 @@ class Executor:
         self._thread.start()
 
     async def call(self, function: Callable[[], T], *, watched: bool = True) -> T:
-        """Run `function` on the device's thread and return what it returns.
+        """Run `function` on the device's thread, when all earlier calls are done, and return what it returns.
 
-        Args:
-            function: runs when all earlier calls are done.
-            watched: whether the watchdog's limit applies to it.
+        The watchdog's limit applies where it is ``watched``.
 
         Raises:
             NotReady: too many calls wait already.
             DeviceLost: the device was given up; it says whether `function` had begun.
-            Exception: what `function` raised, an `Escaped` for what is no `Exception`.
+            Exception: what `function` raised, an `Escaped` for what is not an `Exception`.
         """
         if self._abandoned is not None:
             raise DeviceLost(self._abandoned, executed=False)
@@ -101,29 +99,25 @@ class Executor:
             if self._abandoned is not None:
                 continue
             if call.watched:
-                self.busy_since = time.monotonic()
+                self.busy_since_s = time.monotonic()
             try:
                 result, error = call.function(), None
             except HANDLER_FAULTS as caught:
                 result, error = None, contained(caught)
-            self.busy_since = None
+            self.busy_since_s = None
             _answer(call, result, error)
             # Hold nothing of a finished batch while waiting for the next one.
             del call, result, error
 
 
 def _answer(call: _Call, result: Any, error: Exception | None) -> None:
-    try:
-        call.loop.call_soon_threadsafe(_resolve, call.future, result, error)
-    except RuntimeError:
-        # The loop is closed: the process is stopping and nobody waits.
-        return
+    def resolve() -> None:
+        if call.future.done():
+            return
+        if error is None:
+            call.future.set_result(result)
+        else:
+            call.future.set_exception(error)
 
-
-def _resolve(future: asyncio.Future[Any], result: Any, error: Exception | None) -> None:
-    if future.done():
-        return
-    if error is None:
-        future.set_result(result)
-    else:
-        future.set_exception(error)
+    with suppress(RuntimeError):  # the loop is closed: the process is stopping and nobody waits
+        call.loop.call_soon_threadsafe(resolve)

@@ -6,7 +6,6 @@ Light: also what runs before torch is imported needs it.
 import sys
 import traceback
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final, TypeVar
 
 T = TypeVar("T")
@@ -30,7 +29,7 @@ DISTRIBUTIONS: Final = {
 
 
 class Escaped(Exception):
-    """Stands for what is no `Exception` but came out of a thread all the same; it is the cause."""
+    """Stands for what is not an `Exception` but came out of a thread all the same; it is the cause."""
 
 
 def describe(error: BaseException) -> str:
@@ -89,7 +88,7 @@ def run_contained(function: Callable[[], T]) -> T:
 
 def own_traceback(error: BaseException) -> str:
     """Return the traceback from the first frame that is neither ours nor the import system's."""
-    ours = str(Path(__file__).parent)
+    ours = __file__.removesuffix("faults.py")
     trace = error.__traceback__
     while trace is not None:
         name = trace.tb_frame.f_code.co_filename

@@ -1,44 +1,32 @@
 """From a model's URI to its files on this machine.
 
-Downloads are content-addressed: a file lands in `CACHE/SHA256/` and is unpacked there. It is
-written under a temporary name, synced, checked and renamed, so whatever bears the final name is
-whole. The process that writes holds a lock on the folder; what a killed one leaves behind is swept by the next.
+Downloads are content-addressed: a file lands in `CACHE/SHA256/`, checked, and is unpacked there.
 """
 
-import fcntl
 import hashlib
 import logging
 import os
-import shutil
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import unquote, urlsplit
 
 import httpx
 
+from shoal_runtime.cache import Origin, recall, remember, settle, temporary
 from shoal_runtime.errors import LoadError
 from shoal_runtime.load_limit import FETCH_GRACE_S, within
-from shoal_runtime.origins import Origin, origin_of, recall, remember
 from shoal_runtime.progress import Progress
+from shoal_runtime.readiness import Readiness
+from shoal_runtime.settings import Settings
 from shoal_runtime.unpacking import CHUNK_BYTES, Limits, archive_stem, check_time, unpack
 
-if TYPE_CHECKING:
-    from shoal_runtime.readiness import Readiness
-    from shoal_runtime.settings import Settings
-
 ATTEMPTS: Final = 3
-STALE_AFTER_S: Final = 24 * 3600
-"""Where the file system knows no locks."""
-UNLOCKED_AFTER_S: Final = 60
-"""Who has made a folder is given this long to lock it."""
-PARTIAL_PREFIX: Final = ".partial-"
 MODELS: Final = Path("/models")
 """Where models of pods lie, by custom."""
+HINT: Final = ": the image or a volume must hold it; on one machine, `shoal local up --model {}=DIR` shows it to pods"
 TIMEOUT: Final = httpx.Timeout(60.0, connect=10.0)
 
 logger = logging.getLogger(__name__)
@@ -46,13 +34,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """A model's files.
-
-    Args:
-        directory: where they lie.
-        stem: what the model is called when nobody says otherwise.
-        file: the one file that the URI named, if it named a file.
-    """
+    """A model's files: where they lie, its name when nobody says otherwise, and the file that the URI named."""
 
     directory: Path
     stem: str
@@ -64,20 +46,15 @@ class _Retry(Exception):
 
 
 class Fetcher:
-    """Fetch one model.
+    """Fetch one model into a cache of downloads and unpacked archives.
 
-    Args:
-        cache_dir: where downloads and unpacked archives are kept.
-        readiness: told the progress.
-        checksum: `sha256:` and hex digits of the file, or None.
-        limits: what a download, and what is in an archive, may take.
-        pause_s: waits between attempts to download, from the number of the attempt.
+    ``checksum`` is `sha256:` and hex digits of the file; ``pause_s`` waits between attempts, by their number.
     """
 
     def __init__(
         self,
         cache_dir: Path,
-        readiness: "Readiness",
+        readiness: Readiness,
         *,
         checksum: str | None = None,
         limits: Limits | None = None,
@@ -113,15 +90,20 @@ class Fetcher:
                 raise LoadError(f"SHOAL_MODEL_CHECKSUM is of one file, and {path} is a directory")
             return ModelFiles(path, path.name)
         if not path.is_file():
-            raise LoadError(f"there is no model at {path}{_where_from(path)}")
+            hint = HINT.format(path.name) if path.parent == MODELS else ""
+            raise LoadError(f"there is no model at {path}{hint}")
         stem = archive_stem(path.name)
         if self._digest is None and stem is None:
             return ModelFiles(path.parent, path.stem, path.name)
-        digest = self._digest_of(path)
-        self._check(digest, str(path))
+        sha256 = hashlib.sha256()
+        with path.open("rb") as file:
+            while chunk := file.read(CHUNK_BYTES):
+                sha256.update(chunk)
+                check_time(self._limits, self._deadline_s)
+        self._check(sha256.hexdigest(), str(path))
         if stem is None:
             return ModelFiles(path.parent, path.stem, path.name)
-        return self._keep(path, digest, path.name)
+        return self._keep(path, sha256.hexdigest(), path.name)
 
     def _remote(self, uri: str) -> ModelFiles:
         name = Path(unquote(urlsplit(uri).path)).name or "model"
@@ -133,7 +115,11 @@ class Fetcher:
         conditions = origin.conditions() if origin is not None and old is not None else {}
         for attempt in range(ATTEMPTS):
             try:
-                return self._download(uri, name, conditions) or _unchanged(old)
+                if (files := self._download(uri, name, conditions)) is not None:
+                    return files
+                assert old is not None, "a server that was asked no condition cannot have answered 304"
+                logger.info("event=model_unchanged directory=%s", old.directory)
+                return old
             except _Retry as reason:
                 if attempt + 1 < ATTEMPTS:
                     logger.warning("event=download_retried reason=%s", reason)
@@ -147,7 +133,7 @@ class Fetcher:
 
     def _download(self, uri: str, name: str, conditions: Mapping[str, str]) -> ModelFiles | None:
         """Return the new files, or None when the server says that they have not changed."""
-        with self._temporary() as folder:
+        with temporary(self._cache_dir) as folder:
             path = folder / "download"
             origin = self._receive(uri, path, conditions)
             if origin is None:
@@ -165,8 +151,13 @@ class Fetcher:
             ):
                 if conditions and response.status_code == 304:
                     return None
-                _check_status(response, uri)
-                return origin_of(self._write(response, path), response.headers)
+                status = response.status_code
+                if status >= 500 or status == 429:
+                    raise _Retry(f"the server answered {status}")
+                if status != 200:
+                    raise LoadError(f"{shown(uri)} cannot be downloaded: the server answered {status}")
+                headers = response.headers
+                return Origin(self._write(response, path), headers.get("etag"), headers.get("last-modified"))
         except httpx.TransportError as error:
             raise _Retry(f"{type(error).__name__}: {error}") from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -186,7 +177,7 @@ class Fetcher:
                 progress.advance(len(chunk))
                 self._limits.check_bytes(file.tell(), "the download")
                 check_time(self._limits, self._deadline_s)
-            _sync(file.fileno())
+            os.fsync(file.fileno())
         return digest.hexdigest()
 
     def _check(self, digest: str, what: str) -> None:
@@ -207,59 +198,28 @@ class Fetcher:
         if kept is not None:
             return kept
         self._readiness.progress("unpacking")
-        with self._temporary() as folder:
+        with temporary(self._cache_dir) as folder:
             ready = folder / "model"
             ready.mkdir()
             if archive_stem(name) is None:
                 path.rename(ready / name)
             else:
                 ready = unpack(path, ready, name, self._limits, self._deadline_s)
-            _sync_tree(ready)
-            _rename(ready, self._cache_dir / digest)
-        _sync_path(self._cache_dir)
+            settle(ready, self._cache_dir / digest)
         found = self._kept(digest, name)
         if found is None:
             raise LoadError(f"{self._cache_dir / digest} is there and lacks {name}: delete it")
         return found
 
-    @contextmanager
-    def _temporary(self) -> Iterator[Path]:
-        try:
-            self._cache_dir.mkdir(parents=True, exist_ok=True)
-            sweep(self._cache_dir)
-            folder = Path(tempfile.mkdtemp(prefix=PARTIAL_PREFIX, dir=self._cache_dir))
-            lock = _lock(folder)
-        except OSError as error:
-            raise LoadError(f"SHOAL_MODEL_CACHE_DIR cannot be written: {error}") from None
-        try:
-            yield folder
-        except OSError as error:
-            raise LoadError(f"the model cannot be stored: {error}") from None
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-            os.close(lock)
 
-    def _digest_of(self, path: Path) -> str:
-        digest = hashlib.sha256()
-        with path.open("rb") as file:
-            while chunk := file.read(CHUNK_BYTES):
-                digest.update(chunk)
-                check_time(self._limits, self._deadline_s)
-        return digest.hexdigest()
-
-
-def fetch_model(settings: "Settings", readiness: "Readiness") -> ModelFiles:
+def fetch_model(settings: Settings, readiness: Readiness) -> ModelFiles:
     """Return the files of the model that the settings name.
 
     Raises:
         LoadError: as `Fetcher.fetch` says.
     """
-    limits = Limits(
-        settings.process.model_max_bytes,
-        settings.process.model_max_files,
-        settings.process.model_max_ratio,
-        settings.process.fetch_timeout_s,
-    )
+    process = settings.process
+    limits = Limits(process.model_max_bytes, process.model_max_files, process.model_max_ratio, process.fetch_timeout_s)
     fetcher = Fetcher(settings.cache_dir, readiness, checksum=settings.model.checksum, limits=limits)
     with within(limits.timeout_s, "SHOAL_MODEL_FETCH_TIMEOUT_S", readiness, grace_s=FETCH_GRACE_S):
         return fetcher.fetch(settings.uri)
@@ -271,39 +231,6 @@ def shown(uri: str) -> str:
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
-def sweep(cache_dir: Path) -> None:
-    """Remove what killed processes left behind: what nobody holds a lock on, or is a day old."""
-    newest = Path(tempfile.mkdtemp(prefix=PARTIAL_PREFIX, dir=cache_dir))
-    # The file system's own clock, which may not be this machine's.
-    now_s = newest.stat().st_mtime
-    newest.rmdir()
-    for path in cache_dir.glob(f"{PARTIAL_PREFIX}*"):
-        with suppress(FileNotFoundError):  # another process has just finished with it
-            age_s = now_s - path.stat().st_mtime
-            if age_s > STALE_AFTER_S or (age_s > UNLOCKED_AFTER_S and _is_unlocked(path)):
-                shutil.rmtree(path, ignore_errors=True)
-
-
-def _lock(folder: Path) -> int:
-    """Return a descriptor that holds a lock on the folder until it is closed, where there are locks."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    with suppress(OSError):
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    return descriptor
-
-
-def _is_unlocked(folder: Path) -> bool:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False  # somebody holds it, or nobody can
-    else:
-        return True
-    finally:
-        os.close(descriptor)
-
-
 def stay_secure(uri: str) -> dict[str, list[Callable[[httpx.Request], None]]]:
     """Return hooks that refuse to be sent from https to http."""
     secure = urlsplit(uri).scheme == "https"
@@ -313,53 +240,3 @@ def stay_secure(uri: str) -> dict[str, list[Callable[[httpx.Request], None]]]:
             raise LoadError(f"{shown(uri)} cannot be downloaded: the server sends on to {request.url.scheme}")
 
     return {"request": [check]}
-
-
-def _where_from(path: Path) -> str:
-    """Return how a model comes to where those of pods lie, or nothing elsewhere."""
-    if path.parent != MODELS:
-        return ""
-    return (
-        ": the image or a volume must hold it; in a cluster of one machine,"
-        f" `shoal local up --model {path.name}=DIR` shows it to pods"
-    )
-
-
-def _unchanged(old: ModelFiles | None) -> ModelFiles:
-    assert old is not None, "a server that was asked no condition cannot have answered 304"
-    logger.info("event=model_unchanged directory=%s", old.directory)
-    return old
-
-
-def _check_status(response: httpx.Response, uri: str) -> None:
-    status = response.status_code
-    if status >= 500 or status == 429:
-        raise _Retry(f"the server answered {status}")
-    if status != 200:
-        raise LoadError(f"{shown(uri)} cannot be downloaded: the server answered {status}")
-
-
-def _rename(source: Path, target: Path) -> None:
-    try:
-        source.rename(target)
-    except OSError:
-        # Another process was first, with the same content.
-        if not target.is_dir():
-            raise
-
-
-def _sync_tree(root: Path) -> None:
-    for path in (*root.rglob("*"), root):
-        _sync_path(path)
-
-
-def _sync_path(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        _sync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _sync(descriptor: int) -> None:
-    os.fsync(descriptor)

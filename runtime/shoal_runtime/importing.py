@@ -22,8 +22,8 @@ def import_handler(text: str, directory: Path) -> type[Any]:
     """Return the class that `text` names.
 
     Args:
-        text: `package.module:Class`, or `path.py:Class` with the path relative to the directory.
-            The class may be left out when the file defines exactly one with a `forward` method.
+        text: `package.module:Class`, or `path.py:Class` with the path relative to the directory. The class may be left
+            out when the file defines exactly one with a `forward` method.
         directory: the model's; its modules can be imported.
 
     Raises:
@@ -33,18 +33,8 @@ def import_handler(text: str, directory: Path) -> type[Any]:
     if str(directory) not in sys.path:
         sys.path.insert(0, str(directory))
     where, _, name = text.partition(":")
-    module = _module(where, directory)
-    if not name:
-        return _only_class(module, where)
-    found = getattr(module, name, None)
-    if not isinstance(found, type):
-        raise LoadError(f"{where} has no class {name}")
-    return found
-
-
-def _module(where: str, directory: Path) -> ModuleType:
     try:
-        return _from_file(directory / where) if where.endswith(".py") else importlib.import_module(where)
+        module = _from_file(directory / where) if where.endswith(".py") else importlib.import_module(where)
     except LoadError:
         raise
     except ModuleNotFoundError as error:
@@ -53,6 +43,12 @@ def _module(where: str, directory: Path) -> ModuleType:
         raise HandlerFailed(f"importing {where} failed: {error}{remedy(error)}") from error
     except HANDLER_FAULTS as error:
         raise HandlerFailed(f"importing {where} failed: {describe(error)}") from error
+    if not name:
+        return _only_class(module, where)
+    found = getattr(module, name, None)
+    if not isinstance(found, type):
+        raise LoadError(f"{where} has no class {name}")
+    return found
 
 
 def _from_file(path: Path) -> ModuleType:
@@ -61,7 +57,7 @@ def _from_file(path: Path) -> ModuleType:
     name = f"shoal_model_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise LoadError(f"{path} is no Python file")
+        raise LoadError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     # Dataclasses and pickling look their module up by name.
     sys.modules[name] = module

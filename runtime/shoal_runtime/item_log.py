@@ -4,54 +4,42 @@ import json
 import logging
 import re
 import traceback
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final
 
 import orjson
 
+from shoal_runtime.codecs.request import InferRequest
+from shoal_runtime.errors import BatchError, FailedRow
 from shoal_runtime.faults import own_traceback
-
-if TYPE_CHECKING:
-    from shoal_runtime.codecs.request import InferRequest
-    from shoal_runtime.errors import BatchError
-    from shoal_runtime.handlers.calling import RowError
 
 LINES_PER_WINDOW: Final = 10
 WINDOW_S: Final = 60.0
 IDS_SHOWN: Final = 8
 _WORD: Final = re.compile(r"[A-Za-z0-9._:;/+@-]+")
 
+logger = logging.getLogger(__name__)
+
 
 class ItemLog:
-    """Log failures that are the model's fault, at most 10 a minute, and each traceback once a minute.
+    """Log failures that are the model's fault, at most 10 a minute, and each traceback once a minute."""
 
-    Args:
-        logger: where to.
-    """
-
-    def __init__(self, logger: logging.Logger) -> None:
-        self._logger = logger
+    def __init__(self) -> None:
         self._window_start_s = 0.0
         self._lines = 0
         self._suppressed = 0
         self._told: set[str] = set()
 
-    def add(self, errors: Sequence["RowError"], parameters: Mapping[str, Any], now_s: float) -> None:
-        """Log those of `errors` that are the model's fault, each with its caller's x-request-id.
-
-        Args:
-            errors: of one batch.
-            parameters: the batch's; `requests` says which rows are whose.
-            now_s: monotonic time.
-        """
-        serious = [error for error in errors if error.status >= 500]
-        if not serious:
-            return
-        for error in serious:
-            if not self._may_write(now_s):
+    def add(self, errors: Sequence[FailedRow], parameters: Mapping[str, Any], now_s: float) -> None:
+        """Log those of a batch's errors that are the model's fault, each with its caller's x-request-id."""
+        for error in errors:
+            if error.status < 500 or not self._may_write(now_s):
                 continue
-            where, who = _location(error.cause), request_id(parameters.get("requests"), error.row)
-            self._logger.error(
+            frames = traceback.extract_tb(error.cause.__traceback__) if error.cause is not None else []
+            where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "-"
+            who = request_id(parameters.get("requests"), error.row)
+            logger.error(
                 "event=row_failed row=%d status=%d x-request-id=%s at=%s message=%s%s",
                 error.row,
                 error.status,
@@ -61,17 +49,18 @@ class ItemLog:
                 self._trace(error.cause),
             )
 
-    def add_batch(self, error: "BatchError", request: "InferRequest", now_s: float) -> None:
+    def add_batch(self, error: BatchError, request: InferRequest, now_s: float) -> None:
         """Log a batch that failed through the model's fault: whose rows, of which shapes, and what was raised where."""
         blamed = error.status == 500 or (error.status > 500 and error.__cause__ is not None)
         if not blamed or not self._may_write(now_s):
             return
-        self._logger.error(
+        inputs = [f"{name}:{each.dtype}[{'x'.join(map(str, each.shape))}]" for name, each in request.inputs.items()]
+        logger.error(
             "event=batch_failed code=%s rows=%d x-request-ids=%s inputs=%s message=%s%s",
             error.code,
             request.rows,
             request_ids(request.parameters.get("requests")),
-            _shapes(request),
+            ",".join(inputs),
             one_line(str(error)),
             self._trace(error.__cause__),
         )
@@ -87,20 +76,15 @@ class ItemLog:
         return f"\n{trace}"
 
     def _may_write(self, now_s: float) -> bool:
-        self._turn_window(now_s)
-        if self._lines >= LINES_PER_WINDOW:
-            self._suppressed += 1
-            return False
-        self._lines += 1
-        return True
-
-    def _turn_window(self, now_s: float) -> None:
-        if now_s - self._window_start_s < WINDOW_S:
-            return
-        if self._suppressed:
-            self._logger.error("event=failures_unlogged lines=%d", self._suppressed)
-        self._window_start_s, self._lines, self._suppressed = now_s, 0, 0
-        self._told.clear()
+        if now_s - self._window_start_s >= WINDOW_S:
+            if self._suppressed:
+                logger.error("event=failures_unlogged lines=%d", self._suppressed)
+            self._window_start_s, self._lines, self._suppressed = now_s, 0, 0
+            self._told.clear()
+        written = self._lines < LINES_PER_WINDOW
+        self._lines += written
+        self._suppressed += not written
+        return written
 
 
 def one_line(text: str) -> str:
@@ -117,45 +101,27 @@ def value(text: str) -> str:
 
 
 def request_id(requests: Any, row: int) -> str:
-    """Return the x-request-id of the request that a row came in, or "-".
+    """Return the x-request-id of the request that a row of the batch came in, or "-".
 
-    Args:
-        requests: the batch's `requests` parameter: JSON `[{"rows": 2, "x-request-id": "..."}]`, in
-            row order.
-        row: counted in the batch.
+    ``requests`` is the batch's parameter: JSON `[{"rows": 2, "x-request-id": "..."}]`, in row order.
     """
-    try:
-        entries = orjson.loads(requests)
-        for entry in entries:
-            row -= entry["rows"]
-            if row < 0:
-                return value(str(entry.get("x-request-id", "-")))
-    except (orjson.JSONDecodeError, TypeError, KeyError, AttributeError):
-        # It is for the log alone, so a malformed one must not fail the batch.
-        return "-"
+    for who, rows in _traced(requests):
+        row -= rows
+        if row < 0:
+            return who
     return "-"
 
 
 def request_ids(requests: Any) -> str:
-    """Return the x-request-ids of a batch's requests, the first eight, or "-" where there are none.
-
-    Args:
-        requests: as for `request_id`.
-    """
-    try:
-        ids = [value(str(entry.get("x-request-id", "-"))) for entry in orjson.loads(requests)]
-    except (orjson.JSONDecodeError, TypeError, KeyError, AttributeError):
-        return "-"
+    """Return the x-request-ids of a batch's requests, the first eight, or "-" where there are none."""
+    ids = [who for who, _ in _traced(requests)]
     more = f",...({len(ids) - IDS_SHOWN} more)" if len(ids) > IDS_SHOWN else ""
     return ",".join(ids[:IDS_SHOWN]) + more or "-"
 
 
-def _shapes(request: "InferRequest") -> str:
-    return ",".join(
-        f"{name}:{array.dtype}[{'x'.join(map(str, array.shape))}]" for name, array in request.inputs.items()
-    )
-
-
-def _location(cause: BaseException | None) -> str:
-    frames = traceback.extract_tb(cause.__traceback__) if cause is not None else []
-    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "-"
+def _traced(requests: Any) -> Iterator[tuple[str, int]]:
+    """Yield each request's id and rows; it is for the log alone, so a malformed one must not fail the batch."""
+    with suppress(orjson.JSONDecodeError, TypeError, AttributeError):
+        for entry in orjson.loads(requests):
+            rows = entry.get("rows")
+            yield value(str(entry.get("x-request-id", "-"))), rows if isinstance(rows, int) else 0

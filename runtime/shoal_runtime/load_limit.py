@@ -8,40 +8,30 @@ import faulthandler
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import Final
 
+from shoal_runtime.errors import EXIT_LOAD_FAILED
+from shoal_runtime.readiness import Readiness
 from shoal_runtime.watchdog import LOCK_HELD_AFTER_S, exit_now
 
-if TYPE_CHECKING:
-    from shoal_runtime.readiness import Readiness
-
-EXIT_LOAD_FAILED: Final = 3
 FETCH_GRACE_S: Final = 90.0
 """Fetching looks at its limit itself, and cleans up; only what hangs within a single read meets this one."""
-
-
-def exit_unloaded(message: str) -> None:
-    """End the process as one that could not load its model."""
-    exit_now(message, EXIT_LOAD_FAILED)
+EXIT_UNLOADED: Final = partial(exit_now, code=EXIT_LOAD_FAILED)
 
 
 @contextmanager
 def within(
     limit_s: float,
     setting: str,
-    readiness: "Readiness",
+    readiness: Readiness,
     *,
     grace_s: float = 0.0,
-    end: Callable[[str], None] = exit_unloaded,
+    end: Callable[[str], None] = EXIT_UNLOADED,
 ) -> Iterator[None]:
-    """End the process when what is within takes longer.
+    """End the process, with a last line, when what is within takes longer than the setting says.
 
-    Args:
-        limit_s: how long it may take.
-        setting: the variable that says so.
-        readiness: tells at what it was.
-        grace_s: how much longer it has, to look at the limit itself and to clean up.
-        end: ends the process; called with the last line.
+    ``readiness`` tells at what it was; ``grace_s`` is more time, to look at the limit itself and to clean up.
     """
 
     def give_up() -> None:
@@ -50,8 +40,7 @@ def within(
         end(f"shoal_runtime: the model cannot be loaded: {doing} takes longer than {limit_s:g} s ({setting})")
 
     timer = threading.Timer(limit_s + grace_s, give_up)
-    timer.daemon = True
-    timer.name = "load limit"
+    timer.daemon, timer.name = True, "load limit"
     timer.start()
     # A library that holds Python's own lock keeps the timer from running too.
     faulthandler.dump_traceback_later(limit_s + grace_s + LOCK_HELD_AFTER_S, exit=True)

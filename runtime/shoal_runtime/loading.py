@@ -2,22 +2,22 @@
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import torch
 
-from shoal_runtime.batches.sizes import powers_of_two
+from shoal_runtime.batches.padding import powers_of_two
 from shoal_runtime.errors import LoadError
+from shoal_runtime.fetching import ModelFiles
 from shoal_runtime.formats import handler as handler_format
 from shoal_runtime.formats import safetensors as safetensors_format
 from shoal_runtime.formats import torch_export, torch_script
 from shoal_runtime.formats.source import Loaded, Source, files_with
-from shoal_runtime.handlers.base import Handler, Stages, stages_of
-from shoal_runtime.handlers.context import Context
+from shoal_runtime.handlers.base import Context, Handler, Stages, stages_of
 from shoal_runtime.handlers.signature import Signature, make_signature
 from shoal_runtime.handlers.spec import every_length
 from shoal_runtime.importing import DEFAULT_FILE, import_handler
@@ -26,9 +26,6 @@ from shoal_runtime.placement import choose_dtype
 from shoal_runtime.settings import Settings
 from shoal_schema.declaring import NAME
 from shoal_schema.resource.model import ModelFormat as Format
-
-if TYPE_CHECKING:
-    from shoal_runtime.fetching import ModelFiles
 
 LOADERS: Final[Mapping[Format, Callable[[Source], Loaded]]] = {
     Format.HANDLER: handler_format.load,
@@ -57,7 +54,7 @@ class Model:
     graphs: bool
 
 
-def load_model(files: "ModelFiles", settings: Settings, device: torch.device) -> Model:
+def load_model(files: ModelFiles, settings: Settings, device: torch.device) -> Model:
     """Load a model onto the device.
 
     Raises:
@@ -67,7 +64,9 @@ def load_model(files: "ModelFiles", settings: Settings, device: torch.device) ->
     # torch.load takes plain weights only, whatever its arguments say.
     os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "0" if settings.model.allow_pickle else "1"
     config = read_config(files.directory)
-    name = _name(settings, config, files)
+    name = settings.metadata.name or config.name or files.stem
+    if not re.search(NAME, name):
+        raise LoadError(f"{name!r} cannot be a model's name ({NAME}): set SHOAL_MODEL_NAME")
     context = Context(
         model_dir=files.directory,
         device=device,
@@ -76,7 +75,8 @@ def load_model(files: "ModelFiles", settings: Settings, device: torch.device) ->
         parameters={**config.parameters, **(settings.model.parameters or {})},
     )
     source = _source(files, settings, config, context)
-    loaded = LOADERS[_format(source, settings, config)](source)
+    named = [form for form in (settings.model.format, config.format) if form is not Format.AUTO]
+    loaded = LOADERS[named[0] if named else _guess(source)](source)
     stages = stages_of(loaded.handler)
     if settings.runtime.compile:
         stages = replace(stages, forward=torch.compile(stages.forward))
@@ -87,14 +87,7 @@ def load_model(files: "ModelFiles", settings: Settings, device: torch.device) ->
     return Model(name, loaded.platform, loaded.handler, stages, signature, loaded.graphs)
 
 
-def _name(settings: Settings, config: ModelConfig, files: "ModelFiles") -> str:
-    name = settings.metadata.name or config.name or files.stem
-    if not re.search(NAME, name):
-        raise LoadError(f"{name!r} cannot be a model's name ({NAME}): set SHOAL_MODEL_NAME")
-    return name
-
-
-def _source(files: "ModelFiles", settings: Settings, config: ModelConfig, context: Context) -> Source:
+def _source(files: ModelFiles, settings: Settings, config: ModelConfig, context: Context) -> Source:
     named = files.file or config.file
     if config.file is not None and (PurePath(config.file).is_absolute() or ".." in PurePath(config.file).parts):
         raise LoadError(f"`file` in model.toml must be a file in the model's directory, not {config.file}")
@@ -110,7 +103,7 @@ def _source(files: "ModelFiles", settings: Settings, config: ModelConfig, contex
     )
 
 
-def _handler_asked_for(files: "ModelFiles", settings: Settings, config: ModelConfig) -> str | None:
+def _handler_asked_for(files: ModelFiles, settings: Settings, config: ModelConfig) -> str | None:
     """Return the handler that the model's directory asks for, as far as the user let it ask.
 
     Code that merely lies beside the file that was named is never imported: who names a format whose files are
@@ -126,7 +119,7 @@ def _handler_asked_for(files: "ModelFiles", settings: Settings, config: ModelCon
     return config.handler or (DEFAULT_FILE if by_default else None)
 
 
-def _named_format(files: "ModelFiles", settings: Settings, config: ModelConfig) -> Format:
+def _named_format(files: ModelFiles, settings: Settings, config: ModelConfig) -> Format:
     """Return the format that somebody named, in the settings, by the URI's file, or in model.toml."""
     if settings.model.format is not Format.AUTO:
         return settings.model.format
@@ -134,47 +127,32 @@ def _named_format(files: "ModelFiles", settings: Settings, config: ModelConfig) 
     return next((form for form, suffixes in SUFFIXES.items() if suffix in suffixes), config.format)
 
 
-def _format(source: Source, settings: Settings, config: ModelConfig) -> Format:
-    chosen = settings.model.format
-    if chosen is Format.AUTO:
-        chosen = config.format
-    return _guess(source) if chosen is Format.AUTO else chosen
-
-
 def _guess(source: Source) -> Format:
-    """Return the format that the files suggest; a class that is no module is a handler."""
+    """Return the format that the files suggest; a class that is not a module is a handler."""
     is_module = source.handler is not None and issubclass(source.handler, torch.nn.Module)
     if source.handler is not None and not is_module:
         return Format.HANDLER
-    found = [form for form, suffixes in SUFFIXES.items() if _holds(source, suffixes)]
+    held = {path.suffix for path in ([source.file] if source.file else files_with(source.directory))}
+    found = [form for form, suffixes in SUFFIXES.items() if not held.isdisjoint(suffixes)]
     if len(found) == 1:
         return found[0]
     if is_module and not found:
         return Format.HANDLER
-    raise LoadError(_several(source, found) if found else _none(source))
-
-
-def _several(source: Source, found: Sequence[Format]) -> str:
-    return f"{source.directory} holds {' and '.join(found)}: set SHOAL_MODEL_FORMAT, or `format` in model.toml"
+    several = f"{source.directory} holds {' and '.join(found)}: set SHOAL_MODEL_FORMAT, or `format` in model.toml"
+    raise LoadError(several if found else _none(source))
 
 
 def _none(source: Source) -> str:
     """Return what was looked for; a format helps where a file was named, and no empty folder."""
     known = f"{', '.join(chain.from_iterable(SUFFIXES.values()))} or {DEFAULT_FILE}"
     if source.file is not None:
-        return f"{source.file.name} is no {known}: set SHOAL_MODEL_FORMAT, or `format` in model.toml"
+        return f"{source.file.name} is not a {known}: set SHOAL_MODEL_FORMAT, or `format` in model.toml"
     if not any(source.directory.iterdir()):
         return f"{source.directory} is empty: a model is a {known} in it"
     return (
         f"{source.directory} holds no {known}: a model is one of these; if it has another name, give that as `file`,"
         " and its `format`, in model.toml"
     )
-
-
-def _holds(source: Source, suffixes: tuple[str, ...]) -> bool:
-    if source.file is not None:
-        return source.file.suffix in suffixes
-    return bool(files_with(source.directory, suffixes))
 
 
 def _signature(loaded: Loaded, settings: Settings, device: torch.device) -> Signature:

@@ -34,19 +34,19 @@ def read_config(directory: Path) -> ModelConfig:
     """Read the directory's model.toml; without one, return an empty configuration.
 
     Raises:
-        LoadError: it is not TOML, no regular file, over 1 MiB, or a key is unknown or of the wrong type.
+        LoadError: it is not TOML, not a regular file, over 1 MiB, or a key is unknown or of the wrong type.
     """
     path = directory / FILE_NAME
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
-            raise LoadError(f"{path} is no regular file")
+            raise LoadError(f"{path} is not a regular file")
         if status.st_size > MAX_BYTES:
             raise LoadError(f"{path} is over {MAX_BYTES} bytes")
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return ModelConfig()
-    # ValueError: no TOML, no UTF-8, or a number of thousands of digits.
+    # ValueError: not TOML, not UTF-8, or a number of thousands of digits.
     except (ValueError, RecursionError, OSError) as error:
         raise LoadError(f"{path} cannot be read: {error}") from None
     return parse_config(document)
@@ -60,29 +60,18 @@ def parse_config(document: Mapping[str, Any]) -> ModelConfig:
     """
     for key in document:
         if key not in _KEYS:
-            raise LoadError(f"{FILE_NAME}: {key} is none of its keys: {', '.join(_KEYS)}")
+            raise LoadError(f"{FILE_NAME}: {key} is not one of its keys: {', '.join(_KEYS)}")
     for key in _STRINGS:
         if not isinstance(document.get(key, ""), str):
             raise LoadError(f"{FILE_NAME}: {key} must be a string")
     parameters = document.get("parameters", {})
     if not isinstance(parameters, dict):
         raise LoadError(f"{FILE_NAME}: parameters must be a table")
-    return ModelConfig(
-        name=document.get("name"),
-        format=_format(document.get("format", Format.AUTO)),
-        handler=document.get("handler"),
-        file=document.get("file"),
-        parameters=parameters,
-        inputs=_tensors(document.get("inputs", []), "inputs"),
-        outputs=_tensors(document.get("outputs", []), "outputs"),
-    )
-
-
-def _format(text: str) -> Format:
-    try:
-        return Format(text)
-    except ValueError:
-        raise LoadError(f"{FILE_NAME}: format {text!r} is none of {', '.join(Format)}") from None
+    form = document.get("format", Format.AUTO)
+    if form not in list(Format):
+        raise LoadError(f"{FILE_NAME}: format {form!r} is not one of {', '.join(Format)}")
+    tensors = {key: _tensors(document.get(key, []), key) for key in ("inputs", "outputs")}
+    return ModelConfig(**{**document, "format": Format(form), **tensors})
 
 
 def _tensors(tables: Any, key: str) -> tuple[TensorSpec, ...]:

@@ -1,38 +1,30 @@
 """One batch's way: preprocess and stage, forward, postprocess.
 
-Several batches may be under way. Only `forward` needs the device's thread; the other stages run in
-a thread pool (or on the event loop where there is nothing worth a thread), so the next batch is
-prepared while the current one computes.
+Several batches may be under way. Only `forward` needs the device's thread; the other stages run in a thread pool (or on
+the event loop where there is nothing worth a thread), so the next batch is prepared while the current one computes.
 """
 
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from shoal_runtime.batches.collate import collate, misfits
-from shoal_runtime.batches.rows import count_rows, pad_rows
-from shoal_runtime.batches.sizes import next_size
-from shoal_runtime.errors import BatchError, DeviceLost, ForwardFailed, ItemError, OutOfMemory, TimedOut
+from shoal_runtime.batches.padding import count_rows, next_size, pad_rows
+from shoal_runtime.errors import BatchError, DeviceLost, FailedRow, ForwardFailed, ItemError, OutOfMemory, TimedOut
+from shoal_runtime.executor import Executor
 from shoal_runtime.faults import HANDLER_FAULTS, describe, run_contained, said
 from shoal_runtime.handlers.answers import Answers, Collected
-from shoal_runtime.handlers.calling import RowError, preprocess_rows
+from shoal_runtime.handlers.base import Stages
+from shoal_runtime.handlers.calling import preprocess_rows
 from shoal_runtime.handlers.items import tensor_batch, unreadable_rows, without_rows
-from shoal_runtime.placement import is_out_of_memory
-
-if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
-
-    from shoal_runtime.executor import Executor
-    from shoal_runtime.handlers.base import Stages
-    from shoal_runtime.handlers.signature import Signature
-    from shoal_runtime.handlers.spec import Rule
-    from shoal_runtime.placement import Placement
-    from shoal_schema.wire.datatypes import Array
-
+from shoal_runtime.handlers.signature import Signature
+from shoal_runtime.handlers.spec import Rule
+from shoal_runtime.placement import Placement, is_out_of_memory
+from shoal_schema.wire.datatypes import Array
 
 T = TypeVar("T")
 
@@ -49,33 +41,23 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """What became of one batch.
+    """What became of one batch: outputs of the rows that succeeded, errors of the others, each in order.
 
-    Args:
-        outputs: the rows that succeeded, in order; empty when none did.
-        errors: the rows that failed, in order.
-        timings: for the answer's parameters.
-        padded_rows: rows added to reach an allowed batch size.
+    ``padded_rows`` were added to reach an allowed batch size.
     """
 
-    outputs: Mapping[str, "Array"]
-    errors: Sequence[RowError]
+    outputs: Mapping[str, Array]
+    errors: Sequence[FailedRow]
     timings: Timings
     padded_rows: int
 
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """The threads that stages run in.
+    """The threads that stages run in: the device's, and a pool for preprocess and postprocess."""
 
-    Args:
-        executor: the device's thread.
-        pool: for preprocess and postprocess.
-        threads: how many the pool has.
-    """
-
-    executor: "Executor"
-    pool: "ThreadPoolExecutor"
+    executor: Executor
+    pool: ThreadPoolExecutor
     threads: int
 
 
@@ -84,27 +66,14 @@ class _Prepared:
     batch: Any
     rows: list[int]
     given: int
-    errors: list[RowError] = field(default_factory=list)
+    errors: list[FailedRow] = field(default_factory=list)
 
 
 class Pipeline:
-    """Run batches through a handler's stages.
-
-    Args:
-        stages: the handler's methods.
-        signature: of the model.
-        placement: where batches run.
-        lanes: the threads that stages run in.
-        on_lost: told why, when the device turns out to be gone.
-    """
+    """Run batches through a handler's stages; `on_lost` is told why, when the device turns out to be gone."""
 
     def __init__(
-        self,
-        stages: "Stages",
-        signature: "Signature",
-        placement: "Placement",
-        lanes: Lanes,
-        on_lost: Callable[[str], None],
+        self, stages: Stages, signature: Signature, placement: Placement, lanes: Lanes, on_lost: Callable[[str], None]
     ) -> None:
         self.signature = signature
         self._stages = stages
@@ -115,14 +84,8 @@ class Pipeline:
         self._per_row = stages.preprocess is not None or all(spec.datatype == "BYTES" for spec in signature.inputs)
         self._batch_dims = {} if stages.preprocess else {spec.name: spec.batch_dim for spec in signature.inputs}
 
-    async def run(self, inputs: Mapping[str, "Array"], rows: int, *, deadline_s: float | None = None) -> BatchResult:
-        """Run one batch.
-
-        Args:
-            inputs: wire arrays by name.
-            rows: how many they hold.
-            deadline_s: monotonic time after which nobody waits; the batch is dropped if it has not
-                reached the device.
+    async def run(self, inputs: Mapping[str, Array], rows: int, *, deadline_s: float | None = None) -> BatchResult:
+        """Run one batch; one that has not reached the device by `deadline_s`, in monotonic seconds, is dropped.
 
         Raises:
             BatchError: the batch fails as a whole.
@@ -139,7 +102,7 @@ class Pipeline:
         padded = prepared.given - len(prepared.rows)
         return BatchResult(outputs, sorted(errors, key=lambda e: e.row), timings, padded)
 
-    async def _prepare(self, inputs: Mapping[str, "Array"], rows: int, timings: Timings) -> _Prepared:
+    async def _prepare(self, inputs: Mapping[str, Array], rows: int, timings: Timings) -> _Prepared:
         if not self._per_row:
             if self._placement.stages_off_loop:
                 return await self._in_pool(lambda: self._place_tensors(inputs, rows, timings))
@@ -149,19 +112,14 @@ class Pipeline:
             values = preprocess_rows(range(rows), inputs, self.signature, None)
         else:
             start = time.monotonic()
-            parts = await asyncio.gather(
-                *(
-                    self._in_pool(partial(preprocess_rows, part, inputs, self.signature, call))
-                    for part in _parts(rows, self._lanes.threads)
-                )
-            )
-            values = [value for part in parts for value in part]
+            # At most as many runs of rows as there are threads, of about equal length.
+            count = min(rows, self._lanes.threads)
+            parts = [range(rows * part // count, rows * (part + 1) // count) for part in range(count)]
+            work = [self._in_pool(partial(preprocess_rows, part, inputs, self.signature, call)) for part in parts]
+            values = [value for part in await asyncio.gather(*work) for value in part]
             timings.preprocess_us = _micros(start)
-        return await self._collate(values, timings)
-
-    async def _collate(self, values: list[Any], timings: Timings) -> _Prepared:
-        errors = [value for value in values if isinstance(value, RowError)]
-        kept = [row for row, value in enumerate(values) if not isinstance(value, RowError)]
+        errors = [value for value in values if isinstance(value, FailedRow)]
+        kept = [row for row, value in enumerate(values) if not isinstance(value, FailedRow)]
         if not kept:
             return _Prepared(None, [], 0, errors)
         good = [values[row] for row in kept]
@@ -169,49 +127,43 @@ class Pipeline:
             return _Prepared(good, kept, len(kept), errors)
         return await self._in_pool(lambda: self._place_rows(good, kept, errors, timings))
 
-    def _place_tensors(self, inputs: Mapping[str, "Array"], rows: int, timings: Timings) -> _Prepared:
+    def _place_tensors(self, inputs: Mapping[str, Array], rows: int, timings: Timings) -> _Prepared:
         start = time.monotonic()
         kept, errors = list(range(rows)), []
         try:
             batch = tensor_batch(inputs, self.signature)
         except ItemError:
             bad = unreadable_rows(inputs, self.signature)
-            errors = [RowError(row, 400, why) for row, why in bad.items()]
+            errors = [FailedRow(row, 400, why) for row, why in bad.items()]
             kept = [row for row in kept if row not in bad]
             batch = tensor_batch(without_rows(inputs, list(bad), self.signature), self.signature)
         prepared = self._place(batch, kept, errors) if kept else _Prepared(None, [], 0, errors)
         timings.preprocess_us = _micros(start)
         return prepared
 
-    def _place_rows(self, values: list[Any], kept: list[int], errors: list[RowError], timings: Timings) -> _Prepared:
+    def _place_rows(self, values: list[Any], kept: list[int], errors: list[FailedRow], timings: Timings) -> _Prepared:
         start = time.monotonic()
         rules = self._stages.preprocess_padding
         odd = misfits(values, rules)
-        errors = errors + [RowError(kept[index], 400, why) for index, why in odd.items()]
-        good = [value for index, value in enumerate(values) if index not in odd]
-        kept = [row for index, row in enumerate(kept) if index not in odd]
+        errors = errors + [FailedRow(kept[index], 400, why) for index, why in odd.items()]
+        good = {row: value for index, (row, value) in enumerate(zip(kept, values, strict=True)) if index not in odd}
         try:
-            batch = collate(good, rules)
-        except HANDLER_FAULTS as error:
-            culprits = _unstackable(good, kept, rules)
-            if not culprits:
-                raise ForwardFailed(f"preprocessed rows do not stack: {said(error)}", executed=False) from error
-            batch, kept = self._stack_others(good, kept, culprits)
-            errors = errors + culprits
-        prepared = self._place(batch, kept, errors) if kept else _Prepared(None, [], 0, errors)
+            batch = collate(list(good.values()), rules)
+        except HANDLER_FAULTS:
+            culprits = _unstackable(good, rules)
+            good = {row: value for row, value in good.items() if row not in culprits}
+            errors = errors + list(culprits.values())
+            try:
+                if not culprits:
+                    raise
+                batch = collate(list(good.values()), rules) if good else None
+            except HANDLER_FAULTS as last:
+                raise ForwardFailed(f"preprocessed rows do not stack: {said(last)}", executed=False) from last
+        prepared = self._place(batch, list(good), errors) if good else _Prepared(None, [], 0, errors)
         timings.preprocess_us += _micros(start)
         return prepared
 
-    def _stack_others(self, values: list[Any], kept: list[int], culprits: Sequence[RowError]) -> tuple[Any, list[int]]:
-        bad = {error.row for error in culprits}
-        others = [row for row in kept if row not in bad]
-        good = [value for value, row in zip(values, kept, strict=True) if row not in bad]
-        try:
-            return collate(good, self._stages.preprocess_padding) if good else None, others
-        except HANDLER_FAULTS as error:
-            raise ForwardFailed(f"preprocessed rows do not stack: {said(error)}", executed=False) from error
-
-    def _place(self, batch: Any, kept: list[int], errors: list[RowError]) -> _Prepared:
+    def _place(self, batch: Any, kept: list[int], errors: list[FailedRow]) -> _Prepared:
         size = next_size(len(kept), self.signature.allowed_batch_sizes)
         if size > len(kept):
             batch = pad_rows(batch, size, self._batch_dims)
@@ -249,39 +201,29 @@ class Pipeline:
         return ForwardFailed(f"{stage} raised {describe(error)}")
 
     async def _finish(
-        self, prepared: _Prepared, collected: Collected, inputs: Mapping[str, "Array"], timings: Timings
-    ) -> tuple[Mapping[str, "Array"], list[RowError]]:
+        self, prepared: _Prepared, collected: Collected, inputs: Mapping[str, Array], timings: Timings
+    ) -> tuple[Mapping[str, Array], list[FailedRow]]:
         finish = partial(self._answers.finish, collected, prepared.rows, prepared.given, inputs)
-        if not collected.per_row:
-            outputs, errors = finish()
-            return outputs, prepared.errors + errors
         start = time.monotonic()
-        outputs, errors = await self._in_pool(finish)
-        timings.postprocess_us = _micros(start)
+        outputs, errors = await self._in_pool(finish) if collected.per_row else finish()
+        timings.postprocess_us = _micros(start) if collected.per_row else 0
         return outputs, prepared.errors + errors
 
     async def _in_pool(self, function: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._lanes.pool, run_contained, function)
 
 
-def _unstackable(values: Sequence[Any], rows: Sequence[int], rules: Sequence["Rule"]) -> list[RowError]:
+def _unstackable(values: Mapping[int, Any], rules: Sequence[Rule]) -> dict[int, FailedRow]:
     """Return the errors of rows that do not even make a batch of their own: too long, a number beyond 64 bits..."""
-    errors = []
-    for row, value in zip(rows, values, strict=True):
+    errors = {}
+    for row, value in values.items():
         try:
             collate([value], rules)
         except ValueError as error:
-            errors.append(RowError(row, 400, said(error)))
+            errors[row] = FailedRow(row, 400, said(error))
         except HANDLER_FAULTS as error:
-            errors.append(RowError(row, 500, f"what preprocess gave makes no tensor: {describe(error)}", error))
+            errors[row] = FailedRow(row, 500, f"what preprocess gave makes no tensor: {describe(error)}", error)
     return errors
-
-
-def _parts(rows: int, threads: int) -> list[range]:
-    """Split rows into at most `threads` runs of about equal length."""
-    count = min(rows, threads)
-    bounds = [rows * index // count for index in range(count + 1)]
-    return [range(low, high) for low, high in pairwise(bounds)]
 
 
 def _micros(since_s: float) -> int:

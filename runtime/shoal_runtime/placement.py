@@ -1,23 +1,18 @@
 """Where batches run: the seam between the pipeline and a kind of device.
 
-`stage` may be called from any thread and overlaps `forward`; the rest belongs to the executor's
-thread.
+`stage` may be called from any thread and overlaps `forward`; the rest belongs to the executor's thread.
 """
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol
 
 import torch
+from torch import Tensor
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.faults import said
-
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
-    from torch import Tensor
 
 
 class Placement(Protocol):
@@ -30,7 +25,7 @@ class Placement(Protocol):
     def stage(self, batch: Any) -> Any:
         """Bring a batch of CPU tensors to the device; may return before the copy is done."""
 
-    def active(self) -> "AbstractContextManager[None]":
+    def active(self) -> AbstractContextManager[None]:
         """Return the context in which forward, casts and fetches run."""
 
     def forward(self, function: Callable[[Any], Any], batch: Any) -> Any:
@@ -42,7 +37,7 @@ class Placement(Protocol):
     def measure(self, function: Callable[[Any], Any], batch: Any) -> tuple[float, Any]:
         """Return how many seconds `function` takes on a batch that it has been warmed for, and its result."""
 
-    def fetch(self, tensors: list["Tensor"]) -> list["Tensor"]:
+    def fetch(self, tensors: list[Tensor]) -> list[Tensor]:
         """Return the tensors on the CPU, complete."""
 
     def is_lost(self, error: BaseException) -> bool:
@@ -81,7 +76,7 @@ class CpuPlacement:
         result = function(batch)
         return time.perf_counter() - start, result
 
-    def fetch(self, tensors: list["Tensor"]) -> list["Tensor"]:
+    def fetch(self, tensors: list[Tensor]) -> list[Tensor]:
         """Return the tensors; they are there already."""
         return tensors
 
@@ -109,8 +104,7 @@ def choose_device(wanted: str) -> torch.device:
 
 def choose_dtype(wanted: str) -> torch.dtype | None:
     """Return the floating-point type asked for; None means the model's own."""
-    dtypes = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-    return dtypes.get(wanted)
+    return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}.get(wanted)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -3,12 +3,11 @@
 import logging
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import Any, Final, TextIO
 
 from tqdm import tqdm
 
-if TYPE_CHECKING:
-    from shoal_runtime.readiness import Readiness
+from shoal_runtime.readiness import Readiness
 
 LINE_EVERY_S: Final = 10.0
 
@@ -18,22 +17,12 @@ logger = logging.getLogger(__name__)
 class Progress:
     """One step's progress; use as a context manager.
 
-    Args:
-        readiness: told what goes on.
-        verb: "downloading", "warming up".
-        total: how much there is to do; None when nobody knows.
-        unit: "B" for bytes, shown as a percentage; anything else is counted.
-        stream: where a bar goes if it is a terminal; stderr when None.
+    Bytes, the unit "B", are a percentage of their total, where it is known; anything else is counted. A bar goes to
+    ``stream``, or stderr, if that is a terminal.
     """
 
     def __init__(
-        self,
-        readiness: "Readiness",
-        verb: str,
-        *,
-        total: int | None,
-        unit: str,
-        stream: TextIO | None = None,
+        self, readiness: Readiness, verb: str, *, total: int | None, unit: str, stream: TextIO | None = None
     ) -> None:
         self._readiness = readiness
         self._verb = verb

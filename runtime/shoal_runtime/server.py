@@ -6,14 +6,14 @@ No framework: at a few hundred microseconds per batch, routing and response clas
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from shoal_runtime.body import ALIGNMENT_BYTES, BODY
+from shoal_runtime.body import ALIGNMENT_BYTES, BODY, Body
 from shoal_runtime.codecs.metadata import SERVER_METADATA, model_metadata
-from shoal_runtime.codecs.request import decode_request
+from shoal_runtime.codecs.request import InferRequest, decode_request
 from shoal_runtime.codecs.response import encode_error, encode_response
 from shoal_runtime.errors import (
     BadRequest,
@@ -23,14 +23,15 @@ from shoal_runtime.errors import (
     NotFound,
     NotReady,
     Stopping,
+    WrongMethod,
 )
 from shoal_runtime.item_log import ItemLog
 from shoal_runtime.readiness import Phase, Readiness
+from shoal_schema.wire.row_errors import encode_row_errors
 
 if TYPE_CHECKING:
-    from shoal_runtime.body import Body
-    from shoal_runtime.codecs.request import InferRequest
     from shoal_runtime.pipeline import BatchResult, Pipeline
+
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -62,27 +63,15 @@ class _Answer:
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
-class _Unallowed(BatchError):
-    """The path is right and the method is not."""
-
-    status = 405
-    code = "BAD_REQUEST"
-
-
 class App:
-    """The ASGI application.
-
-    Args:
-        readiness: what health questions are answered from.
-        max_body_bytes: longest infer body.
-    """
+    """The ASGI application; health questions are answered from ``readiness``."""
 
     def __init__(self, readiness: Readiness, *, max_body_bytes: int) -> None:
         self._readiness = readiness
         self.max_body_bytes = max_body_bytes
         self._model: ServedModel | None = None
         self._infer_paths: frozenset[str] = frozenset()
-        self._item_log = ItemLog(logger)
+        self._item_log = ItemLog()
 
     def serve(self, model: ServedModel) -> None:
         """Answer for this model from now on."""
@@ -118,24 +107,22 @@ class App:
         if large is None:
             body = await _read_body(headers, receive, json_bytes or 0, self.max_body_bytes)
         else:
-            body = await _read_in_place(large, receive)
+            while not large.complete:  # the connection reads it
+                await _received(receive)
+            body = large.view
         signature = model.pipeline.signature
         request = decode_request(body, len(body) if json_bytes is None else json_bytes, signature)
         timeout_ms = _whole_number(headers, b"x-request-timeout-ms", clamp=True)
         deadline_s = None if timeout_ms is None else arrived_s + timeout_ms / 1000
+        executed = False
         try:
-            return await self._answered(request, model, deadline_s)
-        except BatchError as error:
-            self._item_log.add_batch(error, request, time.monotonic())
-            raise
-
-    async def _answered(self, request: "InferRequest", model: ServedModel, deadline_s: float | None) -> _Answer:
-        result = await model.pipeline.run(request.inputs, request.rows, deadline_s=deadline_s)
-        self._item_log.add(result.errors, request.parameters, time.monotonic())
-        try:
+            result = await model.pipeline.run(request.inputs, request.rows, deadline_s=deadline_s)
+            executed = True
+            self._item_log.add(result.errors, request.parameters, time.monotonic())
             return _encoded(request, model, result)
         except BatchError as error:
-            error.executed = True
+            error.executed = executed or error.executed
+            self._item_log.add_batch(error, request, time.monotonic())
             raise
 
     def _require_model(self) -> ServedModel:
@@ -156,16 +143,17 @@ class App:
         if parts[-1] == "infer":
             self._require_model()
             self._check_model(parts[:-1])
-            raise _Unallowed("infer takes POST")
+            raise WrongMethod("infer takes POST")
         if method not in ("GET", "HEAD"):
-            raise _Unallowed(f"{path} takes GET")
+            raise WrongMethod(f"{path} takes GET")
         return self._read(parts)
 
     def _read(self, parts: list[str]) -> _Answer:
         if parts == ["v2"]:
             return _json(SERVER_METADATA)
         if parts == ["v2", "health", "live"]:
-            return self._live()
+            lost = self._readiness.phase is Phase.LOST
+            return _json({"live": False, "reason": self._readiness.reason}, 503) if lost else _json({"live": True})
         if parts == ["v2", "health", "ready"]:
             return self._ready()
         if parts[-1] == "ready":
@@ -178,8 +166,9 @@ class App:
 
     def _check_model(self, parts: list[str]) -> None:
         """Accept the served model's v2/models/NAME[/versions/VERSION]; any while none is loaded."""
-        name, version = _model_of(parts)
-        model = self._model
+        if parts[:2] != ["v2", "models"] or not (len(parts) == 3 or (len(parts) == 5 and parts[3] == "versions")):
+            raise NotFound(f"there is no /{'/'.join(parts)} here")
+        name, version, model = parts[2], parts[4] if len(parts) == 5 else None, self._model
         if model is None:
             return
         if name != model.name:
@@ -187,33 +176,15 @@ class App:
         if version not in (None, model.version):
             raise NotFound(f"model {name} has no version {version}; it has {model.version}")
 
-    def _live(self) -> _Answer:
-        if self._readiness.phase is Phase.LOST:
-            return _json({"live": False, "reason": self._readiness.reason}, 503)
-        return _json({"live": True})
-
     def _ready(self) -> _Answer:
-        if self._readiness.phase is Phase.READY:
-            return _json({"ready": True})
-        return _json({"ready": False, "reason": self._readiness.reason}, 503)
-
-
-def _model_of(parts: list[str]) -> tuple[str, str | None]:
-    if parts[:2] == ["v2", "models"]:
-        if len(parts) == 3:
-            return parts[2], None
-        if len(parts) == 5 and parts[3] == "versions":
-            return parts[2], parts[4]
-    raise NotFound(f"there is no /{'/'.join(parts)} here")
+        ready = self._readiness.phase is Phase.READY
+        return _json({"ready": True}) if ready else _json({"ready": False, "reason": self._readiness.reason}, 503)
 
 
 def _whole_number(headers: Mapping[bytes, bytes], name: bytes, *, clamp: bool = False) -> int | None:
     """Return a header's number.
 
-    Args:
-        headers: of the request.
-        name: of the header.
-        clamp: whether one that is too large stands for the largest. One caller's wish must not fail a whole batch.
+    With ``clamp`` one that is too large stands for the largest: one caller's wish must not fail a whole batch.
     """
     text = headers.get(name)
     if text is None:
@@ -225,8 +196,9 @@ def _whole_number(headers: Mapping[bytes, bytes], name: bytes, *, clamp: bool = 
 
 async def _read_body(headers: Mapping[bytes, bytes], receive: Receive, json_bytes: int, limit_bytes: int) -> memoryview:
     """Read the body; tensors behind `json_bytes` of JSON start aligned, to be used in place."""
+    too_large = f"the body is longer than {limit_bytes} bytes"
     if (_whole_number(headers, b"content-length") or 0) > limit_bytes:
-        raise _too_large(limit_bytes)
+        raise BodyTooLarge(too_large)
     lead = -json_bytes % ALIGNMENT_BYTES
     buffer = bytearray(lead)
     more = True
@@ -234,16 +206,9 @@ async def _read_body(headers: Mapping[bytes, bytes], receive: Receive, json_byte
         message = await _received(receive)
         buffer += message.get("body", b"")
         if len(buffer) - lead > limit_bytes:
-            raise _too_large(limit_bytes)
+            raise BodyTooLarge(too_large)
         more = message.get("more_body", False)
     return memoryview(buffer)[lead:]
-
-
-async def _read_in_place(body: "Body", receive: Receive) -> memoryview:
-    """Wait until a large body, which the connection reads, is complete."""
-    while not body.complete:
-        await _received(receive)
-    return body.view
 
 
 async def _received(receive: Receive) -> MutableMapping[str, Any]:
@@ -253,22 +218,10 @@ async def _received(receive: Receive) -> MutableMapping[str, Any]:
     return message
 
 
-def _too_large(limit_bytes: int) -> BodyTooLarge:
-    return BodyTooLarge(f"the body is longer than {limit_bytes} bytes")
-
-
-def _encoded(request: "InferRequest", model: ServedModel, result: "BatchResult") -> _Answer:
-    timings = result.timings
-    parameters: dict[str, Any] = {
-        "queue_us": timings.queue_us,
-        "preprocess_us": timings.preprocess_us,
-        "forward_us": timings.forward_us,
-        "postprocess_us": timings.postprocess_us,
-        "padded_rows": result.padded_rows,
-    }
+def _encoded(request: InferRequest, model: ServedModel, result: "BatchResult") -> _Answer:
+    parameters: dict[str, Any] = {**asdict(result.timings), "padded_rows": result.padded_rows}
     if result.errors:
-        rows = [{"row": e.row, "status": e.status, "message": e.message} for e in result.errors]
-        parameters["errors"] = orjson.dumps(rows).decode()
+        parameters["errors"] = orjson.dumps(encode_row_errors([failed.row_error for failed in result.errors])).decode()
     names = {"model_name": model.name, "model_version": model.version}
     json_bytes, body = encode_response(request, names, result.outputs, parameters)
     if json_bytes is None:
@@ -278,9 +231,8 @@ def _encoded(request: "InferRequest", model: ServedModel, result: "BatchResult")
 
 
 def _failure(error: BatchError) -> _Answer:
-    headers: tuple[tuple[bytes, bytes], ...] = ((EXECUTED, b"maybe" if error.executed else b"no"),)
-    if isinstance(error, BodyTooLarge):
-        headers = (*headers, (b"connection", b"close"))
+    executed = (EXECUTED, b"maybe" if error.executed else b"no")
+    headers = (executed, (b"connection", b"close")) if isinstance(error, BodyTooLarge) else (executed,)
     return _Answer(error.status, encode_error(str(error), error.code), headers)
 
 

@@ -8,40 +8,33 @@ failure  exit 3 when the model cannot be loaded; the watchdog exits with 4 when 
 import asyncio
 import logging
 import signal
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
-from shoal_runtime.errors import LoadError
+from shoal_runtime.errors import EXIT_LOAD_FAILED, LoadError
 from shoal_runtime.executor import Executor
 from shoal_runtime.faults import describe, own_traceback
 from shoal_runtime.guarding import Bounds, most_connections
 from shoal_runtime.importing import HandlerFailed
 from shoal_runtime.listening import Connections, open_socket
-from shoal_runtime.load_limit import EXIT_LOAD_FAILED
 from shoal_runtime.readiness import Readiness
-from shoal_runtime.server import App
+from shoal_runtime.server import App, ServedModel
+from shoal_runtime.settings import Settings
 from shoal_runtime.watchdog import Watchdog
 
 if TYPE_CHECKING:
-    from shoal_runtime.server import ServedModel
-    from shoal_runtime.settings import Settings
     from shoal_runtime.starting import Started
 
-EXIT_OK: Final = 0
+
 UNLOAD_TIMEOUT_S: Final = 10.0
 
 logger = logging.getLogger(__name__)
 
 
 class Runtime:
-    """One model, served until a signal.
+    """One model, served until a signal."""
 
-    Args:
-        settings: the environment's.
-    """
-
-    def __init__(self, settings: "Settings") -> None:
+    def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self.readiness = Readiness()
         self._executor = Executor()
@@ -50,16 +43,24 @@ class Runtime:
         self._app = App(self.readiness, max_body_bytes=settings.process.max_body_bytes)
         self._stopping = asyncio.Event()
         self._empty = asyncio.Event()
-        self._connections = Connections(
-            self._app, open_socket(settings.process.listen), on_empty=self._empty.set, bounds=_bounds(settings)
+        process = settings.process
+        bounds = Bounds(
+            process.max_body_bytes,
+            process.max_head_bytes,
+            process.head_timeout_s,
+            process.transfer_timeout_s,
+            process.min_bytes_per_s,
+            max_connections=most_connections(),
         )
+        self._connections = Connections(self._app, open_socket(process.listen), on_empty=self._empty.set, bounds=bounds)
         self._started: Started | None = None
         self.clean = True
         """Whether every thread ended; if not, the process must end without them."""
 
     async def run(self) -> int:
         """Serve until a signal comes; return the exit code."""
-        self._catch_signals()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number)
         logger.info("event=listening address=%s", await self._connections.listen())
         start = asyncio.create_task(self._start())
         stop = asyncio.create_task(self._stopping.wait())
@@ -69,16 +70,11 @@ class Runtime:
                 return EXIT_LOAD_FAILED
             await stop
             await self._drain()
-            return EXIT_OK
+            return 0
         finally:
             for task in (start, stop):
                 task.cancel()
             await self._close()
-
-    def _catch_signals(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._on_signal, number)
 
     def _on_signal(self, number: int) -> None:
         logger.info("event=stopping signal=%s", signal.Signals(number).name)
@@ -102,7 +98,7 @@ class Runtime:
         self.readiness.ready()
         return True
 
-    def _load(self) -> tuple["Started", "ServedModel"]:
+    def _load(self) -> tuple["Started", ServedModel]:
         # Importing torch takes seconds, in which health questions are answered already.
         from shoal_runtime.pipeline import Lanes  # noqa: PLC0415
         from shoal_runtime.starting import serve_model, start_model  # noqa: PLC0415
@@ -117,9 +113,8 @@ class Runtime:
         if len(self._connections) == 0:
             return
         self._empty.clear()
-        end_s = time.monotonic() + self._settings.process.shutdown_timeout_s
         try:
-            async with asyncio.timeout(max(0.0, end_s - time.monotonic())):
+            async with asyncio.timeout(self._settings.process.shutdown_timeout_s):
                 await self._empty.wait()
         except TimeoutError:
             logger.warning("event=connections_still_open count=%d", len(self._connections))
@@ -145,17 +140,6 @@ class Runtime:
             logger.warning("event=unload_took_too_long limit_s=%g", UNLOAD_TIMEOUT_S)
         except Exception:
             logger.exception("event=unload_failed")
-
-
-def _bounds(settings: "Settings") -> Bounds:
-    return Bounds(
-        settings.process.max_body_bytes,
-        settings.process.max_head_bytes,
-        settings.process.head_timeout_s,
-        settings.process.transfer_timeout_s,
-        settings.process.min_bytes_per_s,
-        max_connections=most_connections(),
-    )
 
 
 def _tell(error: LoadError) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from shoal_schema import environment
-from shoal_schema.declaring import RUNTIME, Setting
+from shoal_schema.declaring import RUNTIME
 from shoal_schema.environment import SettingsError, variables
 from shoal_schema.processes import LogSettings, Metadata, RuntimeProcess
 from shoal_schema.resource.model import ModelSpec
@@ -38,7 +38,11 @@ class Settings(Struct, frozen=True):
     @property
     def cache_dir(self) -> Path:
         """Where downloads are kept."""
-        return Path(self.process.cache_dir) if self.process.cache_dir else _cache_dir()
+        if self.process.cache_dir:
+            return Path(self.process.cache_dir)
+        home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        # A container may run as a user without a home.
+        return Path(home if os.path.isabs(home) else tempfile.gettempdir()) / "shoal"
 
     @property
     def batch_sizes(self) -> tuple[int, ...]:
@@ -52,48 +56,25 @@ class Settings(Struct, frozen=True):
         Raises:
             SettingsError: names every variable that is missing, misspelt, or out of range, with its value.
         """
-        missing = [] if environ.get("SHOAL_MODEL_URI") else [_missing(variables()["SHOAL_MODEL_URI"])]
-        return _checked(environment.read(cls, environ, RUNTIME, faults=missing))
-
-
-def _missing(setting: Setting) -> str:
-    return f"SHOAL_MODEL_URI is required: {setting.allowed}"
-
-
-def _checked(settings: Settings) -> Settings:
-    sizes, limit = settings.batch_sizes, settings.batching.max_batch_size
-    if sizes and sizes[-1] != limit:
-        raise SettingsError(
-            f"the largest of SHOAL_BATCHING_ALLOWED_BATCH_SIZES must be SHOAL_BATCHING_MAX_BATCH_SIZE, {limit},"
-            f" not {sizes[-1]}"
-        )
-    return settings
-
-
-def _cache_dir() -> Path:
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    # A container may run as a user without a home.
-    base = Path(home) if os.path.isabs(home) else Path(tempfile.gettempdir())
-    return base / "shoal"
+        required = f"SHOAL_MODEL_URI is required: {variables()['SHOAL_MODEL_URI'].allowed}"
+        faults = [] if environ.get("SHOAL_MODEL_URI") else [required]
+        settings = environment.read(cls, environ, RUNTIME, faults=faults)
+        sizes, limit = settings.batch_sizes, settings.batching.max_batch_size
+        if sizes and sizes[-1] != limit:
+            raise SettingsError(
+                f"the largest of SHOAL_BATCHING_ALLOWED_BATCH_SIZES must be SHOAL_BATCHING_MAX_BATCH_SIZE, {limit},"
+                f" not {sizes[-1]}"
+            )
+        return settings
 
 
 def help_text() -> str:
     """Return what `--help` prints: every variable, its range, its default and what it is for."""
-    lines = [
-        "usage: python -m shoal_runtime [fetch]",
-        "",
-        "fetch: only bring the model into the cache",
-        "",
-        "Settings come from the environment:",
-        "",
-    ]
+    lines = ["usage: python -m shoal_runtime [fetch]", "", "fetch: only bring the model into the cache", ""]
+    lines += ["Settings come from the environment:", ""]
     for name, each in variables().items():
         if each.env and RUNTIME in each.env.readers:
-            lines += [f"  {name}", f"      {each.description}", f"      {each.allowed}{_default_text(each.unset)}"]
+            default: Any = str(each.unset).lower() if isinstance(each.unset, bool) else each.unset
+            told = "" if default is None or default == () else f"; default {default}"
+            lines += [f"  {name}", f"      {each.description}", f"      {each.allowed}{told}"]
     return "\n".join(lines)
-
-
-def _default_text(default: Any) -> str:
-    if default is None or default == ():
-        return ""
-    return f"; default {str(default).lower() if isinstance(default, bool) else default}"

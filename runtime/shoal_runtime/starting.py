@@ -5,11 +5,10 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final, TypeVar
 
 import torch
 
-from shoal_runtime.cores import core_limit, default_threads
 from shoal_runtime.cuda import CudaPlacement
 from shoal_runtime.errors import BatchError, LoadError, RaggedRows, WrongShape
 from shoal_runtime.faults import HANDLER_FAULTS, describe, remedy
@@ -18,25 +17,24 @@ from shoal_runtime.handlers.answers import Answers
 from shoal_runtime.importing import HandlerFailed
 from shoal_runtime.load_limit import within
 from shoal_runtime.loading import Model, load_model
-from shoal_runtime.memory import return_freed_memory
 from shoal_runtime.pipeline import Lanes, Pipeline
 from shoal_runtime.placement import CpuPlacement, Placement, choose_device, is_out_of_memory
 from shoal_runtime.progress import Progress
+from shoal_runtime.readiness import Readiness
 from shoal_runtime.server import ServedModel
+from shoal_runtime.settings import Settings
+from shoal_runtime.threads import core_limit, default_threads
 from shoal_runtime.warmup import WarmupBatch, plan_measuring, plan_warmup
+from shoal_schema.memory import return_freed_memory
 
-if TYPE_CHECKING:
-    from shoal_runtime.fetching import ModelFiles
-    from shoal_runtime.handlers.calling import RowError
-    from shoal_runtime.readiness import Readiness
-    from shoal_runtime.settings import Settings
-
-ZEROS_ADVICE: Final = "correct the model; if zeros are no valid input, offer warmup_items()"
+ZEROS_ADVICE: Final = "correct the model; if zeros are not valid input, offer warmup_items()"
 
 MEASURING_S: Final = 2.0
 """Time to measure further batch sizes in, on top of the warm-up."""
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +47,7 @@ class Started:
     """Rows and seconds of the forwards in warm-up."""
 
 
-def start_model(settings: "Settings", readiness: "Readiness") -> Started:
+def start_model(settings: Settings, readiness: Readiness) -> Started:
     """Fetch, load and warm the model. Runs on the device's thread, as its forwards will.
 
     Raises:
@@ -61,9 +59,14 @@ def start_model(settings: "Settings", readiness: "Readiness") -> Started:
     files = fetch_model(settings, readiness)
     readiness.progress("loading")
     with within(settings.process.load_timeout_s, "SHOAL_MODEL_LOAD_TIMEOUT_S", readiness):
-        model = _load(files, settings, device)
+        try:
+            model = load_model(files, settings, device)
+        except (MemoryError, RuntimeError) as error:
+            if is_out_of_memory(error):
+                raise LoadError(f"the model does not fit into the memory of {device}") from None
+            raise
         return_freed_memory()
-        placement = make_placement(device, model)
+        placement: Placement = CpuPlacement() if device.type == "cpu" else CudaPlacement(device, graphs=model.graphs)
         measured = warm(model, placement, readiness)
     # What is there now stays: the collector need not look at it while batches run.
     gc.collect()
@@ -79,23 +82,7 @@ def start_model(settings: "Settings", readiness: "Readiness") -> Started:
     return Started(model, placement, measured)
 
 
-def _load(files: "ModelFiles", settings: "Settings", device: torch.device) -> Model:
-    try:
-        return load_model(files, settings, device)
-    except (MemoryError, RuntimeError) as error:
-        if is_out_of_memory(error):
-            raise LoadError(f"the model does not fit into the memory of {device}") from None
-        raise
-
-
-def make_placement(device: torch.device, model: Model) -> Placement:
-    """Return how batches of this model run on this device."""
-    if device.type == "cpu":
-        return CpuPlacement()
-    return CudaPlacement(device, graphs=model.graphs)
-
-
-def warm(model: Model, placement: Placement, readiness: "Readiness") -> Sequence[tuple[int, float]]:
+def warm(model: Model, placement: Placement, readiness: Readiness) -> Sequence[tuple[int, float]]:
     """Run forwards for each allowed batch size, and return the rows and seconds of each; nothing where they vary.
 
     Raises:
@@ -129,10 +116,7 @@ def _measure_between(model: Model, placement: Placement, ends: Mapping[int, floa
         if time.monotonic() + 2 * min(2 * last_s, largest_s) > end_s:
             break
         try:
-            staged = placement.stage(batch.make())
-            with placement.active():
-                placement.warm(model.stages.forward, staged)
-                last_s, _ = placement.measure(model.stages.forward, staged)
+            last_s, _ = _run_twice(model, placement, batch, lambda _: None)
         except HANDLER_FAULTS as error:
             if placement.is_lost(error):
                 raise LoadError(f"the device failed in warm-up: {describe(error)}") from error
@@ -143,16 +127,12 @@ def _measure_between(model: Model, placement: Placement, ends: Mapping[int, floa
 
 
 def _warm_one(model: Model, placement: Placement, batch: WarmupBatch, answers: Answers) -> float:
-    """Run one batch to prepare for others of its form, and once more to see how long it takes, in seconds.
+    """Run one batch and return how long it takes, in seconds.
 
     What it returned must be what the signature declares: a model that can answer nobody is not ready.
     """
     try:
-        staged = placement.stage(batch.make())
-        with placement.active():
-            placement.warm(model.stages.forward, staged)
-            seconds, result = placement.measure(model.stages.forward, staged)
-            collected = answers.collect(result)
+        seconds, collected = _run_twice(model, placement, batch, answers.collect)
         _, errors = answers.finish(collected, range(batch.rows), batch.rows, {})
     except BatchError as error:
         _judge(error, batch)
@@ -169,8 +149,21 @@ def _warm_one(model: Model, placement: Placement, batch: WarmupBatch, answers: A
             raise _failed(batch, describe(error) + remedy(error)) from error
         logger.warning("event=warmup_with_made_up_inputs_failed rows=%d error=%s", batch.rows, type(error).__name__)
         return 0.0
-    _judge_rows(errors, batch)
+    # Rows that it refuses as bad items prove nothing.
+    for failed in [error for error in errors if error.status >= 500][:1]:
+        if batch.exact:
+            raise _failed(batch, failed.message) from failed.cause
+        logger.warning("event=warmup_with_made_up_inputs_failed rows=%d error=%s", batch.rows, failed.message)
     return seconds
+
+
+def _run_twice(model: Model, placement: Placement, batch: WarmupBatch, collect: Callable[[Any], T]) -> tuple[float, T]:
+    """Run one batch to prepare for others of its form, and once more to see how long it takes, in seconds."""
+    staged = placement.stage(batch.make())
+    with placement.active():
+        placement.warm(model.stages.forward, staged)
+        seconds, result = placement.measure(model.stages.forward, staged)
+        return seconds, collect(result)
 
 
 def _judge(error: BatchError, batch: WarmupBatch) -> None:
@@ -182,16 +175,6 @@ def _judge(error: BatchError, batch: WarmupBatch) -> None:
             " correct what it returns, or the outputs that it declares"
         ) from error.__cause__
     logger.warning("event=warmup_outputs_doubtful rows=%d error=%s", batch.rows, error)
-
-
-def _judge_rows(errors: Sequence["RowError"], batch: WarmupBatch) -> None:
-    """Refuse a model that fails on rows such as callers send; rows that it refuses as bad items prove nothing."""
-    failed = next((error for error in errors if error.status >= 500), None)
-    if failed is None:
-        return
-    if batch.exact:
-        raise _failed(batch, failed.message) from failed.cause
-    logger.warning("event=warmup_with_made_up_inputs_failed rows=%d error=%s", batch.rows, failed.message)
 
 
 def _failed(batch: WarmupBatch, why: str) -> HandlerFailed:

@@ -15,7 +15,7 @@ import tarfile
 import time
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -33,7 +33,6 @@ MAX_ENTRY_BYTES: Final = 1024
 FREE_BYTES: Final = 64 * 1024 * 1024
 """What an archive may always unpack to, however small it is."""
 MAX_LINKS_IN_A_ROW: Final = 16
-_DRIVE: Final = ":"
 _HEADERS: Final = frozenset({b"x", b"g", b"X", b"L", b"K"})
 _MAGIC: Final[dict[bytes, Callable[[IO[bytes]], Any]]] = {
     b"\x1f\x8b": lambda file: gzip.GzipFile(fileobj=file),
@@ -41,16 +40,9 @@ _MAGIC: Final[dict[bytes, Callable[[IO[bytes]], Any]]] = {
     b"\xfd7zXZ\x00": lzma.LZMAFile,
 }
 _BROKEN: Final = (
-    tarfile.TarError,
-    zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
-    EOFError,
-    NotImplementedError,
-    RuntimeError,
-    RecursionError,
-    ValueError,
-    OverflowError,
+    *(tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError),
+    # Which are also what they have not implemented, and what is nested too deeply.
+    *(RuntimeError, ValueError, OverflowError),
 )
 
 
@@ -80,39 +72,31 @@ class Limits:
         return LoadError(f"{name} holds over {self.max_files} files and folders (SHOAL_MODEL_MAX_FILES)")
 
 
+@dataclass(slots=True)
 class Meter:
-    """Count what one archive has unpacked to, and stop it in time.
+    """Count what one archive, of `size` bytes, has unpacked to, and stop it in time."""
 
-    Args:
-        name: what the archive is called.
-        size: its own bytes.
-        limits: what it may take.
-        deadline_s: when it must be done, in monotonic seconds.
-    """
-
-    def __init__(self, name: str, size: int, limits: Limits, deadline_s: float) -> None:
-        self._name = name
-        self._size = size
-        self._limits = limits
-        self._deadline_s = deadline_s
-        self._bytes = 0
-        self._files = 0
+    name: str
+    size: int
+    limits: Limits
+    deadline_s: float
+    bytes: int = 0
+    files: int = 0
 
     def count(self) -> None:
         """Count one more file or folder."""
-        self._files += 1
-        if self._files > self._limits.max_files:
-            raise self._limits.too_many_files(self._name)
+        self.files += 1
+        if self.files > self.limits.max_files:
+            raise self.limits.too_many_files(self.name)
 
     def read(self, count: int) -> None:
         """Count bytes that were unpacked."""
-        self._bytes += count
-        self._limits.check_bytes(self._bytes, f"what {self._name} holds")
-        if self._bytes > FREE_BYTES and self._bytes > self._size * self._limits.max_ratio:
-            raise LoadError(
-                f"{self._name} unpacks to over {self._limits.max_ratio:g} times its size (SHOAL_MODEL_MAX_RATIO)"
-            )
-        check_time(self._limits, self._deadline_s)
+        self.bytes += count
+        self.limits.check_bytes(self.bytes, f"what {self.name} holds")
+        ratio = self.limits.max_ratio
+        if self.bytes > FREE_BYTES and self.bytes > self.size * ratio:
+            raise LoadError(f"{self.name} unpacks to over {ratio:g} times its size (SHOAL_MODEL_MAX_RATIO)")
+        check_time(self.limits, self.deadline_s)
 
 
 def check_time(limits: Limits, deadline_s: float) -> None:
@@ -122,7 +106,7 @@ def check_time(limits: Limits, deadline_s: float) -> None:
 
 
 def archive_stem(name: str) -> str | None:
-    """Return the name without its archive suffix; None when it is no archive's name."""
+    """Return the name without its archive suffix; None when it is not an archive's."""
     for suffix in (*TAR_SUFFIXES, *ZIP_SUFFIXES):
         if name.lower().endswith(suffix) and len(name) > len(suffix):
             return name[: -len(suffix)]
@@ -130,20 +114,13 @@ def archive_stem(name: str) -> str | None:
 
 
 def unpack(path: Path, target: Path, name: str, limits: Limits, deadline_s: float) -> Path:
-    """Unpack an archive into the folder.
-
-    Args:
-        path: the archive.
-        target: an empty folder; what a failure leaves in it is no model.
-        name: what the archive is called; tells its kind.
-        limits: what it may take.
-        deadline_s: when it must be done, in monotonic seconds.
+    """Unpack an archive, whose name tells its kind, into an empty folder; what a failure leaves there is not a model.
 
     Returns:
         The folder with the model: the target, or the one folder that the archive holds.
 
     Raises:
-        LoadError: it is no archive, takes more than it may, or a member is no plain file in the folder.
+        LoadError: it is not an archive, takes more than it may, or a member is not a plain file in the folder.
     """
     meter = Meter(name, path.stat().st_size, limits, deadline_s)
     try:
@@ -153,7 +130,8 @@ def unpack(path: Path, target: Path, name: str, limits: Limits, deadline_s: floa
             _untar(path, target, meter)
     except _BROKEN as error:
         raise LoadError(f"{name} cannot be unpacked: {error}") from None
-    return _only_folder(target)
+    inside = list(target.iterdir())
+    return inside[0] if len(inside) == 1 and inside[0].is_dir() else target
 
 
 def place_of(name: str) -> PurePosixPath:
@@ -164,13 +142,13 @@ def place_of(name: str) -> PurePosixPath:
     """
     path = PurePosixPath(name)
     plain = "\\" not in name and not any(ord(character) < 32 for character in name)
-    if not plain or path.is_absolute() or ".." in path.parts or _DRIVE in name.partition("/")[0]:
+    if not plain or path.is_absolute() or ".." in path.parts or ":" in name.partition("/")[0]:
         raise _outside(name)
     return path
 
 
-def _outside(name: str) -> LoadError:
-    return LoadError(f"the archive's {name!r} would land outside its folder")
+def _outside(name: str, why: str = "") -> LoadError:
+    return LoadError(f"the archive's {name!r} {why}would land outside its folder")
 
 
 class _Folder:
@@ -202,7 +180,7 @@ class _Folder:
         """Give a file, which is there, another name; it takes no more room."""
         place, source = self._place(name), self._root / target
         if not source.is_file():
-            raise LoadError(f"the archive's {name!r} is a link to no file in it")
+            raise LoadError(f"the archive's {name!r} is a link to what is not in it")
         with _once(name):
             place.parent.mkdir(parents=True, exist_ok=True)
             os.link(source, place, follow_symlinks=False)
@@ -228,17 +206,16 @@ class _Readable(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
 
+@dataclass(frozen=True, slots=True)
 class _Metered:
     """A stream whose bytes are counted as they are unpacked, also those that no file is made of."""
 
-    def __init__(self, stream: _Readable, meter: Meter) -> None:
-        self._stream = stream
-        self._meter = meter
+    stream: _Readable
+    meter: Meter
 
     def read(self, size: int) -> bytes:
-        """Return the next bytes."""
-        chunk = self._stream.read(size)
-        self._meter.read(len(chunk))
+        chunk = self.stream.read(size)
+        self.meter.read(len(chunk))
         return chunk
 
 
@@ -253,7 +230,10 @@ def _unzip(path: Path, target: Path, meter: Meter, limits: Limits) -> None:
             raise limits.too_many_files(path.name)
         with zipfile.ZipFile(file) as archive:
             for member in archive.infolist():
-                _check_zipped(member)
+                # zipfile cuts a name at its first NUL; whoever looked at the archive may have seen all of it.
+                place_of(member.orig_filename)
+                if stat.S_IFMT(member.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):
+                    raise _outside(member.filename, "is a link or a device, and ")
             for member in archive.infolist():
                 if member.is_dir():
                     folder.make(member.filename)
@@ -261,13 +241,6 @@ def _unzip(path: Path, target: Path, meter: Meter, limits: Limits) -> None:
                 executable = bool((member.external_attr >> 16) & stat.S_IXUSR)
                 with archive.open(member) as source:
                     folder.write(member.filename, _Metered(source, meter), executable=executable)
-
-
-def _check_zipped(member: zipfile.ZipInfo) -> None:
-    # zipfile cuts a name at its first NUL; whoever looked at the archive may have seen all of it.
-    place_of(member.orig_filename)
-    if stat.S_IFMT(member.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):
-        raise LoadError(f"the archive's {member.filename!r} is a link or a device, and would land outside its folder")
 
 
 # tar
@@ -289,16 +262,23 @@ def _untar(path: Path, target: Path, meter: Meter) -> None:
         stream: Any = _Metered(_decompressed(file), meter)
         with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Member) as archive:
             for member in archive:
+                content = archive.extractfile(member) if member.isreg() and not member.issparse() else None
                 if member.isdir():
                     folder.make(member.name)
                 elif member.issym() or member.islnk():
                     links[place_of(member.name)] = _target(member)
+                elif content is not None:
+                    folder.write(member.name, content, executable=bool(member.mode & stat.S_IXUSR))
                 else:
-                    executable = bool(member.mode & stat.S_IXUSR)
-                    folder.write(member.name, _content(archive, member), executable=executable)
+                    raise LoadError(f"the archive's {member.name!r} is not a plain file, folder or link")
                 archive.members = []  # type: ignore[attr-defined]  # tarfile would keep them all
-    for name, link in links.items():
-        folder.repeat(str(name), _followed(link, links))
+    for name, place in links.items():
+        end = place
+        for _ in range(MAX_LINKS_IN_A_ROW):
+            end = links.get(end, end)
+        if end in links:
+            raise LoadError(f"the archive's {str(name)!r} is a link to itself, or over {MAX_LINKS_IN_A_ROW} links away")
+        folder.repeat(str(name), end)
 
 
 def _decompressed(file: IO[bytes]) -> _Readable:
@@ -308,29 +288,9 @@ def _decompressed(file: IO[bytes]) -> _Readable:
     return opened(file) if opened is not None else file
 
 
-def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> _Readable:
-    content = archive.extractfile(member) if member.isreg() and not member.issparse() else None
-    if content is None:
-        raise LoadError(f"the archive's {member.name!r} is no plain file, folder or link")
-    return content
-
-
 def _target(link: tarfile.TarInfo) -> PurePosixPath:
     """Return where a link leads, below the folder."""
     if link.linkname.startswith("/"):
         raise _outside(link.name)
     base = PurePosixPath(link.name).parent if link.issym() else PurePosixPath()
     return place_of(posixpath.normpath(base / link.linkname))
-
-
-def _followed(link: PurePosixPath, links: Mapping[PurePosixPath, PurePosixPath]) -> PurePosixPath:
-    for _ in range(MAX_LINKS_IN_A_ROW):
-        if link not in links:
-            return link
-        link = links[link]
-    raise LoadError(f"the archive's {str(link)!r} is a link to itself, or over {MAX_LINKS_IN_A_ROW} links away")
-
-
-def _only_folder(target: Path) -> Path:
-    inside = list(target.iterdir())
-    return inside[0] if len(inside) == 1 and inside[0].is_dir() else target

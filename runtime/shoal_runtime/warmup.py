@@ -8,20 +8,18 @@ of items as `preprocess` gets them. What forward and postprocess make of them is
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 
 from shoal_runtime.batches.collate import collate
+from shoal_runtime.handlers.base import Stages
 from shoal_runtime.handlers.items import row_item, torch_dtype
-from shoal_runtime.handlers.spec import ANY
+from shoal_runtime.handlers.signature import Signature
+from shoal_runtime.handlers.spec import ANY, TensorSpec
 from shoal_schema.wire.datatypes import DTYPES
-
-if TYPE_CHECKING:
-    from shoal_runtime.handlers.base import Stages
-    from shoal_runtime.handlers.signature import Signature
-    from shoal_runtime.handlers.spec import TensorSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +29,7 @@ class WarmupBatch:
     Args:
         rows: how many it has.
         make: makes it, on the CPU.
-        exact: whether real batches have just this form; if not, a failure proves nothing about the
-            model.
+        exact: whether real batches have just this form; if not, a failure proves nothing about the model.
         own: whether its rows are the handler's own samples.
     """
 
@@ -42,13 +39,13 @@ class WarmupBatch:
     own: bool = False
 
 
-def plan_warmup(stages: "Stages", signature: "Signature", handler: Any) -> list[WarmupBatch]:
+def plan_warmup(stages: Stages, signature: Signature, handler: Any) -> list[WarmupBatch]:
     """Return the batches to warm with, largest first: memory runs out early or never."""
     sizes = signature.allowed_batch_sizes or tuple(sorted({1, signature.max_batch_size}))
     return _batches(stages, signature, handler, sizes)
 
 
-def plan_measuring(stages: "Stages", signature: "Signature", handler: Any) -> list[WarmupBatch]:
+def plan_measuring(stages: Stages, signature: Signature, handler: Any) -> list[WarmupBatch]:
     """Return the batches between 1 and the largest, doubling, that are run only to see how long they take.
 
     The largest last, so that little time shows most; none where sizes are fixed, which all are measured already, nor
@@ -63,43 +60,33 @@ def plan_measuring(stages: "Stages", signature: "Signature", handler: Any) -> li
     return batches if telling else []
 
 
-def _batches(stages: "Stages", signature: "Signature", handler: Any, sizes: Sequence[int]) -> list[WarmupBatch]:
-    items = getattr(handler, "warmup_items", None)
-    if items is not None:
-        return [_from_items(stages, items, size) for size in reversed(sizes)]
-    numeric = all(spec.datatype != "BYTES" for spec in signature.inputs)
-    if not numeric:
-        return []
-    if stages.preprocess is not None:
-        return [_from_zeros(stages, signature, size) for size in reversed(sizes)]
-    return [_zeros(signature, size, lengths) for size in reversed(sizes) for lengths in _lengths(signature.inputs)]
+def _batches(stages: Stages, signature: Signature, handler: Any, sizes: Sequence[int]) -> list[WarmupBatch]:
+    items: Any = getattr(handler, "warmup_items", None)
+    preprocess, sizes = stages.preprocess, sizes[::-1]
 
-
-def _from_items(stages: "Stages", items: Callable[[], Sequence[Any]], rows: int) -> WarmupBatch:
-    def make() -> Any:
+    def from_items(rows: int) -> Any:
         some = list(itertools.islice(itertools.cycle(items()), rows))
-        if stages.preprocess is None:
+        if preprocess is None:
             return some
-        return collate([stages.preprocess(item) for item in some], stages.preprocess_padding)
+        return collate([preprocess(item) for item in some], stages.preprocess_padding)
 
-    return WarmupBatch(rows, make, exact=True, own=True)
+    def from_zeros(rows: int) -> Any:
+        """Let `preprocess` make a row of an item that is all zeros, which it may refuse, and repeat it."""
+        assert preprocess is not None
+        shapes = {spec.name: [1 if size == ANY else size for size in spec.shape] for spec in signature.inputs}
+        inputs = {spec.name: np.zeros(shapes[spec.name], DTYPES[spec.datatype]) for spec in signature.inputs}
+        return collate([preprocess(row_item(inputs, 0, signature))] * rows, stages.preprocess_padding)
+
+    if items is not None:
+        return [WarmupBatch(size, partial(from_items, size), exact=True, own=True) for size in sizes]
+    if any(spec.datatype == "BYTES" for spec in signature.inputs):
+        return []
+    if preprocess is not None:
+        return [WarmupBatch(size, partial(from_zeros, size), exact=False) for size in sizes]
+    return [_zeros(signature, size, lengths) for size in sizes for lengths in _lengths(signature.inputs)]
 
 
-def _from_zeros(stages: "Stages", signature: "Signature", rows: int) -> WarmupBatch:
-    """Let `preprocess` make a row of an item that is all zeros, which it may refuse, and repeat it."""
-
-    def make() -> Any:
-        assert stages.preprocess is not None
-        inputs = {
-            spec.name: np.zeros([1 if size == ANY else size for size in spec.shape], DTYPES[spec.datatype])
-            for spec in signature.inputs
-        }
-        return collate([stages.preprocess(row_item(inputs, 0, signature))] * rows, stages.preprocess_padding)
-
-    return WarmupBatch(rows, make, exact=False)
-
-
-def _lengths(inputs: Sequence["TensorSpec"]) -> Iterator[Mapping[tuple[str, int], int]]:
+def _lengths(inputs: Sequence[TensorSpec]) -> Iterator[Mapping[tuple[str, int], int]]:
     """Yield a length for every padded axis; inputs that are padded together grow together."""
     padded = {(s.name, s.pad_axis): s.pad_buckets for s in inputs if s.pad_axis is not None}
     count = max((len(buckets) for buckets in padded.values()), default=0)
@@ -107,15 +94,14 @@ def _lengths(inputs: Sequence["TensorSpec"]) -> Iterator[Mapping[tuple[str, int]
         yield {axis: buckets[min(index, len(buckets) - 1)] for axis, buckets in padded.items() if buckets}
 
 
-def _zeros(signature: "Signature", rows: int, lengths: Mapping[tuple[str, int], int]) -> WarmupBatch:
+def _zeros(signature: Signature, rows: int, lengths: Mapping[tuple[str, int], int]) -> WarmupBatch:
     shapes = {spec.name: _shape(spec, rows, lengths) for spec in signature.inputs}
     known = all(ANY not in shape for shape in shapes.values())
 
     def make() -> dict[str, torch.Tensor]:
         return {
             spec.name: torch.zeros(
-                [1 if size == ANY else size for size in shapes[spec.name]],
-                dtype=torch_dtype(spec.datatype),
+                [1 if size == ANY else size for size in shapes[spec.name]], dtype=torch_dtype(spec.datatype)
             )
             for spec in signature.inputs
         }
@@ -123,7 +109,7 @@ def _zeros(signature: "Signature", rows: int, lengths: Mapping[tuple[str, int], 
     return WarmupBatch(rows, make, exact=known)
 
 
-def _shape(spec: "TensorSpec", rows: int, lengths: Mapping[tuple[str, int], int]) -> list[int]:
+def _shape(spec: TensorSpec, rows: int, lengths: Mapping[tuple[str, int], int]) -> list[int]:
     shape = list(spec.shape)
     shape[spec.batch_dim] = rows
     if spec.pad_axis is not None and (spec.name, spec.pad_axis) in lengths:

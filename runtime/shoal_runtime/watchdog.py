@@ -11,13 +11,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from shoal_runtime.executor import Executor
-    from shoal_runtime.readiness import Readiness
+from shoal_runtime.errors import EXIT_DEVICE_LOST
+from shoal_runtime.executor import Executor
+from shoal_runtime.readiness import Readiness
 
-EXIT_DEVICE_LOST: Final = 4
 ANSWER_S: Final = 0.5
 """How long the event loop gets to tell callers that their batches failed."""
 LOCK_HELD_AFTER_S: Final = 30.0
@@ -37,20 +36,11 @@ def exit_now(message: str, code: int = EXIT_DEVICE_LOST) -> None:
 class Watchdog:
     """Watch the executor, and end the process when the device, or a thread that it cannot do without, is lost.
 
-    Args:
-        executor: whose calls are timed.
-        readiness: made `LOST` before anything else happens.
-        limit_s: longest forward.
-        end: ends the process; called once with the last line.
+    First ``readiness`` says so; ``end`` is called once with the last line. ``limit_s`` is of one forward.
     """
 
     def __init__(
-        self,
-        executor: "Executor",
-        readiness: "Readiness",
-        *,
-        limit_s: float,
-        end: Callable[[str], None] = exit_now,
+        self, executor: Executor, readiness: Readiness, *, limit_s: float, end: Callable[[str], None] = exit_now
     ) -> None:
         self._executor = executor
         self._readiness = readiness
@@ -93,7 +83,7 @@ class Watchdog:
 
     def overdue(self, now_s: float) -> str | None:
         """Return why the device counts as lost at this time, or None."""
-        since_s = self._executor.busy_since
+        since_s = self._executor.busy_since_s
         if since_s is None or now_s - since_s <= self._limit_s:
             return None
         return f"forward runs for longer than {self._limit_s:g} s (SHOAL_RUNTIME_FORWARD_TIMEOUT_S)"
@@ -107,11 +97,8 @@ class Watchdog:
                 self.lose(reason)
         faulthandler.cancel_dump_traceback_later()
         if self._reason is not None and not self._stopped:
-            self._give_up(self._reason)
-
-    def _give_up(self, reason: str) -> None:
-        try:
-            self._executor.abandon(reason)
-            time.sleep(ANSWER_S)
-        finally:
-            self._end(f"shoal_runtime: it cannot go on: {reason}")
+            try:
+                self._executor.abandon(self._reason)
+                time.sleep(ANSWER_S)
+            finally:
+                self._end(f"shoal_runtime: it cannot go on: {self._reason}")

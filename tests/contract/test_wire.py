@@ -10,9 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from shoal.wire.answers import error_of
+from shoal.wire.messages import Response
 from shoal_proxy.batching.batch import make_batch, merge, split
 from shoal_proxy.batching.pending import Answer, Outcome, Pending, Slice
 from shoal_proxy.codecs.upstream import decode_answer, decode_failure, encode_batch
+from shoal_proxy.codecs.v1 import V1
+from shoal_proxy.codecs.v2 import V2
 from shoal_proxy.errors import (
     DeadlineExceeded,
     InvalidRequest,
@@ -27,8 +31,10 @@ from shoal_runtime import TensorSpec
 from shoal_runtime.codecs.metadata import model_metadata
 from shoal_runtime.codecs.request import decode_request
 from shoal_runtime.codecs.response import encode_error, encode_response
+from shoal_runtime.errors import FailedRow
 from shoal_runtime.handlers.signature import Signature, make_signature
 from shoal_schema.wire.datatypes import DTYPES
+from shoal_schema.wire.row_errors import RowError, encode_row_errors
 
 Array = np.ndarray[Any, Any]
 NUMERIC = [name for name in DTYPES if name != "BYTES"]
@@ -120,7 +126,7 @@ def test_failed_rows_are_absent_from_the_outputs_and_named_beside(failed: Sequen
     header, tail = encode_batch(batch, {"x": x}, ours, binary=True)
     request = decode_request(memoryview(header + b"".join(map(bytes, tail))), len(header), theirs)
     good = [row for row in range(4) if row not in failed]
-    errors = [{"row": row, "status": 422, "message": "no"} for row in failed]
+    errors = encode_row_errors([FailedRow(row, 422, "no").row_error for row in failed])
     parameters = {"errors": orjson.dumps(errors).decode()} if errors else {}
     length, body = encode_response(request, {}, {"y": x[good]} if good else {}, parameters)
 
@@ -135,6 +141,17 @@ def test_failed_rows_are_absent_from_the_outputs_and_named_beside(failed: Sequen
         else:
             assert isinstance(outcome, Answer)
             assert same(outcome.outputs["y"], x[own])
+
+
+@pytest.mark.parametrize("codec", [V2(), V1()])
+def test_the_client_knows_which_rows_the_proxy_says_failed(codec: V1 | V2) -> None:
+    rows = (RowError(0, 422, "too dark"), RowError(3, 500, "boom"))
+    reply = codec.error(RowsFailed(rows))
+
+    error = error_of(Response(reply.status, {}, b"".join(map(bytes, reply.body))))
+
+    assert error is not None
+    assert error.errors == rows
 
 
 @pytest.mark.parametrize(

@@ -39,11 +39,11 @@ def test_what_a_call_raises_reaches_its_caller(executor: Executor) -> None:
 
 
 def test_only_a_watched_call_counts_as_busy(executor: Executor) -> None:
-    seen = [asyncio.run(executor.call(lambda: executor.busy_since, watched=watched)) for watched in (True, False)]
+    seen = [asyncio.run(executor.call(lambda: executor.busy_since_s, watched=watched)) for watched in (True, False)]
 
     assert seen[0] is not None
     assert seen[1] is None
-    assert executor.busy_since is None
+    assert executor.busy_since_s is None
 
 
 def test_abandoning_answers_everybody_although_the_device_is_stuck(executor: Executor) -> None:

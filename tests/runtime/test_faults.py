@@ -11,9 +11,8 @@ import torch
 
 from shoal_runtime import ItemError, TensorSpec
 from shoal_runtime.codecs.response import encode_error
-from shoal_runtime.errors import ForwardFailed, LoadError, OutOfMemory
+from shoal_runtime.errors import FailedRow, ForwardFailed, LoadError, OutOfMemory
 from shoal_runtime.faults import MAX_TEXT, Escaped, describe, message_text, run_contained
-from shoal_runtime.handlers.calling import RowError
 from tests.runtime.fakes import Adder, Bench, texts
 
 if TYPE_CHECKING:
@@ -173,7 +172,7 @@ def test_a_batch_s_message_is_bounded_and_can_be_encoded(error: Exception) -> No
 
 def test_text_that_is_fine_is_left_alone() -> None:
     assert message_text("né \N{GRINNING FACE}") == "né \N{GRINNING FACE}"
-    assert RowError(0, 400, "a\nb").message == "a\nb"
+    assert FailedRow(0, 400, "a\nb").message == "a\nb"
 
 
 def test_what_would_end_a_thread_is_told_as_an_exception() -> None:

@@ -10,8 +10,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from shoal_runtime.cache import PARTIAL_PREFIX, STALE_AFTER_S, UNLOCKED_AFTER_S, sweep
 from shoal_runtime.errors import LoadError
-from shoal_runtime.fetching import PARTIAL_PREFIX, STALE_AFTER_S, UNLOCKED_AFTER_S, Fetcher, shown, stay_secure, sweep
+from shoal_runtime.fetching import Fetcher, shown, stay_secure
 from shoal_runtime.readiness import Readiness
 from shoal_runtime.unpacking import Limits
 from tests.runtime.test_unpacking import tar

@@ -1,15 +1,21 @@
-import logging
-
 import numpy as np
 import orjson
 import pytest
 
 from shoal_runtime.codecs.request import InferRequest
-from shoal_runtime.errors import BadRequest, BatchError, ForwardFailed, NotReady, TimedOut, WrongRows, WrongShape
-from shoal_runtime.handlers.calling import RowError
+from shoal_runtime.errors import (
+    BadRequest,
+    BatchError,
+    FailedRow,
+    ForwardFailed,
+    NotReady,
+    TimedOut,
+    WrongRows,
+    WrongShape,
+)
 from shoal_runtime.item_log import LINES_PER_WINDOW, ItemLog, one_line, request_id, request_ids
 
-ERROR = RowError(0, 500, "oh")
+ERROR = FailedRow(0, 500, "oh")
 
 
 @pytest.mark.parametrize(
@@ -35,7 +41,7 @@ def test_a_row_is_traced_to_its_request(requests: object, row: int, expected: st
 
 
 def test_the_log_is_never_flooded(caplog: pytest.LogCaptureFixture) -> None:
-    log = ItemLog(logging.getLogger("test"))
+    log = ItemLog()
 
     log.add([ERROR] * 50, {}, 100.0)
     log.add([ERROR], {}, 130.0)
@@ -47,7 +53,7 @@ def test_the_log_is_never_flooded(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_the_caller_s_own_faults_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
-    ItemLog(logging.getLogger("test")).add([RowError(0, 400, "bad")], {}, 100.0)
+    ItemLog().add([FailedRow(0, 400, "bad")], {}, 100.0)
 
     assert caplog.records == []
 
@@ -56,9 +62,9 @@ def test_the_line_says_where_the_handler_raised(caplog: pytest.LogCaptureFixture
     try:
         raise RuntimeError("oh")
     except RuntimeError as error:
-        failed = RowError(0, 500, "oh", error)
+        failed = FailedRow(0, 500, "oh", error)
 
-    ItemLog(logging.getLogger("test")).add([failed], {}, 100.0)
+    ItemLog().add([failed], {}, 100.0)
 
     assert "test_item_log.py:" in caplog.text
     assert 'raise RuntimeError("oh")' in caplog.text
@@ -82,7 +88,7 @@ def test_a_batch_that_failed_is_told_with_its_callers_and_shapes_and_where_it_wa
 ) -> None:
     whose = '[{"rows": 2, "x-request-id": "a"}, {"rows": 1}]'
 
-    ItemLog(logging.getLogger("test")).add_batch(raised(), request(requests=whose), 100.0)
+    ItemLog().add_batch(raised(), request(requests=whose), 100.0)
 
     (record,) = caplog.records
     first, *trace = record.getMessage().splitlines()
@@ -91,7 +97,7 @@ def test_a_batch_that_failed_is_told_with_its_callers_and_shapes_and_where_it_wa
 
 
 def test_the_same_traceback_is_told_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
-    log = ItemLog(logging.getLogger("test"))
+    log = ItemLog()
 
     for now_s in (100.0, 101.0, 102.0, 161.0):
         log.add_batch(raised(), request(), now_s)
@@ -101,7 +107,7 @@ def test_the_same_traceback_is_told_once_a_minute(caplog: pytest.LogCaptureFixtu
 
 
 def test_failed_batches_never_flood_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    log = ItemLog(logging.getLogger("test"))
+    log = ItemLog()
 
     for _ in range(50):
         log.add_batch(raised(), request(), 100.0)
@@ -113,14 +119,14 @@ def test_failed_batches_never_flood_the_log(caplog: pytest.LogCaptureFixture) ->
 def test_a_result_that_breaks_the_signature_is_told_though_nothing_was_raised(
     error: BatchError, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ItemLog(logging.getLogger("test")).add_batch(error, request(), 100.0)
+    ItemLog().add_batch(error, request(), 100.0)
 
     assert f"code={error.code} rows=3" in caplog.text
 
 
 @pytest.mark.parametrize("error", [BadRequest("no"), TimedOut("late"), NotReady("256 batches wait already")])
 def test_what_is_not_the_model_s_fault_is_not_told(error: BatchError, caplog: pytest.LogCaptureFixture) -> None:
-    ItemLog(logging.getLogger("test")).add_batch(error, request(), 161.0)
+    ItemLog().add_batch(error, request(), 161.0)
 
     assert caplog.records == []
 
@@ -135,7 +141,7 @@ def test_of_many_callers_the_first_are_named() -> None:
 def test_a_message_with_line_ends_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
     requests = '[{"rows": 1, "x-request-id": "a\\nb"}]'
 
-    ItemLog(logging.getLogger("test")).add([RowError(0, 500, "oh\nERROR all is lost")], {"requests": requests}, 100.0)
+    ItemLog().add([FailedRow(0, 500, "oh\nERROR all is lost")], {"requests": requests}, 100.0)
 
     assert len(caplog.records[0].getMessage().splitlines()) == 1
 

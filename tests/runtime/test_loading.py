@@ -127,7 +127,7 @@ def test_a_named_file_of_an_unknown_kind_needs_a_format(tmp_path: Path, load: Ca
     (tmp_path / "weights.bin").touch()
     (tmp_path / "model.toml").write_text('file = "weights.bin"')
 
-    with pytest.raises(LoadError, match=r"^weights\.bin is no .*: set SHOAL_MODEL_FORMAT"):
+    with pytest.raises(LoadError, match=r"^weights\.bin is not a .*: set SHOAL_MODEL_FORMAT"):
         load(tmp_path)
 
 

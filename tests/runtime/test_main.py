@@ -376,7 +376,8 @@ def test_a_wrong_setting_ends_the_process_in_a_line(start: Callable[..., Process
 
 
 @pytest.mark.integration
-def test_the_names_for_handlers_import_without_torch() -> None:
-    code = "import sys, shoal_runtime, shoal_runtime.settings; assert 'torch' not in sys.modules"
+@pytest.mark.parametrize("module", ["", ".settings", ".command_line", ".fetching", ".server", ".serving"])
+def test_what_answers_before_the_model_is_loaded_imports_without_torch(module: str) -> None:
+    code = f"import sys, shoal_runtime{module}; assert 'torch' not in sys.modules"
 
     subprocess.run([sys.executable, "-c", code], check=True, timeout=LIMIT_S)

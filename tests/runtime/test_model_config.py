@@ -46,13 +46,13 @@ def test_every_key_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        ({"handlr": "x"}, "handlr is none of its keys: name, format"),
+        ({"handlr": "x"}, "handlr is not one of its keys: name, format"),
         ({"name": 5}, "name must be a string"),
-        ({"format": "ONNX"}, "format 'ONNX' is none of Auto"),
+        ({"format": "ONNX"}, "format 'ONNX' is not one of Auto"),
         ({"parameters": 5}, "parameters must be a table"),
         ({"inputs": 5}, r"must be \[\[inputs\]\] tables"),
         ({"inputs": [{"name": "x"}]}, r"\[\[inputs\]\]: .*missing"),
-        ({"outputs": [{"name": "x", "datatype": "F", "shape": [-1]}]}, "'F' is none of"),
+        ({"outputs": [{"name": "x", "datatype": "F", "shape": [-1]}]}, "'F' is not one of"),
         ({"outputs": [{"name": "x", "datatype": "FP32", "shape": 5}]}, r"\[\[outputs\]\]"),
     ],
 )
@@ -79,5 +79,5 @@ def test_what_is_no_toml_is_refused(tmp_path: Path, content: bytes) -> None:
 def test_a_model_toml_that_is_no_regular_file_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "model.toml").symlink_to("/dev/zero")
 
-    with pytest.raises(LoadError, match="no regular file"):
+    with pytest.raises(LoadError, match="not a regular file"):
         read_config(tmp_path)

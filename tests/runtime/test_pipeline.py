@@ -114,6 +114,20 @@ def test_what_decoders_raise_is_the_caller_s_fault(error: Exception) -> None:
     assert result.outputs == {}
 
 
+def test_an_item_error_of_another_kind_keeps_its_status() -> None:
+    class TooDark(ItemError, ValueError):
+        pass
+
+    class Camera(Length):
+        def preprocess(self, item: str) -> torch.Tensor:
+            raise TooDark("too dark", 422)
+
+    with Bench(Camera()) as bench:
+        result = bench.run({"t": texts(b"1")})
+
+    assert [(e.status, e.message) for e in result.errors] == [(422, "too dark")]
+
+
 def test_a_handler_that_calls_exit_ends_nothing() -> None:
     class Quitter(Length):
         def preprocess(self, item: str) -> torch.Tensor:

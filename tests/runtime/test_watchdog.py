@@ -16,7 +16,7 @@ def test_a_forward_is_overdue_only_past_its_limit() -> None:
     watchdog = Watchdog(executor, Readiness(), limit_s=10, end=lambda _: None)
 
     assert watchdog.overdue(100) is None
-    executor.busy_since = 90
+    executor.busy_since_s = 90
     assert watchdog.overdue(100) is None
     assert watchdog.overdue(101) == ("forward runs for longer than 10 s (SHOAL_RUNTIME_FORWARD_TIMEOUT_S)")
     assert executor.stop(5)

@@ -1,6 +1,7 @@
 """Answers to values: output tensors, or the error that a status stands for."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from shoal.wire.datatypes import DATATYPES, decode, numpy_dtype, object_array
 from shoal.wire.messages import HEADER_LENGTH, Response
 from shoal.wire.signature import Signature, Tensor
 from shoal_schema.wire.datatypes import Array
+from shoal_schema.wire.row_errors import RowError, decode_row_errors
 
 _BY_STATUS: dict[int, type[errors.ShoalError]] = {
     400: errors.InvalidInput,
@@ -86,17 +88,18 @@ def _retry_after_s(response: Response) -> float | None:
     return float(value) if value and value.isdecimal() else DEFAULT_RETRY_AFTER_S
 
 
-def _failure(response: Response) -> tuple[str, tuple[errors.RowError, ...]]:
+def _failure(response: Response) -> tuple[str, tuple[RowError, ...]]:
     """Return the server's sentence and the failed rows, of V2's error shape or of TorchServe's."""
+    rows: tuple[RowError, ...] = ()
     try:
         body = orjson.loads(response.body)
         message = body.get("error") or body.get("message") or body.get("detail")
-        rows = tuple(
-            errors.RowError(int(row["row"]), int(row["status"]), str(row["message"])) for row in body.get("errors", ())
-        )
-    except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError, OverflowError):
+    except (orjson.JSONDecodeError, AttributeError):
         text = response.body[:200].decode(errors="replace").strip()
-        message, rows = text.splitlines()[0] if text else None, ()
+        message = text.splitlines()[0] if text else None
+    else:
+        with suppress(ValueError):  # another server's `errors` may mean anything; its sentence still counts
+            rows = decode_row_errors(body.get("errors", []))
     return str(message or f"the server answered {response.status}"), rows
 
 

@@ -11,11 +11,12 @@ from typing import Any, TypeVar
 import numpy as np
 import orjson
 
-from shoal.errors import InvalidInput, RowError
+from shoal.errors import InvalidInput
 from shoal.wire.datatypes import numpy_dtype, object_array
 from shoal.wire.pictures import is_picture, picture_bytes
 from shoal.wire.signature import Signature, Tensor
 from shoal_schema.wire.datatypes import Array
+from shoal_schema.wire.row_errors import RowError
 
 Made = TypeVar("Made")
 Items = Any  # a sequence of items, an array, or a data frame

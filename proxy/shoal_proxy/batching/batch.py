@@ -7,9 +7,10 @@ import numpy as np
 
 from shoal_proxy.batching.padding import check_unpad, pad_inputs, unpad_rows
 from shoal_proxy.batching.pending import BatchKey, Pending, Slice
-from shoal_proxy.errors import ModelFailed, RowError
+from shoal_proxy.errors import ModelFailed
 from shoal_proxy.model.signature import ModelSignature
 from shoal_schema.wire.datatypes import Array
+from shoal_schema.wire.row_errors import RowError
 
 APART_BYTES = 16384
 """From here on copying rows together costs more than sending each from where it lies."""

@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import NamedTuple
 
-from shoal_proxy.errors import ProxyError, RowError, RowsFailed
+from shoal_proxy.errors import ProxyError, RowsFailed
 from shoal_schema.wire.datatypes import Array
+from shoal_schema.wire.row_errors import RowError
 
 
 class BatchKey(NamedTuple):

@@ -9,6 +9,7 @@ import orjson
 from shoal_proxy.errors import BodyTooLarge, InvalidRequest, ProxyError
 from shoal_proxy.model.signature import ModelSignature
 from shoal_schema.wire.datatypes import Array
+from shoal_schema.wire.row_errors import encode_row_errors
 
 JSON = b"application/json"
 OCTETS = b"application/octet-stream"
@@ -209,7 +210,7 @@ def error_document(error: ProxyError) -> dict[str, Any]:
     document: dict[str, Any] = {"error": error.message}
     rows = getattr(error, "errors", None)
     if rows:
-        document["errors"] = [{"row": row.row, "status": row.status, "message": row.message} for row in rows]
+        document["errors"] = encode_row_errors(rows)
     return document
 
 

@@ -18,11 +18,11 @@ from shoal_proxy.errors import (
     ModelFailed,
     NotExecuted,
     ProxyError,
-    RowError,
     RuntimeLost,
 )
 from shoal_proxy.model.signature import InputSpec, ModelSignature, OutputSpec
 from shoal_schema.wire.datatypes import DTYPES, Array
+from shoal_schema.wire.row_errors import RowError, decode_row_errors
 
 
 def encode_batch(
@@ -161,11 +161,7 @@ def _row_errors(parameters: Mapping[str, Any]) -> list[RowError]:
     text = parameters.get("errors")
     if not text:
         return []
-    errors = [RowError(error["row"], error["status"], str(error["message"])) for error in orjson.loads(text)]
-    for error in errors:
-        if type(error.row) is not int or type(error.status) is not int or not 400 <= error.status <= 599:
-            raise InvalidRequest(f"row {shown(error.row)} failed with status {shown(error.status)}")
-    return errors
+    return list(decode_row_errors(orjson.loads(text)))
 
 
 _BY_CODE: dict[str, type[ProxyError]] = {"OUT_OF_MEMORY": BatchTooLarge}

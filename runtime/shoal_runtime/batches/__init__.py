@@ -1,4 +1,1 @@
-"""Rows to batches and back: stacking, padding, splitting.
-
-Pure: no I/O, no clock. Torch is allowed.
-"""
+"""Rows to batches and back: stacking, padding, splitting."""

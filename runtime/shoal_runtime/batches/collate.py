@@ -5,28 +5,21 @@ dicts -> a dict of tensors; tensors or arrays -> one tensor; anything else -> a 
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from shoal_runtime.batches.padding import pad_and_stack
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from shoal_runtime.handlers.spec import Rule
+from shoal_runtime.handlers.spec import Rule
 
 VALUE: Final = "value"
-"""The name under which rows that are no dicts are looked up in the rules."""
+"""The name under which rows that are not dicts are looked up in the rules."""
 
 
-def collate(rows: Sequence[Any], rules: Sequence["Rule"] = ()) -> Any:
-    """Make one batch of preprocessed rows.
-
-    Args:
-        rows: at least one; all of one form.
-        rules: how tensors of different lengths are padded.
+def collate(rows: Sequence[Any], rules: Sequence[Rule] = ()) -> Any:
+    """Make one batch of preprocessed rows, at least one and all of one form.
 
     Raises:
         ValueError: dicts with different keys, or tensors of different shapes and no rule for them.
@@ -39,7 +32,7 @@ def collate(rows: Sequence[Any], rules: Sequence["Rule"] = ()) -> Any:
     return list(rows)
 
 
-def misfits(rows: Sequence[Any], rules: Sequence["Rule"] = ()) -> dict[int, str]:
+def misfits(rows: Sequence[Any], rules: Sequence[Rule] = ()) -> dict[int, str]:
     """Return the rows that do not fit the most common kind of row, each with the reason.
 
     One odd row must fail alone: rows are compared by their form, with the axes of `rules` left out.
@@ -53,7 +46,7 @@ def misfits(rows: Sequence[Any], rules: Sequence["Rule"] = ()) -> dict[int, str]
     }
 
 
-def as_tensor(value: Any) -> "Tensor":
+def as_tensor(value: Any) -> Tensor:
     """Return an array or number as a tensor that shares its memory where it can."""
     if isinstance(value, torch.Tensor):
         return value
@@ -62,7 +55,7 @@ def as_tensor(value: Any) -> "Tensor":
     return torch.as_tensor(value)
 
 
-def _stack_dicts(rows: Sequence[dict[str, Any]], rules: Sequence["Rule"]) -> dict[str, Any]:
+def _stack_dicts(rows: Sequence[dict[str, Any]], rules: Sequence[Rule]) -> dict[str, Any]:
     by_name = {rule.name: rule for rule in rules}
     batch: dict[str, Any] = {}
     masks: dict[str, Tensor] = {}
@@ -73,7 +66,11 @@ def _stack_dicts(rows: Sequence[dict[str, Any]], rules: Sequence["Rule"]) -> dic
             continue
         tensors = [as_tensor(value) for value in values]
         if not all(isinstance(value, torch.Tensor | np.ndarray) for value in values):
-            _check_numbers(name, tensors)
+            # torch would round the one caller's integer to fit the other's fraction.
+            kinds = sorted({str(tensor.dtype).removeprefix("torch.") for tensor in tensors})
+            if len(kinds) > 1:
+                kind = " in one row and ".join(kinds)
+                raise ValueError(f"{name} is {kind} in another: let preprocess return one type for it")
         rule = by_name.get(name)
         batch[name], mask = _stack(name, tensors, rule)
         if rule is not None and rule.pad_mask is not None and mask is not None:
@@ -81,16 +78,7 @@ def _stack_dicts(rows: Sequence[dict[str, Any]], rules: Sequence["Rule"]) -> dic
     return {**masks, **batch}
 
 
-def _check_numbers(name: str, tensors: Sequence["Tensor"]) -> None:
-    """Refuse numbers of different types: torch would round the one caller's integer to fit the other's fraction."""
-    kinds = sorted({str(tensor.dtype).removeprefix("torch.") for tensor in tensors})
-    if len(kinds) > 1:
-        raise ValueError(
-            f"{name} is {' in one row and '.join(kinds)} in another: let preprocess return one type for it"
-        )
-
-
-def _stack(name: str, tensors: Sequence["Tensor"], rule: "Rule | None") -> tuple["Tensor", "Tensor | None"]:
+def _stack(name: str, tensors: Sequence[Tensor], rule: Rule | None) -> tuple[Tensor, Tensor | None]:
     if rule is not None and rule.pad_axis is not None:
         return pad_and_stack(tensors, rule)
     shapes = {tuple(tensor.shape) for tensor in tensors}
@@ -99,19 +87,15 @@ def _stack(name: str, tensors: Sequence["Tensor"], rule: "Rule | None") -> tuple
     return torch.stack(list(tensors)), None
 
 
-def _form(row: Any, rules: Sequence["Rule"]) -> str:
+def _form(row: Any, rules: Sequence[Rule]) -> str:
     if isinstance(row, dict):
         by_name: Mapping[str, Rule] = {rule.name: rule for rule in rules}
-        parts = [f"{key}: {_shape(value, by_name.get(key))}" for key, value in sorted(row.items(), key=_named)]
+        parts = [f"{key}: {_shape(row[key], by_name.get(key))}" for key in sorted(row, key=str)]
         return "{" + ", ".join(parts) + "}"
     return _shape(row, rules[0] if rules else None)
 
 
-def _named(item: tuple[Any, Any]) -> str:
-    return str(item[0])
-
-
-def _shape(value: Any, rule: "Rule | None") -> str:
+def _shape(value: Any, rule: Rule | None) -> str:
     if not isinstance(value, torch.Tensor | np.ndarray):
         return "a value"
     dims: list[int | str] = list(value.shape)

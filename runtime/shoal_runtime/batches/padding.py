@@ -1,20 +1,31 @@
-"""Rows of different lengths to one tensor.
+"""Batches padded to fewer forms: more rows, and rows of different lengths to one tensor.
 
 Rows are padded at the end of one axis, to the longest of the batch or to the smallest bucket that
 holds it. A mask, when asked for, is 1 at real positions and 0 at padding.
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
+from torch import Tensor
 
-from shoal_runtime.batches.sizes import next_size
+from shoal_runtime.handlers.spec import Rule
 
-if TYPE_CHECKING:
-    from torch import Tensor
 
-    from shoal_runtime.handlers.spec import Rule
+def next_size(count: int, sizes: Sequence[int]) -> int:
+    """Return the smallest of `sizes` (increasing) that holds `count`; when none does, `count`."""
+    index = bisect_left(sizes, count)
+    return sizes[index] if index < len(sizes) else count
+
+
+def powers_of_two(limit: int) -> tuple[int, ...]:
+    """Return 1, 2, 4... below `limit`, then `limit`: at most half of a padded batch is padding."""
+    sizes = [1]
+    while sizes[-1] * 2 < limit:
+        sizes.append(sizes[-1] * 2)
+    return (*sizes, limit) if limit > 1 else (1,)
 
 
 def padded_length(lengths: Sequence[int], buckets: Sequence[int]) -> int:
@@ -29,12 +40,8 @@ def padded_length(lengths: Sequence[int], buckets: Sequence[int]) -> int:
     return next_size(longest, buckets)
 
 
-def pad_and_stack(rows: Sequence["Tensor"], rule: "Rule") -> tuple["Tensor", "Tensor"]:
-    """Stack rows that differ along one axis.
-
-    Args:
-        rows: n tensors of equal type and rank, without the batch dimension.
-        rule: its `pad_axis` counts the batch dimension, so it is 1 or more.
+def pad_and_stack(rows: Sequence[Tensor], rule: Rule) -> tuple[Tensor, Tensor]:
+    """Stack n rows of one type, without the batch dimension, that differ along one axis.
 
     Returns:
         The batch, n x ..., and its mask, n x length, int64.
@@ -42,7 +49,7 @@ def pad_and_stack(rows: Sequence["Tensor"], rule: "Rule") -> tuple["Tensor", "Te
     Raises:
         ValueError: rows differ along another axis, or are longer than the last bucket.
     """
-    axis = (rule.pad_axis or 1) - 1
+    axis = (rule.pad_axis or 1) - 1  # which counts the batch dimension
     lengths = [row.shape[axis] for row in rows]
     length = padded_length(lengths, rule.pad_buckets)
     shape = list(rows[0].shape)
@@ -50,7 +57,7 @@ def pad_and_stack(rows: Sequence["Tensor"], rule: "Rule") -> tuple["Tensor", "Te
     batch = torch.full((len(rows), *shape), rule.pad_value, dtype=rows[0].dtype)
     mask = torch.zeros((len(rows), length), dtype=torch.int64)
     for index, row in enumerate(rows):
-        if _without(row.shape, axis) != _without(rows[0].shape, axis):
+        if [*row.shape[:axis], *row.shape[axis + 1 :]] != [*shape[:axis], *shape[axis + 1 :]]:
             raise ValueError(
                 f"{rule.name} has rows of shapes {list(rows[0].shape)} and {list(row.shape)},"
                 f" which differ beyond axis {axis + 1}"
@@ -60,5 +67,30 @@ def pad_and_stack(rows: Sequence["Tensor"], rule: "Rule") -> tuple["Tensor", "Te
     return batch, mask
 
 
-def _without(shape: Sequence[int], axis: int) -> tuple[int, ...]:
-    return (*shape[:axis], *shape[axis + 1 :])
+def pad_rows(batch: Any, size: int, batch_dims: Mapping[str, int]) -> Any:
+    """Return the batch with its first row repeated until it has `size` rows, not less than it has.
+
+    A real row is the one filling that no model chokes on. A plain list is returned as it is: its author counts rows.
+    ``batch_dims`` holds the batch dimension by name, where it is not 0.
+    """
+
+    def pad(tensor: Tensor, dim: int) -> Tensor:
+        shape = list(tensor.shape)
+        shape[dim] = max(0, size - shape[dim])
+        return torch.cat((tensor, tensor.narrow(dim, 0, 1).expand(shape)), dim) if shape[dim] else tensor
+
+    if isinstance(batch, torch.Tensor):
+        return pad(batch, 0)
+    if isinstance(batch, dict) and all(isinstance(v, torch.Tensor) for v in batch.values()):
+        return {name: pad(tensor, batch_dims.get(name, 0)) for name, tensor in batch.items()}
+    return batch
+
+
+def count_rows(batch: Any, batch_dims: Mapping[str, int]) -> int:
+    """Return how many rows a batch for `forward` has."""
+    if isinstance(batch, torch.Tensor):
+        return int(batch.shape[0])
+    if isinstance(batch, dict):
+        name, value = next(iter(batch.items()))
+        return int(value.shape[batch_dims.get(name, 0)]) if hasattr(value, "shape") else len(value)
+    return len(batch)

@@ -5,17 +5,15 @@ is at least as long as what will be left of it can be padded: a shorter one woul
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from shoal_runtime.handlers.signature import Signature
-    from shoal_runtime.handlers.spec import TensorSpec
-    from shoal_schema.wire.datatypes import Array
+from shoal_runtime.handlers.signature import Signature
+from shoal_runtime.handlers.spec import TensorSpec
+from shoal_schema.wire.datatypes import Array
 
 
-def own_lengths(spec: "TensorSpec", inputs: Mapping[str, "Array"], signature: "Signature") -> "Array | None":
+def own_lengths(spec: TensorSpec, inputs: Mapping[str, Array], signature: Signature) -> Array | None:
     """Return how much of each row of an output is left after the cut; None where no mask tells."""
     source = signature.input(spec.unpad_input) if spec.unpad_input is not None else None
     mask = signature.input(source.pad_mask) if source is not None and source.pad_mask is not None else None
@@ -26,13 +24,10 @@ def own_lengths(spec: "TensorSpec", inputs: Mapping[str, "Array"], signature: "S
     return lengths
 
 
-def pad_ragged(rows: Sequence["Array"], spec: "TensorSpec", lengths: "Array") -> list["Array"] | None:
+def pad_ragged(rows: Sequence[Array], spec: TensorSpec, lengths: Array) -> list[Array] | None:
     """Return the rows with the same length along `unpad_axis`; None where they differ otherwise, or one is too short.
 
-    Args:
-        rows: without the batch dimension.
-        spec: the output's.
-        lengths: what is left of each row after the cut.
+    They come without the batch dimension; ``lengths`` are what is left of each after the cut.
     """
     if spec.unpad_axis is None:
         return None
@@ -41,12 +36,10 @@ def pad_ragged(rows: Sequence["Array"], spec: "TensorSpec", lengths: "Array") ->
     if len(others) > 1 or any(row.shape[axis] < own for row, own in zip(rows, lengths.tolist(), strict=True)):
         return None
     longest = max(row.shape[axis] for row in rows)
-    return [_padded(row, axis, longest) for row in rows]
-
-
-def _padded(row: "Array", axis: int, length: int) -> "Array":
-    shape = list(row.shape)
-    shape[axis] = length
-    padded = np.full(shape, b"" if row.dtype == object else 0, row.dtype)
-    padded[(slice(None),) * axis + (slice(row.shape[axis]),)] = row
+    padded = []
+    for row in rows:
+        shape = (*row.shape[:axis], longest, *row.shape[axis + 1 :])
+        whole = np.full(shape, b"" if row.dtype == object else 0, row.dtype)
+        whole[(slice(None),) * axis + (slice(row.shape[axis]),)] = row
+        padded.append(whole)
     return padded

@@ -1,4 +1,1 @@
-"""The runtime's side of the Open Inference Protocol (V2): bytes to arrays and back.
-
-Pure: no I/O, no clock, no torch.
-"""
+"""The runtime's side of the Open Inference Protocol (V2): bytes to arrays and back, without torch."""

@@ -1,23 +1,19 @@
 """A tensor's `data` in JSON: flat or nested lists to arrays, strictly, and back.
 
-Strict means: no numbers in strings, no fractions in integers, nothing out of the datatype's range,
-no ragged lists.
+Strict means: no numbers in strings, no fractions in integers, nothing out of the datatype's range, no ragged lists.
 """
 
 import json
 import math
 from collections.abc import Iterable
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import orjson
 
-from shoal_schema.wire.datatypes import DTYPES
+from shoal_schema.wire.datatypes import DTYPES, Array
 from shoal_schema.wire.elements import object_array
-
-if TYPE_CHECKING:
-    from shoal_schema.wire.datatypes import Array
 
 _LONG = b"0" * 19
 """The fewest digits that a whole number beyond 64 bits has, each as a zero."""
@@ -27,7 +23,7 @@ _KINDS: dict[str, set[type]] = {"b": {bool}, "u": {int}, "i": {int}, "f": {int, 
 _KIND_NAMES = {"b": "true or false", "u": "whole numbers", "i": "whole numbers", "f": "numbers"}
 
 
-def array_from_json(data: Any, datatype: str, shape: tuple[int, ...]) -> "Array":
+def array_from_json(data: Any, datatype: str, shape: tuple[int, ...]) -> Array:
     """Return `data` as an array of that datatype and shape.
 
     Raises:
@@ -54,7 +50,7 @@ def exact_json(text: bytes) -> Any:
     return json.loads(text) if _LONG in text.translate(_ZEROS) else value
 
 
-def array_to_json(array: "Array") -> "Array | list[Any]":
+def array_to_json(array: Array) -> Array | list[Any]:
     """Return the flat, row-major elements, ready for orjson; NaN and infinities become null there.
 
     Raises:
@@ -79,7 +75,7 @@ def _strings(data: list[Any], shape: tuple[int, ...]) -> list[bytes]:
     try:
         return [element.encode() for element in flat]
     except UnicodeEncodeError:
-        raise ValueError("holds a lone surrogate, which is no text") from None
+        raise ValueError("holds a lone surrogate, which is not text") from None
 
 
 def _flattened(data: list[Any], shape: tuple[int, ...]) -> list[Any]:
@@ -91,7 +87,7 @@ def _flattened(data: list[Any], shape: tuple[int, ...]) -> list[Any]:
     return level
 
 
-def _numbers(data: list[Any], datatype: str) -> "Array":
+def _numbers(data: list[Any], datatype: str) -> Array:
     wanted = DTYPES[datatype]
     try:
         array = np.array(data)
@@ -105,21 +101,17 @@ def _numbers(data: list[Any], datatype: str) -> "Array":
     # numpy takes true for 1 beside other numbers.
     kinds = set(map(type, elements))
     if not kinds <= _KINDS[wanted.kind]:
-        raise ValueError(f"is {datatype} and needs {_KIND_NAMES[wanted.kind]} in `data`{_beyond(array, kinds)}")
+        # Whole numbers that are too large for the JSON reader may be why there are floats.
+        large = kinds <= {int, float} and (np.abs(array) >= 2.0**63).any()
+        beyond = "; whole numbers beyond 64 bits are none that it can hold" if large else ""
+        raise ValueError(f"is {datatype} and needs {_KIND_NAMES[wanted.kind]} in `data`{beyond}")
     if array.dtype.kind == "f" and wanted.kind in "iu":
         # numpy makes floats of a list that mixes small integers and ones above 2**63.
         array = np.array(data, dtype=object)
     return _in_range(array, wanted, datatype)
 
 
-def _beyond(array: "Array", kinds: set[type]) -> str:
-    """Say so when whole numbers that are too large for the JSON reader may be why there are floats."""
-    if kinds <= {int, float} and (np.abs(array) >= 2.0**63).any():
-        return "; whole numbers beyond 64 bits are none that it can hold"
-    return ""
-
-
-def _in_range(array: "Array", wanted: np.dtype[Any], datatype: str) -> "Array":
+def _in_range(array: Array, wanted: np.dtype[Any], datatype: str) -> Array:
     if array.dtype == wanted:
         return array
     try:
@@ -134,7 +126,7 @@ def _in_range(array: "Array", wanted: np.dtype[Any], datatype: str) -> "Array":
     return cast
 
 
-def _shaped(array: "Array", shape: tuple[int, ...]) -> "Array":
+def _shaped(array: Array, shape: tuple[int, ...]) -> Array:
     if array.shape == shape:
         return array
     if array.size != math.prod(shape):

@@ -1,21 +1,16 @@
 """The model's and the server's metadata."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    from shoal_runtime.handlers.signature import Signature
-    from shoal_runtime.handlers.spec import TensorSpec
+from shoal_runtime.handlers.signature import Signature
+from shoal_runtime.handlers.spec import TensorSpec
 
-SERVER_METADATA: Final = {
-    "name": "shoal-runtime",
-    "version": "0.1.0",
-    "extensions": ["binary_tensor_data"],
-}
+SERVER_METADATA: Final = {"name": "shoal-runtime", "version": "0.1.0", "extensions": ["binary_tensor_data"]}
 
 
 def model_metadata(
-    name: str, version: str, platform: str, signature: "Signature", measured: Sequence[tuple[int, float]] = ()
+    name: str, version: str, platform: str, signature: Signature, measured: Sequence[tuple[int, float]] = ()
 ) -> dict[str, Any]:
     """Return the metadata of docs/contracts.md, section 1; parameters hold scalars only.
 
@@ -36,12 +31,7 @@ def model_metadata(
     }
 
 
-def _tensor(spec: "TensorSpec") -> dict[str, Any]:
-    tensor = {"name": spec.name, "datatype": spec.datatype, "shape": list(spec.shape)}
-    return {**tensor, "parameters": _parameters(spec)}
-
-
-def _parameters(spec: "TensorSpec") -> dict[str, Any]:
+def _tensor(spec: TensorSpec) -> dict[str, Any]:
     parameters: dict[str, Any] = {"batch_dim": spec.batch_dim}
     if spec.content_type is not None:
         parameters["content_type"] = spec.content_type
@@ -55,4 +45,4 @@ def _parameters(spec: "TensorSpec") -> dict[str, Any]:
             parameters["pad_mask"] = spec.pad_mask
     if spec.unpad_axis is not None:
         parameters |= {"unpad_axis": spec.unpad_axis, "unpad_input": spec.unpad_input}
-    return parameters
+    return {"name": spec.name, "datatype": spec.datatype, "shape": list(spec.shape), "parameters": parameters}

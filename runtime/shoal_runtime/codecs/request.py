@@ -7,57 +7,44 @@ body = JSON, then raw tensors                        (it says how many bytes are
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import orjson
 
 from shoal_runtime.codecs.json_data import array_from_json
 from shoal_runtime.errors import BadRequest, TooManyRows
-from shoal_runtime.handlers.spec import ANY
-from shoal_schema.wire.datatypes import DTYPES
+from shoal_runtime.handlers.signature import Signature
+from shoal_runtime.handlers.spec import TensorSpec, fits
+from shoal_schema.wire.datatypes import DTYPES, Array
 from shoal_schema.wire.elements import object_array, unpack_elements
-
-if TYPE_CHECKING:
-    from shoal_runtime.handlers.signature import Signature
-    from shoal_runtime.handlers.spec import TensorSpec
-    from shoal_schema.wire.datatypes import Array
 
 
 @dataclass(frozen=True, slots=True)
 class WantedOutput:
     """An output that the caller wants, and in which form."""
 
-    spec: "TensorSpec"
+    spec: TensorSpec
     binary: bool
+
+    def __post_init__(self) -> None:
+        if self.spec.datatype == "BF16" and not self.binary:
+            raise BadRequest(f"output {self.spec.name} is BF16, which JSON cannot hold: ask for it with binary_data")
 
 
 @dataclass(frozen=True, slots=True)
 class InferRequest:
-    """One batch as it arrived.
-
-    Args:
-        id: the caller's, echoed.
-        parameters: batch-level ones.
-        inputs: by name; arrays look into the body, `BYTES` ones hold `bytes`.
-        rows: size of every input's batch dimension.
-        outputs: the wanted ones, in order.
-    """
+    """One batch as it arrived; arrays look into the body, `BYTES` ones hold `bytes`, and `id` is echoed."""
 
     id: str | None
     parameters: Mapping[str, Any]
-    inputs: Mapping[str, "Array"]
+    inputs: Mapping[str, Array]
     rows: int
     outputs: Sequence[WantedOutput]
 
 
-def decode_request(body: memoryview, json_bytes: int, signature: "Signature") -> InferRequest:
-    """Decode and check one infer body.
-
-    Args:
-        body: JSON, then raw tensors. Arrays share its memory, so it must stay as it is.
-        json_bytes: how much of it is JSON.
-        signature: what the model takes.
+def decode_request(body: memoryview, json_bytes: int, signature: Signature) -> InferRequest:
+    """Decode and check one infer body: `json_bytes` of JSON, then raw tensors, whose memory the arrays share.
 
     Raises:
         BadRequest: it breaks the protocol or the signature.
@@ -68,10 +55,10 @@ def decode_request(body: memoryview, json_bytes: int, signature: "Signature") ->
     inputs = _inputs(document, body[json_bytes:], signature)
     rows = _rows(inputs, signature)
     outputs = _outputs(document, parameters, signature)
-    identifier = document.get("id")
-    if identifier is not None and not isinstance(identifier, str):
+    request_id = document.get("id")
+    if request_id is not None and not isinstance(request_id, str):
         raise BadRequest("`id` must be a string")
-    return InferRequest(identifier, parameters, inputs, rows, outputs)
+    return InferRequest(request_id, parameters, inputs, rows, outputs)
 
 
 def _document(body: memoryview, json_bytes: int) -> dict[str, Any]:
@@ -94,7 +81,7 @@ def _mapping(value: Any, what: str) -> dict[str, Any]:
     return value
 
 
-def _inputs(document: dict[str, Any], raw: memoryview, signature: "Signature") -> dict[str, "Array"]:
+def _inputs(document: dict[str, Any], raw: memoryview, signature: Signature) -> dict[str, Array]:
     entries = document.get("inputs")
     if not isinstance(entries, list) or not entries:
         raise BadRequest("`inputs` must be a list of tensors")
@@ -113,7 +100,7 @@ def _inputs(document: dict[str, Any], raw: memoryview, signature: "Signature") -
     return inputs
 
 
-def _declared(entry: Any, signature: "Signature") -> "TensorSpec":
+def _declared(entry: Any, signature: Signature) -> TensorSpec:
     if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
         raise BadRequest("each input must be an object with a `name`")
     spec = signature.input(entry["name"])
@@ -125,7 +112,7 @@ def _declared(entry: Any, signature: "Signature") -> "TensorSpec":
     return spec
 
 
-def _tensor(entry: dict[str, Any], spec: "TensorSpec", raw: memoryview, position: int) -> tuple["Array", int]:
+def _tensor(entry: dict[str, Any], spec: TensorSpec, raw: memoryview, position: int) -> tuple[Array, int]:
     shape = _shape(entry.get("shape"), spec)
     size = _mapping(entry.get("parameters"), "parameters").get("binary_data_size")
     try:
@@ -147,7 +134,7 @@ def _binary_end(entry: dict[str, Any], size: Any, position: int, available: int)
     return position + size
 
 
-def _array_from_bytes(raw: memoryview, datatype: str, shape: tuple[int, ...]) -> "Array":
+def _array_from_bytes(raw: memoryview, datatype: str, shape: tuple[int, ...]) -> Array:
     count = math.prod(shape)
     if datatype == "BYTES":
         elements = unpack_elements(raw)
@@ -158,32 +145,22 @@ def _array_from_bytes(raw: memoryview, datatype: str, shape: tuple[int, ...]) ->
     if len(raw) != count * dtype.itemsize:
         needed = count * dtype.itemsize
         raise ValueError(f"holds {len(raw)} bytes; {datatype} of shape {list(shape)} needs {needed}")
-    if datatype == "BOOL":
-        return _booleans(raw).reshape(shape)
+    if datatype == "BOOL" and count and np.frombuffer(raw, dtype=np.uint8).max() > 1:
+        raise ValueError("is BOOL and holds bytes other than 0 and 1")
     # A tensor behind one of odd length may lie unaligned, which torch's kernels do not expect.
     array = np.frombuffer(raw, dtype=dtype).reshape(shape)
     return array if array.flags.aligned else array.copy()
 
 
-def _booleans(raw: memoryview) -> "Array":
-    values = np.frombuffer(raw, dtype=np.uint8)
-    if values.size and values.max() > 1:
-        raise ValueError("is BOOL and holds bytes other than 0 and 1")
-    return values.view(np.bool_)
-
-
-def _shape(value: Any, spec: "TensorSpec") -> tuple[int, ...]:
+def _shape(value: Any, spec: TensorSpec) -> tuple[int, ...]:
     if not isinstance(value, list) or not all(type(d) is int and d >= 0 for d in value):
         raise BadRequest(f"input {spec.name} needs a `shape` of whole numbers, not {value!r}")
-    fits = len(value) == len(spec.shape) and all(
-        want in (ANY, got) for want, got in zip(spec.shape, value, strict=True)
-    )
-    if not fits:
+    if not fits(value, spec.shape):
         raise BadRequest(f"input {spec.name} has shape {value}; the model takes {list(spec.shape)}")
     return tuple(value)
 
 
-def _rows(inputs: Mapping[str, "Array"], signature: "Signature") -> int:
+def _rows(inputs: Mapping[str, Array], signature: Signature) -> int:
     counts = {s.name: inputs[s.name].shape[s.batch_dim] for s in signature.inputs if s.name in inputs}
     if len(set(counts.values())) != 1:
         raise BadRequest(f"the inputs hold different numbers of rows: {counts}")
@@ -195,11 +172,11 @@ def _rows(inputs: Mapping[str, "Array"], signature: "Signature") -> int:
     return int(rows)
 
 
-def _outputs(document: dict[str, Any], parameters: Mapping[str, Any], signature: "Signature") -> list[WantedOutput]:
+def _outputs(document: dict[str, Any], parameters: Mapping[str, Any], signature: Signature) -> list[WantedOutput]:
     binary = parameters.get("binary_data_output", False) is True
     entries = document.get("outputs")
     if not entries:
-        return [_wanted(spec, binary=binary) for spec in signature.outputs]
+        return [WantedOutput(spec, binary) for spec in signature.outputs]
     if not isinstance(entries, list):
         raise BadRequest("`outputs` must be a list")
     specs = {spec.name: spec for spec in signature.outputs}
@@ -209,11 +186,5 @@ def _outputs(document: dict[str, Any], parameters: Mapping[str, Any], signature:
         if not isinstance(name, str) or name not in specs:
             raise BadRequest(f"the model has no output {name}; it gives {', '.join(specs)}")
         own = _mapping(entry.get("parameters"), "parameters").get("binary_data", binary)
-        wanted.append(_wanted(specs[name], binary=own is True))
+        wanted.append(WantedOutput(specs[name], own is True))
     return wanted
-
-
-def _wanted(spec: "TensorSpec", *, binary: bool) -> WantedOutput:
-    if spec.datatype == "BF16" and not binary:
-        raise BadRequest(f"output {spec.name} is BF16, which JSON cannot hold: ask for it with binary_data")
-    return WantedOutput(spec, binary)

@@ -1,41 +1,29 @@
 """Answers to bytes: infer results, errors, metadata."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import orjson
 
 from shoal_runtime.codecs.json_data import array_to_json
+from shoal_runtime.codecs.request import InferRequest, WantedOutput
 from shoal_runtime.errors import BadRequest
 from shoal_runtime.faults import message_text
-from shoal_schema.wire.datatypes import DTYPES
+from shoal_schema.wire.datatypes import DTYPES, Array
 from shoal_schema.wire.elements import pack_elements
-
-if TYPE_CHECKING:
-    from shoal_runtime.codecs.request import InferRequest, WantedOutput
-    from shoal_schema.wire.datatypes import Array
 
 
 def encode_response(
-    request: "InferRequest",
-    model: Mapping[str, str],
-    outputs: Mapping[str, "Array"],
-    parameters: Mapping[str, Any],
+    request: InferRequest, model: Mapping[str, str], outputs: Mapping[str, Array], parameters: Mapping[str, Any]
 ) -> tuple[int | None, bytes]:
-    """Encode one answer.
-
-    Args:
-        request: what was asked; says which outputs and in which form.
-        model: `model_name` and `model_version`.
-        outputs: by name, in the datatypes of the signature; empty when every row failed.
-        parameters: scalars only.
+    """Encode one answer, of the outputs that were asked for; there are none when every row failed.
 
     Returns:
         The length of the JSON part when raw tensors follow it, else None; and the body.
 
     Raises:
-        BadRequest: an output cannot be told in JSON.
+        BadRequest: an output cannot be written as JSON.
     """
     entries: list[dict[str, Any]] = []
     tails: list[bytes | memoryview] = []
@@ -58,26 +46,16 @@ def encode_error(message: str, code: str) -> bytes:
     return orjson.dumps({"error": message_text(message), "code": code})
 
 
-def _entry(wanted: "WantedOutput", array: "Array") -> tuple[dict[str, Any], bytes | memoryview | None]:
+def _entry(wanted: WantedOutput, array: Array) -> tuple[dict[str, Any], bytes | memoryview | None]:
     spec = wanted.spec
-    entry: dict[str, Any] = {
-        "name": spec.name,
-        "datatype": spec.datatype,
-        "shape": list(array.shape),
-    }
-    if wanted.binary:
-        tail = _tail(array, spec.datatype)
-        entry["parameters"] = {"binary_data_size": len(tail)}
-        return entry, tail
-    try:
-        entry["data"] = array_to_json(array)
-    except ValueError as error:
-        raise BadRequest(f"output {spec.name} {error}") from None
-    return entry, None
-
-
-def _tail(array: "Array", datatype: str) -> bytes | memoryview:
-    if datatype == "BYTES":
-        return pack_elements(array.reshape(-1))
-    little = np.ascontiguousarray(array, dtype=DTYPES[datatype])
-    return little.reshape(-1).view(np.uint8).data
+    entry: dict[str, Any] = {"name": spec.name, "datatype": spec.datatype, "shape": list(array.shape)}
+    if not wanted.binary:
+        try:
+            return {**entry, "data": array_to_json(array)}, None
+        except ValueError as error:
+            raise BadRequest(f"output {spec.name} {error}") from None
+    if spec.datatype == "BYTES":
+        tail: bytes | memoryview = pack_elements(array.reshape(-1))
+    else:
+        tail = np.ascontiguousarray(array, dtype=DTYPES[spec.datatype]).reshape(-1).view(np.uint8).data
+    return {**entry, "parameters": {"binary_data_size": len(tail)}}, tail

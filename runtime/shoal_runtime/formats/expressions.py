@@ -110,11 +110,10 @@ def _raised(node: ast.AST, base_bits: int, exponent: ast.expr) -> int:
     """Return the bits of a power or shift; the exponent must be a small number, written out."""
     if isinstance(exponent, ast.UnaryOp) and isinstance(exponent.op, ast.USub):
         exponent = exponent.operand
-    if not isinstance(exponent, ast.Constant) or not isinstance(exponent.value, int | float):
+    value = _constant(exponent)
+    if not isinstance(value, int | float) or not abs(value) <= MAX_EXPONENT:
         raise _refused(node)
-    if not abs(exponent.value) <= MAX_EXPONENT:
-        raise _refused(node)
-    return _bounded(int((base_bits + 1) * max(1, abs(exponent.value))), node)
+    return _bounded(int((base_bits + 1) * max(1, abs(value))), node)
 
 
 # What sympy writes
@@ -159,17 +158,19 @@ def _unwrapped(node: ast.expr) -> ast.expr:
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.func.id not in _NUMBERS:
         return node
     _LEAVES[node.func.id](node)
-    number = node.args[0]
     if node.func.id == "Rational":
         return ast.Constant(1)  # a root: no more bits than its base
-    if isinstance(number, ast.Constant) and isinstance(number.value, str):
-        return ast.Constant(float(number.value))
-    return number
+    text = _constant(node.args[0])
+    return ast.Constant(float(text)) if isinstance(text, str) else node.args[0]
+
+
+def _constant(node: ast.expr | None) -> object:
+    return node.value if isinstance(node, ast.Constant) else None
 
 
 def _symbol(node: ast.Call) -> int:
-    name = node.args[0].value if len(node.args) == 1 and isinstance(node.args[0], ast.Constant) else None
-    flags = [each.value.value if isinstance(each.value, ast.Constant) else None for each in node.keywords]
+    name = _constant(node.args[0]) if len(node.args) == 1 else None
+    flags = [_constant(each.value) for each in node.keywords]
     if not isinstance(name, str) or not SYMBOL.fullmatch(name) or not all(isinstance(flag, bool) for flag in flags):
         raise _refused(node)
     return SIZE_BITS
@@ -182,23 +183,18 @@ def _integer(node: ast.Call) -> int:
 
 
 def _float(node: ast.Call) -> int:
-    text = node.args[0].value if len(node.args) == 1 and isinstance(node.args[0], ast.Constant) else None
+    text = _constant(node.args[0]) if len(node.args) == 1 else None
     if not isinstance(text, str) or not _DECIMAL.fullmatch(text):
         raise _refused(node)
     for each in node.keywords:
-        value = each.value.value if isinstance(each.value, ast.Constant) else None
+        value = _constant(each.value)
         if each.arg not in ("precision", "dps") or not isinstance(value, int) or not 0 < value <= MAX_PRECISION:
             raise _refused(node)
     return SIZE_BITS
 
 
-_LEAVES: Final[dict[str, Callable[[ast.Call], int]]] = {
-    "Symbol": _symbol,
-    "Integer": _integer,
-    "Rational": _integer,
-    "Float": _float,
-}
-_NUMBERS: Final = ("Integer", "Rational", "Float")
+_NUMBERS: Final[dict[str, Callable[[ast.Call], int]]] = {"Integer": _integer, "Rational": _integer, "Float": _float}
+_LEAVES: Final = {"Symbol": _symbol, **_NUMBERS}
 
 
 # What both may hold
@@ -248,11 +244,10 @@ def _python_call(node: ast.Call) -> int:
 
 def _is_dimension(node: ast.expr) -> bool:
     """Return whether this is `INPUT.size()[0]` or `INPUT.stride()[0]`."""
-    if not isinstance(node, ast.Subscript) or not isinstance(node.slice, ast.Constant):
+    if not isinstance(node, ast.Subscript) or not isinstance(_constant(node.slice), int):
         return False
     call = node.value
-    asked = isinstance(call, ast.Call) and not call.args and not call.keywords and _is_method(call.func, _SHAPES)
-    return asked and isinstance(node.slice.value, int)
+    return isinstance(call, ast.Call) and not call.args and not call.keywords and _is_method(call.func, _SHAPES)
 
 
 def _is_method(node: ast.expr, names: frozenset[str]) -> bool:

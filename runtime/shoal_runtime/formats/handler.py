@@ -34,10 +34,6 @@ def load(source: Source) -> Loaded:
         raise HandlerFailed(f"{name} failed to load: {describe(error)}{remedy(error)}") from error
     if not callable(getattr(handler, "forward", None)):
         raise LoadError(f"{name} has no forward method")
-    return Loaded(
-        handler,
-        source.inputs or tuple(getattr(handler, "inputs", ())),
-        source.outputs or tuple(getattr(handler, "outputs", ())),
-        platform="shoal_handler",
-        graphs=bool(getattr(handler, "cuda_graphs", False)),
-    )
+    inputs = source.inputs or tuple(getattr(handler, "inputs", ()))
+    outputs = source.outputs or tuple(getattr(handler, "outputs", ()))
+    return Loaded(handler, inputs, outputs, "shoal_handler", graphs=bool(getattr(handler, "cuda_graphs", False)))

@@ -28,15 +28,11 @@ OLD_PAYLOADS: Final = ("data/weights/model.pt", "data/constants/model.pt")
 NATIVE: Final = ("data/aotinductor/", "data/executorch/", "data/mtia")
 VERSION: Final = "0"
 MAX_RECORD_BYTES: Final = 1024**3
-"""Of what is no weight: the program, the lists of its weights, sample inputs."""
+"""Of what is not a weight: the program, the lists of its weights, sample inputs."""
 
 
 class CheckedReader(PT2ArchiveReader):
-    """Give torch the records of an archive, each checked first.
-
-    Args:
-        path: the archive.
-    """
+    """Give torch the records of an archive, each checked first."""
 
     def __init__(self, path: Path) -> None:
         self._name = path.name
@@ -70,7 +66,7 @@ def read_program(path: Path) -> torch.export.ExportedProgram:
     if native := [name for name in names if name.startswith(NATIVE)]:
         raise NotTrusted(path.name, f"native code, {native[0]}")
     if reader.read_string("archive_version") != VERSION or PROGRAM not in names:
-        raise LoadError(f"{path.name} is no archive of torch.export.save, or of a version that this torch cannot read")
+        raise LoadError(f"{path.name} is not an archive of torch.export.save, or one that this torch cannot read")
     program: torch.export.ExportedProgram = _load_exported_programs(reader, [PROGRAM], None)["model"]
     return program
 
@@ -81,15 +77,11 @@ def _checked(name: str, content: bytes) -> bytes:
     if name in PAYLOADS:
         return checked_payloads(content, PAYLOADS[name])
     if name in (SAMPLE_INPUTS, *OLD_PAYLOADS):
-        _check_tensors(content)
+        # Tensors as torch.load reads them, and the keys they are found by.
+        value: Any = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True) if content else ()
+        for path, _ in pytree.tree_flatten_with_path(value)[0]:
+            for step in path:
+                checked_key(getattr(step, "key", 0))
     elif name not in ("archive_format", "archive_version"):
         raise ValueError(f"the record {name}")
     return content
-
-
-def _check_tensors(content: bytes) -> None:
-    """Check tensors that are stored as torch.load reads them, and the keys they are found by."""
-    value: Any = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True) if content else ()
-    for path, _ in pytree.tree_flatten_with_path(value)[0]:
-        for step in path:
-            checked_key(getattr(step, "key", 0))

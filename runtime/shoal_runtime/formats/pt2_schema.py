@@ -25,11 +25,6 @@ from shoal_runtime.formats.operators import may_call
 MAX_BITS: Final = 65
 CONTAINERS: Final = frozenset({"builtins.tuple", "builtins.list", "torch.Size"})
 MAPPINGS: Final = frozenset({"builtins.dict", "collections.OrderedDict"})
-DIALECTS: Final = frozenset({"", "ATEN", "TRAINING"})
-_PATH: Final = re.compile(r"[\w.:/@+ -]{0,1024}")
-_RANGE: Final = re.compile(r"[\w +*/%(),.-]{1,4096}")
-_RECORD: Final = re.compile(r"[\w-]{1,128}(\.pt)?")
-_PLAIN: Final = re.compile(r"""[^'"\\{}\x00-\x1f\x7f]{0,4096}""")
 _NOT_FINITE: Final = ("Infinity", "-Infinity", "NaN")
 
 
@@ -37,7 +32,7 @@ def checked_program(document: bytes) -> bytes:
     """Return `models/model.json`, with nothing in it that could run.
 
     Raises:
-        ValueError: it holds something that is no part of a program that only computes.
+        ValueError: it holds something that a program that only computes does not.
     """
     return _rewritten(schema.ExportedProgram, document)
 
@@ -71,7 +66,7 @@ def _rewritten(cls: type, document: bytes) -> bytes:
     except RecursionError:
         raise ValueError("too deep a nesting") from None
     except (KeyError, IndexError, TypeError, AttributeError) as error:
-        raise ValueError(f"a document that is none of torch's: {type(error).__name__}: {error}") from None
+        raise ValueError(f"a document that torch did not write: {type(error).__name__}: {error}") from None
 
 
 def _value(cls: Any, data: Any, field: str) -> Any:
@@ -98,7 +93,7 @@ def _object(cls: Any, data: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError("a custom object")
     hints = _hints(cls)
     if issubclass(cls, _Union) and (len(data) != 1 or next(iter(data)) not in hints):
-        raise ValueError(f"a {cls.__name__} that is none of torch's")
+        raise ValueError(f"a {cls.__name__} that torch does not know")
     copied = {}
     for name, hint in hints.items():
         field = f"{cls.__name__}.{name}"
@@ -138,55 +133,30 @@ def _typed(data: Any, cls: type, field: str) -> Any:
 
 # Rules of texts: each returns the text, or raises ValueError.
 
-
-def _name(text: str) -> str:
-    """A name that becomes a variable of the module that torch writes."""
-    if text and not text.isidentifier():
-        raise _refused("name", text)
-    return text
+Rule = Callable[[str], str]
 
 
-def _path(text: str) -> str:
-    """The path of a parameter, which becomes attributes."""
-    if not _PATH.fullmatch(text) or any(part.startswith("__") for part in text.split(".")):
-        raise _refused("path", text)
-    return text
+def _held_to(what: str, allowed: Callable[[str], object]) -> Rule:
+    def rule(text: str) -> str:
+        if not allowed(text):
+            raise ValueError(f"the {what} {text if len(text) <= 100 else text[:97] + '...'!r}")
+        return text
+
+    return rule
 
 
-def _operator(text: str) -> str:
-    if not may_call(text):
-        raise _refused("operator", text)
-    return text
-
-
-def _record(text: str) -> str:
-    if not _RECORD.fullmatch(text):
-        raise _refused("record", text)
-    return text
-
-
-def _range(text: str) -> str:
-    """The symbol, or expression, that a range is of; torch counts up to the number of an unbacked one."""
-    if not _RANGE.fullmatch(text) or (text[0] in "uz" and not SYMBOL.fullmatch(text)):
-        raise _refused("range", text)
-    return text
-
-
-def _dialect(text: str) -> str:
-    if text not in DIALECTS:
-        raise _refused("dialect", text)
-    return text
-
-
-def _plain(text: str) -> str:
-    if not _PLAIN.fullmatch(text):
-        raise _refused("constant", text)
-    return text
-
-
-def _free(text: str) -> str:
-    """An argument of an operator: torch writes it with `repr`."""
-    return text
+# Becomes a variable of the module that torch writes.
+_name = _held_to("name", lambda text: not text or text.isidentifier())
+# Of a parameter, which becomes attributes.
+_path = _held_to("path", re.compile(r"(?!__)(?!.*\.__)[\w.:/@+ -]{0,1024}").fullmatch)
+_operator = _held_to("operator", may_call)
+_record = _held_to("record", re.compile(r"[\w-]{1,128}(\.pt)?").fullmatch)
+# The symbol, or expression, that a range is of; torch counts up to the number of an unbacked one, u0 or z0.
+_range = _held_to("range", re.compile(rf"{SYMBOL.pattern}|(?![uz])[\w +*/%(),.-]{{1,4096}}").fullmatch)
+_dialect = _held_to("dialect", {"", "ATEN", "TRAINING"}.__contains__)
+_plain = _held_to("constant", re.compile(r"""[^'"\\{}\x00-\x1f\x7f]{0,4096}""").fullmatch)
+# An argument of an operator: torch writes it with `repr`.
+_free = str
 
 
 def _tree(text: str) -> str:
@@ -194,7 +164,7 @@ def _tree(text: str) -> str:
     try:
         protocol, tree = json.loads(text)
     except ValueError:
-        raise _refused("nesting", text) from None
+        raise ValueError("a nesting that is not JSON") from None
     return json.dumps([_typed(protocol, int, "nesting"), _branch(tree, depth=0)])
 
 
@@ -208,16 +178,12 @@ def _branch(tree: Mapping[str, Any], *, depth: int) -> dict[str, Any]:
             _name(_typed(key, str, "nesting")) if depth == 1 else checked_key(key)
         known = len(keys) == len(children)
     if not known and not (kind is None and context is None and not children):
-        raise _refused("container", str(kind))
+        raise ValueError(f"the container {str(kind)[:100]!r}")
     copied = [_branch(child, depth=depth + 1) for child in children]
     return {"type": kind, "context": context, "children_spec": copied}
 
 
-def _refused(what: str, text: str) -> ValueError:
-    return ValueError(f"the {what} {text if len(text) <= 100 else text[:97] + '...'!r}")
-
-
-_RULES: Final[Mapping[str, Callable[[str], str]]] = {
+_RULES: Final[Mapping[str, Rule]] = {
     "SymExpr.expr_str": checked_size,
     "ExportedProgram.guards_code": checked_guard,
     "ExportedProgram.verifiers": _dialect,
@@ -238,8 +204,5 @@ _RULES: Final[Mapping[str, Callable[[str], str]]] = {
     "GradientToParameterSpec.parameter_name": _path,
     "PayloadMeta.path_name": _record,
 }
-_KEY_RULES: Final[Mapping[str, Callable[[str], str]]] = {
-    "ExportedProgram.range_constraints": _range,
-    "PayloadConfig.config": _path,
-}
+_KEY_RULES: Final[Mapping[str, Rule]] = {"ExportedProgram.range_constraints": _range, "PayloadConfig.config": _path}
 _DROPPED: Final = frozenset({"Node.metadata", "GraphModule.metadata", "GraphModule.treespec_namedtuple_fields"})

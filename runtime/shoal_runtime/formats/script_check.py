@@ -24,6 +24,7 @@ MAX_RECORD_BYTES: Final = 1024**3
 
 _WORD: Final = re.compile(rf"\b(?:{REFUSED.pattern})\b")
 _ESCAPE: Final = re.compile(r"\\([0-7]{1,3}|x[0-9a-fA-F]{2})")
+_TEXT: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"' + r"|'(?:[^'\\\n]|\\.)*'")
 _JOINT: Final = re.compile(r"""["']\s*["']""")
 _BARE: Final = re.compile(r"\b(?:torch|ops)\b(?!\s*\.)")
 _NAMESPACE: Final = re.compile(r"(?<![\w.])ops\s*\.\s*(\w+)")
@@ -46,15 +47,10 @@ def check_script(path: Path) -> None:
             continue  # numbers
         if reader.get_record_size(name) > MAX_RECORD_BYTES:
             raise LoadError(f"{path.name}: {name} is over {MAX_RECORD_BYTES} bytes")
-        fault = next(_faults(name, reader.get_record(name)), None)
-        if fault is not None:
+        content = reader.get_record(name)
+        code = name.lower().endswith(".py")
+        for fault in faults_of_code(content.decode("utf-8", "replace")) if code else faults_of_state(content):
             raise NotTrusted(path.name, f"{fault} ({name})")
-
-
-def _faults(name: str, content: bytes) -> Iterator[str]:
-    return (
-        faults_of_code(content.decode("utf-8", "replace")) if name.lower().endswith(".py") else faults_of_state(content)
-    )
 
 
 def faults_of_code(code: str) -> Iterator[str]:
@@ -64,7 +60,7 @@ def faults_of_code(code: str) -> Iterator[str]:
     for text in (code, joined):
         yield from (f"the operator {found!r}" for found in _WORD.findall(text))
         yield from _foreign_classes(text)
-    yield from (f"a bare {found!r}" for found in _BARE.findall(_without_texts(code)))
+    yield from (f"a bare {found!r}" for found in _BARE.findall(_TEXT.sub('""', code)))
     for namespace in _NAMESPACE.findall(code):
         if namespace not in NAMESPACES and namespace != "prim":
             yield f"operators of {namespace!r}"
@@ -82,10 +78,6 @@ def _foreign_classes(text: str) -> Iterator[str]:
             yield f"a native class of {namespace!r}"
 
 
-def _character(match: re.Match[str]) -> str:
-    digits = match[1]
+def _character(escape: re.Match[str]) -> str:
+    digits = escape[1]
     return chr(int(digits[1:], 16) if digits.startswith("x") else int(digits, 8))
-
-
-def _without_texts(code: str) -> str:
-    return re.sub(r'"(?:[^"\\\n]|\\.)*"' + r"|'(?:[^'\\\n]|\\.)*'", '""', code)

@@ -3,23 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shoal_runtime.errors import LoadError
-
-if TYPE_CHECKING:
-    from shoal_runtime.handlers.base import Handler
-    from shoal_runtime.handlers.context import Context
-    from shoal_runtime.handlers.spec import TensorSpec
+from shoal_runtime.handlers.base import Context, Handler
+from shoal_runtime.handlers.spec import TensorSpec
 
 
 class NotTrusted(LoadError):
-    """The file holds what could run; who trusts it may say so.
-
-    Args:
-        name: the file's.
-        what: what it holds.
-    """
+    """The file holds what could run; who trusts it may say so."""
 
     def __init__(self, name: str, what: str) -> None:
         super().__init__(
@@ -38,18 +30,22 @@ class Source:
         file: the one to load, when somebody said so.
         handler: the class that goes with it: the handler, or the module for weights.
         context: device, dtype, parameters.
-        inputs: from model.toml; empty when it says nothing.
-        outputs: likewise.
+        inputs, outputs: from model.toml; empty when it says nothing.
         allow_pickle: whether the user opted in to pickles.
     """
 
     directory: Path
     file: Path | None
     handler: type[Any] | None
-    context: "Context"
-    inputs: Sequence["TensorSpec"]
-    outputs: Sequence["TensorSpec"]
+    context: Context
+    inputs: Sequence[TensorSpec]
+    outputs: Sequence[TensorSpec]
     allow_pickle: bool
+
+    def declared(self) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+        """Return the inputs and outputs that model.toml declares, or else the class."""
+        inputs = self.inputs or getattr(self.handler, "inputs", ())
+        return tuple(inputs), tuple(self.outputs or getattr(self.handler, "outputs", ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,18 +54,15 @@ class Loaded:
 
     Args:
         handler: on its device, ready to be called.
-        inputs: its signature, as far as it is known.
-        outputs: likewise.
+        inputs, outputs: its signature, as far as it is known.
         platform: for the metadata.
-        min_rows: fewest rows the model runs with.
-        max_rows: most rows the model runs with; None when it says nothing.
-        graphs: whether its forward may be captured in CUDA graphs: it depends on nothing but its
-            inputs.
+        min_rows, max_rows: fewest and most that it runs with; None when it says nothing.
+        graphs: whether its forward may be captured in CUDA graphs: it depends on nothing but its inputs.
     """
 
-    handler: "Handler"
-    inputs: Sequence["TensorSpec"]
-    outputs: Sequence["TensorSpec"]
+    handler: Handler
+    inputs: Sequence[TensorSpec]
+    outputs: Sequence[TensorSpec]
     platform: str
     min_rows: int = 1
     max_rows: int | None = None
@@ -96,6 +89,6 @@ def find_file(source: Source, suffixes: Sequence[str]) -> Path:
     return found[0]
 
 
-def files_with(directory: Path, suffixes: Sequence[str]) -> list[Path]:
-    """Return the directory's files that have one of these suffixes, sorted."""
-    return sorted(p for p in directory.iterdir() if p.suffix in suffixes and p.is_file())
+def files_with(directory: Path, suffixes: Sequence[str] | None = None) -> list[Path]:
+    """Return the directory's files, sorted, that have one of these suffixes, if any are given."""
+    return sorted(p for p in directory.iterdir() if (suffixes is None or p.suffix in suffixes) and p.is_file())

@@ -1,7 +1,6 @@
 """`torch.export` programs (.pt2): they tell their own signature."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -9,8 +8,8 @@ import torch
 from torch.export.passes import move_to_device_pass
 from torch.utils import _pytree as pytree
 
-from shoal_runtime.errors import ForwardFailed, LoadError
-from shoal_runtime.formats.module import require_tensors
+from shoal_runtime.errors import LoadError
+from shoal_runtime.formats.module import name_outputs, require_tensors
 from shoal_runtime.formats.source import Loaded, Source, find_file
 from shoal_runtime.handlers.items import DATATYPE_OF
 from shoal_runtime.handlers.spec import ANY, TensorSpec
@@ -19,19 +18,10 @@ SUFFIXES: Final = (".pt2",)
 
 
 class ExportHandler:
-    """Run an exported program.
-
-    Args:
-        program: on its device.
-        inputs: in the order of the program's flat inputs.
-        outputs: in the order of its flat outputs.
-    """
+    """Run an exported program, whose flat inputs and outputs are in the order of those declared."""
 
     def __init__(
-        self,
-        program: torch.export.ExportedProgram,
-        inputs: Sequence[TensorSpec],
-        outputs: Sequence[TensorSpec],
+        self, program: torch.export.ExportedProgram, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
     ) -> None:
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
@@ -42,16 +32,7 @@ class ExportHandler:
         """Run the program on the inputs, whatever nesting it was exported with."""
         flat = [batch[spec.name] for spec in self.inputs]
         args, kwargs = pytree.tree_unflatten(flat, self._in_spec)
-        values = pytree.tree_leaves(self._module(*args, **kwargs))
-        if len(values) != len(self.outputs):
-            raise ForwardFailed(f"the program returned {len(values)} tensors; the signature says {len(self.outputs)}")
-        return {spec.name: value for spec, value in zip(self.outputs, values, strict=True)}
-
-
-@dataclass(frozen=True, slots=True)
-class _RowLimits:
-    low: int = 1
-    high: int | None = None
+        return name_outputs(pytree.tree_leaves(self._module(*args, **kwargs)), self.outputs)
 
 
 def load(source: Source) -> Loaded:
@@ -64,33 +45,29 @@ def load(source: Source) -> Loaded:
     if source.context.dtype is not None:
         raise LoadError("a torch.export program keeps the dtype it was exported in: leave SHOAL_RUNTIME_DTYPE at auto")
     program = _read(path, trusted=source.allow_pickle)
-    inputs = source.inputs or _inputs(program)
-    outputs = source.outputs or _outputs(program)
+    graph = program.graph_signature
+    inputs = source.inputs or _specs(program, graph.user_inputs, list(map(str, graph.user_inputs)))
+    outputs = source.outputs or _specs(program, graph.user_outputs, _output_names(program, len(graph.user_outputs)))
     require_tensors(inputs, outputs, path.name)
-    _check_counts(program, inputs, outputs)
-    limits = _row_limits(program)
+    for what, specs, names in (("inputs", inputs, graph.user_inputs), ("outputs", outputs, graph.user_outputs)):
+        if len(specs) != len(names):
+            raise LoadError(f"model.toml lists {len(specs)} {what}; the program has {len(names)}")
+    min_rows, max_rows = _row_limits(program)
     if source.context.device.type != "cpu":
         program = move_to_device_pass(program, source.context.device)
     handler = ExportHandler(program, inputs, outputs)
-    return Loaded(
-        handler,
-        inputs,
-        outputs,
-        platform="pytorch_export",
-        min_rows=limits.low,
-        max_rows=limits.high,
-        graphs=True,
-    )
+    return Loaded(handler, inputs, outputs, "pytorch_export", min_rows, max_rows, graphs=True)
 
 
 def _read(path: Path, *, trusted: bool) -> torch.export.ExportedProgram:
+    read = torch.export.load if trusted else _checked_reader()
     try:
-        return torch.export.load(path) if trusted else _checked_reader()(path)
+        return read(path)
     except LoadError:
         raise
     except Exception as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise LoadError(f"{path.name} is no readable torch.export program: {reason[0]}") from None
+        raise LoadError(f"{path.name} is not a readable torch.export program: {reason[0]}") from None
 
 
 def _checked_reader() -> Callable[[Path], torch.export.ExportedProgram]:
@@ -105,16 +82,9 @@ def _checked_reader() -> Callable[[Path], torch.export.ExportedProgram]:
     return read_program
 
 
-def _inputs(program: torch.export.ExportedProgram) -> tuple[TensorSpec, ...]:
-    values = {node.name: node.meta.get("val") for node in program.graph.nodes}
-    return tuple(_spec(str(name), values.get(str(name))) for name in program.graph_signature.user_inputs)
-
-
-def _outputs(program: torch.export.ExportedProgram) -> tuple[TensorSpec, ...]:
-    values = {node.name: node.meta.get("val") for node in program.graph.nodes}
-    found = [values.get(str(name)) for name in program.graph_signature.user_outputs]
-    names = _output_names(program, len(found))
-    return tuple(_spec(name, value) for name, value in zip(names, found, strict=True))
+def _specs(program: torch.export.ExportedProgram, values: Sequence[Any], names: Sequence[str]) -> list[TensorSpec]:
+    known = {node.name: node.meta.get("val") for node in program.graph.nodes}
+    return [_spec(name, known.get(str(value))) for name, value in zip(names, values, strict=True)]
 
 
 def _output_names(program: torch.export.ExportedProgram, count: int) -> list[str]:
@@ -127,34 +97,20 @@ def _output_names(program: torch.export.ExportedProgram, count: int) -> list[str
 
 def _spec(name: str, value: Any) -> TensorSpec:
     if not isinstance(value, torch.Tensor):
-        raise LoadError(f"{name} of the exported program is no tensor: wrap the model before exporting")
+        raise LoadError(f"{name} of the exported program is not a tensor: wrap the model before exporting")
     if value.dtype not in DATATYPE_OF or value.dim() == 0:
         raise LoadError(f"{name} of the exported program is {value.dtype} of {value.dim()} dimensions")
     shape = [size if isinstance(size, int) else ANY for size in value.shape]
     return TensorSpec(name, DATATYPE_OF[value.dtype], shape)
 
 
-def _row_limits(program: torch.export.ExportedProgram) -> _RowLimits:
+def _row_limits(program: torch.export.ExportedProgram) -> tuple[int, int | None]:
     """Return the range the program was exported for, of the first input's first dimension."""
     names = [str(name) for name in program.graph_signature.user_inputs]
     node = next(node for node in program.graph.nodes if node.name == names[0])
     symbol = getattr(getattr(node.meta["val"].shape[0], "node", None), "expr", None)
     bounds = program.range_constraints.get(symbol) if symbol is not None else None
     if bounds is None:
-        return _RowLimits()
+        return 1, None
     high = int(bounds.upper) if bounds.upper.is_finite and bounds.upper < 2**31 else None
-    return _RowLimits(max(1, int(bounds.lower)), high)
-
-
-def _check_counts(
-    program: torch.export.ExportedProgram,
-    inputs: Sequence[TensorSpec],
-    outputs: Sequence[TensorSpec],
-) -> None:
-    signature = program.graph_signature
-    for what, specs, names in (
-        ("inputs", inputs, signature.user_inputs),
-        ("outputs", outputs, signature.user_outputs),
-    ):
-        if len(specs) != len(names):
-            raise LoadError(f"model.toml lists {len(specs)} {what}; the program has {len(names)}")
+    return max(1, int(bounds.lower)), high

@@ -8,19 +8,18 @@ pickle, which can run any code when it is read. Both are loaded unseen for users
 import warnings
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch.serialization import get_unsafe_globals_in_checkpoint
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.formats.module import ModuleHandler, prepare_module, require_tensors
-from shoal_runtime.formats.safetensors import make_module
+from shoal_runtime.formats.module import loaded_module, make_module, require_tensors
 from shoal_runtime.formats.script_check import check_script
 from shoal_runtime.formats.source import Loaded, Source, find_file
 
-SUFFIXES = (".pt", ".pth", ".ts", ".torchscript")
-_LARGEST_PICKLE_BYTES = 64 * 2**20
+SUFFIXES: Final = (".pt", ".pth", ".ts", ".torchscript")
+MAX_PICKLE_BYTES: Final = 64 * 2**20
 """Of names and shapes, the weights lie beside it: more than any model's."""
 
 
@@ -28,8 +27,7 @@ def load(source: Source) -> Loaded:
     """Load the archive onto the device.
 
     Raises:
-        LoadError: it is a pickle and pickles are not allowed, it is broken, or model.toml gives no
-        signature.
+        LoadError: it is a pickle and pickles are not allowed, it is broken, or model.toml gives no signature.
     """
     path = find_file(source, SUFFIXES)
     if is_torch_script(path):
@@ -38,12 +36,8 @@ def load(source: Source) -> Loaded:
         module = _load_pickle(path, source)
     else:
         raise LoadError(_pickle_refused(path))
-    inputs = source.inputs or tuple(getattr(source.handler, "inputs", ()))
-    outputs = source.outputs or tuple(getattr(source.handler, "outputs", ()))
-    require_tensors(inputs, outputs, path.name)
-    module = prepare_module(module, source.context.device, source.context.dtype)
-    handler = ModuleHandler(module, inputs, outputs, dtype=source.context.dtype)
-    return Loaded(handler, inputs, outputs, platform="pytorch_torchscript", graphs=True)
+    require_tensors(*source.declared(), path.name)
+    return loaded_module(module, source, "pytorch_torchscript")
 
 
 def is_torch_script(path: Path) -> bool:
@@ -74,11 +68,11 @@ def _pickle_refused(path: Path) -> str:
 
 
 def _holds_weights_only(path: Path) -> bool:
-    """Tell from the names in the pickle of a `torch.save` archive, which is read and not run; False where none tell."""
+    """Return whether the pickle of a `torch.save` archive names tensors only; it is read and not run."""
     try:
         with zipfile.ZipFile(path) as archive:
             pickles = [entry for entry in archive.infolist() if entry.filename.endswith("data.pkl")]
-        if len(pickles) != 1 or pickles[0].file_size > _LARGEST_PICKLE_BYTES:
+        if len(pickles) != 1 or pickles[0].file_size > MAX_PICKLE_BYTES:
             return False
         return not get_unsafe_globals_in_checkpoint(path)
     except Exception:  # whatever is broken in it: it is refused anyway
@@ -95,7 +89,7 @@ def _load_script(path: Path, *, trusted: bool) -> torch.nn.Module:
             module: torch.nn.Module = torch.jit.load(path, map_location="cpu")  # type: ignore[no-untyped-call]
     except (RuntimeError, ValueError, OSError) as error:
         reason = str(error).strip().splitlines()[0]
-        raise LoadError(f"{path.name} is no readable TorchScript archive: {reason}") from None
+        raise LoadError(f"{path.name} is not a readable TorchScript archive: {reason}") from None
     return module
 
 
@@ -108,14 +102,9 @@ def _load_pickle(path: Path, source: Source) -> torch.nn.Module:
         return value
     if not isinstance(value, dict):
         raise LoadError(f"{path.name} holds a {type(value).__name__}, neither a module nor weights")
-    if source.handler is None or not issubclass(source.handler, torch.nn.Module):
-        raise LoadError(
-            f"{path.name} holds weights only: set SHOAL_MODEL_HANDLER, or `handler` in model.toml,"
-            " to the torch.nn.Module class they belong to"
-        )
-    module = make_module(source)
+    module = make_module(source, f"{path.name} holds")
     try:
         module.load_state_dict(value)
     except RuntimeError as error:
-        raise LoadError(f"{path.name} does not fit {source.handler.__name__}: {error}") from None
+        raise LoadError(f"{path.name} does not fit {type(module).__name__}: {error}") from None
     return module

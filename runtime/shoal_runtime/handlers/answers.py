@@ -6,36 +6,23 @@ numbers do not fit are taken out. Everything else is finished row by row.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from shoal_runtime.batches.collate import as_tensor
 from shoal_runtime.batches.ragged import own_lengths
-from shoal_runtime.errors import ForwardFailed
+from shoal_runtime.errors import FailedRow, ForwardFailed
 from shoal_runtime.faults import HANDLER_FAULTS, describe, said
-from shoal_runtime.handlers.calling import RowError, postprocess_row
+from shoal_runtime.handlers import results
+from shoal_runtime.handlers.calling import postprocess_row
 from shoal_runtime.handlers.ranges import first_misfit, rows_with
-from shoal_runtime.handlers.results import (
-    cast_tensor,
-    check_result_rows,
-    fetch_all,
-    host_array,
-    named_outputs,
-    split_rows,
-    take_rows,
-    undeclared,
-)
+from shoal_runtime.handlers.signature import Signature
 from shoal_runtime.handlers.values import is_json, row_outputs, stack_rows
+from shoal_schema.wire.datatypes import Array
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from shoal_runtime.handlers.signature import Signature
-    from shoal_runtime.handlers.spec import TensorSpec
-    from shoal_schema.wire.datatypes import Array
-
-Outputs = dict[str, "Array"]
+Outputs = dict[str, Array]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +43,15 @@ class Collected:
 class Answers:
     """Make answers of a model's results.
 
-    Args:
-        signature: of the model.
-        postprocess: the handler's, if it has one.
-        fetch: brings tensors to the CPU, all at once.
-        strict: whether an output that is not declared is an error; it is left out otherwise.
+    ``fetch`` brings tensors to the CPU, all at once. An output that is not declared is left out; where ``strict``, it
+    is an error.
     """
 
     def __init__(
         self,
-        signature: "Signature",
+        signature: Signature,
         postprocess: Callable[[Any], Any] | None,
-        fetch: Callable[[list["Tensor"]], list["Tensor"]],
+        fetch: Callable[[list[Tensor]], list[Tensor]],
         *,
         strict: bool = False,
     ) -> None:
@@ -84,22 +68,22 @@ class Answers:
             ForwardFailed: an output is missing, no tensor, or of another kind than declared.
         """
         if isinstance(result, list) or self._postprocess is not None:
-            return Collected(fetch_all(result, self._fetch), per_row=True)
-        if self._strict and (surplus := undeclared(result, self._signature)):
+            return Collected(results.fetch_all(result, self._fetch), per_row=True)
+        if self._strict and (surplus := results.undeclared(result, self._signature)):
             raise ForwardFailed(surplus)
-        named = named_outputs(result, self._signature)
+        named = results.named_outputs(result, self._signature)
         given = {spec.name: as_tensor(named[spec.name]) for spec in self._signature.outputs}
         cast, lost = {}, {}
         for spec in self._signature.outputs:
-            cast[spec.name], where = cast_tensor(given[spec.name], spec)
+            cast[spec.name], where = results.cast_tensor(given[spec.name], spec)
             if where is not None and where.ndim > spec.batch_dim:
                 lost[spec.name] = rows_with(where, spec.batch_dim)
-        fetched = [host_array(tensor) for tensor in self._fetch([*cast.values(), *lost.values()])]
+        fetched = [results.host_array(tensor) for tensor in self._fetch([*cast.values(), *lost.values()])]
         misfits = self._misfits(given, cast, dict(zip(lost, fetched[len(cast) :], strict=True)))
         return Collected(dict(zip(cast, fetched, strict=False)), per_row=False, misfits=misfits)
 
     def _misfits(
-        self, given: Mapping[str, "Tensor"], cast: Mapping[str, "Tensor"], lost: Mapping[str, "Array"]
+        self, given: Mapping[str, Tensor], cast: Mapping[str, Tensor], lost: Mapping[str, Array]
     ) -> dict[int, str]:
         found: dict[int, str] = {}
         for spec in self._signature.outputs:
@@ -109,8 +93,8 @@ class Answers:
         return found
 
     def finish(
-        self, collected: Collected, rows: Sequence[int], given: int, inputs: Mapping[str, "Array"]
-    ) -> tuple[Outputs, list[RowError]]:
+        self, collected: Collected, rows: Sequence[int], given: int, inputs: Mapping[str, Array]
+    ) -> tuple[Outputs, list[FailedRow]]:
         """Return the outputs of the rows that succeeded, in order, and the errors of the others.
 
         Args:
@@ -120,50 +104,44 @@ class Answers:
             inputs: of the batch as it arrived; masks there tell how long rows are.
 
         Raises:
-            WrongRows: the result has another number of rows.
-            WrongShape: an output has another shape than declared.
-            RaggedRows: rows of one output have different shapes.
+            WrongRows, WrongShape, RaggedRows: the result is not what the signature declares.
         """
         if collected.per_row:
             return self._finish_rows(collected.result, rows, given, inputs)
-        outputs = take_rows(collected.result, self._signature, given=given, kept=len(rows))
+        outputs = results.take_rows(collected.result, self._signature, given=given, kept=len(rows))
         odd = [index for index in collected.misfits if index < len(rows)]
         if not odd:
             return outputs, []
-        errors = [RowError(rows[index], 500, collected.misfits[index]) for index in odd]
-        return _without(outputs, odd, len(rows), self._signature.outputs), errors
+        errors = [FailedRow(rows[index], 500, collected.misfits[index]) for index in odd]
+        if len(odd) == len(rows):
+            return {}, errors
+        return {s.name: np.delete(outputs[s.name], odd, s.batch_dim) for s in self._signature.outputs}, errors
 
     def _finish_rows(
-        self, result: Any, rows: Sequence[int], given: int, inputs: Mapping[str, "Array"]
-    ) -> tuple[Outputs, list[RowError]]:
-        check_result_rows(result, given, self._signature)
-        values = split_rows(result, len(rows), self._signature)
+        self, result: Any, rows: Sequence[int], given: int, inputs: Mapping[str, Array]
+    ) -> tuple[Outputs, list[FailedRow]]:
+        results.check_result_rows(result, given, self._signature)
+        values = results.split_rows(result, len(rows), self._signature)
         finished = [self._finish_row(row, value) for row, value in zip(rows, values, strict=True)]
-        good = {row: made for row, made in zip(rows, finished, strict=True) if not isinstance(made, RowError)}
-        errors = [made for made in finished if isinstance(made, RowError)]
-        return stack_rows(list(good.values()), self._signature, self._lengths(list(good), inputs)), errors
+        good = {row: made for row, made in zip(rows, finished, strict=True) if not isinstance(made, FailedRow)}
+        errors = [made for made in finished if isinstance(made, FailedRow)]
+        lengths = {
+            spec.name: own[list(good)]
+            for spec in self._signature.outputs
+            if spec.unpad_axis is not None and (own := own_lengths(spec, inputs, self._signature)) is not None
+        }
+        return stack_rows(list(good.values()), self._signature, lengths), errors
 
-    def _lengths(self, rows: Sequence[int], inputs: Mapping[str, "Array"]) -> dict[str, "Array"]:
-        cut = [spec for spec in self._signature.outputs if spec.unpad_axis is not None]
-        lengths = {spec.name: own_lengths(spec, inputs, self._signature) for spec in cut}
-        return {name: own[list(rows)] for name, own in lengths.items() if own is not None}
-
-    def _finish_row(self, row: int, value: Any) -> Mapping[str, "Array"] | RowError:
+    def _finish_row(self, row: int, value: Any) -> Mapping[str, Array] | FailedRow:
         value = postprocess_row(row, value, self._postprocess)
-        if isinstance(value, RowError):
+        if isinstance(value, FailedRow):
             return value
         try:
             outputs = row_outputs(value, self._signature)
-            if self._strict and not self._one_json_value and (surplus := undeclared(value, self._signature)):
-                return RowError(row, 500, surplus)
+            if self._strict and not self._one_json_value and (surplus := results.undeclared(value, self._signature)):
+                return FailedRow(row, 500, surplus)
             return outputs
         except ValueError as error:
-            return RowError(row, 500, said(error), error)
+            return FailedRow(row, 500, said(error), error)
         except HANDLER_FAULTS as error:  # a value's own __array__, __len__...
-            return RowError(row, 500, describe(error), error)
-
-
-def _without(outputs: Outputs, odd: Sequence[int], rows: int, specs: Sequence["TensorSpec"]) -> Outputs:
-    if len(odd) == rows:
-        return {}
-    return {spec.name: np.delete(outputs[spec.name], odd, spec.batch_dim) for spec in specs}
+            return FailedRow(row, 500, describe(error), error)

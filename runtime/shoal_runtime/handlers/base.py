@@ -1,11 +1,34 @@
-"""The interface of a model, and what a given object implements of it."""
+"""The interface of a model: what it is told, and what it may implement."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.handlers.spec import Rule
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a handler is told when it loads.
+
+    Args:
+        model_dir: the directory with the model's files; treat it as read-only.
+        device: where tensors given to `forward` lie.
+        dtype: the floating-point type asked for; None when the model may choose.
+        max_batch_size: the most rows `forward` gets at once.
+        parameters: `[parameters]` of model.toml under those of the InferenceService.
+    """
+
+    model_dir: Path
+    device: "torch.device"
+    dtype: "torch.dtype | None"
+    max_batch_size: int
+    parameters: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Handler(Protocol):
@@ -17,14 +40,7 @@ class Handler(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """A handler's methods, found once.
-
-    Args:
-        forward: batch in, batch out.
-        preprocess: row in, anything out; None when the handler has none.
-        postprocess: row out; None when the handler has none.
-        preprocess_padding: rules for what `preprocess` returns.
-    """
+    """A handler's methods, found once; None for those that it has not, and padding for what `preprocess` returns."""
 
     forward: Callable[[Any], Any]
     preprocess: Callable[[Any], Any] | None = None
@@ -44,9 +60,4 @@ def stages_of(handler: Handler) -> Stages:
             raise LoadError(
                 f'preprocess_padding holds a {type(rule).__name__}; it takes PaddingRule("name", pad_axis=1, ...)'
             )
-    return Stages(
-        forward=handler.forward,
-        preprocess=getattr(handler, "preprocess", None),
-        postprocess=getattr(handler, "postprocess", None),
-        preprocess_padding=rules,
-    )
+    return Stages(handler.forward, getattr(handler, "preprocess", None), getattr(handler, "postprocess", None), rules)

@@ -1,104 +1,55 @@
 """Calling a handler's per-row methods so that one bad row fails alone."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from shoal_runtime.errors import ItemError
-from shoal_runtime.faults import HANDLER_FAULTS, describe, message_text, said
+from shoal_runtime.errors import FailedRow, ItemError
+from shoal_runtime.faults import HANDLER_FAULTS, describe, said
 from shoal_runtime.handlers.items import row_item
-
-if TYPE_CHECKING:
-    from shoal_runtime.handlers.signature import Signature
-    from shoal_schema.wire.datatypes import Array
+from shoal_runtime.handlers.signature import Signature
+from shoal_schema.wire.datatypes import Array
 
 BAD_ITEM = (ValueError, TypeError, KeyError, OSError)
 """What `preprocess` raises for a bad item (PIL's UnidentifiedImageError is an OSError)."""
 
 
-@dataclass(frozen=True, slots=True)
-class RowError:
-    """One row failed.
-
-    Args:
-        row: counted in the batch as it arrived.
-        status: 400 to 599.
-        message: for the caller.
-        cause: for the log, when the handler's code is at fault.
-    """
-
-    row: int
-    status: int
-    message: str
-    cause: BaseException | None = None
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "message", message_text(self.message))
-
-
 def preprocess_rows(
-    rows: Sequence[int],
-    inputs: Mapping[str, "Array"],
-    signature: "Signature",
-    preprocess: Callable[[Any], Any] | None,
+    rows: Sequence[int], inputs: Mapping[str, Array], signature: Signature, preprocess: Callable[[Any], Any] | None
 ) -> list[Any]:
-    """Return what `preprocess` makes of each row, in order; a RowError where it raised."""
-    return [_preprocess_row(row, inputs, signature, preprocess) for row in rows]
+    """Return what `preprocess` makes of each row, in order; a FailedRow where it raised."""
 
+    def made_of(row: int) -> Any:
+        try:
+            item = row_item(inputs, row, signature)
+            return item if preprocess is None else preprocess(item)
+        except HANDLER_FAULTS as error:
+            bad_item = isinstance(error, BAD_ITEM) and not isinstance(error, ItemError)
+            return FailedRow(row, 400, describe(error)) if bad_item else failed_row(row, error)
 
-def _preprocess_row(
-    row: int,
-    inputs: Mapping[str, "Array"],
-    signature: "Signature",
-    preprocess: Callable[[Any], Any] | None,
-) -> Any:
-    try:
-        item = row_item(inputs, row, signature)
-        return item if preprocess is None else preprocess(item)
-    except ItemError as error:
-        return item_error(row, error)
-    except BAD_ITEM as error:
-        return RowError(row, 400, describe(error))
-    except HANDLER_FAULTS as error:
-        return RowError(row, 500, describe(error), error)
+    return [made_of(row) for row in rows]
 
 
 def postprocess_row(row: int, value: Any, postprocess: Callable[[Any], Any] | None) -> Any:
-    """Return the row's outputs, or a RowError.
+    """Return the row's outputs, or a FailedRow.
 
-    Args:
-        row: counted in the batch as it arrived.
-        value: the row's part of what `forward` returned; an exception there is the row's error.
-        postprocess: the handler's, if it has one.
+    ``value`` is the row's part of what `forward` returned; an exception there is the row's error.
     """
     if isinstance(value, BaseException):
-        return forward_error(row, value)
-    if postprocess is None:
-        return value
+        return failed_row(row, value)
     try:
-        return postprocess(value)
-    except ItemError as error:
-        return item_error(row, error)
+        return value if postprocess is None else postprocess(value)
     except HANDLER_FAULTS as error:
-        return RowError(row, 500, describe(error), error)
+        return failed_row(row, error)
 
 
-def forward_error(row: int, error: BaseException) -> RowError:
-    """Return the error of a row for which `forward` gave an exception."""
-    if isinstance(error, ItemError):
-        return item_error(row, error)
-    return RowError(row, 500, describe(error), error)
-
-
-def item_error(row: int, error: ItemError) -> RowError:
-    """Return the error of a row that the handler refused."""
-    status = _status(error)
-    return RowError(row, status, said(error), error if status >= 500 else None)
-
-
-def _status(error: ItemError) -> int:
+def failed_row(row: int, error: BaseException) -> FailedRow:
+    """Return what becomes of a row for which the handler raised; an ItemError has a status of its own."""
+    if not isinstance(error, ItemError):
+        return FailedRow(row, 500, describe(error), error)
     try:
         status = error.status
     except HANDLER_FAULTS:  # a subclass that never called __init__
-        return 500
-    return int(status) if isinstance(status, int) and 400 <= status <= 599 else 500
+        status = 500
+    if not isinstance(status, int) or not 400 <= status <= 599:
+        status = 500
+    return FailedRow(row, int(status), said(error), error if status >= 500 else None)

@@ -1,25 +1,22 @@
 """Wire arrays to what handlers see: one item per row, or one batch of tensors."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import orjson
 import torch
+from torch import Tensor
 
 from shoal_runtime.batches.collate import as_tensor
 from shoal_runtime.codecs.json_data import exact_json
 from shoal_runtime.errors import ItemError
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from shoal_runtime.handlers.signature import Signature
-    from shoal_runtime.handlers.spec import TensorSpec
-    from shoal_schema.wire.datatypes import Array
+from shoal_runtime.handlers.signature import Signature
+from shoal_runtime.handlers.spec import TensorSpec
+from shoal_schema.wire.datatypes import DTYPES, Array
 
 
-def row_item(inputs: Mapping[str, "Array"], row: int, signature: "Signature") -> Any:
+def row_item(inputs: Mapping[str, Array], row: int, signature: Signature) -> Any:
     """Return one row: the value itself for a one-input model, else a dict of the inputs given.
 
     Raises:
@@ -31,7 +28,7 @@ def row_item(inputs: Mapping[str, "Array"], row: int, signature: "Signature") ->
     return {spec.name: _value(inputs[spec.name], row, spec) for spec in signature.inputs if spec.name in inputs}
 
 
-def unreadable_rows(inputs: Mapping[str, "Array"], signature: "Signature") -> dict[int, str]:
+def unreadable_rows(inputs: Mapping[str, Array], signature: Signature) -> dict[int, str]:
     """Return the rows whose `BYTES` elements cannot be read, each with the reason."""
     found: dict[int, str] = {}
     for spec in signature.inputs:
@@ -46,16 +43,13 @@ def unreadable_rows(inputs: Mapping[str, "Array"], signature: "Signature") -> di
     return found
 
 
-def without_rows(inputs: Mapping[str, "Array"], rows: Sequence[int], signature: "Signature") -> dict[str, "Array"]:
+def without_rows(inputs: Mapping[str, Array], rows: Sequence[int], signature: Signature) -> dict[str, Array]:
     """Return the inputs of all other rows."""
-    return {
-        spec.name: np.delete(inputs[spec.name], rows, spec.batch_dim)
-        for spec in signature.inputs
-        if spec.name in inputs
-    }
+    given = [spec for spec in signature.inputs if spec.name in inputs]
+    return {spec.name: np.delete(inputs[spec.name], rows, spec.batch_dim) for spec in given}
 
 
-def tensor_batch(inputs: Mapping[str, "Array"], signature: "Signature") -> dict[str, Any]:
+def tensor_batch(inputs: Mapping[str, Array], signature: Signature) -> dict[str, Any]:
     """Return the batch as tensors by input name; a mask left out marks every position as real.
 
     `BYTES` inputs beside numeric ones stay lists of row values.
@@ -72,26 +66,22 @@ def tensor_batch(inputs: Mapping[str, "Array"], signature: "Signature") -> dict[
             batch[spec.name] = [_value(array, row, spec) for row in range(array.shape[spec.batch_dim])]
         else:
             batch[spec.name] = wire_tensor(array, spec.datatype)
-    return {**_full_masks(batch, signature), **batch}
+    masks: dict[str, Tensor] = {}
+    for spec in signature.inputs:
+        mask = signature.input(spec.pad_mask) if spec.pad_mask is not None else None
+        if mask is not None and mask.name not in batch and spec.name in batch and spec.pad_axis is not None:
+            shape = batch[spec.name].shape[spec.batch_dim], batch[spec.name].shape[spec.pad_axis]
+            masks[mask.name] = torch.ones(shape, dtype=torch_dtype(mask.datatype))
+    made = {**masks, **batch}
+    # In the signature's order, as in warm-up: a captured graph is found by it.
+    return {spec.name: made[spec.name] for spec in signature.inputs if spec.name in made}
 
 
-def wire_tensor(array: "Array", datatype: str) -> "Tensor":
+def wire_tensor(array: Array, datatype: str) -> Tensor:
     """Return the array as a tensor that shares its memory; `BF16` bits become bfloat16."""
     if datatype == "BF16":
         return as_tensor(array.view(np.int16)).view(torch.bfloat16)
     return as_tensor(array)
-
-
-def _full_masks(batch: Mapping[str, Any], signature: "Signature") -> dict[str, "Tensor"]:
-    masks = {}
-    for spec in signature.inputs:
-        mask = signature.input(spec.pad_mask) if spec.pad_mask is not None else None
-        if mask is None or mask.name in batch or spec.name not in batch or spec.pad_axis is None:
-            continue
-        value = batch[spec.name]
-        shape = (value.shape[spec.batch_dim], value.shape[spec.pad_axis])
-        masks[mask.name] = torch.ones(shape, dtype=torch_dtype(mask.datatype))
-    return masks
 
 
 def torch_dtype(datatype: str) -> torch.dtype:
@@ -99,7 +89,7 @@ def torch_dtype(datatype: str) -> torch.dtype:
     return _TORCH_DTYPES[datatype]
 
 
-def _value(array: "Array", row: int, spec: "TensorSpec") -> Any:
+def _value(array: Array, row: int, spec: TensorSpec) -> Any:
     value = array.take(row, spec.batch_dim) if spec.batch_dim else array[row]
     if spec.datatype != "BYTES":
         return value
@@ -111,7 +101,7 @@ def _value(array: "Array", row: int, spec: "TensorSpec") -> Any:
     return read
 
 
-def _element(element: bytes, spec: "TensorSpec") -> Any:
+def _element(element: bytes, spec: TensorSpec) -> Any:
     if "application/json" in spec.media_types:
         try:
             return exact_json(element)
@@ -126,19 +116,9 @@ def _element(element: bytes, spec: "TensorSpec") -> Any:
 
 
 _TORCH_DTYPES = {
-    "BOOL": torch.bool,
-    "UINT8": torch.uint8,
-    "UINT16": torch.uint16,
-    "UINT32": torch.uint32,
-    "UINT64": torch.uint64,
-    "INT8": torch.int8,
-    "INT16": torch.int16,
-    "INT32": torch.int32,
-    "INT64": torch.int64,
-    "FP16": torch.float16,
-    "BF16": torch.bfloat16,
-    "FP32": torch.float32,
-    "FP64": torch.float64,
+    name: torch.bfloat16 if name == "BF16" else torch.as_tensor(np.empty(0, dtype)).dtype
+    for name, dtype in DTYPES.items()
+    if name != "BYTES"
 }
 
 DATATYPE_OF = {dtype: name for name, dtype in _TORCH_DTYPES.items()}

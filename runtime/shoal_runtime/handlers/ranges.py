@@ -5,12 +5,9 @@ would become an infinity is refused. What is in the declared type already costs 
 """
 
 from functools import cache
-from typing import TYPE_CHECKING
 
 import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from torch import Tensor
 
 _SMALL_UNSIGNED = (torch.uint16, torch.uint32)
 """Types that torch stores but hardly computes with."""
@@ -24,7 +21,7 @@ def holds_all(wanted: torch.dtype, source: torch.dtype) -> bool:
     return low <= needed_low and needed_high <= high
 
 
-def misfits(tensor: "Tensor", cast: "Tensor") -> "Tensor | None":
+def misfits(tensor: Tensor, cast: Tensor) -> Tensor | None:
     """Return where a tensor's numbers are lost in `cast`, the same in another type; None where none can be.
 
     Runs on the tensor's device and waits for nothing.
@@ -45,13 +42,13 @@ def misfits(tensor: "Tensor", cast: "Tensor") -> "Tensor | None":
     return below | above
 
 
-def rows_with(where: "Tensor", batch_dim: int) -> "Tensor":
+def rows_with(where: Tensor, batch_dim: int) -> Tensor:
     """Return for each row whether `where` is true anywhere in it."""
     others = [dim for dim in range(where.ndim) if dim != batch_dim]
     return where.any(others) if others else where
 
 
-def first_misfit(row: "Tensor", wanted: torch.dtype) -> int | float:
+def first_misfit(row: Tensor, wanted: torch.dtype) -> int | float:
     """Return the first number of a row that another type does not hold; there is one."""
     where = misfits(row, row.to(wanted))
     assert where is not None
@@ -59,7 +56,7 @@ def first_misfit(row: "Tensor", wanted: torch.dtype) -> int | float:
     return number
 
 
-def _comparable(tensor: "Tensor") -> "Tensor":
+def _comparable(tensor: Tensor) -> Tensor:
     if tensor.dtype == torch.uint64:
         return tensor.view(torch.int64)
     return tensor.to(torch.int64) if tensor.dtype in _SMALL_UNSIGNED else tensor

@@ -5,31 +5,27 @@ dict of them                  outputs by name
 list                          one result per row; an exception there fails that row alone
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from shoal_runtime.errors import ForwardFailed, WrongRows, WrongShape
 from shoal_runtime.handlers.items import torch_dtype
 from shoal_runtime.handlers.ranges import misfits
-from shoal_runtime.handlers.spec import ANY
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from shoal_runtime.handlers.signature import Signature
-    from shoal_runtime.handlers.spec import TensorSpec
-    from shoal_schema.wire.datatypes import Array
+from shoal_runtime.handlers.signature import Signature
+from shoal_runtime.handlers.spec import TensorSpec, fits
+from shoal_schema.wire.datatypes import Array
 
 
-def named_outputs(result: Any, signature: "Signature") -> dict[str, "Tensor | Array"]:
+def named_outputs(result: Any, signature: Signature) -> dict[str, Tensor | Array]:
     """Return the declared outputs of a forward that no postprocess follows.
 
     Raises:
-        ForwardFailed: an output is missing, or the result is no tensor.
+        ForwardFailed: an output is missing, or the result is not a tensor.
     """
     if not isinstance(result, dict):
         if len(signature.outputs) != 1:
@@ -46,7 +42,7 @@ def named_outputs(result: Any, signature: "Signature") -> dict[str, "Tensor | Ar
     return outputs
 
 
-def undeclared(value: Any, signature: "Signature") -> str | None:
+def undeclared(value: Any, signature: Signature) -> str | None:
     """Return a sentence about the outputs by name that the signature does not tell of, or None."""
     if not isinstance(value, dict):
         return None
@@ -55,7 +51,7 @@ def undeclared(value: Any, signature: "Signature") -> str | None:
     return f"there is an output {extra}, which the signature does not declare" if extra else None
 
 
-def cast_tensor(tensor: "Tensor", spec: "TensorSpec") -> tuple["Tensor", "Tensor | None"]:
+def cast_tensor(tensor: Tensor, spec: TensorSpec) -> tuple[Tensor, Tensor | None]:
     """Return the tensor in the output's datatype, on its own device, and where its numbers do not fit, if any may not.
 
     Raises:
@@ -72,20 +68,15 @@ def cast_tensor(tensor: "Tensor", spec: "TensorSpec") -> tuple["Tensor", "Tensor
     return cast, misfits(tensor, cast)
 
 
-def fetch_all(result: Any, fetch: Callable[[list["Tensor"]], list["Tensor"]]) -> Any:
-    """Return a result of forward with arrays for its tensors, at any depth of dicts and lists.
-
-    Args:
-        result: what forward returned.
-        fetch: brings tensors to the CPU, all at once.
-    """
+def fetch_all(result: Any, fetch: Callable[[list[Tensor]], list[Tensor]]) -> Any:
+    """Return a result of forward with arrays for its tensors, at any depth of dicts and lists."""
     leaves, structure = pytree.tree_flatten(result)
     fetched = iter(fetch([leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]))
     host = [readable_array(next(fetched)) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
     return pytree.tree_unflatten(host, structure)
 
 
-def host_array(tensor: "Tensor") -> "Array":
+def host_array(tensor: Tensor) -> Array:
     """Return a CPU tensor as a wire array that shares its memory; bfloat16 gives its bits."""
     tensor = tensor.detach()
     if tensor.dtype == torch.bfloat16:
@@ -93,21 +84,15 @@ def host_array(tensor: "Tensor") -> "Array":
     return np.asarray(tensor.numpy())
 
 
-def readable_array(tensor: "Tensor") -> "Array":
+def readable_array(tensor: Tensor) -> Array:
     """Return a CPU tensor as an array that handlers can compute with; bfloat16 becomes float32."""
     if tensor.dtype == torch.bfloat16:
         tensor = tensor.float()
     return np.asarray(tensor.detach().numpy())
 
 
-def take_rows(outputs: Mapping[str, "Array"], signature: "Signature", *, given: int, kept: int) -> dict[str, "Array"]:
-    """Cut whole-batch outputs back to the rows that are real.
-
-    Args:
-        outputs: by name, with `given` rows each.
-        signature: says which dimension counts rows.
-        given: rows that `forward` was given, padding included.
-        kept: rows without padding.
+def take_rows(outputs: Mapping[str, Array], signature: Signature, *, given: int, kept: int) -> dict[str, Array]:
+    """Cut whole-batch outputs, of `given` rows with padding, back to the `kept` rows that are real.
 
     Raises:
         WrongRows: an output has another number of rows.
@@ -115,11 +100,16 @@ def take_rows(outputs: Mapping[str, "Array"], signature: "Signature", *, given: 
     """
     cut = {}
     for spec in signature.outputs:
-        array = outputs[spec.name]
-        _check_rank(array, given, spec)
-        check_rows(array.shape[spec.batch_dim], given, spec.name)
-        cut[spec.name] = array if given == kept else first_rows(array, kept, spec.batch_dim)
-        _check_shape(cut[spec.name], spec)
+        array, dim = outputs[spec.name], spec.batch_dim
+        if array.ndim <= dim:
+            shape = list(array.shape)
+            raise WrongRows(f"forward returned no rows of {spec.name} for a batch of {given}: its shape is {shape}")
+        if array.ndim == len(spec.shape):
+            check_rows(array.shape[dim], given, spec.name)
+            array = array[(slice(None),) * dim + (slice(kept),)]
+        if not fits(array.shape, spec.shape):
+            raise WrongShape(f"output {spec.name} has shape {list(array.shape)}; the signature says {list(spec.shape)}")
+        cut[spec.name] = array
     return cut
 
 
@@ -129,7 +119,7 @@ def check_rows(got: int, given: int, what: str) -> None:
         raise WrongRows(f"forward returned {got} rows of {what} for a batch of {given}")
 
 
-def check_result_rows(result: Any, given: int, signature: "Signature") -> None:
+def check_result_rows(result: Any, given: int, signature: Signature) -> None:
     """Check that every part of a result has a row for each of those given.
 
     Raises:
@@ -139,55 +129,21 @@ def check_result_rows(result: Any, given: int, signature: "Signature") -> None:
     dims = {spec.name: spec.batch_dim for spec in signature.outputs}
     named = result if isinstance(result, dict) else {"results": result}
     for name, value in named.items():
-        check_rows(_rows_of(name, value, dims.get(name, 0)), given, name)
+        dim = dims.get(name, 0)
+        if isinstance(value, list):
+            check_rows(len(value), given, name)
+        elif isinstance(value, np.ndarray) and value.ndim > dim:
+            check_rows(value.shape[dim], given, name)
+        else:
+            raise ForwardFailed(f"forward returned {type(value).__name__} for {name}; it needs rows")
 
 
-def _rows_of(name: str, value: Any, batch_dim: int) -> int:
-    if isinstance(value, list):
-        return len(value)
-    if isinstance(value, np.ndarray) and value.ndim > batch_dim:
-        return int(value.shape[batch_dim])
-    raise ForwardFailed(f"forward returned {type(value).__name__} for {name}; it needs rows")
-
-
-def first_rows(array: "Array", rows: int, batch_dim: int) -> "Array":
-    """Return a view of the first rows."""
-    return array[(slice(None),) * batch_dim + (slice(rows),)]
-
-
-def split_rows(result: Any, rows: int, signature: "Signature") -> list[Any]:
-    """Return one value per row, for postprocess: the element, or a dict when the result is one.
-
-    Args:
-        result: arrays or a dict of them, padding cut away; or a list with an element for each row.
-        rows: how many to take.
-        signature: says which dimension counts rows of the outputs it names; it is the first for
-            others.
-    """
-    if isinstance(result, dict):
-        dims = {spec.name: spec.batch_dim for spec in signature.outputs}
-        return [{name: _row(value, row, dims.get(name, 0)) for name, value in result.items()} for row in range(rows)]
-    return [result[row] for row in range(rows)]
-
-
-def _row(value: Any, row: int, batch_dim: int) -> Any:
-    return np.take(value, row, batch_dim) if batch_dim else value[row]
-
-
-def _check_rank(array: "Array", given: int, spec: "TensorSpec") -> None:
-    if array.ndim <= spec.batch_dim:
-        raise WrongRows(
-            f"forward returned no rows of {spec.name} for a batch of {given}: its shape is {list(array.shape)}"
-        )
-    if array.ndim != len(spec.shape):
-        raise WrongShape(f"output {spec.name} has shape {list(array.shape)}; the signature says {list(spec.shape)}")
-
-
-def _check_shape(array: "Array", spec: "TensorSpec") -> None:
-    if not fits(array.shape, spec.shape):
-        raise WrongShape(f"output {spec.name} has shape {list(array.shape)}; the signature says {list(spec.shape)}")
-
-
-def fits(shape: Sequence[int], declared: Sequence[int]) -> bool:
-    """Return whether a shape is one of those declared."""
-    return len(shape) == len(declared) and all(want in (ANY, got) for want, got in zip(declared, shape, strict=True))
+def split_rows(result: Any, rows: int, signature: Signature) -> list[Any]:
+    """Return one value for each of the first rows, for postprocess: the element, or a dict when the result is one."""
+    if not isinstance(result, dict):
+        return [result[row] for row in range(rows)]
+    dims = {spec.name: spec.batch_dim for spec in signature.outputs if spec.batch_dim}
+    return [
+        {name: np.take(value, row, dims[name]) if name in dims else value[row] for name, value in result.items()}
+        for row in range(rows)
+    ]

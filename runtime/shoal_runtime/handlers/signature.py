@@ -1,6 +1,7 @@
 """The signature of a loaded model: its tensors, and how many rows it takes at a time."""
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from shoal_runtime.errors import LoadError
@@ -15,8 +16,7 @@ class Signature:
         inputs: in the order the model takes them.
         outputs: in the order the model gives them.
         max_batch_size: rows it takes in one call.
-        allowed_batch_sizes: row counts a batch is padded up to, the last being `max_batch_size`;
-            empty means any.
+        allowed_batch_sizes: row counts a batch is padded up to, the last being `max_batch_size`; empty means any.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -42,8 +42,7 @@ def make_signature(
     smaller ones are padded.
 
     Raises:
-        LoadError: names repeat, a mask or unpad_input names nothing, or fixed batch dimensions
-        disagree.
+        LoadError: names repeat, a mask or unpad_input names nothing, or fixed batch dimensions disagree.
     """
     _check_names(inputs, outputs)
     fixed = {s.shape[s.batch_dim] for s in (*inputs, *outputs)} - {ANY}
@@ -52,18 +51,12 @@ def make_signature(
     if fixed:
         max_batch_size = fixed.pop()
         allowed_batch_sizes = (max_batch_size,)
-    return Signature(
-        tuple(map(_free_rows, inputs)),
-        tuple(map(_free_rows, outputs)),
-        max_batch_size,
-        tuple(allowed_batch_sizes),
-    )
 
+    def free_rows(spec: TensorSpec) -> TensorSpec:
+        return replace(spec, shape=[*spec.shape[: spec.batch_dim], ANY, *spec.shape[spec.batch_dim + 1 :]])
 
-def _free_rows(spec: TensorSpec) -> TensorSpec:
-    shape = list(spec.shape)
-    shape[spec.batch_dim] = ANY
-    return replace(spec, shape=shape)
+    sizes = tuple(allowed_batch_sizes)
+    return Signature(tuple(map(free_rows, inputs)), tuple(map(free_rows, outputs)), max_batch_size, sizes)
 
 
 def _check_names(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
@@ -72,23 +65,11 @@ def _check_names(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) ->
         raise LoadError(f"the model declares no {what}: set `{what}` on the handler class or in model.toml")
     names = {spec.name for spec in inputs}
     for kind, specs in (("input", inputs), ("output", outputs)):
-        if repeated := _repeated(spec.name for spec in specs):
-            raise LoadError(f"two {kind}s are called {repeated!r}")
-    for spec in inputs:
-        _check_reference(spec, "pad_mask", spec.pad_mask, names)
-    for spec in outputs:
-        _check_reference(spec, "unpad_input", spec.unpad_input, names)
-
-
-def _check_reference(spec: TensorSpec, key: str, value: str | None, names: set[str]) -> None:
-    if value is not None and value not in names:
-        raise LoadError(f"tensor {spec.name}: {key} names {value!r}, which is no input")
-
-
-def _repeated(names: Iterable[str]) -> str | None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            return name
-        seen.add(name)
-    return None
+        name, count = Counter(spec.name for spec in specs).most_common(1)[0]
+        if count > 1:
+            raise LoadError(f"two {kind}s are called {name!r}")
+    references = [(spec, "pad_mask", spec.pad_mask) for spec in inputs]
+    references += [(spec, "unpad_input", spec.unpad_input) for spec in outputs]
+    for spec, key, value in references:
+        if value is not None and value not in names:
+            raise LoadError(f"tensor {spec.name}: {key} names {value!r}, which is not an input")

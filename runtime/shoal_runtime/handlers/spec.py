@@ -7,24 +7,9 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Final
 
-ANY: Final = -1
+from shoal_schema.wire.codes import CODES
 
-NUMERIC_DATATYPES: Final = (
-    "BOOL",
-    "UINT8",
-    "UINT16",
-    "UINT32",
-    "UINT64",
-    "INT8",
-    "INT16",
-    "INT32",
-    "INT64",
-    "FP16",
-    "BF16",
-    "FP32",
-    "FP64",
-)
-DATATYPES: Final = (*NUMERIC_DATATYPES, "BYTES")
+ANY: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +33,7 @@ class PaddingRule:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "pad_buckets", tuple(self.pad_buckets))
-        _require(_is_text(self.name), "a tensor needs a name, of letters that UTF-8 has")
+        _check_name(self.name)
         _check_padding(self)
 
 
@@ -58,12 +43,10 @@ class TensorSpec:
 
     Args:
         name: its name on the wire.
-        datatype: `BOOL`, `UINT8` to `UINT64`, `INT8` to `INT64`, `FP16`, `BF16`, `FP32`, `FP64` or
-            `BYTES`.
+        datatype: `BOOL`, `UINT8` to `UINT64`, `INT8` to `INT64`, `FP16`, `BF16`, `FP32`, `FP64` or `BYTES`.
         shape: one number per dimension, -1 where any size goes.
         batch_dim: the dimension that counts rows.
-        content_type: of a `BYTES` tensor: `image/jpeg,image/png`, `text/plain`,
-            `application/json`...
+        content_type: of a `BYTES` tensor: `image/jpeg,image/png`, `text/plain`, `application/json`...
         optional: an input that a caller may leave out.
         pad_axis: the axis along which rows may differ, counted in the batched tensor.
         pad_value: the number that fills the padding.
@@ -91,19 +74,15 @@ class TensorSpec:
     unpad_input: str | None = None
 
     def __post_init__(self) -> None:
-        _require(_is_text(self.name), "a tensor needs a name, of letters that UTF-8 has")
-        _require(
-            self.datatype in DATATYPES,
-            f"tensor {self.name}: datatype {self.datatype!r} is none of {', '.join(DATATYPES)}",
-        )
+        _check_name(self.name)
+        names = ", ".join(CODES)
+        _require(self.datatype in CODES, f"tensor {self.name}: datatype {self.datatype!r} is not one of {names}")
         object.__setattr__(self, "shape", tuple(self.shape))
         object.__setattr__(self, "pad_buckets", tuple(self.pad_buckets))
         _check_dimensions(self)
         _check_padding(self)
-        _require(
-            self.content_type is None or self.datatype == "BYTES",
-            f"tensor {self.name}: content_type goes with BYTES, not {self.datatype}",
-        )
+        good = self.content_type is None or self.datatype == "BYTES"
+        _require(good, f"tensor {self.name}: content_type goes with BYTES, not {self.datatype}")
 
     @property
     def media_types(self) -> tuple[str, ...]:
@@ -125,40 +104,36 @@ def every_length(rule: Rule) -> Rule:
     return replace(rule, pad_buckets=range(1, rule.pad_buckets[-1] + 1)) if rule.pad_buckets else rule
 
 
+def fits(shape: Sequence[int], declared: Sequence[int]) -> bool:
+    """Return whether a shape is one of those declared."""
+    return len(shape) == len(declared) and all(want in (ANY, got) for want, got in zip(declared, shape, strict=True))
+
+
+def _check_name(name: object) -> None:
+    # A lone surrogate would make every metadata answer fail.
+    good = isinstance(name, str) and name and not any("\ud800" <= letter <= "\udfff" for letter in name)
+    _require(bool(good), "a tensor needs a name, of letters that UTF-8 has")
+
+
 def _check_dimensions(spec: TensorSpec) -> None:
+    rank = len(spec.shape)
     good = all(isinstance(d, int) and (d == ANY or d >= 1) for d in spec.shape)
     _require(good, f"tensor {spec.name}: shape {list(spec.shape)} may hold numbers from 1 up, and -1")
-    rank = len(spec.shape)
-    _require(
-        0 <= spec.batch_dim < rank,
-        f"tensor {spec.name}: batch_dim {spec.batch_dim} is not within its {rank} dimensions",
-    )
+    good = 0 <= spec.batch_dim < rank
+    _require(good, f"tensor {spec.name}: batch_dim {spec.batch_dim} is not within its {rank} dimensions")
     for key, axis in (("pad_axis", spec.pad_axis), ("unpad_axis", spec.unpad_axis)):
         good = axis is None or (0 <= axis < rank and axis != spec.batch_dim)
-        _require(
-            good,
-            f"tensor {spec.name}: {key} {axis} must be within {rank} dimensions, not batch_dim",
-        )
-    _require(
-        (spec.unpad_axis is None) == (spec.unpad_input is None),
-        f"tensor {spec.name}: unpad_axis and unpad_input go together",
-    )
+        _require(good, f"tensor {spec.name}: {key} {axis} must be within {rank} dimensions, not batch_dim")
+    good = (spec.unpad_axis is None) == (spec.unpad_input is None)
+    _require(good, f"tensor {spec.name}: unpad_axis and unpad_input go together")
 
 
 def _check_padding(rule: Rule) -> None:
     buckets = list(rule.pad_buckets)
     good = all(isinstance(b, int) and b >= 1 for b in buckets) and buckets == sorted(set(buckets))
     _require(good, f"tensor {rule.name}: pad_buckets {buckets} must be increasing lengths from 1 up")
-    needs_axis = bool(buckets) or rule.pad_mask is not None
-    _require(
-        rule.pad_axis is not None or not needs_axis,
-        f"tensor {rule.name}: pad_buckets and pad_mask need pad_axis",
-    )
-
-
-def _is_text(name: object) -> bool:
-    # A lone surrogate would make every metadata answer fail.
-    return isinstance(name, str) and bool(name) and not any("\ud800" <= letter <= "\udfff" for letter in name)
+    good = rule.pad_axis is not None or not (buckets or rule.pad_mask is not None)
+    _require(good, f"tensor {rule.name}: pad_buckets and pad_mask need pad_axis")
 
 
 def _require(condition: bool, message: str) -> None:  # noqa: FBT001 (reads as the word it is)

@@ -1,12 +1,11 @@
 """One row's outputs, as handlers return them, to wire arrays.
 
-Python scalars, str, bytes, lists, arrays and tensors are cast to the declared datatype, never with
-a loss of kind (no fraction becomes an integer). An output whose content type is application/json
-takes any value JSON can tell.
+Python scalars, str, bytes, lists, arrays and tensors are cast to the declared datatype, never with a loss of kind (no
+fraction becomes an integer). An output whose content type is application/json takes any value that JSON has.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import orjson
@@ -14,16 +13,13 @@ import torch
 
 from shoal_runtime.batches.ragged import pad_ragged
 from shoal_runtime.errors import RaggedRows
-from shoal_runtime.handlers.results import fits
-from shoal_schema.wire.datatypes import DTYPES, bfloat16_to_float32, float32_to_bfloat16
-
-if TYPE_CHECKING:
-    from shoal_runtime.handlers.signature import Signature
-    from shoal_runtime.handlers.spec import TensorSpec
-    from shoal_schema.wire.datatypes import Array
+from shoal_runtime.handlers.signature import Signature
+from shoal_runtime.handlers.spec import TensorSpec, fits
+from shoal_schema.wire.datatypes import DTYPES, Array, bfloat16_to_float32, float32_to_bfloat16
+from shoal_schema.wire.elements import object_array
 
 
-def row_outputs(value: Any, signature: "Signature") -> dict[str, "Array"]:
+def row_outputs(value: Any, signature: Signature) -> dict[str, Array]:
     """Return one row's outputs in their wire datatypes.
 
     Raises:
@@ -41,7 +37,7 @@ def row_outputs(value: Any, signature: "Signature") -> dict[str, "Array"]:
     return {spec.name: row_array(value[spec.name], spec) for spec in signature.outputs}
 
 
-def row_array(value: Any, spec: "TensorSpec") -> "Array":
+def row_array(value: Any, spec: TensorSpec) -> Array:
     """Return one row's value in the output's datatype and shape, without the batch dimension.
 
     Raises:
@@ -59,14 +55,11 @@ def row_array(value: Any, spec: "TensorSpec") -> "Array":
 
 
 def stack_rows(
-    rows: Sequence[Mapping[str, "Array"]], signature: "Signature", lengths: Mapping[str, "Array"] | None = None
-) -> dict[str, "Array"]:
+    rows: Sequence[Mapping[str, Array]], signature: Signature, lengths: Mapping[str, Array] | None = None
+) -> dict[str, Array]:
     """Stack the rows' outputs along each output's batch dimension; no rows make no outputs.
 
-    Args:
-        rows: outputs by name.
-        signature: of the model.
-        lengths: by output, what its `unpad_axis` leaves of each row, where that is known.
+    ``lengths`` are, by output, what its `unpad_axis` leaves of each row, where that is known.
 
     Raises:
         RaggedRows: rows of one output have different shapes.
@@ -79,12 +72,12 @@ def stack_rows(
     }
 
 
-def _stack(arrays: Sequence["Array"], spec: "TensorSpec", lengths: "Array | None") -> "Array":
+def _stack(arrays: Sequence[Array], spec: TensorSpec, lengths: Array | None) -> Array:
     shapes = {array.shape for array in arrays}
-    alike = arrays
+    alike: Sequence[Array] | None = arrays
     if len(shapes) > 1:
-        alike = (pad_ragged(arrays, spec, lengths) or ()) if lengths is not None else ()
-    if not alike:
+        alike = pad_ragged(arrays, spec, lengths) if lengths is not None else None
+    if alike is None:
         raise RaggedRows(
             f"rows of output {spec.name} have shapes {sorted(map(list, shapes))}, which make no tensor:"
             " let postprocess pad them, or declare the output as BYTES of application/json"
@@ -92,7 +85,7 @@ def _stack(arrays: Sequence["Array"], spec: "TensorSpec", lengths: "Array | None
     return np.stack(alike, axis=spec.batch_dim).astype(DTYPES[spec.datatype], copy=False)
 
 
-def _numeric_array(value: Any, spec: "TensorSpec") -> "Array":
+def _numeric_array(value: Any, spec: TensorSpec) -> Array:
     wanted = np.dtype(np.float32) if spec.datatype == "BF16" else DTYPES[spec.datatype]
     array = _exact(value, wanted)
     if not _castable(array, wanted):
@@ -113,7 +106,7 @@ def _numeric_array(value: Any, spec: "TensorSpec") -> "Array":
     return bits
 
 
-def _exact(value: Any, wanted: np.dtype[Any]) -> "Array":
+def _exact(value: Any, wanted: np.dtype[Any]) -> Array:
     """Return numbers as numpy sees them; Python's own integers stay exact beside one above 2**63."""
     array = np.asarray(value)
     if array.dtype.kind != "f" or wanted.kind not in "iu" or isinstance(value, np.ndarray | np.generic):
@@ -122,34 +115,26 @@ def _exact(value: Any, wanted: np.dtype[Any]) -> "Array":
     return exact if exact.size and set(map(type, exact.flat)) == {int} else array
 
 
-def _lost(array: "Array", cast: "Array") -> "Array":
+def _lost(array: Array, cast: Array) -> Array:
     if cast.dtype.kind == "f":
         lost: Array = np.isinf(cast) & ~np.isinf(array.astype(np.float64))
         return lost
     return np.asarray(cast != array)
 
 
-def _castable(array: "Array", wanted: np.dtype[Any]) -> bool:
+def _castable(array: Array, wanted: np.dtype[Any]) -> bool:
     whole = wanted.kind in "iu" and array.dtype.kind in "iu"
-    large = wanted.kind in "iuf" and _all_integers(array)
+    large = wanted.kind in "iuf" and array.dtype == object and set(map(type, array.flat)) == {int}
     return array.size == 0 or whole or large or np.can_cast(array.dtype, wanted, casting="same_kind")
 
 
-def _all_integers(array: "Array") -> bool:
-    return array.dtype == object and set(map(type, array.flat)) == {int}
-
-
-def _bytes_array(value: Any, spec: "TensorSpec") -> "Array":
-    rank = len(spec.row_shape)
-    elements, shape = _leaves(value, rank, spec)
-    array = np.empty(len(elements), dtype=object)
+def _bytes_array(value: Any, spec: TensorSpec) -> Array:
+    elements, shape = _leaves(value, len(spec.row_shape), spec)
     encode = _json_element if is_json(spec) else _text_element
-    for index, element in enumerate(elements):
-        array[index] = encode(element, spec)
-    return array.reshape(shape)
+    return object_array([encode(element, spec) for element in elements], shape)
 
 
-def _leaves(value: Any, rank: int, spec: "TensorSpec") -> tuple[list[Any], tuple[int, ...]]:
+def _leaves(value: Any, rank: int, spec: TensorSpec) -> tuple[list[Any], tuple[int, ...]]:
     """Open `rank` levels of lists; what lies below is an element, a list too when it is JSON."""
     elements, shape = [value], []
     for _ in range(rank):
@@ -163,14 +148,14 @@ def _leaves(value: Any, rank: int, spec: "TensorSpec") -> tuple[list[Any], tuple
     return elements, tuple(shape)
 
 
-def _json_element(element: Any, spec: "TensorSpec") -> bytes:
+def _json_element(element: Any, spec: TensorSpec) -> bytes:
     try:
         return orjson.dumps(element, option=orjson.OPT_SERIALIZE_NUMPY)
     except TypeError as error:
-        raise ValueError(f"output {spec.name} cannot be told in JSON: {error}") from None
+        raise ValueError(f"output {spec.name} cannot be written as JSON: {error}") from None
 
 
-def _text_element(element: Any, spec: "TensorSpec") -> bytes:
+def _text_element(element: Any, spec: TensorSpec) -> bytes:
     if isinstance(element, np.ndarray) and element.ndim == 0:
         element = element.item()
     if isinstance(element, str):
@@ -180,6 +165,6 @@ def _text_element(element: Any, spec: "TensorSpec") -> bytes:
     raise ValueError(f"output {spec.name} is BYTES and got {type(element).__name__}")
 
 
-def is_json(spec: "TensorSpec") -> bool:
+def is_json(spec: TensorSpec) -> bool:
     """Return whether each element of a tensor is one JSON value."""
     return "application/json" in spec.media_types

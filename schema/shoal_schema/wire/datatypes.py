@@ -8,24 +8,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal_schema.wire.codes import CODES
+
 Array = NDArray[Any]
 
-DTYPES: Final[dict[str, np.dtype[Any]]] = {
-    "BOOL": np.dtype(np.bool_),
-    "UINT8": np.dtype("<u1"),
-    "UINT16": np.dtype("<u2"),
-    "UINT32": np.dtype("<u4"),
-    "UINT64": np.dtype("<u8"),
-    "INT8": np.dtype("<i1"),
-    "INT16": np.dtype("<i2"),
-    "INT32": np.dtype("<i4"),
-    "INT64": np.dtype("<i8"),
-    "FP16": np.dtype("<f2"),
-    "FP32": np.dtype("<f4"),
-    "FP64": np.dtype("<f8"),
-    "BF16": np.dtype("<u2"),
-    "BYTES": np.dtype(object),
-}
+DTYPES: Final[dict[str, np.dtype[Any]]] = {name: np.dtype(code) for name, code in CODES.items()}
 DATATYPES: Final = {dtype: name for name, dtype in DTYPES.items() if name != "BF16"}
 """The datatype of each dtype; BF16's raw bits look like UINT16 and are told apart by the signature alone."""
 

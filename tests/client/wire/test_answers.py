@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from shoal import errors
 from shoal.wire.answers import json_answer, many_answers, one_answer, raise_for_status
 from shoal.wire.messages import Response
+from shoal_schema.wire.row_errors import RowError
 from tests.client.wire.signatures import ADDER, JSON, PICTURES, TIME_FIRST, UNBATCHED
 
 HEADER_LENGTH = "inference-header-content-length"
@@ -176,7 +177,17 @@ def test_failed_rows_are_named() -> None:
     with pytest.raises(errors.InvalidInput, match="row 3: no image") as caught:
         raise_for_status(Response(400, {}, body))
 
-    assert caught.value.errors == (errors.RowError(3, 400, "no image"),)
+    assert caught.value.errors == (RowError(3, 400, "no image"),)
+
+
+@pytest.mark.parametrize("rows", ["all", {"x": ["required"]}, [{"row": "3"}], [{"row": 3, "status": 99}]])
+def test_rows_told_in_another_way_leave_the_servers_sentence(rows: object) -> None:
+    body = orjson.dumps({"error": "x is required", "errors": rows})
+
+    with pytest.raises(errors.InvalidInput, match=r"^x is required$") as caught:
+        raise_for_status(Response(400, {}, body))
+
+    assert caught.value.errors == ()
 
 
 @pytest.mark.parametrize(

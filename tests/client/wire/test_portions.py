@@ -11,6 +11,7 @@ from shoal import errors
 from shoal.wire.frames import Rows
 from shoal.wire.portions import FIRST_ROWS, MAX_BYTES, MAX_IN_FLIGHT, Portion, Portions, Times
 from shoal.wire.signature import Tensor
+from shoal_schema.wire.row_errors import RowError
 from tests.client.wire.signatures import ADDER, signature
 
 BATCHES = replace(ADDER, max_batch_size=32)
@@ -187,7 +188,7 @@ def test_each_portion_has_its_own_time_and_the_call_may_have_one_too() -> None:
 def test_failed_rows_are_numbered_as_the_caller_knows_them() -> None:
     plan = portions(100)
     plan.ended(first := take(plan), answer(first), 0.0)
-    bad = errors.InvalidInput("one row failed", status=400, errors=(errors.RowError(3, 400, "no picture"),))
+    bad = errors.InvalidInput("one row failed", status=400, errors=(RowError(3, 400, "no picture"),))
     plan.ended(take(plan), bad, 0.0)
 
     with pytest.raises(errors.InvalidInput, match=r"^row 11: one row failed") as caught:

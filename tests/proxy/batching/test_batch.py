@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from shoal_proxy.batching.batch import Batch, Result, make_batch, merge, split
 from shoal_proxy.batching.pending import Answer, Outcome, Pending
 from shoal_proxy.batching.queue import Queue, QueueLimits
-from shoal_proxy.errors import ModelFailed, RowError, RowsFailed
+from shoal_proxy.errors import ModelFailed, RowsFailed
 from shoal_schema.wire.datatypes import Array
+from shoal_schema.wire.row_errors import RowError
 from tests.fakes import tensor
 from tests.proxy.signatures import request, signature
 

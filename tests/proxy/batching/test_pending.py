@@ -6,7 +6,8 @@ import pytest
 
 from shoal_proxy.batching.batch import join_parts
 from shoal_proxy.batching.pending import Answer, Outcome
-from shoal_proxy.errors import ModelFailed, RowError, RowsFailed
+from shoal_proxy.errors import ModelFailed, RowsFailed
+from shoal_schema.wire.row_errors import RowError
 from tests.proxy.signatures import request
 
 

@@ -18,11 +18,11 @@ from shoal_proxy.errors import (
     ModelFailed,
     NotExecuted,
     ProxyError,
-    RowError,
     RowsFailed,
     RuntimeAway,
     RuntimeLost,
 )
+from shoal_schema.wire.row_errors import RowError
 from tests.proxy.signatures import request
 
 Rows = list[tuple[int, int]]

@@ -12,11 +12,11 @@ from shoal_proxy.errors import (
     ModelFailed,
     ProxyError,
     RequestTimeout,
-    RowError,
     RowsFailed,
     UnsupportedMediaType,
 )
 from shoal_proxy.model.signature import ModelSignature
+from shoal_schema.wire.row_errors import RowError
 from tests.fakes import tensor
 from tests.proxy.signatures import call, document, signature
 

@@ -15,11 +15,11 @@ from shoal_proxy.errors import (
     ModelFailed,
     NotExecuted,
     ProxyError,
-    RowError,
     RuntimeLost,
 )
 from shoal_schema.wire.datatypes import Array
 from shoal_schema.wire.elements import bytes_array
+from shoal_schema.wire.row_errors import RowError
 from tests.fakes import tensor
 from tests.proxy.signatures import request, signature
 

@@ -6,8 +6,9 @@ import pytest
 
 from shoal_proxy.codecs.base import Call, Decoded
 from shoal_proxy.codecs.v2 import V2
-from shoal_proxy.errors import InvalidRequest, ModelFailed, ProxyError, RowError, RowsFailed, UnsupportedMediaType
+from shoal_proxy.errors import InvalidRequest, ModelFailed, ProxyError, RowsFailed, UnsupportedMediaType
 from shoal_schema.wire.elements import bytes_array
+from shoal_schema.wire.row_errors import RowError
 from tests.fakes import tensor
 from tests.proxy.signatures import call, document, header_length, signature
 

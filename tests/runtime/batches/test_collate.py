@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 
 from shoal_runtime import PaddingRule
 from shoal_runtime.batches.collate import collate, misfits
-from shoal_runtime.batches.padding import pad_and_stack
-from shoal_runtime.batches.rows import count_rows, pad_rows
-from shoal_runtime.batches.sizes import next_size, powers_of_two
+from shoal_runtime.batches.padding import count_rows, next_size, pad_and_stack, pad_rows, powers_of_two
 
 IDS = PaddingRule("ids", pad_axis=1, pad_value=9, pad_buckets=[4, 8], pad_mask="mask")
 

@@ -113,7 +113,7 @@ def test_other_weights_are_refused(
 def test_a_broken_file_is_refused(model_dir: Path, load: Callable[..., "Model"], content: bytes) -> None:
     (model_dir / "m.safetensors").write_bytes(content)
 
-    with pytest.raises(LoadError, match="no readable safetensors file"):
+    with pytest.raises(LoadError, match="not a readable safetensors file"):
         load(model_dir)
 
 

@@ -115,14 +115,14 @@ def test_a_program_keeps_its_dtype(two: Path, load: Callable[..., "Model"]) -> N
 def test_a_broken_program_is_refused_in_a_line(tmp_path: Path, load: Callable[..., "Model"], content: bytes) -> None:
     (tmp_path / "m.pt2").write_bytes(content)
 
-    with pytest.raises(LoadError, match=r"m\.pt2 is no readable torch\.export program"):
+    with pytest.raises(LoadError, match=r"m\.pt2 is not a readable torch\.export program"):
         load(tmp_path / "m.pt2")
 
 
 def test_a_cut_program_is_refused(two: Path, load: Callable[..., "Model"]) -> None:
     two.write_bytes(two.read_bytes()[:-400])
 
-    with pytest.raises(LoadError, match="no readable"):
+    with pytest.raises(LoadError, match="not a readable"):
         load(two)
 
 

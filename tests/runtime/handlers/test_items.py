@@ -3,6 +3,7 @@ import pytest
 import torch
 
 from shoal_runtime import ItemError, TensorSpec
+from shoal_runtime.cuda import batch_form
 from shoal_runtime.handlers.items import row_item, tensor_batch, unreadable_rows
 from shoal_runtime.handlers.signature import Signature, make_signature
 from tests.runtime.fakes import texts
@@ -95,6 +96,16 @@ def test_a_mask_left_out_marks_every_position_as_real() -> None:
 
     assert batch["mask"].tolist() == [[1, 1, 1], [1, 1, 1]]
     assert batch["mask"].dtype == torch.int32
+
+
+def test_a_batch_has_one_form_with_a_mask_or_without() -> None:
+    made = signature(
+        TensorSpec("ids", "INT64", [-1, -1], pad_axis=1, pad_mask="mask"),
+        TensorSpec("mask", "INT64", [-1, -1], optional=True),
+    )
+    ids = np.ones((2, 3), dtype=np.int64)
+
+    assert batch_form(tensor_batch({"ids": ids}, made)) == batch_form(tensor_batch({"mask": ids, "ids": ids}, made))
 
 
 def test_text_beside_tensors_stays_a_list() -> None:

@@ -16,11 +16,11 @@ from shoal_runtime.handlers.answers import Answers
 from shoal_runtime.handlers.items import torch_dtype
 from shoal_runtime.handlers.ranges import holds_all
 from shoal_runtime.handlers.signature import make_signature
-from shoal_runtime.handlers.spec import NUMERIC_DATATYPES
+from shoal_schema.wire.codes import CODES
 from tests.runtime.fakes import Adder, Bench
 
 X = np.arange(6, dtype=np.float32).reshape(3, 2)
-INTEGERS = [name for name in NUMERIC_DATATYPES if "INT" in name]
+INTEGERS = [name for name in CODES if "INT" in name]
 FLOATS = ["FP16", "BF16", "FP32", "FP64"]
 
 

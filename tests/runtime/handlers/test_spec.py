@@ -13,7 +13,7 @@ from shoal_runtime.handlers.spec import every_length
     [
         pytest.param({"name": ""}, "needs a name", id="name"),
         pytest.param({"name": "a\udc00"}, "needs a name, of letters", id="lone surrogate"),
-        pytest.param({"datatype": "FLOAT"}, "'FLOAT' is none of BOOL", id="datatype"),
+        pytest.param({"datatype": "FLOAT"}, "'FLOAT' is not one of BOOL", id="datatype"),
         pytest.param({"shape": []}, "batch_dim 0 is not within its 0", id="no dimensions"),
         pytest.param({"shape": [-1, 0]}, r"shape \[-1, 0\]", id="zero"),
         pytest.param({"shape": [-1, "a"]}, "shape", id="text"),

@@ -77,7 +77,7 @@ def test_any_json_value_is_one_element() -> None:
 
     assert array.shape == ()
     assert orjson.loads(array.item()) == {"label": "cat", "box": [1, 2.0]}
-    with pytest.raises(ValueError, match="cannot be told in JSON"):
+    with pytest.raises(ValueError, match="cannot be written as JSON"):
         row_array(object(), spec)
 
 

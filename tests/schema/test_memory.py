@@ -8,7 +8,7 @@ import pytest
 
 PAGES_OF_A_SECOND_BLOCK = """
 import resource, sys, threading
-from shoal_runtime.memory import keep_freed_memory, return_freed_memory
+from shoal_schema.memory import KEEP_BODIES, KEEP_TENSORS, keep_freed_memory, return_freed_memory
 
 def faults_of_a_block():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -21,8 +21,9 @@ def measure():
         return_freed_memory()
     print(faults_of_a_block())
 
-if "keep" in sys.argv:
-    keep_freed_memory()
+for word, options in (("tensors", KEEP_TENSORS), ("bodies", KEEP_BODIES)):
+    if word in sys.argv:
+        keep_freed_memory(options)
 # As the device's: glibc treats the first thread's memory differently.
 thread = threading.Thread(target=measure)
 thread.start()
@@ -40,10 +41,10 @@ def faults(*words: str) -> int:
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries are left alone")
 @pytest.mark.integration
 def test_a_large_block_finds_the_pages_of_the_last_one() -> None:
-    assert faults("keep") < PAGES / 100
+    assert faults("tensors") < PAGES / 100
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries are left alone")
 @pytest.mark.integration
 def test_what_loading_freed_goes_back_once() -> None:
-    assert faults("keep", "return") > faults("keep") + 100
+    assert faults("keep", "return") > faults("tensors") + 100
