@@ -4,18 +4,12 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from shoal_local.api_client import ApiClient, ApiError, Object, Resource, UnreachableError
+from shoal_local.api_client import ApiClient, ApiError, Resource, UnreachableError
+from shoal_local.objects import Key, Object, key_of
 
 LOG = logging.getLogger(__name__)
 FIRST_DELAY_S, LONGEST_DELAY_S = 0.2, 5.0
-Key = tuple[str, str]
 Listener = Callable[[Object], None]
-
-
-def key_of(obj: Object) -> Key:
-    """Return namespace and name."""
-    meta = obj["metadata"]
-    return meta.get("namespace", ""), meta["name"]
 
 
 def version_of(obj: Object) -> int:

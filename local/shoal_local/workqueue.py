@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from shoal_local.api_client import ApiError, UnreachableError
-from shoal_local.informer import Key
+from shoal_local.objects import Key
 
 LOG = logging.getLogger(__name__)
 FIRST_DELAY_S, LONGEST_DELAY_S = 0.1, 30.0
