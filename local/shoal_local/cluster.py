@@ -24,9 +24,9 @@ from shoal_local.kubelet.mounting import NO_MOUNTS, mounts_refused
 from shoal_local.kubelet.records import Models, known_pods, read_json, write_json
 from shoal_local.kubelet.runs import kill_session
 from shoal_local.kubelet.volumes import forget_volumes
+from shoal_local.objects import Object, is_ready
 from shoal_local.processes import Process, lives, stop_all
 
-Object = dict[str, Any]
 NODE = "shoal-local"
 START_S = 30.0
 LONGEST_GRACE_S = 30.0
@@ -272,7 +272,7 @@ def pod_counts(pods: list[Object]) -> dict[str, int]:
     statuses = [pod.get("status") or {} for pod in pods]
     return {
         "running": sum(_all_run(status) for status in statuses),
-        "ready": sum(_is_ready(status) for status in statuses),
+        "ready": sum(is_ready(pod) for pod in pods),
         "total": len(pods),
     }
 
@@ -280,11 +280,6 @@ def pod_counts(pods: list[Object]) -> dict[str, int]:
 def _all_run(status: Object) -> bool:
     states = [container.get("state") or {} for container in status.get("containerStatuses") or []]
     return status.get("phase") == "Running" and all("running" in state for state in states)
-
-
-def _is_ready(status: Object) -> bool:
-    conditions = status.get("conditions") or []
-    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
 
 
 def _kill_orphans(pod: Path) -> None:

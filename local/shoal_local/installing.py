@@ -2,14 +2,12 @@
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from shoal_local.api_client import DEPLOYMENTS, PODS, ApiClient, Resource
 from shoal_local.local_network import reached_port
-
-Object = dict[str, Any]
+from shoal_local.objects import Object
 
 NAMESPACE = "shoal-system"
 RELEASE = "shoal"

@@ -15,9 +15,10 @@ from typing import Any, BinaryIO
 import orjson
 
 from shoal_local.apiserver.credentials import Credentials
-from shoal_local.apiserver.storage.store import Change, Store, Verb, name_of
+from shoal_local.apiserver.storage.store import Change, Store, Verb
+from shoal_local.objects import key_of
 
-LONGEST = 20_000
+MAX_CHANGES = 20_000
 """Changes after which the file is written anew: it holds each object once again, then."""
 
 
@@ -40,7 +41,7 @@ class Journal:
         line = {"revision": change.revision, "key": change.key, "verb": str(change.verb), "object": change.object}
         self._file.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
         self._length += 1
-        if self._length >= LONGEST:
+        if self._length >= MAX_CHANGES:
             self._file.close()
             self._file = self._start()
 
@@ -73,7 +74,7 @@ def restore(path: Path, store: Store) -> Credentials:
     lines = _lines(path)
     try:
         head = next(lines)
-        objects = {key: {name_of(obj): obj for obj in listed} for key, listed in head["objects"].items()}
+        objects = {key: {key_of(obj): obj for obj in listed} for key, listed in head["objects"].items()}
         store.restore(head["revision"], objects)
         for line in lines:
             store.replay(Change(line["revision"], line["key"], Verb(line["verb"]), line["object"], None))

@@ -13,12 +13,13 @@ from typing import Any
 import orjson
 
 from shoal_local.apiserver.errors import ApiError, Cause, expired, invalid
-from shoal_local.apiserver.kinds.resource import Object, Resource
+from shoal_local.apiserver.kinds.resource import Resource
 from shoal_local.apiserver.printing.tables import in_table
 from shoal_local.apiserver.storage.store import Change, TooOldError, Verb
 from shoal_local.apiserver.verbs.call import Call
 from shoal_local.apiserver.verbs.reading import Predicate, revision_in, selection
 from shoal_local.apiserver.verbs.world import World, presented
+from shoal_local.objects import Object
 
 NO_MATCH = Cause(
     "resourceVersionMatch",

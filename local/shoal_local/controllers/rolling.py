@@ -1,8 +1,8 @@
 """The rolling update: how many replicas each ReplicaSet of a Deployment gets next.
 
 Never more than ``replicas + max_surge`` pods are asked for, and never are available pods given up below
-``replicas - max_unavailable``. Source: kubernetes/kubernetes pkg/controller/deployment/rolling.go. Who changes the number
-of replicas in the midst of a rollout changes its goal: old ReplicaSets are not scaled in proportion first.
+``replicas - max_unavailable``. Source: kubernetes/kubernetes pkg/controller/deployment/rolling.go. A new number of
+replicas in the midst of a rollout is its new goal: old ReplicaSets are not scaled in proportion first.
 """
 
 from collections.abc import Sequence

@@ -3,15 +3,14 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from shoal_local.kubelet.containers import Exit, Member, Observed, next_streak
 from shoal_local.kubelet.furnishing import TERMINATION_LOG
 from shoal_local.kubelet.probing import Kind, Prober
 from shoal_local.kubelet.records import PodRecord, read_json, write_json
 from shoal_local.kubelet.runs import Run
+from shoal_local.objects import Object
 
-Object = dict[str, Any]
 MESSAGE_BYTES, MESSAGE_LINES = 4096, 80
 _FALLBACK_BYTES = 2048
 

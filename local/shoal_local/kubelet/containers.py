@@ -3,11 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+
+from shoal_local.objects import Object
 
 FIRST_S, LONGEST_S, FORGIVEN_S = 10.0, 300.0, 600.0
-
-Object = dict[str, Any]
 
 
 def next_streak(streak: int, ran_s: float) -> int:

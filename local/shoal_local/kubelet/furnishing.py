@@ -5,7 +5,6 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 from shoal_local.kubelet.containers import Member
@@ -13,11 +12,11 @@ from shoal_local.kubelet.images import command_line, find_image
 from shoal_local.kubelet.machine import Machine, base_environment
 from shoal_local.kubelet.variables import ConfigError, Context, expand, make_variables, resources_of
 from shoal_local.kubelet.volumes import ACCOUNT_PATH, Found, Volumes, write_account_kubeconfig
+from shoal_local.objects import Object
 
 _BEGINS = r"""(?:(?<![^\s'"`=:,;(\[{<>|&])|(?<=://))"""
 """A path begins a word, follows a sign that parts words, as in ``unix:/run`` or ``A=/tmp``, or is that of a ``file://``."""
 _ENDS = r"(?![\w.-])"
-Object = dict[str, Any]
 TERMINATION_LOG = "termination-log"
 
 

@@ -4,11 +4,12 @@ import asyncio
 import logging
 from pathlib import Path
 
-from shoal_local.api_client import PODS, ApiClient, Object
+from shoal_local.api_client import PODS, ApiClient
 from shoal_local.informer import Informer
 from shoal_local.kubelet.machine import Machine
 from shoal_local.kubelet.records import PodRecord, known_pods
 from shoal_local.kubelet.worker import PodWorker
+from shoal_local.objects import Object
 
 LOG = logging.getLogger(__name__)
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Network
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -16,8 +15,8 @@ from shoal_local.kubelet.images import Table, default_table, parse_table, with_f
 from shoal_local.kubelet.lookups import Lookups
 from shoal_local.kubelet.probing import Attempts
 from shoal_local.kubelet.records import Models
+from shoal_local.objects import Object
 
-Object = dict[str, Any]
 _PASSED_ON = (
     "HOME",
     "LANG",

@@ -7,15 +7,14 @@ import platform
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from shoal_local.api_client import LEASES, NODES, STRATEGIC_PATCH, ApiClient, ApiError, UnreachableError
+from shoal_local.objects import Object, condition, is_ready, timestamp
 
 LOG = logging.getLogger(__name__)
-Object = dict[str, Any]
 HEARTBEAT_S, LEASE_S = 10.0, 40
 NAMESPACE = "kube-node-lease"
-MOST_PODS = 250
+MAX_PODS = 250
 
 
 def memory_bytes() -> int:
@@ -39,7 +38,7 @@ class Node:
         self._capacity = {
             "cpu": str(os.cpu_count() or 1),
             "memory": f"{memory_bytes() // 1024}Ki",
-            "pods": str(MOST_PODS),
+            "pods": str(MAX_PODS),
             **capacity,
         }
 
@@ -94,17 +93,14 @@ class Node:
 
 
 def _ready(known: Object) -> Object:
-    conditions = (known.get("status") or {}).get("conditions") or []
-    before = next((c for c in conditions if c["type"] == "Ready"), None)
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    same = before is not None and before["status"] == "True"
+    before, now = condition(known, "Ready") if is_ready(known) else None, timestamp(datetime.now(UTC))
     return {
         "type": "Ready",
         "status": "True",
         "reason": "KubeletReady",
         "message": "kubelet is posting ready status",
-        "lastHeartbeatTime": before["lastHeartbeatTime"] if before and same else now,
-        "lastTransitionTime": before["lastTransitionTime"] if before and same else now,
+        "lastHeartbeatTime": before["lastHeartbeatTime"] if before else now,
+        "lastTransitionTime": before["lastTransitionTime"] if before else now,
     }
 
 

@@ -9,14 +9,13 @@ import sys
 import time
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import shoal_local
 from shoal_local.kubelet.containers import Exit
 from shoal_local.kubelet.records import read_json, write_json
 from shoal_local.kubelet.shim import identity
+from shoal_local.objects import Object
 
-Object = dict[str, Any]
 SHIM = [sys.executable, "-S", "-m", "shoal_local.kubelet.shim"]
 SHIM_ENVIRONMENT = {"PYTHONPATH": str(Path(shoal_local.__file__).parent.parent)}
 LOST = 137

@@ -3,12 +3,10 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from shoal_local.kubelet.containers import Containers, Exit, Member, Observed, Role, members_of, restart_delay_s
 from shoal_local.kubelet.steps import has_finished, start_at
-
-Object = dict[str, Any]
+from shoal_local.objects import Object, condition, timestamp
 
 Told = tuple[str, str, str]
 
@@ -24,7 +22,7 @@ class Place:
 
 def stamp(seconds: float) -> str:
     """Return seconds since 1970 as the API writes a time."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return timestamp(datetime.fromtimestamp(seconds, UTC))
 
 
 def container_id(pod: Object, name: str, attempt: int) -> str:
@@ -200,8 +198,7 @@ def _readiness(unready: list[str], phase: str) -> Told:
 
 def _merged(pod: Object, kind: str, told: Told, now: float) -> Object:
     status, reason, message = told
-    conditions = (pod.get("status") or {}).get("conditions") or []
-    known = next((c for c in conditions if c["type"] == kind), None)
+    known = condition(pod, kind)
     same = known is not None and known["status"] == status
     since = known["lastTransitionTime"] if known and same else stamp(now)
     return {

@@ -1,11 +1,10 @@
 """Decides the next steps of a pod. Sidecars and init containers in order, restarts, and the order of the end."""
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from shoal_local.kubelet.containers import Containers, Member, Observed, Role, members_of, restart_delay_s
+from shoal_local.objects import Object
 
-Object = dict[str, Any]
 LEAST_GRACE_S = 2.0
 """A sidecar gets this long even when the others used the whole grace period up."""
 

@@ -7,7 +7,6 @@ import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from shoal_local.kubelet.lookups import ROOT_CERTIFICATE, Lookups
 from shoal_local.kubelet.records import PodRecord
@@ -16,8 +15,8 @@ from shoal_local.kubelet.variables import (
     Context,
     field_value,
 )
+from shoal_local.objects import Object
 
-Object = dict[str, Any]
 Found = Mapping[tuple[str, str], Object | None]
 ACCOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
 ACCOUNT_VOLUME = "kube-api-access"

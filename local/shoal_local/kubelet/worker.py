@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from shoal_local.api_client import PODS, STRATEGIC_PATCH, ApiError, Object, UnreachableError
+from shoal_local.api_client import PODS, STRATEGIC_PATCH, ApiError, UnreachableError
 from shoal_local.kubelet.container import Container
 from shoal_local.kubelet.containers import Observed, members_of
 from shoal_local.kubelet.furnishing import context_of, furnish
@@ -20,6 +20,7 @@ from shoal_local.kubelet.status import Addresses, known_status, pod_status
 from shoal_local.kubelet.steps import End, Stop, next_steps
 from shoal_local.kubelet.variables import ConfigError
 from shoal_local.kubelet.volumes import VolumeError, Volumes, forget_volumes
+from shoal_local.objects import Object
 
 LOG = logging.getLogger(__name__)
 RETRY_S = 5.0

@@ -7,10 +7,11 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
 
-from shoal_local.api_client import ENDPOINT_SLICES, SERVICES, ApiClient, Object
+from shoal_local.api_client import ENDPOINT_SLICES, SERVICES, ApiClient
 from shoal_local.events import EventRecorder
 from shoal_local.informer import Informer
 from shoal_local.local_network import UNPRIVILEGED_STEP
+from shoal_local.objects import Object
 
 SERVICE_NAME = "kubernetes.io/service-name"
 LOOPBACK = IPv4Network("127.0.0.0/8")

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal_local.apiserver.errors import ApiError, forbidden
+from shoal_local.objects import Object
 
-Object = dict[str, Any]
 GROUP = "rbac.authorization.k8s.io"
 MASTERS = "system:masters"
 _ACCOUNT = "system:serviceaccount:"

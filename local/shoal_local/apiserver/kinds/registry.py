@@ -7,7 +7,8 @@ from typing import Any
 
 from shoal_local.apiserver.errors import no_such_path
 from shoal_local.apiserver.kinds.builtin import BUILTIN
-from shoal_local.apiserver.kinds.resource import Column, Object, Resource, ScalePaths
+from shoal_local.apiserver.kinds.resource import Column, Resource, ScalePaths
+from shoal_local.objects import Object
 
 CRDS = "apiextensions.k8s.io/customresourcedefinitions"
 

@@ -2,14 +2,13 @@
 
 import copy
 from collections.abc import Iterator
-from typing import Any
 
 from shoal_local.apiserver.errors import Cause
 from shoal_local.apiserver.printing.cells import find_all
 from shoal_local.apiserver.schemas.cel_rules import parse
 from shoal_local.apiserver.schemas.values import compile_schema, shown, value_causes
+from shoal_local.objects import Object
 
-Object = dict[str, Any]
 CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
 _ANY_TYPE = ("x-kubernetes-int-or-string", "x-kubernetes-preserve-unknown-fields")
 

@@ -2,9 +2,9 @@
 
 import base64
 from collections.abc import Callable, Mapping
-from typing import Any
 
-Object = dict[str, Any]
+from shoal_local.objects import Object
+
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 _MODES = ("secret", "configMap", "projected", "downwardAPI")
 

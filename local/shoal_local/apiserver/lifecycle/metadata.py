@@ -4,7 +4,8 @@ import re
 from typing import Any
 
 from shoal_local.apiserver.errors import Cause, invalid
-from shoal_local.apiserver.kinds.resource import Object, Resource
+from shoal_local.apiserver.kinds.resource import Resource
+from shoal_local.objects import Object
 
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"

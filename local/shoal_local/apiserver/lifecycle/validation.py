@@ -6,8 +6,8 @@ from typing import Any
 from shoal_local.apiserver.errors import Cause
 from shoal_local.apiserver.schemas.values import shown
 from shoal_local.apiserver.storage.selectors import matches_label_selector
+from shoal_local.objects import Object
 
-Object = dict[str, Any]
 Check = Callable[[Object, Object | None], Iterator[Cause]]
 
 

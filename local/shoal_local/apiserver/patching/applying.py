@@ -26,8 +26,7 @@ from shoal_local.apiserver.patching.field_sets import (
 )
 from shoal_local.apiserver.patching.managers import Manager, Managers, Owned, owned_part
 from shoal_local.apiserver.schemas.node import Node
-
-Object = dict[str, Any]
+from shoal_local.objects import Object
 
 
 @dataclass(frozen=True, slots=True)

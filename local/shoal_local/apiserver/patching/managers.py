@@ -7,11 +7,10 @@ more.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from shoal_local.apiserver.patching.field_sets import Difference, FieldSet, Path, from_fields_v1, to_fields_v1
+from shoal_local.objects import Object
 
-Object = dict[str, Any]
 _SERVER_OWNED = (
     "name",
     "namespace",

@@ -9,9 +9,10 @@ from datetime import datetime
 from typing import Any
 
 from shoal_local.apiserver.errors import not_acceptable
-from shoal_local.apiserver.kinds.resource import Column, Object, Resource
+from shoal_local.apiserver.kinds.resource import Column, Resource
 from shoal_local.apiserver.printing.cells import age, find_all
 from shoal_local.apiserver.printing.pods import NONE, pod_cells
+from shoal_local.objects import Object, condition
 
 OFFERED = ("application/json", "application/yaml")
 _HEADER = ("name", "type", "format", "description", "priority")
@@ -136,7 +137,7 @@ def _service(obj: Object) -> list[Any]:
 
 
 def _node(obj: Object) -> list[Any]:
-    ready = next((c["status"] for c in obj.get("status", {}).get("conditions", []) if c["type"] == "Ready"), "")
+    ready = (condition(obj, "Ready") or {}).get("status", "")
     state = {"": "Unknown", "True": "Ready"}.get(ready, "NotReady")
     return [state + (",SchedulingDisabled" if obj.get("spec", {}).get("unschedulable") else "")]
 

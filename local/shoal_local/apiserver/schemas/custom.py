@@ -11,10 +11,10 @@ from shoal_local.apiserver.errors import Cause
 from shoal_local.apiserver.schemas.cel_rules import Rules, compile_rules, rule_causes
 from shoal_local.apiserver.schemas.node import Node
 from shoal_local.apiserver.schemas.values import compile_schema, duplicate_causes, value_causes
+from shoal_local.objects import Object
 
 _KEPT = ("apiVersion", "kind", "metadata")
 
-Object = dict[str, Any]
 BLOCKING = {
     "FieldValueNotSupported",
     "FieldValueRequired",

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from shoal_local.apiserver.errors import bad_request
+from shoal_local.objects import Object
 
-Object = dict[str, Any]
 Predicate = Callable[[Object], bool]
 LabelTest = Callable[[Mapping[str, str]], bool]
 

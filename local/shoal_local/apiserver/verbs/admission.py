@@ -4,7 +4,7 @@ from ipaddress import IPv4Network
 
 from shoal_local.apiserver.errors import ApiError, Cause, bad_request, invalid
 from shoal_local.apiserver.kinds.registry import CRDS
-from shoal_local.apiserver.kinds.resource import Object, Resource
+from shoal_local.apiserver.kinds.resource import Resource
 from shoal_local.apiserver.lifecycle.custom_definitions import definition_causes, established
 from shoal_local.apiserver.lifecycle.defaults import apply_defaults
 from shoal_local.apiserver.lifecycle.validation import rule_causes
@@ -15,6 +15,7 @@ from shoal_local.apiserver.schemas.node import Node
 from shoal_local.apiserver.verbs.call import Call
 from shoal_local.apiserver.verbs.decoding import decode
 from shoal_local.apiserver.verbs.world import SERVICES, World
+from shoal_local.objects import Object
 
 RESET: list[Object] = [{}]
 

@@ -5,11 +5,10 @@ from datetime import datetime
 import orjson
 
 from shoal_local.apiserver.access.rbac import User
-from shoal_local.apiserver.kinds.resource import Object
-from shoal_local.apiserver.storage.store import name_of
 from shoal_local.apiserver.verbs.call import Call, Target
 from shoal_local.apiserver.verbs.world import World
 from shoal_local.apiserver.verbs.writing import create
+from shoal_local.objects import Object, key_of
 
 NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 _RBAC = "rbac.authorization.k8s.io"
@@ -61,6 +60,6 @@ def bootstrap(world: World, now: datetime) -> None:
     for obj in first_objects():
         resource = world.registry.by_kind(obj["apiVersion"], obj["kind"])
         assert resource
-        if world.store.get(resource.key, name_of(obj)) is None:
+        if world.store.get(resource.key, key_of(obj)) is None:
             target = Target(resource.group, resource.version, resource.plural, obj["metadata"].get("namespace", ""))
             create(world, Call("create", target, SYSTEM, now, body=orjson.dumps(obj), agent="apiserver"))

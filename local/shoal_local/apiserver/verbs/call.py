@@ -8,7 +8,7 @@ from typing import Any
 
 from shoal_local.apiserver.access.rbac import User
 from shoal_local.apiserver.errors import bad_request, no_such_path
-from shoal_local.apiserver.kinds.resource import Object
+from shoal_local.objects import Object, timestamp
 
 _TRUE = ("true", "True", "1")
 
@@ -71,11 +71,6 @@ class Call:
     def timestamp(self) -> str:
         """Return the time of the request as the API writes it."""
         return timestamp(self.now)
-
-
-def timestamp(moment: datetime) -> str:
-    """Return ``2026-11-21T03:09:04Z``."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,21 +7,21 @@ owners: kubernetes/kubernetes pkg/controller/garbagecollector (attemptToDeleteIt
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from shoal_local.apiserver.access.rbac import User
 from shoal_local.apiserver.kinds.builtin import EVENTS
 from shoal_local.apiserver.kinds.registry import CRDS
-from shoal_local.apiserver.kinds.resource import Object, Resource
+from shoal_local.apiserver.kinds.resource import Resource
 from shoal_local.apiserver.lifecycle.custom_definitions import CLEANUP
-from shoal_local.apiserver.storage.store import name_of
 from shoal_local.apiserver.verbs.call import Call
 from shoal_local.apiserver.verbs.deleting import FOREGROUND, ORPHAN, delete_object, target_of
 from shoal_local.apiserver.verbs.furnishing import furnish
 from shoal_local.apiserver.verbs.subresources import store_finalizers
 from shoal_local.apiserver.verbs.world import World
 from shoal_local.apiserver.verbs.writing import NAMESPACES, may_go
+from shoal_local.objects import Object, key_of, timestamp
 
 COLLECTOR = User("system:serviceaccount:kube-system:generic-garbage-collector", ("system:masters",))
 EVENT_LIFETIME = timedelta(hours=1)
@@ -174,7 +174,7 @@ class Pass:
         store_finalizers(self.world, self._call(), resource, namespace, others)
 
     def _forget_old_events(self) -> None:
-        oldest = (self.now - EVENT_LIFETIME).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        oldest = timestamp(self.now - EVENT_LIFETIME)
         resource = self._resource(EVENTS)
         for event in self.world.store.objects_of(EVENTS):
             last = event.get("lastTimestamp") or event["metadata"]["creationTimestamp"]
@@ -213,7 +213,7 @@ class Pass:
 
     def _live(self, item: Item) -> Object | None:
         """Return the object as it is by now: this pass itself may have changed or removed it."""
-        return self.world.store.get(item.resource.key, name_of(item.object))
+        return self.world.store.get(item.resource.key, key_of(item.object))
 
     def _resource(self, key: str) -> Resource:
         return self.world.registry.stored[key]

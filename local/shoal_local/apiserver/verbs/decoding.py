@@ -8,9 +8,10 @@ import orjson
 import yaml
 
 from shoal_local.apiserver.errors import bad_request, unsupported_media_type
-from shoal_local.apiserver.kinds.resource import Object, Resource
+from shoal_local.apiserver.kinds.resource import Resource
 from shoal_local.apiserver.schemas.node import Node
 from shoal_local.apiserver.verbs.call import Call
+from shoal_local.objects import Object
 
 READABLE = ("application/json", "application/yaml")
 

@@ -4,12 +4,12 @@ from datetime import timedelta
 from typing import Any
 
 from shoal_local.apiserver.errors import bad_request, conflict
-from shoal_local.apiserver.kinds.resource import Object, Resource
-from shoal_local.apiserver.storage.store import name_of
+from shoal_local.apiserver.kinds.resource import Resource
 from shoal_local.apiserver.verbs.admission import read_as
-from shoal_local.apiserver.verbs.call import Call, Reply, Target, timestamp
+from shoal_local.apiserver.verbs.call import Call, Reply, Target
 from shoal_local.apiserver.verbs.world import World, presented
 from shoal_local.apiserver.verbs.writing import namespace_finalizers
+from shoal_local.objects import Object, key_of, timestamp
 
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
@@ -102,5 +102,5 @@ def _grace_s(resource: Resource, obj: Object, options: dict[str, Any]) -> int:
 
 def target_of(resource: Resource, obj: Object) -> Target:
     """Return the path of an object."""
-    namespace, name = name_of(obj)
+    namespace, name = key_of(obj)
     return Target(resource.group, resource.version, resource.plural, namespace, name)

@@ -3,10 +3,11 @@
 from collections.abc import Callable
 
 from shoal_local.apiserver.errors import bad_request
-from shoal_local.apiserver.kinds.resource import Object, Resource
+from shoal_local.apiserver.kinds.resource import Resource
 from shoal_local.apiserver.storage.selectors import field_selector, label_selector
 from shoal_local.apiserver.verbs.call import Call, Reply
 from shoal_local.apiserver.verbs.world import World, presented
+from shoal_local.objects import Object
 
 Predicate = Callable[[Object], bool]
 

@@ -4,11 +4,10 @@ from urllib.parse import urlencode
 
 from shoal_local.apiserver.access.rbac import Action, User
 from shoal_local.apiserver.errors import bad_request, internal, not_implemented
-from shoal_local.apiserver.kinds.resource import Object
-from shoal_local.apiserver.storage.store import name_of
 from shoal_local.apiserver.verbs import access
 from shoal_local.apiserver.verbs.call import Call, Target, dig
 from shoal_local.apiserver.verbs.world import World
+from shoal_local.objects import Object, key_of
 
 NODES = "/nodes"
 _PASSED_ON = ("follow", "tailLines", "limitBytes", "sinceSeconds", "sinceTime", "timestamps", "previous")
@@ -45,7 +44,7 @@ def log_url(world: World, call: Call) -> str:
     if "InternalIP" not in addresses or not port:
         raise internal(f'no address of a kubelet is known for node "{node_name}"')
     query = {key: value for key, value in call.query.items() if key in _PASSED_ON}
-    namespace, name = name_of(pod)
+    namespace, name = key_of(pod)
     base = f"http://{addresses['InternalIP']}:{port}/containerLogs/{namespace}/{name}/{container}"
     return f"{base}?{urlencode(query)}" if query else base
 

@@ -5,13 +5,14 @@ from typing import Any
 
 from shoal_local.apiserver.access.tokens import ISSUER, Account, make_token
 from shoal_local.apiserver.errors import Cause, bad_request, conflict, invalid
-from shoal_local.apiserver.kinds.resource import Object, Resource
+from shoal_local.apiserver.kinds.resource import Resource
 from shoal_local.apiserver.verbs.admission import clean, read_as
-from shoal_local.apiserver.verbs.call import Call, Reply, dig, timestamp
+from shoal_local.apiserver.verbs.call import Call, Reply, dig
 from shoal_local.apiserver.verbs.decoding import checked, decode_object
 from shoal_local.apiserver.verbs.patching import patched
 from shoal_local.apiserver.verbs.world import World, presented
 from shoal_local.apiserver.verbs.writing import may_go, store_update
+from shoal_local.objects import Object, timestamp
 
 _SUCCESS: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 _LONGEST_S = 10 * 365 * 86400

@@ -6,11 +6,12 @@ from typing import Any
 
 from shoal_local.apiserver.errors import no_such_path, not_found
 from shoal_local.apiserver.kinds.registry import CRDS, Registry
-from shoal_local.apiserver.kinds.resource import Object, Resource
+from shoal_local.apiserver.kinds.resource import Resource
 from shoal_local.apiserver.schemas.custom import CustomSchema
 from shoal_local.apiserver.schemas.node import Node, root_of
 from shoal_local.apiserver.storage.store import Store
 from shoal_local.apiserver.verbs.call import Call, NewUid, Target
+from shoal_local.objects import Object
 
 SERVICES = "/services"
 Kind = tuple[str, str, str]

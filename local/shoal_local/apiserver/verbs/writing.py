@@ -1,7 +1,7 @@
 """create and update: one way into the store for every change of an object."""
 
 from shoal_local.apiserver.errors import Cause, already_exists, bad_request, conflict, forbidden, invalid, not_found
-from shoal_local.apiserver.kinds.resource import Object, Resource
+from shoal_local.apiserver.kinds.resource import Resource
 from shoal_local.apiserver.lifecycle import metadata
 from shoal_local.apiserver.patching.managers import Managers
 from shoal_local.apiserver.verbs.admission import admit
@@ -9,6 +9,7 @@ from shoal_local.apiserver.verbs.call import Call, Reply
 from shoal_local.apiserver.verbs.decoding import decode_object, strict_fields
 from shoal_local.apiserver.verbs.furnishing import furnish
 from shoal_local.apiserver.verbs.world import World, presented
+from shoal_local.objects import Object
 
 NAMESPACES = "/namespaces"
 PODS = "/pods"
