@@ -135,9 +135,7 @@ class ApiClient:
     async def watch(self, resource: Resource, version: str, **query: str) -> AsyncIterator[tuple[str, Object]]:
         """Yield event types and objects after a version, until the server ends the watch.
 
-        Raises:
-            ApiError: 410, the version is too old: list again.
-            UnreachableError: the connection broke.
+        Raises ApiError: 410, the version is too old: list again. Raises UnreachableError: the connection broke.
         """
         query |= {"watch": "1", "resourceVersion": version, "allowWatchBookmarks": "true"}
         query["timeoutSeconds"] = "600"

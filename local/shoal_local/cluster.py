@@ -29,7 +29,7 @@ from shoal_local.processes import Process, lives, stop_all
 
 NODE = "shoal-local"
 START_S = 30.0
-LONGEST_GRACE_S = 30.0
+MAX_GRACE_S = 30.0
 
 
 class CannotStartError(Exception):
@@ -75,8 +75,7 @@ class Cluster:
     def up(self, kubelet_options: list[str]) -> None:
         """Start what does not run; return when the node takes pods.
 
-        Raises:
-            CannotStartError: a part ended, or took too long.
+        Raises CannotStartError: a part ended, or took too long.
         """
         with self._locked():
             plan = self._plan()
@@ -157,7 +156,7 @@ class Cluster:
         return True
 
     async def _node_is_ready(self) -> bool:
-        """Say whether the node is registered and its kubelet answers. The API may remember an earlier one."""
+        """Return whether the node is registered and its kubelet answers. The API may remember an earlier one."""
         try:
             async with ApiClient(read_kubeconfig(self.kubeconfig), "shoal-local") as client:
                 node = await client.find(NODES, "", NODE)
@@ -174,8 +173,7 @@ class Cluster:
     def install_operator(self, ready_s: float = READY_S) -> None:
         """Install the operator from its chart, and wait until it answers.
 
-        Raises:
-            CannotInstallError: it does not answer in time.
+        Raises CannotInstallError: it does not answer in time.
         """
 
         async def main() -> None:
@@ -208,7 +206,7 @@ class Cluster:
             if (known := read_json(run)) and lives(known)
         ]
         graces = [pod.grace_s for pod in pods]
-        stop_all(shims, min(max(graces, default=0.0), LONGEST_GRACE_S), last=SIGUSR1)
+        stop_all(shims, min(max(graces, default=0.0), MAX_GRACE_S), last=SIGUSR1)
         for pod in pods:
             _kill_orphans(pod.folder)
             forget_volumes(pod.uid)
@@ -255,12 +253,12 @@ class Cluster:
 
     @property
     def runs(self) -> bool:
-        """Say whether all parts run."""
+        """Return whether all parts run."""
         return all(part.pid is not None for part in self.parts.values())
 
     @property
     def runs_in_part(self) -> bool:
-        """Say whether any part runs."""
+        """Return whether any part runs."""
         return any(part.pid is not None for part in self.parts.values())
 
 

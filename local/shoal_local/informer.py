@@ -8,7 +8,7 @@ from shoal_local.api_client import ApiClient, ApiError, Resource, UnreachableErr
 from shoal_local.objects import Key, Object, key_of
 
 LOG = logging.getLogger(__name__)
-FIRST_DELAY_S, LONGEST_DELAY_S = 0.2, 5.0
+MIN_DELAY_S, MAX_DELAY_S = 0.2, 5.0
 Listener = Callable[[Object], None]
 
 
@@ -65,16 +65,16 @@ class Informer:
 
     async def run(self) -> None:
         """List and watch until cancelled."""
-        delay_s = FIRST_DELAY_S
+        delay_s = MIN_DELAY_S
         while True:
             try:
                 version = await self._list()
-                delay_s = FIRST_DELAY_S
+                delay_s = MIN_DELAY_S
                 await self._watch(version)
             except (ApiError, UnreachableError) as error:
                 LOG.debug("%s: %s; listing again in %.1f s", self.resource.plural, error, delay_s)
                 await asyncio.sleep(delay_s)
-                delay_s = min(2 * delay_s, LONGEST_DELAY_S)
+                delay_s = min(2 * delay_s, MAX_DELAY_S)
 
     async def _list(self) -> str:
         answer = await self._client.list(self.resource, **self._query)

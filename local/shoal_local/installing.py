@@ -39,8 +39,7 @@ class CannotInstallError(Exception):
 def chart_folder() -> Path:
     """Return the chart: packed beside this module in a wheel, in `charts/` of a checkout.
 
-    Raises:
-        CannotInstallError: neither is there.
+    Raises CannotInstallError: neither is there.
     """
     here = Path(__file__).parent
     for folder in (here / "chart", here.parents[1] / "charts" / "shoal"):
@@ -73,11 +72,7 @@ def render(chart: Path) -> list[Object]:
 
 
 async def install(client: ApiClient, chart: Path, ready_s: float = READY_S) -> None:
-    """Apply the chart and wait until the operator answers.
-
-    Raises:
-        CannotInstallError: it does not answer in time.
-    """
+    """Apply the chart and wait until the operator answers. Raises CannotInstallError: it does not answer in time."""
     for body in render(chart):
         resource = _KINDS[body["kind"]]
         if resource.namespaced:

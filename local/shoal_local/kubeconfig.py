@@ -26,9 +26,8 @@ class Connection:
 def read_kubeconfig(path: Path) -> Connection:
     """Return the connection of the file's current context.
 
-    Raises:
-        BadKubeconfigError: a part is missing, or the user proves itself by a plugin.
-        OSError: the file, or one that it names, cannot be read.
+    Raises BadKubeconfigError: a part is missing, or the user proves itself by a plugin. Raises OSError: the file, or
+    one that it names, cannot be read.
     """
     document = yaml.safe_load(path.read_text())
     if not isinstance(document, dict):

@@ -84,7 +84,7 @@ def _uninterrupted() -> Iterator[None]:
 
 
 def lives(known: Identity) -> bool:
-    """Say whether this very process still runs."""
+    """Return whether this very process still runs."""
     _reap(known["pid"])
     try:
         found = identity(known["pid"])

@@ -8,7 +8,7 @@ from shoal_local.api_client import ApiError, UnreachableError
 from shoal_local.objects import Key
 
 LOG = logging.getLogger(__name__)
-FIRST_DELAY_S, LONGEST_DELAY_S = 0.1, 30.0
+MIN_DELAY_S, MAX_DELAY_S = 0.1, 30.0
 Reconcile = Callable[[Key], Awaitable[float | None]]
 
 
@@ -97,6 +97,6 @@ class WorkQueue:
     def _failed(self, key: Key, why: str) -> float:
         count = self._failures.get(key, 0)
         self._failures[key] = count + 1
-        delay_s: float = min(FIRST_DELAY_S * 2 ** min(count, 20), LONGEST_DELAY_S)
+        delay_s: float = min(MIN_DELAY_S * 2 ** min(count, 20), MAX_DELAY_S)
         LOG.info("%s: %s is tried again in %.1f s: %s", self.name, key, delay_s, why)
         return delay_s

@@ -68,8 +68,7 @@ class Journal:
 def restore(path: Path, store: Store) -> Credentials:
     """Bring a store to the state in a file, and return the credentials there.
 
-    Raises:
-        BrokenJournalError: the file is none of ours.
+    Raises BrokenJournalError: the file is none of ours.
     """
     lines = _lines(path)
     try:

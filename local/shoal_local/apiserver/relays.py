@@ -21,8 +21,7 @@ _CHUNK_BYTES = 32 * 1024
 async def log_response(url: str) -> Response:
     """Return the log at the kubelet's address, streamed.
 
-    Raises:
-        ApiError: 500, the kubelet does not answer; else what the kubelet said.
+    Raises ApiError: 500, the kubelet does not answer; else what the kubelet said.
     """
     if not url:
         return PlainTextResponse("")

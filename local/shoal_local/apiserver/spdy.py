@@ -26,8 +26,8 @@ _VERSION = 3
 _SYN_STREAM, _SYN_REPLY, _RST_STREAM, _PING = 1, 2, 3, 6
 _FIN = 1
 _HEAD_BYTES = 8
-LONGEST_FRAME_BYTES = 2**20
-LONGEST_HEADERS_BYTES = 2**16
+MAX_FRAME_BYTES = 2**20
+MAX_HEADERS_BYTES = 2**16
 
 
 def _made() -> bytes:
@@ -89,15 +89,14 @@ class Session:
     def receive(self, data: bytes) -> Iterator[Frame]:
         """Yield the frames that are whole by now; frames that a server needs not know are left out.
 
-        Raises:
-            BrokenFrameError: the bytes are no SPDY/3.1.
+        Raises BrokenFrameError: the bytes are no SPDY/3.1.
         """
         self._buffer += data
         while len(self._buffer) >= _HEAD_BYTES:
             first, rest = struct.unpack(">II", self._buffer[:_HEAD_BYTES])
             flags, end = rest >> 24, _HEAD_BYTES + (rest & 0xFFFFFF)
-            if end > LONGEST_FRAME_BYTES:
-                raise BrokenFrameError(f"a frame has {end} bytes; {LONGEST_FRAME_BYTES} are allowed")
+            if end > MAX_FRAME_BYTES:
+                raise BrokenFrameError(f"a frame has {end} bytes; {MAX_FRAME_BYTES} are allowed")
             if len(self._buffer) < end:
                 return
             body, self._buffer = self._buffer[_HEAD_BYTES:end], self._buffer[end:]
@@ -122,10 +121,10 @@ class Session:
         return Ping(_control(_PING, body)) if kind == _PING else None
 
     def _headers(self, block: bytes) -> dict[str, str]:
-        data = self._inflate.decompress(block, LONGEST_HEADERS_BYTES)
+        data = self._inflate.decompress(block, MAX_HEADERS_BYTES)
         (count,) = struct.unpack_from(">I", data)
         at, texts = 4, []
-        for _ in range(2 * min(count, LONGEST_HEADERS_BYTES)):
+        for _ in range(2 * min(count, MAX_HEADERS_BYTES)):
             (length,) = struct.unpack_from(">I", data, at)
             at += 4 + length
             texts.append(data[at - length : at].decode())

@@ -74,11 +74,7 @@ class Watch:
         return [self._event(Verb.ADDED, obj) for obj in objects]
 
     def news(self) -> list[Object]:
-        """Return the events since the last call.
-
-        Raises:
-            TooOldError: some are forgotten.
-        """
+        """Return the events since the last call. Raises TooOldError: some are forgotten."""
         changes = self.world.store.since(self.resource.key, self.revision)
         self.revision = max(self.revision, self.world.store.revision)
         return [event for change in changes if (event := self._seen(change))]
@@ -117,11 +113,7 @@ def _last_seen(change: Change) -> Object:
 
 
 def check_watch(world: World, call: Call) -> None:
-    """Look at the options of a watch.
-
-    Raises:
-        ApiError: 400 or 422, one cannot be.
-    """
+    """Look at the options of a watch. Raises ApiError: 400 or 422, one cannot be."""
     selection(call, world.resource(call.target))
     call.number("timeoutSeconds")
     revision_in(call)

@@ -12,7 +12,7 @@ SERVICE_NAME, MANAGED_BY = "kubernetes.io/service-name", "endpointslice.kubernet
 
 
 def selects(service: Object, pod: Object) -> bool:
-    """Say whether the service's selector covers the pod; a service without one has no pods."""
+    """Return whether the service's selector covers the pod; a service without one has no pods."""
     selector = service["spec"].get("selector") or {}
     labels = pod["metadata"].get("labels") or {}
     return bool(selector) and all(labels.get(key) == value for key, value in selector.items())

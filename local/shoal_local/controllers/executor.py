@@ -26,9 +26,8 @@ class Executor:
     async def carry_out(self, changes: Changes) -> None:
         """Carry out the actions in order.
 
-        Raises:
-            CreateRefusedError: 403 or 422 for a new object.
-            ApiError: something changed in between, or the server fails; a later pass sees to it.
+        Raises CreateRefusedError: 403 or 422 for a new object. Raises ApiError: something changed in between, or the
+        server fails; a later pass sees to it.
         """
         latest: dict[str, Object] = {}
         for action in changes.actions:

@@ -65,11 +65,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def parse_capacity(given: list[str]) -> dict[str, int]:
-    """Read RESOURCE=COUNT options.
-
-    Raises:
-        ValueError: one is not of that form.
-    """
+    """Read RESOURCE=COUNT options. Raises ValueError: one is not of that form."""
     counts = {GPU: gpu_count()}
     for text in given:
         name, _, count = text.partition("=")
@@ -80,11 +76,7 @@ def parse_capacity(given: list[str]) -> dict[str, int]:
 
 
 def parse_models(given: list[str]) -> dict[str, str]:
-    """Read NAME=DIR options.
-
-    Raises:
-        ValueError: one is not of that form, or its folder does not exist.
-    """
+    """Read NAME=DIR options. Raises ValueError: one is not of that form, or its folder does not exist."""
     models = {}
     for text in given:
         name, equals, folder = text.partition("=")

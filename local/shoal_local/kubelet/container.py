@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
+from shoal_local.kubelet.container_spec import TERMINATION_LOG
 from shoal_local.kubelet.containers import Exit, Member, Observed, next_streak
-from shoal_local.kubelet.furnishing import TERMINATION_LOG
 from shoal_local.kubelet.probing import Kind, Prober
 from shoal_local.kubelet.records import PodRecord, read_json, write_json
 from shoal_local.kubelet.runs import Run

@@ -105,5 +105,5 @@ class Kubelet:
         return worker.run_folder(container, previous=previous) if worker else None
 
     def lives(self, folder: Path) -> bool:
-        """Say whether the run in this directory may still write its log."""
+        """Return whether the run in this directory may still write its log."""
         return folder.exists() and not (folder / "exit.json").exists()

@@ -36,11 +36,7 @@ class Wanted:
 
     @classmethod
     def of(cls, query: Mapping[str, str], now: datetime) -> Self:
-        """Read the query of the log subresource.
-
-        Raises:
-            BadQueryError: a number is none.
-        """
+        """Read the query of the log subresource. Raises BadQueryError: a number is none."""
         since = _since(query, now)
         return cls(
             follow=query.get("follow") == "true",

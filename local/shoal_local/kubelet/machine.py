@@ -43,11 +43,7 @@ class Images:
         self._models = models
 
     def table(self) -> Table:
-        """Return the table as it is now.
-
-        Raises:
-            BadTableError: the user's file has a broken entry.
-        """
+        """Return the table as it is now. Raises BadTableError: the user's file has a broken entry."""
         models = {f"{MODELS}/{name}": folder for name, folder in self._models.folders().items()}
         ours = with_files(default_table(sys.executable), RUNTIME_IMAGE, models)
         if not self.file.exists():
@@ -100,8 +96,7 @@ class Devices:
     def take(self, uid: str, name: str, container: Object) -> dict[str, list[int]]:
         """Return the container's devices by resource.
 
-        Raises:
-            OSError: fewer are left than it asks for; the scheduler should not have sent it here.
+        Raises OSError: fewer are left than it asks for; the scheduler should not have sent it here.
         """
         if (uid, name) not in self._taken:
             limits = (container.get("resources") or {}).get("limits") or {}

@@ -42,8 +42,7 @@ def become_subreaper() -> None:
 def isolate() -> None:
     """Enter a mount namespace of our own; the process must have one thread.
 
-    Raises:
-        OSError: the kernel or a sandbox around us does not allow it.
+    Raises OSError: the kernel or a sandbox around us does not allow it.
     """
     # A container's root may make no mounts of its own, and yet a user namespace, in which it may.
     if os.geteuid() != 0 or _LIBC.unshare(CLONE_NEWNS) != 0:
@@ -64,11 +63,7 @@ class View:
         self._ours: list[str] = []
 
     def show(self, mounts: Iterable[Mount]) -> None:
-        """Put the mounts in place, outer ones first.
-
-        Raises:
-            OSError: a source does not exist, or the kernel refuses.
-        """
+        """Put the mounts in place, outer ones first. Raises OSError: a source does not exist, or the kernel refuses."""
         # Opened first: one mount may hide the source of the next.
         opened = [
             (os.path.realpath(mount.target), os.open(mount.source, os.O_PATH), mount.read_only) for mount in mounts
@@ -163,8 +158,7 @@ def _check(result: int, what: str) -> None:
 def try_mount(folder: str) -> None:
     """Show an empty folder where there is none, as containers have it; this process alone sees it.
 
-    Raises:
-        OSError: this machine does not allow it.
+    Raises OSError: this machine does not allow it.
     """
     isolate()
     staging = os.path.join(folder, "root")

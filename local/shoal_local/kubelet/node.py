@@ -105,7 +105,7 @@ def _ready(known: Object) -> Object:
 
 
 def _tells(known: Object, status: Object) -> bool:
-    """Say whether the known status says the same; conditions of others do not count."""
+    """Return whether the known status says the same; conditions of others do not count."""
     others = {key: value for key, value in status.items() if key != "conditions"}
     ready = status["conditions"][0]
     return all(known.get(k) == v for k, v in others.items()) and ready in known.get("conditions", [])

@@ -21,7 +21,7 @@ from typing import Any
 
 from shoal_local.kubelet.namespaces import Mount, View, become_subreaper, isolate
 
-LOG_LIMIT_BYTES = 10 * 2**20
+MAX_LOG_BYTES = 10 * 2**20
 """A log that grows beyond this is moved to log.1; an older log.1 is forgotten."""
 CHUNK_BYTES = 16 * 1024
 CANNOT_START = 128
@@ -56,8 +56,7 @@ def run(folder: Path) -> int:
 def identity(pid: int) -> dict[str, Any]:
     """Return what tells this process from a later one of the same number.
 
-    Raises:
-        OSError: there is no such process, or it has ended and only waits to be reaped.
+    Raises OSError: there is no such process, or it has ended and only waits to be reaped.
     """
     # The second field is the command in parentheses; it may hold spaces and parentheses itself.
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -159,7 +158,7 @@ class Log:
         # A full disk must not kill the container.
         with contextlib.suppress(OSError):
             self._file.write(f"{_now()} {stream} {tag} ".encode() + text + b"\n")
-            if self._file.tell() > LOG_LIMIT_BYTES:
+            if self._file.tell() > MAX_LOG_BYTES:
                 self._path.replace(self._path.with_name("log.1"))
                 self._file.close()
                 self._file = self._path.open("ab", buffering=0)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from shoal_local.kubelet.containers import Containers, Member, Observed, Role, members_of, restart_delay_s
 from shoal_local.objects import Object
 
-LEAST_GRACE_S = 2.0
+MIN_SIDECAR_GRACE_S = 2.0
 """A sidecar gets this long even when the others used the whole grace period up."""
 
 
@@ -69,7 +69,7 @@ def next_steps(spec: Object, containers: Containers, now: float, end: End | None
 
 
 def has_finished(spec: Object, containers: Containers) -> bool:
-    """Say whether the pod has done what it was for, or can never do it."""
+    """Return whether the pod has done what it was for, or can never do it."""
     policy = spec.get("restartPolicy", "Always")
     main = [m for m in members_of(spec) if m.role is Role.MAIN]
     seen = [containers.get(m.name, Observed()) for m in main]
@@ -150,7 +150,7 @@ def _end(steps: Steps, members: list[Member], containers: Containers, now: float
     first = [m for m in running if m.role is not Role.SIDECAR]
     left_s = max(0.0, end.since + end.grace_s - now)
     if not first and end.grace_s > 0:
-        left_s = max(left_s, LEAST_GRACE_S)
+        left_s = max(left_s, MIN_SIDECAR_GRACE_S)
     for member in first or running[-1:]:
         if not containers[member.name].stopping:
             steps.stop.append(Stop(member.name, left_s, "ending"))

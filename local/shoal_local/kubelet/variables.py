@@ -46,8 +46,7 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
 def make_variables(container: Object, context: Context) -> dict[str, str]:
     """Return the variables of a container, each expanded with those before it.
 
-    Raises:
-        ConfigError: a reference leads nowhere.
+    Raises ConfigError: a reference leads nowhere.
     """
     variables: dict[str, str] = {}
     if container.get("envFrom"):
@@ -111,11 +110,7 @@ def _key_of(reference: Object, plural: str, context: Context) -> str | None:
 
 
 def field_value(path: str, context: Context) -> str:
-    """Return a field of the pod as the downward API gives it.
-
-    Raises:
-        ConfigError: the API gives no such field.
-    """
+    """Return a field of the pod as the downward API gives it. Raises ConfigError: the API gives no such field."""
     meta, spec = context.pod["metadata"], context.pod["spec"]
     if found := _SUBSCRIPT.fullmatch(path):
         return str((meta.get(found[1]) or {}).get(found[2], ""))

@@ -49,9 +49,7 @@ class Volumes:
     async def prepare(self, found: Found, context: Context) -> None:
         """Make what is missing, and write files anew that come from the API.
 
-        Raises:
-            VolumeError: a volume is of a kind that this machine does not have, or its source is
-            missing.
+        Raises VolumeError: a volume is of a kind that this machine does not have, or its source is missing.
         """
         for volume in self._wanted():
             self._sources[volume["name"]] = await self._make(volume, found, context)
@@ -107,8 +105,7 @@ class Volumes:
     def mounts_of(self, container: Object) -> list[Object]:
         """Return what the container's view shows; call ``prepare`` first.
 
-        Raises:
-            VolumeError: a part of a volume is asked for.
+        Raises VolumeError: a part of a volume is asked for.
         """
         mounts = [self._mount(m) for m in container.get("volumeMounts") or []]
         if ACCOUNT_VOLUME in self._sources:

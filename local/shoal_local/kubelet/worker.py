@@ -10,8 +10,8 @@ from typing import Any
 
 from shoal_local.api_client import PODS, STRATEGIC_PATCH, ApiError, UnreachableError
 from shoal_local.kubelet.container import Container
+from shoal_local.kubelet.container_spec import context_of, make_container_spec
 from shoal_local.kubelet.containers import Observed, members_of
-from shoal_local.kubelet.furnishing import context_of, furnish
 from shoal_local.kubelet.images import BadTableError, UnknownImageError
 from shoal_local.kubelet.machine import Machine
 from shoal_local.kubelet.probing import Kind, Prober
@@ -126,7 +126,7 @@ class PodWorker:
         return {name: c.observed(now) for name, c in self._containers.items()}
 
     def _was_over(self) -> bool:
-        """Say whether the pod had ended before this kubelet knew it: it does not run again."""
+        """Return whether the pod had ended before this kubelet knew it: it does not run again."""
         return (self.pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
     def _end(self) -> End | None:
@@ -142,7 +142,7 @@ class PodWorker:
     async def _start(self, name: str) -> None:
         container = self._containers[name]
         try:
-            content = await self._furnished(container)
+            content = await self._container_spec(container)
         except (UnknownImageError, BadTableError) as error:
             self._cannot_pull(container, str(error))
         except ConfigError as error:
@@ -153,13 +153,13 @@ class PodWorker:
         else:
             await self._launch(container, content)
 
-    async def _furnished(self, container: Container) -> Object:
+    async def _container_spec(self, container: Container) -> Object:
         machine = self._machine
         found = await machine.lookups.wanted_by(self.pod)
         context = context_of(self.pod, self._address, machine, found)
         await self._volumes.prepare(found, context)
         folder = self._record.run(container.member.name, container.next_attempt)
-        return furnish(container.member, context, machine, self._volumes, folder)
+        return make_container_spec(container.member, context, machine, self._volumes, folder)
 
     def _cannot_pull(self, container: Container, message: str) -> None:
         image = container.member.spec["image"]

@@ -113,7 +113,7 @@ class Forwarder:
             await asyncio.sleep(PAUSE_S)
 
     async def _listen(self) -> bool:
-        """Open what is missing and close what is not wanted. Say whether something could not be opened."""
+        """Open what is missing and close what is not wanted. Return whether something could not be opened."""
         for front in [f for f in self._servers if f not in self._routes]:
             self._servers.pop(front).close()
         for front in [f for f in self._routes if f not in self._servers]:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from shoal_local.apiserver.spdy import (
     DICTIONARY,
-    LONGEST_FRAME_BYTES,
+    MAX_FRAME_BYTES,
     BrokenFrameError,
     Data,
     Frame,
@@ -84,7 +84,7 @@ def test_an_accepted_stream_is_answered_with_no_headers() -> None:
         (control(1, b"\0" * 10 + b"no zlib"), "cannot be read"),
         (control(1, b"\0"), "cannot be read"),
         (control(3, b""), "cannot be read"),
-        (struct.pack(">II", 1, LONGEST_FRAME_BYTES), "are allowed"),
+        (struct.pack(">II", 1, MAX_FRAME_BYTES), "are allowed"),
         (b"GET / HTTP/1.1\r\n", "are allowed"),
     ],
     ids=["version", "headers", "short", "empty", "long", "http"],

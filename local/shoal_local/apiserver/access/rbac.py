@@ -66,33 +66,28 @@ def _is(subject: Mapping[str, str], user: User, namespace: str) -> bool:
 
 
 def allows(roles: Roles, user: User, action: Action) -> bool:
-    """Say whether the user may do this."""
+    """Return whether the user may do this."""
     rules = roles.rules_of(user, action.namespace)
     return MASTERS in user.groups or any(rule_allows(rule, action) for rule in rules)
 
 
 def rule_allows(rule: Mapping[str, Any], action: Action) -> bool:
-    """Say whether one rule of a role covers the action."""
+    """Return whether one rule of a role covers the action."""
     if not _among(action.verb, rule.get("verbs")):
         return False
     if action.path:
         return any(_path_fits(pattern, action.path) for pattern in rule.get("nonResourceURLs") or ())
-    names = rule.get("resourceNames")
+    names, subresource = rule.get("resourceNames"), action.resource.partition("/")[2]
+    resources = (action.resource, f"*/{subresource}") if subresource else (action.resource,)
     return (
         _among(action.group, rule.get("apiGroups"))
-        and _resource_fits(action.resource, rule.get("resources") or ())
+        and any(_among(resource, rule.get("resources")) for resource in resources)
         and (not names or action.name in names)
     )
 
 
 def _among(value: str, allowed: Iterable[str] | None) -> bool:
     return any(entry in ("*", value) for entry in allowed or ())
-
-
-def _resource_fits(resource: str, allowed: Iterable[str]) -> bool:
-    _, slash, subresource = resource.partition("/")
-    wildcards = ("*", resource, f"*/{subresource}") if slash else ("*", resource)
-    return any(entry in wildcards for entry in allowed)
 
 
 def _path_fits(pattern: str, path: str) -> bool:

@@ -30,11 +30,6 @@ OPENAPI_PROTOBUF = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 HEALTH = ("healthz", "livez", "readyz")
 
 
-def core_versions() -> Document:
-    """Return the answer to ``/api``."""
-    return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
-
-
 def groups(registry: Registry) -> Document:
     """Return the answer to ``/apis``."""
     listed = [group(registry, name) for name in registry.groups if name]
@@ -156,7 +151,7 @@ def page(registry: Registry, definitions: openapi.Definitions, path: str, accept
 def _of_group(registry: Registry, parts: list[str]) -> Page | None:
     match parts:
         case ["api"]:
-            return Page(core_versions())
+            return Page({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []})
         case ["apis"]:
             return Page(groups(registry))
         case ["apis", name] if name in registry.groups:

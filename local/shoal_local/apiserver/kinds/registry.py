@@ -42,22 +42,21 @@ def _resource(spec: Object, version: Object) -> Resource:
         subresources=tuple(sorted(subresources)),
         generation=True,
         schema=(version.get("schema") or {}).get("openAPIV3Schema"),
-        columns=tuple(_column(c) for c in version.get("additionalPrinterColumns") or ()),
+        columns=tuple(
+            Column(
+                c["name"],
+                c["jsonPath"],
+                c.get("type", "string"),
+                c.get("format", ""),
+                c.get("priority", 0),
+                c.get("description", ""),
+            )
+            for c in version.get("additionalPrinterColumns") or ()
+        ),
         scale=_scale(subresources.get("scale")),
         selectable=tuple(f["jsonPath"].lstrip(".") for f in version.get("selectableFields") or ()),
         singular_name=names.get("singular", ""),
         list_kind_name=names.get("listKind", ""),
-    )
-
-
-def _column(column: dict[str, Any]) -> Column:
-    return Column(
-        column["name"],
-        column["jsonPath"],
-        column.get("type", "string"),
-        column.get("format", ""),
-        column.get("priority", 0),
-        column.get("description", ""),
     )
 
 
@@ -81,11 +80,7 @@ class Registry:
         return cls({(r.group, r.version, r.plural): r for r in (*BUILTIN, *custom)})
 
     def find(self, group: str, version: str, plural: str) -> Resource:
-        """Return the kind.
-
-        Raises:
-            ApiError: 404, it is not served.
-        """
+        """Return the kind. Raises ApiError: 404, it is not served."""
         try:
             return self.resources[group, version, plural]
         except KeyError:

@@ -90,5 +90,5 @@ class Resource:
 
     @property
     def custom(self) -> bool:
-        """Say whether a CustomResourceDefinition made this kind."""
+        """Return whether a CustomResourceDefinition made this kind."""
         return not self.definition

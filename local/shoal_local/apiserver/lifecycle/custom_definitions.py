@@ -15,10 +15,10 @@ _ANY_TYPE = ("x-kubernetes-int-or-string", "x-kubernetes-preserve-unknown-fields
 
 def definition_causes(crd: Object) -> list[Cause]:
     """Return what is wrong with a definition."""
-    return [*_name_causes(crd), *_version_causes(crd["spec"])]
+    return list(_causes(crd))
 
 
-def _name_causes(crd: Object) -> Iterator[Cause]:
+def _causes(crd: Object) -> Iterator[Cause]:
     spec, name = crd["spec"], crd["metadata"]["name"]
     if name != f"{spec['names']['plural']}.{spec['group']}":
         told = f'Invalid value: "{name}": must be spec.names.plural+"."+spec.group'
@@ -26,9 +26,6 @@ def _name_causes(crd: Object) -> Iterator[Cause]:
     if spec["scope"] not in ("Namespaced", "Cluster"):
         told = f'Unsupported value: "{spec["scope"]}": supported values: "Cluster", "Namespaced"'
         yield Cause("spec.scope", told, "FieldValueNotSupported")
-
-
-def _version_causes(spec: Object) -> Iterator[Cause]:
     versions = spec["versions"]
     if [v.get("storage") for v in versions].count(True) != 1:
         told = f"Invalid value: {shown(versions)}: must have exactly one version marked as storage version"
@@ -65,18 +62,14 @@ def _schema_causes(schema: Object, path: str) -> Iterator[Cause]:
         told = "Forbidden: additionalProperties and properties are mutual exclusive"
         yield Cause(f"{path}.additionalProperties", told, "FieldValueForbidden")
     if "default" in schema:
-        yield from _default_causes(schema, f"{path}.default")
+        for cause in value_causes(compile_schema(schema), schema["default"]):
+            yield Cause(f"{path}.default.{cause.field}".rstrip("."), cause.message, cause.reason)
     yield from _rule_causes(schema, path)
     for name, inner in (schema.get("properties") or {}).items():
         yield from _schema_causes(inner, f"{path}.properties[{name}]")
     for part in ("items", "additionalProperties"):
         if isinstance(schema.get(part), dict):
             yield from _schema_causes(schema[part], f"{path}.{part}")
-
-
-def _default_causes(schema: Object, path: str) -> Iterator[Cause]:
-    for cause in value_causes(compile_schema(schema), schema["default"]):
-        yield Cause(f"{path}.{cause.field}".rstrip("."), cause.message, cause.reason)
 
 
 def _rule_causes(schema: Object, path: str) -> Iterator[Cause]:

@@ -79,13 +79,10 @@ def pod_defaults(pod: Object) -> None:
     spec.setdefault("preemptionPolicy", "PreemptLowerPriority")
     spec.setdefault("priority", 0)
     for container in [*spec.get("initContainers", []), *spec.get("containers", [])]:
-        _requests_from_limits(container["resources"])
+        resources = container["resources"]
+        if limits := resources.get("limits"):
+            resources["requests"] = {**limits, **resources.get("requests", {})}
     pod["status"] = {"phase": "Pending", **pod.get("status", {})}
-
-
-def _requests_from_limits(resources: Object) -> None:
-    if limits := resources.get("limits"):
-        resources["requests"] = {**limits, **resources.get("requests", {})}
 
 
 def apply_defaults(key: str, obj: Object) -> None:

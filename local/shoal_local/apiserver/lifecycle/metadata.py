@@ -64,8 +64,7 @@ def _name_rule(resource: Resource) -> tuple[str, str, int]:
 def for_create(obj: Object, resource: Resource, *, uid: str, now: str) -> Object:
     """Return a new object's metadata, with a name made from ``generateName`` when it has none.
 
-    Raises:
-        ApiError: 422, there is no name or it cannot be one.
+    Raises ApiError: 422, there is no name or it cannot be one.
     """
     meta = {key: value for key, value in obj["metadata"].items() if key not in _SERVER_OWNED}
     if not meta.get("name") and meta.get("generateName"):
@@ -106,13 +105,8 @@ def immutable_causes(new: Object, live: Object) -> list[Cause]:
         if value is not None and value != old:
             causes.append(Cause(f"metadata.{field}", f'Invalid value: "{value}": field is immutable'))
     if live["metadata"].get("deletionTimestamp"):
-        causes += _new_finalizers(new, live)
+        old = live["metadata"].get("finalizers") or []
+        told = ", ".join(f'"{name}"' for name in new["metadata"].get("finalizers") or [] if name not in old)
+        why = "Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers "
+        causes += [Cause("metadata.finalizers", f"{why}[{told}]", "FieldValueForbidden")] if told else []
     return causes
-
-
-def _new_finalizers(new: Object, live: Object) -> list[Cause]:
-    old = live["metadata"].get("finalizers") or []
-    added = [name for name in new["metadata"].get("finalizers") or [] if name not in old]
-    told = ", ".join(f'"{name}"' for name in added)
-    message = f"Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers [{told}]"
-    return [Cause("metadata.finalizers", message, "FieldValueForbidden")] if added else []

@@ -60,29 +60,20 @@ def _pod_spec(spec: Object, path: str) -> Iterator[Cause]:
     seen: set[str] = set()
     for part in ("initContainers", "containers"):
         for index, container in enumerate(spec.get(part, [])):
-            yield from _container(container, f"{path}.{part}[{index}]", seen)
-            yield from _mounts(container, spec, f"{path}.{part}[{index}]")
+            name, at = container.get("name", ""), f"{path}.{part}[{index}]"
+            if name in seen:
+                yield Cause(f"{at}.name", f'Duplicate value: "{name}"', "FieldValueDuplicate")
+            seen.add(name)
+            yield from _container(container, {volume["name"] for volume in spec.get("volumes", [])}, at)
 
 
-def _container(container: Object, path: str, seen: set[str]) -> Iterator[Cause]:
-    name = container.get("name", "")
-    if name in seen:
-        yield Cause(f"{path}.name", f'Duplicate value: "{name}"', "FieldValueDuplicate")
-    seen.add(name)
+def _container(container: Object, volumes: set[str], path: str) -> Iterator[Cause]:
     if not container.get("image"):
         yield Cause(f"{path}.image", "Required value", "FieldValueRequired")
-
-
-def _mounts(container: Object, spec: Object, path: str) -> Iterator[Cause]:
-    volumes = {volume["name"] for volume in spec.get("volumes", [])}
     for index, mount in enumerate(container.get("volumeMounts", [])):
         if mount.get("name") not in volumes:
             at = f"{path}.volumeMounts[{index}].name"
             yield Cause(at, f'Not found: "{mount.get("name")}"', "FieldValueNotFound")
-
-
-def _pod(obj: Object, live: Object | None) -> Iterator[Cause]:
-    yield from _pod_spec(obj["spec"], "spec")
 
 
 def _service(obj: Object, live: Object | None) -> Iterator[Cause]:
@@ -103,7 +94,7 @@ def _service(obj: Object, live: Object | None) -> Iterator[Cause]:
 
 
 CHECKS: Mapping[str, Check] = {
-    "/pods": _pod,
+    "/pods": lambda obj, live: _pod_spec(obj["spec"], "spec"),
     "/services": _service,
     "apps/deployments": _deployment,
     "apps/replicasets": _workload,

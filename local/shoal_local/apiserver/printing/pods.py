@@ -32,21 +32,15 @@ def _init_reason(pod: Object) -> str:
     containers = pod["spec"].get("initContainers", [])
     sidecars = {c["name"] for c in containers if _always(c)}
     for done, status in enumerate(pod.get("status", {}).get("initContainerStatuses", [])):
-        if _init_done(status, sidecars):
-            continue
         state = status.get("state", {})
-        if ended := state.get("terminated"):
+        ended = state.get("terminated")
+        if (ended and ended.get("exitCode") == 0) or (status["name"] in sidecars and status.get("started")):
+            continue
+        if ended:
             return "Init:" + _ended(ended)
         told = state.get("waiting", {}).get("reason", "")
         return f"Init:{told}" if told not in ("", "PodInitializing") else f"Init:{done}/{len(containers)}"
     return ""
-
-
-def _init_done(status: Object, sidecars: set[str]) -> bool:
-    ended = status.get("state", {}).get("terminated")
-    if ended is not None and ended.get("exitCode") == 0:
-        return True
-    return status["name"] in sidecars and bool(status.get("started"))
 
 
 def _ended(terminated: Object) -> str:

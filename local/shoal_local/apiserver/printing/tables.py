@@ -31,10 +31,9 @@ class Printer:
 
 
 def table_wanted(accept: str) -> bool:
-    """Say whether the first form in an Accept header that this server can write is a Table.
+    """Return whether the first form in an Accept header that this server can write is a Table.
 
-    Raises:
-        ApiError: 406, it can write none.
+    Raises ApiError: 406, it can write none.
     """
     for entry in accept.split(",") if accept else ["*/*"]:
         media, *parameters = [part.strip() for part in entry.split(";")]

@@ -34,7 +34,7 @@ class Rule:
 
     @property
     def transition(self) -> bool:
-        """Say whether the rule compares with the former value."""
+        """Return whether the rule compares with the former value."""
         return _OLD.search(self.text) is not None
 
 
@@ -45,8 +45,7 @@ Rules = dict[int, tuple[Rule, ...]]
 def compile_rules(schema: Any) -> Rules:
     """Compile the rules of a schema and all that is in it.
 
-    Raises:
-        ValueError: a rule cannot be parsed; the message names it.
+    Raises ValueError: a rule cannot be parsed; the message names it.
     """
     found: Rules = {}
     if isinstance(schema, Mapping):
@@ -73,11 +72,7 @@ def _compile(rule: Mapping[str, Any]) -> Rule:
 
 
 def parse(text: str) -> Any:
-    """Compile an expression.
-
-    Raises:
-        ValueError: it cannot be parsed.
-    """
+    """Compile an expression. Raises ValueError: it cannot be parsed."""
     try:
         return cel.compile(text)
     except (ValueError, RuntimeError) as error:

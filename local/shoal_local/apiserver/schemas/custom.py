@@ -34,8 +34,7 @@ _MISSING = object()
 def prune(value: Any, node: Node | None) -> Any:
     """Return the value without the fields that the schema does not know.
 
-    A field under ``x-kubernetes-preserve-unknown-fields`` stays; what the schema knows below it
-    is pruned still.
+    A field under ``x-kubernetes-preserve-unknown-fields`` stays; what the schema knows below it is pruned still.
     """
     if isinstance(value, list):
         item = node.item if node else None

@@ -27,12 +27,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def read_protobuf(body: bytes, definition: str, definitions: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Return the object in a body, as JSON would hold it.
 
-    ``definition`` is the name of the kind that is expected; the body's own kind decides if it is
-    DeleteOptions.
-
-    Raises:
-        ApiError: 415, the field numbers of this kind are not known here.
-        ValueError: the body is broken.
+    ``definition`` is the name of the kind that is expected; the body's own kind decides if it is DeleteOptions. Raises
+    ApiError: 415, the field numbers of this kind are not known here. Raises ValueError: the body is broken.
     """
     if not body.startswith(MAGIC):
         raise ValueError("a protobuf body starts with k8s and a zero byte")

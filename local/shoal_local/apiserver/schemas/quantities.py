@@ -9,11 +9,7 @@ _BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 
 
 def parse_quantity(text: str) -> Decimal:
-    """Return the number that a quantity means.
-
-    Raises:
-        ValueError: the text is no quantity.
-    """
+    """Return the number that a quantity means. Raises ValueError: the text is no quantity."""
     found = _FORM.fullmatch(text)
     if not found:
         raise ValueError("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")
@@ -26,10 +22,7 @@ def parse_quantity(text: str) -> Decimal:
 def canonical_quantity(value: str | int | float) -> str:
     """Return the form in which the server stores a quantity.
 
-    A whole number with the largest suffix of its family.
-
-    Raises:
-        ValueError: the value is no quantity.
+    A whole number with the largest suffix of its family. Raises ValueError: the value is no quantity.
     """
     text = str(value)
     number = parse_quantity(text)

@@ -63,11 +63,7 @@ class Store:
         return [objects[name] for name in sorted(objects) if not namespace or name[0] == namespace]
 
     def since(self, key: str, revision: int) -> list[Change]:
-        """Return the changes after ``revision``, oldest first.
-
-        Raises:
-            TooOldError: some of them are forgotten.
-        """
+        """Return the changes after ``revision``, oldest first. Raises TooOldError: some of them are forgotten."""
         if revision < self._floor.get(key, self._start):
             raise TooOldError
         log = self._log.get(key, [])

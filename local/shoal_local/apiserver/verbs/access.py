@@ -24,8 +24,7 @@ ACCOUNTS = "/serviceaccounts"
 def authenticate(world: World, authorization: str, now: datetime) -> User:
     """Return who sends this Authorization header.
 
-    Raises:
-        ApiError: 401, the token is unknown, broken or too old, or its account is gone.
+    Raises ApiError: 401, the token is unknown, broken or too old, or its account is gone.
     """
     if not authorization:
         return ANONYMOUS
@@ -51,11 +50,7 @@ def service_account(namespace: str, name: str) -> User:
 
 
 def impersonated(world: World, user: User, name: str, groups: Sequence[str]) -> User:
-    """Return the user that the caller asks to be taken for.
-
-    Raises:
-        ApiError: 403, they may not.
-    """
+    """Return the user that the caller asks to be taken for. Raises ApiError: 403, they may not."""
     if not name:
         return user
     parts = name.removeprefix(ACCOUNT).split(":")
@@ -80,11 +75,7 @@ def roles_of(world: World) -> Roles:
 
 
 def check(world: World, user: User, action: Action) -> None:
-    """Refuse what the user may not do.
-
-    Raises:
-        ApiError: 403.
-    """
+    """Refuse what the user may not do. Raises ApiError: 403."""
     if not allows(roles_of(world), user, action):
         raise refusal(user, action)
 

@@ -30,11 +30,8 @@ def admit(
 ) -> Object:
     """Return the object as it may be stored.
 
-    ``live`` is the version before, None when the object is new. ``managers`` own the fields when
-    an apply has settled that; else the caller owns what changes.
-
-    Raises:
-        ApiError: 400 or 422, it breaks the schema or a rule of its kind.
+    ``live`` is the version before, None when the object is new. ``managers`` own the fields when an apply has settled
+    that; else the caller owns what changes. Raises ApiError: 400 or 422, it breaks the schema or a rule of its kind.
     """
     obj, causes = _by_schema(world, resource, obj, live)
     if causes:
@@ -48,7 +45,7 @@ def admit(
 
 
 def _stays(key: str, value: object) -> bool:
-    """Say whether a part of the metadata is kept: empty maps are not, and owners of fields are counted anew."""
+    """Return whether a part of the metadata is kept: empty maps are not, and owners of fields are counted anew."""
     return key != "managedFields" and (key not in ("annotations", "labels") or bool(value))
 
 
@@ -84,8 +81,7 @@ def _by_custom_schema(world: World, resource: Resource, obj: Object, live: Objec
 def read_as(world: World, call: Call, definition: str) -> Object:
     """Return the call's body as an object of a definition (``core.v1.Binding``); {} without one.
 
-    Raises:
-        ApiError: 400, it is none.
+    Raises ApiError: 400, it is none.
     """
     node = Node({"$ref": f"#/$defs/io.k8s.{definition}"}, world.definitions)
     found = decoded(decode(call) if call.body else {}, node)
@@ -95,8 +91,7 @@ def read_as(world: World, call: Call, definition: str) -> Object:
 def clean(world: World, resource: Resource, obj: Object) -> Object:
     """Return an object of a built-in kind as its Go type would hold it; a custom one as it is.
 
-    Raises:
-        ApiError: 400, a value has the wrong type.
+    Raises ApiError: 400, a value has the wrong type.
     """
     if resource.custom:
         return obj
@@ -111,8 +106,7 @@ def clean(world: World, resource: Resource, obj: Object) -> Object:
 def with_cluster_ip(world: World, service: Object, live: Object | None) -> Object:
     """Return the service with the address it has, asks for, or is given now.
 
-    Raises:
-        ApiError: 422, another service has the address that this one asks for.
+    Raises ApiError: 422, another service has the address that this one asks for.
     """
     spec = service["spec"]
     if spec["type"] == "ExternalName":

@@ -45,11 +45,7 @@ class Call:
         return self.query.get(name, "") in _TRUE
 
     def number(self, name: str) -> float | None:
-        """Return a number of the query, None when it is not there.
-
-        Raises:
-            ApiError: 400, it is none, or below zero.
-        """
+        """Return a number of the query, None when it is not there. Raises ApiError: 400, it is none, or below zero."""
         text = self.query.get(name)
         if not text:
             return None
@@ -59,7 +55,7 @@ class Call:
 
     @property
     def dry_run(self) -> bool:
-        """Say whether the answer is wanted and the change is not."""
+        """Return whether the answer is wanted and the change is not."""
         return "All" in self.query.get("dryRun", "")
 
     @property
@@ -86,11 +82,7 @@ NewUid = Callable[[], str]
 
 
 def parse_path(path: str) -> Target:
-    """Read ``/api/v1/...`` and ``/apis/<group>/<version>/...``.
-
-    Raises:
-        ApiError: 404, the path is none of the two.
-    """
+    """Read ``/api/v1/...`` and ``/apis/<group>/<version>/...``. Raises ApiError: 404, the path is none of the two."""
     parts = [part for part in path.split("/") if part]
     if parts[:1] == ["api"] and len(parts) >= 3:
         return _below("", parts[1], parts[2:])

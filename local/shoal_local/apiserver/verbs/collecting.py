@@ -17,7 +17,7 @@ from shoal_local.apiserver.kinds.resource import Resource
 from shoal_local.apiserver.lifecycle.custom_definitions import CLEANUP
 from shoal_local.apiserver.verbs.call import Call
 from shoal_local.apiserver.verbs.deleting import FOREGROUND, ORPHAN, delete_object, target_of
-from shoal_local.apiserver.verbs.furnishing import furnish
+from shoal_local.apiserver.verbs.namespace_defaults import create_defaults
 from shoal_local.apiserver.verbs.subresources import store_finalizers
 from shoal_local.apiserver.verbs.world import World
 from shoal_local.apiserver.verbs.writing import NAMESPACES, may_go
@@ -87,11 +87,11 @@ class Item:
 
     @property
     def going(self) -> bool:
-        """Say whether the object is being deleted."""
+        """Return whether the object is being deleted."""
         return bool(self.object["metadata"].get("deletionTimestamp"))
 
     def holds(self, finalizer: str) -> bool:
-        """Say whether the object is being deleted and waits for this finalizer."""
+        """Return whether the object is being deleted and waits for this finalizer."""
         return self.going and finalizer in (self.object["metadata"].get("finalizers") or [])
 
 
@@ -151,7 +151,7 @@ class Pass:
             if namespace["metadata"].get("deletionTimestamp"):
                 self._empty_namespace(namespace)
             else:
-                furnish(self.world, self._call(), namespace["metadata"]["name"])
+                create_defaults(self.world, self._call(), namespace["metadata"]["name"])
 
     def _empty_definition(self, crd: Object) -> None:
         key = f"{crd['spec']['group']}/{crd['spec']['names']['plural']}"

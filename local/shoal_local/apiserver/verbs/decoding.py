@@ -17,11 +17,7 @@ READABLE = ("application/json", "application/yaml")
 
 
 def decode(call: Call) -> Any:
-    """Parse a JSON or YAML body.
-
-    Raises:
-        ApiError: 400 or 415, it is neither.
-    """
+    """Parse a JSON or YAML body. Raises ApiError: 400 or 415, it is neither."""
     kind = call.content_type.split(";")[0].strip()
     try:
         if kind.endswith("json") or not kind:
@@ -47,8 +43,7 @@ def decode_object(call: Call, resource: Resource) -> Object:
 def checked(obj: Object, call: Call, resource: Resource) -> Object:
     """Return the object with kind, apiVersion and namespace filled in from the path.
 
-    Raises:
-        ApiError: 400, one of them contradicts the path.
+    Raises ApiError: 400, one of them contradicts the path.
     """
     obj = {"kind": resource.kind, "apiVersion": resource.api_version, **obj}
     if obj["apiVersion"] != resource.api_version:
@@ -77,10 +72,7 @@ def _meta_in_place(meta: Object, call: Call, resource: Resource) -> Object:
 def strict_fields(obj: Object, call: Call, node: Node) -> tuple[str, ...]:
     """Return warnings about fields that the schema does not know.
 
-    Or refuse them, as the caller asked.
-
-    Raises:
-        ApiError: 400 with ``fieldValidation=Strict`` and an unknown field.
+    Or refuse them, as the caller asked. Raises ApiError: 400 with ``fieldValidation=Strict`` and an unknown field.
     """
     mode = call.query.get("fieldValidation", "Warn")
     unknown = [] if mode == "Ignore" else [f'unknown field "{path}"' for path in unknown_fields(obj, node)]

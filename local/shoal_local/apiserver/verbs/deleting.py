@@ -29,8 +29,7 @@ def delete(world: World, call: Call) -> Reply:
 def _options(world: World, call: Call) -> dict[str, Any]:
     """Return DeleteOptions from the body, or from the query.
 
-    Raises:
-        ApiError: 400, the propagation policy is unknown.
+    Raises ApiError: 400, the propagation policy is unknown.
     """
     options = read_as(world, call, "apimachinery.pkg.apis.meta.v1.DeleteOptions")
     if policy := call.query.get("propagationPolicy"):

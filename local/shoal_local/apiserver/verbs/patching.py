@@ -26,7 +26,7 @@ MANAGER_REQUIRED = Cause("fieldManager", "Required value: is required for apply 
 
 
 def is_apply(call: Call) -> bool:
-    """Say whether this is a server-side apply, which may create."""
+    """Return whether this is a server-side apply, which may create."""
     return call.verb == "patch" and call.content_type.split(";")[0].strip() in APPLY_PATCHES
 
 
@@ -84,9 +84,7 @@ def _configuration(world: World, call: Call, resource: Resource) -> Object:
 def patched(world: World, call: Call, resource: Resource, live: Object) -> Object:
     """Return the object with the call's patch laid over it.
 
-    Raises:
-        ApiError: 415, the kind has no such patch type; 400 or 422, the patch cannot be read or
-            does not fit.
+    Raises ApiError: 415, the kind has no such patch type; 400 or 422, the patch cannot be read or does not fit.
     """
     kind = call.content_type.split(";")[0].strip()
     if kind == STRATEGIC_MERGE_PATCH and resource.custom:

@@ -49,11 +49,7 @@ def list_objects(world: World, call: Call) -> Reply:
 
 
 def revision_in(call: Call) -> int:
-    """Return the call's resourceVersion; 0 when it has none.
-
-    Raises:
-        ApiError: 400, it is no number.
-    """
+    """Return the call's resourceVersion; 0 when it has none. Raises ApiError: 400, it is no number."""
     text = call.query.get("resourceVersion") or "0"
     if not text.isdigit():
         raise bad_request(

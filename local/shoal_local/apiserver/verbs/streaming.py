@@ -27,11 +27,8 @@ _NEEDS_WEBSOCKET = (
 def log_url(world: World, call: Call) -> str:
     """Return the kubelet's address of a container's log; '' while the pod is on no node.
 
-    The node tells it: ``status.addresses`` (InternalIP) and
-    ``status.daemonEndpoints.kubeletEndpoint.Port``.
-
-    Raises:
-        ApiError: 400, the pod has no such container; 500, its node is gone or tells no address.
+    The node tells it: ``status.addresses`` (InternalIP) and ``status.daemonEndpoints.kubeletEndpoint.Port``. Raises
+    ApiError: 400, the pod has no such container; 500, its node is gone or tells no address.
     """
     pod = world.existing(world.resource(call.target), call.target)
     container = _container(pod, call.query.get("container", ""))
@@ -65,8 +62,7 @@ def _container(pod: Object, asked: str) -> str:
 def check_streaming(target: Target) -> None:
     """Refuse what needs a connection of many streams, and say what to do instead.
 
-    Raises:
-        ApiError: 501 for what is not served at all, 400 for what comes in another way.
+    Raises ApiError: 501 for what is not served at all, 400 for what comes in another way.
     """
     if target.plural == "pods" and target.subresource in _INSTEAD:
         what = target.subresource
@@ -78,8 +74,7 @@ def check_streaming(target: Target) -> None:
 def forward_address(world: World, user: User, target: Target) -> str:
     """Return the address of the pod whose ports are to be forwarded.
 
-    Raises:
-        ApiError: 403, the user may not; 400, the pod has no address; 404 or 501, the path is another one.
+    Raises ApiError: 403, the user may not; 400, the pod has no address; 404 or 501, the path is another one.
     """
     if target.subresource != "portforward":
         check_streaming(target)

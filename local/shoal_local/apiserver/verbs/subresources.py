@@ -15,7 +15,7 @@ from shoal_local.apiserver.verbs.writing import may_go, store_update
 from shoal_local.objects import Object, timestamp
 
 _SUCCESS: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
-_LONGEST_S = 10 * 365 * 86400
+_MAX_LIFETIME_S = 10 * 365 * 86400
 
 SCALE = Resource("autoscaling", "v1", "Scale", "scale", definition="io.k8s.api.autoscaling.v1.Scale")
 _KEPT = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
@@ -51,8 +51,8 @@ def issue_token(world: World, call: Call) -> Reply:
     request = read_as(world, call, "api.authentication.v1.TokenRequest")
     spec = dig(request, "spec") or {}
     lifetime_s = int(spec.get("expirationSeconds") or 3600)
-    if not 600 <= lifetime_s <= _LONGEST_S:
-        raise bad_request(f"spec.expirationSeconds must be within 600 and {_LONGEST_S}, not {lifetime_s}")
+    if not 600 <= lifetime_s <= _MAX_LIFETIME_S:
+        raise bad_request(f"spec.expirationSeconds must be within 600 and {_MAX_LIFETIME_S}, not {lifetime_s}")
     audiences = tuple(spec.get("audiences") or (ISSUER,))
     meta = account["metadata"]
     holder = Account(meta["namespace"], meta["name"], meta["uid"])

@@ -45,11 +45,7 @@ class World:
         return self._registry
 
     def resource(self, target: Target) -> Resource:
-        """Return the kind that a path points at.
-
-        Raises:
-            ApiError: 404, the kind or its subresource is not served.
-        """
+        """Return the kind that a path points at. Raises ApiError: 404, the kind or its subresource is not served."""
         found = self.registry.find(target.group, target.version, target.plural)
         if target.subresource and target.subresource not in found.subresources:
             raise no_such_path()
@@ -71,11 +67,7 @@ class World:
         return self._custom[kind]
 
     def existing(self, resource: Resource, target: Target) -> Object:
-        """Return the object that a path points at.
-
-        Raises:
-            ApiError: 404, there is none.
-        """
+        """Return the object that a path points at. Raises ApiError: 404, there is none."""
         found = self.store.get(resource.key, (target.namespace, target.name))
         if found is None:
             raise not_found(target.plural, target.group, target.name)

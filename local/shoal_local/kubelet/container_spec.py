@@ -47,12 +47,12 @@ def context_of(pod: Object, address: str, machine: Machine, found: Found) -> Con
     )
 
 
-def furnish(member: Member, context: Context, machine: Machine, volumes: Volumes, run_folder: Path) -> Object:
+def make_container_spec(
+    member: Member, context: Context, machine: Machine, volumes: Volumes, run_folder: Path
+) -> Object:
     """Return the content of the shim's container.json.
 
-    Raises:
-        UnknownImageError, BadTableError, ConfigError, VolumeError, OSError: it cannot be made; the
-        message says why.
+    Raises UnknownImageError, BadTableError, ConfigError, VolumeError, OSError: it cannot be made; the message says why.
     """
     spec, pod = member.spec, dict(context.pod)
     if "lifecycle" in spec:

@@ -6,7 +6,7 @@ from shoal_local.apiserver.verbs.world import World
 from shoal_local.objects import Object, key_of
 
 
-def furnish(world: World, call: Call, namespace: str) -> None:
+def create_defaults(world: World, call: Call, namespace: str) -> None:
     """Create what is missing in a namespace."""
     _ensure(world, call, service_account(namespace))
     _ensure(world, call, root_certificate(namespace, world.authority))
