@@ -57,3 +57,12 @@ def reference_to(owner: Object) -> Object:
     """Return the reference by which a controller owns what it makes."""
     named = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": owner["metadata"]["name"]}
     return {**named, "uid": owner["metadata"]["uid"], "controller": True, "blockOwnerDeletion": True}
+
+
+def dig(obj: Any, *path: str) -> Any:
+    """Return what is at the path of keys, or None as soon as one is missing."""
+    for step in path:
+        if not isinstance(obj, dict):
+            return None
+        obj = obj.get(step)
+    return obj

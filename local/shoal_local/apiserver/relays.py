@@ -58,14 +58,9 @@ async def forward(websocket: WebSocket, address: str) -> None:
     forwarder = _Forwarder(websocket, address)
     async with asyncio.TaskGroup() as group:
         with contextlib.suppress(WebSocketDisconnect, BrokenFrameError):
-            await forwarder.serve(_messages(websocket), group)
+            await forwarder.serve(group)
     with contextlib.suppress(RuntimeError, WebSocketDisconnect):
         await websocket.close()
-
-
-async def _messages(websocket: WebSocket) -> AsyncIterator[bytes]:
-    while (message := await websocket.receive())["type"] == "websocket.receive":
-        yield message.get("bytes") or b""
 
 
 class _Forwarder:
@@ -78,11 +73,11 @@ class _Forwarder:
         self._errors: dict[str, int] = {}
         self._writers: dict[int, asyncio.StreamWriter] = {}
 
-    async def serve(self, messages: AsyncIterator[bytes], group: asyncio.TaskGroup) -> None:
+    async def serve(self, group: asyncio.TaskGroup) -> None:
         """Take frames until the other side goes."""
         try:
-            async for message in messages:
-                for frame in self._session.receive(message):
+            while (message := await self._websocket.receive())["type"] == "websocket.receive":
+                for frame in self._session.receive(message.get("bytes") or b""):
                     await self._take(frame, group)
         finally:
             for stream in list(self._writers):

@@ -30,12 +30,8 @@ MAX_FRAME_BYTES = 2**20
 MAX_HEADERS_BYTES = 2**16
 
 
-def _made() -> bytes:
-    words = (word.replace("_", " ").encode() for word in _WORDS.split())
-    return b"".join(struct.pack(">I", len(word)) + word for word in words) + _REST.encode()
-
-
-DICTIONARY = _made()
+DICTIONARY = b"".join(struct.pack(">I", len(word)) + word.replace("_", " ").encode() for word in _WORDS.split())
+DICTIONARY += _REST.encode()
 
 
 class BrokenFrameError(ValueError):

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from shoal_local.apiserver.errors import ApiError, Cause, expired, invalid
+from shoal_local.apiserver.errors import Cause, expired, invalid
 from shoal_local.apiserver.kinds.resource import Resource
 from shoal_local.apiserver.printing.tables import in_table
 from shoal_local.apiserver.storage.store import Change, TooOldError, Verb
@@ -85,7 +85,12 @@ class Watch:
         now = change.verb is not Verb.DELETED and self.wanted(change.object)
         if now:
             return self._event(Verb.MODIFIED if before else Verb.ADDED, change.object)
-        return self._event(Verb.DELETED, _last_seen(change)) if before else None
+        if not before:
+            return None
+        # One that no longer fits is told with its old content, at the revision of the change.
+        old, meta = change.before or change.object, change.object["metadata"]
+        last = {**old, "metadata": {**old["metadata"], "resourceVersion": meta["resourceVersion"]}}
+        return self._event(Verb.DELETED, change.object if change.verb is Verb.DELETED else last)
 
     def bookmark(self, annotations: dict[str, str] | None = None) -> Object:
         """Return an event that only tells the revision."""
@@ -102,14 +107,6 @@ class Watch:
                 shown["columnDefinitions"] = None
             self.columns_told = True
         return {"type": str(verb), "object": shown}
-
-
-def _last_seen(change: Change) -> Object:
-    """Return the state in which the object left. One that no longer fits is told with its old content."""
-    if change.verb is Verb.DELETED or change.before is None:
-        return change.object
-    version = change.object["metadata"]["resourceVersion"]
-    return {**change.before, "metadata": {**change.before["metadata"], "resourceVersion": version}}
 
 
 def check_watch(world: World, call: Call) -> None:
@@ -160,19 +157,8 @@ async def watch_lines(
                 due = min(end, next_bookmark) if call.flag("allowWatchBookmarks") else end
                 await bell.wait(max(due - clock(), 0.001))
     except TooOldError:
-        yield _lines(
-            [
-                _error(
-                    expired(
-                        f"too old resource version: {call.query.get('resourceVersion', 0)} ({world.store.revision})"
-                    )
-                )
-            ]
-        )
-
-
-def _error(error: ApiError) -> Object:
-    return {"type": "ERROR", "object": error.as_status()}
+        told = f"too old resource version: {call.query.get('resourceVersion', 0)} ({world.store.revision})"
+        yield _lines([{"type": "ERROR", "object": expired(told).as_status()}])
 
 
 def _lines(events: list[Object]) -> bytes:

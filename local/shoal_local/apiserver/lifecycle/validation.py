@@ -1,12 +1,11 @@
 """Rules of the built-in kinds that their OpenAPI definitions do not tell."""
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 from shoal_local.apiserver.errors import Cause
 from shoal_local.apiserver.schemas.values import shown
 from shoal_local.apiserver.storage.selectors import matches_label_selector
-from shoal_local.objects import Object
+from shoal_local.objects import Object, dig
 
 Check = Callable[[Object, Object | None], Iterator[Cause]]
 
@@ -17,15 +16,9 @@ def rule_causes(key: str, obj: Object, live: Object | None) -> list[Cause]:
 
 
 def _immutable(field: str, obj: Object, live: Object | None) -> Iterator[Cause]:
-    new, old = _at(obj, field), _at(live, field)
+    new, old = (dig(each, *field.split(".")) for each in (obj, live))
     if live is not None and new != old:
         yield Cause(field, f"Invalid value: {shown(new)}: field is immutable")
-
-
-def _at(obj: Any, path: str) -> Any:
-    for step in path.split("."):
-        obj = obj.get(step) if isinstance(obj, dict) else None
-    return obj
 
 
 def _workload(obj: Object, live: Object | None) -> Iterator[Cause]:

@@ -12,7 +12,7 @@ from shoal_local.apiserver.errors import not_acceptable
 from shoal_local.apiserver.kinds.resource import Column, Resource
 from shoal_local.apiserver.printing.cells import age, find_all
 from shoal_local.apiserver.printing.pods import NONE, pod_cells
-from shoal_local.objects import Object, condition
+from shoal_local.objects import Object, condition, dig
 
 OFFERED = ("application/json", "application/yaml")
 _HEADER = ("name", "type", "format", "description", "priority")
@@ -155,7 +155,7 @@ def _endpoint_slice(obj: Object) -> list[Any]:
 
 
 def _ingress(obj: Object) -> list[Any]:
-    spec, points = obj["spec"], obj.get("status", {}).get("loadBalancer", {}).get("ingress", [])
+    spec, points = obj["spec"], dig(obj, "status", "loadBalancer", "ingress") or []
     hosts = ",".join(rule.get("host") or "*" for rule in spec.get("rules", [])) or "*"
     addresses = ",".join(point.get("ip") or point.get("hostname", "") for point in points)
     return [spec.get("ingressClassName") or NONE, hosts, addresses, "80, 443" if spec.get("tls") else "80"]

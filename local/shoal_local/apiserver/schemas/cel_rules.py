@@ -97,14 +97,9 @@ def rule_causes(rules: Rules, node: Node | None, value: Any, old: Any, steps: li
             yield from rule_causes(rules, node.child(key), inner, former.get(key), [*steps, key])
     elif isinstance(value, list):
         for index, inner in enumerate(value):
-            yield from rule_causes(rules, node.item, inner, _former(node, inner, old), [*steps, index])
-
-
-def _former(node: Node, item: Any, old: Any) -> Any:
-    if not node.associative or not isinstance(old, list):
-        return None
-    wanted = [item.get(key) for key in node.map_keys]
-    return next((o for o in old if [o.get(key) for key in node.map_keys] == wanted), None)
+            known = old if node.associative and isinstance(old, list) else []
+            same = (o for o in known if all(o.get(key) == inner.get(key) for key in node.map_keys))
+            yield from rule_causes(rules, node.item, inner, next(same, None), [*steps, index])
 
 
 def _judged(rule: Rule, node: Node, value: Any, old: Any, steps: list[Any]) -> Iterator[Cause]:
@@ -144,13 +139,8 @@ def as_cel(value: Any, node: Node | None) -> Any:
         return {escaped(key) if key in named else key: as_cel(inner, node.child(key)) for key, inner in value.items()}
     if isinstance(value, list):
         return [as_cel(inner, node.item) for inner in value]
-    return _scalar(value, node)
-
-
-def _scalar(value: Any, node: Node) -> Any:
-    if isinstance(value, int) and not isinstance(value, bool) and node.type == "number":
-        return float(value)
-    return value
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return float(value) if whole and node.type == "number" else value
 
 
 def escaped(name: str) -> str:

@@ -90,10 +90,6 @@ def _value(raw: Any, node: Node) -> Any:
     return _message(raw, node)
 
 
-def _int_or_string(parts: Mapping[int, Any]) -> int | str:
-    return _signed(parts.get(2, 0)) if not parts.get(1) else bytes(parts.get(3, b"")).decode()
-
-
 def _signed(number: int) -> int:
     return number - 2**64 if number >= 2**63 else number
 
@@ -102,7 +98,9 @@ def _signed(number: int) -> int:
 _WRAPPED: Mapping[str, Callable[[Mapping[int, Any]], Any]] = {
     f"{_META}FieldsV1": lambda parts: orjson.loads(parts.get(1, b"{}")),
     "io.k8s.apimachinery.pkg.api.resource.Quantity": lambda parts: bytes(parts.get(1, b"")).decode(),
-    "io.k8s.apimachinery.pkg.util.intstr.IntOrString": _int_or_string,
+    "io.k8s.apimachinery.pkg.util.intstr.IntOrString": lambda parts: (
+        bytes(parts.get(3, b"")).decode() if parts.get(1) else _signed(parts.get(2, 0))
+    ),
 }
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from shoal_local.apiserver.errors import bad_request
-from shoal_local.objects import Object
+from shoal_local.objects import Object, dig
 
 Predicate = Callable[[Object], bool]
 LabelTest = Callable[[Mapping[str, str]], bool]
@@ -58,15 +58,13 @@ def _field_test(part: str, allowed: tuple[str, ...]) -> Predicate:
     if path not in ("metadata.name", "metadata.namespace", *allowed):
         raise bad_request(f"field label not supported: {path}")
     value, equal = found["value"], found["op"] != "!="
-    return lambda obj: (_text_at(obj, path.split(".")) == value) == equal
+    return lambda obj: (_text(dig(obj, *path.split("."))) == value) == equal
 
 
-def _text_at(obj: Any, path: list[str]) -> str:
-    for step in path:
-        obj = obj.get(step) if isinstance(obj, dict) else None
-    if isinstance(obj, bool):
-        return str(obj).lower()
-    return "" if obj is None else str(obj)
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "" if value is None else str(value)
 
 
 def matches_label_selector(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:

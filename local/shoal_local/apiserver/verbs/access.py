@@ -1,10 +1,10 @@
 """Who makes a call, whether they may, and the review that answers the same question to clients."""
 
 import hmac
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
 from shoal_local.apiserver.access.rbac import GROUP, MASTERS, Action, Roles, User, allows, refusal
 from shoal_local.apiserver.access.tokens import BadTokenError, read_token
@@ -86,14 +86,9 @@ def action_of(call: Call, verb: str = "") -> Action:
     resource = f"{target.plural}/{target.subresource}" if target.subresource else target.plural
     # A namespace is itself in the namespace of its name, so that a Role there can speak of it.
     namespace = target.namespace or (target.name if target.plural == "namespaces" else "")
-    return Action(verb or call.verb, target.group, resource, namespace, _name(call))
-
-
-def _name(call: Call) -> str:
-    """Return the one name that is asked for; a list or watch may give it as its field selector."""
-    selector = call.query.get("fieldSelector", "")
-    named = selector.removeprefix("metadata.name=")
-    return call.target.name or (named if named != selector and "," not in named else "")
+    # A list or watch may give the one name that it asks for as its field selector.
+    named = re.fullmatch("metadata.name=([^,]*)", call.query.get("fieldSelector", ""))
+    return Action(verb or call.verb, target.group, resource, namespace, target.name or (named[1] if named else ""))
 
 
 def review_access(world: World, call: Call) -> Reply:
@@ -101,16 +96,10 @@ def review_access(world: World, call: Call) -> Reply:
     resource = world.resource(call.target)
     review = clean(world, resource, decode_object(call, resource))
     spec = review.get("spec") or {}
-    allowed = allows(roles_of(world), call.user, _reviewed(spec))
-    return Reply({**review, "status": {"allowed": allowed}}, 201)
-
-
-def _reviewed(spec: Mapping[str, Any]) -> Action:
-    if asked := spec.get("resourceAttributes"):
-        plural, subresource = asked.get("resource", ""), asked.get("subresource")
-        resource = f"{plural}/{subresource}" if subresource else plural
-        namespace, name = asked.get("namespace", ""), asked.get("name", "")
-        return Action(asked.get("verb", ""), asked.get("group", ""), resource, namespace, name)
-    if asked := spec.get("nonResourceAttributes"):
-        return Action(asked.get("verb", ""), path=asked.get("path", ""))
-    raise bad_request("exactly one of nonResourceAttributes or resourceAttributes must be specified")
+    asked = spec.get("resourceAttributes") or spec.get("nonResourceAttributes")
+    if not asked:
+        raise bad_request("exactly one of nonResourceAttributes or resourceAttributes must be specified")
+    verb, group, name = (asked.get(part, "") for part in ("verb", "group", "name"))
+    plural = "/".join(part for part in (asked.get("resource"), asked.get("subresource")) if part)
+    action = Action(verb, group, plural, asked.get("namespace", ""), name, path=asked.get("path", ""))
+    return Reply({**review, "status": {"allowed": allows(roles_of(world), call.user, action)}}, 201)

@@ -15,7 +15,7 @@ from shoal_local.apiserver.schemas.node import Node
 from shoal_local.apiserver.verbs.call import Call
 from shoal_local.apiserver.verbs.decoding import decode
 from shoal_local.apiserver.verbs.world import SERVICES, World
-from shoal_local.objects import Object
+from shoal_local.objects import Object, key_of
 
 RESET: list[Object] = [{}]
 
@@ -36,17 +36,14 @@ def admit(
     obj, causes = _by_schema(world, resource, obj, live)
     if causes:
         raise invalid(resource.kind, resource.group, obj["metadata"].get("name", ""), causes)
-    meta = {key: value for key, value in obj["metadata"].items() if _stays(key, value)}
+    # Empty maps are not kept, and owners of fields are counted anew.
+    meta = {key: value for key, value in obj["metadata"].items() if value or key not in ("annotations", "labels")}
+    meta.pop("managedFields", None)
     if obj["metadata"].get("managedFields") == RESET:
         return {**obj, "metadata": meta}
     if managers is None:
         managers = _after(world, call, resource, {**obj, "metadata": meta}, live)
     return {**obj, "metadata": meta | {"managedFields": written(managers)}}
-
-
-def _stays(key: str, value: object) -> bool:
-    """Return whether a part of the metadata is kept: empty maps are not, and owners of fields are counted anew."""
-    return key != "managedFields" and (key not in ("annotations", "labels") or bool(value))
 
 
 def _after(world: World, call: Call, resource: Resource, obj: Object, live: Object | None) -> Managers:
@@ -111,24 +108,15 @@ def with_cluster_ip(world: World, service: Object, live: Object | None) -> Objec
     spec = service["spec"]
     if spec["type"] == "ExternalName":
         return service
-    meta = service["metadata"]
     kept = (live or {}).get("spec", {}).get("clusterIP")
     asked = spec.get("clusterIP") or kept
-    taken = _taken(world, (meta.get("namespace", ""), meta["name"]))
+    stored = world.store.objects.get(SERVICES, {})
+    taken = {s["spec"].get("clusterIP", "") for name, s in stored.items() if name != key_of(service)}
     if asked and asked != "None" and asked in taken:
         told = f'Invalid value: ["{asked}"]: failed to allocate IP {asked}: provided IP is already allocated'
-        raise invalid("Service", "", meta["name"], [Cause("spec.clusterIPs", told)])
-    address = asked or _free(world, taken)
-    return {**service, "spec": {**spec, "clusterIP": address, "clusterIPs": [address]}}
-
-
-def _taken(world: World, except_for: tuple[str, str]) -> set[str]:
-    stored = world.store.objects.get(SERVICES, {})
-    return {s["spec"].get("clusterIP", "") for name, s in stored.items() if name != except_for}
-
-
-def _free(world: World, taken: set[str]) -> str:
+        raise invalid("Service", "", service["metadata"]["name"], [Cause("spec.clusterIPs", told)])
     # The first address is the server's own in a real cluster.
     network = IPv4Network(world.service_network)
-    numbers = range(2, network.num_addresses - 1)
-    return next(a for n in numbers if (a := str(network[n])) not in taken)
+    free = (str(network[number]) for number in range(2, network.num_addresses - 1))
+    address = asked or next(address for address in free if address not in taken)
+    return {**service, "spec": {**spec, "clusterIP": address, "clusterIPs": [address]}}

@@ -14,6 +14,7 @@ NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 _RBAC = "rbac.authorization.k8s.io"
 _AUTHENTICATED, _EVERYONE = "system:authenticated", "system:unauthenticated"
 _REVIEW = {"apiGroups": ["authorization.k8s.io"], "resources": ["selfsubjectaccessreviews"], "verbs": ["create"]}
+_EVERYTHING = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
 _PUBLIC = ["/healthz", "/livez", "/readyz", "/version", "/version/"]
 _DISCOVERY = ["/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*"]
 
@@ -22,7 +23,7 @@ def first_objects() -> list[Object]:
     """Return them in the order in which they can be created."""
     return [
         *(namespace(name) for name in NAMESPACES),
-        *_role("cluster-admin", [_all(), _paths(["*"], ["*"])], "system:masters"),
+        *_role("cluster-admin", [_EVERYTHING, _paths(["*"], ["*"])], "system:masters"),
         *_role("system:public-info-viewer", [_paths(_PUBLIC)], _AUTHENTICATED, _EVERYONE),
         *_role("system:discovery", [_paths(_PUBLIC + _DISCOVERY)], _AUTHENTICATED),
         *_role("system:basic-user", [_REVIEW], _AUTHENTICATED),
@@ -32,10 +33,6 @@ def first_objects() -> list[Object]:
 def namespace(name: str) -> Object:
     """Return a Namespace as a client would send it."""
     return {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}}
-
-
-def _all() -> Object:
-    return {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
 
 
 def _paths(paths: list[str], verbs: list[str] | None = None) -> Object:

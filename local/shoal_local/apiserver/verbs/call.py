@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
 from shoal_local.apiserver.access.rbac import User
 from shoal_local.apiserver.errors import bad_request, no_such_path
@@ -110,12 +109,3 @@ def verb_of(method: str, target: Target, query: Mapping[str, str]) -> str:
     if method == "DELETE":
         return "delete" if target.name else "deletecollection"
     return {"POST": "create", "PUT": "update", "PATCH": "patch"}.get(method, method.lower())
-
-
-def dig(obj: Any, *path: str) -> Any:
-    """Return what is at the path of keys, or None as soon as one is missing."""
-    for step in path:
-        if not isinstance(obj, dict):
-            return None
-        obj = obj.get(step)
-    return obj

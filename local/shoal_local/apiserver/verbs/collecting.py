@@ -122,7 +122,11 @@ class Pass:
                 left = [r for r in references_of(dependent.object) if r["uid"] != item.uid]
                 self._write_references(dependent, left)
             self._drop_finalizer(item, ORPHAN)
-        elif item.holds(FOREGROUND) and not any(_blocks(d, item.uid) for d in dependents):
+        elif item.holds(FOREGROUND) and not any(
+            reference["uid"] == item.uid and reference.get("blockOwnerDeletion")
+            for dependent in dependents
+            for reference in references_of(dependent.object)
+        ):
             self._drop_finalizer(item, FOREGROUND)
 
     def _settle_dependent(self, item: Item, items: dict[str, Item], dependents: dict[str, list[Item]]) -> None:
@@ -139,7 +143,8 @@ class Pass:
     def _owner_state(self, item: Item, reference: Object, owner: Item | None) -> Owner:
         if self.world.registry.by_kind(reference["apiVersion"], reference["kind"]) is None:
             return Owner.SOLID
-        if owner is None or not _may_own(owner, item):
+        # An owner is cluster-wide or in the dependent's namespace; a reference across namespaces owns nothing.
+        if owner is None or key_of(owner.object)[0] not in ("", key_of(item.object)[0]):
             return Owner.GONE
         return Owner.WAITING if owner.holds(FOREGROUND) else Owner.SOLID
 
@@ -156,15 +161,16 @@ class Pass:
     def _empty_definition(self, crd: Object) -> None:
         key = f"{crd['spec']['group']}/{crd['spec']['names']['plural']}"
         resource = self.world.registry.stored.get(key)
-        for obj in self.world.store.objects_of(key) if resource else []:
-            self._delete_once(Item(resource, obj)) if resource else None
+        if resource:
+            for obj in self.world.store.objects_of(key):
+                self._delete(Item(resource, obj), {})
         if not self.world.store.objects_of(key):
             self._drop_finalizer(Item(self._resource(CRDS), crd), CLEANUP)
 
     def _empty_namespace(self, namespace: Object) -> None:
         name = namespace["metadata"]["name"]
         for item in _items(self.world, name):
-            self._delete_once(item)
+            self._delete(item, {})
         left = list(_items(self.world, name))
         finalizers = (namespace.get("spec") or {}).get("finalizers") or []
         if left or not finalizers:
@@ -181,31 +187,24 @@ class Pass:
             if last < oldest:
                 self.world.remove(self._call(), resource, event)
 
-    def _delete_once(self, item: Item) -> None:
-        if not item.going:
-            self._delete(item, {})
-
     def _delete(self, item: Item, options: dict[str, str]) -> None:
         live = self._live(item)
-        if live is not None:
+        if live is not None and not item.going:
             delete_object(self.world, self._call(item), item.resource, live, options)
 
     def _drop_finalizer(self, item: Item, finalizer: str) -> None:
-        live = self._live(item)
-        if live is None:
-            return
-        left = [f for f in live["metadata"].get("finalizers") or [] if f != finalizer]
-        self._write_metadata(item, {**live["metadata"], "finalizers": left})
+        if live := self._live(item):
+            left = [f for f in live["metadata"].get("finalizers") or [] if f != finalizer]
+            self._write_metadata(item, live, {"finalizers": left})
 
     def _write_references(self, item: Item, references: list[Object]) -> None:
-        live = self._live(item)
-        if live is not None:
-            self._write_metadata(item, {**live["metadata"], "ownerReferences": references})
+        if live := self._live(item):
+            self._write_metadata(item, live, {"ownerReferences": references})
 
-    def _write_metadata(self, item: Item, meta: Object) -> None:
-        live = self._live(item)
-        meta = {k: v for k, v in meta.items() if v or k not in ("finalizers", "ownerReferences")}
-        new = {**(live or {}), "metadata": meta}
+    def _write_metadata(self, item: Item, live: Object, part: Object) -> None:
+        """Replace a part of the metadata; an empty one goes."""
+        meta = {key: value for key, value in {**live["metadata"], **part}.items() if value or key not in part}
+        new = {**live, "metadata": meta}
         if may_go(new):
             self.world.remove(self._call(item), item.resource, new)
         else:
@@ -229,15 +228,3 @@ def _items(world: World, namespace: str = "") -> Iterator[Item]:
         if resource.namespaced or not namespace:
             for obj in world.store.objects_of(key, namespace):
                 yield Item(resource, obj)
-
-
-def _blocks(dependent: Item, uid: str) -> bool:
-    return any(
-        reference["uid"] == uid and reference.get("blockOwnerDeletion") for reference in references_of(dependent.object)
-    )
-
-
-def _may_own(owner: Item, item: Item) -> bool:
-    """An owner is cluster-wide or in the dependent's namespace. A reference across namespaces owns nothing."""
-    space = owner.object["metadata"].get("namespace")
-    return not space or space == item.object["metadata"].get("namespace")

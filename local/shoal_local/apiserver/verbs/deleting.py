@@ -69,11 +69,11 @@ def delete_object(world: World, call: Call, resource: Resource, live: Object, op
 
 
 def _finalizers(meta: Object, options: dict[str, Any]) -> list[str]:
-    ours = _FINALIZER.get(options.get("propagationPolicy", "Background"))
-    kept = [name for name in meta.get("finalizers") or [] if name not in _FINALIZER.values()]
+    known = list(meta.get("finalizers") or [])
     if "propagationPolicy" not in options:
-        return list(meta.get("finalizers") or [])
-    return kept + ([ours] if ours else [])
+        return known
+    ours = _FINALIZER.get(options["propagationPolicy"])
+    return [*(name for name in known if name not in _FINALIZER.values()), *([ours] if ours else [])]
 
 
 def _marked(meta: Object, call: Call, resource: Resource, grace_s: int) -> Object:

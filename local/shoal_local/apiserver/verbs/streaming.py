@@ -5,9 +5,9 @@ from urllib.parse import urlencode
 from shoal_local.apiserver.access.rbac import Action, User
 from shoal_local.apiserver.errors import bad_request, internal, not_implemented
 from shoal_local.apiserver.verbs import access
-from shoal_local.apiserver.verbs.call import Call, Target, dig
+from shoal_local.apiserver.verbs.call import Call, Target
 from shoal_local.apiserver.verbs.world import World
-from shoal_local.objects import Object, key_of
+from shoal_local.objects import Object, dig, key_of
 
 NODES = "/nodes"
 _PASSED_ON = ("follow", "tailLines", "limitBytes", "sinceSeconds", "sinceTime", "timestamps", "previous")

@@ -7,12 +7,12 @@ from shoal_local.apiserver.access.tokens import ISSUER, Account, make_token
 from shoal_local.apiserver.errors import Cause, bad_request, conflict, invalid
 from shoal_local.apiserver.kinds.resource import Resource
 from shoal_local.apiserver.verbs.admission import clean, read_as
-from shoal_local.apiserver.verbs.call import Call, Reply, dig
+from shoal_local.apiserver.verbs.call import Call, Reply
 from shoal_local.apiserver.verbs.decoding import checked, decode_object
 from shoal_local.apiserver.verbs.patching import patched
 from shoal_local.apiserver.verbs.world import World, presented
 from shoal_local.apiserver.verbs.writing import may_go, store_update
-from shoal_local.objects import Object, timestamp
+from shoal_local.objects import Object, dig, timestamp
 
 _SUCCESS: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 _MAX_LIFETIME_S = 10 * 365 * 86400
@@ -31,17 +31,12 @@ def bind(world: World, call: Call) -> Reply:
     if assigned := pod["spec"].get("nodeName"):
         name = pod["metadata"]["name"]
         raise conflict("pods/binding", "", name, f'pod {name} is already assigned to node "{assigned}"')
-    world.write(call, resource, _bound(pod, node, call.timestamp))
-    return Reply(_SUCCESS, 201)
-
-
-def _bound(pod: Object, node: str, now: str) -> Object:
     status = pod.get("status", {})
     others = [c for c in status.get("conditions", []) if c["type"] != "PodScheduled"]
-    scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
-    conditions = [*others, scheduled]
-    spec = {**pod["spec"], "nodeName": node}
-    return {**pod, "spec": spec, "status": {**status, "conditions": conditions}}
+    scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": call.timestamp}
+    bound = {"spec": {**pod["spec"], "nodeName": node}, "status": {**status, "conditions": [*others, scheduled]}}
+    world.write(call, resource, {**pod, **bound})
+    return Reply(_SUCCESS, 201)
 
 
 def issue_token(world: World, call: Call) -> Reply:
@@ -112,8 +107,10 @@ def scale_of(resource: Resource, obj: Object) -> Object:
     """Return the Scale of an object."""
     meta = {key: value for key, value in obj["metadata"].items() if key in _KEPT}
     status = {"replicas": dig(obj, *_steps(resource.scale.status)) or 0}
-    if selector := _selector(resource, obj):
-        status["selector"] = selector
+    if not resource.custom:
+        status["selector"] = selector_text(dig(obj, "spec", "selector") or {})
+    elif resource.scale.selector and (selector := dig(obj, *_steps(resource.scale.selector))):
+        status["selector"] = str(selector)
     return {
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
@@ -121,12 +118,6 @@ def scale_of(resource: Resource, obj: Object) -> Object:
         "spec": {"replicas": dig(obj, *_steps(resource.scale.spec)) or 0},
         "status": status,
     }
-
-
-def _selector(resource: Resource, obj: Object) -> str:
-    if resource.custom:
-        return str(dig(obj, *_steps(resource.scale.selector)) or "") if resource.scale.selector else ""
-    return selector_text(dig(obj, "spec", "selector") or {})
 
 
 def selector_text(selector: Object) -> str:

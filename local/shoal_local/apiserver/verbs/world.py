@@ -98,8 +98,5 @@ class World:
 
 def presented(resource: Resource, obj: Object) -> Object:
     """Return the object as this version of its kind shows it."""
-    return {"kind": resource.kind, "apiVersion": resource.api_version, **_body(obj)}
-
-
-def _body(obj: Object) -> Object:
-    return {key: value for key, value in obj.items() if key not in ("kind", "apiVersion")}
+    head = {"kind": resource.kind, "apiVersion": resource.api_version}
+    return {**head, **obj, **head}
