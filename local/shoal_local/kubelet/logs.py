@@ -125,7 +125,8 @@ async def _blocks(folder: Path, wanted: Wanted, runs: Kubelet) -> AsyncIterator[
     if not path.exists():
         return
     with Tail(path) as tail:
-        lines = [*_lines_of(folder / "log.1"), *tail.more()]
+        older = folder / "log.1"
+        lines = [*(older.read_bytes().splitlines(keepends=True) if older.exists() else []), *tail.more()]
         if wanted.tail_lines is not None:
             lines = lines[-wanted.tail_lines :] if wanted.tail_lines else []
         yield b"".join(shown(lines, wanted))
@@ -138,10 +139,6 @@ async def _blocks(folder: Path, wanted: Wanted, runs: Kubelet) -> AsyncIterator[
                 return
             else:
                 await asyncio.sleep(POLL_S)
-
-
-def _lines_of(path: Path) -> list[bytes]:
-    return path.read_bytes().splitlines(keepends=True) if path.exists() else []
 
 
 class Tail:

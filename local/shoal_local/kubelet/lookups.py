@@ -38,10 +38,8 @@ class Lookups:
 
 _NAMING = {
     "configMapKeyRef": ("configmaps", "name"),
-    "configMapRef": ("configmaps", "name"),
     "configMap": ("configmaps", "name"),
     "secretKeyRef": ("secrets", "name"),
-    "secretRef": ("secrets", "name"),
     "secret": ("secrets", "secretName"),
 }
 

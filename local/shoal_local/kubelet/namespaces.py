@@ -77,7 +77,10 @@ class View:
         _mount(source, target, None, _MS_BIND | _MS_REC)
         os.close(file)
         if read_only:
-            _mount("none", target, None, _MS_REMOUNT | _MS_BIND | _MS_RDONLY | _flags(target))
+            # A user namespace may not drop the flags that are there.
+            present = os.statvfs(target).f_flag
+            kept = sum(flag for flag, seen in _KEPT_FLAGS.items() if present & seen)
+            _mount("none", target, None, _MS_REMOUNT | _MS_BIND | _MS_RDONLY | kept)
         self._ours.append(target)
 
     def _make_target(self, target: str, *, directory: bool) -> None:
@@ -136,12 +139,6 @@ def _copy_entry(source: str, target: str) -> None:
 
 def _touch(path: str) -> None:
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o666))
-
-
-def _flags(path: str) -> int:
-    """Return flags that a remount must repeat: a user namespace may not drop them."""
-    present = os.statvfs(path).f_flag
-    return sum(flag for flag, seen in _KEPT_FLAGS.items() if present & seen)
 
 
 def _mount(source: str, target: str, kind: str | None, flags: int, data: str | None = None) -> None:

@@ -57,17 +57,15 @@ class Node:
     async def _register(self) -> None:
         known = await self._client.find(NODES, "", self._name)
         if known is None:
-            known = await self._client.create(NODES, self._object())
+            arch = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+            labels = {"kubernetes.io/hostname": self._name, "kubernetes.io/os": "linux", "kubernetes.io/arch": arch}
+            named = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": self._name, "labels": labels}}
+            known = await self._client.create(NODES, {**named, "spec": {}})
         status = self._status(known)
         if not _tells(known.get("status") or {}, status):
             await self._client.patch(
                 NODES, known, {"status": status}, subresource="status", content_type=STRATEGIC_PATCH
             )
-
-    def _object(self) -> Object:
-        arch = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
-        labels = {"kubernetes.io/hostname": self._name, "kubernetes.io/os": "linux", "kubernetes.io/arch": arch}
-        return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": self._name, "labels": labels}, "spec": {}}
 
     def _status(self, known: Object) -> Object:
         return {

@@ -4,16 +4,16 @@ import asyncio
 import contextlib
 import os
 import signal
-import subprocess
 import sys
 import time
 from datetime import datetime
 from pathlib import Path
+from subprocess import DEVNULL, Popen
 
 import shoal_local
 from shoal_local.kubelet.containers import Exit
 from shoal_local.kubelet.records import read_json, write_json
-from shoal_local.kubelet.shim import identity
+from shoal_local.kubelet.shim import identity, lives
 from shoal_local.objects import Object
 
 SHIM = [sys.executable, "-S", "-m", "shoal_local.kubelet.shim"]
@@ -37,14 +37,9 @@ class Run:
         folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / "container.json", container)
         with (folder / "shim.log").open("wb") as log:
-            shim = subprocess.Popen(
-                [*SHIM, str(folder)],
-                env=SHIM_ENVIRONMENT,
-                cwd="/",
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
+            argv = [*SHIM, str(folder)]
+            shim = Popen(
+                argv, env=SHIM_ENVIRONMENT, cwd="/", stdin=DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
         # The event loop reaps it by its number; Popen must not complain that nobody waited.
         shim.returncode = 0
@@ -62,7 +57,7 @@ class Run:
             return None
         run = cls(folder, container)
         run._shim = _shim_of(folder)
-        if run._shim is not None and _lives(run._shim):
+        if run._shim is not None and lives(run._shim):
             run._watch(run._shim["pid"])
         else:
             run._settle()
@@ -108,7 +103,7 @@ class Run:
             self.kill()
 
     def _send(self, number: int) -> None:
-        if self._shim is not None and not self.ended.is_set() and _lives(self._shim):
+        if self._shim is not None and not self.ended.is_set() and lives(self._shim):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._shim["pid"], number)
 
@@ -158,14 +153,6 @@ def _seconds(text: str) -> float:
     if dot and tail.endswith("Z"):
         text = f"{head}.{tail[:6]}+00:00"
     return datetime.fromisoformat(text).timestamp()
-
-
-def _lives(known: Object) -> bool:
-    try:
-        found = identity(known["pid"])
-    except OSError:
-        return False
-    return all(found[part] == known[part] for part in ("pid", "start_ticks", "boot"))
 
 
 def kill_session(running: Object) -> None:

@@ -40,7 +40,8 @@ def run(folder: Path) -> int:
     for _, write in pipes.values():
         os.close(write)
     _pass_signals_on(pid)
-    trouble = _read_all(told)
+    with open(told, "rb") as stream:
+        trouble = stream.read()
     if trouble:
         os.waitpid(pid, 0)
         _write(folder / "exit.json", {**json.loads(trouble), "finished_at": _now()})
@@ -64,6 +65,15 @@ def identity(pid: int) -> dict[str, Any]:
         raise ProcessLookupError(pid, "the process has ended")
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return {"pid": pid, "start_ticks": int(fields[19]), "boot": boot}
+
+
+def lives(known: dict[str, Any]) -> bool:
+    """Return whether this very process still runs."""
+    try:
+        found = identity(known["pid"])
+    except OSError:
+        return False
+    return all(found[part] == known[part] for part in ("pid", "start_ticks", "boot"))
 
 
 def _become(container: dict[str, Any], folder: Path, ends: dict[str, int], tells: int) -> None:
@@ -175,7 +185,7 @@ def _pump(pid: int, streams: dict[int, str], log: Log) -> int:
         for file, _ in poll.poll(None if status is None else 1000):
             if file == ended:
                 poll.unregister(ended)
-                status = _reaped(pid)
+                status = os.waitpid(pid, 0)[1]
             elif data := os.read(file, 65536):
                 log.write(streams[file], data)
             else:
@@ -188,10 +198,6 @@ def _pump(pid: int, streams: dict[int, str], log: Log) -> int:
     return status
 
 
-def _reaped(pid: int) -> int:
-    return os.waitpid(pid, 0)[1]
-
-
 def _end_descendants() -> None:
     """Kill every process that the container left: as its subreaper they are our children by now."""
     children = Path(f"/proc/self/task/{os.getpid()}/children")
@@ -202,11 +208,6 @@ def _end_descendants() -> None:
         for pid in map(int, found):
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0)
-
-
-def _read_all(file: int) -> bytes:
-    with open(file, "rb") as stream:
-        return stream.read()
 
 
 def _write(path: Path, value: dict[str, Any]) -> None:
@@ -222,10 +223,5 @@ def _now() -> str:
     return f"{stamp}.{nanoseconds % 10**9:09d}Z"
 
 
-def main(arguments: list[str]) -> int:
-    """Run a container."""
-    return run(Path(arguments[0]))
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run(Path(sys.argv[1])))

@@ -10,13 +10,6 @@ MIN_SIDECAR_GRACE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
-    """Start a run."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
 class Stop:
     """Stop a run: hook, SIGTERM, and SIGKILL when the grace is over."""
 
@@ -29,7 +22,7 @@ class Stop:
 class Steps:
     """What to do now, when to look again, and whether all is over."""
 
-    start: list[Start] = field(default_factory=list)
+    start: list[str] = field(default_factory=list)
     stop: list[Stop] = field(default_factory=list)
     held_back: list[str] = field(default_factory=list)
     """Containers that ended and wait for their next run."""
@@ -71,17 +64,23 @@ def next_steps(spec: Object, containers: Containers, now: float, end: End | None
 def has_finished(spec: Object, containers: Containers) -> bool:
     """Return whether the pod has done what it was for, or can never do it."""
     policy = spec.get("restartPolicy", "Always")
-    main = [m for m in members_of(spec) if m.role is Role.MAIN]
-    seen = [containers.get(m.name, Observed()) for m in main]
-    if policy == "Never" and any(
-        (e := containers.get(m.name, Observed()).exit) and e.code != 0 for m in members_of(spec) if m.role is Role.INIT
-    ):
+    ends = [(m.role, containers.get(m.name, Observed()).exit) for m in members_of(spec)]
+    if policy == "Never" and any(role is Role.INIT and end and end.code for role, end in ends):
         return True
-    return all(one.exit is not None and not _restarts(policy, one.exit.code) for one in seen)
+    return all(end and not restarts(policy, end.code) for role, end in ends if role is Role.MAIN)
 
 
-def _restarts(policy: str, code: int) -> bool:
+def restarts(policy: str, code: int) -> bool:
+    """Return whether a container that ended with this code runs again."""
     return policy == "Always" or (policy == "OnFailure" and code != 0)
+
+
+def policy_of(member: Member, spec: Object) -> str:
+    """Return when a container runs again. A sidecar always does, and what comes first ends well once."""
+    policy = str(spec.get("restartPolicy", "Always"))
+    if member.role is Role.SIDECAR:
+        return "Always"
+    return "OnFailure" if member.role is Role.INIT and policy == "Always" else policy
 
 
 def _grace_s(spec: Object, member: Member | None = None) -> float:
@@ -105,25 +104,16 @@ def _run_initial(steps: Steps, spec: Object, members: list[Member], containers: 
             _keep_running(steps, spec, member, seen, now)
             if not begun and not (seen.running and seen.started):
                 return False
-        elif member.role is Role.INIT and not begun and not _done(seen):
+        elif member.role is Role.INIT and not begun and (seen.exit is None or seen.exit.code):
             _keep_running(steps, spec, member, seen, now)
             return False
     return True
 
 
-def _done(seen: Observed) -> bool:
-    return seen.exit is not None and seen.exit.code == 0
-
-
 def _keep_running(steps: Steps, spec: Object, member: Member, seen: Observed, now: float) -> None:
     if seen.running:
         return
-    policy = spec.get("restartPolicy", "Always")
-    if member.role is Role.SIDECAR:
-        policy = "Always"
-    elif member.role is Role.INIT and policy == "Always":
-        policy = "OnFailure"
-    if seen.exit is not None and not _restarts(policy, seen.exit.code):
+    if seen.exit is not None and not restarts(policy_of(member, spec), seen.exit.code):
         return
     at = start_at(seen)
     if at > now:
@@ -131,7 +121,7 @@ def _keep_running(steps: Steps, spec: Object, member: Member, seen: Observed, no
         if seen.exit is not None and seen.waiting is None:
             steps.held_back.append(member.name)
     else:
-        steps.start.append(Start(member.name))
+        steps.start.append(member.name)
 
 
 def start_at(seen: Observed) -> float:

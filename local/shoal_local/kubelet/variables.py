@@ -1,13 +1,10 @@
 """Environment variables. Values, references to fields, ConfigMaps and Secrets, and $(VAR) in them."""
 
 import base64
-import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
-
-from shoal_local.apiserver.schemas.quantities import parse_quantity
 
 Object = Mapping[str, Any]
 Lookup = Callable[[str, str], Object | None]
@@ -29,8 +26,6 @@ class Context:
     host_ip: str
     find: Lookup
     """Plural and name to an object of the pod's namespace."""
-    resources: Mapping[str, str]
-    """``limits.cpu`` and the like to text, for this container."""
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
@@ -73,27 +68,11 @@ def _value_from(source: Object, context: Context) -> str | None:
     if "fieldRef" in source:
         return field_value(source["fieldRef"]["fieldPath"], context)
     if "resourceFieldRef" in source:
-        return resource_value(source["resourceFieldRef"], context.resources)
+        raise ConfigError("resourceFieldRef is not supported by the kubelet of shoal local")
     for field, plural in (("configMapKeyRef", "configmaps"), ("secretKeyRef", "secrets")):
         if field in source:
             return _key_of(source[field], plural, context)
     raise ConfigError(f"valueFrom has no source that is known here: {', '.join(source)}")
-
-
-def resources_of(container: Object) -> dict[str, str]:
-    """Return ``limits.cpu`` and the like of a container."""
-    resources = container.get("resources") or {}
-    return {
-        f"{part}.{name}": str(value)
-        for part in ("requests", "limits")
-        for name, value in (resources.get(part) or {}).items()
-    }
-
-
-def resource_value(reference: Object, resources: Mapping[str, str]) -> str:
-    """Return a resource in units of the divisor, rounded up; 0 when the container does not name it."""
-    divisor = parse_quantity(str(reference.get("divisor") or 1)) or 1
-    return str(math.ceil(parse_quantity(resources.get(reference["resource"], "0")) / divisor))
 
 
 def _key_of(reference: Object, plural: str, context: Context) -> str | None:
