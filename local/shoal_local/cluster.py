@@ -24,7 +24,7 @@ from shoal_local.kubelet.mounting import NO_MOUNTS, mounts_refused
 from shoal_local.kubelet.records import Models, known_pods, read_json, write_json
 from shoal_local.kubelet.runs import kill_session
 from shoal_local.kubelet.volumes import forget_volumes
-from shoal_local.objects import Object, is_ready
+from shoal_local.objects import Object, dig, is_ready
 from shoal_local.processes import Process, lives, stop_all
 
 NODE = "shoal-local"
@@ -145,11 +145,14 @@ class Cluster:
                 raise CannotStartError(f"the cluster is not ready after {START_S:g} s; see {logs}")
             time.sleep(0.05)
 
+    def _client(self) -> ApiClient:
+        return ApiClient(read_kubeconfig(self.kubeconfig), "shoal-local")
+
     async def _api_answers(self) -> bool:
         if not self.kubeconfig.exists():
             return False
         try:
-            async with ApiClient(read_kubeconfig(self.kubeconfig), "shoal-local") as client:
+            async with self._client() as client:
                 await client.list(NODES)
         except (ApiError, UnreachableError):
             return False
@@ -158,7 +161,7 @@ class Cluster:
     async def _node_is_ready(self) -> bool:
         """Return whether the node is registered and its kubelet answers. The API may remember an earlier one."""
         try:
-            async with ApiClient(read_kubeconfig(self.kubeconfig), "shoal-local") as client:
+            async with self._client() as client:
                 node = await client.find(NODES, "", NODE)
             if node is None or "daemonEndpoints" not in node.get("status", {}):
                 return False
@@ -177,7 +180,7 @@ class Cluster:
         """
 
         async def main() -> None:
-            async with ApiClient(read_kubeconfig(self.kubeconfig), "shoal-local") as client:
+            async with self._client() as client:
                 await install(client, chart_folder(), ready_s)
 
         with self._locked():
@@ -230,7 +233,7 @@ class Cluster:
             return told
 
         async def pods() -> list[Object]:
-            async with ApiClient(read_kubeconfig(self.kubeconfig), "shoal-local") as client:
+            async with self._client() as client:
                 return list((await client.list(PODS))["items"])
 
         try:
@@ -270,14 +273,13 @@ def pod_counts(pods: list[Object]) -> dict[str, int]:
 
     The phase says Running also of a pod whose container crashes again and again.
     """
-    statuses = [pod.get("status") or {} for pod in pods]
     return {
-        "running": sum(_all_run(status) for status in statuses),
+        "running": sum(_all_run(pod) for pod in pods),
         "ready": sum(is_ready(pod) for pod in pods),
         "total": len(pods),
     }
 
 
-def _all_run(status: Object) -> bool:
-    states = [container.get("state") or {} for container in status.get("containerStatuses") or []]
-    return status.get("phase") == "Running" and all("running" in state for state in states)
+def _all_run(pod: Object) -> bool:
+    states = [container.get("state") or {} for container in dig(pod, "status", "containerStatuses") or []]
+    return dig(pod, "status", "phase") == "Running" and all("running" in state for state in states)

@@ -71,20 +71,10 @@ def make_parser() -> argparse.ArgumentParser:
         command.add_argument("--dir", type=Path, default=DEFAULT, help="keeps the cluster's files (%(default)s)")
     for command in (up, status):
         command.add_argument("--json", action="store_true", help="print how the cluster is as JSON")
-    up.add_argument(
-        "--capacity",
-        action="append",
-        default=[],
-        metavar="RESOURCE=COUNT",
-        help="what the node offers, such as nvidia.com/gpu=2",
-    )
-    up.add_argument(
-        "--model",
-        action="append",
-        default=[],
-        metavar="NAME=DIR",
-        help="show a model's folder to pods as file:///models/NAME; may be repeated",
-    )
+    told = "what the node offers, such as nvidia.com/gpu=2"
+    up.add_argument("--capacity", action="append", default=[], metavar="RESOURCE=COUNT", help=told)
+    told = "show a model's folder to pods as file:///models/NAME; may be repeated"
+    up.add_argument("--model", action="append", default=[], metavar="NAME=DIR", help=told)
     up.add_argument("--no-operator", action="store_true", help="an empty cluster: do not install Shoal's chart")
     down.add_argument("--keep", action="store_true", help="keep the objects for the next up")
     return parser

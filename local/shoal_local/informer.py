@@ -83,20 +83,17 @@ class Informer:
             obj = {"apiVersion": self.resource.api_version, "kind": self.resource.kind, **item}
             listed[key_of(obj)] = obj
         version = answer["metadata"]["resourceVersion"]
-        self._forget_missing(listed, int(version))
+        for key, known in list(self.objects.items()):
+            found = listed.get(key)
+            other = found is None or found["metadata"]["uid"] != known["metadata"]["uid"]
+            if other and version_of(known) <= int(version):
+                del self.objects[key]
+                self._tell(known)
         self._gone &= {obj["metadata"]["uid"] for obj in listed.values()}
         for obj in listed.values():
             self.note(obj)
         self.synced.set()
         return str(version)
-
-    def _forget_missing(self, listed: dict[Key, Object], version: int) -> None:
-        for key, known in list(self.objects.items()):
-            found = listed.get(key)
-            other = found is None or found["metadata"]["uid"] != known["metadata"]["uid"]
-            if other and version_of(known) <= version:
-                del self.objects[key]
-                self._tell(known)
 
     async def _watch(self, version: str) -> None:
         while True:

@@ -59,7 +59,11 @@ def _tls(cluster: dict[str, Any], user: dict[str, Any], folder: Path) -> ssl.SSL
         context.verify_mode = ssl.CERT_NONE
     certificate, key = (_pem(user, part, folder) for part in ("client-certificate", "client-key"))
     if certificate and key:
-        _load_pair(context, certificate, key)
+        # The ssl module reads client certificates from files only; mkstemp's mode is 0600.
+        with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
+            file.write(f"{certificate}\n{key}")
+            file.flush()
+            context.load_cert_chain(file.name)
     return context
 
 
@@ -67,11 +71,3 @@ def _pem(part: dict[str, Any], name: str, folder: Path) -> str:
     if data := part.get(f"{name}-data"):
         return base64.b64decode(data).decode()
     return (folder / part[name]).read_text() if part.get(name) else ""
-
-
-def _load_pair(context: ssl.SSLContext, certificate: str, key: str) -> None:
-    # The ssl module reads client certificates from files only; mkstemp's mode is 0600.
-    with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
-        file.write(f"{certificate}\n{key}")
-        file.flush()
-        context.load_cert_chain(file.name)

@@ -53,16 +53,13 @@ class Journal:
         """Write a snapshot beside the old file and put it in its place."""
         new = self._path.with_name(self._path.name + ".new")
         file = os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb", 0)
-        file.write(orjson.dumps(self._snapshot(), option=orjson.OPT_APPEND_NEWLINE))
+        objects = {key: list(named.values()) for key, named in self._store.objects.items()}
+        head = {"credentials": asdict(self._credentials), "revision": self._store.revision, "objects": objects}
+        file.write(orjson.dumps(head, option=orjson.OPT_APPEND_NEWLINE))
         os.fsync(file.fileno())
         new.replace(self._path)
         self._length = 0
         return file
-
-    def _snapshot(self) -> dict[str, Any]:
-        objects = {key: list(named.values()) for key, named in self._store.objects.items()}
-        credentials = asdict(self._credentials)
-        return {"credentials": credentials, "revision": self._store.revision, "objects": objects}
 
 
 def restore(path: Path, store: Store) -> Credentials:

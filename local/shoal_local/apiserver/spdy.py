@@ -44,8 +44,6 @@ class Opened:
 
     stream: int
     headers: Mapping[str, str]
-    last: bool
-    """Whether it sends nothing on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,20 +96,20 @@ class Session:
             body, self._buffer = self._buffer[_HEAD_BYTES:end], self._buffer[end:]
             if not first >> 31:
                 yield Data(first, body, bool(flags & _FIN))
-            elif frame := self._control(first, flags, body):
+            elif frame := self._control(first, body):
                 yield frame
 
-    def _control(self, first: int, flags: int, body: bytes) -> Frame | None:
+    def _control(self, first: int, body: bytes) -> Frame | None:
         if (first >> 16) & 0x7FFF != _VERSION:
             raise BrokenFrameError(f"version {(first >> 16) & 0x7FFF} of SPDY is not spoken here")
         try:
-            return self._known(first & 0xFFFF, flags, body)
+            return self._known(first & 0xFFFF, body)
         except (struct.error, zlib.error, UnicodeDecodeError) as error:
             raise BrokenFrameError(f"a control frame cannot be read: {error}") from None
 
-    def _known(self, kind: int, flags: int, body: bytes) -> Frame | None:
+    def _known(self, kind: int, body: bytes) -> Frame | None:
         if kind == _SYN_STREAM:
-            return Opened(_stream(body), self._headers(body[10:]), bool(flags & _FIN))
+            return Opened(_stream(body), self._headers(body[10:]))
         if kind == _RST_STREAM:
             return Reset(_stream(body))
         return Ping(_control(_PING, body)) if kind == _PING else None

@@ -57,18 +57,12 @@ class Executor:
             else:
                 raise
         else:
-            self._tell_of_pod(obj, made)
+            references = obj["metadata"].get("ownerReferences") or [{"name": ""}]
+            about = self._informers["ReplicaSet"].get(obj["metadata"]["namespace"], references[0]["name"])
+            if obj["kind"] == "Pod" and about is not None:
+                told = f"Created pod: {made['metadata']['name']}"
+                self._recorder.post(about, "Normal", "SuccessfulCreate", told)
         informer.note(_typed(made, informer.resource))
-
-    def _tell_of_pod(self, obj: Object, made: Object) -> None:
-        if obj["kind"] != "Pod":
-            return
-        owner = obj["metadata"]["ownerReferences"][0]
-        space = obj["metadata"]["namespace"]
-        about = self._informers["ReplicaSet"].get(space, owner["name"])
-        if about is not None:
-            told = f"Created pod: {made['metadata']['name']}"
-            self._recorder.post(about, "Normal", "SuccessfulCreate", told)
 
     async def _patch(self, obj: Object, patch: Object, subresource: str, latest: dict[str, Object]) -> None:
         informer, uid = self._informers[obj["kind"]], obj["metadata"]["uid"]

@@ -72,15 +72,12 @@ class ReplicaSetLoop:
         try:
             await self._executor.carry_out(changes)
         except CreateRefusedError as refused:
-            await self._tell_of(refused, replica_set, owned)
+            told = plan_replica_set(replica_set, owned, datetime.now(UTC), failure=refused.message)
+            status = [action for action in told.actions if isinstance(action, Patch)]
+            event = Tell(replica_set, "Warning", "FailedCreate", f"Error creating: {refused.message}")
+            await self._executor.carry_out(Changes([event, *status]))
             raise
         return changes.again_s
-
-    async def _tell_of(self, refused: CreateRefusedError, replica_set: Object, owned: list[Object]) -> None:
-        told = plan_replica_set(replica_set, owned, datetime.now(UTC), failure=refused.message)
-        status = [a for a in told.actions if isinstance(a, Patch)]
-        event = Tell(replica_set, "Warning", "FailedCreate", f"Error creating: {refused.message}")
-        await self._executor.carry_out(Changes([event, *status]))
 
 
 def mark_owner(queue: WorkQueue, kind: str, obj: Object) -> None:

@@ -61,10 +61,10 @@ def _progress(deployment: Object, status: Object, new: Object | None, now: datet
     told = (known["status"], known["reason"], known["message"]) if known else None
     if new is None:
         return told
-    name = new["metadata"]["name"]
+    name, wanted = new["metadata"]["name"], deployment["spec"]["replicas"]
     if deployment["spec"].get("paused"):
         told = ("Unknown", "DeploymentPaused", "Deployment is paused")
-    elif _is_complete(deployment, status):
+    elif all(status[count] == wanted for count in ("replicas", "updatedReplicas", "availableReplicas")):
         told = ("True", COMPLETE, f'ReplicaSet "{name}" has successfully progressed.')
     elif known is None or f'"{name}"' not in known["message"]:
         told = ("True", "NewReplicaSetCreated", f'Created new replica set "{name}"')
@@ -73,12 +73,6 @@ def _progress(deployment: Object, status: Object, new: Object | None, now: datet
     elif deadline_in_s(deployment, now) == 0:
         told = ("False", TIMED_OUT, f'ReplicaSet "{name}" has timed out progressing.')
     return told
-
-
-def _is_complete(deployment: Object, status: Object) -> bool:
-    wanted = deployment["spec"]["replicas"]
-    counts = ("replicas", "updatedReplicas", "availableReplicas")
-    return all(status[count] == wanted for count in counts)
 
 
 def _has_moved(before: Object, after: Object) -> bool:

@@ -108,7 +108,10 @@ def place(pod: Object, nodes: Sequence[Object], pods: Iterable[Object]) -> tuple
         if not why:
             return name, ""
         reasons.update(why)
-    return "", _message(len(nodes), reasons)
+    if not nodes:
+        return "", "no nodes available to schedule pods"
+    told = ", ".join(sorted(f"{number} {reason}" for reason, number in reasons.items()))
+    return "", f"0/{len(nodes)} nodes are available: {told}."
 
 
 def _taken(pods: Iterable[Object]) -> dict[str, Amounts]:
@@ -118,10 +121,3 @@ def _taken(pods: Iterable[Object]) -> dict[str, Amounts]:
         if node and not has_ended(pod):
             _add(taken.setdefault(node, {}), pod_requests(pod))
     return taken
-
-
-def _message(count: int, reasons: Counter[str]) -> str:
-    if not count:
-        return "no nodes available to schedule pods"
-    told = ", ".join(sorted(f"{number} {reason}" for reason, number in reasons.items()))
-    return f"0/{count} nodes are available: {told}."

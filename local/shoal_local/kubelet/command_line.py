@@ -6,7 +6,6 @@ The kubelet alone. A signal ends it and leaves its pods running.
 import argparse
 import asyncio
 import contextlib
-import logging
 import socket
 import sys
 from collections.abc import Iterator
@@ -26,7 +25,7 @@ from shoal_local.kubelet.mounting import NO_MOUNTS
 from shoal_local.kubelet.node import Node, gpu_count
 from shoal_local.kubelet.probing import Attempts
 from shoal_local.kubelet.records import Models
-from shoal_local.stopping import until_stopped
+from shoal_local.stopping import run_part
 
 GPU = "nvidia.com/gpu"
 
@@ -43,20 +42,10 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--port", type=int, default=0, help="for logs; 0 takes a free one")
     made.add_argument("--tls-certificate", type=Path, metavar="FILE", help="serves logs over TLS")
     made.add_argument("--tls-key", type=Path, metavar="FILE", help="its private key")
-    made.add_argument(
-        "--capacity",
-        action="append",
-        default=[],
-        metavar="RESOURCE=COUNT",
-        help=f"what the node offers, such as {GPU}=2; NVIDIA GPUs are counted unless given",
-    )
-    made.add_argument(
-        "--model",
-        action="append",
-        default=[],
-        metavar="NAME=DIR",
-        help="a folder that the runtime's image holds as /models/NAME; may be repeated",
-    )
+    told = f"what the node offers, such as {GPU}=2; NVIDIA GPUs are counted unless given"
+    made.add_argument("--capacity", action="append", default=[], metavar="RESOURCE=COUNT", help=told)
+    told = "a folder that the runtime's image holds as /models/NAME; may be repeated"
+    made.add_argument("--model", action="append", default=[], metavar="NAME=DIR", help=told)
     made.add_argument(
         NO_MOUNTS, action="store_true", help="tell containers the folders of their volumes, where no mounts can be made"
     )
@@ -142,10 +131,4 @@ def run(arguments: list[str]) -> int:
     except (OSError, ValueError, BadKubeconfigError) as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("httpx").setLevel(logging.WARNING)
-    try:
-        return asyncio.run(until_stopped(work(options, counts)))
-    except (OSError, ValueError, BadKubeconfigError) as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
+    return run_part(work(options, counts))

@@ -96,7 +96,7 @@ def make_app(runs: Kubelet) -> Starlette:
             kind = "previous terminated container" if wanted.previous else "container"
             told = f'{kind} "{name}" in pod "{names["pod"]}" is waiting to start or not found'
             return PlainTextResponse(told, 400)
-        return StreamingResponse(stream(folder, wanted, runs), media_type="text/plain")
+        return StreamingResponse(stream(folder, wanted), media_type="text/plain")
 
     async def healthz(request: Request) -> Response:
         return PlainTextResponse("ok")
@@ -104,10 +104,10 @@ def make_app(runs: Kubelet) -> Starlette:
     return Starlette(routes=[Route("/containerLogs/{namespace}/{pod}/{container}", logs), Route("/healthz", healthz)])
 
 
-async def stream(folder: Path, wanted: Wanted, runs: Kubelet) -> AsyncIterator[bytes]:
+async def stream(folder: Path, wanted: Wanted) -> AsyncIterator[bytes]:
     """Yield a log up to the limit, and with ``follow`` what is added while the run lives."""
     left = wanted.limit_bytes
-    async for block in _blocks(folder, wanted, runs):
+    async for block in _blocks(folder, wanted):
         piece = block if left is None else block[:left]
         if piece:
             yield piece
@@ -117,10 +117,10 @@ async def stream(folder: Path, wanted: Wanted, runs: Kubelet) -> AsyncIterator[b
                 return
 
 
-async def _blocks(folder: Path, wanted: Wanted, runs: Kubelet) -> AsyncIterator[bytes]:
+async def _blocks(folder: Path, wanted: Wanted) -> AsyncIterator[bytes]:
     path = folder / "log"
     # Another process makes the file.
-    while wanted.follow and not path.exists() and runs.lives(folder):  # noqa: ASYNC110
+    while wanted.follow and not path.exists() and _lives(folder):  # noqa: ASYNC110
         await asyncio.sleep(POLL_S)
     if not path.exists():
         return
@@ -132,13 +132,18 @@ async def _blocks(folder: Path, wanted: Wanted, runs: Kubelet) -> AsyncIterator[
         yield b"".join(shown(lines, wanted))
         while wanted.follow:
             # Asked first: what was written before the end must still be read.
-            last = not runs.lives(folder)
+            last = not _lives(folder)
             if lines := tail.more():
                 yield b"".join(shown(lines, wanted))
             elif last:
                 return
             else:
                 await asyncio.sleep(POLL_S)
+
+
+def _lives(folder: Path) -> bool:
+    """Return whether the run in this folder may still write its log."""
+    return folder.exists() and not (folder / "exit.json").exists()
 
 
 class Tail:

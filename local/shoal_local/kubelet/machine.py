@@ -17,20 +17,10 @@ from shoal_local.kubelet.probing import Attempts
 from shoal_local.kubelet.records import Models
 from shoal_local.objects import Object
 
-_PASSED_ON = (
-    "HOME",
-    "LANG",
-    "LC_ALL",
-    "LD_LIBRARY_PATH",
-    "PYTHONPATH",
-    "TZ",
-    "USER",
-    "VIRTUAL_ENV",
-    *(f"{name}_proxy" for name in ("http", "https", "no")),
-    *(f"{name}_PROXY" for name in ("HTTP", "HTTPS", "NO")),
-)
-
-
+_PASSED_ON = """
+HOME LANG LC_ALL LD_LIBRARY_PATH PYTHONPATH TZ USER VIRTUAL_ENV http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY
+NO_PROXY
+"""
 MODELS = "/models"
 RUNTIME_IMAGE = "shoal/runtime"
 
@@ -138,7 +128,7 @@ class Machine:
 
 def base_environment() -> dict[str, str]:
     """Return what containers have from this machine, as they would from their image."""
-    found = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    found = {name: os.environ[name] for name in _PASSED_ON.split() if name in os.environ}
     if "PYTHONPATH" in found:
         # Containers start in another directory.
         parts = found["PYTHONPATH"].split(":")

@@ -67,7 +67,7 @@ class Run:
     def started_at(self) -> float | None:
         """Return when the process began to run, in seconds since 1970; None while it has not."""
         found = read_json(self.folder / "running.json")
-        return _seconds(found["started_at"]) if found else None
+        return datetime.fromisoformat(found["started_at"]).timestamp() if found else None
 
     @property
     def exit(self) -> Exit | None:
@@ -75,7 +75,7 @@ class Run:
         found = read_json(self.folder / "exit.json")
         if found is None or not self.ended.is_set():
             return None
-        finished = _seconds(found["finished_at"])
+        finished = datetime.fromisoformat(found["finished_at"]).timestamp()
         return Exit(
             code=found["code"],
             signal=found.get("signal", 0),
@@ -145,14 +145,6 @@ def _shim_of(folder: Path) -> Object | None:
             return found
         time.sleep(0.1)
     return None
-
-
-def _seconds(text: str) -> float:
-    # fromisoformat takes microseconds at most; the shim writes nanoseconds.
-    head, dot, tail = text.partition(".")
-    if dot and tail.endswith("Z"):
-        text = f"{head}.{tail[:6]}+00:00"
-    return datetime.fromisoformat(text).timestamp()
 
 
 def kill_session(running: Object) -> None:

@@ -77,13 +77,10 @@ def _state(member: Member, seen: Observed, place: Place) -> Object:
     if seen.exit is None:
         staged = bool(place.pod["spec"].get("initContainers"))
         return {"waiting": {"reason": "PodInitializing" if staged else "ContainerCreating"}}
-    if not place.ending and start_at(seen) > place.now and _comes_back(member, seen, place.pod):
+    comes_back = restarts(policy_of(member, place.pod["spec"]), seen.exit.code)
+    if not place.ending and start_at(seen) > place.now and comes_back:
         return {"waiting": _back_off(member, seen, place.pod)}
     return {"terminated": _ended(place.pod, member.name, seen.attempt, seen.exit)}
-
-
-def _comes_back(member: Member, seen: Observed, pod: Object) -> bool:
-    return seen.exit is not None and restarts(policy_of(member, pod["spec"]), seen.exit.code)
 
 
 def _back_off(member: Member, seen: Observed, pod: Object) -> Object:

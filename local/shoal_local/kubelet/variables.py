@@ -56,14 +56,6 @@ def make_variables(container: Object, context: Context) -> dict[str, str]:
     return variables
 
 
-def decoded(plural: str, obj: Object) -> dict[str, str]:
-    """Return the texts in a ConfigMap or Secret."""
-    data = obj.get("data") or {}
-    if plural == "configmaps":
-        return dict(data)
-    return {key: base64.b64decode(value).decode(errors="replace") for key, value in data.items()}
-
-
 def _value_from(source: Object, context: Context) -> str | None:
     if "fieldRef" in source:
         return field_value(source["fieldRef"]["fieldPath"], context)
@@ -77,9 +69,9 @@ def _value_from(source: Object, context: Context) -> str | None:
 
 def _key_of(reference: Object, plural: str, context: Context) -> str | None:
     found = context.find(plural, reference["name"])
-    data = decoded(plural, found or {})
-    if reference["key"] in data:
-        return data[reference["key"]]
+    text = ((found or {}).get("data") or {}).get(reference["key"])
+    if text is not None:
+        return str(text) if plural == "configmaps" else base64.b64decode(text).decode(errors="replace")
     if reference.get("optional"):
         return None
     if found is None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any
 
 from shoal_local.apiserver.errors import ApiError, forbidden
@@ -76,7 +77,7 @@ def rule_allows(rule: Mapping[str, Any], action: Action) -> bool:
     if not _among(action.verb, rule.get("verbs")):
         return False
     if action.path:
-        return any(_path_fits(pattern, action.path) for pattern in rule.get("nonResourceURLs") or ())
+        return any(fnmatchcase(action.path, pattern) for pattern in rule.get("nonResourceURLs") or ())
     names, subresource = rule.get("resourceNames"), action.resource.partition("/")[2]
     resources = (action.resource, f"*/{subresource}") if subresource else (action.resource,)
     return (
@@ -88,10 +89,6 @@ def rule_allows(rule: Mapping[str, Any], action: Action) -> bool:
 
 def _among(value: str, allowed: Iterable[str] | None) -> bool:
     return any(entry in ("*", value) for entry in allowed or ())
-
-
-def _path_fits(pattern: str, path: str) -> bool:
-    return pattern in ("*", path) or (pattern.endswith("*") and path.startswith(pattern[:-1]))
 
 
 def refusal(user: User, action: Action) -> ApiError:

@@ -10,6 +10,8 @@ from shoal_local.apiserver.kinds.builtin import BUILTIN
 from shoal_local.apiserver.kinds.resource import Column, Resource, ScalePaths
 from shoal_local.objects import Object
 
+_COLUMN: dict[str, Any] = {"type": "string", "format": "", "priority": 0, "description": ""}
+_SCALE_PATHS = ("specReplicasPath", "statusReplicasPath", "labelSelectorPath")
 CRDS = "apiextensions.k8s.io/customresourcedefinitions"
 
 
@@ -31,6 +33,7 @@ def _priority(version: str) -> tuple[int, int, int, str]:
 def _resource(spec: Object, version: Object) -> Resource:
     names = spec["names"]
     subresources = version.get("subresources") or {}
+    scale = subresources.get("scale")
     return Resource(
         group=spec["group"],
         version=version["name"],
@@ -43,28 +46,14 @@ def _resource(spec: Object, version: Object) -> Resource:
         generation=True,
         schema=(version.get("schema") or {}).get("openAPIV3Schema"),
         columns=tuple(
-            Column(
-                c["name"],
-                c["jsonPath"],
-                c.get("type", "string"),
-                c.get("format", ""),
-                c.get("priority", 0),
-                c.get("description", ""),
-            )
+            Column(c["name"], c["jsonPath"], *(c.get(part, default) for part, default in _COLUMN.items()))
             for c in version.get("additionalPrinterColumns") or ()
         ),
-        scale=_scale(subresources.get("scale")),
+        scale=ScalePaths(*(scale.get(path, "") for path in _SCALE_PATHS)) if scale else ScalePaths(),
         selectable=tuple(f["jsonPath"].lstrip(".") for f in version.get("selectableFields") or ()),
         singular_name=names.get("singular", ""),
         list_kind_name=names.get("listKind", ""),
     )
-
-
-def _scale(scale: dict[str, Any] | None) -> ScalePaths:
-    if not scale:
-        return ScalePaths()
-    selector = scale.get("labelSelectorPath", "")
-    return ScalePaths(scale["specReplicasPath"], scale["statusReplicasPath"], selector)
 
 
 @dataclass(frozen=True, slots=True)

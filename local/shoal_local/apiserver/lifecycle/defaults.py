@@ -38,9 +38,6 @@ def _container_defaults(container: Object) -> None:
     for probe in _PROBES:
         if probe in container:
             _probe_defaults(container[probe])
-    for handler in container.get("lifecycle", {}).values():
-        if isinstance(handler, dict):
-            _http_defaults(handler)
     for variable in container.get("env", []):
         if field := variable.get("valueFrom", {}).get("fieldRef"):
             field.setdefault("apiVersion", "v1")
@@ -49,15 +46,8 @@ def _container_defaults(container: Object) -> None:
 def _probe_defaults(probe: Object) -> None:
     for name, value in (("timeoutSeconds", 1), ("periodSeconds", 10), ("successThreshold", 1), ("failureThreshold", 3)):
         probe.setdefault(name, value)
-    _http_defaults(probe)
-    if "grpc" in probe:
-        probe["grpc"].setdefault("service", "")
-
-
-def _http_defaults(handler: Object) -> None:
-    if "httpGet" in handler:
-        handler["httpGet"].setdefault("path", "/")
-        handler["httpGet"].setdefault("scheme", "HTTP")
+    if "httpGet" in probe:
+        probe["httpGet"] = {"path": "/", "scheme": "HTTP", **probe["httpGet"]}
 
 
 def _volume_defaults(volume: Object) -> None:
@@ -165,11 +155,6 @@ def _endpoint_slice(obj: Object) -> None:
         port.setdefault("protocol", "TCP")
 
 
-def _claim(obj: Object) -> None:
-    obj["spec"].setdefault("volumeMode", "Filesystem")
-    obj["status"] = {"phase": "Pending", **obj.get("status", {})}
-
-
 def _definition(obj: Object) -> None:
     spec = obj["spec"]
     names = spec["names"]
@@ -183,7 +168,6 @@ def _definition(obj: Object) -> None:
 
 DEFAULTS: Mapping[str, Callable[[Object], None]] = {
     "/namespaces": _namespace,
-    "/persistentvolumeclaims": _claim,
     "/pods": pod_defaults,
     "/secrets": _secret,
     "/services": _service,

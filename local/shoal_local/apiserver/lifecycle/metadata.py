@@ -9,34 +9,22 @@ from shoal_local.objects import Object
 
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
+_DNS_1035 = r"[a-z]([-a-z0-9]*[a-z0-9])?"
+_RULE = "must consist of lower case alphanumeric characters"
 _SUBDOMAIN_RULE = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric "
-    "characters, '-' or '.', and must start "
-    "and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
-    rf"'{_SUBDOMAIN}')"
+    f"a lowercase RFC 1123 subdomain {_RULE}, '-' or '.', and must start and end with an alphanumeric character "
+    f"(e.g. 'example.com', regex used for validation is '{_SUBDOMAIN}')"
 )
 _LABEL_RULE = (
-    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters "
-    "or '-', and must start and end "
-    rf"with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for "
-    rf"validation is '{_LABEL}')"
+    f"a lowercase RFC 1123 label {_RULE} or '-', and must start and end with an alphanumeric character "
+    f"(e.g. 'my-name',  or '123-abc', regex used for validation is '{_LABEL}')"
 )
-_DNS_1035 = r"[a-z]([-a-z0-9]*[a-z0-9])?"
 _DNS_1035_RULE = (
-    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', "
-    "start with an alphabetic character, "
-    "and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex "
-    "used for validation is "
-    f"'{_DNS_1035}')"
+    f"a DNS-1035 label {_RULE} or '-', start with an alphabetic character, and end with an alphanumeric character "
+    f"(e.g. 'my-name',  or 'abc-123', regex used for validation is '{_DNS_1035}')"
 )
-_SERVER_OWNED = (
-    "uid",
-    "creationTimestamp",
-    "generation",
-    "selfLink",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-)
+_DELETION = ("deletionTimestamp", "deletionGracePeriodSeconds")
+_SERVER_OWNED = ("uid", "creationTimestamp", "generation", "selfLink", *_DELETION)
 _FREE_NAMES = "rbac.authorization.k8s.io"
 
 

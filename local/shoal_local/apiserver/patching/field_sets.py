@@ -145,18 +145,13 @@ def _differences(old: Any, new: Any, node: Node | None, path: Path) -> Iterator[
         yield from _whole(old, new, node, path)
     elif old == new:
         return
-    elif _granular(old, new, node):
+    elif type(old) is type(new) and isinstance(old, dict | list) and not is_atomic(new, node):
         before, after = _parts(old, node), _parts(new, node)
         for step in [*before, *(step for step in after if step not in before)]:
             was, now = before.get(step, _ABSENT), after.get(step, _ABSENT)
             yield from _differences(was, now, child_node(node, step), (*path, step))
     else:
         yield path, False
-
-
-def _granular(old: Any, new: Any, node: Node | None) -> bool:
-    same_kind = type(old) is type(new) and isinstance(old, dict | list)
-    return same_kind and not is_atomic(new, node) and bool(old or new)
 
 
 def _parts(value: Any, node: Node | None) -> dict[str, Any]:
@@ -168,14 +163,9 @@ def _parts(value: Any, node: Node | None) -> dict[str, Any]:
 def _whole(old: Any, new: Any, node: Node | None, path: Path) -> Iterator[tuple[Path, bool]]:
     gone = new is _ABSENT
     value = old if gone else new
-    if gone or _is_field(value, node, path):
+    # A new struct and a new keyed list are no fields themselves, only what is in them.
+    struct = isinstance(value, list) or (isinstance(value, dict) and node and node.fields)
+    if gone or not value or is_atomic(value, node) or path[-1][0] == "k" or not struct:
         yield path, gone
     for below in field_set(value, node):
         yield (*path, *below), gone
-
-
-def _is_field(value: Any, node: Node | None, path: Path) -> bool:
-    """Return whether a new value is a field itself. A struct and a keyed list are not, only what is in them."""
-    if not value or is_atomic(value, node) or path[-1][0] == "k":
-        return True
-    return not isinstance(value, list) and not (isinstance(value, dict) and node and node.fields)

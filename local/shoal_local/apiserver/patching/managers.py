@@ -11,21 +11,12 @@ from dataclasses import dataclass, replace
 from shoal_local.apiserver.patching.field_sets import Difference, FieldSet, Path, from_fields_v1, to_fields_v1
 from shoal_local.objects import Object
 
-_SERVER_OWNED = (
-    "name",
-    "namespace",
-    "creationTimestamp",
-    "selfLink",
-    "uid",
-    "generation",
-    "managedFields",
-    "resourceVersion",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-    "generateName",
-)
+_SERVER_OWNED = """
+name namespace creationTimestamp selfLink uid generation managedFields resourceVersion deletionTimestamp
+deletionGracePeriodSeconds generateName
+"""
 _UNOWNED: frozenset[Path] = frozenset(
-    {("f:apiVersion",), ("f:kind",), ("f:metadata",), *(("f:metadata", f"f:{name}") for name in _SERVER_OWNED)}
+    {("f:apiVersion",), ("f:kind",), ("f:metadata",), *(("f:metadata", f"f:{name}") for name in _SERVER_OWNED.split())}
 )
 
 

@@ -55,7 +55,7 @@ def age(created: str | None, now: datetime) -> str:
     """Return the time since an API timestamp, ``<unknown>`` without one."""
     if not created:
         return "<unknown>"
-    then = datetime.fromisoformat(created.replace("Z", "+00:00")).astimezone(UTC)
+    then = datetime.fromisoformat(created).astimezone(UTC)
     return human_duration(int((now - then).total_seconds()))
 
 

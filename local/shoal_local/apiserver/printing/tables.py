@@ -80,16 +80,10 @@ def _included(obj: Object, include: str) -> Object | None:
 
 def printer_of(resource: Resource) -> Printer:
     """Return how this kind is printed."""
-    return PRINTERS.get(resource.key) or custom_printer(resource.columns or (_AGE,))
-
-
-def custom_printer(columns: Sequence[Column]) -> Printer:
-    """Return how a kind with these columns is printed."""
-
-    def cells(obj: Object, now: datetime) -> list[Any]:
-        return [_cell(obj, column, now) for column in columns]
-
-    return Printer(tuple((c.name, c.type, c.format, c.description, c.priority) for c in columns), cells)
+    columns = resource.columns or (_AGE,)
+    heads = tuple((c.name, c.type, c.format, c.description, c.priority) for c in columns)
+    custom = Printer(heads, lambda obj, now: [_cell(obj, column, now) for column in columns])
+    return PRINTERS.get(resource.key, custom)
 
 
 _AGE = Column("Age", ".metadata.creationTimestamp", "date")

@@ -116,18 +116,14 @@ def _judged(rule: Rule, node: Node, value: Any, old: Any, steps: list[Any]) -> I
 
 
 def _complaint(rule: Rule, value: Any) -> str:
-    message = rule.message
     # Objects and lists are too long to be shown.
     told = "" if isinstance(value, dict | list) else f"{shown(value)}: "
-    match rule.reason:
-        case "FieldValueForbidden":
-            return f"Forbidden: {message}"
-        case "FieldValueRequired":
-            return f"Required value: {message}"
-        case "FieldValueDuplicate":
-            return f"Duplicate value: {told}".removesuffix(": ")
-        case _:
-            return f"Invalid value: {told}{message}"
+    forms = {
+        "FieldValueForbidden": f"Forbidden: {rule.message}",
+        "FieldValueRequired": f"Required value: {rule.message}",
+        "FieldValueDuplicate": f"Duplicate value: {told}".removesuffix(": "),
+    }
+    return forms.get(rule.reason, f"Invalid value: {told}{rule.message}")
 
 
 def as_cel(value: Any, node: Node | None) -> Any:

@@ -15,13 +15,7 @@ from shoal_local.objects import Object
 
 _KEPT = ("apiVersion", "kind", "metadata")
 
-BLOCKING = {
-    "FieldValueNotSupported",
-    "FieldValueRequired",
-    "FieldValueTooLong",
-    "FieldValueTooMany",
-    "FieldValueTypeInvalid",
-}
+BLOCKING = {f"FieldValue{why}" for why in ("NotSupported", "Required", "TooLong", "TooMany", "TypeInvalid")}
 """An object with one of these is not fit for its rules."""
 NOT_CHECKED = Cause(
     "<nil>",

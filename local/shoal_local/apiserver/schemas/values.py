@@ -20,7 +20,7 @@ def _is_date_time(value: object) -> bool:
     if not isinstance(value, str):
         return True
     fits = _DATE_TIME.fullmatch(value) is not None
-    return fits and bool(datetime.fromisoformat(value.upper().replace("Z", "+00:00")))
+    return fits and bool(datetime.fromisoformat(value.upper()))
 
 
 _CHECKS: Mapping[str, Callable[[object], bool]] = {

@@ -55,7 +55,10 @@ def _after(world: World, call: Call, resource: Resource, obj: Object, live: Obje
 
 def _by_schema(world: World, resource: Resource, obj: Object, live: Object | None) -> tuple[Object, list[Cause]]:
     if resource.custom:
-        return _by_custom_schema(world, resource, obj, live)
+        schema, meta = world.custom_schema(resource), world.schema(resource).child("metadata")
+        obj = schema.admitted({**obj, "metadata": decoded(obj["metadata"], meta)})
+        causes = list(required_causes(obj["metadata"], meta, "metadata"))
+        return obj, causes or schema.causes(obj, live)
     obj = clean(world, resource, obj)
     causes = list(required_causes(obj, world.schema(resource)))
     if causes:
@@ -66,13 +69,6 @@ def _by_schema(world: World, resource: Resource, obj: Object, live: Object | Non
     if resource.key == CRDS:
         return established(obj), definition_causes(obj)
     return obj, rule_causes(resource.key, obj, live)
-
-
-def _by_custom_schema(world: World, resource: Resource, obj: Object, live: Object | None) -> tuple[Object, list[Cause]]:
-    schema, meta = world.custom_schema(resource), world.schema(resource).child("metadata")
-    obj = schema.admitted({**obj, "metadata": decoded(obj["metadata"], meta)})
-    causes = list(required_causes(obj["metadata"], meta, "metadata"))
-    return obj, causes or schema.causes(obj, live)
 
 
 def read_as(world: World, call: Call, definition: str) -> Object:

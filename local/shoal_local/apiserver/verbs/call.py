@@ -1,7 +1,7 @@
 """A request, read: which object, which verb, which options, by whom and when."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -75,9 +75,6 @@ class Reply:
     body: Object
     code: int = 200
     warnings: tuple[str, ...] = ()
-
-
-NewUid = Callable[[], str]
 
 
 def parse_path(path: str) -> Target:

@@ -5,7 +5,7 @@ the state and not at what happened, so it may be run at any time and as often as
 owners: kubernetes/kubernetes pkg/controller/garbagecollector (attemptToDeleteItem).
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -45,27 +45,11 @@ class Fate(StrEnum):
     DELETE_FOREGROUND = "delete, its own dependents first"
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """A fate, and the references that are left."""
-
-    fate: Fate
-    references: tuple[Object, ...] = ()
-
-
-def judge(references: Iterable[Object], state_of: Callable[[Object], Owner]) -> Verdict:
-    """Return what becomes of an object with these owner references.
-
-    One solid owner keeps it; without any, it goes as the last owner went.
-    """
-    states = [(reference, state_of(reference)) for reference in references]
-    solid = tuple(reference for reference, state in states if state is Owner.SOLID)
-    if not states or len(solid) == len(states):
-        return Verdict(Fate.STAY, solid)
-    if solid:
-        return Verdict(Fate.DISOWN, solid)
-    waiting = any(state is Owner.WAITING for _, state in states)
-    return Verdict(Fate.DELETE_FOREGROUND if waiting else Fate.DELETE)
+def fate_of(owners: Sequence[Owner]) -> Fate:
+    """Return what becomes of an object: one solid owner keeps it; without any, it goes as the last owner went."""
+    if Owner.SOLID in owners or not owners:
+        return Fate.STAY if set(owners) <= {Owner.SOLID} else Fate.DISOWN
+    return Fate.DELETE_FOREGROUND if Owner.WAITING in owners else Fate.DELETE
 
 
 def references_of(obj: Object) -> list[Object]:
@@ -130,14 +114,12 @@ class Pass:
             self._drop_finalizer(item, FOREGROUND)
 
     def _settle_dependent(self, item: Item, items: dict[str, Item], dependents: dict[str, list[Item]]) -> None:
-        def state_of(reference: Object) -> Owner:
-            return self._owner_state(item, reference, items.get(reference["uid"]))
-
-        verdict = judge(references_of(item.object), state_of)
-        if verdict.fate is Fate.DISOWN:
-            self._write_references(item, list(verdict.references))
-        elif verdict.fate is not Fate.STAY:
-            first = verdict.fate is Fate.DELETE_FOREGROUND and item.uid in dependents
+        owners = [(ref, self._owner_state(item, ref, items.get(ref["uid"]))) for ref in references_of(item.object)]
+        fate = fate_of([state for _, state in owners])
+        if fate is Fate.DISOWN:
+            self._write_references(item, [reference for reference, state in owners if state is Owner.SOLID])
+        elif fate is not Fate.STAY:
+            first = fate is Fate.DELETE_FOREGROUND and item.uid in dependents
             self._delete(item, {"propagationPolicy": "Foreground"} if first else {})
 
     def _owner_state(self, item: Item, reference: Object, owner: Item | None) -> Owner:

@@ -47,10 +47,8 @@ def checked(obj: Object, call: Call, resource: Resource) -> Object:
     """
     obj = {"kind": resource.kind, "apiVersion": resource.api_version, **obj}
     if obj["apiVersion"] != resource.api_version:
-        raise bad_request(
-            f"the API version in the data ({obj['apiVersion']}) does not match the expected API "
-            f"version ({resource.api_version})"
-        )
+        told = f"the API version in the data ({obj['apiVersion']}) does not match the expected API version"
+        raise bad_request(f"{told} ({resource.api_version})")
     if obj["kind"] != resource.kind:
         raise bad_request(f"{obj['kind']} in version {resource.version!r} cannot be handled as a {resource.kind}")
     meta = obj.get("metadata")
@@ -72,7 +70,7 @@ def _meta_in_place(meta: Object, call: Call, resource: Resource) -> Object:
 def strict_fields(obj: Object, call: Call, node: Node) -> tuple[str, ...]:
     """Return warnings about fields that the schema does not know.
 
-    Or refuse them, as the caller asked. Raises ApiError: 400 with ``fieldValidation=Strict`` and an unknown field.
+    Raises ApiError: 400, there are some and the caller asked for ``fieldValidation=Strict``.
     """
     mode = call.query.get("fieldValidation", "Warn")
     unknown = [] if mode == "Ignore" else [f'unknown field "{path}"' for path in unknown_fields(obj, node)]

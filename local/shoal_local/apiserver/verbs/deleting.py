@@ -9,7 +9,7 @@ from shoal_local.apiserver.verbs.admission import read_as
 from shoal_local.apiserver.verbs.call import Call, Reply, Target
 from shoal_local.apiserver.verbs.world import World, presented
 from shoal_local.apiserver.verbs.writing import namespace_finalizers
-from shoal_local.objects import Object, key_of, timestamp
+from shoal_local.objects import Object, has_ended, key_of, timestamp
 
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
@@ -55,25 +55,19 @@ def _check_preconditions(resource: Resource, live: Object, options: dict[str, An
 def delete_object(world: World, call: Call, resource: Resource, live: Object, options: dict[str, Any]) -> Object:
     """Mark the object as deleted, and take it away if nothing holds it."""
     meta = dict(live["metadata"])
-    meta["finalizers"] = _finalizers(meta, options)
+    if policy := options.get("propagationPolicy"):
+        others = [name for name in meta.get("finalizers") or [] if name not in _FINALIZER.values()]
+        meta["finalizers"] = others + ([_FINALIZER[policy]] if policy in _FINALIZER else [])
     grace_s = _grace_s(resource, live, options)
-    held = meta["finalizers"] or grace_s or namespace_finalizers(live)
-    if not meta["finalizers"]:
-        del meta["finalizers"]
+    if not meta.get("finalizers"):
+        meta.pop("finalizers", None)
+    held = "finalizers" in meta or grace_s or namespace_finalizers(live)
     if not held:
         return world.remove(call, resource, {**live, "metadata": meta})
     new = {**live, "metadata": _marked(meta, call, resource, grace_s)}
     if resource.key == "/namespaces":
         new["status"] = {**(live.get("status") or {}), "phase": "Terminating"}
     return live if new == live else world.write(call, resource, new)
-
-
-def _finalizers(meta: Object, options: dict[str, Any]) -> list[str]:
-    known = list(meta.get("finalizers") or [])
-    if "propagationPolicy" not in options:
-        return known
-    ours = _FINALIZER.get(options["propagationPolicy"])
-    return [*(name for name in known if name not in _FINALIZER.values()), *([ours] if ours else [])]
 
 
 def _marked(meta: Object, call: Call, resource: Resource, grace_s: int) -> Object:
@@ -90,13 +84,10 @@ def _marked(meta: Object, call: Call, resource: Resource, grace_s: int) -> Objec
 
 def _grace_s(resource: Resource, obj: Object, options: dict[str, Any]) -> int:
     """Return how long the kubelet may take; only a pod that runs on a node gets any time."""
-    if resource.key != "/pods":
-        return 0
-    spec, phase = obj["spec"], (obj.get("status") or {}).get("phase")
-    if not spec.get("nodeName") or phase in ("Succeeded", "Failed"):
+    if resource.key != "/pods" or not obj["spec"].get("nodeName") or has_ended(obj):
         return 0
     asked = options.get("gracePeriodSeconds")
-    return int(spec.get("terminationGracePeriodSeconds", 30) if asked is None else asked)
+    return int(obj["spec"].get("terminationGracePeriodSeconds", 30) if asked is None else asked)
 
 
 def target_of(resource: Resource, obj: Object) -> Target:

@@ -52,7 +52,6 @@ def revision_in(call: Call) -> int:
     """Return the call's resourceVersion; 0 when it has none. Raises ApiError: 400, it is no number."""
     text = call.query.get("resourceVersion") or "0"
     if not text.isdigit():
-        raise bad_request(
-            f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
-        )
+        why = f'strconv.ParseUint: parsing "{text}": invalid syntax'
+        raise bad_request(f'resourceVersion: Invalid value: "{text}": {why}')
     return int(text)

@@ -1,6 +1,6 @@
 """What verbs work on: the store, the kinds served now, and the sources of what is not computed."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +10,7 @@ from shoal_local.apiserver.kinds.resource import Resource
 from shoal_local.apiserver.schemas.custom import CustomSchema
 from shoal_local.apiserver.schemas.node import Node, root_of
 from shoal_local.apiserver.storage.store import Store
-from shoal_local.apiserver.verbs.call import Call, NewUid, Target
+from shoal_local.apiserver.verbs.call import Call, Target
 from shoal_local.objects import Object
 
 SERVICES = "/services"
@@ -24,7 +24,7 @@ class World:
     store: Store
     definitions: Mapping[str, Mapping[str, Any]]
     """OpenAPI definitions of the built-in kinds by name."""
-    new_uid: NewUid
+    new_uid: Callable[[], str]
     signing_key: bytes = b""
     """Key of the service account tokens."""
     admin_token: str = ""
