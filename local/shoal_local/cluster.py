@@ -139,7 +139,7 @@ class Cluster:
         while not asyncio.run(check()):
             for part in begun:
                 if part.pid is None:
-                    raise CannotStartError(f"{part.name} ended; its log {part.log}:\n{part.last_words()}")
+                    raise CannotStartError(f"{part.name} exited; the end of its log {part.log}:\n{part.last_words()}")
             if time.monotonic() > end_s:
                 logs = self.folder / "logs"
                 raise CannotStartError(f"the cluster is not ready after {START_S:g} s; see {logs}")

@@ -45,7 +45,7 @@ def chart_folder() -> Path:
     for folder in (here / "chart", here.parents[1] / "charts" / "shoal"):
         if (folder / "Chart.yaml").exists():
             return folder
-    raise CannotInstallError("the Helm chart is not here; start with --no-operator and install it yourself")
+    raise CannotInstallError("the Helm chart was not found; start with --no-operator and install it yourself")
 
 
 def values() -> Object:

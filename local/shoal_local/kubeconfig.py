@@ -11,7 +11,7 @@ import yaml
 
 
 class BadKubeconfigError(Exception):
-    """The file is no kubeconfig that we can use; the message says what is missing."""
+    """The file cannot be used as a kubeconfig; the message says what is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +31,13 @@ def read_kubeconfig(path: Path) -> Connection:
     """
     document = yaml.safe_load(path.read_text())
     if not isinstance(document, dict):
-        raise BadKubeconfigError(f"{path} is no kubeconfig: a mapping is expected")
+        raise BadKubeconfigError(f"{path} is not a kubeconfig: expected a mapping")
     context = _named(document, "contexts", document.get("current-context", ""), path)["context"]
     cluster = _named(document, "clusters", context.get("cluster", ""), path)["cluster"]
     user = _named(document, "users", context.get("user", ""), path)["user"]
     if "exec" in user or "auth-provider" in user:
-        told = "credential plugins are not supported; use a token or a client certificate"
-        raise BadKubeconfigError(f"{path}: {told}")
+        message = "credential plugins are not supported; use a token or a client certificate"
+        raise BadKubeconfigError(f"{path}: {message}")
     token = user.get("token") or ""
     if "tokenFile" in user:
         token = (path.parent / user["tokenFile"]).read_text().strip()

@@ -77,7 +77,7 @@ def restore(path: Path, store: Store) -> Credentials:
         return Credentials(**head["credentials"])
     except (StopIteration, KeyError, TypeError, ValueError) as error:
         raise BrokenJournalError(
-            f"{path} is no snapshot of this server ({error!r}): name another file, "
+            f"{path} is not a snapshot of this server ({error!r}): name another file, "
             "or remove it to start with an empty cluster"
         ) from None
 

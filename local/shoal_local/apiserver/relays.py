@@ -106,8 +106,8 @@ class _Forwarder:
             async with asyncio.timeout(CONNECT_S):
                 reader, writer = await asyncio.open_connection(self._address, int(port))
         except (OSError, ValueError, OverflowError) as error:
-            told = f"cannot connect to port {port} of the pod's address {self._address}: {error}"
-            await self._finish(opened.stream, errors, told)
+            message = f"cannot connect to port {port} of the pod's address {self._address}: {error}"
+            await self._finish(opened.stream, errors, message)
             return
         self._writers[opened.stream] = writer
         group.create_task(self._read(reader, opened.stream, errors))

@@ -73,7 +73,7 @@ def make_server(
     ``service_network``: where services get their addresses.
 
     Raises:
-        BrokenJournalError: ``snapshot`` is no file of this server.
+        BrokenJournalError: ``snapshot`` is not a file of this server.
         OSError: the address cannot be bound.
     """
     store = Store()

@@ -90,7 +90,7 @@ class Session:
             first, rest = struct.unpack(">II", self._buffer[:_HEAD_BYTES])
             flags, end = rest >> 24, _HEAD_BYTES + (rest & 0xFFFFFF)
             if end > MAX_FRAME_BYTES:
-                raise BrokenFrameError(f"a frame has {end} bytes; {MAX_FRAME_BYTES} are allowed")
+                raise BrokenFrameError(f"a frame of {end} bytes; {MAX_FRAME_BYTES} are allowed")
             if len(self._buffer) < end:
                 return
             body, self._buffer = self._buffer[_HEAD_BYTES:end], self._buffer[end:]
@@ -101,7 +101,7 @@ class Session:
 
     def _control(self, first: int, body: bytes) -> Frame | None:
         if (first >> 16) & 0x7FFF != _VERSION:
-            raise BrokenFrameError(f"version {(first >> 16) & 0x7FFF} of SPDY is not spoken here")
+            raise BrokenFrameError(f"SPDY version {(first >> 16) & 0x7FFF} is not supported")
         try:
             return self._known(first & 0xFFFF, body)
         except (struct.error, zlib.error, UnicodeDecodeError) as error:

@@ -157,8 +157,8 @@ async def watch_lines(
                 due = min(end, next_bookmark) if call.flag("allowWatchBookmarks") else end
                 await bell.wait(max(due - clock(), 0.001))
     except TooOldError:
-        told = f"too old resource version: {call.query.get('resourceVersion', 0)} ({world.store.revision})"
-        yield _lines([{"type": "ERROR", "object": expired(told).as_status()}])
+        message = f"too old resource version: {call.query.get('resourceVersion', 0)} ({world.store.revision})"
+        yield _lines([{"type": "ERROR", "object": expired(message).as_status()}])
 
 
 def _lines(events: list[Object]) -> bytes:

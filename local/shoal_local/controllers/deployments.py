@@ -82,8 +82,8 @@ def _share(rs: Object) -> Share:
 
 def _scaled(deployment: Object, name: str, before: int, after: int) -> Tell:
     way = "up" if after > before else "down"
-    told = f"Scaled {way} replica set {name} from {before} to {after}"
-    return Tell(deployment, "Normal", "ScalingReplicaSet", told)
+    message = f"Scaled {way} replica set {name} from {before} to {after}"
+    return Tell(deployment, "Normal", "ScalingReplicaSet", message)
 
 
 def _number(changes: Changes, deployment: Object, new: Object, old: Sequence[Object]) -> None:

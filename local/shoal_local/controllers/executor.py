@@ -60,8 +60,8 @@ class Executor:
             references = obj["metadata"].get("ownerReferences") or [{"name": ""}]
             about = self._informers["ReplicaSet"].get(obj["metadata"]["namespace"], references[0]["name"])
             if obj["kind"] == "Pod" and about is not None:
-                told = f"Created pod: {made['metadata']['name']}"
-                self._recorder.post(about, "Normal", "SuccessfulCreate", told)
+                message = f"Created pod: {made['metadata']['name']}"
+                self._recorder.post(about, "Normal", "SuccessfulCreate", message)
         informer.note(_typed(made, informer.resource))
 
     async def _patch(self, obj: Object, patch: Object, subresource: str, latest: dict[str, Object]) -> None:

@@ -169,8 +169,8 @@ class SchedulerLoop:
         bound = await self._client.find(pods.resource, meta["namespace"], meta["name"])
         if bound is not None:
             pods.note(bound)
-        told = f"Successfully assigned {meta['namespace']}/{meta['name']} to {node}"
-        self._recorder.post(pod, "Normal", "Scheduled", told)
+        message = f"Successfully assigned {meta['namespace']}/{meta['name']} to {node}"
+        self._recorder.post(pod, "Normal", "Scheduled", message)
 
     async def _refuse(self, pod: Object, message: str) -> None:
         known = condition(pod, "PodScheduled")

@@ -32,9 +32,11 @@ GPU = "nvidia.com/gpu"
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the kubelet's options."""
-    told = "A signal ends the kubelet and leaves its pods running."
-    made = argparse.ArgumentParser(prog="python -m shoal_local.kubelet", description=told)
-    made.add_argument("--kubeconfig", type=Path, required=True, metavar="FILE", help="leads to the control plane")
+    message = "A signal ends the kubelet and leaves its pods running."
+    made = argparse.ArgumentParser(prog="python -m shoal_local.kubelet", description=message)
+    made.add_argument(
+        "--kubeconfig", type=Path, required=True, metavar="FILE", help="says how to reach the control plane"
+    )
     made.add_argument("--dir", type=Path, required=True, help="keeps the pods' files")
     made.add_argument("--node-name", default="shoal-local", help="(%(default)s)")
     made.add_argument("--pod-cidr", type=IPv4Network, default="127.64.0.0/16", help="addresses of pods")
@@ -42,12 +44,14 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--port", type=int, default=0, help="for logs; 0 takes a free one")
     made.add_argument("--tls-certificate", type=Path, metavar="FILE", help="serves logs over TLS")
     made.add_argument("--tls-key", type=Path, metavar="FILE", help="its private key")
-    told = f"what the node offers, such as {GPU}=2; NVIDIA GPUs are counted unless given"
-    made.add_argument("--capacity", action="append", default=[], metavar="RESOURCE=COUNT", help=told)
-    told = "a folder that the runtime's image holds as /models/NAME; may be repeated"
-    made.add_argument("--model", action="append", default=[], metavar="NAME=DIR", help=told)
+    message = f"what the node offers, such as {GPU}=2; NVIDIA GPUs are counted unless given"
+    made.add_argument("--capacity", action="append", default=[], metavar="RESOURCE=COUNT", help=message)
+    message = "a folder that the runtime's image holds as /models/NAME; may be repeated"
+    made.add_argument("--model", action="append", default=[], metavar="NAME=DIR", help=message)
     made.add_argument(
-        NO_MOUNTS, action="store_true", help="tell containers the folders of their volumes, where no mounts can be made"
+        NO_MOUNTS,
+        action="store_true",
+        help="give containers the paths of their volumes' folders, where volumes cannot be mounted",
     )
     made.add_argument("--images", type=Path, help="YAML: image name to command; DIR/images.yaml")
     return made

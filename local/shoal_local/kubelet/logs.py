@@ -94,8 +94,8 @@ def make_app(runs: Kubelet) -> Starlette:
         folder = runs.run_folder(names["namespace"], names["pod"], name, previous=wanted.previous)
         if folder is None:
             kind = "previous terminated container" if wanted.previous else "container"
-            told = f'{kind} "{name}" in pod "{names["pod"]}" is waiting to start or not found'
-            return PlainTextResponse(told, 400)
+            message = f'{kind} "{name}" in pod "{names["pod"]}" is waiting to start or not found'
+            return PlainTextResponse(message, 400)
         return StreamingResponse(stream(folder, wanted), media_type="text/plain")
 
     async def healthz(request: Request) -> Response:

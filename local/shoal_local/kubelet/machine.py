@@ -65,7 +65,7 @@ class AddressPool:
             if address not in used:
                 self._taken[uid] = address
                 return address
-        raise OSError(f"no address is left in {self._network}: pass a larger --pod-cidr")
+        raise OSError(f"no free address in {self._network}: pass a larger --pod-cidr")
 
     def give_back(self, uid: str) -> None:
         """Free a pod's address."""
@@ -99,7 +99,7 @@ class Devices:
         used = {n for held in self._taken.values() for n in held.get(resource, [])}
         free = [n for n in range(self._counts[resource]) if n not in used]
         if len(free) < wanted:
-            raise OSError(f"{wanted} of {resource} are wanted and {len(free)} are left")
+            raise OSError(f"{wanted} of {resource} requested, only {len(free)} free")
         return free[:wanted]
 
     def give_back(self, uid: str) -> None:

@@ -131,8 +131,8 @@ class Run:
             if running:
                 kill_session(running)
             now = datetime.now().astimezone().isoformat()
-            told = "the process that watches over the container was killed, or the machine restarted"
-            lost = {"code": LOST, "reason": "ContainerStatusUnknown", "message": told}
+            message = "the process that watches over the container was killed, or the machine restarted"
+            lost = {"code": LOST, "reason": "ContainerStatusUnknown", "message": message}
             write_json(self.folder / "exit.json", {**lost, "finished_at": now})
         self.ended.set()
 

@@ -122,8 +122,8 @@ def _explained(error: BaseException, container: dict[str, Any]) -> tuple[str, st
     if isinstance(error, NoNamespacesError):
         return (
             "CreateContainerError",
-            f"no mount namespace can be made here any more ({error}); start the kubelet anew, as "
-            "`shoal local down --keep` and `up` do: then containers are told their folders instead",
+            f"cannot create a mount namespace any more ({error}); restart the kubelet (`shoal local down --keep`, "
+            "then `up`): containers then get the paths of their folders instead",
         )
     if isinstance(error, FileNotFoundError | PermissionError | NotADirectoryError):
         return "StartError", f"cannot run {container['argv'][0]!r} in {container['cwd']}: {error}"

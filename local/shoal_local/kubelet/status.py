@@ -86,8 +86,8 @@ def _state(member: Member, seen: Observed, place: Place) -> Object:
 def _back_off(member: Member, seen: Observed, pod: Object) -> Object:
     delay_s = int(restart_delay_s(seen.streak))
     wait = f"{delay_s // 60}m{delay_s % 60}s" if delay_s >= 60 else f"{delay_s}s"
-    told = f"back-off {wait} restarting failed container={member.name} pod={full_name(pod)}"
-    return {"reason": "CrashLoopBackOff", "message": told}
+    message = f"back-off {wait} restarting failed container={member.name} pod={full_name(pod)}"
+    return {"reason": "CrashLoopBackOff", "message": message}
 
 
 def _ended(pod: Object, name: str, attempt: int, exit_: Exit) -> Object:

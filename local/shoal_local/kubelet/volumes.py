@@ -172,7 +172,7 @@ def _host_path(volume: Object) -> Path:
         path.touch()
     checks = {"Directory": path.is_dir, "File": path.is_file, "Socket": path.is_socket}
     if not path.exists() or not checks.get(kind, path.exists)():
-        raise VolumeError(f'volume "{volume["name"]}": hostPath {path} is no {kind or "file or directory"} here')
+        raise VolumeError(f'volume "{volume["name"]}": hostPath {path} is not a {kind or "file or directory"}')
     return path
 
 

@@ -177,8 +177,8 @@ class PodWorker:
     async def _launch(self, container: Container, content: Object) -> None:
         name, old = container.member.name, container.next_attempt - 2
         image = container.member.spec["image"]
-        told = f'Container image "{image}" already present on machine'
-        self._tell("Normal", "Pulled", told, container)
+        message = f'Container image "{image}" already present on machine'
+        self._tell("Normal", "Pulled", message, container)
         shutil.rmtree(self._record.run(name, old), ignore_errors=True)
         run = container.start(content, _now())
         self._tell("Normal", "Created", f"Container created: {name}", container)
@@ -257,5 +257,5 @@ class PodWorker:
         container = self._containers[name]
         if self._held_back.get(name) != container.next_attempt:
             self._held_back[name] = container.next_attempt
-            told = f"Back-off restarting failed container {name} in pod {full_name(self.pod)}"
-            self._tell("Warning", "BackOff", told, container)
+            message = f"Back-off restarting failed container {name} in pod {full_name(self.pod)}"
+            self._tell("Warning", "BackOff", message, container)

@@ -128,12 +128,12 @@ class Forwarder:
                 # A plain user may not listen below 1024; a fixed step above is easy to say and to find.
                 port += UNPRIVILEGED_STEP
                 self._servers[front] = await asyncio.start_server(answer, front.address, port)
-                told = f"port {front.port} is the superuser's here: listening on {front.address}:{port} instead"
-                self._recorder.post(service, "Normal", "ListensElsewhere", told)
+                message = f"port {front.port} needs root here: listening on {front.address}:{port} instead"
+                self._recorder.post(service, "Normal", "ListensElsewhere", message)
         except OSError as error:
-            told = f"cannot listen on {front.address}:{port}: {error.strerror}"
-            LOG.warning("%s", told)
-            self._recorder.post(service, "Warning", "FailedToListen", told)
+            message = f"cannot listen on {front.address}:{port}: {error.strerror}"
+            LOG.warning("%s", message)
+            self._recorder.post(service, "Warning", "FailedToListen", message)
 
     async def _answer(self, front: Front, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -80,7 +80,7 @@ def test_an_accepted_stream_is_answered_with_no_headers() -> None:
 @pytest.mark.parametrize(
     ("sent", "told"),
     [
-        (control(1, b"\0" * 10, version=2), "version 2 of SPDY"),
+        (control(1, b"\0" * 10, version=2), "SPDY version 2"),
         (control(1, b"\0" * 10 + b"no zlib"), "cannot be read"),
         (control(1, b"\0"), "cannot be read"),
         (control(3, b""), "cannot be read"),

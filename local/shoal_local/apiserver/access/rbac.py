@@ -94,8 +94,8 @@ def _among(value: str, allowed: Iterable[str] | None) -> bool:
 def refusal(user: User, action: Action) -> ApiError:
     """Return the 403 that says who may not do what where."""
     if action.path:
-        told = f'User "{user.name}" cannot {action.verb} path "{action.path}"'
-        return ApiError(403, "Forbidden", f"forbidden: {told}")
+        message = f'User "{user.name}" cannot {action.verb} path "{action.path}"'
+        return ApiError(403, "Forbidden", f"forbidden: {message}")
     where = f'in the namespace "{action.namespace}"' if action.namespace else "at the cluster scope"
     why = f'User "{user.name}" cannot {action.verb} resource "{action.resource}" in API group "{action.group}" {where}'
     return forbidden(action.resource.partition("/")[0], action.group, action.name, why)

@@ -21,21 +21,21 @@ def definition_causes(crd: Object) -> list[Cause]:
 def _causes(crd: Object) -> Iterator[Cause]:
     spec, name = crd["spec"], crd["metadata"]["name"]
     if name != f"{spec['names']['plural']}.{spec['group']}":
-        told = f'Invalid value: "{name}": must be spec.names.plural+"."+spec.group'
-        yield Cause("metadata.name", told)
+        message = f'Invalid value: "{name}": must be spec.names.plural+"."+spec.group'
+        yield Cause("metadata.name", message)
     if spec["scope"] not in ("Namespaced", "Cluster"):
-        told = f'Unsupported value: "{spec["scope"]}": supported values: "Cluster", "Namespaced"'
-        yield Cause("spec.scope", told, "FieldValueNotSupported")
+        message = f'Unsupported value: "{spec["scope"]}": supported values: "Cluster", "Namespaced"'
+        yield Cause("spec.scope", message, "FieldValueNotSupported")
     versions = spec["versions"]
     if [v.get("storage") for v in versions].count(True) != 1:
-        told = f"Invalid value: {shown(versions)}: must have exactly one version marked as storage version"
-        yield Cause("spec.versions", told)
+        message = f"Invalid value: {shown(versions)}: must have exactly one version marked as storage version"
+        yield Cause("spec.versions", message)
     for index, version in enumerate(versions):
         path = f"spec.versions[{index}]"
         schema = (version.get("schema") or {}).get("openAPIV3Schema")
         if schema is None:
-            told = "Required value: schemas are required"
-            yield Cause(f"{path}.schema.openAPIV3Schema", told, "FieldValueRequired")
+            message = "Required value: schemas are required"
+            yield Cause(f"{path}.schema.openAPIV3Schema", message, "FieldValueRequired")
         else:
             yield from _schema_causes(schema, f"{path}.schema.openAPIV3Schema")
         yield from _column_causes(version, path)
@@ -56,11 +56,11 @@ def _schema_causes(schema: Object, path: str) -> Iterator[Cause]:
     It is not structural, refuses its own default, or has a rule that cannot be parsed.
     """
     if not schema.get("type") and not any(schema.get(mark) for mark in _ANY_TYPE):
-        told = "Required value: must not be empty for specified object fields"
-        yield Cause(f"{path}.type", told, "FieldValueRequired")
+        message = "Required value: must not be empty for specified object fields"
+        yield Cause(f"{path}.type", message, "FieldValueRequired")
     if schema.get("properties") and schema.get("additionalProperties"):
-        told = "Forbidden: additionalProperties and properties are mutual exclusive"
-        yield Cause(f"{path}.additionalProperties", told, "FieldValueForbidden")
+        message = "Forbidden: additionalProperties and properties are mutual exclusive"
+        yield Cause(f"{path}.additionalProperties", message, "FieldValueForbidden")
     if "default" in schema:
         for cause in value_causes(compile_schema(schema), schema["default"]):
             yield Cause(f"{path}.default.{cause.field}".rstrip("."), cause.message, cause.reason)

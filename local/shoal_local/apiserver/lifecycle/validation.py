@@ -26,15 +26,15 @@ def _workload(obj: Object, live: Object | None) -> Iterator[Cause]:
     template = spec.get("template", {})
     labels = template.get("metadata", {}).get("labels", {})
     if spec.get("replicas", 0) < 0:
-        told = f"Invalid value: {spec['replicas']}: must be greater than or equal to 0"
-        yield Cause("spec.replicas", told)
+        message = f"Invalid value: {spec['replicas']}: must be greater than or equal to 0"
+        yield Cause("spec.replicas", message)
     if not matches_label_selector(spec.get("selector"), labels):
-        told = f"Invalid value: {shown(labels)}: `selector` does not match template `labels`"
-        yield Cause("spec.template.metadata.labels", told)
+        message = f"Invalid value: {shown(labels)}: `selector` does not match template `labels`"
+        yield Cause("spec.template.metadata.labels", message)
     if template.get("spec", {}).get("restartPolicy", "Always") != "Always":
         value = shown(template["spec"]["restartPolicy"])
-        told = f'Unsupported value: {value}: supported values: "Always"'
-        yield Cause("spec.template.spec.restartPolicy", told, "FieldValueNotSupported")
+        message = f'Unsupported value: {value}: supported values: "Always"'
+        yield Cause("spec.template.spec.restartPolicy", message, "FieldValueNotSupported")
     yield from _pod_spec(template.get("spec", {}), "spec.template.spec")
     yield from _immutable("spec.selector", obj, live)
 
@@ -43,8 +43,8 @@ def _deployment(obj: Object, live: Object | None) -> Iterator[Cause]:
     yield from _workload(obj, live)
     bounds = obj["spec"].get("strategy", {}).get("rollingUpdate", {})
     if bounds and all(bounds.get(name) in (0, "0%") for name in ("maxSurge", "maxUnavailable")):
-        told = f"Invalid value: {shown(bounds['maxUnavailable'])}: may not be 0 when `maxSurge` is 0"
-        yield Cause("spec.strategy.rollingUpdate.maxUnavailable", told)
+        message = f"Invalid value: {shown(bounds['maxUnavailable'])}: may not be 0 when `maxSurge` is 0"
+        yield Cause("spec.strategy.rollingUpdate.maxUnavailable", message)
 
 
 def _pod_spec(spec: Object, path: str) -> Iterator[Cause]:
@@ -78,12 +78,12 @@ def _service(obj: Object, live: Object | None) -> Iterator[Cause]:
         if len(ports) > 1 and not port.get("name"):
             yield Cause(f"spec.ports[{index}].name", "Required value", "FieldValueRequired")
         if not 1 <= port["port"] <= 65535:
-            told = f"Invalid value: {port['port']}: must be between 1 and 65535, inclusive"
-            yield Cause(f"spec.ports[{index}].port", told)
+            message = f"Invalid value: {port['port']}: must be between 1 and 65535, inclusive"
+            yield Cause(f"spec.ports[{index}].port", message)
     fixed = live["spec"].get("clusterIP") if live else None
     if fixed and spec.get("clusterIP") != fixed:
-        told = f"Invalid value: {shown([spec.get('clusterIP')])}: may not change once set"
-        yield Cause("spec.clusterIPs[0]", told)
+        message = f"Invalid value: {shown([spec.get('clusterIP')])}: may not change once set"
+        yield Cause("spec.clusterIPs[0]", message)
 
 
 CHECKS: Mapping[str, Check] = {

@@ -109,21 +109,21 @@ def _judged(rule: Rule, node: Node, value: Any, old: Any, steps: list[Any]) -> I
         if rule.program.execute(cel.Context(variables)) is True:
             return
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
-        told = f"{error} evaluating rule: {rule.message}"
-        yield Cause(path, f'Invalid value: "{node.type}": {told}', "FieldValueInvalid")
+        message = f"{error} evaluating rule: {rule.message}"
+        yield Cause(path, f'Invalid value: "{node.type}": {message}', "FieldValueInvalid")
         return
     yield Cause(path, _complaint(rule, value), rule.reason)
 
 
 def _complaint(rule: Rule, value: Any) -> str:
     # Objects and lists are too long to be shown.
-    told = "" if isinstance(value, dict | list) else f"{shown(value)}: "
+    message = "" if isinstance(value, dict | list) else f"{shown(value)}: "
     forms = {
         "FieldValueForbidden": f"Forbidden: {rule.message}",
         "FieldValueRequired": f"Required value: {rule.message}",
-        "FieldValueDuplicate": f"Duplicate value: {told}".removesuffix(": "),
+        "FieldValueDuplicate": f"Duplicate value: {message}".removesuffix(": "),
     }
-    return forms.get(rule.reason, f"Invalid value: {told}{rule.message}")
+    return forms.get(rule.reason, f"Invalid value: {message}{rule.message}")
 
 
 def as_cel(value: Any, node: Node | None) -> Any:

@@ -109,8 +109,8 @@ def with_cluster_ip(world: World, service: Object, live: Object | None) -> Objec
     stored = world.store.objects.get(SERVICES, {})
     taken = {s["spec"].get("clusterIP", "") for name, s in stored.items() if name != key_of(service)}
     if asked and asked != "None" and asked in taken:
-        told = f'Invalid value: ["{asked}"]: failed to allocate IP {asked}: provided IP is already allocated'
-        raise invalid("Service", "", service["metadata"]["name"], [Cause("spec.clusterIPs", told)])
+        message = f'Invalid value: ["{asked}"]: failed to allocate IP {asked}: provided IP is already allocated'
+        raise invalid("Service", "", service["metadata"]["name"], [Cause("spec.clusterIPs", message)])
     # The first address is the server's own in a real cluster.
     network = IPv4Network(world.service_network)
     free = (str(network[number]) for number in range(2, network.num_addresses - 1))

@@ -47,8 +47,8 @@ def checked(obj: Object, call: Call, resource: Resource) -> Object:
     """
     obj = {"kind": resource.kind, "apiVersion": resource.api_version, **obj}
     if obj["apiVersion"] != resource.api_version:
-        told = f"the API version in the data ({obj['apiVersion']}) does not match the expected API version"
-        raise bad_request(f"{told} ({resource.api_version})")
+        message = f"the API version in the data ({obj['apiVersion']}) does not match the expected API version"
+        raise bad_request(f"{message} ({resource.api_version})")
     if obj["kind"] != resource.kind:
         raise bad_request(f"{obj['kind']} in version {resource.version!r} cannot be handled as a {resource.kind}")
     meta = obj.get("metadata")
@@ -76,10 +76,10 @@ def strict_fields(obj: Object, call: Call, node: Node) -> tuple[str, ...]:
     unknown = [] if mode == "Ignore" else [f'unknown field "{path}"' for path in unknown_fields(obj, node)]
     if unknown and mode == "Strict":
         kind, version = obj["kind"], obj["apiVersion"].rpartition("/")[2]
-        told = "strict decoding error: " + ", ".join(unknown)
+        message = "strict decoding error: " + ", ".join(unknown)
         if call.verb != "patch":
-            told = f'{kind} in version "{version}" cannot be handled as a {kind}: {told}'
-        raise bad_request(told)
+            message = f'{kind} in version "{version}" cannot be handled as a {kind}: {message}'
+        raise bad_request(message)
     return tuple(unknown)
 
 

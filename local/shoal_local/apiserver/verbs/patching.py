@@ -106,7 +106,7 @@ def _json_patch(target: Object, operations: Any) -> Any:
     try:
         return jsonpatch.apply_patch(target, operations)
     except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException) as error:
-        told = f"the server rejected our request due to an error in our request: {error}"
-        raise ApiError(422, "Invalid", told) from None
+        message = f"the server rejected our request due to an error in our request: {error}"
+        raise ApiError(422, "Invalid", message) from None
     except (TypeError, ValueError, AttributeError) as error:
         raise bad_request(f"error decoding patch: {error}") from None

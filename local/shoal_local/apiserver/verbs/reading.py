@@ -49,7 +49,7 @@ def list_objects(world: World, call: Call) -> Reply:
 
 
 def revision_in(call: Call) -> int:
-    """Return the call's resourceVersion; 0 when it has none. Raises ApiError: 400, it is no number."""
+    """Return the call's resourceVersion; 0 when it has none. Raises ApiError: 400, it is not a number."""
     text = call.query.get("resourceVersion") or "0"
     if not text.isdigit():
         why = f'strconv.ParseUint: parsing "{text}": invalid syntax'

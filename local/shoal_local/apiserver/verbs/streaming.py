@@ -66,7 +66,7 @@ def check_streaming(target: Target) -> None:
     """
     if target.plural == "pods" and target.subresource in _INSTEAD:
         what = target.subresource
-        raise not_implemented(f"the cluster of this machine does not serve {what}; {_INSTEAD[what]}")
+        raise not_implemented(f"shoal local does not serve {what}; {_INSTEAD[what]}")
     if target.plural == "pods" and target.subresource == "portforward":
         raise bad_request(_NEEDS_WEBSOCKET)
 

@@ -94,8 +94,8 @@ def _store(world: World, call: Call, scale: Object) -> Reply:
     live = world.existing(resource, call.target)
     replicas = dig(scale, "spec", "replicas") or 0
     if not isinstance(replicas, int) or replicas < 0:
-        told = f"Invalid value: {replicas}: must be greater than or equal to 0"
-        raise invalid("Scale", "autoscaling", call.target.name, [Cause("spec.replicas", told)])
+        message = f"Invalid value: {replicas}: must be greater than or equal to 0"
+        raise invalid("Scale", "autoscaling", call.target.name, [Cause("spec.replicas", message)])
     path = _steps(resource.scale.spec)
     version = {k: v for k, v in scale["metadata"].items() if k in ("resourceVersion", "uid")}
     new = presented(resource, _with(live, path, replicas))
