@@ -116,7 +116,7 @@ def _interrupted(cluster: "Cluster", *, ran: bool) -> None:
     """Stop the cluster that an `up` began and did not finish; one that ran before goes on."""
     if ran:
         command = f"shoal local down --dir {shlex.quote(str(cluster.folder))}"
-        sys.stderr.write(f"\ninterrupted; the cluster was running before and keeps running: `{command}` stops it\n")
+        sys.stderr.write(f"\ninterrupted; the cluster ran before and keeps running: `{command}` stops it\n")
         return
     sys.stderr.write("\ninterrupted: stopping what was started\n")
     cluster.down(keep=True)
