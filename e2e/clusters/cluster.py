@@ -40,7 +40,7 @@ class Parts(Protocol):
 
     @property
     def embedded(self) -> bool:
-        """Say whether the control plane is Shoal's own."""
+        """Return whether the control plane is Shoal's own."""
 
     def start(self) -> None:
         """Start those that do not run; return when the node takes pods."""

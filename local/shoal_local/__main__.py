@@ -1,23 +1,14 @@
-"""`shoal local`, or `python -m shoal_local`.
-
-Only a guard: Ctrl-C counts from here on, while all the rest is imported.
-"""
+"""`shoal local`, or `python -m shoal_local`."""
 
 import sys
 from collections.abc import Sequence
 
-from shoal_schema.ending import ended
+from shoal_local.guarding import guarded
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return its exit status."""
-
-    def run() -> int:
-        from shoal_local.command_line import run  # noqa: PLC0415 (guarded)
-
-        return run(list(arguments))
-
-    return ended(run)
+    return guarded("shoal_local.command_line", arguments)
 
 
 if __name__ == "__main__":

@@ -2,18 +2,18 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import httpx
 import orjson
 
 from shoal_local.kubeconfig import Connection
+from shoal_local.objects import Object, key_of
 
-Object = dict[str, Any]
 MERGE_PATCH = "application/merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
-SILENCE_S = 90.0
+MAX_SILENCE_S = 90.0
 """A watch that brings nothing for this long, not even a bookmark, is dead."""
 
 
@@ -105,40 +105,28 @@ class ApiClient:
     async def create(self, resource: Resource, obj: Object, subresource: str = "") -> Object:
         """Create an object, or post to a subresource of the object that ``obj`` names."""
         meta = obj["metadata"]
-        name = meta["name"] if subresource else ""
-        path = resource.path(meta.get("namespace", ""), name, subresource)
+        path = resource.path(meta.get("namespace", ""), meta["name"] if subresource else "", subresource)
         return await self._ask("POST", path, body=obj)
-
-    async def replace(self, resource: Resource, obj: Object, subresource: str = "") -> Object:
-        """Replace an object; 409 when it has changed since it was read."""
-        meta = obj["metadata"]
-        path = resource.path(meta.get("namespace", ""), meta["name"], subresource)
-        return await self._ask("PUT", path, body=obj)
 
     async def patch(
         self, resource: Resource, obj: Object, patch: Object, *, subresource: str = "", content_type: str = MERGE_PATCH
     ) -> Object:
         """Patch the object that ``obj`` names."""
-        meta = obj["metadata"]
-        path = resource.path(meta.get("namespace", ""), meta["name"], subresource)
+        path = resource.path(*key_of(obj), subresource)
         return await self._ask("PATCH", path, body=patch, content_type=content_type)
 
     async def apply(self, resource: Resource, obj: Object, manager: str) -> Object:
         """Apply the object server-side, whoever owned its fields."""
-        meta = obj["metadata"]
-        path = resource.path(meta.get("namespace", ""), meta["name"])
         query = {"fieldManager": manager, "force": "true"}
-        return await self._ask("PATCH", path, body=obj, query=query, content_type=APPLY_PATCH)
+        return await self._ask("PATCH", resource.path(*key_of(obj)), body=obj, query=query, content_type=APPLY_PATCH)
 
     async def delete(self, resource: Resource, obj: Object, *, grace_s: int | None = None) -> Object | None:
         """Delete this very object; return what is left of it, or None when it was gone already."""
-        meta = obj["metadata"]
-        body: Object = {"preconditions": {"uid": meta["uid"]}}
+        body: Object = {"preconditions": {"uid": obj["metadata"]["uid"]}}
         if grace_s is not None:
             body["gracePeriodSeconds"] = grace_s
-        path = resource.path(meta.get("namespace", ""), meta["name"])
         try:
-            return await self._ask("DELETE", path, body=body)
+            return await self._ask("DELETE", resource.path(*key_of(obj)), body=body)
         except ApiError as error:
             if error.code in (404, 409):
                 return None
@@ -147,13 +135,11 @@ class ApiClient:
     async def watch(self, resource: Resource, version: str, **query: str) -> AsyncIterator[tuple[str, Object]]:
         """Yield event types and objects after a version, until the server ends the watch.
 
-        Raises:
-            ApiError: 410, the version is too old: list again.
-            UnreachableError: the connection broke.
+        Raises ApiError: 410, the version is too old: list again. Raises UnreachableError: the connection broke.
         """
         query |= {"watch": "1", "resourceVersion": version, "allowWatchBookmarks": "true"}
         query["timeoutSeconds"] = "600"
-        timeout = httpx.Timeout(10.0, read=SILENCE_S, pool=None)
+        timeout = httpx.Timeout(10.0, read=MAX_SILENCE_S, pool=None)
         try:
             async with self._http.stream("GET", resource.path(), params=query, timeout=timeout) as answer:
                 if answer.status_code != 200:

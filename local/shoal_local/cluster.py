@@ -24,12 +24,12 @@ from shoal_local.kubelet.mounting import NO_MOUNTS, mounts_refused
 from shoal_local.kubelet.records import Models, known_pods, read_json, write_json
 from shoal_local.kubelet.runs import kill_session
 from shoal_local.kubelet.volumes import forget_volumes
+from shoal_local.objects import Object, dig, is_ready
 from shoal_local.processes import Process, lives, stop_all
 
-Object = dict[str, Any]
 NODE = "shoal-local"
 START_S = 30.0
-LONGEST_GRACE_S = 30.0
+MAX_GRACE_S = 30.0
 
 
 class CannotStartError(Exception):
@@ -37,15 +37,15 @@ class CannotStartError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What one cluster keeps for life."""
+class Network:
+    """What one cluster keeps for life: its port, and the addresses of its pods and services."""
 
     port: int
     pods: str
     services: str
 
     @classmethod
-    def make(cls, folder: Path) -> "Plan":
+    def make(cls, folder: Path) -> "Network":
         """Choose a port and networks that another cluster on this machine hardly has."""
         place = zlib.crc32(str(folder).encode())
         block, second = divmod(place % (224 * 32), 224)
@@ -75,11 +75,10 @@ class Cluster:
     def up(self, kubelet_options: list[str]) -> None:
         """Start what does not run; return when the node takes pods.
 
-        Raises:
-            CannotStartError: a part ended, or took too long.
+        Raises CannotStartError: a part ended, or took too long.
         """
         with self._locked():
-            plan = self._plan()
+            network = self._network()
             if kubelet_options:
                 # It reads them when it starts; pods do not notice.
                 self.parts["kubelet"].stop()
@@ -88,7 +87,7 @@ class Cluster:
             if self.mounts_refused:
                 kubelet_options = [*kubelet_options, NO_MOUNTS]
             begun: list[Process] = []
-            for name, argv in self._commands(plan, kubelet_options).items():
+            for name, argv in self._commands(network, kubelet_options).items():
                 if self.parts[name].pid is None:
                     self.parts[name].start([sys.executable, "-m", f"shoal_local.{name}", *argv])
                 begun.append(self.parts[name])
@@ -106,20 +105,20 @@ class Cluster:
         """Return why containers of the kubelet that runs have no mounts, or '' where they have."""
         return str((read_json(self._refusal) or {}).get("why", ""))
 
-    def _plan(self) -> Plan:
+    def _network(self) -> Network:
         file = self.folder / "cluster.json"
         known = read_json(file)
         if known is not None:
-            return Plan(**known)
-        plan = Plan.make(self.folder)
-        file.write_text(json.dumps(asdict(plan)))
-        return plan
+            return Network(**known)
+        network = Network.make(self.folder)
+        file.write_text(json.dumps(asdict(network)))
+        return network
 
-    def _commands(self, plan: Plan, kubelet_options: list[str]) -> dict[str, list[str]]:
+    def _commands(self, network: Network, kubelet_options: list[str]) -> dict[str, list[str]]:
         config = ["--kubeconfig", str(self.kubeconfig)]
-        listen = ["--listen", f"127.0.0.1:{plan.port}", "--service-cidr", plan.services]
+        listen = ["--listen", f"127.0.0.1:{network.port}", "--service-cidr", network.services]
         node = ["--dir", str(self.folder / "node"), "--images", str(self.images)]
-        node += ["--pod-cidr", plan.pods, "--node-name", NODE]
+        node += ["--pod-cidr", network.pods, "--node-name", NODE]
         return {
             "apiserver": [*config, *listen, "--snapshot", str(self.folder / "state")],
             "controllers": config,
@@ -140,26 +139,29 @@ class Cluster:
         while not asyncio.run(check()):
             for part in begun:
                 if part.pid is None:
-                    raise CannotStartError(f"{part.name} ended; its log {part.log}:\n{part.last_words()}")
+                    raise CannotStartError(f"{part.name} exited; the end of its log {part.log}:\n{part.last_words()}")
             if time.monotonic() > end_s:
                 logs = self.folder / "logs"
                 raise CannotStartError(f"the cluster is not ready after {START_S:g} s; see {logs}")
             time.sleep(0.05)
 
+    def _client(self) -> ApiClient:
+        return ApiClient(read_kubeconfig(self.kubeconfig), "shoal-local")
+
     async def _api_answers(self) -> bool:
         if not self.kubeconfig.exists():
             return False
         try:
-            async with ApiClient(read_kubeconfig(self.kubeconfig), "shoal-local") as client:
+            async with self._client() as client:
                 await client.list(NODES)
         except (ApiError, UnreachableError):
             return False
         return True
 
     async def _node_is_ready(self) -> bool:
-        """Say whether the node is registered and its kubelet answers. The API may remember an earlier one."""
+        """Return whether the node is registered and its kubelet answers. The API may remember an earlier one."""
         try:
-            async with ApiClient(read_kubeconfig(self.kubeconfig), "shoal-local") as client:
+            async with self._client() as client:
                 node = await client.find(NODES, "", NODE)
             if node is None or "daemonEndpoints" not in node.get("status", {}):
                 return False
@@ -174,12 +176,11 @@ class Cluster:
     def install_operator(self, ready_s: float = READY_S) -> None:
         """Install the operator from its chart, and wait until it answers.
 
-        Raises:
-            CannotInstallError: it does not answer in time.
+        Raises CannotInstallError: it does not answer in time.
         """
 
         async def main() -> None:
-            async with ApiClient(read_kubeconfig(self.kubeconfig), "shoal-local") as client:
+            async with self._client() as client:
                 await install(client, chart_folder(), ready_s)
 
         with self._locked():
@@ -195,8 +196,11 @@ class Cluster:
             self._stop_pods()
             for name in ("services", "apiserver"):
                 self.parts[name].stop()
-            if not keep:
-                self._forget()
+            for name in () if keep else ("node", "parts", "logs"):
+                shutil.rmtree(self.folder / name, ignore_errors=True)
+            files = [self.kubeconfig, self._refusal, self.folder / "cluster.json", *self.folder.glob("state*")]
+            for path in () if keep else files:
+                path.unlink(missing_ok=True)
 
     def _stop_pods(self) -> None:
         """End the processes of all pods, also those that no kubelet looks after any more."""
@@ -208,17 +212,15 @@ class Cluster:
             if (known := read_json(run)) and lives(known)
         ]
         graces = [pod.grace_s for pod in pods]
-        stop_all(shims, min(max(graces, default=0.0), LONGEST_GRACE_S), last=SIGUSR1)
+        stop_all(shims, min(max(graces, default=0.0), MAX_GRACE_S), last=SIGUSR1)
         for pod in pods:
-            _kill_orphans(pod.folder)
+            # What still runs although the process that watched over it was killed itself.
+            for file in pod.folder.glob("containers/*/*/running.json"):
+                running = read_json(file)
+                if running and not file.with_name("exit.json").exists():
+                    kill_session(running)
             forget_volumes(pod.uid)
             pod.forget()
-
-    def _forget(self) -> None:
-        for name in ("node", "parts", "logs"):
-            shutil.rmtree(self.folder / name, ignore_errors=True)
-        for path in [self.kubeconfig, self._refusal, self.folder / "cluster.json", *self.folder.glob("state*")]:
-            path.unlink(missing_ok=True)
 
     def facts(self) -> Object:
         """Return what runs, for programs: parts with memory in bytes, and pods."""
@@ -229,8 +231,13 @@ class Cluster:
         told: Object = {"parts": parts, "kubeconfig": str(self.kubeconfig)}
         if self.parts["apiserver"].pid is None:
             return told
+
+        async def pods() -> list[Object]:
+            async with self._client() as client:
+                return list((await client.list(PODS))["items"])
+
         try:
-            return told | {"pods": asyncio.run(self._pods())}
+            return told | {"pods": pod_counts(asyncio.run(pods()))}
         except (ApiError, UnreachableError) as error:
             return told | {"error": f"the API server does not answer: {error}"}
 
@@ -242,25 +249,22 @@ class Cluster:
             memory = f"{part['memory_bytes'] / 2**20:.0f} MiB" if part["running"] else "-"
             state = "running" if part["running"] else "stopped"
             rows.append((part["name"], state, str(part["pid"] or "-"), memory))
-        told = "\n".join(_aligned(rows))
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+        told = "\n".join(lines)
         if pods := facts.get("pods"):
             counted = f"{pods['running']} of {pods['total']} running, {pods['ready']} ready"
             return f"{told}\n\npods: {counted}\nkubeconfig: {self.kubeconfig}\n"
         return f"{told}\n\n{facts['error']}\n" if "error" in facts else f"{told}\n"
 
-    async def _pods(self) -> dict[str, int]:
-        async with ApiClient(read_kubeconfig(self.kubeconfig), "shoal-local") as client:
-            pods = (await client.list(PODS))["items"]
-        return pod_counts(pods)
-
     @property
     def runs(self) -> bool:
-        """Say whether all parts run."""
+        """Return whether all parts run."""
         return all(part.pid is not None for part in self.parts.values())
 
     @property
     def runs_in_part(self) -> bool:
-        """Say whether any part runs."""
+        """Return whether any part runs."""
         return any(part.pid is not None for part in self.parts.values())
 
 
@@ -269,33 +273,13 @@ def pod_counts(pods: list[Object]) -> dict[str, int]:
 
     The phase says Running also of a pod whose container crashes again and again.
     """
-    statuses = [pod.get("status") or {} for pod in pods]
     return {
-        "running": sum(_all_run(status) for status in statuses),
-        "ready": sum(_is_ready(status) for status in statuses),
+        "running": sum(_all_run(pod) for pod in pods),
+        "ready": sum(is_ready(pod) for pod in pods),
         "total": len(pods),
     }
 
 
-def _all_run(status: Object) -> bool:
-    states = [container.get("state") or {} for container in status.get("containerStatuses") or []]
-    return status.get("phase") == "Running" and all("running" in state for state in states)
-
-
-def _is_ready(status: Object) -> bool:
-    conditions = status.get("conditions") or []
-    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
-
-
-def _kill_orphans(pod: Path) -> None:
-    """Kill what still runs although the process that watched over it was killed itself."""
-    for file in pod.glob("containers/*/*/running.json"):
-        running = read_json(file)
-        if running and not file.with_name("exit.json").exists():
-            kill_session(running)
-
-
-def _aligned(rows: list[tuple[str, str, str, str]]) -> Iterator[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    for row in rows:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+def _all_run(pod: Object) -> bool:
+    states = [container.get("state") or {} for container in dig(pod, "status", "containerStatuses") or []]
+    return dig(pod, "status", "phase") == "Running" and all("running" in state for state in states)

@@ -71,20 +71,10 @@ def make_parser() -> argparse.ArgumentParser:
         command.add_argument("--dir", type=Path, default=DEFAULT, help="keeps the cluster's files (%(default)s)")
     for command in (up, status):
         command.add_argument("--json", action="store_true", help="print how the cluster is as JSON")
-    up.add_argument(
-        "--capacity",
-        action="append",
-        default=[],
-        metavar="RESOURCE=COUNT",
-        help="what the node offers, such as nvidia.com/gpu=2",
-    )
-    up.add_argument(
-        "--model",
-        action="append",
-        default=[],
-        metavar="NAME=DIR",
-        help="show a model's folder to pods as file:///models/NAME; may be repeated",
-    )
+    message = "what the node offers, such as nvidia.com/gpu=2"
+    up.add_argument("--capacity", action="append", default=[], metavar="RESOURCE=COUNT", help=message)
+    message = "show a model's folder to pods as file:///models/NAME; may be repeated"
+    up.add_argument("--model", action="append", default=[], metavar="NAME=DIR", help=message)
     up.add_argument("--no-operator", action="store_true", help="an empty cluster: do not install Shoal's chart")
     down.add_argument("--keep", action="store_true", help="keep the objects for the next up")
     return parser
@@ -94,7 +84,7 @@ def _up(cluster: "Cluster", options: argparse.Namespace) -> int:
     from shoal_local.cluster import CannotStartError  # noqa: PLC0415
     from shoal_local.installing import CannotInstallError  # noqa: PLC0415
     from shoal_local.kubelet import command_line as kubelet  # noqa: PLC0415
-    from shoal_local.kubelet.mounting import told  # noqa: PLC0415
+    from shoal_local.kubelet.mounting import refusal_message  # noqa: PLC0415
 
     try:
         kubelet.parse_capacity(options.capacity)
@@ -107,7 +97,7 @@ def _up(cluster: "Cluster", options: argparse.Namespace) -> int:
         cluster.add_models(models)
         cluster.up([part for text in options.capacity for part in ("--capacity", text)])
         if cluster.mounts_refused:
-            sys.stderr.write(f"{told(cluster.mounts_refused)}\n")
+            sys.stderr.write(f"{refusal_message(cluster.mounts_refused)}\n")
         if not options.no_operator:
             cluster.install_operator()
     except (CannotStartError, CannotInstallError, ValueError) as error:
@@ -126,7 +116,7 @@ def _interrupted(cluster: "Cluster", *, ran: bool) -> None:
     """Stop the cluster that an `up` began and did not finish; one that ran before goes on."""
     if ran:
         command = f"shoal local down --dir {shlex.quote(str(cluster.folder))}"
-        sys.stderr.write(f"\ninterrupted; the cluster ran before and goes on: `{command}` stops it\n")
+        sys.stderr.write(f"\ninterrupted; the cluster ran before and keeps running: `{command}` stops it\n")
         return
     sys.stderr.write("\ninterrupted: stopping what was started\n")
     cluster.down(keep=True)

@@ -5,7 +5,8 @@ import logging
 import zlib
 from datetime import UTC, datetime
 
-from shoal_local.api_client import EVENTS, ApiClient, ApiError, Object, UnreachableError
+from shoal_local.api_client import EVENTS, ApiClient, ApiError, UnreachableError
+from shoal_local.objects import Object, timestamp
 
 LOG = logging.getLogger(__name__)
 
@@ -62,9 +63,8 @@ class EventRecorder:
 def make_event(about: Object, kind: str, reason: str, message: str, *, source: Object, now: datetime) -> Object:
     """Return an Event; the same thing told of the same object again has the same name."""
     meta = about["metadata"]
-    stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    stamp = timestamp(now)
     told = f"{meta.get('uid')}|{kind}|{reason}|{message}|{source['component']}"
-    field = {"fieldPath": about["fieldPath"]} if "fieldPath" in about else {}
     space = meta.get("namespace", "default")
     return {
         "apiVersion": "v1",
@@ -77,7 +77,7 @@ def make_event(about: Object, kind: str, reason: str, message: str, *, source: O
             "namespace": meta.get("namespace", ""),
             "uid": meta.get("uid"),
             "resourceVersion": meta.get("resourceVersion"),
-            **field,
+            **({"fieldPath": about["fieldPath"]} if "fieldPath" in about else {}),
         },
         "reason": reason,
         "message": message[:1024],

@@ -4,18 +4,12 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from shoal_local.api_client import ApiClient, ApiError, Object, Resource, UnreachableError
+from shoal_local.api_client import ApiClient, ApiError, Resource, UnreachableError
+from shoal_local.objects import Key, Object, key_of
 
 LOG = logging.getLogger(__name__)
-FIRST_DELAY_S, LONGEST_DELAY_S = 0.2, 5.0
-Key = tuple[str, str]
+MIN_DELAY_S, MAX_DELAY_S = 0.2, 5.0
 Listener = Callable[[Object], None]
-
-
-def key_of(obj: Object) -> Key:
-    """Return namespace and name."""
-    meta = obj["metadata"]
-    return meta.get("namespace", ""), meta["name"]
 
 
 def version_of(obj: Object) -> int:
@@ -71,16 +65,16 @@ class Informer:
 
     async def run(self) -> None:
         """List and watch until cancelled."""
-        delay_s = FIRST_DELAY_S
+        delay_s = MIN_DELAY_S
         while True:
             try:
                 version = await self._list()
-                delay_s = FIRST_DELAY_S
+                delay_s = MIN_DELAY_S
                 await self._watch(version)
             except (ApiError, UnreachableError) as error:
                 LOG.debug("%s: %s; listing again in %.1f s", self.resource.plural, error, delay_s)
                 await asyncio.sleep(delay_s)
-                delay_s = min(2 * delay_s, LONGEST_DELAY_S)
+                delay_s = min(2 * delay_s, MAX_DELAY_S)
 
     async def _list(self) -> str:
         answer = await self._client.list(self.resource, **self._query)
@@ -89,20 +83,17 @@ class Informer:
             obj = {"apiVersion": self.resource.api_version, "kind": self.resource.kind, **item}
             listed[key_of(obj)] = obj
         version = answer["metadata"]["resourceVersion"]
-        self._forget_missing(listed, int(version))
+        for key, known in list(self.objects.items()):
+            found = listed.get(key)
+            other = found is None or found["metadata"]["uid"] != known["metadata"]["uid"]
+            if other and version_of(known) <= int(version):
+                del self.objects[key]
+                self._tell(known)
         self._gone &= {obj["metadata"]["uid"] for obj in listed.values()}
         for obj in listed.values():
             self.note(obj)
         self.synced.set()
         return str(version)
-
-    def _forget_missing(self, listed: dict[Key, Object], version: int) -> None:
-        for key, known in list(self.objects.items()):
-            found = listed.get(key)
-            other = found is None or found["metadata"]["uid"] != known["metadata"]["uid"]
-            if other and version_of(known) <= version:
-                del self.objects[key]
-                self._tell(known)
 
     async def _watch(self, version: str) -> None:
         while True:

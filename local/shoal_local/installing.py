@@ -2,14 +2,12 @@
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from shoal_local.api_client import DEPLOYMENTS, PODS, ApiClient, Resource
 from shoal_local.local_network import reached_port
-
-Object = dict[str, Any]
+from shoal_local.objects import Object
 
 NAMESPACE = "shoal-system"
 RELEASE = "shoal"
@@ -41,14 +39,13 @@ class CannotInstallError(Exception):
 def chart_folder() -> Path:
     """Return the chart: packed beside this module in a wheel, in `charts/` of a checkout.
 
-    Raises:
-        CannotInstallError: neither is there.
+    Raises CannotInstallError: neither is there.
     """
     here = Path(__file__).parent
     for folder in (here / "chart", here.parents[1] / "charts" / "shoal"):
         if (folder / "Chart.yaml").exists():
             return folder
-    raise CannotInstallError("the Helm chart is not here; start with --no-operator and install it yourself")
+    raise CannotInstallError("the Helm chart was not found; start with --no-operator and install it yourself")
 
 
 def values() -> Object:
@@ -75,11 +72,7 @@ def render(chart: Path) -> list[Object]:
 
 
 async def install(client: ApiClient, chart: Path, ready_s: float = READY_S) -> None:
-    """Apply the chart and wait until the operator answers.
-
-    Raises:
-        CannotInstallError: it does not answer in time.
-    """
+    """Apply the chart and wait until the operator answers. Raises CannotInstallError: it does not answer in time."""
     for body in render(chart):
         resource = _KINDS[body["kind"]]
         if resource.namespaced:

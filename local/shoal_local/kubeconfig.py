@@ -11,7 +11,7 @@ import yaml
 
 
 class BadKubeconfigError(Exception):
-    """The file is no kubeconfig that we can use; the message says what is missing."""
+    """The file cannot be used as a kubeconfig; the message says what is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,19 +26,18 @@ class Connection:
 def read_kubeconfig(path: Path) -> Connection:
     """Return the connection of the file's current context.
 
-    Raises:
-        BadKubeconfigError: a part is missing, or the user proves itself by a plugin.
-        OSError: the file, or one that it names, cannot be read.
+    Raises BadKubeconfigError: a part is missing, or the user proves itself by a plugin. Raises OSError: the file, or
+    one that it names, cannot be read.
     """
     document = yaml.safe_load(path.read_text())
     if not isinstance(document, dict):
-        raise BadKubeconfigError(f"{path} is no kubeconfig: a mapping is expected")
+        raise BadKubeconfigError(f"{path} is not a kubeconfig: expected a mapping")
     context = _named(document, "contexts", document.get("current-context", ""), path)["context"]
     cluster = _named(document, "clusters", context.get("cluster", ""), path)["cluster"]
     user = _named(document, "users", context.get("user", ""), path)["user"]
     if "exec" in user or "auth-provider" in user:
-        told = "credential plugins are not supported; use a token or a client certificate"
-        raise BadKubeconfigError(f"{path}: {told}")
+        message = "credential plugins are not supported; use a token or a client certificate"
+        raise BadKubeconfigError(f"{path}: {message}")
     token = user.get("token") or ""
     if "tokenFile" in user:
         token = (path.parent / user["tokenFile"]).read_text().strip()
@@ -60,7 +59,11 @@ def _tls(cluster: dict[str, Any], user: dict[str, Any], folder: Path) -> ssl.SSL
         context.verify_mode = ssl.CERT_NONE
     certificate, key = (_pem(user, part, folder) for part in ("client-certificate", "client-key"))
     if certificate and key:
-        _load_pair(context, certificate, key)
+        # The ssl module reads client certificates from files only; mkstemp's mode is 0600.
+        with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
+            file.write(f"{certificate}\n{key}")
+            file.flush()
+            context.load_cert_chain(file.name)
     return context
 
 
@@ -68,11 +71,3 @@ def _pem(part: dict[str, Any], name: str, folder: Path) -> str:
     if data := part.get(f"{name}-data"):
         return base64.b64decode(data).decode()
     return (folder / part[name]).read_text() if part.get(name) else ""
-
-
-def _load_pair(context: ssl.SSLContext, certificate: str, key: str) -> None:
-    # The ssl module reads client certificates from files only; mkstemp's mode is 0600.
-    with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
-        file.write(f"{certificate}\n{key}")
-        file.flush()
-        context.load_cert_chain(file.name)

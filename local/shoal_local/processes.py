@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from shoal_local.kubelet.shim import identity
+from shoal_local.kubelet import shim
 
 Identity = dict[str, Any]
 POLL_S = 0.02
@@ -41,7 +41,7 @@ class Process:
         with self.log.open("ab") as log, _uninterrupted():
             started = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
             new = self._file.with_suffix(".new")
-            new.write_text(json.dumps(identity(started.pid)))
+            new.write_text(json.dumps(shim.identity(started.pid)))
             new.replace(self._file)
         # It is meant to outlive this object; Popen must not complain about that.
         started.returncode = 0
@@ -84,19 +84,10 @@ def _uninterrupted() -> Iterator[None]:
 
 
 def lives(known: Identity) -> bool:
-    """Say whether this very process still runs."""
-    _reap(known["pid"])
-    try:
-        found = identity(known["pid"])
-    except OSError:
-        return False
-    return all(found[part] == known[part] for part in ("pid", "start_ticks", "boot"))
-
-
-def _reap(pid: int) -> None:
-    """Take leave of a process that was our child: until then its number looks alive."""
+    """Return whether this very process still runs; one that was our child is let go first, or it looks alive."""
     with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)
+        os.waitpid(known["pid"], os.WNOHANG)
+    return shim.lives(known)
 
 
 def stop_all(processes: Iterable[Identity], timeout_s: float, last: int = signal.SIGKILL) -> None:

@@ -1,12 +1,26 @@
-"""Runs a coroutine until a signal asks the process to stop."""
+"""Runs a part of the cluster until a signal asks the process to stop."""
 
 import asyncio
 import contextlib
+import logging
 import signal
+import sys
 from collections.abc import Coroutine
 from typing import Any
 
+from shoal_local.kubeconfig import BadKubeconfigError
 from shoal_schema.ending import INTERRUPTED
+
+
+def run_part(work: Coroutine[Any, Any, None]) -> int:
+    """Run a part with its log on standard error until SIGINT or SIGTERM; return the exit status."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    try:
+        return asyncio.run(until_stopped(work))
+    except (OSError, ValueError, BadKubeconfigError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
 
 
 async def until_stopped(work: Coroutine[Any, Any, None]) -> int:

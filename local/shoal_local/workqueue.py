@@ -5,10 +5,10 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from shoal_local.api_client import ApiError, UnreachableError
-from shoal_local.informer import Key
+from shoal_local.objects import Key
 
 LOG = logging.getLogger(__name__)
-FIRST_DELAY_S, LONGEST_DELAY_S = 0.1, 30.0
+MIN_DELAY_S, MAX_DELAY_S = 0.1, 30.0
 Reconcile = Callable[[Key], Awaitable[float | None]]
 
 
@@ -26,15 +26,12 @@ class WorkQueue:
         self._busy: set[Key] = set()
         self._failures: dict[Key, int] = {}
         self._timers: dict[Key, asyncio.TimerHandle] = {}
-        self._wake = asyncio.Condition()
-        self._notices: set[asyncio.Task[None]] = set()
+        self._wake = asyncio.Event()
 
     def mark(self, key: Key) -> None:
         """Ask for a pass over the key."""
         self._dirty[key] = None
-        notice = asyncio.get_running_loop().create_task(self._notify())
-        self._notices.add(notice)
-        notice.add_done_callback(self._notices.discard)
+        self._wake.set()
 
     def mark_later(self, key: Key, delay_s: float) -> None:
         """Ask for a pass after a delay; an earlier request for the same key stands."""
@@ -49,10 +46,6 @@ class WorkQueue:
     def _due(self, key: Key) -> None:
         self._timers.pop(key, None)
         self.mark(key)
-
-    async def _notify(self) -> None:
-        async with self._wake:
-            self._wake.notify()
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -71,14 +64,15 @@ class WorkQueue:
                     self.mark(key)
 
     async def _next(self) -> Key:
-        async with self._wake:
-            while True:
-                for key in self._dirty:
-                    if key not in self._busy:
-                        del self._dirty[key]
-                        self._busy.add(key)
-                        return key
-                await self._wake.wait()
+        while True:
+            for key in self._dirty:
+                if key not in self._busy:
+                    del self._dirty[key]
+                    self._busy.add(key)
+                    return key
+            # Nobody looks between this line and the next: no mark is missed, and all workers look again at each.
+            self._wake.clear()
+            await self._wake.wait()
 
     async def _pass(self, key: Key) -> None:
         try:
@@ -97,6 +91,6 @@ class WorkQueue:
     def _failed(self, key: Key, why: str) -> float:
         count = self._failures.get(key, 0)
         self._failures[key] = count + 1
-        delay_s: float = min(FIRST_DELAY_S * 2 ** min(count, 20), LONGEST_DELAY_S)
+        delay_s: float = min(MIN_DELAY_S * 2 ** min(count, 20), MAX_DELAY_S)
         LOG.info("%s: %s is tried again in %.1f s: %s", self.name, key, delay_s, why)
         return delay_s

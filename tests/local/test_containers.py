@@ -149,7 +149,7 @@ def test_a_read_only_mount_is_sealed(kubectl: Kubectl) -> None:
     ("volume", "mount", "told"),
     [
         ({"emptyDir": {}}, {"subPath": "part"}, "sub-paths are not supported"),
-        ({"hostPath": {"path": "/no/such/place", "type": "Directory"}}, {}, "hostPath /no/such/place is no Directory"),
+        ({"hostPath": {"path": "/no/such/place", "type": "Directory"}}, {}, "/no/such/place is not a Directory"),
         ({"nfs": {"server": "x", "path": "/"}}, {}, "nfs volumes are not supported by the kubelet of shoal local"),
         ({"secret": {"secretName": "none"}}, {}, 'secret "none" not found'),
     ],

@@ -126,7 +126,7 @@ def test_ctrl_c_during_up_stops_what_that_up_started_and_nothing_else(tmp_path: 
             up.send_signal(signal.SIGINT)
             said = up.communicate(timeout=40)[1]
         assert up.returncode == 130
-        assert ("goes on: `shoal local down" if ran else "interrupted: stopping what was started") in said
+        assert ("keeps running: `shoal local down" if ran else "interrupted: stopping what was started") in said
         assert bool(processes_of(made)) == made.runs == ran
     finally:
         made.down(keep=False)

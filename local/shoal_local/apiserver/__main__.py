@@ -1,24 +1,8 @@
-"""`python -m shoal_local.apiserver`: the API server alone.
-
-Only a guard: Ctrl-C counts from here on, while all the rest is imported.
-"""
+"""`python -m shoal_local.apiserver`: the API server alone."""
 
 import sys
-from collections.abc import Sequence
 
-from shoal_schema.ending import ended
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Run the command; return its exit status."""
-
-    def run() -> int:
-        from shoal_local.apiserver.command_line import run  # noqa: PLC0415 (guarded)
-
-        return run(list(arguments))
-
-    return ended(run)
-
+from shoal_local.guarding import guarded
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(guarded("shoal_local.apiserver.command_line", sys.argv[1:]))

@@ -32,7 +32,7 @@ from shoal_local.apiserver.watching import Bell, check_watch, watch_lines
 LOG = logging.getLogger(__name__)
 PAUSE_S = 0.02
 """Between two passes, so that a burst of changes costs few of them."""
-LONGEST_REST_S = 60.0
+MAX_REST_S = 60.0
 """A pass is made after this time even if nothing asked for one: events grow old."""
 
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
@@ -56,7 +56,7 @@ class Housekeeping:
         """Make passes until cancelled."""
         while True:
             try:
-                async with asyncio.timeout(LONGEST_REST_S):
+                async with asyncio.timeout(MAX_REST_S):
                     await self._needed.wait()
             except TimeoutError:
                 pass
@@ -105,11 +105,20 @@ class ApiServer:
             return _response(found.body, media_type=found.media_type)
         call = await _call(request, user)
         check_call(self.world, call)
-        if call.verb == "watch":
-            return self._watch(call, accept)
         if call.target.subresource == "log":
             return await log_response(log_url(self.world, call))
-        return self._plain(call, accept)
+        as_table = table_wanted(accept)
+        if call.verb == "watch":
+            # What is wrong with the options must be told before the answer starts.
+            check_watch(self.world, call)
+            lines = watch_lines(self.world, self.bell, call, self.bookmark_interval_s, as_table=as_table)
+            return StreamingResponse(lines, media_type="application/json")
+        reply = answer(self.world, call)
+        body = reply.body
+        if as_table:
+            resource = SCALE if body.get("kind") == "Scale" else self.world.resource(call.target)
+            body = in_table(resource, body, now=call.now, query=call.query)
+        return _response(body, reply.code, warnings=reply.warnings)
 
     async def stream(self, websocket: WebSocket) -> None:
         """Serve one connection of many streams: a port-forward."""
@@ -126,23 +135,6 @@ class ApiServer:
         user = access.authenticate(self.world, headers.get("authorization", ""), now)
         name, groups = headers.get("impersonate-user", ""), headers.getlist("impersonate-group")
         return access.impersonated(self.world, user, name, groups)
-
-    def _plain(self, call: Call, accept: str) -> Response:
-        as_table = table_wanted(accept)
-        reply = answer(self.world, call)
-        body = reply.body
-        if as_table:
-            scale = body.get("kind") == "Scale"
-            resource = SCALE if scale else self.world.resource(call.target)
-            body = in_table(resource, body, now=call.now, query=call.query)
-        return _response(body, reply.code, warnings=reply.warnings)
-
-    def _watch(self, call: Call, accept: str) -> Response:
-        as_table = table_wanted(accept)
-        # What is wrong with the options must be told before the answer starts.
-        check_watch(self.world, call)
-        lines = watch_lines(self.world, self.bell, call, self.bookmark_interval_s, as_table=as_table)
-        return StreamingResponse(lines, media_type="application/json")
 
 
 async def _call(request: Request, user: User) -> Call:
@@ -165,14 +157,10 @@ def _response(
     content = body if isinstance(body, str | bytes) else orjson.dumps(body)
     response = Response(content, code, media_type=media_type)
     for warning in warnings:
-        response.headers.append("warning", f"299 - {_quoted(warning)}")
+        # A quoted-string as HTTP defines it.
+        escaped = warning.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
+        response.headers.append("warning", f'299 - "{escaped}"')
     return response
-
-
-def _quoted(text: str) -> str:
-    """Return a quoted-string as HTTP defines it."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
-    return f'"{escaped}"'
 
 
 async def told(request: Request, error: Exception) -> Response:

@@ -18,14 +18,10 @@ def run(arguments: list[str]) -> int:
     host, _, port = options.listen.rpartition(":")
     network = options.service_cidr
     running = make_server(host, int(port), snapshot=options.snapshot, service_network=network)
-    _write_secret(options.kubeconfig, running.kubeconfig)
+    # Put in place at once, readable by its owner only.
+    new = options.kubeconfig.with_name(f"{options.kubeconfig.name}.new")
+    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(running.kubeconfig)
+    new.replace(options.kubeconfig)
     running.serve()
     return 0
-
-
-def _write_secret(path: Path, text: str) -> None:
-    """Put the file in place at once, readable by its owner only."""
-    new = path.with_name(path.name + ".new")
-    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write(text)
-    new.replace(path)

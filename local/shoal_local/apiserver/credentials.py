@@ -2,7 +2,7 @@
 
 import base64
 import secrets
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import trustme
 import yaml
@@ -14,7 +14,7 @@ NAME = "shoal-local"
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """PEM texts."""
+    """PEM texts: the authority's certificate, the server's, and the key of that."""
 
     authority: str
     certificate: str
@@ -30,15 +30,9 @@ def make_certificates(addresses: tuple[str, ...]) -> Certificates:
 
 
 @dataclass(frozen=True, slots=True)
-class Credentials:
+class Credentials(Certificates):
     """What clients trust and what they prove themselves with; it must outlive a restart."""
 
-    authority: str
-    """Certificate of the authority, PEM."""
-    certificate: str
-    """Certificate of the server, PEM."""
-    key: str
-    """Private key of the server, PEM."""
     admin_token: str
     signing_key: str
     """Key of the service account tokens."""
@@ -48,8 +42,7 @@ def new_credentials(host: str) -> Credentials:
     """Make certificates for loopback and for ``host`` (an IP address), and fresh secrets."""
     addresses = tuple(dict.fromkeys(("127.0.0.1", "::1", host)))
     made = make_certificates(addresses)
-    tokens = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
-    return Credentials(made.authority, made.certificate, made.key, *tokens)
+    return Credentials(**asdict(made), admin_token=secrets.token_urlsafe(32), signing_key=secrets.token_urlsafe(32))
 
 
 def kubeconfig(url: str, authority: str, token: str) -> str:

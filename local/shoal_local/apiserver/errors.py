@@ -139,8 +139,8 @@ def unsupported_media_type(offered: Iterable[str]) -> ApiError:
 
 def untyped(resource: str, field: str) -> ApiError:
     """Server-side apply was given a field that its schema does not know; the real server says it so."""
-    told = f"failed to create typed patch object ({resource}): .{field}: field not declared in schema"
-    return ApiError(500, "", told)
+    message = f"failed to create typed patch object ({resource}): .{field}: field not declared in schema"
+    return ApiError(500, "", message)
 
 
 def not_implemented(message: str) -> ApiError:

@@ -15,9 +15,10 @@ from typing import Any, BinaryIO
 import orjson
 
 from shoal_local.apiserver.credentials import Credentials
-from shoal_local.apiserver.storage.store import Change, Store, Verb, name_of
+from shoal_local.apiserver.storage.store import Change, Store, Verb
+from shoal_local.objects import key_of
 
-LONGEST = 20_000
+MAX_CHANGES = 20_000
 """Changes after which the file is written anew: it holds each object once again, then."""
 
 
@@ -40,7 +41,7 @@ class Journal:
         line = {"revision": change.revision, "key": change.key, "verb": str(change.verb), "object": change.object}
         self._file.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
         self._length += 1
-        if self._length >= LONGEST:
+        if self._length >= MAX_CHANGES:
             self._file.close()
             self._file = self._start()
 
@@ -52,35 +53,31 @@ class Journal:
         """Write a snapshot beside the old file and put it in its place."""
         new = self._path.with_name(self._path.name + ".new")
         file = os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb", 0)
-        file.write(orjson.dumps(self._snapshot(), option=orjson.OPT_APPEND_NEWLINE))
+        objects = {key: list(named.values()) for key, named in self._store.objects.items()}
+        head = {"credentials": asdict(self._credentials), "revision": self._store.revision, "objects": objects}
+        file.write(orjson.dumps(head, option=orjson.OPT_APPEND_NEWLINE))
         os.fsync(file.fileno())
         new.replace(self._path)
         self._length = 0
         return file
 
-    def _snapshot(self) -> dict[str, Any]:
-        objects = {key: list(named.values()) for key, named in self._store.objects.items()}
-        credentials = asdict(self._credentials)
-        return {"credentials": credentials, "revision": self._store.revision, "objects": objects}
-
 
 def restore(path: Path, store: Store) -> Credentials:
     """Bring a store to the state in a file, and return the credentials there.
 
-    Raises:
-        BrokenJournalError: the file is none of ours.
+    Raises BrokenJournalError: the file is none of ours.
     """
     lines = _lines(path)
     try:
         head = next(lines)
-        objects = {key: {name_of(obj): obj for obj in listed} for key, listed in head["objects"].items()}
+        objects = {key: {key_of(obj): obj for obj in listed} for key, listed in head["objects"].items()}
         store.restore(head["revision"], objects)
         for line in lines:
             store.replay(Change(line["revision"], line["key"], Verb(line["verb"]), line["object"], None))
         return Credentials(**head["credentials"])
     except (StopIteration, KeyError, TypeError, ValueError) as error:
         raise BrokenJournalError(
-            f"{path} is no snapshot of this server ({error!r}): name another file, "
+            f"{path} is not a snapshot of this server ({error!r}): name another file, "
             "or remove it to start with an empty cluster"
         ) from None
 

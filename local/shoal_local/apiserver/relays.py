@@ -21,8 +21,7 @@ _CHUNK_BYTES = 32 * 1024
 async def log_response(url: str) -> Response:
     """Return the log at the kubelet's address, streamed.
 
-    Raises:
-        ApiError: 500, the kubelet does not answer; else what the kubelet said.
+    Raises ApiError: 500, the kubelet does not answer; else what the kubelet said.
     """
     if not url:
         return PlainTextResponse("")
@@ -59,14 +58,9 @@ async def forward(websocket: WebSocket, address: str) -> None:
     forwarder = _Forwarder(websocket, address)
     async with asyncio.TaskGroup() as group:
         with contextlib.suppress(WebSocketDisconnect, BrokenFrameError):
-            await forwarder.serve(_messages(websocket), group)
+            await forwarder.serve(group)
     with contextlib.suppress(RuntimeError, WebSocketDisconnect):
         await websocket.close()
-
-
-async def _messages(websocket: WebSocket) -> AsyncIterator[bytes]:
-    while (message := await websocket.receive())["type"] == "websocket.receive":
-        yield message.get("bytes") or b""
 
 
 class _Forwarder:
@@ -79,11 +73,11 @@ class _Forwarder:
         self._errors: dict[str, int] = {}
         self._writers: dict[int, asyncio.StreamWriter] = {}
 
-    async def serve(self, messages: AsyncIterator[bytes], group: asyncio.TaskGroup) -> None:
+    async def serve(self, group: asyncio.TaskGroup) -> None:
         """Take frames until the other side goes."""
         try:
-            async for message in messages:
-                for frame in self._session.receive(message):
+            while (message := await self._websocket.receive())["type"] == "websocket.receive":
+                for frame in self._session.receive(message.get("bytes") or b""):
                     await self._take(frame, group)
         finally:
             for stream in list(self._writers):
@@ -112,8 +106,8 @@ class _Forwarder:
             async with asyncio.timeout(CONNECT_S):
                 reader, writer = await asyncio.open_connection(self._address, int(port))
         except (OSError, ValueError, OverflowError) as error:
-            told = f"cannot connect to port {port} of the pod's address {self._address}: {error}"
-            await self._finish(opened.stream, errors, told)
+            message = f"cannot connect to port {port} of the pod's address {self._address}: {error}"
+            await self._finish(opened.stream, errors, message)
             return
         self._writers[opened.stream] = writer
         group.create_task(self._read(reader, opened.stream, errors))

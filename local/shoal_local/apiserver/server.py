@@ -4,7 +4,7 @@ import socket
 import tempfile
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -73,43 +73,35 @@ def make_server(
     ``service_network``: where services get their addresses.
 
     Raises:
-        BrokenJournalError: ``snapshot`` is no file of this server.
+        BrokenJournalError: ``snapshot`` is not a file of this server.
         OSError: the address cannot be bound.
     """
     store = Store()
     known = snapshot is not None and snapshot.exists()
     credentials = restore(snapshot, store) if snapshot and known else new_credentials(host)
-    world = _world(store, credentials)
-    world.service_network = service_network
-    listening = socket.create_server((host, port))
-    api = ApiServer(world, Bell(), bookmark_interval_s)
-    store.listener = _listener(api, Journal(snapshot, credentials, store) if snapshot else None)
-    bootstrap(world, datetime.now(UTC))
-    url = f"https://{host}:{listening.getsockname()[1]}"
-    server = _StoppingServer(_config(api, credentials), api.bell)
-    return Running(url, credentials, api, server, listening)
-
-
-def _world(store: Store, credentials: Credentials) -> World:
-    return World(
+    world = World(
         store,
         load_definitions(),
         lambda: str(uuid.uuid4()),
         signing_key=credentials.signing_key.encode(),
         admin_token=credentials.admin_token,
         authority=credentials.authority,
+        service_network=service_network,
     )
-
-
-def _listener(api: ApiServer, journal: Journal | None) -> Callable[[Change], None]:
-    if journal is None:
-        return api.notice
+    listening = socket.create_server((host, port))
+    api = ApiServer(world, Bell(), bookmark_interval_s)
+    journal = Journal(snapshot, credentials, store) if snapshot else None
 
     def written_then_told(change: Change) -> None:
-        journal.note(change)
+        if journal:
+            journal.note(change)
         api.notice(change)
 
-    return written_then_told
+    store.listener = written_then_told
+    bootstrap(world, datetime.now(UTC))
+    url = f"https://{host}:{listening.getsockname()[1]}"
+    server = _StoppingServer(_config(api, credentials), api.bell)
+    return Running(url, credentials, api, server, listening)
 
 
 class _StoppingServer(uvicorn.Server):

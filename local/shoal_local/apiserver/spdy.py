@@ -26,16 +26,12 @@ _VERSION = 3
 _SYN_STREAM, _SYN_REPLY, _RST_STREAM, _PING = 1, 2, 3, 6
 _FIN = 1
 _HEAD_BYTES = 8
-LONGEST_FRAME_BYTES = 2**20
-LONGEST_HEADERS_BYTES = 2**16
+MAX_FRAME_BYTES = 2**20
+MAX_HEADERS_BYTES = 2**16
 
 
-def _made() -> bytes:
-    words = (word.replace("_", " ").encode() for word in _WORDS.split())
-    return b"".join(struct.pack(">I", len(word)) + word for word in words) + _REST.encode()
-
-
-DICTIONARY = _made()
+DICTIONARY = b"".join(struct.pack(">I", len(word)) + word.replace("_", " ").encode() for word in _WORDS.split())
+DICTIONARY += _REST.encode()
 
 
 class BrokenFrameError(ValueError):
@@ -48,8 +44,6 @@ class Opened:
 
     stream: int
     headers: Mapping[str, str]
-    last: bool
-    """Whether it sends nothing on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,43 +83,42 @@ class Session:
     def receive(self, data: bytes) -> Iterator[Frame]:
         """Yield the frames that are whole by now; frames that a server needs not know are left out.
 
-        Raises:
-            BrokenFrameError: the bytes are no SPDY/3.1.
+        Raises BrokenFrameError: the bytes are no SPDY/3.1.
         """
         self._buffer += data
         while len(self._buffer) >= _HEAD_BYTES:
             first, rest = struct.unpack(">II", self._buffer[:_HEAD_BYTES])
             flags, end = rest >> 24, _HEAD_BYTES + (rest & 0xFFFFFF)
-            if end > LONGEST_FRAME_BYTES:
-                raise BrokenFrameError(f"a frame has {end} bytes; {LONGEST_FRAME_BYTES} are allowed")
+            if end > MAX_FRAME_BYTES:
+                raise BrokenFrameError(f"a frame of {end} bytes; {MAX_FRAME_BYTES} are allowed")
             if len(self._buffer) < end:
                 return
             body, self._buffer = self._buffer[_HEAD_BYTES:end], self._buffer[end:]
             if not first >> 31:
                 yield Data(first, body, bool(flags & _FIN))
-            elif frame := self._control(first, flags, body):
+            elif frame := self._control(first, body):
                 yield frame
 
-    def _control(self, first: int, flags: int, body: bytes) -> Frame | None:
+    def _control(self, first: int, body: bytes) -> Frame | None:
         if (first >> 16) & 0x7FFF != _VERSION:
-            raise BrokenFrameError(f"version {(first >> 16) & 0x7FFF} of SPDY is not spoken here")
+            raise BrokenFrameError(f"SPDY version {(first >> 16) & 0x7FFF} is not supported")
         try:
-            return self._known(first & 0xFFFF, flags, body)
+            return self._known(first & 0xFFFF, body)
         except (struct.error, zlib.error, UnicodeDecodeError) as error:
             raise BrokenFrameError(f"a control frame cannot be read: {error}") from None
 
-    def _known(self, kind: int, flags: int, body: bytes) -> Frame | None:
+    def _known(self, kind: int, body: bytes) -> Frame | None:
         if kind == _SYN_STREAM:
-            return Opened(_stream(body), self._headers(body[10:]), bool(flags & _FIN))
+            return Opened(_stream(body), self._headers(body[10:]))
         if kind == _RST_STREAM:
             return Reset(_stream(body))
         return Ping(_control(_PING, body)) if kind == _PING else None
 
     def _headers(self, block: bytes) -> dict[str, str]:
-        data = self._inflate.decompress(block, LONGEST_HEADERS_BYTES)
+        data = self._inflate.decompress(block, MAX_HEADERS_BYTES)
         (count,) = struct.unpack_from(">I", data)
         at, texts = 4, []
-        for _ in range(2 * min(count, LONGEST_HEADERS_BYTES)):
+        for _ in range(2 * min(count, MAX_HEADERS_BYTES)):
             (length,) = struct.unpack_from(">I", data, at)
             at += 4 + length
             texts.append(data[at - length : at].decode())

@@ -12,13 +12,14 @@ from typing import Any
 
 import orjson
 
-from shoal_local.apiserver.errors import ApiError, Cause, expired, invalid
-from shoal_local.apiserver.kinds.resource import Object, Resource
+from shoal_local.apiserver.errors import Cause, expired, invalid
+from shoal_local.apiserver.kinds.resource import Resource
 from shoal_local.apiserver.printing.tables import in_table
 from shoal_local.apiserver.storage.store import Change, TooOldError, Verb
 from shoal_local.apiserver.verbs.call import Call
 from shoal_local.apiserver.verbs.reading import Predicate, revision_in, selection
 from shoal_local.apiserver.verbs.world import World, presented
+from shoal_local.objects import Object
 
 NO_MATCH = Cause(
     "resourceVersionMatch",
@@ -73,11 +74,7 @@ class Watch:
         return [self._event(Verb.ADDED, obj) for obj in objects]
 
     def news(self) -> list[Object]:
-        """Return the events since the last call.
-
-        Raises:
-            TooOldError: some are forgotten.
-        """
+        """Return the events since the last call. Raises TooOldError: some are forgotten."""
         changes = self.world.store.since(self.resource.key, self.revision)
         self.revision = max(self.revision, self.world.store.revision)
         return [event for change in changes if (event := self._seen(change))]
@@ -88,7 +85,12 @@ class Watch:
         now = change.verb is not Verb.DELETED and self.wanted(change.object)
         if now:
             return self._event(Verb.MODIFIED if before else Verb.ADDED, change.object)
-        return self._event(Verb.DELETED, _last_seen(change)) if before else None
+        if not before:
+            return None
+        # One that no longer fits is told with its old content, at the revision of the change.
+        old, meta = change.before or change.object, change.object["metadata"]
+        last = {**old, "metadata": {**old["metadata"], "resourceVersion": meta["resourceVersion"]}}
+        return self._event(Verb.DELETED, change.object if change.verb is Verb.DELETED else last)
 
     def bookmark(self, annotations: dict[str, str] | None = None) -> Object:
         """Return an event that only tells the revision."""
@@ -107,20 +109,8 @@ class Watch:
         return {"type": str(verb), "object": shown}
 
 
-def _last_seen(change: Change) -> Object:
-    """Return the state in which the object left. One that no longer fits is told with its old content."""
-    if change.verb is Verb.DELETED or change.before is None:
-        return change.object
-    version = change.object["metadata"]["resourceVersion"]
-    return {**change.before, "metadata": {**change.before["metadata"], "resourceVersion": version}}
-
-
 def check_watch(world: World, call: Call) -> None:
-    """Look at the options of a watch.
-
-    Raises:
-        ApiError: 400 or 422, one cannot be.
-    """
+    """Look at the options of a watch. Raises ApiError: 400 or 422, one cannot be."""
     selection(call, world.resource(call.target))
     call.number("timeoutSeconds")
     revision_in(call)
@@ -167,19 +157,8 @@ async def watch_lines(
                 due = min(end, next_bookmark) if call.flag("allowWatchBookmarks") else end
                 await bell.wait(max(due - clock(), 0.001))
     except TooOldError:
-        yield _lines(
-            [
-                _error(
-                    expired(
-                        f"too old resource version: {call.query.get('resourceVersion', 0)} ({world.store.revision})"
-                    )
-                )
-            ]
-        )
-
-
-def _error(error: ApiError) -> Object:
-    return {"type": "ERROR", "object": error.as_status()}
+        message = f"too old resource version: {call.query.get('resourceVersion', 0)} ({world.store.revision})"
+        yield _lines([{"type": "ERROR", "object": expired(message).as_status()}])
 
 
 def _lines(events: list[Object]) -> bytes:

@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import logging
 from pathlib import Path
 
 from shoal_local.api_client import ApiClient
@@ -10,7 +9,7 @@ from shoal_local.controllers.executor import Executor
 from shoal_local.controllers.loops import DeploymentLoop, EndpointSliceLoop, ReplicaSetLoop, SchedulerLoop, Sources
 from shoal_local.events import EventRecorder
 from shoal_local.kubeconfig import read_kubeconfig
-from shoal_local.stopping import until_stopped
+from shoal_local.stopping import run_part
 
 
 async def work(kubeconfig: Path) -> None:
@@ -39,6 +38,4 @@ def run(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m shoal_local.controllers", description=__doc__)
     parser.add_argument("--kubeconfig", type=Path, required=True, metavar="FILE")
     options = parser.parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("httpx").setLevel(logging.WARNING)
-    return asyncio.run(until_stopped(work(options.kubeconfig)))
+    return run_part(work(options.kubeconfig))

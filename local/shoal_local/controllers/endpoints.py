@@ -3,43 +3,37 @@
 import json
 import zlib
 from collections.abc import Sequence
-from typing import Any
 
-from shoal_local.controllers.plans import Create, Delete, Patch, Plan, has_ended, is_going, is_ready, reference_to
+from shoal_local.controllers.changes import Changes, Create, Delete, Patch
+from shoal_local.objects import Object, has_ended, is_going, is_ready, reference_to
 
-Object = dict[str, Any]
 MANAGER = "endpointslice-controller.k8s.io"
 SERVICE_NAME, MANAGED_BY = "kubernetes.io/service-name", "endpointslice.kubernetes.io/managed-by"
 
 
 def selects(service: Object, pod: Object) -> bool:
-    """Say whether the service's selector covers the pod; a service without one has no pods."""
+    """Return whether the service's selector covers the pod; a service without one has no pods."""
     selector = service["spec"].get("selector") or {}
     labels = pod["metadata"].get("labels") or {}
     return bool(selector) and all(labels.get(key) == value for key, value in selector.items())
 
 
-def plan_slices(service: Object, pods: Sequence[Object], present: Sequence[Object]) -> Plan:
+def plan_slices(service: Object, pods: Sequence[Object], present: Sequence[Object]) -> Changes:
     """Return what makes the present slices of a service tell the truth about its pods."""
-    plan = Plan()
-    ours = {s["metadata"]["name"]: s for s in present if _is_ours(s)}
+    changes = Changes()
+    labelled = [(s["metadata"].get("labels") or {}, s) for s in present]
+    ours = {s["metadata"]["name"]: s for labels, s in labelled if labels.get(MANAGED_BY) == MANAGER}
     if is_going(service) or not service["spec"].get("selector"):
-        plan.add(*(Delete(s) for s in ours.values()))
-        return plan
+        changes.add(*(Delete(s) for s in ours.values()))
+        return changes
     wanted = {made["metadata"]["name"]: made for made in make_slices(service, pods)}
     for name, made in wanted.items():
         if name not in ours:
-            plan.add(Create(made))
+            changes.add(Create(made))
         elif any(ours[name].get(part) != made[part] for part in ("endpoints", "ports")):
-            patch = {part: made[part] for part in ("endpoints", "ports")}
-            plan.add(Patch(ours[name], patch))
-    plan.add(*(Delete(s) for name, s in ours.items() if name not in wanted))
-    return plan
-
-
-def _is_ours(endpoint_slice: Object) -> bool:
-    labels = endpoint_slice["metadata"].get("labels") or {}
-    return labels.get(MANAGED_BY) == MANAGER
+            changes.add(Patch(ours[name], {part: made[part] for part in ("endpoints", "ports")}))
+    changes.add(*(Delete(s) for name, s in ours.items() if name not in wanted))
+    return changes
 
 
 def make_slices(service: Object, pods: Sequence[Object]) -> list[Object]:
@@ -57,12 +51,12 @@ def make_slices(service: Object, pods: Sequence[Object]) -> list[Object]:
 
 def _slice(service: Object, ports: list[Object], endpoints: list[Object]) -> Object:
     meta = service["metadata"]
-    mark = zlib.crc32(f"{meta['uid']}{json.dumps(ports)}".encode()) % 36**5
+    mark = zlib.crc32(f"{meta['uid']}{json.dumps(ports)}".encode())
     return {
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
         "metadata": {
-            "name": f"{meta['name']}-{_base36(mark)}",
+            "name": f"{meta['name']}-{mark:08x}",
             "namespace": meta["namespace"],
             "labels": {**(meta.get("labels") or {}), SERVICE_NAME: meta["name"], MANAGED_BY: MANAGER},
             "ownerReferences": [reference_to(service)],
@@ -73,19 +67,13 @@ def _slice(service: Object, ports: list[Object], endpoints: list[Object]) -> Obj
     }
 
 
-def _base36(number: int) -> str:
-    digits = "0123456789abcdefghijklmnopqrstuvwxyz"
-    return "".join(digits[number // 36**place % 36] for place in range(4, -1, -1))
-
-
 def _ports(service: Object, pod: Object) -> list[Object]:
-    found = []
-    for port in service["spec"].get("ports") or []:
-        number = _target(port, pod)
-        if number is not None:
-            protocol = port.get("protocol", "TCP")
-            found.append({"name": port.get("name", ""), "port": number, "protocol": protocol})
-    return found
+    ports = [(port, _target(port, pod)) for port in service["spec"].get("ports") or []]
+    return [
+        {"name": port.get("name", ""), "port": number, "protocol": port.get("protocol", "TCP")}
+        for port, number in ports
+        if number is not None
+    ]
 
 
 def _target(port: Object, pod: Object) -> int | None:

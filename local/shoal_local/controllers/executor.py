@@ -1,9 +1,10 @@
-"""Carries plans out, and puts the server's answers into the informers."""
+"""Writes changes, and puts the server's answers into the informers."""
 
-from shoal_local.api_client import ApiClient, ApiError, Object, Resource
-from shoal_local.controllers.plans import Action, Create, Delete, Patch, Plan, Tell
+from shoal_local.api_client import ApiClient, ApiError, Resource
+from shoal_local.controllers.changes import Action, Changes, Create, Delete, Patch, Tell
 from shoal_local.events import EventRecorder
 from shoal_local.informer import Informer
+from shoal_local.objects import Object, key_of
 
 
 class CreateRefusedError(Exception):
@@ -15,22 +16,21 @@ class CreateRefusedError(Exception):
 
 
 class Executor:
-    """Writes what plans say."""
+    """Writes what controllers decided."""
 
     def __init__(self, client: ApiClient, recorder: EventRecorder, informers: list[Informer]) -> None:
         self._client = client
         self._recorder = recorder
         self._informers = {i.resource.kind: i for i in informers}
 
-    async def carry_out(self, plan: Plan) -> None:
+    async def carry_out(self, changes: Changes) -> None:
         """Carry out the actions in order.
 
-        Raises:
-            CreateRefusedError: 403 or 422 for a new object.
-            ApiError: something changed in between, or the server fails; a later pass sees to it.
+        Raises CreateRefusedError: 403 or 422 for a new object. Raises ApiError: something changed in between, or the
+        server fails; a later pass sees to it.
         """
         latest: dict[str, Object] = {}
-        for action in plan.actions:
+        for action in changes.actions:
             await self._do(action, latest)
 
     async def _do(self, action: Action, latest: dict[str, Object]) -> None:
@@ -42,48 +42,38 @@ class Executor:
             case Patch(obj, patch, subresource):
                 await self._patch(obj, patch, subresource, latest)
             case Delete(obj):
-                informer = self._informer(obj)
-                await self._delete(informer, obj)
-
-    def _informer(self, obj: Object) -> Informer:
-        return self._informers[obj["kind"]]
+                await self._delete(obj)
 
     async def _create(self, obj: Object) -> None:
-        informer = self._informer(obj)
+        informer = self._informers[obj["kind"]]
         try:
             made = await self._client.create(informer.resource, obj)
         except ApiError as error:
             if error.reason == "AlreadyExists" and "name" in obj["metadata"]:
                 # An earlier life of ours made it and the news are on their way.
-                meta = obj["metadata"]
-                made = await self._client.get(informer.resource, meta.get("namespace", ""), meta["name"])
+                made = await self._client.get(informer.resource, *key_of(obj))
             elif error.code in (403, 422):
                 raise CreateRefusedError(error.message) from error
             else:
                 raise
         else:
-            self._tell_of_pod(obj, made)
+            references = obj["metadata"].get("ownerReferences") or [{"name": ""}]
+            about = self._informers["ReplicaSet"].get(obj["metadata"]["namespace"], references[0]["name"])
+            if obj["kind"] == "Pod" and about is not None:
+                message = f"Created pod: {made['metadata']['name']}"
+                self._recorder.post(about, "Normal", "SuccessfulCreate", message)
         informer.note(_typed(made, informer.resource))
 
-    def _tell_of_pod(self, obj: Object, made: Object) -> None:
-        if obj["kind"] != "Pod":
-            return
-        owner = obj["metadata"]["ownerReferences"][0]
-        space = obj["metadata"]["namespace"]
-        about = self._informers["ReplicaSet"].get(space, owner["name"])
-        if about is not None:
-            told = f"Created pod: {made['metadata']['name']}"
-            self._recorder.post(about, "Normal", "SuccessfulCreate", told)
-
     async def _patch(self, obj: Object, patch: Object, subresource: str, latest: dict[str, Object]) -> None:
-        informer, uid = self._informer(obj), obj["metadata"]["uid"]
+        informer, uid = self._informers[obj["kind"]], obj["metadata"]["uid"]
         version = latest.get(uid, obj)["metadata"]["resourceVersion"]
         meta = {**patch.get("metadata", {}), "resourceVersion": version}
         made = await self._client.patch(informer.resource, obj, {**patch, "metadata": meta}, subresource=subresource)
         latest[uid] = made
         informer.note(_typed(made, informer.resource))
 
-    async def _delete(self, informer: Informer, obj: Object) -> None:
+    async def _delete(self, obj: Object) -> None:
+        informer = self._informers[obj["kind"]]
         left = await self._client.delete(informer.resource, obj)
         same = left is not None and left.get("metadata", {}).get("uid") == obj["metadata"]["uid"]
         if left is not None and same and left["metadata"].get("deletionTimestamp"):

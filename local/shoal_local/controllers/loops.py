@@ -3,15 +3,16 @@
 import asyncio
 from datetime import UTC, datetime
 
-from shoal_local.api_client import DEPLOYMENTS, ENDPOINT_SLICES, NODES, PODS, REPLICA_SETS, SERVICES, ApiClient, Object
+from shoal_local.api_client import DEPLOYMENTS, ENDPOINT_SLICES, NODES, PODS, REPLICA_SETS, SERVICES, ApiClient
+from shoal_local.controllers.changes import Changes, Patch, Tell
 from shoal_local.controllers.deployments import plan_deployment
 from shoal_local.controllers.endpoints import SERVICE_NAME, plan_slices, selects
 from shoal_local.controllers.executor import CreateRefusedError, Executor
-from shoal_local.controllers.plans import Patch, Plan, Tell, controller_of, owned_by
 from shoal_local.controllers.replica_sets import plan_replica_set
 from shoal_local.controllers.scheduling import place
 from shoal_local.events import EventRecorder
-from shoal_local.informer import Informer, Key, key_of
+from shoal_local.informer import Informer
+from shoal_local.objects import Key, Object, condition, controller_of, has_ended, key_of, owned_by, timestamp
 from shoal_local.workqueue import WorkQueue
 
 
@@ -32,10 +33,6 @@ class Sources:
         await asyncio.gather(*(informer.synced.wait() for informer in self.all))
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
 class DeploymentLoop:
     """Rolls Deployments out."""
 
@@ -51,9 +48,9 @@ class DeploymentLoop:
         if deployment is None:
             return None
         owned = owned_by(deployment, self._sources.replica_sets.within(key[0]))
-        plan = plan_deployment(deployment, owned, _now())
-        await self._executor.carry_out(plan)
-        return plan.again_s
+        changes = plan_deployment(deployment, owned, datetime.now(UTC))
+        await self._executor.carry_out(changes)
+        return changes.again_s
 
 
 class ReplicaSetLoop:
@@ -71,19 +68,16 @@ class ReplicaSetLoop:
         if replica_set is None:
             return None
         owned = owned_by(replica_set, self._sources.pods.within(key[0]))
-        plan = plan_replica_set(replica_set, owned, _now())
+        changes = plan_replica_set(replica_set, owned, datetime.now(UTC))
         try:
-            await self._executor.carry_out(plan)
+            await self._executor.carry_out(changes)
         except CreateRefusedError as refused:
-            await self._tell_of(refused, replica_set, owned)
+            told = plan_replica_set(replica_set, owned, datetime.now(UTC), failure=refused.message)
+            status = [action for action in told.actions if isinstance(action, Patch)]
+            event = Tell(replica_set, "Warning", "FailedCreate", f"Error creating: {refused.message}")
+            await self._executor.carry_out(Changes([event, *status]))
             raise
-        return plan.again_s
-
-    async def _tell_of(self, refused: CreateRefusedError, replica_set: Object, owned: list[Object]) -> None:
-        told = plan_replica_set(replica_set, owned, _now(), failure=refused.message)
-        status = [a for a in told.actions if isinstance(a, Patch)]
-        event = Tell(replica_set, "Warning", "FailedCreate", f"Error creating: {refused.message}")
-        await self._executor.carry_out(Plan([event, *status]))
+        return changes.again_s
 
 
 def mark_owner(queue: WorkQueue, kind: str, obj: Object) -> None:
@@ -106,9 +100,8 @@ class EndpointSliceLoop:
         sources.pods.listen(self._on_pod)
 
     def _on_slice(self, endpoint_slice: Object) -> None:
-        meta = endpoint_slice["metadata"]
-        if name := (meta.get("labels") or {}).get(SERVICE_NAME):
-            self.queue.mark((meta["namespace"], name))
+        if name := _service_of(endpoint_slice):
+            self.queue.mark((endpoint_slice["metadata"]["namespace"], name))
 
     def _on_pod(self, pod: Object) -> None:
         # A pod whose labels were changed leaves the services that it had as well.
@@ -126,14 +119,14 @@ class EndpointSliceLoop:
             # Its slices go with it, as their owner.
             return None
         pods = [p for p in self._sources.pods.within(key[0]) if selects(service, p)]
-        labelled = [
-            s
-            for s in self._sources.slices.within(key[0])
-            if (s["metadata"].get("labels") or {}).get(SERVICE_NAME) == key[1]
-        ]
-        plan = plan_slices(service, pods, labelled)
-        await self._executor.carry_out(plan)
-        return plan.again_s
+        labelled = [s for s in self._sources.slices.within(key[0]) if _service_of(s) == key[1]]
+        changes = plan_slices(service, pods, labelled)
+        await self._executor.carry_out(changes)
+        return changes.again_s
+
+
+def _service_of(endpoint_slice: Object) -> str:
+    return str((endpoint_slice["metadata"].get("labels") or {}).get(SERVICE_NAME, ""))
 
 
 class SchedulerLoop:
@@ -150,7 +143,7 @@ class SchedulerLoop:
     def _on_pod(self, pod: Object) -> None:
         if _waits(pod):
             self.queue.mark(key_of(pod))
-        elif _frees_room(self._sources.pods, pod):
+        elif has_ended(pod) or self._sources.pods.get(*key_of(pod)) is None:
             self._mark_waiting()
 
     def _mark_waiting(self) -> None:
@@ -164,10 +157,7 @@ class SchedulerLoop:
             return None
         nodes = list(self._sources.nodes.objects.values())
         node, message = place(pod, nodes, self._sources.pods.objects.values())
-        if node:
-            await self._bind(pod, node)
-        else:
-            await self._refuse(pod, message)
+        await (self._bind(pod, node) if node else self._refuse(pod, message))
         return None
 
     async def _bind(self, pod: Object, node: str) -> None:
@@ -179,14 +169,14 @@ class SchedulerLoop:
         bound = await self._client.find(pods.resource, meta["namespace"], meta["name"])
         if bound is not None:
             pods.note(bound)
-        told = f"Successfully assigned {meta['namespace']}/{meta['name']} to {node}"
-        self._recorder.post(pod, "Normal", "Scheduled", told)
+        message = f"Successfully assigned {meta['namespace']}/{meta['name']} to {node}"
+        self._recorder.post(pod, "Normal", "Scheduled", message)
 
     async def _refuse(self, pod: Object, message: str) -> None:
-        known = _scheduled(pod)
+        known = condition(pod, "PodScheduled")
         if known is not None and known.get("message") == message:
             return
-        now = _now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = timestamp(datetime.now(UTC))
         told = {
             "type": "PodScheduled",
             "status": "False",
@@ -202,17 +192,7 @@ class SchedulerLoop:
         self._recorder.post(pod, "Warning", "FailedScheduling", message)
 
 
-def _scheduled(pod: Object) -> Object | None:
-    conditions = (pod.get("status") or {}).get("conditions") or []
-    return next((dict(c) for c in conditions if c["type"] == "PodScheduled"), None)
-
-
 def _waits(pod: Object) -> bool:
     spec = pod["spec"]
     ours = spec.get("schedulerName", "default-scheduler") == "default-scheduler"
     return ours and not spec.get("nodeName") and not pod["metadata"].get("deletionTimestamp")
-
-
-def _frees_room(pods: Informer, pod: Object) -> bool:
-    ended = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
-    return ended or pods.get(*key_of(pod)) is None

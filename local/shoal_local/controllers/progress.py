@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
-from shoal_local.controllers.plans import condition, seconds_since, stamp
+from shoal_local.controllers.changes import seconds_since
 from shoal_local.controllers.rolling import Bounds
+from shoal_local.objects import Object, condition, timestamp
 
-Object = dict[str, Any]
 COMPLETE, TIMED_OUT = "NewReplicaSetAvailable", "ProgressDeadlineExceeded"
 NO_DEADLINE_S = 2**31 - 1
+Told = tuple[str, str, str]
+"""Status, reason and message of a condition."""
 
 
 def deployment_status(
@@ -25,9 +26,6 @@ def deployment_status(
     }
     asked = sum(rs["spec"]["replicas"] for rs in all_sets)
     status["unavailableReplicas"] = max(0, asked - status["availableReplicas"])
-    known = deployment.get("status") or {}
-    if "collisionCount" in known:
-        status["collisionCount"] = known["collisionCount"]
     status["conditions"] = _conditions(deployment, status, new, bounds, now)
     return status
 
@@ -37,7 +35,7 @@ def _sum(sets: Sequence[Object], field: str) -> int:
 
 
 def _conditions(deployment: Object, status: Object, new: Object | None, bounds: Bounds, now: datetime) -> list[Object]:
-    enough = status["availableReplicas"] >= bounds.least_available
+    enough = status["availableReplicas"] >= bounds.min_available
     available = (
         ("True", "MinimumReplicasAvailable", "Deployment has minimum availability.")
         if enough
@@ -55,26 +53,18 @@ def _conditions(deployment: Object, status: Object, new: Object | None, bounds: 
     ]
 
 
-Told = tuple[str, str, str]
-
-
 def _progress(deployment: Object, status: Object, new: Object | None, now: datetime) -> Told | None:
-    known = condition(deployment, "Progressing")
-    before = (known["status"], known["reason"], known["message"]) if known else None
+    """Return the condition Progressing; None where there is no deadline to keep."""
     if deployment["spec"].get("progressDeadlineSeconds", NO_DEADLINE_S) == NO_DEADLINE_S:
         return None
-    if new is None:
-        return before
-    return _progress_of(deployment, status, new["metadata"]["name"], now) or before
-
-
-def _progress_of(deployment: Object, status: Object, name: str, now: datetime) -> Told | None:
-    """Return what is new about the rollout to a ReplicaSet; None when nothing is."""
     known = condition(deployment, "Progressing")
-    told: Told | None = None
+    told = (known["status"], known["reason"], known["message"]) if known else None
+    if new is None:
+        return told
+    name, wanted = new["metadata"]["name"], deployment["spec"]["replicas"]
     if deployment["spec"].get("paused"):
         told = ("Unknown", "DeploymentPaused", "Deployment is paused")
-    elif _is_complete(deployment, status):
+    elif all(status[count] == wanted for count in ("replicas", "updatedReplicas", "availableReplicas")):
         told = ("True", COMPLETE, f'ReplicaSet "{name}" has successfully progressed.')
     elif known is None or f'"{name}"' not in known["message"]:
         told = ("True", "NewReplicaSetCreated", f'Created new replica set "{name}"')
@@ -83,12 +73,6 @@ def _progress_of(deployment: Object, status: Object, name: str, now: datetime) -
     elif deadline_in_s(deployment, now) == 0:
         told = ("False", TIMED_OUT, f'ReplicaSet "{name}" has timed out progressing.')
     return told
-
-
-def _is_complete(deployment: Object, status: Object) -> bool:
-    wanted = deployment["spec"]["replicas"]
-    counts = ("replicas", "updatedReplicas", "availableReplicas")
-    return all(status[count] == wanted for count in counts)
 
 
 def _has_moved(before: Object, after: Object) -> bool:
@@ -117,12 +101,12 @@ def _merged(known: Object | None, kind: str, told: Told, now: datetime, *, moved
     if known and not restarted and (known["status"], known["reason"], known["message"]) == told:
         return known
     same_status = known is not None and known["status"] == status
-    since = known["lastTransitionTime"] if known and same_status else stamp(now)
+    since = known["lastTransitionTime"] if known and same_status else timestamp(now)
     return {
         "type": kind,
         "status": status,
         "reason": reason,
         "message": message,
         "lastTransitionTime": since,
-        "lastUpdateTime": stamp(now),
+        "lastUpdateTime": timestamp(now),
     }

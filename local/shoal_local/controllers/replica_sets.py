@@ -4,44 +4,30 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from shoal_local.controllers.plans import (
-    Create,
-    Delete,
-    Patch,
-    Plan,
-    Tell,
-    available_in_s,
-    condition,
-    is_active,
-    is_going,
-    is_ready,
-    reference_to,
-    stamp,
-    tells_more,
-)
+from shoal_local.controllers.changes import Changes, Create, Delete, Patch, Tell, available_in_s, tells_more
+from shoal_local.objects import Object, condition, has_ended, is_going, is_ready, reference_to, timestamp
 
-Object = dict[str, Any]
-COST = "controller.kubernetes.io/pod-deletion-cost"
-BURST = 500
+MAX_CREATED_AT_ONCE = 500
 _PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
 
 
-def plan_replica_set(replica_set: Object, owned: Sequence[Object], now: datetime, *, failure: str = "") -> Plan:
+def plan_replica_set(replica_set: Object, owned: Sequence[Object], now: datetime, *, failure: str = "") -> Changes:
     """Return what brings the pods of a ReplicaSet to the number asked for.
 
     ``failure`` tells why the last attempt to create a pod was refused.
     """
-    plan = Plan()
-    active = [pod for pod in owned if is_active(pod)]
+    changes = Changes()
+    active = [pod for pod in owned if not is_going(pod) and not has_ended(pod)]
     wanted = replica_set["spec"]["replicas"]
     if not is_going(replica_set):
-        missing = min(wanted - len(active), BURST)
-        plan.add(*(Create(make_pod(replica_set)) for _ in range(missing)))
+        missing = min(wanted - len(active), MAX_CREATED_AT_ONCE)
+        changes.add(*(Create(make_pod(replica_set)) for _ in range(missing)))
         surplus = sorted(active, key=lambda pod: _rank(pod, now))[: max(0, len(active) - wanted)]
-        plan.add(*(Delete(pod) for pod in surplus))
-        plan.add(*(_deleted(replica_set, pod) for pod in surplus))
-    _plan_status(plan, replica_set, active, now=now, failure=failure)
-    return plan
+        changes.add(*(Delete(pod) for pod in surplus))
+        names = [pod["metadata"]["name"] for pod in surplus]
+        changes.add(*(Tell(replica_set, "Normal", "SuccessfulDelete", f"Deleted pod: {name}") for name in names))
+    _plan_status(changes, replica_set, active, now=now, failure=failure)
+    return changes
 
 
 def make_pod(replica_set: Object) -> Object:
@@ -61,49 +47,39 @@ def make_pod(replica_set: Object) -> Object:
     }
 
 
-def _deleted(replica_set: Object, pod: Object) -> Tell:
-    told = f"Deleted pod: {pod['metadata']['name']}"
-    return Tell(replica_set, "Normal", "SuccessfulDelete", told)
-
-
 def _rank(pod: Object, now: datetime) -> tuple[Any, ...]:
     """Order pods by how little is lost with them: least first."""
     meta, status = pod["metadata"], pod.get("status") or {}
-    ready = condition(pod, "Ready")
-    ready_s = available_in_s(pod, 1e12, now) or 0.0 if ready else 0.0
+    ready_s = available_in_s(pod, 1e12, now) or 0.0
     counts = [c.get("restartCount", 0) for c in status.get("containerStatuses") or []]
     created = datetime.fromisoformat(meta["creationTimestamp"]).timestamp()
     return (
         bool(pod["spec"].get("nodeName")),
         _PHASES.get(status.get("phase", "Pending"), 0),
         is_ready(pod),
-        int((meta.get("annotations") or {}).get(COST, 0)),
         -ready_s,
         -max(counts, default=0),
         -created,
     )
 
 
-def _plan_status(plan: Plan, replica_set: Object, active: Sequence[Object], *, now: datetime, failure: str) -> None:
+def _plan_status(
+    changes: Changes, replica_set: Object, active: Sequence[Object], *, now: datetime, failure: str
+) -> None:
     spec, meta = replica_set["spec"], replica_set["metadata"]
-    labels = (spec["template"].get("metadata") or {}).get("labels") or {}
+    labels = ((spec["template"].get("metadata") or {}).get("labels") or {}).items()
     waits = [available_in_s(pod, spec.get("minReadySeconds", 0), now) for pod in active]
     status: Object = {
         "observedGeneration": meta["generation"],
         "replicas": len(active),
-        "fullyLabeledReplicas": sum(_has_labels(pod, labels) for pod in active),
+        "fullyLabeledReplicas": sum(labels <= (pod["metadata"].get("labels") or {}).items() for pod in active),
         "readyReplicas": sum(wait is not None for wait in waits),
         "availableReplicas": sum(wait == 0 for wait in waits),
         "conditions": _failure(replica_set, failure, now),
     }
     if tells_more(status, replica_set):
-        plan.add(Patch(replica_set, {"status": status}, subresource="status"))
-    plan.look_again(min((wait for wait in waits if wait), default=None))
-
-
-def _has_labels(pod: Object, labels: dict[str, str]) -> bool:
-    held = pod["metadata"].get("labels") or {}
-    return all(held.get(key) == value for key, value in labels.items())
+        changes.add(Patch(replica_set, {"status": status}, subresource="status"))
+    changes.look_again(min((wait for wait in waits if wait), default=None))
 
 
 def _failure(replica_set: Object, failure: str, now: datetime) -> list[Object]:
@@ -112,12 +88,5 @@ def _failure(replica_set: Object, failure: str, now: datetime) -> list[Object]:
     known = condition(replica_set, "ReplicaFailure")
     if known and known["message"] == failure:
         return [known]
-    return [
-        {
-            "type": "ReplicaFailure",
-            "status": "True",
-            "reason": "FailedCreate",
-            "message": failure,
-            "lastTransitionTime": stamp(now),
-        }
-    ]
+    told = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": failure}
+    return [{**told, "lastTransitionTime": timestamp(now)}]

@@ -1,11 +1,10 @@
 """The rolling update: how many replicas each ReplicaSet of a Deployment gets next.
 
-Never more than ``replicas + max_surge`` pods are asked for, and never are available pods given up
-below ``replicas - max_unavailable``. Source: kubernetes/kubernetes pkg/controller/deployment
-(rolling.go, sync.go) and its util/deployment_util.go.
+Never more than ``replicas + max_surge`` pods are asked for, and never are available pods given up below
+``replicas - max_unavailable``. Source: kubernetes/kubernetes pkg/controller/deployment/rolling.go. A new number of
+replicas in the midst of a rollout is its new goal: old ReplicaSets are not scaled in proportion first.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -19,12 +18,12 @@ class Bounds:
     max_unavailable: int
 
     @property
-    def most(self) -> int:
+    def max_total(self) -> int:
         """Return how many pods there may be."""
         return self.replicas + self.max_surge
 
     @property
-    def least_available(self) -> int:
+    def min_available(self) -> int:
         """Return how many pods must be available."""
         return self.replicas - self.max_unavailable
 
@@ -38,8 +37,13 @@ class Share:
     available: int
     created: str = ""
     """Its creation time; text that sorts."""
-    planned_for: int = 0
-    """``Bounds.most`` when it was last scaled; 0 when nobody knows."""
+    pods: int = 0
+    """Pods that there are: while old ones end, more than are asked for."""
+
+    @property
+    def held(self) -> int:
+        """Return how many pods it takes from what there may be."""
+        return max(self.replicas, self.pods)
 
 
 def make_bounds(replicas: int, max_surge: int | str, max_unavailable: int | str) -> Bounds:
@@ -60,89 +64,30 @@ def _resolved(value: int | str, replicas: int, *, round_up: bool) -> int:
 
 def next_sizes(bounds: Bounds, new: Share, old: Sequence[Share]) -> dict[str, int]:
     """Return the sizes to change in this step. First the new one grows, then the old ones shrink."""
-    size = _new_size(bounds, new, old)
-    if size != new.replicas:
-        return {new.name: size}
-    return _shrunk(bounds, new, old)
-
-
-def _new_size(bounds: Bounds, new: Share, old: Sequence[Share]) -> int:
-    if new.replicas >= bounds.replicas:
-        return bounds.replicas
-    total = new.replicas + sum(share.replicas for share in old)
-    room = max(0, bounds.most - total)
-    return new.replicas + min(room, bounds.replicas - new.replicas)
+    room = max(0, bounds.max_total - new.replicas - sum(share.held for share in old))
+    size = min(bounds.replicas, new.replicas + room)
+    return {new.name: size} if size != new.replicas else _shrunk(bounds, new, old)
 
 
 def _shrunk(bounds: Bounds, new: Share, old: Sequence[Share]) -> dict[str, int]:
     total = new.replicas + sum(share.replicas for share in old)
     # What the new one asked for and has not got yet may never come: it does not count.
-    spare = total - bounds.least_available - max(0, new.replicas - new.available)
+    spare = total - bounds.min_available - max(0, new.replicas - new.available)
     if spare <= 0:
         return {}
-    oldest_first = sorted(old, key=lambda share: share.created)
-    cleaned = _without_unavailable(oldest_first, spare)
+    # Pods that do not serve anyway go first, so that they cannot block the rollout.
+    left = _cut([(share, share.replicas - share.available) for share in sorted(old, key=lambda s: s.created)], spare)
     available = new.available + sum(share.available for share in old)
-    left = _without_available(cleaned, available - bounds.least_available)
+    left = _cut([(share, share.replicas) for share in left], available - bounds.min_available)
     before = {share.name: share.replicas for share in old}
     return {share.name: share.replicas for share in left if share.replicas != before[share.name]}
 
 
-def _without_unavailable(old: Sequence[Share], most: int) -> list[Share]:
-    """Give up pods that do not serve anyway, so that they cannot block the rollout."""
+def _cut(shares: Sequence[tuple[Share, int]], budget: int) -> list[Share]:
+    """Take away from each at most the number beside it, and from all together at most the budget."""
     left = []
-    for share in old:
-        cut = max(0, min(most, share.replicas - share.available))
-        most -= cut
-        left.append(replace(share, replicas=share.replicas - cut))
+    for share, limit in shares:
+        taken = max(0, min(budget, limit))
+        budget -= taken
+        left.append(replace(share, replicas=share.replicas - taken))
     return left
-
-
-def _without_available(old: Sequence[Share], most: int) -> list[Share]:
-    left = []
-    for share in old:
-        cut = max(0, min(most, share.replicas))
-        most -= cut
-        left.append(replace(share, replicas=share.replicas - cut))
-    return left
-
-
-def scaled_sizes(bounds: Bounds, shares: Sequence[Share], newest: str) -> dict[str, int]:
-    """Return the sizes after someone changed the number of replicas. In the midst of a rollout, in proportion."""
-    active = [share for share in shares if share.replicas > 0]
-    if len(active) <= 1:
-        only = active[0] if active else next((s for s in shares if s.name == newest), None)
-        return {only.name: bounds.replicas} if only and only.replicas != bounds.replicas else {}
-    new = next((share for share in shares if share.name == newest), None)
-    if new is not None and new.replicas == bounds.replicas == new.available:
-        return {share.name: 0 for share in active if share.name != newest}
-    return _in_proportion(bounds, active)
-
-
-def _in_proportion(bounds: Bounds, active: Sequence[Share]) -> dict[str, int]:
-    allowed = bounds.most if bounds.replicas > 0 else 0
-    to_add = allowed - sum(share.replicas for share in active)
-    # Larger ones first; among equals the newer grows and the older shrinks.
-    ordered = sorted(active, key=lambda share: share.created, reverse=to_add > 0)
-    ordered.sort(key=lambda share: share.replicas, reverse=True)
-    sizes, added = {}, 0
-    for share in ordered:
-        part = _part(bounds, share)
-        part = min(part, to_add - added) if to_add > 0 else max(part, to_add - added)
-        part = max(part, -share.replicas) if to_add != 0 else 0
-        sizes[share.name] = share.replicas + part
-        added += part
-    # What rounding left over goes to the first that can take it.
-    left = to_add - added
-    for share in ordered:
-        size = max(0, sizes[share.name] + left)
-        left -= size - sizes[share.name]
-        sizes[share.name] = size
-    return {share.name: sizes[share.name] for share in active if sizes[share.name] != share.replicas}
-
-
-def _part(bounds: Bounds, share: Share) -> int:
-    if bounds.replicas == 0:
-        return -share.replicas
-    planned_for = share.planned_for or bounds.most
-    return math.floor(share.replicas * bounds.most / planned_for + 0.5) - share.replicas

@@ -6,9 +6,8 @@ from decimal import Decimal
 from typing import Any
 
 from shoal_local.apiserver.schemas.quantities import parse_quantity
-from shoal_local.controllers.plans import has_ended
+from shoal_local.objects import Object, condition, has_ended
 
-Object = dict[str, Any]
 Amounts = dict[str, Decimal]
 
 AFFINITY = "node(s) didn't match Pod's node affinity/selector"
@@ -21,12 +20,9 @@ def amounts(resources: Mapping[str, Any]) -> Amounts:
 
 
 def pod_requests(pod: Object) -> Amounts:
-    """Return what the node must hold.
+    """Return what the node must hold: the containers and sidecars together, or the largest step of the start.
 
-    The containers and sidecars together, or the largest step of the start.
-
-    An init container runs beside the sidecars that started before it. Each pod also takes one of
-    ``pods``.
+    An init container runs beside the sidecars that started before it. Each pod also takes one of ``pods``.
     """
     spec = pod["spec"]
     total: Counter[str] = Counter()
@@ -35,13 +31,11 @@ def pod_requests(pod: Object) -> Amounts:
     sidecars: Counter[str] = Counter()
     peak: Amounts = {}
     for container in spec.get("initContainers") or []:
-        if container.get("restartPolicy") == "Always":
-            _add(sidecars, _requests(container))
-            step = dict(sidecars)
-        else:
-            step = dict(sidecars)
-            _add(step, _requests(container))
+        step = Counter(sidecars)
+        _add(step, _requests(container))
         peak = _larger(peak, step)
+        if container.get("restartPolicy") == "Always":
+            sidecars = step
     _add(total, dict(sidecars))
     found = _larger(peak, dict(total))
     _add(found, amounts(spec.get("overhead") or {}))
@@ -70,26 +64,22 @@ def refusals(pod: Object, requests: Amounts, node: Object, free: Amounts) -> lis
     if spec.get("unschedulable") and not _tolerates(tolerations, _UNSCHEDULABLE):
         return ["node(s) were unschedulable"]
     taints = [*(spec.get("taints") or []), *_not_ready(node)]
-    if found := next((t for t in taints if _repels(t, tolerations)), None):
-        value = found.get("value", "")
-        return [f"node(s) had untolerated taint(s) {{{found['key']}: {value}}}"]
+    if repelling := [t for t in taints if t["effect"] != "PreferNoSchedule" and not _tolerates(tolerations, t)]:
+        key, value = repelling[0]["key"], repelling[0].get("value", "")
+        return [f"node(s) had untolerated taint(s) {{{key}: {value}}}"]
     labels = node["metadata"].get("labels") or {}
     if any(labels.get(key) != value for key, value in (pod["spec"].get("nodeSelector") or {}).items()):
         return [AFFINITY]
-    return _short_of(requests, free)
+    short = [name for name, amount in requests.items() if amount > free.get(name, 0) and amount > 0]
+    return ["Too many pods" if name == "pods" else f"Insufficient {name}" for name in sorted(short)]
 
 
 def _not_ready(node: Object) -> list[Object]:
-    conditions = (node.get("status") or {}).get("conditions") or []
-    ready = next((c["status"] for c in conditions if c["type"] == "Ready"), "Unknown")
+    ready = (condition(node, "Ready") or {}).get("status", "Unknown")
     if ready == "True":
         return []
     name = "not-ready" if ready == "False" else "unreachable"
     return [{"key": f"node.kubernetes.io/{name}", "effect": "NoSchedule"}]
-
-
-def _repels(taint: Object, tolerations: list[Object]) -> bool:
-    return taint["effect"] in ("NoSchedule", "NoExecute") and not _tolerates(tolerations, taint)
 
 
 def _tolerates(tolerations: list[Object], taint: Object) -> bool:
@@ -105,11 +95,6 @@ def _covers(toleration: Object, taint: Object) -> bool:
     return bool(same and toleration.get("key") == taint["key"])
 
 
-def _short_of(requests: Amounts, free: Amounts) -> list[str]:
-    short = [name for name, amount in requests.items() if amount > free.get(name, 0) and amount > 0]
-    return ["Too many pods" if name == "pods" else f"Insufficient {name}" for name in sorted(short)]
-
-
 def place(pod: Object, nodes: Sequence[Object], pods: Iterable[Object]) -> tuple[str, str]:
     """Return the name of the first node that can take the pod, or '' and why none can."""
     requests = pod_requests(pod)
@@ -117,12 +102,16 @@ def place(pod: Object, nodes: Sequence[Object], pods: Iterable[Object]) -> tuple
     reasons: Counter[str] = Counter()
     for node in nodes:
         name = node["metadata"]["name"]
-        free = _free(node, taken.get(name, {}))
+        has, used = amounts((node.get("status") or {}).get("allocatable") or {}), taken.get(name, {})
+        free = {name: amount - used.get(name, Decimal(0)) for name, amount in has.items()}
         why = refusals(pod, requests, node, free)
         if not why:
             return name, ""
         reasons.update(why)
-    return "", _message(len(nodes), reasons)
+    if not nodes:
+        return "", "no nodes available to schedule pods"
+    told = ", ".join(sorted(f"{number} {reason}" for reason, number in reasons.items()))
+    return "", f"0/{len(nodes)} nodes are available: {told}."
 
 
 def _taken(pods: Iterable[Object]) -> dict[str, Amounts]:
@@ -130,19 +119,5 @@ def _taken(pods: Iterable[Object]) -> dict[str, Amounts]:
     for pod in pods:
         node = pod["spec"].get("nodeName")
         if node and not has_ended(pod):
-            used = taken.setdefault(node, {})
-            for name, amount in pod_requests(pod).items():
-                used[name] = used.get(name, Decimal(0)) + amount
+            _add(taken.setdefault(node, {}), pod_requests(pod))
     return taken
-
-
-def _free(node: Object, taken: Amounts) -> Amounts:
-    has = amounts((node.get("status") or {}).get("allocatable") or {})
-    return {name: amount - taken.get(name, Decimal(0)) for name, amount in has.items()}
-
-
-def _message(count: int, reasons: Counter[str]) -> str:
-    if not count:
-        return "no nodes available to schedule pods"
-    told = ", ".join(sorted(f"{number} {reason}" for reason, number in reasons.items()))
-    return f"0/{count} nodes are available: {told}."

@@ -3,52 +3,35 @@
 import hashlib
 import json
 from collections.abc import Iterable
-from typing import Any
 
-from shoal_local.controllers.plans import reference_to
+from shoal_local.objects import Object, reference_to
 
-Object = dict[str, Any]
 HASH_LABEL = "pod-template-hash"
 REVISION = "deployment.kubernetes.io/revision"
-HISTORY = "deployment.kubernetes.io/revision-history"
-DESIRED = "deployment.kubernetes.io/desired-replicas"
-MOST = "deployment.kubernetes.io/max-replicas"
-_NOT_COPIED = {
-    "kubectl.kubernetes.io/last-applied-configuration",
-    REVISION,
-    HISTORY,
-    DESIRED,
-    MOST,
-    "deprecated.deployment.rollback.to",
-}
+_NOT_COPIED = {"kubectl.kubernetes.io/last-applied-configuration", REVISION}
 # No vowels, nor what looks like one: a hash must spell nothing.
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
 
-def template_hash(template: Object, collisions: int = 0) -> str:
+def template_hash(template: Object) -> str:
     """Return ten letters that stand for the template."""
-    text = json.dumps(template, sort_keys=True) + (str(collisions) if collisions else "")
-    digest = hashlib.sha256(text.encode()).digest()
+    digest = hashlib.sha256(json.dumps(template, sort_keys=True).encode()).digest()
     return "".join(_ALPHABET[byte % len(_ALPHABET)] for byte in digest[:10])
-
-
-def same_template(one: Object, other: Object) -> bool:
-    """Compare templates but for the hash label, which only ReplicaSets have."""
-    return _without_hash(one) == _without_hash(other)
-
-
-def _without_hash(template: Object) -> Object:
-    meta = template.get("metadata") or {}
-    labels = {k: v for k, v in (meta.get("labels") or {}).items() if k != HASH_LABEL}
-    kept = {k: v for k, v in meta.items() if v is not None}
-    return {**template, "metadata": {**kept, "labels": labels}}
 
 
 def find_new(deployment: Object, replica_sets: Iterable[Object]) -> Object | None:
     """Return the oldest ReplicaSet that has the Deployment's template."""
-    template = deployment["spec"]["template"]
-    same = [rs for rs in replica_sets if same_template(rs["spec"]["template"], template)]
+    template = _without_hash(deployment["spec"]["template"])
+    same = [rs for rs in replica_sets if _without_hash(rs["spec"]["template"]) == template]
     return min(same, key=lambda rs: str(rs["metadata"]["creationTimestamp"]), default=None)
+
+
+def _without_hash(template: Object) -> Object:
+    """Return a template without the hash label, which only ReplicaSets have."""
+    meta = template.get("metadata") or {}
+    labels = {k: v for k, v in (meta.get("labels") or {}).items() if k != HASH_LABEL}
+    kept = {k: v for k, v in meta.items() if v is not None}
+    return {**template, "metadata": {**kept, "labels": labels}}
 
 
 def revision_of(obj: Object) -> int:
@@ -57,11 +40,10 @@ def revision_of(obj: Object) -> int:
     return int(text) if text.isdigit() else 0
 
 
-def make_replica_set(deployment: Object, revision: int, replicas: int, most: int) -> Object:
+def make_replica_set(deployment: Object, revision: int, replicas: int) -> Object:
     """Return the ReplicaSet for the Deployment's present template."""
     meta, spec = deployment["metadata"], deployment["spec"]
-    collisions = (deployment.get("status") or {}).get("collisionCount", 0)
-    mark = {HASH_LABEL: template_hash(spec["template"], collisions)}
+    mark = {HASH_LABEL: template_hash(spec["template"])}
     template_meta = spec["template"].get("metadata") or {}
     labels = {**(template_meta.get("labels") or {}), **mark}
     selector = spec["selector"]
@@ -72,11 +54,7 @@ def make_replica_set(deployment: Object, revision: int, replicas: int, most: int
             "name": f"{meta['name']}-{mark[HASH_LABEL]}",
             "namespace": meta["namespace"],
             "labels": labels,
-            "annotations": {
-                **copied_annotations(deployment),
-                **size_annotations(spec["replicas"], most),
-                REVISION: str(revision),
-            },
+            "annotations": {**copied_annotations(deployment), REVISION: str(revision)},
             "ownerReferences": [reference_to(deployment)],
         },
         "spec": {
@@ -92,17 +70,3 @@ def copied_annotations(deployment: Object) -> dict[str, str]:
     """Return the Deployment's annotations that its ReplicaSets show too: the change's cause."""
     annotations = deployment["metadata"].get("annotations") or {}
     return {key: value for key, value in annotations.items() if key not in _NOT_COPIED}
-
-
-def size_annotations(desired: int, most: int) -> dict[str, str]:
-    """Return what a ReplicaSet remembers of the Deployment's size when it was last scaled."""
-    return {DESIRED: str(desired), MOST: str(most)}
-
-
-def revision_annotations(replica_set: Object, revision: int) -> dict[str, str]:
-    """Return the annotations by which a ReplicaSet becomes a later revision. Earlier ones are remembered."""
-    before = revision_of(replica_set)
-    if before == 0 or before >= revision:
-        return {REVISION: str(max(revision, before))}
-    history = (replica_set["metadata"].get("annotations") or {}).get(HISTORY, "")
-    return {REVISION: str(revision), HISTORY: f"{history},{before}" if history else str(before)}

@@ -6,7 +6,6 @@ The kubelet alone. A signal ends it and leaves its pods running.
 import argparse
 import asyncio
 import contextlib
-import logging
 import socket
 import sys
 from collections.abc import Iterator
@@ -26,16 +25,18 @@ from shoal_local.kubelet.mounting import NO_MOUNTS
 from shoal_local.kubelet.node import Node, gpu_count
 from shoal_local.kubelet.probing import Attempts
 from shoal_local.kubelet.records import Models
-from shoal_local.stopping import until_stopped
+from shoal_local.stopping import run_part
 
 GPU = "nvidia.com/gpu"
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the kubelet's options."""
-    told = "A signal ends the kubelet and leaves its pods running."
-    made = argparse.ArgumentParser(prog="python -m shoal_local.kubelet", description=told)
-    made.add_argument("--kubeconfig", type=Path, required=True, metavar="FILE", help="leads to the control plane")
+    message = "A signal ends the kubelet and leaves its pods running."
+    made = argparse.ArgumentParser(prog="python -m shoal_local.kubelet", description=message)
+    made.add_argument(
+        "--kubeconfig", type=Path, required=True, metavar="FILE", help="says how to reach the control plane"
+    )
     made.add_argument("--dir", type=Path, required=True, help="keeps the pods' files")
     made.add_argument("--node-name", default="shoal-local", help="(%(default)s)")
     made.add_argument("--pod-cidr", type=IPv4Network, default="127.64.0.0/16", help="addresses of pods")
@@ -43,33 +44,21 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--port", type=int, default=0, help="for logs; 0 takes a free one")
     made.add_argument("--tls-certificate", type=Path, metavar="FILE", help="serves logs over TLS")
     made.add_argument("--tls-key", type=Path, metavar="FILE", help="its private key")
+    message = f"what the node offers, such as {GPU}=2; NVIDIA GPUs are counted unless given"
+    made.add_argument("--capacity", action="append", default=[], metavar="RESOURCE=COUNT", help=message)
+    message = "a folder that the runtime's image holds as /models/NAME; may be repeated"
+    made.add_argument("--model", action="append", default=[], metavar="NAME=DIR", help=message)
     made.add_argument(
-        "--capacity",
-        action="append",
-        default=[],
-        metavar="RESOURCE=COUNT",
-        help=f"what the node offers, such as {GPU}=2; NVIDIA GPUs are counted unless given",
-    )
-    made.add_argument(
-        "--model",
-        action="append",
-        default=[],
-        metavar="NAME=DIR",
-        help="a folder that the runtime's image holds as /models/NAME; may be repeated",
-    )
-    made.add_argument(
-        NO_MOUNTS, action="store_true", help="tell containers the folders of their volumes, where no mounts can be made"
+        NO_MOUNTS,
+        action="store_true",
+        help="give containers the paths of their volumes' folders, where volumes cannot be mounted",
     )
     made.add_argument("--images", type=Path, help="YAML: image name to command; DIR/images.yaml")
     return made
 
 
 def parse_capacity(given: list[str]) -> dict[str, int]:
-    """Read RESOURCE=COUNT options.
-
-    Raises:
-        ValueError: one is not of that form.
-    """
+    """Read RESOURCE=COUNT options. Raises ValueError: one is not of that form."""
     counts = {GPU: gpu_count()}
     for text in given:
         name, _, count = text.partition("=")
@@ -80,11 +69,7 @@ def parse_capacity(given: list[str]) -> dict[str, int]:
 
 
 def parse_models(given: list[str]) -> dict[str, str]:
-    """Read NAME=DIR options.
-
-    Raises:
-        ValueError: one is not of that form, or its folder does not exist.
-    """
+    """Read NAME=DIR options. Raises ValueError: one is not of that form, or its folder does not exist."""
     models = {}
     for text in given:
         name, equals, folder = text.partition("=")
@@ -150,10 +135,4 @@ def run(arguments: list[str]) -> int:
     except (OSError, ValueError, BadKubeconfigError) as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("httpx").setLevel(logging.WARNING)
-    try:
-        return asyncio.run(until_stopped(work(options, counts)))
-    except (OSError, ValueError, BadKubeconfigError) as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
+    return run_part(work(options, counts))

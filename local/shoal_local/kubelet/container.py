@@ -3,17 +3,16 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
 
+from shoal_local.kubelet.container_spec import TERMINATION_LOG
 from shoal_local.kubelet.containers import Exit, Member, Observed, next_streak
-from shoal_local.kubelet.furnishing import TERMINATION_LOG
 from shoal_local.kubelet.probing import Kind, Prober
 from shoal_local.kubelet.records import PodRecord, read_json, write_json
 from shoal_local.kubelet.runs import Run
+from shoal_local.objects import Object
 
-Object = dict[str, Any]
-MESSAGE_BYTES, MESSAGE_LINES = 4096, 80
-_FALLBACK_BYTES = 2048
+MAX_MESSAGE_BYTES, MAX_MESSAGE_LINES = 4096, 80
+_MAX_FALLBACK_BYTES = 2048
 
 
 @dataclass(slots=True)
@@ -140,19 +139,11 @@ class Container:
     def _last_words(self, run: Run, ended: Exit) -> str:
         """Return the termination message. The file's, or the end of the log where the spec says so."""
         try:
-            text = (run.folder / TERMINATION_LOG).read_bytes()[-MESSAGE_BYTES:]
+            text = (run.folder / TERMINATION_LOG).read_bytes()[-MAX_MESSAGE_BYTES:]
         except FileNotFoundError:
             text = b""
-        policy = self.member.spec.get("terminationMessagePolicy")
-        if not text and ended.code and policy == "FallbackToLogsOnError":
-            text = _log_end(run)
+        policy, log = self.member.spec.get("terminationMessagePolicy"), run.folder / "log"
+        if not text and ended.code and policy == "FallbackToLogsOnError" and log.exists():
+            lines = log.read_bytes()[-16 * MAX_MESSAGE_BYTES :].splitlines()[-MAX_MESSAGE_LINES:]
+            text = b"\n".join(line.split(b" ", 3)[-1] for line in lines)[-_MAX_FALLBACK_BYTES:]
         return text.decode(errors="replace").strip()
-
-
-def _log_end(run: Run) -> bytes:
-    try:
-        lines = (run.folder / "log").read_bytes()[-16 * MESSAGE_BYTES :].splitlines()
-    except FileNotFoundError:
-        return b""
-    texts = [line.split(b" ", 3)[-1] for line in lines[-MESSAGE_LINES:]]
-    return b"\n".join(texts)[-_FALLBACK_BYTES:]

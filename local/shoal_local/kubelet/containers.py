@@ -3,16 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
-FIRST_S, LONGEST_S, FORGIVEN_S = 10.0, 300.0, 600.0
+from shoal_local.objects import Object
 
-Object = dict[str, Any]
+MIN_BACK_OFF_S, MAX_BACK_OFF_S, BACK_OFF_RESET_S = 10.0, 300.0, 600.0
 
 
 def next_streak(streak: int, ran_s: float) -> int:
     """Return the number of restarts in a row, after a run of this length. A long run clears the slate."""
-    return 1 if ran_s >= FORGIVEN_S else streak + 1
+    return 1 if ran_s >= BACK_OFF_RESET_S else streak + 1
 
 
 def restart_delay_s(streak: int) -> float:
@@ -20,7 +19,7 @@ def restart_delay_s(streak: int) -> float:
 
     ``streak`` is the number of restarts in a row that were made before.
     """
-    return 0.0 if streak == 0 else min(FIRST_S * 2.0 ** min(streak - 1, 10), LONGEST_S)
+    return 0.0 if streak == 0 else min(MIN_BACK_OFF_S * 2.0 ** min(streak - 1, 10), MAX_BACK_OFF_S)
 
 
 class Role(StrEnum):
@@ -73,7 +72,7 @@ class Observed:
 
     @property
     def running(self) -> bool:
-        """Say whether the latest run lives."""
+        """Return whether the latest run lives."""
         return self.running_since is not None
 
 

@@ -39,8 +39,7 @@ def default_table(python: str) -> dict[str, Image]:
 def parse_table(document: Mapping[str, Any]) -> dict[str, Image]:
     """Read ``{name: {command: [...], args: [...], env: {...}, workingDir: "...", files: {path: source}}}``.
 
-    Raises:
-        BadTableError: an entry is not of that form.
+    Raises BadTableError: an entry is not of that form.
     """
     return {name: _image(name, entry) for name, entry in document.items()}
 
@@ -69,11 +68,8 @@ def with_files(table: Table, name: str, files: Mapping[str, str]) -> dict[str, I
 def find_image(name: str, table: Table, where: str) -> Image:
     """Return the entry for an image.
 
-    An entry of the whole name goes first, then one without the tag, then one of the last part.
-    ``where`` is the file that a user can add to.
-
-    Raises:
-        UnknownImageError: there is none.
+    An entry of the whole name goes first, then one without the tag, then one of the last part. ``where`` is the file
+    that a user can add to. Raises UnknownImageError: there is none.
     """
     untagged = name.partition("@")[0]
     head, colon, tag = untagged.rpartition(":")

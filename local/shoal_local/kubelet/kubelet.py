@@ -4,11 +4,12 @@ import asyncio
 import logging
 from pathlib import Path
 
-from shoal_local.api_client import PODS, ApiClient, Object
+from shoal_local.api_client import PODS, ApiClient
 from shoal_local.informer import Informer
 from shoal_local.kubelet.machine import Machine
 from shoal_local.kubelet.records import PodRecord, known_pods
 from shoal_local.kubelet.worker import PodWorker
+from shoal_local.objects import Object
 
 LOG = logging.getLogger(__name__)
 
@@ -62,13 +63,11 @@ class Kubelet:
             self._launch(uid)
 
     def _add(self, pod: Object, record: PodRecord) -> PodWorker:
-        worker = PodWorker(pod, record, self._machine)
-        self._workers[record.uid] = worker
+        worker = self._workers[record.uid] = PodWorker(pod, record, self._machine)
         return worker
 
     def _launch(self, uid: str) -> None:
-        task = asyncio.create_task(self._work(uid), name=f"pod {uid}")
-        self._tasks[uid] = task
+        self._tasks[uid] = asyncio.create_task(self._work(uid), name=f"pod {uid}")
 
     async def _work(self, uid: str) -> None:
         """Run a worker; one that fails begins again, so that an odd pod harms itself only."""
@@ -102,7 +101,3 @@ class Kubelet:
         known = self.pods.get(namespace, pod)
         worker = self._workers.get(known["metadata"]["uid"]) if known else None
         return worker.run_folder(container, previous=previous) if worker else None
-
-    def lives(self, folder: Path) -> bool:
-        """Say whether the run in this directory may still write its log."""
-        return folder.exists() and not (folder / "exit.json").exists()

@@ -36,11 +36,7 @@ class Wanted:
 
     @classmethod
     def of(cls, query: Mapping[str, str], now: datetime) -> Self:
-        """Read the query of the log subresource.
-
-        Raises:
-            BadQueryError: a number is none.
-        """
+        """Read the query of the log subresource. Raises BadQueryError: a number is none."""
         since = _since(query, now)
         return cls(
             follow=query.get("follow") == "true",
@@ -98,9 +94,9 @@ def make_app(runs: Kubelet) -> Starlette:
         folder = runs.run_folder(names["namespace"], names["pod"], name, previous=wanted.previous)
         if folder is None:
             kind = "previous terminated container" if wanted.previous else "container"
-            told = f'{kind} "{name}" in pod "{names["pod"]}" is waiting to start or not found'
-            return PlainTextResponse(told, 400)
-        return StreamingResponse(stream(folder, wanted, runs), media_type="text/plain")
+            message = f'{kind} "{name}" in pod "{names["pod"]}" is waiting to start or not found'
+            return PlainTextResponse(message, 400)
+        return StreamingResponse(stream(folder, wanted), media_type="text/plain")
 
     async def healthz(request: Request) -> Response:
         return PlainTextResponse("ok")
@@ -108,10 +104,10 @@ def make_app(runs: Kubelet) -> Starlette:
     return Starlette(routes=[Route("/containerLogs/{namespace}/{pod}/{container}", logs), Route("/healthz", healthz)])
 
 
-async def stream(folder: Path, wanted: Wanted, runs: Kubelet) -> AsyncIterator[bytes]:
+async def stream(folder: Path, wanted: Wanted) -> AsyncIterator[bytes]:
     """Yield a log up to the limit, and with ``follow`` what is added while the run lives."""
     left = wanted.limit_bytes
-    async for block in _blocks(folder, wanted, runs):
+    async for block in _blocks(folder, wanted):
         piece = block if left is None else block[:left]
         if piece:
             yield piece
@@ -121,21 +117,22 @@ async def stream(folder: Path, wanted: Wanted, runs: Kubelet) -> AsyncIterator[b
                 return
 
 
-async def _blocks(folder: Path, wanted: Wanted, runs: Kubelet) -> AsyncIterator[bytes]:
+async def _blocks(folder: Path, wanted: Wanted) -> AsyncIterator[bytes]:
     path = folder / "log"
     # Another process makes the file.
-    while wanted.follow and not path.exists() and runs.lives(folder):  # noqa: ASYNC110
+    while wanted.follow and not path.exists() and _lives(folder):  # noqa: ASYNC110
         await asyncio.sleep(POLL_S)
     if not path.exists():
         return
     with Tail(path) as tail:
-        lines = [*_lines_of(folder / "log.1"), *tail.more()]
+        older = folder / "log.1"
+        lines = [*(older.read_bytes().splitlines(keepends=True) if older.exists() else []), *tail.more()]
         if wanted.tail_lines is not None:
             lines = lines[-wanted.tail_lines :] if wanted.tail_lines else []
         yield b"".join(shown(lines, wanted))
         while wanted.follow:
             # Asked first: what was written before the end must still be read.
-            last = not runs.lives(folder)
+            last = not _lives(folder)
             if lines := tail.more():
                 yield b"".join(shown(lines, wanted))
             elif last:
@@ -144,8 +141,9 @@ async def _blocks(folder: Path, wanted: Wanted, runs: Kubelet) -> AsyncIterator[
                 await asyncio.sleep(POLL_S)
 
 
-def _lines_of(path: Path) -> list[bytes]:
-    return path.read_bytes().splitlines(keepends=True) if path.exists() else []
+def _lives(folder: Path) -> bool:
+    """Return whether the run in this folder may still write its log."""
+    return folder.exists() and not (folder / "exit.json").exists()
 
 
 class Tail:

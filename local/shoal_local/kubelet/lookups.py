@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from shoal_local.api_client import CONFIG_MAPS, SECRETS, SERVICE_ACCOUNTS, ApiClient, Object
+from shoal_local.api_client import CONFIG_MAPS, SECRETS, SERVICE_ACCOUNTS, ApiClient
+from shoal_local.objects import Object
 
 _RESOURCES = {r.plural: r for r in (CONFIG_MAPS, SECRETS, SERVICE_ACCOUNTS)}
 ROOT_CERTIFICATE = "kube-root-ca.crt"
@@ -37,10 +38,8 @@ class Lookups:
 
 _NAMING = {
     "configMapKeyRef": ("configmaps", "name"),
-    "configMapRef": ("configmaps", "name"),
     "configMap": ("configmaps", "name"),
     "secretKeyRef": ("secrets", "name"),
-    "secretRef": ("secrets", "name"),
     "secret": ("secrets", "secretName"),
 }
 

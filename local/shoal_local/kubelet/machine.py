@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Network
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -16,22 +15,12 @@ from shoal_local.kubelet.images import Table, default_table, parse_table, with_f
 from shoal_local.kubelet.lookups import Lookups
 from shoal_local.kubelet.probing import Attempts
 from shoal_local.kubelet.records import Models
+from shoal_local.objects import Object
 
-Object = dict[str, Any]
-_PASSED_ON = (
-    "HOME",
-    "LANG",
-    "LC_ALL",
-    "LD_LIBRARY_PATH",
-    "PYTHONPATH",
-    "TZ",
-    "USER",
-    "VIRTUAL_ENV",
-    *(f"{name}_proxy" for name in ("http", "https", "no")),
-    *(f"{name}_PROXY" for name in ("HTTP", "HTTPS", "NO")),
-)
-
-
+_PASSED_ON = """
+HOME LANG LC_ALL LD_LIBRARY_PATH PYTHONPATH TZ USER VIRTUAL_ENV http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY
+NO_PROXY
+"""
 MODELS = "/models"
 RUNTIME_IMAGE = "shoal/runtime"
 
@@ -44,11 +33,7 @@ class Images:
         self._models = models
 
     def table(self) -> Table:
-        """Return the table as it is now.
-
-        Raises:
-            BadTableError: the user's file has a broken entry.
-        """
+        """Return the table as it is now. Raises BadTableError: the user's file has a broken entry."""
         models = {f"{MODELS}/{name}": folder for name, folder in self._models.folders().items()}
         ours = with_files(default_table(sys.executable), RUNTIME_IMAGE, models)
         if not self.file.exists():
@@ -80,7 +65,7 @@ class AddressPool:
             if address not in used:
                 self._taken[uid] = address
                 return address
-        raise OSError(f"no address is left in {self._network}: pass a larger --pod-cidr")
+        raise OSError(f"no free address in {self._network}: pass a larger --pod-cidr")
 
     def give_back(self, uid: str) -> None:
         """Free a pod's address."""
@@ -101,8 +86,7 @@ class Devices:
     def take(self, uid: str, name: str, container: Object) -> dict[str, list[int]]:
         """Return the container's devices by resource.
 
-        Raises:
-            OSError: fewer are left than it asks for; the scheduler should not have sent it here.
+        Raises OSError: fewer are left than it asks for; the scheduler should not have sent it here.
         """
         if (uid, name) not in self._taken:
             limits = (container.get("resources") or {}).get("limits") or {}
@@ -115,7 +99,7 @@ class Devices:
         used = {n for held in self._taken.values() for n in held.get(resource, [])}
         free = [n for n in range(self._counts[resource]) if n not in used]
         if len(free) < wanted:
-            raise OSError(f"{wanted} of {resource} are wanted and {len(free)} are left")
+            raise OSError(f"{wanted} of {resource} requested, only {len(free)} free")
         return free[:wanted]
 
     def give_back(self, uid: str) -> None:
@@ -144,7 +128,7 @@ class Machine:
 
 def base_environment() -> dict[str, str]:
     """Return what containers have from this machine, as they would from their image."""
-    found = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    found = {name: os.environ[name] for name in _PASSED_ON.split() if name in os.environ}
     if "PYTHONPATH" in found:
         # Containers start in another directory.
         parts = found["PYTHONPATH"].split(":")

@@ -26,9 +26,6 @@ def mounts_refused() -> str:
     return (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
 
 
-def told(refusal: str) -> str:
+def refusal_message(refusal: str) -> str:
     """Return the line that says how containers get their volumes when mounts are refused."""
-    return (
-        f"no mounts can be made here ({refusal}): containers are told their folders instead of seeing them at their"
-        " mount paths"
-    )
+    return f"cannot mount volumes on this machine ({refusal}): containers get the paths of their folders instead"

@@ -42,8 +42,7 @@ def become_subreaper() -> None:
 def isolate() -> None:
     """Enter a mount namespace of our own; the process must have one thread.
 
-    Raises:
-        OSError: the kernel or a sandbox around us does not allow it.
+    Raises OSError: the kernel or a sandbox around us does not allow it.
     """
     # A container's root may make no mounts of its own, and yet a user namespace, in which it may.
     if os.geteuid() != 0 or _LIBC.unshare(CLONE_NEWNS) != 0:
@@ -64,11 +63,7 @@ class View:
         self._ours: list[str] = []
 
     def show(self, mounts: Iterable[Mount]) -> None:
-        """Put the mounts in place, outer ones first.
-
-        Raises:
-            OSError: a source does not exist, or the kernel refuses.
-        """
+        """Put the mounts in place, outer ones first. Raises OSError: a source does not exist, or the kernel refuses."""
         # Opened first: one mount may hide the source of the next.
         opened = [
             (os.path.realpath(mount.target), os.open(mount.source, os.O_PATH), mount.read_only) for mount in mounts
@@ -82,7 +77,10 @@ class View:
         _mount(source, target, None, _MS_BIND | _MS_REC)
         os.close(file)
         if read_only:
-            _mount("none", target, None, _MS_REMOUNT | _MS_BIND | _MS_RDONLY | _flags(target))
+            # A user namespace may not drop the flags that are there.
+            present = os.statvfs(target).f_flag
+            kept = sum(flag for flag, seen in _KEPT_FLAGS.items() if present & seen)
+            _mount("none", target, None, _MS_REMOUNT | _MS_BIND | _MS_RDONLY | kept)
         self._ours.append(target)
 
     def _make_target(self, target: str, *, directory: bool) -> None:
@@ -143,12 +141,6 @@ def _touch(path: str) -> None:
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o666))
 
 
-def _flags(path: str) -> int:
-    """Return flags that a remount must repeat: a user namespace may not drop them."""
-    present = os.statvfs(path).f_flag
-    return sum(flag for flag, seen in _KEPT_FLAGS.items() if present & seen)
-
-
 def _mount(source: str, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
     arguments = [None if text is None else text.encode() for text in (source, target, kind, data)]
     _check(_LIBC.mount(*arguments[:3], ctypes.c_ulong(flags), arguments[3]), f"mount {source} on {target}")
@@ -163,8 +155,7 @@ def _check(result: int, what: str) -> None:
 def try_mount(folder: str) -> None:
     """Show an empty folder where there is none, as containers have it; this process alone sees it.
 
-    Raises:
-        OSError: this machine does not allow it.
+    Raises OSError: this machine does not allow it.
     """
     isolate()
     staging = os.path.join(folder, "root")

@@ -5,22 +5,17 @@ import logging
 import os
 import platform
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from shoal_local.api_client import LEASES, NODES, STRATEGIC_PATCH, ApiClient, ApiError, UnreachableError
+from shoal_local.objects import Object, condition, is_ready, timestamp
 
 LOG = logging.getLogger(__name__)
-Object = dict[str, Any]
 HEARTBEAT_S, LEASE_S = 10.0, 40
 NAMESPACE = "kube-node-lease"
-MOST_PODS = 250
-
-
-def memory_bytes() -> int:
-    """Return the machine's memory."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+MAX_PODS = 250
 
 
 def gpu_count() -> int:
@@ -28,20 +23,17 @@ def gpu_count() -> int:
     return sum(path.name[6:].isdigit() for path in Path("/dev").glob("nvidia[0-9]*"))
 
 
+@dataclass(frozen=True, slots=True)
 class Node:
     """Registers the node and keeps it alive."""
 
-    def __init__(self, client: ApiClient, name: str, *, address: str, port: int, capacity: Mapping[str, str]) -> None:
-        self._client = client
-        self._name = name
-        self._address = address
-        self._port = port
-        self._capacity = {
-            "cpu": str(os.cpu_count() or 1),
-            "memory": f"{memory_bytes() // 1024}Ki",
-            "pods": str(MOST_PODS),
-            **capacity,
-        }
+    client: ApiClient
+    name: str
+    address: str
+    port: int
+    """Where the kubelet serves logs."""
+    capacity: Mapping[str, str]
+    """What the node offers beside processors, memory and pods."""
 
     async def run(self) -> None:
         """Register, then beat until cancelled."""
@@ -50,66 +42,59 @@ class Node:
                 await self._register()
                 await self._renew()
             except (ApiError, UnreachableError) as error:
-                LOG.info("node %s: %s", self._name, error)
+                LOG.info("node %s: %s", self.name, error)
                 await asyncio.sleep(1.0)
             else:
                 await asyncio.sleep(HEARTBEAT_S)
 
     async def _register(self) -> None:
-        known = await self._client.find(NODES, "", self._name)
+        known = await self.client.find(NODES, "", self.name)
         if known is None:
-            known = await self._client.create(NODES, self._object())
+            arch = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+            labels = {"kubernetes.io/hostname": self.name, "kubernetes.io/os": "linux", "kubernetes.io/arch": arch}
+            named = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": self.name, "labels": labels}}
+            known = await self.client.create(NODES, {**named, "spec": {}})
         status = self._status(known)
-        if not _tells(known.get("status") or {}, status):
-            await self._client.patch(
+        # Conditions of others do not count.
+        ready, said = status["conditions"][0], known.get("status") or {}
+        if ready not in said.get("conditions", []) or {**said, **status, "conditions": said["conditions"]} != said:
+            await self.client.patch(
                 NODES, known, {"status": status}, subresource="status", content_type=STRATEGIC_PATCH
             )
 
-    def _object(self) -> Object:
-        arch = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
-        labels = {"kubernetes.io/hostname": self._name, "kubernetes.io/os": "linux", "kubernetes.io/arch": arch}
-        return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": self._name, "labels": labels}, "spec": {}}
-
     def _status(self, known: Object) -> Object:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        own = {"cpu": str(os.cpu_count() or 1), "memory": f"{memory // 1024}Ki", "pods": str(MAX_PODS)}
+        capacity = {**own, **self.capacity}
         return {
-            "capacity": self._capacity,
-            "allocatable": self._capacity,
+            "capacity": capacity,
+            "allocatable": capacity,
             # No Hostname: API servers would ask for logs by that name first, and nobody resolves it.
-            "addresses": [{"type": "InternalIP", "address": self._address}],
-            "daemonEndpoints": {"kubeletEndpoint": {"Port": self._port}},
+            "addresses": [{"type": "InternalIP", "address": self.address}],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": self.port}},
             "conditions": [_ready(known)],
         }
 
     async def _renew(self) -> None:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        spec = {"holderIdentity": self._name, "leaseDurationSeconds": LEASE_S, "renewTime": now}
-        meta = {"name": self._name, "namespace": NAMESPACE}
+        spec = {"holderIdentity": self.name, "leaseDurationSeconds": LEASE_S, "renewTime": now}
+        meta = {"name": self.name, "namespace": NAMESPACE}
         try:
-            await self._client.patch(LEASES, {"metadata": meta}, {"spec": spec})
+            await self.client.patch(LEASES, {"metadata": meta}, {"spec": spec})
         except ApiError as error:
             if error.code != 404:
                 raise
             lease = {"apiVersion": LEASES.api_version, "kind": "Lease", "metadata": meta, "spec": spec}
-            await self._client.create(LEASES, lease)
+            await self.client.create(LEASES, lease)
 
 
 def _ready(known: Object) -> Object:
-    conditions = (known.get("status") or {}).get("conditions") or []
-    before = next((c for c in conditions if c["type"] == "Ready"), None)
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    same = before is not None and before["status"] == "True"
+    before, now = condition(known, "Ready") if is_ready(known) else None, timestamp(datetime.now(UTC))
     return {
         "type": "Ready",
         "status": "True",
         "reason": "KubeletReady",
         "message": "kubelet is posting ready status",
-        "lastHeartbeatTime": before["lastHeartbeatTime"] if before and same else now,
-        "lastTransitionTime": before["lastTransitionTime"] if before and same else now,
+        "lastHeartbeatTime": before["lastHeartbeatTime"] if before else now,
+        "lastTransitionTime": before["lastTransitionTime"] if before else now,
     }
-
-
-def _tells(known: Object, status: Object) -> bool:
-    """Say whether the known status says the same; conditions of others do not count."""
-    others = {key: value for key, value in status.items() if key != "conditions"}
-    ready = status["conditions"][0]
-    return all(known.get(k) == v for k, v in others.items()) and ready in known.get("conditions", [])

@@ -72,16 +72,8 @@ class Attempts:
 
     def __init__(self) -> None:
         # Probes must see what a new caller sees: no kept connections, no proxies, any certificate.
-        self._http = httpx.AsyncClient(
-            verify=False,
-            trust_env=False,
-            follow_redirects=False,
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
-        )
-
-    async def close(self) -> None:
-        """Close connections."""
-        await self._http.aclose()
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
+        self._http = httpx.AsyncClient(verify=False, trust_env=False, limits=limits)
 
     async def make(self, probe: Object, address: str, container: Object, timeout_s: float) -> str:
         """Return '' when the probe succeeds, else what went wrong."""
@@ -126,26 +118,26 @@ class Report(Protocol):
         """Take in a verdict."""
 
 
+@dataclass(frozen=True, slots=True)
 class Prober:
     """Runs a container's probes; startup holds the others back."""
 
-    def __init__(self, attempts: Attempts, container: Object, address: str, complain: Complain) -> None:
-        self._attempts = attempts
-        self._container = container
-        self._address = address
-        self._complain = complain
+    attempts: Attempts
+    container: Object
+    address: str
+    complain: Complain
 
     async def run(self, report: Report, *, started: bool = False, ready: bool = False) -> None:
         """Report verdicts until cancelled. ``started`` and ready are the last verdicts of an earlier kubelet."""
-        held_back = Kind.STARTUP in self._container and not started
+        held_back = Kind.STARTUP in self.container and not started
         if held_back and not await self._started(report):
             return
         report(Kind.STARTUP, verdict=True)
-        if ready or Kind.READINESS not in self._container:
+        if ready or Kind.READINESS not in self.container:
             report(Kind.READINESS, verdict=True)
         async with asyncio.TaskGroup() as group:
             for kind, verdict in ((Kind.LIVENESS, None), (Kind.READINESS, ready or None)):
-                if kind in self._container:
+                if kind in self.container:
                     group.create_task(self._watch(kind, report, verdict=verdict))
 
     async def _started(self, report: Report) -> bool:
@@ -166,13 +158,13 @@ class Prober:
 
     def _begin(self, kind: Kind, *, verdict: bool | None = None) -> Gauge:
         now_s = asyncio.get_running_loop().time()
-        return Gauge.begin(Timing.of(self._container[kind]), now_s, verdict=verdict)
+        return Gauge.begin(Timing.of(self.container[kind]), now_s, verdict=verdict)
 
     async def _next(self, kind: Kind, gauge: Gauge) -> Gauge:
         clock = asyncio.get_running_loop().time
         await asyncio.sleep(max(0.0, gauge.due_s - clock()))
-        probe, container = self._container[kind], self._container
-        trouble = await self._attempts.make(probe, self._address, container, gauge.timing.timeout_s)
+        probe, container = self.container[kind], self.container
+        trouble = await self.attempts.make(probe, self.address, container, gauge.timing.timeout_s)
         if trouble:
-            self._complain(kind, trouble)
+            self.complain(kind, trouble)
         return gauge.after(success=not trouble, now_s=clock())

@@ -8,9 +8,8 @@ import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-Object = dict[str, Any]
+from shoal_local.objects import Object
 
 
 def write_json(path: Path, value: Object) -> None:

@@ -4,19 +4,18 @@ import asyncio
 import contextlib
 import os
 import signal
-import subprocess
 import sys
 import time
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from subprocess import DEVNULL, Popen
 
 import shoal_local
 from shoal_local.kubelet.containers import Exit
 from shoal_local.kubelet.records import read_json, write_json
-from shoal_local.kubelet.shim import identity
+from shoal_local.kubelet.shim import identity, lives
+from shoal_local.objects import Object
 
-Object = dict[str, Any]
 SHIM = [sys.executable, "-S", "-m", "shoal_local.kubelet.shim"]
 SHIM_ENVIRONMENT = {"PYTHONPATH": str(Path(shoal_local.__file__).parent.parent)}
 LOST = 137
@@ -38,14 +37,9 @@ class Run:
         folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / "container.json", container)
         with (folder / "shim.log").open("wb") as log:
-            shim = subprocess.Popen(
-                [*SHIM, str(folder)],
-                env=SHIM_ENVIRONMENT,
-                cwd="/",
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
+            argv = [*SHIM, str(folder)]
+            shim = Popen(
+                argv, env=SHIM_ENVIRONMENT, cwd="/", stdin=DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
         # The event loop reaps it by its number; Popen must not complain that nobody waited.
         shim.returncode = 0
@@ -63,7 +57,7 @@ class Run:
             return None
         run = cls(folder, container)
         run._shim = _shim_of(folder)
-        if run._shim is not None and _lives(run._shim):
+        if run._shim is not None and lives(run._shim):
             run._watch(run._shim["pid"])
         else:
             run._settle()
@@ -73,7 +67,7 @@ class Run:
     def started_at(self) -> float | None:
         """Return when the process began to run, in seconds since 1970; None while it has not."""
         found = read_json(self.folder / "running.json")
-        return _seconds(found["started_at"]) if found else None
+        return datetime.fromisoformat(found["started_at"]).timestamp() if found else None
 
     @property
     def exit(self) -> Exit | None:
@@ -81,7 +75,7 @@ class Run:
         found = read_json(self.folder / "exit.json")
         if found is None or not self.ended.is_set():
             return None
-        finished = _seconds(found["finished_at"])
+        finished = datetime.fromisoformat(found["finished_at"]).timestamp()
         return Exit(
             code=found["code"],
             signal=found.get("signal", 0),
@@ -109,7 +103,7 @@ class Run:
             self.kill()
 
     def _send(self, number: int) -> None:
-        if self._shim is not None and not self.ended.is_set() and _lives(self._shim):
+        if self._shim is not None and not self.ended.is_set() and lives(self._shim):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._shim["pid"], number)
 
@@ -137,8 +131,8 @@ class Run:
             if running:
                 kill_session(running)
             now = datetime.now().astimezone().isoformat()
-            told = "the process that watches over the container was killed, or the machine restarted"
-            lost = {"code": LOST, "reason": "ContainerStatusUnknown", "message": told}
+            message = "the process that watches over the container was killed, or the machine restarted"
+            lost = {"code": LOST, "reason": "ContainerStatusUnknown", "message": message}
             write_json(self.folder / "exit.json", {**lost, "finished_at": now})
         self.ended.set()
 
@@ -151,22 +145,6 @@ def _shim_of(folder: Path) -> Object | None:
             return found
         time.sleep(0.1)
     return None
-
-
-def _seconds(text: str) -> float:
-    # fromisoformat takes microseconds at most; the shim writes nanoseconds.
-    head, dot, tail = text.partition(".")
-    if dot and tail.endswith("Z"):
-        text = f"{head}.{tail[:6]}+00:00"
-    return datetime.fromisoformat(text).timestamp()
-
-
-def _lives(known: Object) -> bool:
-    try:
-        found = identity(known["pid"])
-    except OSError:
-        return False
-    return all(found[part] == known[part] for part in ("pid", "start_ticks", "boot"))
 
 
 def kill_session(running: Object) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 
 from shoal_local.kubelet.namespaces import Mount, View, become_subreaper, isolate
 
-LOG_LIMIT_BYTES = 10 * 2**20
+MAX_LOG_BYTES = 10 * 2**20
 """A log that grows beyond this is moved to log.1; an older log.1 is forgotten."""
 CHUNK_BYTES = 16 * 1024
 CANNOT_START = 128
@@ -40,7 +40,8 @@ def run(folder: Path) -> int:
     for _, write in pipes.values():
         os.close(write)
     _pass_signals_on(pid)
-    trouble = _read_all(told)
+    with open(told, "rb") as stream:
+        trouble = stream.read()
     if trouble:
         os.waitpid(pid, 0)
         _write(folder / "exit.json", {**json.loads(trouble), "finished_at": _now()})
@@ -56,8 +57,7 @@ def run(folder: Path) -> int:
 def identity(pid: int) -> dict[str, Any]:
     """Return what tells this process from a later one of the same number.
 
-    Raises:
-        OSError: there is no such process, or it has ended and only waits to be reaped.
+    Raises OSError: there is no such process, or it has ended and only waits to be reaped.
     """
     # The second field is the command in parentheses; it may hold spaces and parentheses itself.
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -65,6 +65,15 @@ def identity(pid: int) -> dict[str, Any]:
         raise ProcessLookupError(pid, "the process has ended")
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return {"pid": pid, "start_ticks": int(fields[19]), "boot": boot}
+
+
+def lives(known: dict[str, Any]) -> bool:
+    """Return whether this very process still runs."""
+    try:
+        found = identity(known["pid"])
+    except OSError:
+        return False
+    return all(found[part] == known[part] for part in ("pid", "start_ticks", "boot"))
 
 
 def _become(container: dict[str, Any], folder: Path, ends: dict[str, int], tells: int) -> None:
@@ -113,8 +122,8 @@ def _explained(error: BaseException, container: dict[str, Any]) -> tuple[str, st
     if isinstance(error, NoNamespacesError):
         return (
             "CreateContainerError",
-            f"no mount namespace can be made here any more ({error}); start the kubelet anew, as "
-            "`shoal local down --keep` and `up` do: then containers are told their folders instead",
+            f"cannot create a mount namespace any more ({error}); restart the kubelet (`shoal local down --keep`, "
+            "then `up`): containers then get the paths of their folders instead",
         )
     if isinstance(error, FileNotFoundError | PermissionError | NotADirectoryError):
         return "StartError", f"cannot run {container['argv'][0]!r} in {container['cwd']}: {error}"
@@ -159,7 +168,7 @@ class Log:
         # A full disk must not kill the container.
         with contextlib.suppress(OSError):
             self._file.write(f"{_now()} {stream} {tag} ".encode() + text + b"\n")
-            if self._file.tell() > LOG_LIMIT_BYTES:
+            if self._file.tell() > MAX_LOG_BYTES:
                 self._path.replace(self._path.with_name("log.1"))
                 self._file.close()
                 self._file = self._path.open("ab", buffering=0)
@@ -176,7 +185,7 @@ def _pump(pid: int, streams: dict[int, str], log: Log) -> int:
         for file, _ in poll.poll(None if status is None else 1000):
             if file == ended:
                 poll.unregister(ended)
-                status = _reaped(pid)
+                status = os.waitpid(pid, 0)[1]
             elif data := os.read(file, 65536):
                 log.write(streams[file], data)
             else:
@@ -189,10 +198,6 @@ def _pump(pid: int, streams: dict[int, str], log: Log) -> int:
     return status
 
 
-def _reaped(pid: int) -> int:
-    return os.waitpid(pid, 0)[1]
-
-
 def _end_descendants() -> None:
     """Kill every process that the container left: as its subreaper they are our children by now."""
     children = Path(f"/proc/self/task/{os.getpid()}/children")
@@ -203,11 +208,6 @@ def _end_descendants() -> None:
         for pid in map(int, found):
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0)
-
-
-def _read_all(file: int) -> bytes:
-    with open(file, "rb") as stream:
-        return stream.read()
 
 
 def _write(path: Path, value: dict[str, Any]) -> None:
@@ -223,10 +223,5 @@ def _now() -> str:
     return f"{stamp}.{nanoseconds % 10**9:09d}Z"
 
 
-def main(arguments: list[str]) -> int:
-    """Run a container."""
-    return run(Path(arguments[0]))
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run(Path(sys.argv[1])))

@@ -1,14 +1,11 @@
 """The status of a pod, from what is observed of its containers: phase, conditions, containers."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from shoal_local.kubelet.containers import Containers, Exit, Member, Observed, Role, members_of, restart_delay_s
-from shoal_local.kubelet.steps import has_finished, start_at
-
-Object = dict[str, Any]
+from shoal_local.kubelet.steps import has_finished, policy_of, restarts, start_at
+from shoal_local.objects import Object, condition, timestamp
 
 Told = tuple[str, str, str]
 
@@ -24,7 +21,13 @@ class Place:
 
 def stamp(seconds: float) -> str:
     """Return seconds since 1970 as the API writes a time."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return timestamp(datetime.fromtimestamp(seconds, UTC))
+
+
+def full_name(pod: Object) -> str:
+    """Return the name by which messages tell a pod from every other."""
+    meta = pod["metadata"]
+    return f"{meta['name']}_{meta['namespace']}({meta['uid']})"
 
 
 def container_id(pod: Object, name: str, attempt: int) -> str:
@@ -74,28 +77,17 @@ def _state(member: Member, seen: Observed, place: Place) -> Object:
     if seen.exit is None:
         staged = bool(place.pod["spec"].get("initContainers"))
         return {"waiting": {"reason": "PodInitializing" if staged else "ContainerCreating"}}
-    if not place.ending and start_at(seen) > place.now and _comes_back(member, seen, place.pod):
+    comes_back = restarts(policy_of(member, place.pod["spec"]), seen.exit.code)
+    if not place.ending and start_at(seen) > place.now and comes_back:
         return {"waiting": _back_off(member, seen, place.pod)}
     return {"terminated": _ended(place.pod, member.name, seen.attempt, seen.exit)}
 
 
-def _comes_back(member: Member, seen: Observed, pod: Object) -> bool:
-    policy = pod["spec"].get("restartPolicy", "Always")
-    failed = seen.exit is not None and seen.exit.code != 0
-    if member.role is Role.SIDECAR:
-        return True
-    if policy == "Always" and member.role is Role.MAIN:
-        return True
-    return policy != "Never" and failed
-
-
 def _back_off(member: Member, seen: Observed, pod: Object) -> Object:
-    meta = pod["metadata"]
     delay_s = int(restart_delay_s(seen.streak))
     wait = f"{delay_s // 60}m{delay_s % 60}s" if delay_s >= 60 else f"{delay_s}s"
-    whose = f"{meta['name']}_{meta['namespace']}({meta['uid']})"
-    told = f"back-off {wait} restarting failed container={member.name} pod={whose}"
-    return {"reason": "CrashLoopBackOff", "message": told}
+    message = f"back-off {wait} restarting failed container={member.name} pod={full_name(pod)}"
+    return {"reason": "CrashLoopBackOff", "message": message}
 
 
 def _ended(pod: Object, name: str, attempt: int, exit_: Exit) -> Object:
@@ -110,16 +102,9 @@ def _ended(pod: Object, name: str, attempt: int, exit_: Exit) -> Object:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Addresses:
-    """Where the pod and its machine are."""
-
-    pod_ip: str
-    host_ip: str
-
-
-def pod_status(pod: Object, containers: Containers, addresses: Addresses, *, now: float, ending: bool) -> Object:
+def pod_status(place: Place, containers: Containers, *, pod_ip: str, host_ip: str) -> Object:
     """Return the status; conditions hold only the kubelet's own types."""
+    pod, now, ending = place.pod, place.now, place.ending
     spec, known = pod["spec"], pod.get("status") or {}
     members = members_of(spec)
     initialized = all(_initialized(m, containers.get(m.name, Observed())) for m in members)
@@ -131,10 +116,10 @@ def pod_status(pod: Object, containers: Containers, addresses: Addresses, *, now
         "phase": phase,
         "conditions": _conditions(pod, told, phase, initialized=initialized or begun, now=now),
         "containerStatuses": [entry for m, entry in told if m.role is Role.MAIN],
-        "podIP": addresses.pod_ip,
-        "podIPs": [{"ip": addresses.pod_ip}],
-        "hostIP": addresses.host_ip,
-        "hostIPs": [{"ip": addresses.host_ip}],
+        "podIP": pod_ip,
+        "podIPs": [{"ip": pod_ip}],
+        "hostIP": host_ip,
+        "hostIPs": [{"ip": host_ip}],
         "startTime": known.get("startTime") or stamp(now),
     }
     if first := [entry for m, entry in told if m.role is not Role.MAIN]:
@@ -169,39 +154,30 @@ def _conditions(
 ) -> list[Object]:
     counted = [entry for m, entry in told if m.role is not Role.INIT]
     unready = [entry["name"] for entry in counted if not entry["ready"]]
-    first = [e["name"] for m, e in told if m.role is not Role.MAIN and not _up(m, e)]
-    ready = _readiness(unready, phase)
+    up = {Role.SIDECAR: "started", Role.INIT: "ready"}
+    first = " ".join(e["name"] for m, e in told if m.role is not Role.MAIN and not e[up[m.role]])
+    begun, ready = ("True", "", ""), _readiness(unready, phase)
+    held = ("False", "ContainersNotInitialized", f"containers with incomplete status: [{first}]")
     wanted = {
-        "PodReadyToStartContainers": ("True", "", ""),
-        "Initialized": ("True", "", "")
-        if initialized
-        else ("False", "ContainersNotInitialized", f"containers with incomplete status: {_names(first)}"),
+        "PodReadyToStartContainers": begun,
+        "Initialized": begun if initialized else held,
         "Ready": ready,
         "ContainersReady": ready,
     }
     return [_merged(pod, kind, told_now, now) for kind, told_now in wanted.items()]
 
 
-def _up(member: Member, entry: Object) -> bool:
-    return bool(entry["started"] if member.role is Role.SIDECAR else entry["ready"])
-
-
-def _names(names: Iterable[str]) -> str:
-    return f"[{' '.join(names)}]"
-
-
 def _readiness(unready: list[str], phase: str) -> Told:
     if phase in ("Succeeded", "Failed"):
         return ("False", "PodCompleted" if phase == "Succeeded" else "PodFailed", "")
     if unready:
-        return "False", "ContainersNotReady", f"containers with unready status: {_names(unready)}"
+        return "False", "ContainersNotReady", f"containers with unready status: [{' '.join(unready)}]"
     return "True", "", ""
 
 
 def _merged(pod: Object, kind: str, told: Told, now: float) -> Object:
     status, reason, message = told
-    conditions = (pod.get("status") or {}).get("conditions") or []
-    known = next((c for c in conditions if c["type"] == kind), None)
+    known = condition(pod, kind)
     same = known is not None and known["status"] == status
     since = known["lastTransitionTime"] if known and same else stamp(now)
     return {

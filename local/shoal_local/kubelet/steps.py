@@ -1,20 +1,12 @@
 """Decides the next steps of a pod. Sidecars and init containers in order, restarts, and the order of the end."""
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from shoal_local.kubelet.containers import Containers, Member, Observed, Role, members_of, restart_delay_s
+from shoal_local.objects import Object
 
-Object = dict[str, Any]
-LEAST_GRACE_S = 2.0
+MIN_SIDECAR_GRACE_S = 2.0
 """A sidecar gets this long even when the others used the whole grace period up."""
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Start a run."""
-
-    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +22,7 @@ class Stop:
 class Steps:
     """What to do now, when to look again, and whether all is over."""
 
-    start: list[Start] = field(default_factory=list)
+    start: list[str] = field(default_factory=list)
     stop: list[Stop] = field(default_factory=list)
     held_back: list[str] = field(default_factory=list)
     """Containers that ended and wait for their next run."""
@@ -70,19 +62,25 @@ def next_steps(spec: Object, containers: Containers, now: float, end: End | None
 
 
 def has_finished(spec: Object, containers: Containers) -> bool:
-    """Say whether the pod has done what it was for, or can never do it."""
+    """Return whether the pod has done what it was for, or can never do it."""
     policy = spec.get("restartPolicy", "Always")
-    main = [m for m in members_of(spec) if m.role is Role.MAIN]
-    seen = [containers.get(m.name, Observed()) for m in main]
-    if policy == "Never" and any(
-        (e := containers.get(m.name, Observed()).exit) and e.code != 0 for m in members_of(spec) if m.role is Role.INIT
-    ):
+    ends = [(m.role, containers.get(m.name, Observed()).exit) for m in members_of(spec)]
+    if policy == "Never" and any(role is Role.INIT and end and end.code for role, end in ends):
         return True
-    return all(one.exit is not None and not _restarts(policy, one.exit.code) for one in seen)
+    return all(end and not restarts(policy, end.code) for role, end in ends if role is Role.MAIN)
 
 
-def _restarts(policy: str, code: int) -> bool:
+def restarts(policy: str, code: int) -> bool:
+    """Return whether a container that ended with this code runs again."""
     return policy == "Always" or (policy == "OnFailure" and code != 0)
+
+
+def policy_of(member: Member, spec: Object) -> str:
+    """Return when a container runs again. A sidecar always does, and what comes first ends well once."""
+    policy = str(spec.get("restartPolicy", "Always"))
+    if member.role is Role.SIDECAR:
+        return "Always"
+    return "OnFailure" if member.role is Role.INIT and policy == "Always" else policy
 
 
 def _grace_s(spec: Object, member: Member | None = None) -> float:
@@ -106,25 +104,16 @@ def _run_initial(steps: Steps, spec: Object, members: list[Member], containers: 
             _keep_running(steps, spec, member, seen, now)
             if not begun and not (seen.running and seen.started):
                 return False
-        elif member.role is Role.INIT and not begun and not _done(seen):
+        elif member.role is Role.INIT and not begun and (seen.exit is None or seen.exit.code):
             _keep_running(steps, spec, member, seen, now)
             return False
     return True
 
 
-def _done(seen: Observed) -> bool:
-    return seen.exit is not None and seen.exit.code == 0
-
-
 def _keep_running(steps: Steps, spec: Object, member: Member, seen: Observed, now: float) -> None:
     if seen.running:
         return
-    policy = spec.get("restartPolicy", "Always")
-    if member.role is Role.SIDECAR:
-        policy = "Always"
-    elif member.role is Role.INIT and policy == "Always":
-        policy = "OnFailure"
-    if seen.exit is not None and not _restarts(policy, seen.exit.code):
+    if seen.exit is not None and not restarts(policy_of(member, spec), seen.exit.code):
         return
     at = start_at(seen)
     if at > now:
@@ -132,7 +121,7 @@ def _keep_running(steps: Steps, spec: Object, member: Member, seen: Observed, no
         if seen.exit is not None and seen.waiting is None:
             steps.held_back.append(member.name)
     else:
-        steps.start.append(Start(member.name))
+        steps.start.append(member.name)
 
 
 def start_at(seen: Observed) -> float:
@@ -151,7 +140,7 @@ def _end(steps: Steps, members: list[Member], containers: Containers, now: float
     first = [m for m in running if m.role is not Role.SIDECAR]
     left_s = max(0.0, end.since + end.grace_s - now)
     if not first and end.grace_s > 0:
-        left_s = max(left_s, LEAST_GRACE_S)
+        left_s = max(left_s, MIN_SIDECAR_GRACE_S)
     for member in first or running[-1:]:
         if not containers[member.name].stopping:
             steps.stop.append(Stop(member.name, left_s, "ending"))

@@ -1,13 +1,10 @@
 """Environment variables. Values, references to fields, ConfigMaps and Secrets, and $(VAR) in them."""
 
 import base64
-import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
-
-from shoal_local.apiserver.schemas.quantities import parse_quantity
 
 Object = Mapping[str, Any]
 Lookup = Callable[[str, str], Object | None]
@@ -29,8 +26,6 @@ class Context:
     host_ip: str
     find: Lookup
     """Plural and name to an object of the pod's namespace."""
-    resources: Mapping[str, str]
-    """``limits.cpu`` and the like to text, for this container."""
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
@@ -46,8 +41,7 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
 def make_variables(container: Object, context: Context) -> dict[str, str]:
     """Return the variables of a container, each expanded with those before it.
 
-    Raises:
-        ConfigError: a reference leads nowhere.
+    Raises ConfigError: a reference leads nowhere.
     """
     variables: dict[str, str] = {}
     if container.get("envFrom"):
@@ -62,46 +56,22 @@ def make_variables(container: Object, context: Context) -> dict[str, str]:
     return variables
 
 
-def decoded(plural: str, obj: Object) -> dict[str, str]:
-    """Return the texts in a ConfigMap or Secret."""
-    data = obj.get("data") or {}
-    if plural == "configmaps":
-        return dict(data)
-    return {key: base64.b64decode(value).decode(errors="replace") for key, value in data.items()}
-
-
 def _value_from(source: Object, context: Context) -> str | None:
     if "fieldRef" in source:
         return field_value(source["fieldRef"]["fieldPath"], context)
     if "resourceFieldRef" in source:
-        return resource_value(source["resourceFieldRef"], context.resources)
+        raise ConfigError("resourceFieldRef is not supported by the kubelet of shoal local")
     for field, plural in (("configMapKeyRef", "configmaps"), ("secretKeyRef", "secrets")):
         if field in source:
             return _key_of(source[field], plural, context)
     raise ConfigError(f"valueFrom has no source that is known here: {', '.join(source)}")
 
 
-def resources_of(container: Object) -> dict[str, str]:
-    """Return ``limits.cpu`` and the like of a container."""
-    resources = container.get("resources") or {}
-    return {
-        f"{part}.{name}": str(value)
-        for part in ("requests", "limits")
-        for name, value in (resources.get(part) or {}).items()
-    }
-
-
-def resource_value(reference: Object, resources: Mapping[str, str]) -> str:
-    """Return a resource in units of the divisor, rounded up; 0 when the container does not name it."""
-    divisor = parse_quantity(str(reference.get("divisor") or 1)) or 1
-    return str(math.ceil(parse_quantity(resources.get(reference["resource"], "0")) / divisor))
-
-
 def _key_of(reference: Object, plural: str, context: Context) -> str | None:
     found = context.find(plural, reference["name"])
-    data = decoded(plural, found or {})
-    if reference["key"] in data:
-        return data[reference["key"]]
+    text = ((found or {}).get("data") or {}).get(reference["key"])
+    if text is not None:
+        return str(text) if plural == "configmaps" else base64.b64decode(text).decode(errors="replace")
     if reference.get("optional"):
         return None
     if found is None:
@@ -111,11 +81,7 @@ def _key_of(reference: Object, plural: str, context: Context) -> str | None:
 
 
 def field_value(path: str, context: Context) -> str:
-    """Return a field of the pod as the downward API gives it.
-
-    Raises:
-        ConfigError: the API gives no such field.
-    """
+    """Return a field of the pod as the downward API gives it. Raises ConfigError: the API gives no such field."""
     meta, spec = context.pod["metadata"], context.pod["spec"]
     if found := _SUBSCRIPT.fullmatch(path):
         return str((meta.get(found[1]) or {}).get(found[2], ""))

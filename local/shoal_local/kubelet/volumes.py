@@ -7,17 +7,12 @@ import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from shoal_local.kubelet.lookups import ROOT_CERTIFICATE, Lookups
 from shoal_local.kubelet.records import PodRecord
-from shoal_local.kubelet.variables import (
-    ConfigError,
-    Context,
-    field_value,
-)
+from shoal_local.kubelet.variables import ConfigError, Context, field_value
+from shoal_local.objects import Object
 
-Object = dict[str, Any]
 Found = Mapping[tuple[str, str], Object | None]
 ACCOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
 ACCOUNT_VOLUME = "kube-api-access"
@@ -50,25 +45,15 @@ class Volumes:
     async def prepare(self, found: Found, context: Context) -> None:
         """Make what is missing, and write files anew that come from the API.
 
-        Raises:
-            VolumeError: a volume is of a kind that this machine does not have, or its source is
-            missing.
+        Raises VolumeError: a volume is of a kind that this machine does not have, or its source is missing.
         """
-        for volume in self._wanted():
+        spec = self._pod["spec"]
+        mounts = [m["mountPath"].rstrip("/") for c in spec["containers"] for m in c.get("volumeMounts") or []]
+        needs_account = ACCOUNT_PATH not in mounts and spec.get("automountServiceAccountToken") is not False
+        for volume in [*(spec.get("volumes") or []), *([_ACCOUNT] if needs_account else [])]:
             self._sources[volume["name"]] = await self._make(volume, found, context)
         if self._short:
             _shorten(self._record)
-
-    def _wanted(self) -> list[Object]:
-        spec = self._pod["spec"]
-        volumes = list(spec.get("volumes") or [])
-        return [*volumes, _ACCOUNT] if self._needs_account() else volumes
-
-    def _needs_account(self) -> bool:
-        spec = self._pod["spec"]
-        mounts = [m for c in spec["containers"] for m in c.get("volumeMounts") or []]
-        taken = any(m["mountPath"].rstrip("/") == ACCOUNT_PATH for m in mounts)
-        return not taken and spec.get("automountServiceAccountToken") is not False
 
     async def _make(self, volume: Object, found: Found, context: Context) -> Path:
         folder = self._record.volume(volume["name"])
@@ -76,17 +61,11 @@ class Volumes:
             return _empty(folder, volume["emptyDir"] or {}, self._record.uid)
         if "hostPath" in volume:
             return _host_path(volume)
-        files = await self._files(volume, found, context)
+        files: dict[str, bytes] = {}
+        for source in (volume["projected"].get("sources") or []) if "projected" in volume else [volume]:
+            files |= await self._source_files(source, volume["name"], found, context)
         _write_files(folder, files)
         return folder
-
-    async def _files(self, volume: Object, found: Found, context: Context) -> dict[str, bytes]:
-        if "projected" not in volume:
-            return await self._source_files(volume, volume["name"], found, context)
-        files: dict[str, bytes] = {}
-        for source in volume["projected"].get("sources") or []:
-            files |= await self._source_files(source, volume["name"], found, context)
-        return files
 
     async def _source_files(self, source: Object, name: str, found: Found, context: Context) -> dict[str, bytes]:
         for field, plural in (("configMap", "configmaps"), ("secret", "secrets")):
@@ -94,7 +73,13 @@ class Volumes:
                 return _object_files(source[field], plural, found)
         if "downwardAPI" in source:
             items = source["downwardAPI"].get("items") or []
-            return {item["path"]: _field(item, context).encode() for item in items}
+            try:
+                fields = [
+                    (item["path"], item.get("fieldRef", {}).get("fieldPath", "resourceFieldRef")) for item in items
+                ]
+                return {path: field_value(field, context).encode() for path, field in fields}
+            except ConfigError as error:
+                raise VolumeError(str(error)) from None
         if "serviceAccountToken" in source:
             wanted = source["serviceAccountToken"]
             token = await self._lookups.token(self._pod, wanted)
@@ -108,10 +93,16 @@ class Volumes:
     def mounts_of(self, container: Object) -> list[Object]:
         """Return what the container's view shows; call ``prepare`` first.
 
-        Raises:
-            VolumeError: a part of a volume is asked for.
+        Raises VolumeError: a part of a volume is asked for.
         """
-        mounts = [self._mount(m) for m in container.get("volumeMounts") or []]
+        mounts = []
+        for mount in container.get("volumeMounts") or []:
+            if "subPath" in mount or "subPathExpr" in mount:
+                raise VolumeError(
+                    f'volume "{mount["name"]}": sub-paths are not supported by the kubelet of shoal local'
+                )
+            source = str(self._source(mount["name"]))
+            mounts.append({"source": source, "target": mount["mountPath"], "read_only": bool(mount.get("readOnly"))})
         if ACCOUNT_VOLUME in self._sources:
             source = str(self._source(ACCOUNT_VOLUME))
             mounts.append({"source": source, "target": ACCOUNT_PATH, "read_only": True})
@@ -120,13 +111,6 @@ class Volumes:
     def _source(self, name: str) -> Path:
         found, kept = self._sources[name], self._record.volumes
         return _short_way(self._record.uid) / name if self._short and found.parent == kept else found
-
-    def _mount(self, mount: Object) -> Object:
-        source = self._source(mount["name"])
-        if "subPath" in mount or "subPathExpr" in mount:
-            raise VolumeError(f'volume "{mount["name"]}": sub-paths are not supported by the kubelet of shoal local')
-        read_only = bool(mount.get("readOnly"))
-        return {"source": str(source), "target": mount["mountPath"], "read_only": read_only}
 
 
 def _empty(folder: Path, spec: Object, uid: str) -> Path:
@@ -188,7 +172,7 @@ def _host_path(volume: Object) -> Path:
         path.touch()
     checks = {"Directory": path.is_dir, "File": path.is_file, "Socket": path.is_socket}
     if not path.exists() or not checks.get(kind, path.exists)():
-        raise VolumeError(f'volume "{volume["name"]}": hostPath {path} is no {kind or "file or directory"} here')
+        raise VolumeError(f'volume "{volume["name"]}": hostPath {path} is not a {kind or "file or directory"}')
     return path
 
 
@@ -199,8 +183,9 @@ def _object_files(source: Object, plural: str, found: Found) -> dict[str, bytes]
         if source.get("optional"):
             return {}
         raise VolumeError(f'{plural[:-1]} "{name}" not found')
-    data = {k: _bytes(plural, v) for k, v in (obj.get("data") or {}).items()}
-    data |= {k: base64.b64decode(v) for k, v in (obj.get("binaryData") or {}).items()}
+    encode = base64.b64decode if plural == "secrets" else str.encode
+    data = {key: encode(value) for key, value in (obj.get("data") or {}).items()}
+    data |= {key: base64.b64decode(value) for key, value in (obj.get("binaryData") or {}).items()}
     items = source.get("items")
     if not items:
         return data
@@ -208,17 +193,6 @@ def _object_files(source: Object, plural: str, found: Found) -> dict[str, bytes]
     if missing and not source.get("optional"):
         raise VolumeError(f'{plural[:-1]} "{name}" has no key {missing[0]!r}')
     return {item["path"]: data[item["key"]] for item in items if item["key"] in data}
-
-
-def _bytes(plural: str, value: str) -> bytes:
-    return base64.b64decode(value) if plural == "secrets" else value.encode()
-
-
-def _field(item: Object, context: Context) -> str:
-    try:
-        return field_value(item.get("fieldRef", {}).get("fieldPath", "resourceFieldRef"), context)
-    except ConfigError as error:
-        raise VolumeError(str(error)) from None
 
 
 def _write_files(folder: Path, files: dict[str, bytes]) -> None:

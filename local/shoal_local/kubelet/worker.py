@@ -3,23 +3,22 @@
 import asyncio
 import logging
 import shutil
-from collections.abc import Coroutine
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-from shoal_local.api_client import PODS, STRATEGIC_PATCH, ApiError, Object, UnreachableError
+from shoal_local.api_client import PODS, STRATEGIC_PATCH, ApiError, UnreachableError
 from shoal_local.kubelet.container import Container
+from shoal_local.kubelet.container_spec import make_container_spec
 from shoal_local.kubelet.containers import Observed, members_of
-from shoal_local.kubelet.furnishing import context_of, furnish
 from shoal_local.kubelet.images import BadTableError, UnknownImageError
 from shoal_local.kubelet.machine import Machine
 from shoal_local.kubelet.probing import Kind, Prober
 from shoal_local.kubelet.records import PodRecord
-from shoal_local.kubelet.status import Addresses, known_status, pod_status
+from shoal_local.kubelet.status import Place, full_name, known_status, pod_status
 from shoal_local.kubelet.steps import End, Stop, next_steps
-from shoal_local.kubelet.variables import ConfigError
+from shoal_local.kubelet.variables import ConfigError, Context
 from shoal_local.kubelet.volumes import VolumeError, Volumes, forget_volumes
+from shoal_local.objects import Object, has_ended
 
 LOG = logging.getLogger(__name__)
 RETRY_S = 5.0
@@ -112,8 +111,9 @@ class PodWorker:
             self._stop(stop)
         for name in steps.held_back:
             self._tell_of_back_off(name)
-        if steps.start and not self._was_over():
-            await asyncio.gather(*(self._start(start.name) for start in steps.start))
+        # A pod that had ended before this kubelet knew it does not run again.
+        if steps.start and not has_ended(self.pod):
+            await asyncio.gather(*map(self._start, steps.start))
             self._changed.set()
         if steps.over and self._end() is not None:
             await self._bury()
@@ -123,10 +123,6 @@ class PodWorker:
 
     def _observed(self, now: float) -> dict[str, Observed]:
         return {name: c.observed(now) for name, c in self._containers.items()}
-
-    def _was_over(self) -> bool:
-        """Say whether the pod had ended before this kubelet knew it: it does not run again."""
-        return (self.pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
     def _end(self) -> End | None:
         if self._erased_at is not None:
@@ -141,7 +137,7 @@ class PodWorker:
     async def _start(self, name: str) -> None:
         container = self._containers[name]
         try:
-            content = await self._furnished(container)
+            content = await self._container_spec(container)
         except (UnknownImageError, BadTableError) as error:
             self._cannot_pull(container, str(error))
         except ConfigError as error:
@@ -152,26 +148,25 @@ class PodWorker:
         else:
             await self._launch(container, content)
 
-    async def _furnished(self, container: Container) -> Object:
+    async def _container_spec(self, container: Container) -> Object:
         machine = self._machine
         found = await machine.lookups.wanted_by(self.pod)
-        context = context_of(self.pod, self._address, machine, found)
+        context = Context(self.pod, self._address, machine.host_ip, lambda plural, name: found.get((plural, name)))
         await self._volumes.prepare(found, context)
         folder = self._record.run(container.member.name, container.next_attempt)
-        return furnish(container.member, context, machine, self._volumes, folder)
+        return make_container_spec(container.member, context, machine, self._volumes, folder)
 
     def _cannot_pull(self, container: Container, message: str) -> None:
         image = container.member.spec["image"]
-        known = container.waiting is not None and container.waiting[1].endswith(message)
-        if not known:
-            told = f'Failed to pull image "{image}": {message}'
-            self._tell("Warning", "Failed", told, container)
+        before = container.waiting or ("", "")
+        if not before[1].endswith(message) or not before[0]:
+            self._tell("Warning", "Failed", f'Failed to pull image "{image}": {message}', container)
             self._cannot_start(container, "ErrImagePull", message, retry_s=0.5)
-        else:
-            told = f'Back-off pulling image "{image}": ErrImagePull: {message}'
-            if container.waiting and container.waiting[0] != "ImagePullBackOff":
-                self._tell("Normal", "BackOff", f'Back-off pulling image "{image}"', container)
-            self._cannot_start(container, "ImagePullBackOff", told)
+            return
+        told = f'Back-off pulling image "{image}"'
+        if before[0] != "ImagePullBackOff":
+            self._tell("Normal", "BackOff", told, container)
+        self._cannot_start(container, "ImagePullBackOff", f"{told}: ErrImagePull: {message}")
 
     def _cannot_start(self, container: Container, reason: str, message: str, retry_s: float = RETRY_S) -> None:
         if container.waiting != (reason, message) and reason == "CreateContainerConfigError":
@@ -182,8 +177,8 @@ class PodWorker:
     async def _launch(self, container: Container, content: Object) -> None:
         name, old = container.member.name, container.next_attempt - 2
         image = container.member.spec["image"]
-        told = f'Container image "{image}" already present on machine'
-        self._tell("Normal", "Pulled", told, container)
+        message = f'Container image "{image}" already present on machine'
+        self._tell("Normal", "Pulled", message, container)
         shutil.rmtree(self._record.run(name, old), ignore_errors=True)
         run = container.start(content, _now())
         self._tell("Normal", "Created", f"Container created: {name}", container)
@@ -216,22 +211,20 @@ class PodWorker:
             why = f"Container {stop.name} failed liveness probe, will be restarted"
         self._tell("Normal", "Killing", why, container)
         if container.run is not None:
-            self._spawn(container.run.bring_down(stop.grace_s))
+            task = asyncio.create_task(container.run.bring_down(stop.grace_s))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     async def _publish(self) -> None:
         now = _now()
-        addresses = Addresses(self._address, self._machine.host_ip)
-        ending = self._end() is not None
-        status = pod_status(self.pod, self._observed(now), addresses, now=now, ending=ending)
+        place = Place(self.pod, now, ending=self._end() is not None)
+        status = pod_status(place, self._observed(now), pod_ip=self._address, host_ip=self._machine.host_ip)
         if status == self._written or self._erased_at is not None:
             return
         try:
+            patch = {"metadata": {"uid": self.uid}, "status": status}
             patched = await self._machine.client.patch(
-                PODS,
-                self.pod,
-                {"metadata": {"uid": self.uid}, "status": status},
-                subresource="status",
-                content_type=STRATEGIC_PATCH,
+                PODS, self.pod, patch, subresource="status", content_type=STRATEGIC_PATCH
             )
         except ApiError as error:
             if error.code not in (404, 409):
@@ -264,12 +257,5 @@ class PodWorker:
         container = self._containers[name]
         if self._held_back.get(name) != container.next_attempt:
             self._held_back[name] = container.next_attempt
-            meta = self.pod["metadata"]
-            whose = f"{meta['name']}_{meta['namespace']}({self.uid})"
-            told = f"Back-off restarting failed container {name} in pod {whose}"
-            self._tell("Warning", "BackOff", told, container)
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+            message = f"Back-off restarting failed container {name} in pod {full_name(self.pod)}"
+            self._tell("Warning", "BackOff", message, container)

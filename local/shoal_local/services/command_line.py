@@ -2,16 +2,14 @@
 
 import argparse
 import asyncio
-import logging
-import sys
 from ipaddress import IPv4Network
 from pathlib import Path
 
 from shoal_local.api_client import ApiClient
 from shoal_local.events import EventRecorder
-from shoal_local.kubeconfig import BadKubeconfigError, read_kubeconfig
+from shoal_local.kubeconfig import read_kubeconfig
 from shoal_local.services.forwarding import LOOPBACK, Forwarder
-from shoal_local.stopping import until_stopped
+from shoal_local.stopping import run_part
 
 
 async def work(kubeconfig: Path, network: IPv4Network) -> None:
@@ -33,10 +31,4 @@ def run(arguments: list[str]) -> int:
     parser.add_argument("--kubeconfig", type=Path, required=True, metavar="FILE")
     parser.add_argument("--service-cidr", type=IPv4Network, default=LOOPBACK, help="addresses of services")
     options = parser.parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("httpx").setLevel(logging.WARNING)
-    try:
-        return asyncio.run(until_stopped(work(options.kubeconfig, options.service_cidr)))
-    except (OSError, BadKubeconfigError) as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
+    return run_part(work(options.kubeconfig, options.service_cidr))

@@ -3,14 +3,15 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
 
-from shoal_local.api_client import ENDPOINT_SLICES, SERVICES, ApiClient, Object
+from shoal_local.api_client import ENDPOINT_SLICES, SERVICES, ApiClient
 from shoal_local.events import EventRecorder
 from shoal_local.informer import Informer
 from shoal_local.local_network import UNPRIVILEGED_STEP
+from shoal_local.objects import Object
 
 SERVICE_NAME = "kubernetes.io/service-name"
 LOOPBACK = IPv4Network("127.0.0.0/8")
@@ -20,7 +21,6 @@ CHUNK_BYTES = 2**16
 CONNECT_S = 2.0
 PAUSE_S = 0.05
 RETRY_S = 10.0
-Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
@@ -91,10 +91,7 @@ class Forwarder:
         self._turn: dict[Front, int] = {}
         self._changed = asyncio.Event()
         for informer in self.informers:
-            informer.listen(self._on_change)
-
-    def _on_change(self, obj: Object) -> None:
-        self._changed.set()
+            informer.listen(lambda _: self._changed.set())
 
     async def run(self) -> None:
         """Follow services and their endpoints until cancelled."""
@@ -112,7 +109,7 @@ class Forwarder:
             await asyncio.sleep(PAUSE_S)
 
     async def _listen(self) -> bool:
-        """Open what is missing and close what is not wanted. Say whether something could not be opened."""
+        """Open what is missing and close what is not wanted. Return whether something could not be opened."""
         for front in [f for f in self._servers if f not in self._routes]:
             self._servers.pop(front).close()
         for front in [f for f in self._routes if f not in self._servers]:
@@ -123,27 +120,20 @@ class Forwarder:
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await self._answer(front, reader, writer)
 
+        service, port = self._routes[front].service, front.port
         try:
-            self._servers[front] = await asyncio.start_server(answer, front.address, front.port)
-        except PermissionError:
-            await self._open_unprivileged(front, answer)
+            try:
+                self._servers[front] = await asyncio.start_server(answer, front.address, port)
+            except PermissionError:
+                # A plain user may not listen below 1024; a fixed step above is easy to say and to find.
+                port += UNPRIVILEGED_STEP
+                self._servers[front] = await asyncio.start_server(answer, front.address, port)
+                message = f"port {front.port} needs root here: listening on {front.address}:{port} instead"
+                self._recorder.post(service, "Normal", "ListensElsewhere", message)
         except OSError as error:
-            self._refuse(front, f"cannot listen on {front.address}:{front.port}: {error.strerror}")
-
-    async def _open_unprivileged(self, front: Front, answer: Answer) -> None:
-        """A plain user may not listen below 1024; a fixed step above is easy to say and to find."""
-        port = front.port + UNPRIVILEGED_STEP
-        try:
-            self._servers[front] = await asyncio.start_server(answer, front.address, port)
-        except OSError as error:
-            self._refuse(front, f"cannot listen on {front.address}:{port}: {error.strerror}")
-        else:
-            told = f"port {front.port} is the superuser's here: listening on {front.address}:{port} instead"
-            self._recorder.post(self._routes[front].service, "Normal", "ListensElsewhere", told)
-
-    def _refuse(self, front: Front, told: str) -> None:
-        LOG.warning("%s", told)
-        self._recorder.post(self._routes[front].service, "Warning", "FailedToListen", told)
+            message = f"cannot listen on {front.address}:{port}: {error.strerror}"
+            LOG.warning("%s", message)
+            self._recorder.post(service, "Warning", "FailedToListen", message)
 
     async def _answer(self, front: Front, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -156,7 +146,7 @@ class Forwarder:
         finally:
             writer.close()
 
-    async def _connect(self, front: Front) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
+    async def _connect(self, front: Front) -> Pair | None:
         """Return a connection to the next pod that takes one; None when no pod does."""
         backends = self._routes[front].backends if front in self._routes else ()
         for _ in backends:

@@ -58,7 +58,7 @@ def test_the_file_is_for_its_owner_only(tmp_path: Path) -> None:
 def test_a_file_of_something_else_is_refused_by_its_name(tmp_path: Path, text: str) -> None:
     path = tmp_path / "state"
     path.write_text(text)
-    with pytest.raises(BrokenJournalError, match="state is no snapshot of this server"):
+    with pytest.raises(BrokenJournalError, match="state is not a snapshot of this server"):
         restore(path, Store())
 
 

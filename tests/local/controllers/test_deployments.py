@@ -1,8 +1,8 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from shoal_local.controllers.changes import Action, Changes, Create, Delete, Patch, Tell
 from shoal_local.controllers.deployments import plan_deployment
-from shoal_local.controllers.plans import Action, Create, Delete, Patch, Plan, Tell
 from shoal_local.controllers.templates import REVISION, find_new, revision_of
 
 Object = dict[str, Any]
@@ -17,7 +17,7 @@ class Cluster:
         self.sets: dict[str, Object] = {}
         self.now = START
 
-    def step(self) -> Plan:
+    def step(self) -> Changes:
         plan = plan_deployment(self.deployment, list(self.sets.values()), self.now)
         for action in plan.actions:
             match action:

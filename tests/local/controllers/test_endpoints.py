@@ -1,8 +1,8 @@
 from collections.abc import Callable
 from typing import Any
 
+from shoal_local.controllers.changes import Create, Delete, Patch
 from shoal_local.controllers.endpoints import make_slices, plan_slices
-from shoal_local.controllers.plans import Create, Delete, Patch
 
 Object = dict[str, Any]
 SERVICE: Object = {

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from shoal_local.controllers.plans import Create, Delete, Patch
+from shoal_local.controllers.changes import Create, Delete, Patch
 from shoal_local.controllers.replica_sets import plan_replica_set
 from shoal_local.controllers.templates import make_replica_set
 
@@ -14,7 +14,7 @@ NOW = datetime(2026, 1, 1, 0, 0, 30, tzinfo=UTC)
 
 @pytest.fixture
 def replica_set(deployment: Object) -> Object:
-    made = make_replica_set(deployment, 1, 2, 3)
+    made = make_replica_set(deployment, 1, 2)
     made["metadata"] |= {"uid": "rs", "generation": 1}
     return made
 
@@ -39,13 +39,6 @@ def test_the_least_useful_pod_is_deleted(replica_set: Object, make_pod: Callable
     pods = [make_pod("a"), make_pod("unready", ready=False), make_pod("b")]
     gone = [a for a in plan_replica_set(replica_set, pods, NOW).actions if isinstance(a, Delete)]
     assert [a.object["metadata"]["name"] for a in gone] == ["unready"]
-
-
-def test_deletion_cost_decides_between_equals(replica_set: Object, make_pod: Callable[..., Object]) -> None:
-    cost = {"annotations": {"controller.kubernetes.io/pod-deletion-cost": "-5"}}
-    pods = [make_pod("a"), make_pod("cheap", metadata=cost), make_pod("b")]
-    gone = [a for a in plan_replica_set(replica_set, pods, NOW).actions if isinstance(a, Delete)]
-    assert [a.object["metadata"]["name"] for a in gone] == ["cheap"]
 
 
 def test_a_pod_is_available_after_min_ready_seconds(replica_set: Object, make_pod: Callable[..., Object]) -> None:

@@ -3,13 +3,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_local.controllers.rolling import (
-    Bounds,
-    Share,
-    make_bounds,
-    next_sizes,
-    scaled_sizes,
-)
+from shoal_local.controllers.rolling import Bounds, Share, make_bounds, next_sizes
 
 
 @dataclass
@@ -58,11 +52,11 @@ def test_a_rollout_keeps_its_bounds_whatever_happens_and_whenever_the_template_c
             world.asked[name] = world.available[name] = 0
         before = sum(world.available.values())
         world.step()
-        assert world.total() <= max(limits.most, limits.replicas)
-        assert sum(world.available.values()) >= min(before, limits.least_available)
+        assert world.total() <= max(limits.max_total, limits.replicas)
+        assert sum(world.available.values()) >= min(before, limits.min_available)
         for name, asked in world.asked.items():
             world.available[name] = min(asked, world.available[name] + starting)
-    assert sum(world.available.values()) >= limits.least_available
+    assert sum(world.available.values()) >= limits.min_available
 
 
 @given(bounds, st.integers(1, 4))
@@ -99,22 +93,16 @@ def test_percentages_round_so_that_a_rollout_can_move() -> None:
     assert make_bounds(2, 0, 5) == Bounds(2, 0, 2)
 
 
-def test_scaling_in_the_midst_of_a_rollout_is_shared_in_proportion() -> None:
-    limits = make_bounds(20, 5, 0)
-    old, new = Share("a", 10, 10, "a", planned_for=15), Share("b", 5, 5, "b", planned_for=15)
-    assert scaled_sizes(limits, [old, new], "b") == {"a": 17, "b": 8}
+@given(bounds, st.integers(0, 12))
+def test_scaling_in_the_midst_of_a_rollout_ends_with_the_new_number(limits: Bounds, replicas: int) -> None:
+    world = World(limits, {"a": limits.replicas, "aa": 0}, {"a": limits.replicas, "aa": 0})
+    world.step()
+    world.bounds = make_bounds(replicas, limits.max_surge, limits.max_unavailable)
+    for _ in range(100):
+        world.step()
+        world.available = dict(world.asked)
+    assert world.asked == {"a": 0, "aa": replicas}
 
 
-@given(
-    bounds,
-    st.lists(st.tuples(st.integers(0, 10), st.integers(0, 10)), min_size=1, max_size=4),
-    st.integers(0, 20),
-)
-def test_scaled_sizes_add_up_to_what_is_allowed(limits: Bounds, sizes: list[tuple[int, int]], planned_for: int) -> None:
-    shares = [
-        Share(str(n), size, min(size, available), str(n), planned_for) for n, (size, available) in enumerate(sizes)
-    ]
-    newest = shares[-1].name
-    after = {s.name: s.replicas for s in shares} | scaled_sizes(limits, shares, newest)
-    assert all(size >= 0 for size in after.values())
-    assert sum(after.values()) <= limits.most
+def test_old_pods_that_still_end_take_room() -> None:
+    assert next_sizes(make_bounds(2, 0, 2), Share("b", 0, 0, "b"), [Share("a", 0, 0, "a", pods=2)]) == {}

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_local.kubelet.furnishing import rewriter
+from shoal_local.kubelet.container_spec import rewriter
 
 PATHS = {"/tmp": "/p/tmp", "/run/shoal": "/p/run", "/models/cat": "/home/me/cat", "/models/cat/labels/": "/p/labels"}
 

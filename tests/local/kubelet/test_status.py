@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from shoal_local.kubelet.containers import Exit, Observed
-from shoal_local.kubelet.status import Addresses, pod_status
+from shoal_local.kubelet.status import Place, pod_status
 
 Object = dict[str, Any]
 NOW = 1_767_225_600.0
@@ -13,8 +13,7 @@ RUNNING = Observed(attempt=0, running_since=NOW, started=True, ready=True)
 def status(spec: Object, *, ending: bool = False, **containers: Observed) -> Object:
     meta = {"name": "web", "namespace": "default", "uid": "u"}
     pod = {"metadata": meta, "spec": spec}
-    addresses = Addresses("127.1.0.2", "127.0.0.1")
-    return pod_status(pod, containers, addresses, now=NOW, ending=ending)
+    return pod_status(Place(pod, NOW, ending=ending), containers, pod_ip="127.1.0.2", host_ip="127.0.0.1")
 
 
 def condition(status: Object, kind: str) -> str:

@@ -15,7 +15,7 @@ def ended(code: int = 0, at: float = NOW, streak: int = 0) -> Observed:
 
 
 def started(steps: Steps) -> list[str]:
-    return [start.name for start in steps.start]
+    return list(steps.start)
 
 
 @pytest.fixture

@@ -23,7 +23,6 @@ def variables(*env: Object) -> dict[str, str]:
         pod_ip="127.1.2.3",
         host_ip="127.0.0.1",
         find=lambda plural, name: OBJECTS.get((plural, name)),
-        resources={"limits.cpu": "1500m", "limits.memory": "64Mi"},
     )
     return make_variables({"env": list(env)}, context)
 
@@ -54,10 +53,6 @@ def test_a_process_can_listen_on_its_pods_address() -> None:
     [
         ({"fieldRef": {"fieldPath": "metadata.labels['app']"}}, "cat"),
         ({"fieldRef": {"fieldPath": "spec.nodeName"}}, "n"),
-        ({"resourceFieldRef": {"resource": "limits.cpu"}}, "2"),
-        ({"resourceFieldRef": {"resource": "limits.cpu", "divisor": "1m"}}, "1500"),
-        ({"resourceFieldRef": {"resource": "limits.memory", "divisor": "0"}}, "67108864"),
-        ({"resourceFieldRef": {"resource": "requests.memory", "divisor": "1Mi"}}, "0"),
         ({"configMapKeyRef": {"name": "conf", "key": "a"}}, "1"),
         ({"secretKeyRef": {"name": "secret", "key": "token"}}, "s3cret"),
     ],
@@ -72,6 +67,7 @@ def test_values_come_from_what_they_refer_to(source: Object, value: str) -> None
         ({"secretKeyRef": {"name": "none", "key": "a"}}, 'secret "none" not found'),
         ({"configMapKeyRef": {"name": "conf", "key": "z"}}, "couldn't find key z"),
         ({"fieldRef": {"fieldPath": "status.phase"}}, "fieldPath 'status.phase' is not supported"),
+        ({"resourceFieldRef": {"resource": "limits.cpu"}}, "resourceFieldRef is not supported"),
     ],
 )
 def test_a_reference_that_leads_nowhere_says_so(source: Object, told: str) -> None:

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any
 
 from shoal_local.apiserver.errors import ApiError, forbidden
+from shoal_local.objects import Object
 
-Object = dict[str, Any]
 GROUP = "rbac.authorization.k8s.io"
 MASTERS = "system:masters"
 _ACCOUNT = "system:serviceaccount:"
@@ -66,21 +67,22 @@ def _is(subject: Mapping[str, str], user: User, namespace: str) -> bool:
 
 
 def allows(roles: Roles, user: User, action: Action) -> bool:
-    """Say whether the user may do this."""
+    """Return whether the user may do this."""
     rules = roles.rules_of(user, action.namespace)
     return MASTERS in user.groups or any(rule_allows(rule, action) for rule in rules)
 
 
 def rule_allows(rule: Mapping[str, Any], action: Action) -> bool:
-    """Say whether one rule of a role covers the action."""
+    """Return whether one rule of a role covers the action."""
     if not _among(action.verb, rule.get("verbs")):
         return False
     if action.path:
-        return any(_path_fits(pattern, action.path) for pattern in rule.get("nonResourceURLs") or ())
-    names = rule.get("resourceNames")
+        return any(fnmatchcase(action.path, pattern) for pattern in rule.get("nonResourceURLs") or ())
+    names, subresource = rule.get("resourceNames"), action.resource.partition("/")[2]
+    resources = (action.resource, f"*/{subresource}") if subresource else (action.resource,)
     return (
         _among(action.group, rule.get("apiGroups"))
-        and _resource_fits(action.resource, rule.get("resources") or ())
+        and any(_among(resource, rule.get("resources")) for resource in resources)
         and (not names or action.name in names)
     )
 
@@ -89,21 +91,11 @@ def _among(value: str, allowed: Iterable[str] | None) -> bool:
     return any(entry in ("*", value) for entry in allowed or ())
 
 
-def _resource_fits(resource: str, allowed: Iterable[str]) -> bool:
-    _, slash, subresource = resource.partition("/")
-    wildcards = ("*", resource, f"*/{subresource}") if slash else ("*", resource)
-    return any(entry in wildcards for entry in allowed)
-
-
-def _path_fits(pattern: str, path: str) -> bool:
-    return pattern in ("*", path) or (pattern.endswith("*") and path.startswith(pattern[:-1]))
-
-
 def refusal(user: User, action: Action) -> ApiError:
     """Return the 403 that says who may not do what where."""
     if action.path:
-        told = f'User "{user.name}" cannot {action.verb} path "{action.path}"'
-        return ApiError(403, "Forbidden", f"forbidden: {told}")
+        message = f'User "{user.name}" cannot {action.verb} path "{action.path}"'
+        return ApiError(403, "Forbidden", f"forbidden: {message}")
     where = f'in the namespace "{action.namespace}"' if action.namespace else "at the cluster scope"
     why = f'User "{user.name}" cannot {action.verb} resource "{action.resource}" in API group "{action.group}" {where}'
     return forbidden(action.resource.partition("/")[0], action.group, action.name, why)

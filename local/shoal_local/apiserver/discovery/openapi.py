@@ -143,9 +143,4 @@ def version_2_in_protobuf() -> bytes:
     kubectl asks for it before it applies a ``kind: List``, and checks on its own side the kinds that it
     finds there. Finding none it leaves the checking to the server, as it does for everything else.
     """
-    info = _text(1, b"Kubernetes") + _text(2, b"v1.37.0")
-    return _text(1, b"2.0") + _text(2, info)
-
-
-def _text(number: int, data: bytes) -> bytes:
-    return bytes([number << 3 | 2, len(data)]) + data
+    return b"\n\x032.0\x12\x15\n\nKubernetes\x12\x07v1.37.0"

@@ -7,8 +7,11 @@ from typing import Any
 
 from shoal_local.apiserver.errors import no_such_path
 from shoal_local.apiserver.kinds.builtin import BUILTIN
-from shoal_local.apiserver.kinds.resource import Column, Object, Resource, ScalePaths
+from shoal_local.apiserver.kinds.resource import Column, Resource, ScalePaths
+from shoal_local.objects import Object
 
+_COLUMN: dict[str, Any] = {"type": "string", "format": "", "priority": 0, "description": ""}
+_SCALE_PATHS = ("specReplicasPath", "statusReplicasPath", "labelSelectorPath")
 CRDS = "apiextensions.k8s.io/customresourcedefinitions"
 
 
@@ -30,6 +33,7 @@ def _priority(version: str) -> tuple[int, int, int, str]:
 def _resource(spec: Object, version: Object) -> Resource:
     names = spec["names"]
     subresources = version.get("subresources") or {}
+    scale = subresources.get("scale")
     return Resource(
         group=spec["group"],
         version=version["name"],
@@ -41,30 +45,15 @@ def _resource(spec: Object, version: Object) -> Resource:
         subresources=tuple(sorted(subresources)),
         generation=True,
         schema=(version.get("schema") or {}).get("openAPIV3Schema"),
-        columns=tuple(_column(c) for c in version.get("additionalPrinterColumns") or ()),
-        scale=_scale(subresources.get("scale")),
+        columns=tuple(
+            Column(c["name"], c["jsonPath"], *(c.get(part, default) for part, default in _COLUMN.items()))
+            for c in version.get("additionalPrinterColumns") or ()
+        ),
+        scale=ScalePaths(*(scale.get(path, "") for path in _SCALE_PATHS)) if scale else ScalePaths(),
         selectable=tuple(f["jsonPath"].lstrip(".") for f in version.get("selectableFields") or ()),
         singular_name=names.get("singular", ""),
         list_kind_name=names.get("listKind", ""),
     )
-
-
-def _column(column: dict[str, Any]) -> Column:
-    return Column(
-        column["name"],
-        column["jsonPath"],
-        column.get("type", "string"),
-        column.get("format", ""),
-        column.get("priority", 0),
-        column.get("description", ""),
-    )
-
-
-def _scale(scale: dict[str, Any] | None) -> ScalePaths:
-    if not scale:
-        return ScalePaths()
-    selector = scale.get("labelSelectorPath", "")
-    return ScalePaths(scale["specReplicasPath"], scale["statusReplicasPath"], selector)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +69,7 @@ class Registry:
         return cls({(r.group, r.version, r.plural): r for r in (*BUILTIN, *custom)})
 
     def find(self, group: str, version: str, plural: str) -> Resource:
-        """Return the kind.
-
-        Raises:
-            ApiError: 404, it is not served.
-        """
+        """Return the kind. Raises ApiError: 404, it is not served."""
         try:
             return self.resources[group, version, plural]
         except KeyError:

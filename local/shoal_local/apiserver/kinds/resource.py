@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-Object = dict[str, Any]
-
 ALL_VERBS = ("create", "delete", "get", "list", "patch", "update", "watch")
 SUBRESOURCE_VERBS: Mapping[str, tuple[str, ...]] = {
     "status": ("get", "patch", "update"),
@@ -92,5 +90,5 @@ class Resource:
 
     @property
     def custom(self) -> bool:
-        """Say whether a CustomResourceDefinition made this kind."""
+        """Return whether a CustomResourceDefinition made this kind."""
         return not self.definition

@@ -2,44 +2,40 @@
 
 import copy
 from collections.abc import Iterator
-from typing import Any
 
 from shoal_local.apiserver.errors import Cause
 from shoal_local.apiserver.printing.cells import find_all
 from shoal_local.apiserver.schemas.cel_rules import parse
 from shoal_local.apiserver.schemas.values import compile_schema, shown, value_causes
+from shoal_local.objects import Object
 
-Object = dict[str, Any]
 CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
 _ANY_TYPE = ("x-kubernetes-int-or-string", "x-kubernetes-preserve-unknown-fields")
 
 
 def definition_causes(crd: Object) -> list[Cause]:
     """Return what is wrong with a definition."""
-    return [*_name_causes(crd), *_version_causes(crd["spec"])]
+    return list(_causes(crd))
 
 
-def _name_causes(crd: Object) -> Iterator[Cause]:
+def _causes(crd: Object) -> Iterator[Cause]:
     spec, name = crd["spec"], crd["metadata"]["name"]
     if name != f"{spec['names']['plural']}.{spec['group']}":
-        told = f'Invalid value: "{name}": must be spec.names.plural+"."+spec.group'
-        yield Cause("metadata.name", told)
+        message = f'Invalid value: "{name}": must be spec.names.plural+"."+spec.group'
+        yield Cause("metadata.name", message)
     if spec["scope"] not in ("Namespaced", "Cluster"):
-        told = f'Unsupported value: "{spec["scope"]}": supported values: "Cluster", "Namespaced"'
-        yield Cause("spec.scope", told, "FieldValueNotSupported")
-
-
-def _version_causes(spec: Object) -> Iterator[Cause]:
+        message = f'Unsupported value: "{spec["scope"]}": supported values: "Cluster", "Namespaced"'
+        yield Cause("spec.scope", message, "FieldValueNotSupported")
     versions = spec["versions"]
     if [v.get("storage") for v in versions].count(True) != 1:
-        told = f"Invalid value: {shown(versions)}: must have exactly one version marked as storage version"
-        yield Cause("spec.versions", told)
+        message = f"Invalid value: {shown(versions)}: must have exactly one version marked as storage version"
+        yield Cause("spec.versions", message)
     for index, version in enumerate(versions):
         path = f"spec.versions[{index}]"
         schema = (version.get("schema") or {}).get("openAPIV3Schema")
         if schema is None:
-            told = "Required value: schemas are required"
-            yield Cause(f"{path}.schema.openAPIV3Schema", told, "FieldValueRequired")
+            message = "Required value: schemas are required"
+            yield Cause(f"{path}.schema.openAPIV3Schema", message, "FieldValueRequired")
         else:
             yield from _schema_causes(schema, f"{path}.schema.openAPIV3Schema")
         yield from _column_causes(version, path)
@@ -60,24 +56,20 @@ def _schema_causes(schema: Object, path: str) -> Iterator[Cause]:
     It is not structural, refuses its own default, or has a rule that cannot be parsed.
     """
     if not schema.get("type") and not any(schema.get(mark) for mark in _ANY_TYPE):
-        told = "Required value: must not be empty for specified object fields"
-        yield Cause(f"{path}.type", told, "FieldValueRequired")
+        message = "Required value: must not be empty for specified object fields"
+        yield Cause(f"{path}.type", message, "FieldValueRequired")
     if schema.get("properties") and schema.get("additionalProperties"):
-        told = "Forbidden: additionalProperties and properties are mutual exclusive"
-        yield Cause(f"{path}.additionalProperties", told, "FieldValueForbidden")
+        message = "Forbidden: additionalProperties and properties are mutual exclusive"
+        yield Cause(f"{path}.additionalProperties", message, "FieldValueForbidden")
     if "default" in schema:
-        yield from _default_causes(schema, f"{path}.default")
+        for cause in value_causes(compile_schema(schema), schema["default"]):
+            yield Cause(f"{path}.default.{cause.field}".rstrip("."), cause.message, cause.reason)
     yield from _rule_causes(schema, path)
     for name, inner in (schema.get("properties") or {}).items():
         yield from _schema_causes(inner, f"{path}.properties[{name}]")
     for part in ("items", "additionalProperties"):
         if isinstance(schema.get(part), dict):
             yield from _schema_causes(schema[part], f"{path}.{part}")
-
-
-def _default_causes(schema: Object, path: str) -> Iterator[Cause]:
-    for cause in value_causes(compile_schema(schema), schema["default"]):
-        yield Cause(f"{path}.{cause.field}".rstrip("."), cause.message, cause.reason)
 
 
 def _rule_causes(schema: Object, path: str) -> Iterator[Cause]:

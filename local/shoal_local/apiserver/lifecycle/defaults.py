@@ -2,9 +2,9 @@
 
 import base64
 from collections.abc import Callable, Mapping
-from typing import Any
 
-Object = dict[str, Any]
+from shoal_local.objects import Object
+
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 _MODES = ("secret", "configMap", "projected", "downwardAPI")
 
@@ -38,9 +38,6 @@ def _container_defaults(container: Object) -> None:
     for probe in _PROBES:
         if probe in container:
             _probe_defaults(container[probe])
-    for handler in container.get("lifecycle", {}).values():
-        if isinstance(handler, dict):
-            _http_defaults(handler)
     for variable in container.get("env", []):
         if field := variable.get("valueFrom", {}).get("fieldRef"):
             field.setdefault("apiVersion", "v1")
@@ -49,15 +46,8 @@ def _container_defaults(container: Object) -> None:
 def _probe_defaults(probe: Object) -> None:
     for name, value in (("timeoutSeconds", 1), ("periodSeconds", 10), ("successThreshold", 1), ("failureThreshold", 3)):
         probe.setdefault(name, value)
-    _http_defaults(probe)
-    if "grpc" in probe:
-        probe["grpc"].setdefault("service", "")
-
-
-def _http_defaults(handler: Object) -> None:
-    if "httpGet" in handler:
-        handler["httpGet"].setdefault("path", "/")
-        handler["httpGet"].setdefault("scheme", "HTTP")
+    if "httpGet" in probe:
+        probe["httpGet"] = {"path": "/", "scheme": "HTTP", **probe["httpGet"]}
 
 
 def _volume_defaults(volume: Object) -> None:
@@ -79,13 +69,10 @@ def pod_defaults(pod: Object) -> None:
     spec.setdefault("preemptionPolicy", "PreemptLowerPriority")
     spec.setdefault("priority", 0)
     for container in [*spec.get("initContainers", []), *spec.get("containers", [])]:
-        _requests_from_limits(container["resources"])
+        resources = container["resources"]
+        if limits := resources.get("limits"):
+            resources["requests"] = {**limits, **resources.get("requests", {})}
     pod["status"] = {"phase": "Pending", **pod.get("status", {})}
-
-
-def _requests_from_limits(resources: Object) -> None:
-    if limits := resources.get("limits"):
-        resources["requests"] = {**limits, **resources.get("requests", {})}
 
 
 def apply_defaults(key: str, obj: Object) -> None:
@@ -168,11 +155,6 @@ def _endpoint_slice(obj: Object) -> None:
         port.setdefault("protocol", "TCP")
 
 
-def _claim(obj: Object) -> None:
-    obj["spec"].setdefault("volumeMode", "Filesystem")
-    obj["status"] = {"phase": "Pending", **obj.get("status", {})}
-
-
 def _definition(obj: Object) -> None:
     spec = obj["spec"]
     names = spec["names"]
@@ -186,7 +168,6 @@ def _definition(obj: Object) -> None:
 
 DEFAULTS: Mapping[str, Callable[[Object], None]] = {
     "/namespaces": _namespace,
-    "/persistentvolumeclaims": _claim,
     "/pods": pod_defaults,
     "/secrets": _secret,
     "/services": _service,

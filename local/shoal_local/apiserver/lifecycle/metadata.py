@@ -4,38 +4,27 @@ import re
 from typing import Any
 
 from shoal_local.apiserver.errors import Cause, invalid
-from shoal_local.apiserver.kinds.resource import Object, Resource
+from shoal_local.apiserver.kinds.resource import Resource
+from shoal_local.objects import Object
 
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
+_DNS_1035 = r"[a-z]([-a-z0-9]*[a-z0-9])?"
+_RULE = "must consist of lower case alphanumeric characters"
 _SUBDOMAIN_RULE = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric "
-    "characters, '-' or '.', and must start "
-    "and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
-    rf"'{_SUBDOMAIN}')"
+    f"a lowercase RFC 1123 subdomain {_RULE}, '-' or '.', and must start and end with an alphanumeric character "
+    f"(e.g. 'example.com', regex used for validation is '{_SUBDOMAIN}')"
 )
 _LABEL_RULE = (
-    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters "
-    "or '-', and must start and end "
-    rf"with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for "
-    rf"validation is '{_LABEL}')"
+    f"a lowercase RFC 1123 label {_RULE} or '-', and must start and end with an alphanumeric character "
+    f"(e.g. 'my-name',  or '123-abc', regex used for validation is '{_LABEL}')"
 )
-_DNS_1035 = r"[a-z]([-a-z0-9]*[a-z0-9])?"
 _DNS_1035_RULE = (
-    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', "
-    "start with an alphabetic character, "
-    "and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex "
-    "used for validation is "
-    f"'{_DNS_1035}')"
+    f"a DNS-1035 label {_RULE} or '-', start with an alphabetic character, and end with an alphanumeric character "
+    f"(e.g. 'my-name',  or 'abc-123', regex used for validation is '{_DNS_1035}')"
 )
-_SERVER_OWNED = (
-    "uid",
-    "creationTimestamp",
-    "generation",
-    "selfLink",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-)
+_DELETION = ("deletionTimestamp", "deletionGracePeriodSeconds")
+_SERVER_OWNED = ("uid", "creationTimestamp", "generation", "selfLink", *_DELETION)
 _FREE_NAMES = "rbac.authorization.k8s.io"
 
 
@@ -63,8 +52,7 @@ def _name_rule(resource: Resource) -> tuple[str, str, int]:
 def for_create(obj: Object, resource: Resource, *, uid: str, now: str) -> Object:
     """Return a new object's metadata, with a name made from ``generateName`` when it has none.
 
-    Raises:
-        ApiError: 422, there is no name or it cannot be one.
+    Raises ApiError: 422, there is no name or it cannot be one.
     """
     meta = {key: value for key, value in obj["metadata"].items() if key not in _SERVER_OWNED}
     if not meta.get("name") and meta.get("generateName"):
@@ -105,13 +93,8 @@ def immutable_causes(new: Object, live: Object) -> list[Cause]:
         if value is not None and value != old:
             causes.append(Cause(f"metadata.{field}", f'Invalid value: "{value}": field is immutable'))
     if live["metadata"].get("deletionTimestamp"):
-        causes += _new_finalizers(new, live)
+        old = live["metadata"].get("finalizers") or []
+        told = ", ".join(f'"{name}"' for name in new["metadata"].get("finalizers") or [] if name not in old)
+        why = "Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers "
+        causes += [Cause("metadata.finalizers", f"{why}[{told}]", "FieldValueForbidden")] if told else []
     return causes
-
-
-def _new_finalizers(new: Object, live: Object) -> list[Cause]:
-    old = live["metadata"].get("finalizers") or []
-    added = [name for name in new["metadata"].get("finalizers") or [] if name not in old]
-    told = ", ".join(f'"{name}"' for name in added)
-    message = f"Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers [{told}]"
-    return [Cause("metadata.finalizers", message, "FieldValueForbidden")] if added else []

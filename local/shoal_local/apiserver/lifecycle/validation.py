@@ -1,13 +1,12 @@
 """Rules of the built-in kinds that their OpenAPI definitions do not tell."""
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 from shoal_local.apiserver.errors import Cause
 from shoal_local.apiserver.schemas.values import shown
 from shoal_local.apiserver.storage.selectors import matches_label_selector
+from shoal_local.objects import Object, dig
 
-Object = dict[str, Any]
 Check = Callable[[Object, Object | None], Iterator[Cause]]
 
 
@@ -17,15 +16,9 @@ def rule_causes(key: str, obj: Object, live: Object | None) -> list[Cause]:
 
 
 def _immutable(field: str, obj: Object, live: Object | None) -> Iterator[Cause]:
-    new, old = _at(obj, field), _at(live, field)
+    new, old = (dig(each, *field.split(".")) for each in (obj, live))
     if live is not None and new != old:
         yield Cause(field, f"Invalid value: {shown(new)}: field is immutable")
-
-
-def _at(obj: Any, path: str) -> Any:
-    for step in path.split("."):
-        obj = obj.get(step) if isinstance(obj, dict) else None
-    return obj
 
 
 def _workload(obj: Object, live: Object | None) -> Iterator[Cause]:
@@ -33,15 +26,15 @@ def _workload(obj: Object, live: Object | None) -> Iterator[Cause]:
     template = spec.get("template", {})
     labels = template.get("metadata", {}).get("labels", {})
     if spec.get("replicas", 0) < 0:
-        told = f"Invalid value: {spec['replicas']}: must be greater than or equal to 0"
-        yield Cause("spec.replicas", told)
+        message = f"Invalid value: {spec['replicas']}: must be greater than or equal to 0"
+        yield Cause("spec.replicas", message)
     if not matches_label_selector(spec.get("selector"), labels):
-        told = f"Invalid value: {shown(labels)}: `selector` does not match template `labels`"
-        yield Cause("spec.template.metadata.labels", told)
+        message = f"Invalid value: {shown(labels)}: `selector` does not match template `labels`"
+        yield Cause("spec.template.metadata.labels", message)
     if template.get("spec", {}).get("restartPolicy", "Always") != "Always":
         value = shown(template["spec"]["restartPolicy"])
-        told = f'Unsupported value: {value}: supported values: "Always"'
-        yield Cause("spec.template.spec.restartPolicy", told, "FieldValueNotSupported")
+        message = f'Unsupported value: {value}: supported values: "Always"'
+        yield Cause("spec.template.spec.restartPolicy", message, "FieldValueNotSupported")
     yield from _pod_spec(template.get("spec", {}), "spec.template.spec")
     yield from _immutable("spec.selector", obj, live)
 
@@ -50,8 +43,8 @@ def _deployment(obj: Object, live: Object | None) -> Iterator[Cause]:
     yield from _workload(obj, live)
     bounds = obj["spec"].get("strategy", {}).get("rollingUpdate", {})
     if bounds and all(bounds.get(name) in (0, "0%") for name in ("maxSurge", "maxUnavailable")):
-        told = f"Invalid value: {shown(bounds['maxUnavailable'])}: may not be 0 when `maxSurge` is 0"
-        yield Cause("spec.strategy.rollingUpdate.maxUnavailable", told)
+        message = f"Invalid value: {shown(bounds['maxUnavailable'])}: may not be 0 when `maxSurge` is 0"
+        yield Cause("spec.strategy.rollingUpdate.maxUnavailable", message)
 
 
 def _pod_spec(spec: Object, path: str) -> Iterator[Cause]:
@@ -60,29 +53,20 @@ def _pod_spec(spec: Object, path: str) -> Iterator[Cause]:
     seen: set[str] = set()
     for part in ("initContainers", "containers"):
         for index, container in enumerate(spec.get(part, [])):
-            yield from _container(container, f"{path}.{part}[{index}]", seen)
-            yield from _mounts(container, spec, f"{path}.{part}[{index}]")
+            name, at = container.get("name", ""), f"{path}.{part}[{index}]"
+            if name in seen:
+                yield Cause(f"{at}.name", f'Duplicate value: "{name}"', "FieldValueDuplicate")
+            seen.add(name)
+            yield from _container(container, {volume["name"] for volume in spec.get("volumes", [])}, at)
 
 
-def _container(container: Object, path: str, seen: set[str]) -> Iterator[Cause]:
-    name = container.get("name", "")
-    if name in seen:
-        yield Cause(f"{path}.name", f'Duplicate value: "{name}"', "FieldValueDuplicate")
-    seen.add(name)
+def _container(container: Object, volumes: set[str], path: str) -> Iterator[Cause]:
     if not container.get("image"):
         yield Cause(f"{path}.image", "Required value", "FieldValueRequired")
-
-
-def _mounts(container: Object, spec: Object, path: str) -> Iterator[Cause]:
-    volumes = {volume["name"] for volume in spec.get("volumes", [])}
     for index, mount in enumerate(container.get("volumeMounts", [])):
         if mount.get("name") not in volumes:
             at = f"{path}.volumeMounts[{index}].name"
             yield Cause(at, f'Not found: "{mount.get("name")}"', "FieldValueNotFound")
-
-
-def _pod(obj: Object, live: Object | None) -> Iterator[Cause]:
-    yield from _pod_spec(obj["spec"], "spec")
 
 
 def _service(obj: Object, live: Object | None) -> Iterator[Cause]:
@@ -94,16 +78,16 @@ def _service(obj: Object, live: Object | None) -> Iterator[Cause]:
         if len(ports) > 1 and not port.get("name"):
             yield Cause(f"spec.ports[{index}].name", "Required value", "FieldValueRequired")
         if not 1 <= port["port"] <= 65535:
-            told = f"Invalid value: {port['port']}: must be between 1 and 65535, inclusive"
-            yield Cause(f"spec.ports[{index}].port", told)
+            message = f"Invalid value: {port['port']}: must be between 1 and 65535, inclusive"
+            yield Cause(f"spec.ports[{index}].port", message)
     fixed = live["spec"].get("clusterIP") if live else None
     if fixed and spec.get("clusterIP") != fixed:
-        told = f"Invalid value: {shown([spec.get('clusterIP')])}: may not change once set"
-        yield Cause("spec.clusterIPs[0]", told)
+        message = f"Invalid value: {shown([spec.get('clusterIP')])}: may not change once set"
+        yield Cause("spec.clusterIPs[0]", message)
 
 
 CHECKS: Mapping[str, Check] = {
-    "/pods": _pod,
+    "/pods": lambda obj, live: _pod_spec(obj["spec"], "spec"),
     "/services": _service,
     "apps/deployments": _deployment,
     "apps/replicasets": _workload,

@@ -26,8 +26,7 @@ from shoal_local.apiserver.patching.field_sets import (
 )
 from shoal_local.apiserver.patching.managers import Manager, Managers, Owned, owned_part
 from shoal_local.apiserver.schemas.node import Node
-
-Object = dict[str, Any]
+from shoal_local.objects import Object
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +49,8 @@ class Applied:
 def apply(live: Object, config: Object, managers: Managers, applier: Applier, node: Node) -> Applied:
     """Lay ``config`` over ``live``.
 
-    ``live`` is the present object, ``{}`` when there is none.
-
-    Raises:
-        ApiError: 409, somebody else owns a field that would change.
+    ``live`` is the present object, ``{}`` when there is none. Raises ApiError: 409, somebody else owns a field that
+    would change.
     """
     wanted = owned_part(field_set(config, node))
     merged = merge(live, config, node)
@@ -65,17 +62,13 @@ def apply(live: Object, config: Object, managers: Managers, applier: Applier, no
     others = {m: replace(o, fields=o.fields - conflicts[m]) for m, o in others.items()}
     nothing = Owned(frozenset(), config["apiVersion"], applier.now)
     former = managers.get(applier.manager, nothing)
+    # What the applier names no longer goes, unless somebody owns it or a part of it.
     kept = wanted.union(*(owned.fields for owned in others.values()))
-    merged = without(merged, _abandoned(former.fields - wanted, kept), node)
+    held = {path[:length] for path in kept for length in range(1, len(path) + 1)}
+    merged = without(merged, (former.fields - wanted) - held, node)
     same = former.fields == wanted and former is not nothing
     own = former if same else replace(nothing, fields=wanted)
     return Applied(merged, {m: o for m, o in {**others, applier.manager: own}.items() if o.fields})
-
-
-def _abandoned(candidates: FieldSet, kept: FieldSet) -> FieldSet:
-    """Return the paths that nobody owns any more, neither themselves nor a part of them."""
-    held = {path[:length] for path in kept for length in range(1, len(path) + 1)}
-    return candidates - held
 
 
 def merge(live: Any, config: Any, node: Node | None) -> Any:

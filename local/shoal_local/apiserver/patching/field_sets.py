@@ -29,7 +29,10 @@ def field_set(value: Any, node: Node | None) -> FieldSet:
 def _walk(value: Any, node: Node | None, path: Path) -> Iterator[Path]:
     if isinstance(value, dict) and value and not is_atomic(value, node):
         for key, inner in value.items():
-            yield from _walk_field(key, inner, node, path)
+            child = (*path, f"f:{key}")
+            if node is None or key not in node.fields:
+                yield child
+            yield from _walk(inner, node.child(key) if node else None, child)
     elif isinstance(value, list) and not is_atomic(value, node):
         for item in value:
             step = list_step(item, node)
@@ -40,15 +43,8 @@ def _walk(value: Any, node: Node | None, path: Path) -> Iterator[Path]:
         yield path
 
 
-def _walk_field(key: str, inner: Any, node: Node | None, path: Path) -> Iterator[Path]:
-    child = (*path, f"f:{key}")
-    if node is None or key not in node.fields:
-        yield child
-    yield from _walk(inner, node.child(key) if node else None, child)
-
-
 def is_atomic(value: Any, node: Node | None) -> bool:
-    """Say whether a list or map is owned as a whole."""
+    """Return whether a list or map is owned as a whole."""
     if isinstance(value, list):
         return node is None or node.tag("list-type") not in ("map", "set")
     return node is not None and node.tag("map-type") == "atomic"
@@ -105,24 +101,18 @@ def _without_lone_dots(tree: dict[str, Any]) -> dict[str, Any]:
     return {step: {} if set(inner) == {"."} else _without_lone_dots(inner) for step, inner in tree.items()}
 
 
-def from_fields_v1(tree: dict[str, Any]) -> FieldSet:
-    """Read the nested form."""
-    return frozenset(_paths(tree, ()))
-
-
-def _paths(tree: dict[str, Any], path: Path) -> Iterator[Path]:
+def from_fields_v1(tree: dict[str, Any], path: Path = ()) -> FieldSet:
+    """Read the nested form, which stands at a path."""
+    found: FieldSet = frozenset()
     for step, inner in tree.items():
-        if step == ".":
-            yield path
-        elif inner:
-            yield from _paths(inner, (*path, step))
-        else:
-            yield (*path, step)
+        below = path if step == "." else (*path, step)
+        found |= from_fields_v1(inner, below) if inner else {below}
+    return found
 
 
 def path_text(path: Path) -> str:
     """Return ``.spec.containers[name="a"].image``."""
-    return "".join(_step_text(step) for step in path)
+    return "".join(map(_step_text, path))
 
 
 def _step_text(step: str) -> str:
@@ -155,19 +145,13 @@ def _differences(old: Any, new: Any, node: Node | None, path: Path) -> Iterator[
         yield from _whole(old, new, node, path)
     elif old == new:
         return
-    elif _granular(old, new, node):
+    elif type(old) is type(new) and isinstance(old, dict | list) and not is_atomic(new, node):
         before, after = _parts(old, node), _parts(new, node)
         for step in [*before, *(step for step in after if step not in before)]:
-            child = _child(node, step)
-            inner = (*path, step)
-            yield from _differences(before.get(step, _ABSENT), after.get(step, _ABSENT), child, inner)
+            was, now = before.get(step, _ABSENT), after.get(step, _ABSENT)
+            yield from _differences(was, now, child_node(node, step), (*path, step))
     else:
         yield path, False
-
-
-def _granular(old: Any, new: Any, node: Node | None) -> bool:
-    same_kind = type(old) is type(new) and isinstance(old, dict | list)
-    return same_kind and not is_atomic(new, node) and bool(old or new)
 
 
 def _parts(value: Any, node: Node | None) -> dict[str, Any]:
@@ -176,23 +160,12 @@ def _parts(value: Any, node: Node | None) -> dict[str, Any]:
     return {list_step(item, node): item for item in value}
 
 
-def _child(node: Node | None, step: str) -> Node | None:
-    if node is None:
-        return None
-    return node.child(step[2:]) if step.startswith("f:") else node.item
-
-
 def _whole(old: Any, new: Any, node: Node | None, path: Path) -> Iterator[tuple[Path, bool]]:
     gone = new is _ABSENT
     value = old if gone else new
-    if gone or _is_field(value, node, path):
+    # A new struct and a new keyed list are no fields themselves, only what is in them.
+    struct = isinstance(value, list) or (isinstance(value, dict) and node and node.fields)
+    if gone or not value or is_atomic(value, node) or path[-1][0] == "k" or not struct:
         yield path, gone
     for below in field_set(value, node):
         yield (*path, *below), gone
-
-
-def _is_field(value: Any, node: Node | None, path: Path) -> bool:
-    """Say whether a new value is a field itself. A struct and a keyed list are not, only what is in them."""
-    if not value or is_atomic(value, node) or path[-1][0] == "k":
-        return True
-    return not isinstance(value, list) and not (isinstance(value, dict) and node and node.fields)

@@ -7,26 +7,16 @@ more.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from shoal_local.apiserver.patching.field_sets import Difference, FieldSet, Path, from_fields_v1, to_fields_v1
+from shoal_local.objects import Object
 
-Object = dict[str, Any]
-_SERVER_OWNED = (
-    "name",
-    "namespace",
-    "creationTimestamp",
-    "selfLink",
-    "uid",
-    "generation",
-    "managedFields",
-    "resourceVersion",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-    "generateName",
-)
+_SERVER_OWNED = """
+name namespace creationTimestamp selfLink uid generation managedFields resourceVersion deletionTimestamp
+deletionGracePeriodSeconds generateName
+"""
 _UNOWNED: frozenset[Path] = frozenset(
-    {("f:apiVersion",), ("f:kind",), ("f:metadata",), *(("f:metadata", f"f:{name}") for name in _SERVER_OWNED)}
+    {("f:apiVersion",), ("f:kind",), ("f:metadata",), *(("f:metadata", f"f:{name}") for name in _SERVER_OWNED.split())}
 )
 
 
@@ -83,11 +73,7 @@ def _entry(manager: Manager, owned: Owned) -> Object:
 
 def owned_part(fields: FieldSet) -> FieldSet:
     """Return the fields that managers can own: not those that the server writes itself."""
-    return frozenset(path for path in fields if not _is_unowned(path))
-
-
-def _is_unowned(path: Path) -> bool:
-    return path in _UNOWNED or path[:2] in _UNOWNED
+    return frozenset(path for path in fields if path not in _UNOWNED and path[:2] not in _UNOWNED)
 
 
 def after_update(
@@ -97,9 +83,9 @@ def after_update(
     changed, removed = owned_part(difference.changed), owned_part(difference.removed)
     if not changed and not removed:
         return dict(managers)
-    after = {m: replace(owned, fields=_left(owned.fields, changed, removed)) for m, owned in managers.items()}
     before = managers.get(writer, Owned(frozenset(), api_version, now)).fields
-    kept = frozenset(path for path in before if not _covered(path, removed))
+    kept = _without(before, removed)
+    after = {m: replace(owned, fields=_without(owned.fields - changed, removed)) for m, owned in managers.items()}
     if changed:
         after[writer] = Owned(kept | changed, api_version, now)
     elif writer in after:
@@ -107,10 +93,8 @@ def after_update(
     return {manager: owned for manager, owned in after.items() if owned.fields}
 
 
-def _left(fields: FieldSet, changed: FieldSet, removed: FieldSet) -> FieldSet:
-    return frozenset(path for path in fields - changed if not _covered(path, removed))
-
-
-def _covered(path: Path, by: FieldSet) -> bool:
-    """Say whether the path or something above it is in the set."""
-    return bool(by) and any(path[:length] in by for length in range(1, len(path) + 1))
+def _without(fields: FieldSet, removed: FieldSet) -> FieldSet:
+    """Return the fields that are not removed, neither themselves nor with something above them."""
+    if not removed:
+        return fields
+    return frozenset(p for p in fields if not any(p[:length] in removed for length in range(1, len(p) + 1)))

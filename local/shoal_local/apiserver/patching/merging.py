@@ -31,8 +31,7 @@ _RETAIN = "$retainKeys"
 def strategic_merge(target: Any, patch: Any, node: Node | None) -> Any:
     """Return ``target`` with ``patch`` laid over it, by the schema at ``node``. Neither is edited.
 
-    Raises:
-        ApiError: 400, an element of a keyed list lacks its key, or a directive is unknown.
+    Raises ApiError: 400, an element of a keyed list lacks its key, or a directive is unknown.
     """
     if not isinstance(patch, dict):
         return patch
@@ -55,16 +54,12 @@ def _merge_map(base: dict[str, Any], patch: dict[str, Any], node: Node | None) -
         child = node.child(key) if node else None
         if value is None:
             base.pop(key, None)
-        elif isinstance(value, list) and child and _merges(child):
+        elif isinstance(value, list) and child and "merge" in str(child.tag("patch-strategy") or "").split(","):
             merged = _merge_list(base.get(key) or [], value, child)
             base[key] = _ordered(merged, value, before.get(key) or [], _key(child))
         else:
             base[key] = strategic_merge(base.get(key), value, child)
     return _by_directives(base, patch, before, node)
-
-
-def _merges(node: Node) -> bool:
-    return "merge" in str(node.tag("patch-strategy") or "").split(",")
 
 
 def _key(node: Node | None) -> str:
@@ -76,22 +71,14 @@ def _merge_list(target: list[Any], patch: list[Any], node: Node) -> list[Any]:
         return [*target, *(value for value in patch if value not in target)]
     if any(isinstance(value, dict) and value.get("$patch") == "replace" for value in patch):
         return [value for value in patch if "$patch" not in value]
-    merged = list(target)
+    merged, key = list(target), _key(node)
     for value in patch:
-        _merge_item(merged, value, _key(node), node.item)
+        if not isinstance(value, dict) or key not in value:
+            raise bad_request(f"map: {value} does not contain declared merge key: {key}")
+        at = next((i for i, item in enumerate(merged) if item.get(key) == value[key]), len(merged))
+        deleted = value.get("$patch") == "delete"
+        merged[at : at + 1] = [] if deleted else [strategic_merge((merged[at:] or [{}])[0], value, node.item)]
     return merged
-
-
-def _merge_item(merged: list[Any], value: Any, key: str, node: Node | None) -> None:
-    if not isinstance(value, dict) or key not in value:
-        raise bad_request(f"map: {value} does not contain declared merge key: {key}")
-    at = next((i for i, item in enumerate(merged) if item.get(key) == value[key]), None)
-    if value.get("$patch") == "delete":
-        merged[:] = [item for item in merged if item.get(key) != value[key]]
-    elif at is None:
-        merged.append(strategic_merge({}, value, node))
-    else:
-        merged[at] = strategic_merge(merged[at], value, node)
 
 
 def _by_directives(
@@ -110,9 +97,8 @@ def _by_directives(
 def _ordered(items: list[Any], order: list[Any], before: list[Any], merge_key: str) -> list[Any]:
     """Put the patch's elements in its order.
 
-    The others keep theirs, and come first only if they did before.
-
-    So an element that is new stands in front of those that the patch does not name.
+    The others keep theirs, and come first only if they did before. So an element that is new stands in front of those
+    that the patch does not name.
     """
 
     def places(listed: list[Any]) -> dict[str, int]:

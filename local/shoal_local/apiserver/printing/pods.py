@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Any
 
 from shoal_local.apiserver.printing.cells import age
+from shoal_local.objects import Object, is_ready
 
-Object = dict[str, Any]
 NONE = "<none>"
 
 
@@ -32,21 +32,15 @@ def _init_reason(pod: Object) -> str:
     containers = pod["spec"].get("initContainers", [])
     sidecars = {c["name"] for c in containers if _always(c)}
     for done, status in enumerate(pod.get("status", {}).get("initContainerStatuses", [])):
-        if _init_done(status, sidecars):
-            continue
         state = status.get("state", {})
-        if ended := state.get("terminated"):
+        ended = state.get("terminated")
+        if (ended and ended.get("exitCode") == 0) or (status["name"] in sidecars and status.get("started")):
+            continue
+        if ended:
             return "Init:" + _ended(ended)
         told = state.get("waiting", {}).get("reason", "")
         return f"Init:{told}" if told not in ("", "PodInitializing") else f"Init:{done}/{len(containers)}"
     return ""
-
-
-def _init_done(status: Object, sidecars: set[str]) -> bool:
-    ended = status.get("state", {}).get("terminated")
-    if ended is not None and ended.get("exitCode") == 0:
-        return True
-    return status["name"] in sidecars and bool(status.get("started"))
 
 
 def _ended(terminated: Object) -> str:
@@ -69,13 +63,8 @@ def _container_reason(pod: Object, reason: str) -> str:
         elif status.get("ready") and "running" in state:
             running = True
     if reason == "Completed" and running:
-        return "Running" if _is_ready(pod) else "NotReady"
+        return "Running" if is_ready(pod) else "NotReady"
     return reason
-
-
-def _is_ready(pod: Object) -> bool:
-    conditions = pod.get("status", {}).get("conditions", [])
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
 def _counted(pod: Object) -> list[Object]:
@@ -84,11 +73,6 @@ def _counted(pod: Object) -> list[Object]:
     sidecars = {c["name"] for c in pod["spec"].get("initContainers", []) if _always(c)}
     first = [s for s in status.get("initContainerStatuses", []) if s["name"] in sidecars]
     return [*first, *status.get("containerStatuses", [])]
-
-
-def _ready(pod: Object) -> str:
-    total = len(pod["spec"]["containers"]) + sum(_always(c) for c in pod["spec"].get("initContainers", []))
-    return f"{sum(bool(s.get('ready')) for s in _counted(pod))}/{total}"
 
 
 def _restarts(pod: Object, now: datetime) -> str:
@@ -102,10 +86,8 @@ def _restarts(pod: Object, now: datetime) -> str:
 
 def pod_cells(pod: Object, now: datetime) -> list[Any]:
     """Return ready containers, status, restarts and age; address and node for ``-o wide``."""
-    status = pod.get("status", {})
-    own = [_ready(pod), pod_reason(pod), _restarts(pod, now), age(pod["metadata"]["creationTimestamp"], now)]
-    wide = [
-        status.get("podIP") or NONE,
-        pod["spec"].get("nodeName") or NONE,
-    ]
-    return own + wide
+    spec, status = pod["spec"], pod.get("status", {})
+    total = len(spec["containers"]) + sum(_always(c) for c in spec.get("initContainers", []))
+    ready = f"{sum(bool(s.get('ready')) for s in _counted(pod))}/{total}"
+    own = [ready, pod_reason(pod), _restarts(pod, now), age(pod["metadata"]["creationTimestamp"], now)]
+    return [*own, status.get("podIP") or NONE, spec.get("nodeName") or NONE]

@@ -9,9 +9,10 @@ from datetime import datetime
 from typing import Any
 
 from shoal_local.apiserver.errors import not_acceptable
-from shoal_local.apiserver.kinds.resource import Column, Object, Resource
+from shoal_local.apiserver.kinds.resource import Column, Resource
 from shoal_local.apiserver.printing.cells import age, find_all
 from shoal_local.apiserver.printing.pods import NONE, pod_cells
+from shoal_local.objects import Object, condition, dig
 
 OFFERED = ("application/json", "application/yaml")
 _HEADER = ("name", "type", "format", "description", "priority")
@@ -30,10 +31,9 @@ class Printer:
 
 
 def table_wanted(accept: str) -> bool:
-    """Say whether the first form in an Accept header that this server can write is a Table.
+    """Return whether the first form in an Accept header that this server can write is a Table.
 
-    Raises:
-        ApiError: 406, it can write none.
+    Raises ApiError: 406, it can write none.
     """
     for entry in accept.split(",") if accept else ["*/*"]:
         media, *parameters = [part.strip() for part in entry.split(";")]
@@ -80,16 +80,10 @@ def _included(obj: Object, include: str) -> Object | None:
 
 def printer_of(resource: Resource) -> Printer:
     """Return how this kind is printed."""
-    return PRINTERS.get(resource.key) or custom_printer(resource.columns or (_AGE,))
-
-
-def custom_printer(columns: Sequence[Column]) -> Printer:
-    """Return how a kind with these columns is printed."""
-
-    def cells(obj: Object, now: datetime) -> list[Any]:
-        return [_cell(obj, column, now) for column in columns]
-
-    return Printer(tuple((c.name, c.type, c.format, c.description, c.priority) for c in columns), cells)
+    columns = resource.columns or (_AGE,)
+    heads = tuple((c.name, c.type, c.format, c.description, c.priority) for c in columns)
+    custom = Printer(heads, lambda obj, now: [_cell(obj, column, now) for column in columns])
+    return PRINTERS.get(resource.key, custom)
 
 
 _AGE = Column("Age", ".metadata.creationTimestamp", "date")
@@ -136,7 +130,7 @@ def _service(obj: Object) -> list[Any]:
 
 
 def _node(obj: Object) -> list[Any]:
-    ready = next((c["status"] for c in obj.get("status", {}).get("conditions", []) if c["type"] == "Ready"), "")
+    ready = (condition(obj, "Ready") or {}).get("status", "")
     state = {"": "Unknown", "True": "Ready"}.get(ready, "NotReady")
     return [state + (",SchedulingDisabled" if obj.get("spec", {}).get("unschedulable") else "")]
 
@@ -155,7 +149,7 @@ def _endpoint_slice(obj: Object) -> list[Any]:
 
 
 def _ingress(obj: Object) -> list[Any]:
-    spec, points = obj["spec"], obj.get("status", {}).get("loadBalancer", {}).get("ingress", [])
+    spec, points = obj["spec"], dig(obj, "status", "loadBalancer", "ingress") or []
     hosts = ",".join(rule.get("host") or "*" for rule in spec.get("rules", [])) or "*"
     addresses = ",".join(point.get("ip") or point.get("hostname", "") for point in points)
     return [spec.get("ingressClassName") or NONE, hosts, addresses, "80, 443" if spec.get("tls") else "80"]

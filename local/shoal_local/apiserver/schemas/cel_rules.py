@@ -34,7 +34,7 @@ class Rule:
 
     @property
     def transition(self) -> bool:
-        """Say whether the rule compares with the former value."""
+        """Return whether the rule compares with the former value."""
         return _OLD.search(self.text) is not None
 
 
@@ -45,8 +45,7 @@ Rules = dict[int, tuple[Rule, ...]]
 def compile_rules(schema: Any) -> Rules:
     """Compile the rules of a schema and all that is in it.
 
-    Raises:
-        ValueError: a rule cannot be parsed; the message names it.
+    Raises ValueError: a rule cannot be parsed; the message names it.
     """
     found: Rules = {}
     if isinstance(schema, Mapping):
@@ -73,11 +72,7 @@ def _compile(rule: Mapping[str, Any]) -> Rule:
 
 
 def parse(text: str) -> Any:
-    """Compile an expression.
-
-    Raises:
-        ValueError: it cannot be parsed.
-    """
+    """Compile an expression. Raises ValueError: it cannot be parsed."""
     try:
         return cel.compile(text)
     except (ValueError, RuntimeError) as error:
@@ -102,14 +97,9 @@ def rule_causes(rules: Rules, node: Node | None, value: Any, old: Any, steps: li
             yield from rule_causes(rules, node.child(key), inner, former.get(key), [*steps, key])
     elif isinstance(value, list):
         for index, inner in enumerate(value):
-            yield from rule_causes(rules, node.item, inner, _former(node, inner, old), [*steps, index])
-
-
-def _former(node: Node, item: Any, old: Any) -> Any:
-    if not node.associative or not isinstance(old, list):
-        return None
-    wanted = [item.get(key) for key in node.map_keys]
-    return next((o for o in old if [o.get(key) for key in node.map_keys] == wanted), None)
+            known = old if node.associative and isinstance(old, list) else []
+            same = (o for o in known if all(o.get(key) == inner.get(key) for key in node.map_keys))
+            yield from rule_causes(rules, node.item, inner, next(same, None), [*steps, index])
 
 
 def _judged(rule: Rule, node: Node, value: Any, old: Any, steps: list[Any]) -> Iterator[Cause]:
@@ -119,25 +109,21 @@ def _judged(rule: Rule, node: Node, value: Any, old: Any, steps: list[Any]) -> I
         if rule.program.execute(cel.Context(variables)) is True:
             return
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
-        told = f"{error} evaluating rule: {rule.message}"
-        yield Cause(path, f'Invalid value: "{node.type}": {told}', "FieldValueInvalid")
+        message = f"{error} evaluating rule: {rule.message}"
+        yield Cause(path, f'Invalid value: "{node.type}": {message}', "FieldValueInvalid")
         return
     yield Cause(path, _complaint(rule, value), rule.reason)
 
 
 def _complaint(rule: Rule, value: Any) -> str:
-    message = rule.message
     # Objects and lists are too long to be shown.
-    told = "" if isinstance(value, dict | list) else f"{shown(value)}: "
-    match rule.reason:
-        case "FieldValueForbidden":
-            return f"Forbidden: {message}"
-        case "FieldValueRequired":
-            return f"Required value: {message}"
-        case "FieldValueDuplicate":
-            return f"Duplicate value: {told}".removesuffix(": ")
-        case _:
-            return f"Invalid value: {told}{message}"
+    message = "" if isinstance(value, dict | list) else f"{shown(value)}: "
+    forms = {
+        "FieldValueForbidden": f"Forbidden: {rule.message}",
+        "FieldValueRequired": f"Required value: {rule.message}",
+        "FieldValueDuplicate": f"Duplicate value: {message}".removesuffix(": "),
+    }
+    return forms.get(rule.reason, f"Invalid value: {message}{rule.message}")
 
 
 def as_cel(value: Any, node: Node | None) -> Any:
@@ -149,13 +135,8 @@ def as_cel(value: Any, node: Node | None) -> Any:
         return {escaped(key) if key in named else key: as_cel(inner, node.child(key)) for key, inner in value.items()}
     if isinstance(value, list):
         return [as_cel(inner, node.item) for inner in value]
-    return _scalar(value, node)
-
-
-def _scalar(value: Any, node: Node) -> Any:
-    if isinstance(value, int) and not isinstance(value, bool) and node.type == "number":
-        return float(value)
-    return value
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return float(value) if whole and node.type == "number" else value
 
 
 def escaped(name: str) -> str:

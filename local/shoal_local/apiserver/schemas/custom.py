@@ -11,17 +11,11 @@ from shoal_local.apiserver.errors import Cause
 from shoal_local.apiserver.schemas.cel_rules import Rules, compile_rules, rule_causes
 from shoal_local.apiserver.schemas.node import Node
 from shoal_local.apiserver.schemas.values import compile_schema, duplicate_causes, value_causes
+from shoal_local.objects import Object
 
 _KEPT = ("apiVersion", "kind", "metadata")
 
-Object = dict[str, Any]
-BLOCKING = {
-    "FieldValueNotSupported",
-    "FieldValueRequired",
-    "FieldValueTooLong",
-    "FieldValueTooMany",
-    "FieldValueTypeInvalid",
-}
+BLOCKING = {f"FieldValue{why}" for why in ("NotSupported", "Required", "TooLong", "TooMany", "TypeInvalid")}
 """An object with one of these is not fit for its rules."""
 NOT_CHECKED = Cause(
     "<nil>",
@@ -34,8 +28,7 @@ _MISSING = object()
 def prune(value: Any, node: Node | None) -> Any:
     """Return the value without the fields that the schema does not know.
 
-    A field under ``x-kubernetes-preserve-unknown-fields`` stays; what the schema knows below it
-    is pruned still.
+    A field under ``x-kubernetes-preserve-unknown-fields`` stays; what the schema knows below it is pruned still.
     """
     if isinstance(value, list):
         item = node.item if node else None

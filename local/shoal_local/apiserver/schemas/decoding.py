@@ -63,10 +63,8 @@ def _check_type(value: Any, node: Node, kind: str, path: str) -> None:
     fits = isinstance(value, _JSON_TYPES[wanted]) and not (isinstance(value, bool) and wanted != "boolean")
     if not fits:
         names = {str: "string", bool: "bool", int: "number", float: "number", list: "array"}
-        told = names.get(type(value), "object")
-        raise bad_request(
-            f"json: cannot unmarshal {told} into Go struct field {kind}.{path} of type {_go_type(node, wanted, kind)}"
-        )
+        into = f"Go struct field {kind}.{path} of type {_go_type(node, wanted, kind)}"
+        raise bad_request(f"json: cannot unmarshal {names.get(type(value), 'object')} into {into}")
 
 
 def _go_type(node: Node, wanted: str, kind: str) -> str:

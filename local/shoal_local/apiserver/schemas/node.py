@@ -42,7 +42,7 @@ class Node:
 
     @property
     def open(self) -> bool:
-        """Say whether fields that the schema does not name are kept."""
+        """Return whether fields that the schema does not name are kept."""
         schema = self.resolved
         return bool(
             self.tag("preserve-unknown-fields")
@@ -73,7 +73,7 @@ class Node:
 
     @property
     def associative(self) -> bool:
-        """Say whether this is a list whose elements are known by their keys."""
+        """Return whether this is a list whose elements are known by their keys."""
         return bool(self.tag("list-type") == "map")
 
     @property

@@ -27,12 +27,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def read_protobuf(body: bytes, definition: str, definitions: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Return the object in a body, as JSON would hold it.
 
-    ``definition`` is the name of the kind that is expected; the body's own kind decides if it is
-    DeleteOptions.
-
-    Raises:
-        ApiError: 415, the field numbers of this kind are not known here.
-        ValueError: the body is broken.
+    ``definition`` is the name of the kind that is expected; the body's own kind decides if it is DeleteOptions. Raises
+    ApiError: 415, the field numbers of this kind are not known here. Raises ValueError: the body is broken.
     """
     if not body.startswith(MAGIC):
         raise ValueError("a protobuf body starts with k8s and a zero byte")
@@ -94,10 +90,6 @@ def _value(raw: Any, node: Node) -> Any:
     return _message(raw, node)
 
 
-def _int_or_string(parts: Mapping[int, Any]) -> int | str:
-    return _signed(parts.get(2, 0)) if not parts.get(1) else bytes(parts.get(3, b"")).decode()
-
-
 def _signed(number: int) -> int:
     return number - 2**64 if number >= 2**63 else number
 
@@ -106,7 +98,9 @@ def _signed(number: int) -> int:
 _WRAPPED: Mapping[str, Callable[[Mapping[int, Any]], Any]] = {
     f"{_META}FieldsV1": lambda parts: orjson.loads(parts.get(1, b"{}")),
     "io.k8s.apimachinery.pkg.api.resource.Quantity": lambda parts: bytes(parts.get(1, b"")).decode(),
-    "io.k8s.apimachinery.pkg.util.intstr.IntOrString": _int_or_string,
+    "io.k8s.apimachinery.pkg.util.intstr.IntOrString": lambda parts: (
+        bytes(parts.get(3, b"")).decode() if parts.get(1) else _signed(parts.get(2, 0))
+    ),
 }
 
 

@@ -4,53 +4,31 @@ import re
 from decimal import Decimal
 
 _FORM = re.compile(r"(?P<number>[+-]?(\d+(\.\d*)?|\.\d+))(?P<suffix>[eE][+-]?\d+|[KMGTPE]i|[numkMGTPE]?)")
-_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
-_BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
+_DECIMAL = {suffix: Decimal(10) ** (3 * power) for power, suffix in enumerate(("n", "u", "m", "", *"kMGTPE"), -3)}
+_BINARY = {f"{suffix}i": Decimal(1024) ** power for power, suffix in enumerate("KMGTPE", 1)}
+_SIZES = _DECIMAL | _BINARY
 
 
 def parse_quantity(text: str) -> Decimal:
-    """Return the number that a quantity means.
-
-    Raises:
-        ValueError: the text is no quantity.
-    """
+    """Return the number that a quantity means. Raises ValueError: the text is not a quantity."""
     found = _FORM.fullmatch(text)
     if not found:
         raise ValueError("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")
-    number, suffix = Decimal(found["number"]), found["suffix"]
-    if suffix in _BINARY:
-        return number * Decimal(1024 ** _BINARY[suffix])
-    return number.scaleb(_DECIMAL[suffix] if suffix in _DECIMAL else int(suffix[1:]))
+    suffix = found["suffix"]
+    return Decimal(found["number"]) * (_SIZES[suffix] if suffix in _SIZES else Decimal(10) ** int(suffix[1:]))
 
 
 def canonical_quantity(value: str | int | float) -> str:
-    """Return the form in which the server stores a quantity.
+    """Return the form in which the server stores a quantity: a whole number with the largest suffix of its family.
 
-    A whole number with the largest suffix of its family.
-
-    Raises:
-        ValueError: the value is no quantity.
+    Raises ValueError: the value is not a quantity.
     """
     text = str(value)
     number = parse_quantity(text)
-    suffix = re.sub(r"^[+-]?[\d.]+", "", text)
     if number == 0:
         return "0"
-    if suffix in _BINARY and number == int(number):
-        return _binary(int(number))
-    return _decimal(number)
-
-
-def _binary(number: int) -> str:
-    for suffix, power in reversed(_BINARY.items()):
-        if number % 1024**power == 0:
-            return f"{number // 1024**power}{suffix}"
-    return str(number)
-
-
-def _decimal(number: Decimal) -> str:
-    for suffix, power in reversed(_DECIMAL.items()):
-        scaled = number.scaleb(-power)
-        if scaled == int(scaled):
-            return f"{int(scaled)}{suffix}"
-    return f"{int(number.scaleb(9)) + 1}n"
+    binary = text.endswith("i") and number == int(number)
+    for suffix, size in reversed((_BINARY if binary else _DECIMAL).items()):
+        if number % size == 0:
+            return f"{int(number / size)}{suffix}"
+    return str(int(number)) if binary else f"{int(number.scaleb(9)) + 1}n"

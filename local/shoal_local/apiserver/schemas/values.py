@@ -20,28 +20,17 @@ def _is_date_time(value: object) -> bool:
     if not isinstance(value, str):
         return True
     fits = _DATE_TIME.fullmatch(value) is not None
-    return fits and bool(datetime.fromisoformat(value.upper().replace("Z", "+00:00")))
+    return fits and bool(datetime.fromisoformat(value.upper()))
 
 
-def _is_duration(value: object) -> bool:
-    return not isinstance(value, str) or _DURATION.fullmatch(value) is not None
-
-
-def _is_int32(value: object) -> bool:
-    return not isinstance(value, int) or -(2**31) <= value < 2**31
-
-
-def _is_int64(value: object) -> bool:
-    return not isinstance(value, int) or -(2**63) <= value < 2**63
-
-
+_CHECKS: Mapping[str, Callable[[object], bool]] = {
+    "date-time": _is_date_time,
+    "duration": lambda value: not isinstance(value, str) or _DURATION.fullmatch(value) is not None,
+    "int32": lambda value: not isinstance(value, int) or -(2**31) <= value < 2**31,
+    "int64": lambda value: not isinstance(value, int) or -(2**63) <= value < 2**63,
+}
 FORMATS = FormatChecker(formats=())
-for _name, _check in (
-    ("date-time", _is_date_time),
-    ("duration", _is_duration),
-    ("int32", _is_int32),
-    ("int64", _is_int64),
-):
+for _name, _check in _CHECKS.items():
     FORMATS.checks(_name, raises=ValueError)(_check)
 
 
@@ -89,9 +78,7 @@ def shown(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
-def _type_name(value: Any) -> str:
-    names = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
-    return names.get(type(value), "null")
+_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
 
 
 def _bound(word: str, strict: str) -> Callable[[ValidationError], str]:
@@ -113,45 +100,35 @@ _TOLD: Mapping[str, Callable[[ValidationError], str]] = {
     "minProperties": lambda e: f"should have at least {e.validator_value} properties",
     "format": lambda e: f"must be of type {e.validator_value}: {shown(e.instance)}",
     "anyOf": lambda e: "must validate at least one schema (anyOf)",
-    "oneOf": lambda e: "must validate one and only one schema (oneOf). " + _found(e),
+    "oneOf": lambda e: (
+        f"must validate one and only one schema (oneOf). Found {'none valid' if e.context else '2 valid alternatives'}"
+    ),
     "not": lambda e: "must not validate the schema (not)",
 }
-
-
-def _found(error: ValidationError) -> str:
-    return "Found none valid" if error.context else "Found 2 valid alternatives"
 
 
 def _causes(error: ValidationError) -> Iterator[Cause]:
     path = path_text(list(error.absolute_path))
     rule, limit, value = str(error.validator), error.validator_value, error.instance
     if rule == "required":
-        yield _required(error, path)
+        # The library reports one error for each missing name, and says which only in its message.
+        name = next(n for n in limit if error.message.startswith(f"{n!r} is"))
+        yield Cause(f"{path}.{name}" if path else name, "Required value", "FieldValueRequired")
     elif rule == "enum":
         supported = ", ".join(shown(choice) for choice in limit)
         told = f"Unsupported value: {shown(value)}: supported values: {supported}"
         yield Cause(path, told, "FieldValueNotSupported")
     elif rule == "type":
-        kind, wanted = _type_name(value), limit if isinstance(limit, str) else ",".join(limit)
+        kind, wanted = _TYPES.get(type(value), "null"), limit if isinstance(limit, str) else ",".join(limit)
         told = f'Invalid value: "{kind}": {path} in body must be of type {wanted}: "{kind}"'
         yield Cause(path, told, "FieldValueTypeInvalid")
-    elif rule in ("maxLength", "maxItems", "maxProperties"):
-        yield _too_much(rule, limit, value, path)
+    elif rule == "maxLength":
+        yield Cause(path, f"Too long: may not be more than {limit} bytes", "FieldValueTooLong")
+    elif rule in ("maxItems", "maxProperties"):
+        yield Cause(path, f"Too many: {len(value)}: must have at most {limit} items", "FieldValueTooMany")
     else:
         told = _TOLD[rule](error) if rule in _TOLD else error.message
         yield Cause(path, f"Invalid value: {shown(value)}: {path} in body {told}")
-
-
-def _required(error: ValidationError, path: str) -> Cause:
-    # The library reports one error for each missing name, and says which only in its message.
-    name = next(n for n in error.validator_value if error.message.startswith(f"{n!r} is"))
-    return Cause(f"{path}.{name}" if path else name, "Required value", "FieldValueRequired")
-
-
-def _too_much(rule: str, limit: int, value: Any, path: str) -> Cause:
-    if rule == "maxLength":
-        return Cause(path, f"Too long: may not be more than {limit} bytes", "FieldValueTooLong")
-    return Cause(path, f"Too many: {len(value)}: must have at most {limit} items", "FieldValueTooMany")
 
 
 def duplicate_causes(value: Any, node: Node | None, steps: list[Any]) -> Iterator[Cause]:

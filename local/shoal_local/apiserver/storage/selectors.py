@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from shoal_local.apiserver.errors import bad_request
+from shoal_local.objects import Object, dig
 
-Object = dict[str, Any]
 Predicate = Callable[[Object], bool]
 LabelTest = Callable[[Mapping[str, str]], bool]
 
@@ -16,11 +16,7 @@ _EXISTS = re.compile(r"^(?P<absent>!?)\s*(?P<key>[^\s!=,()]+)$")
 
 
 def label_selector(text: str) -> LabelTest:
-    """Parse ``app=cat,tier in (a,b),!old`` into a test of labels.
-
-    Raises:
-        ApiError: 400, the text is no selector.
-    """
+    """Parse ``app=cat,tier in (a,b),!old`` into a test of labels. Raises ApiError: 400, the text is not a selector."""
     tests = [_label_test(part) for part in _split(text)]
     return lambda labels: all(test(labels) for test in tests)
 
@@ -48,9 +44,7 @@ def _label_test(part: str) -> LabelTest:
 def field_selector(text: str, allowed: tuple[str, ...]) -> Predicate:
     """Parse ``metadata.name=a,status.phase!=Running`` into a test of objects.
 
-    Raises:
-        ApiError: 400, the text is no selector or names a field that this kind cannot be selected
-            by.
+    Raises ApiError: 400, the text is not a selector or names a field that this kind cannot be selected by.
     """
     tests = [_field_test(part, allowed) for part in _split(text)]
     return lambda obj: all(test(obj) for test in tests)
@@ -64,15 +58,13 @@ def _field_test(part: str, allowed: tuple[str, ...]) -> Predicate:
     if path not in ("metadata.name", "metadata.namespace", *allowed):
         raise bad_request(f"field label not supported: {path}")
     value, equal = found["value"], found["op"] != "!="
-    return lambda obj: (_text_at(obj, path.split(".")) == value) == equal
+    return lambda obj: (_text(dig(obj, *path.split("."))) == value) == equal
 
 
-def _text_at(obj: Any, path: list[str]) -> str:
-    for step in path:
-        obj = obj.get(step) if isinstance(obj, dict) else None
-    if isinstance(obj, bool):
-        return str(obj).lower()
-    return "" if obj is None else str(obj)
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "" if value is None else str(value)
 
 
 def matches_label_selector(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:

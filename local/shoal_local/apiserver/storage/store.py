@@ -8,11 +8,8 @@ from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
 
-Object = dict[str, Any]
-Name = tuple[str, str]
-"""Namespace (empty for cluster-scoped objects) and name."""
+from shoal_local.objects import Key, Object, key_of
 
 
 class Verb(StrEnum):
@@ -41,12 +38,6 @@ class Change:
     before: Object | None
 
 
-def name_of(obj: Object) -> Name:
-    """Return namespace and name."""
-    meta = obj["metadata"]
-    return meta.get("namespace", ""), meta["name"]
-
-
 @dataclass(slots=True)
 class Store:
     """All objects of the cluster by storage key (``apps/deployments``) and name."""
@@ -54,7 +45,7 @@ class Store:
     log_length: int = 5000
     """Changes kept for each storage key; a watch that is further behind is told 410."""
     revision: int = 1
-    objects: dict[str, dict[Name, Object]] = field(default_factory=dict)
+    objects: dict[str, dict[Key, Object]] = field(default_factory=dict)
     listener: Callable[[Change], None] = lambda change: None
     """Called after each write, for the journal and the watchers; it must not write."""
     _log: dict[str, list[Change]] = field(default_factory=dict)
@@ -62,20 +53,17 @@ class Store:
     _start: int = 1
     """Nothing is known of changes at or before this revision."""
 
-    def get(self, key: str, name: Name) -> Object | None:
+    def get(self, key: str, name: Key) -> Object | None:
         """Return the object, not to be edited, or None."""
         return self.objects.get(key, {}).get(name)
 
     def objects_of(self, key: str, namespace: str = "") -> list[Object]:
         """Return the objects in the order of their names; '' is all namespaces."""
-        return _in_order(self.objects.get(key, {}), namespace)
+        objects = self.objects.get(key, {})
+        return [objects[name] for name in sorted(objects) if not namespace or name[0] == namespace]
 
     def since(self, key: str, revision: int) -> list[Change]:
-        """Return the changes after ``revision``, oldest first.
-
-        Raises:
-            TooOldError: some of them are forgotten.
-        """
+        """Return the changes after ``revision``, oldest first. Raises TooOldError: some of them are forgotten."""
         if revision < self._floor.get(key, self._start):
             raise TooOldError
         log = self._log.get(key, [])
@@ -83,15 +71,15 @@ class Store:
 
     def write(self, key: str, obj: Object) -> Object:
         """Store an object, or a new version of it, under the next revision; return it."""
-        before = self.get(key, name_of(obj))
+        before = self.get(key, key_of(obj))
         stored = self._stamped(obj)
-        self.objects.setdefault(key, {})[name_of(obj)] = stored
+        self.objects.setdefault(key, {})[key_of(obj)] = stored
         self._note(key, Verb.ADDED if before is None else Verb.MODIFIED, stored, before)
         return stored
 
     def remove(self, key: str, obj: Object) -> Object:
         """Take an object away; return its last state, stamped with the revision of its removal."""
-        before = self.objects[key].pop(name_of(obj))
+        before = self.objects[key].pop(key_of(obj))
         last = self._stamped(obj)
         self._note(key, Verb.DELETED, last, before)
         return last
@@ -99,15 +87,15 @@ class Store:
     def replay(self, change: Change) -> None:
         """Do again a change read from a journal, at its own revision; the listener is not told."""
         objects = self.objects.setdefault(change.key, {})
-        before = objects.get(name_of(change.object))
+        before = objects.get(key_of(change.object))
         if change.verb is Verb.DELETED:
-            objects.pop(name_of(change.object), None)
+            objects.pop(key_of(change.object), None)
         else:
-            objects[name_of(change.object)] = change.object
+            objects[key_of(change.object)] = change.object
         self.revision = change.revision
         self._remember(Change(change.revision, change.key, change.verb, change.object, before))
 
-    def restore(self, revision: int, objects: dict[str, dict[Name, Object]]) -> None:
+    def restore(self, revision: int, objects: dict[str, dict[Key, Object]]) -> None:
         """Start from a snapshot; what happened before it is forgotten."""
         self.objects, self.revision, self._start = objects, revision, revision
 
@@ -128,7 +116,3 @@ class Store:
         if len(log) > 2 * self.log_length:
             self._floor[change.key] = log[-self.log_length - 1].revision
             del log[: -self.log_length]
-
-
-def _in_order(objects: dict[Name, Object], namespace: str) -> list[Object]:
-    return [objects[name] for name in sorted(objects) if not namespace or name[0] == namespace]

@@ -1,10 +1,10 @@
 """Who makes a call, whether they may, and the review that answers the same question to clients."""
 
 import hmac
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
 from shoal_local.apiserver.access.rbac import GROUP, MASTERS, Action, Roles, User, allows, refusal
 from shoal_local.apiserver.access.tokens import BadTokenError, read_token
@@ -24,8 +24,7 @@ ACCOUNTS = "/serviceaccounts"
 def authenticate(world: World, authorization: str, now: datetime) -> User:
     """Return who sends this Authorization header.
 
-    Raises:
-        ApiError: 401, the token is unknown, broken or too old, or its account is gone.
+    Raises ApiError: 401, the token is unknown, broken or too old, or its account is gone.
     """
     if not authorization:
         return ANONYMOUS
@@ -51,11 +50,7 @@ def service_account(namespace: str, name: str) -> User:
 
 
 def impersonated(world: World, user: User, name: str, groups: Sequence[str]) -> User:
-    """Return the user that the caller asks to be taken for.
-
-    Raises:
-        ApiError: 403, they may not.
-    """
+    """Return the user that the caller asks to be taken for. Raises ApiError: 403, they may not."""
     if not name:
         return user
     parts = name.removeprefix(ACCOUNT).split(":")
@@ -80,11 +75,7 @@ def roles_of(world: World) -> Roles:
 
 
 def check(world: World, user: User, action: Action) -> None:
-    """Refuse what the user may not do.
-
-    Raises:
-        ApiError: 403.
-    """
+    """Refuse what the user may not do. Raises ApiError: 403."""
     if not allows(roles_of(world), user, action):
         raise refusal(user, action)
 
@@ -95,14 +86,9 @@ def action_of(call: Call, verb: str = "") -> Action:
     resource = f"{target.plural}/{target.subresource}" if target.subresource else target.plural
     # A namespace is itself in the namespace of its name, so that a Role there can speak of it.
     namespace = target.namespace or (target.name if target.plural == "namespaces" else "")
-    return Action(verb or call.verb, target.group, resource, namespace, _name(call))
-
-
-def _name(call: Call) -> str:
-    """Return the one name that is asked for; a list or watch may give it as its field selector."""
-    selector = call.query.get("fieldSelector", "")
-    named = selector.removeprefix("metadata.name=")
-    return call.target.name or (named if named != selector and "," not in named else "")
+    # A list or watch may give the one name that it asks for as its field selector.
+    named = re.fullmatch("metadata.name=([^,]*)", call.query.get("fieldSelector", ""))
+    return Action(verb or call.verb, target.group, resource, namespace, target.name or (named[1] if named else ""))
 
 
 def review_access(world: World, call: Call) -> Reply:
@@ -110,16 +96,10 @@ def review_access(world: World, call: Call) -> Reply:
     resource = world.resource(call.target)
     review = clean(world, resource, decode_object(call, resource))
     spec = review.get("spec") or {}
-    allowed = allows(roles_of(world), call.user, _reviewed(spec))
-    return Reply({**review, "status": {"allowed": allowed}}, 201)
-
-
-def _reviewed(spec: Mapping[str, Any]) -> Action:
-    if asked := spec.get("resourceAttributes"):
-        plural, subresource = asked.get("resource", ""), asked.get("subresource")
-        resource = f"{plural}/{subresource}" if subresource else plural
-        namespace, name = asked.get("namespace", ""), asked.get("name", "")
-        return Action(asked.get("verb", ""), asked.get("group", ""), resource, namespace, name)
-    if asked := spec.get("nonResourceAttributes"):
-        return Action(asked.get("verb", ""), path=asked.get("path", ""))
-    raise bad_request("exactly one of nonResourceAttributes or resourceAttributes must be specified")
+    asked = spec.get("resourceAttributes") or spec.get("nonResourceAttributes")
+    if not asked:
+        raise bad_request("exactly one of nonResourceAttributes or resourceAttributes must be specified")
+    verb, group, name = (asked.get(part, "") for part in ("verb", "group", "name"))
+    plural = "/".join(part for part in (asked.get("resource"), asked.get("subresource")) if part)
+    action = Action(verb, group, plural, asked.get("namespace", ""), name, path=asked.get("path", ""))
+    return Reply({**review, "status": {"allowed": allows(roles_of(world), call.user, action)}}, 201)

@@ -4,7 +4,7 @@ from ipaddress import IPv4Network
 
 from shoal_local.apiserver.errors import ApiError, Cause, bad_request, invalid
 from shoal_local.apiserver.kinds.registry import CRDS
-from shoal_local.apiserver.kinds.resource import Object, Resource
+from shoal_local.apiserver.kinds.resource import Resource
 from shoal_local.apiserver.lifecycle.custom_definitions import definition_causes, established
 from shoal_local.apiserver.lifecycle.defaults import apply_defaults
 from shoal_local.apiserver.lifecycle.validation import rule_causes
@@ -15,6 +15,7 @@ from shoal_local.apiserver.schemas.node import Node
 from shoal_local.apiserver.verbs.call import Call
 from shoal_local.apiserver.verbs.decoding import decode
 from shoal_local.apiserver.verbs.world import SERVICES, World
+from shoal_local.objects import Object, key_of
 
 RESET: list[Object] = [{}]
 
@@ -29,26 +30,20 @@ def admit(
 ) -> Object:
     """Return the object as it may be stored.
 
-    ``live`` is the version before, None when the object is new. ``managers`` own the fields when
-    an apply has settled that; else the caller owns what changes.
-
-    Raises:
-        ApiError: 400 or 422, it breaks the schema or a rule of its kind.
+    ``live`` is the version before, None when the object is new. ``managers`` own the fields when an apply has settled
+    that; else the caller owns what changes. Raises ApiError: 400 or 422, it breaks the schema or a rule of its kind.
     """
     obj, causes = _by_schema(world, resource, obj, live)
     if causes:
         raise invalid(resource.kind, resource.group, obj["metadata"].get("name", ""), causes)
-    meta = {key: value for key, value in obj["metadata"].items() if _stays(key, value)}
+    # Empty maps are not kept, and owners of fields are counted anew.
+    meta = {key: value for key, value in obj["metadata"].items() if value or key not in ("annotations", "labels")}
+    meta.pop("managedFields", None)
     if obj["metadata"].get("managedFields") == RESET:
         return {**obj, "metadata": meta}
     if managers is None:
         managers = _after(world, call, resource, {**obj, "metadata": meta}, live)
     return {**obj, "metadata": meta | {"managedFields": written(managers)}}
-
-
-def _stays(key: str, value: object) -> bool:
-    """Say whether a part of the metadata is kept: empty maps are not, and owners of fields are counted anew."""
-    return key != "managedFields" and (key not in ("annotations", "labels") or bool(value))
 
 
 def _after(world: World, call: Call, resource: Resource, obj: Object, live: Object | None) -> Managers:
@@ -60,7 +55,10 @@ def _after(world: World, call: Call, resource: Resource, obj: Object, live: Obje
 
 def _by_schema(world: World, resource: Resource, obj: Object, live: Object | None) -> tuple[Object, list[Cause]]:
     if resource.custom:
-        return _by_custom_schema(world, resource, obj, live)
+        schema, meta = world.custom_schema(resource), world.schema(resource).child("metadata")
+        obj = schema.admitted({**obj, "metadata": decoded(obj["metadata"], meta)})
+        causes = list(required_causes(obj["metadata"], meta, "metadata"))
+        return obj, causes or schema.causes(obj, live)
     obj = clean(world, resource, obj)
     causes = list(required_causes(obj, world.schema(resource)))
     if causes:
@@ -73,18 +71,10 @@ def _by_schema(world: World, resource: Resource, obj: Object, live: Object | Non
     return obj, rule_causes(resource.key, obj, live)
 
 
-def _by_custom_schema(world: World, resource: Resource, obj: Object, live: Object | None) -> tuple[Object, list[Cause]]:
-    schema, meta = world.custom_schema(resource), world.schema(resource).child("metadata")
-    obj = schema.admitted({**obj, "metadata": decoded(obj["metadata"], meta)})
-    causes = list(required_causes(obj["metadata"], meta, "metadata"))
-    return obj, causes or schema.causes(obj, live)
-
-
 def read_as(world: World, call: Call, definition: str) -> Object:
     """Return the call's body as an object of a definition (``core.v1.Binding``); {} without one.
 
-    Raises:
-        ApiError: 400, it is none.
+    Raises ApiError: 400, it is none.
     """
     node = Node({"$ref": f"#/$defs/io.k8s.{definition}"}, world.definitions)
     found = decoded(decode(call) if call.body else {}, node)
@@ -94,8 +84,7 @@ def read_as(world: World, call: Call, definition: str) -> Object:
 def clean(world: World, resource: Resource, obj: Object) -> Object:
     """Return an object of a built-in kind as its Go type would hold it; a custom one as it is.
 
-    Raises:
-        ApiError: 400, a value has the wrong type.
+    Raises ApiError: 400, a value has the wrong type.
     """
     if resource.custom:
         return obj
@@ -110,30 +99,20 @@ def clean(world: World, resource: Resource, obj: Object) -> Object:
 def with_cluster_ip(world: World, service: Object, live: Object | None) -> Object:
     """Return the service with the address it has, asks for, or is given now.
 
-    Raises:
-        ApiError: 422, another service has the address that this one asks for.
+    Raises ApiError: 422, another service has the address that this one asks for.
     """
     spec = service["spec"]
     if spec["type"] == "ExternalName":
         return service
-    meta = service["metadata"]
     kept = (live or {}).get("spec", {}).get("clusterIP")
     asked = spec.get("clusterIP") or kept
-    taken = _taken(world, (meta.get("namespace", ""), meta["name"]))
-    if asked and asked != "None" and asked in taken:
-        told = f'Invalid value: ["{asked}"]: failed to allocate IP {asked}: provided IP is already allocated'
-        raise invalid("Service", "", meta["name"], [Cause("spec.clusterIPs", told)])
-    address = asked or _free(world, taken)
-    return {**service, "spec": {**spec, "clusterIP": address, "clusterIPs": [address]}}
-
-
-def _taken(world: World, except_for: tuple[str, str]) -> set[str]:
     stored = world.store.objects.get(SERVICES, {})
-    return {s["spec"].get("clusterIP", "") for name, s in stored.items() if name != except_for}
-
-
-def _free(world: World, taken: set[str]) -> str:
+    taken = {s["spec"].get("clusterIP", "") for name, s in stored.items() if name != key_of(service)}
+    if asked and asked != "None" and asked in taken:
+        message = f'Invalid value: ["{asked}"]: failed to allocate IP {asked}: provided IP is already allocated'
+        raise invalid("Service", "", service["metadata"]["name"], [Cause("spec.clusterIPs", message)])
     # The first address is the server's own in a real cluster.
     network = IPv4Network(world.service_network)
-    numbers = range(2, network.num_addresses - 1)
-    return next(a for n in numbers if (a := str(network[n])) not in taken)
+    free = (str(network[number]) for number in range(2, network.num_addresses - 1))
+    address = asked or next(address for address in free if address not in taken)
+    return {**service, "spec": {**spec, "clusterIP": address, "clusterIPs": [address]}}

@@ -5,16 +5,16 @@ from datetime import datetime
 import orjson
 
 from shoal_local.apiserver.access.rbac import User
-from shoal_local.apiserver.kinds.resource import Object
-from shoal_local.apiserver.storage.store import name_of
 from shoal_local.apiserver.verbs.call import Call, Target
 from shoal_local.apiserver.verbs.world import World
 from shoal_local.apiserver.verbs.writing import create
+from shoal_local.objects import Object, key_of
 
 NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 _RBAC = "rbac.authorization.k8s.io"
 _AUTHENTICATED, _EVERYONE = "system:authenticated", "system:unauthenticated"
 _REVIEW = {"apiGroups": ["authorization.k8s.io"], "resources": ["selfsubjectaccessreviews"], "verbs": ["create"]}
+_EVERYTHING = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
 _PUBLIC = ["/healthz", "/livez", "/readyz", "/version", "/version/"]
 _DISCOVERY = ["/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*"]
 
@@ -23,7 +23,7 @@ def first_objects() -> list[Object]:
     """Return them in the order in which they can be created."""
     return [
         *(namespace(name) for name in NAMESPACES),
-        *_role("cluster-admin", [_all(), _paths(["*"], ["*"])], "system:masters"),
+        *_role("cluster-admin", [_EVERYTHING, _paths(["*"], ["*"])], "system:masters"),
         *_role("system:public-info-viewer", [_paths(_PUBLIC)], _AUTHENTICATED, _EVERYONE),
         *_role("system:discovery", [_paths(_PUBLIC + _DISCOVERY)], _AUTHENTICATED),
         *_role("system:basic-user", [_REVIEW], _AUTHENTICATED),
@@ -33,10 +33,6 @@ def first_objects() -> list[Object]:
 def namespace(name: str) -> Object:
     """Return a Namespace as a client would send it."""
     return {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}}
-
-
-def _all() -> Object:
-    return {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
 
 
 def _paths(paths: list[str], verbs: list[str] | None = None) -> Object:
@@ -61,6 +57,6 @@ def bootstrap(world: World, now: datetime) -> None:
     for obj in first_objects():
         resource = world.registry.by_kind(obj["apiVersion"], obj["kind"])
         assert resource
-        if world.store.get(resource.key, name_of(obj)) is None:
+        if world.store.get(resource.key, key_of(obj)) is None:
             target = Target(resource.group, resource.version, resource.plural, obj["metadata"].get("namespace", ""))
             create(world, Call("create", target, SYSTEM, now, body=orjson.dumps(obj), agent="apiserver"))

@@ -1,14 +1,13 @@
 """A request, read: which object, which verb, which options, by whom and when."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
 from shoal_local.apiserver.access.rbac import User
 from shoal_local.apiserver.errors import bad_request, no_such_path
-from shoal_local.apiserver.kinds.resource import Object
+from shoal_local.objects import Object, timestamp
 
 _TRUE = ("true", "True", "1")
 
@@ -45,11 +44,7 @@ class Call:
         return self.query.get(name, "") in _TRUE
 
     def number(self, name: str) -> float | None:
-        """Return a number of the query, None when it is not there.
-
-        Raises:
-            ApiError: 400, it is none, or below zero.
-        """
+        """Return a number of the query, None when it is not there. Raises ApiError: 400, it is none, or below zero."""
         text = self.query.get(name)
         if not text:
             return None
@@ -59,7 +54,7 @@ class Call:
 
     @property
     def dry_run(self) -> bool:
-        """Say whether the answer is wanted and the change is not."""
+        """Return whether the answer is wanted and the change is not."""
         return "All" in self.query.get("dryRun", "")
 
     @property
@@ -73,11 +68,6 @@ class Call:
         return timestamp(self.now)
 
 
-def timestamp(moment: datetime) -> str:
-    """Return ``2026-11-21T03:09:04Z``."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 @dataclass(frozen=True, slots=True)
 class Reply:
     """An answer: HTTP code, body, and warnings that kubectl shows."""
@@ -87,15 +77,8 @@ class Reply:
     warnings: tuple[str, ...] = ()
 
 
-NewUid = Callable[[], str]
-
-
 def parse_path(path: str) -> Target:
-    """Read ``/api/v1/...`` and ``/apis/<group>/<version>/...``.
-
-    Raises:
-        ApiError: 404, the path is none of the two.
-    """
+    """Read ``/api/v1/...`` and ``/apis/<group>/<version>/...``. Raises ApiError: 404, the path is none of the two."""
     parts = [part for part in path.split("/") if part]
     if parts[:1] == ["api"] and len(parts) >= 3:
         return _below("", parts[1], parts[2:])
@@ -123,12 +106,3 @@ def verb_of(method: str, target: Target, query: Mapping[str, str]) -> str:
     if method == "DELETE":
         return "delete" if target.name else "deletecollection"
     return {"POST": "create", "PUT": "update", "PATCH": "patch"}.get(method, method.lower())
-
-
-def dig(obj: Any, *path: str) -> Any:
-    """Return what is at the path of keys, or None as soon as one is missing."""
-    for step in path:
-        if not isinstance(obj, dict):
-            return None
-        obj = obj.get(step)
-    return obj

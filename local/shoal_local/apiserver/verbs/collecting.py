@@ -5,23 +5,23 @@ the state and not at what happened, so it may be run at any time and as often as
 owners: kubernetes/kubernetes pkg/controller/garbagecollector (attemptToDeleteItem).
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from shoal_local.apiserver.access.rbac import User
 from shoal_local.apiserver.kinds.builtin import EVENTS
 from shoal_local.apiserver.kinds.registry import CRDS
-from shoal_local.apiserver.kinds.resource import Object, Resource
+from shoal_local.apiserver.kinds.resource import Resource
 from shoal_local.apiserver.lifecycle.custom_definitions import CLEANUP
-from shoal_local.apiserver.storage.store import name_of
 from shoal_local.apiserver.verbs.call import Call
 from shoal_local.apiserver.verbs.deleting import FOREGROUND, ORPHAN, delete_object, target_of
-from shoal_local.apiserver.verbs.furnishing import furnish
+from shoal_local.apiserver.verbs.namespace_defaults import create_defaults
 from shoal_local.apiserver.verbs.subresources import store_finalizers
 from shoal_local.apiserver.verbs.world import World
 from shoal_local.apiserver.verbs.writing import NAMESPACES, may_go
+from shoal_local.objects import Object, key_of, timestamp
 
 COLLECTOR = User("system:serviceaccount:kube-system:generic-garbage-collector", ("system:masters",))
 EVENT_LIFETIME = timedelta(hours=1)
@@ -45,27 +45,11 @@ class Fate(StrEnum):
     DELETE_FOREGROUND = "delete, its own dependents first"
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """A fate, and the references that are left."""
-
-    fate: Fate
-    references: tuple[Object, ...] = ()
-
-
-def judge(references: Iterable[Object], state_of: Callable[[Object], Owner]) -> Verdict:
-    """Return what becomes of an object with these owner references.
-
-    One solid owner keeps it; without any, it goes as the last owner went.
-    """
-    states = [(reference, state_of(reference)) for reference in references]
-    solid = tuple(reference for reference, state in states if state is Owner.SOLID)
-    if not states or len(solid) == len(states):
-        return Verdict(Fate.STAY, solid)
-    if solid:
-        return Verdict(Fate.DISOWN, solid)
-    waiting = any(state is Owner.WAITING for _, state in states)
-    return Verdict(Fate.DELETE_FOREGROUND if waiting else Fate.DELETE)
+def fate_of(owners: Sequence[Owner]) -> Fate:
+    """Return what becomes of an object: one solid owner keeps it; without any, it goes as the last owner went."""
+    if Owner.SOLID in owners or not owners:
+        return Fate.STAY if set(owners) <= {Owner.SOLID} else Fate.DISOWN
+    return Fate.DELETE_FOREGROUND if Owner.WAITING in owners else Fate.DELETE
 
 
 def references_of(obj: Object) -> list[Object]:
@@ -87,11 +71,11 @@ class Item:
 
     @property
     def going(self) -> bool:
-        """Say whether the object is being deleted."""
+        """Return whether the object is being deleted."""
         return bool(self.object["metadata"].get("deletionTimestamp"))
 
     def holds(self, finalizer: str) -> bool:
-        """Say whether the object is being deleted and waits for this finalizer."""
+        """Return whether the object is being deleted and waits for this finalizer."""
         return self.going and finalizer in (self.object["metadata"].get("finalizers") or [])
 
 
@@ -122,24 +106,27 @@ class Pass:
                 left = [r for r in references_of(dependent.object) if r["uid"] != item.uid]
                 self._write_references(dependent, left)
             self._drop_finalizer(item, ORPHAN)
-        elif item.holds(FOREGROUND) and not any(_blocks(d, item.uid) for d in dependents):
+        elif item.holds(FOREGROUND) and not any(
+            reference["uid"] == item.uid and reference.get("blockOwnerDeletion")
+            for dependent in dependents
+            for reference in references_of(dependent.object)
+        ):
             self._drop_finalizer(item, FOREGROUND)
 
     def _settle_dependent(self, item: Item, items: dict[str, Item], dependents: dict[str, list[Item]]) -> None:
-        def state_of(reference: Object) -> Owner:
-            return self._owner_state(item, reference, items.get(reference["uid"]))
-
-        verdict = judge(references_of(item.object), state_of)
-        if verdict.fate is Fate.DISOWN:
-            self._write_references(item, list(verdict.references))
-        elif verdict.fate is not Fate.STAY:
-            first = verdict.fate is Fate.DELETE_FOREGROUND and item.uid in dependents
+        owners = [(ref, self._owner_state(item, ref, items.get(ref["uid"]))) for ref in references_of(item.object)]
+        fate = fate_of([state for _, state in owners])
+        if fate is Fate.DISOWN:
+            self._write_references(item, [reference for reference, state in owners if state is Owner.SOLID])
+        elif fate is not Fate.STAY:
+            first = fate is Fate.DELETE_FOREGROUND and item.uid in dependents
             self._delete(item, {"propagationPolicy": "Foreground"} if first else {})
 
     def _owner_state(self, item: Item, reference: Object, owner: Item | None) -> Owner:
         if self.world.registry.by_kind(reference["apiVersion"], reference["kind"]) is None:
             return Owner.SOLID
-        if owner is None or not _may_own(owner, item):
+        # An owner is cluster-wide or in the dependent's namespace; a reference across namespaces owns nothing.
+        if owner is None or key_of(owner.object)[0] not in ("", key_of(item.object)[0]):
             return Owner.GONE
         return Owner.WAITING if owner.holds(FOREGROUND) else Owner.SOLID
 
@@ -151,20 +138,21 @@ class Pass:
             if namespace["metadata"].get("deletionTimestamp"):
                 self._empty_namespace(namespace)
             else:
-                furnish(self.world, self._call(), namespace["metadata"]["name"])
+                create_defaults(self.world, self._call(), namespace["metadata"]["name"])
 
     def _empty_definition(self, crd: Object) -> None:
         key = f"{crd['spec']['group']}/{crd['spec']['names']['plural']}"
         resource = self.world.registry.stored.get(key)
-        for obj in self.world.store.objects_of(key) if resource else []:
-            self._delete_once(Item(resource, obj)) if resource else None
+        if resource:
+            for obj in self.world.store.objects_of(key):
+                self._delete(Item(resource, obj), {})
         if not self.world.store.objects_of(key):
             self._drop_finalizer(Item(self._resource(CRDS), crd), CLEANUP)
 
     def _empty_namespace(self, namespace: Object) -> None:
         name = namespace["metadata"]["name"]
         for item in _items(self.world, name):
-            self._delete_once(item)
+            self._delete(item, {})
         left = list(_items(self.world, name))
         finalizers = (namespace.get("spec") or {}).get("finalizers") or []
         if left or not finalizers:
@@ -174,38 +162,31 @@ class Pass:
         store_finalizers(self.world, self._call(), resource, namespace, others)
 
     def _forget_old_events(self) -> None:
-        oldest = (self.now - EVENT_LIFETIME).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        oldest = timestamp(self.now - EVENT_LIFETIME)
         resource = self._resource(EVENTS)
         for event in self.world.store.objects_of(EVENTS):
             last = event.get("lastTimestamp") or event["metadata"]["creationTimestamp"]
             if last < oldest:
                 self.world.remove(self._call(), resource, event)
 
-    def _delete_once(self, item: Item) -> None:
-        if not item.going:
-            self._delete(item, {})
-
     def _delete(self, item: Item, options: dict[str, str]) -> None:
         live = self._live(item)
-        if live is not None:
+        if live is not None and not item.going:
             delete_object(self.world, self._call(item), item.resource, live, options)
 
     def _drop_finalizer(self, item: Item, finalizer: str) -> None:
-        live = self._live(item)
-        if live is None:
-            return
-        left = [f for f in live["metadata"].get("finalizers") or [] if f != finalizer]
-        self._write_metadata(item, {**live["metadata"], "finalizers": left})
+        if live := self._live(item):
+            left = [f for f in live["metadata"].get("finalizers") or [] if f != finalizer]
+            self._write_metadata(item, live, {"finalizers": left})
 
     def _write_references(self, item: Item, references: list[Object]) -> None:
-        live = self._live(item)
-        if live is not None:
-            self._write_metadata(item, {**live["metadata"], "ownerReferences": references})
+        if live := self._live(item):
+            self._write_metadata(item, live, {"ownerReferences": references})
 
-    def _write_metadata(self, item: Item, meta: Object) -> None:
-        live = self._live(item)
-        meta = {k: v for k, v in meta.items() if v or k not in ("finalizers", "ownerReferences")}
-        new = {**(live or {}), "metadata": meta}
+    def _write_metadata(self, item: Item, live: Object, part: Object) -> None:
+        """Replace a part of the metadata; an empty one goes."""
+        meta = {key: value for key, value in {**live["metadata"], **part}.items() if value or key not in part}
+        new = {**live, "metadata": meta}
         if may_go(new):
             self.world.remove(self._call(item), item.resource, new)
         else:
@@ -213,7 +194,7 @@ class Pass:
 
     def _live(self, item: Item) -> Object | None:
         """Return the object as it is by now: this pass itself may have changed or removed it."""
-        return self.world.store.get(item.resource.key, name_of(item.object))
+        return self.world.store.get(item.resource.key, key_of(item.object))
 
     def _resource(self, key: str) -> Resource:
         return self.world.registry.stored[key]
@@ -229,15 +210,3 @@ def _items(world: World, namespace: str = "") -> Iterator[Item]:
         if resource.namespaced or not namespace:
             for obj in world.store.objects_of(key, namespace):
                 yield Item(resource, obj)
-
-
-def _blocks(dependent: Item, uid: str) -> bool:
-    return any(
-        reference["uid"] == uid and reference.get("blockOwnerDeletion") for reference in references_of(dependent.object)
-    )
-
-
-def _may_own(owner: Item, item: Item) -> bool:
-    """An owner is cluster-wide or in the dependent's namespace. A reference across namespaces owns nothing."""
-    space = owner.object["metadata"].get("namespace")
-    return not space or space == item.object["metadata"].get("namespace")

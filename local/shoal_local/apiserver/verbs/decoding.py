@@ -8,19 +8,16 @@ import orjson
 import yaml
 
 from shoal_local.apiserver.errors import bad_request, unsupported_media_type
-from shoal_local.apiserver.kinds.resource import Object, Resource
+from shoal_local.apiserver.kinds.resource import Resource
 from shoal_local.apiserver.schemas.node import Node
 from shoal_local.apiserver.verbs.call import Call
+from shoal_local.objects import Object
 
 READABLE = ("application/json", "application/yaml")
 
 
 def decode(call: Call) -> Any:
-    """Parse a JSON or YAML body.
-
-    Raises:
-        ApiError: 400 or 415, it is neither.
-    """
+    """Parse a JSON or YAML body. Raises ApiError: 400 or 415, it is neither."""
     kind = call.content_type.split(";")[0].strip()
     try:
         if kind.endswith("json") or not kind:
@@ -46,15 +43,12 @@ def decode_object(call: Call, resource: Resource) -> Object:
 def checked(obj: Object, call: Call, resource: Resource) -> Object:
     """Return the object with kind, apiVersion and namespace filled in from the path.
 
-    Raises:
-        ApiError: 400, one of them contradicts the path.
+    Raises ApiError: 400, one of them contradicts the path.
     """
     obj = {"kind": resource.kind, "apiVersion": resource.api_version, **obj}
     if obj["apiVersion"] != resource.api_version:
-        raise bad_request(
-            f"the API version in the data ({obj['apiVersion']}) does not match the expected API "
-            f"version ({resource.api_version})"
-        )
+        message = f"the API version in the data ({obj['apiVersion']}) does not match the expected API version"
+        raise bad_request(f"{message} ({resource.api_version})")
     if obj["kind"] != resource.kind:
         raise bad_request(f"{obj['kind']} in version {resource.version!r} cannot be handled as a {resource.kind}")
     meta = obj.get("metadata")
@@ -76,19 +70,16 @@ def _meta_in_place(meta: Object, call: Call, resource: Resource) -> Object:
 def strict_fields(obj: Object, call: Call, node: Node) -> tuple[str, ...]:
     """Return warnings about fields that the schema does not know.
 
-    Or refuse them, as the caller asked.
-
-    Raises:
-        ApiError: 400 with ``fieldValidation=Strict`` and an unknown field.
+    Raises ApiError: 400, there are some and the caller asked for ``fieldValidation=Strict``.
     """
     mode = call.query.get("fieldValidation", "Warn")
     unknown = [] if mode == "Ignore" else [f'unknown field "{path}"' for path in unknown_fields(obj, node)]
     if unknown and mode == "Strict":
         kind, version = obj["kind"], obj["apiVersion"].rpartition("/")[2]
-        told = "strict decoding error: " + ", ".join(unknown)
+        message = "strict decoding error: " + ", ".join(unknown)
         if call.verb != "patch":
-            told = f'{kind} in version "{version}" cannot be handled as a {kind}: {told}'
-        raise bad_request(told)
+            message = f'{kind} in version "{version}" cannot be handled as a {kind}: {message}'
+        raise bad_request(message)
     return tuple(unknown)
 
 

@@ -4,12 +4,12 @@ from datetime import timedelta
 from typing import Any
 
 from shoal_local.apiserver.errors import bad_request, conflict
-from shoal_local.apiserver.kinds.resource import Object, Resource
-from shoal_local.apiserver.storage.store import name_of
+from shoal_local.apiserver.kinds.resource import Resource
 from shoal_local.apiserver.verbs.admission import read_as
-from shoal_local.apiserver.verbs.call import Call, Reply, Target, timestamp
+from shoal_local.apiserver.verbs.call import Call, Reply, Target
 from shoal_local.apiserver.verbs.world import World, presented
 from shoal_local.apiserver.verbs.writing import namespace_finalizers
+from shoal_local.objects import Object, has_ended, key_of, timestamp
 
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
@@ -29,8 +29,7 @@ def delete(world: World, call: Call) -> Reply:
 def _options(world: World, call: Call) -> dict[str, Any]:
     """Return DeleteOptions from the body, or from the query.
 
-    Raises:
-        ApiError: 400, the propagation policy is unknown.
+    Raises ApiError: 400, the propagation policy is unknown.
     """
     options = read_as(world, call, "apimachinery.pkg.apis.meta.v1.DeleteOptions")
     if policy := call.query.get("propagationPolicy"):
@@ -56,25 +55,19 @@ def _check_preconditions(resource: Resource, live: Object, options: dict[str, An
 def delete_object(world: World, call: Call, resource: Resource, live: Object, options: dict[str, Any]) -> Object:
     """Mark the object as deleted, and take it away if nothing holds it."""
     meta = dict(live["metadata"])
-    meta["finalizers"] = _finalizers(meta, options)
+    if policy := options.get("propagationPolicy"):
+        others = [name for name in meta.get("finalizers") or [] if name not in _FINALIZER.values()]
+        meta["finalizers"] = others + ([_FINALIZER[policy]] if policy in _FINALIZER else [])
     grace_s = _grace_s(resource, live, options)
-    held = meta["finalizers"] or grace_s or namespace_finalizers(live)
-    if not meta["finalizers"]:
-        del meta["finalizers"]
+    if not meta.get("finalizers"):
+        meta.pop("finalizers", None)
+    held = "finalizers" in meta or grace_s or namespace_finalizers(live)
     if not held:
         return world.remove(call, resource, {**live, "metadata": meta})
     new = {**live, "metadata": _marked(meta, call, resource, grace_s)}
     if resource.key == "/namespaces":
         new["status"] = {**(live.get("status") or {}), "phase": "Terminating"}
     return live if new == live else world.write(call, resource, new)
-
-
-def _finalizers(meta: Object, options: dict[str, Any]) -> list[str]:
-    ours = _FINALIZER.get(options.get("propagationPolicy", "Background"))
-    kept = [name for name in meta.get("finalizers") or [] if name not in _FINALIZER.values()]
-    if "propagationPolicy" not in options:
-        return list(meta.get("finalizers") or [])
-    return kept + ([ours] if ours else [])
 
 
 def _marked(meta: Object, call: Call, resource: Resource, grace_s: int) -> Object:
@@ -91,16 +84,13 @@ def _marked(meta: Object, call: Call, resource: Resource, grace_s: int) -> Objec
 
 def _grace_s(resource: Resource, obj: Object, options: dict[str, Any]) -> int:
     """Return how long the kubelet may take; only a pod that runs on a node gets any time."""
-    if resource.key != "/pods":
-        return 0
-    spec, phase = obj["spec"], (obj.get("status") or {}).get("phase")
-    if not spec.get("nodeName") or phase in ("Succeeded", "Failed"):
+    if resource.key != "/pods" or not obj["spec"].get("nodeName") or has_ended(obj):
         return 0
     asked = options.get("gracePeriodSeconds")
-    return int(spec.get("terminationGracePeriodSeconds", 30) if asked is None else asked)
+    return int(obj["spec"].get("terminationGracePeriodSeconds", 30) if asked is None else asked)
 
 
 def target_of(resource: Resource, obj: Object) -> Target:
     """Return the path of an object."""
-    namespace, name = name_of(obj)
+    namespace, name = key_of(obj)
     return Target(resource.group, resource.version, resource.plural, namespace, name)

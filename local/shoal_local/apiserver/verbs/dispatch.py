@@ -42,8 +42,7 @@ REVIEW = "selfsubjectaccessreviews"
 def check_call(world: World, call: Call) -> None:
     """Refuse a call that is not allowed, or that the kind does not know.
 
-    Raises:
-        ApiError: 403, 404 or 405; 501 or 400 for what would need a connection of many streams.
+    Raises ApiError: 403, 404 or 405; 501 or 400 for what would need a connection of many streams.
     """
     access.check(world, call.user, access.action_of(call))
     check_streaming(call.target)
@@ -69,8 +68,7 @@ def answer(world: World, call: Call) -> Reply:
 def in_json(world: World, call: Call) -> Call:
     """Return the call with its body in JSON, if it came in protobuf.
 
-    Raises:
-        ApiError: 415, this kind is not read from protobuf; 400, the body is broken.
+    Raises ApiError: 415, this kind is not read from protobuf; 400, the body is broken.
     """
     if not call.body or call.content_type.split(";")[0].strip() != MEDIA_TYPE:
         return call

@@ -5,16 +5,16 @@ from typing import Any
 import jsonpatch
 
 from shoal_local.apiserver.errors import ApiError, Cause, bad_request, invalid, unsupported_media_type, untyped
-from shoal_local.apiserver.kinds.resource import Object, Resource
+from shoal_local.apiserver.kinds.resource import Resource
 from shoal_local.apiserver.patching.applying import Applier, apply
 from shoal_local.apiserver.patching.managers import Manager, read_managers
 from shoal_local.apiserver.patching.merging import merge_patch, strategic_merge
-from shoal_local.apiserver.schemas.node import Node
 from shoal_local.apiserver.verbs.admission import clean
 from shoal_local.apiserver.verbs.call import Call, Reply
 from shoal_local.apiserver.verbs.decoding import checked, decode, decode_object, strict_fields, unknown_fields
 from shoal_local.apiserver.verbs.world import World, presented
 from shoal_local.apiserver.verbs.writing import check_version, store_new, store_update
+from shoal_local.objects import Object
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -25,7 +25,7 @@ MANAGER_REQUIRED = Cause("fieldManager", "Required value: is required for apply 
 
 
 def is_apply(call: Call) -> bool:
-    """Say whether this is a server-side apply, which may create."""
+    """Return whether this is a server-side apply, which may create."""
     return call.verb == "patch" and call.content_type.split(";")[0].strip() in APPLY_PATCHES
 
 
@@ -83,35 +83,30 @@ def _configuration(world: World, call: Call, resource: Resource) -> Object:
 def patched(world: World, call: Call, resource: Resource, live: Object) -> Object:
     """Return the object with the call's patch laid over it.
 
-    Raises:
-        ApiError: 415, the kind has no such patch type; 400 or 422, the patch cannot be read or
-            does not fit.
+    Raises ApiError: 415, the kind has no such patch type; 400 or 422, the patch cannot be read or does not fit.
     """
     kind = call.content_type.split(";")[0].strip()
     if kind == STRATEGIC_MERGE_PATCH and resource.custom:
         raise unsupported_media_type((JSON_PATCH, MERGE_PATCH, APPLY_PATCH))
-    found = _laid_over(live, decode(call), kind, world.schema(resource))
+    body = decode(call)
+    if kind == JSON_PATCH:
+        found = _json_patch(live, body)
+    elif kind == MERGE_PATCH:
+        found = merge_patch(live, body)
+    elif kind == STRATEGIC_MERGE_PATCH:
+        found = strategic_merge(live, body, world.schema(resource))
+    else:
+        raise unsupported_media_type((JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, APPLY_PATCH))
     if not isinstance(found, dict):
         raise bad_request("the patch does not leave an object")
     return found
-
-
-def _laid_over(target: Object, body: Any, kind: str, node: Node) -> Any:
-    if kind == JSON_PATCH:
-        return _json_patch(target, body)
-    if kind == MERGE_PATCH:
-        return merge_patch(target, body)
-    if kind == STRATEGIC_MERGE_PATCH:
-        return strategic_merge(target, body, node)
-    raise unsupported_media_type((JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, APPLY_PATCH))
 
 
 def _json_patch(target: Object, operations: Any) -> Any:
     try:
         return jsonpatch.apply_patch(target, operations)
     except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException) as error:
-        raise ApiError(
-            422, "Invalid", f"the server rejected our request due to an error in our request: {error}"
-        ) from None
+        message = f"the server rejected our request due to an error in our request: {error}"
+        raise ApiError(422, "Invalid", message) from None
     except (TypeError, ValueError, AttributeError) as error:
         raise bad_request(f"error decoding patch: {error}") from None

@@ -3,10 +3,11 @@
 from collections.abc import Callable
 
 from shoal_local.apiserver.errors import bad_request
-from shoal_local.apiserver.kinds.resource import Object, Resource
+from shoal_local.apiserver.kinds.resource import Resource
 from shoal_local.apiserver.storage.selectors import field_selector, label_selector
 from shoal_local.apiserver.verbs.call import Call, Reply
 from shoal_local.apiserver.verbs.world import World, presented
+from shoal_local.objects import Object
 
 Predicate = Callable[[Object], bool]
 
@@ -48,14 +49,9 @@ def list_objects(world: World, call: Call) -> Reply:
 
 
 def revision_in(call: Call) -> int:
-    """Return the call's resourceVersion; 0 when it has none.
-
-    Raises:
-        ApiError: 400, it is no number.
-    """
+    """Return the call's resourceVersion; 0 when it has none. Raises ApiError: 400, it is not a number."""
     text = call.query.get("resourceVersion") or "0"
     if not text.isdigit():
-        raise bad_request(
-            f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
-        )
+        why = f'strconv.ParseUint: parsing "{text}": invalid syntax'
+        raise bad_request(f'resourceVersion: Invalid value: "{text}": {why}')
     return int(text)

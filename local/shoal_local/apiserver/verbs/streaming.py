@@ -4,11 +4,10 @@ from urllib.parse import urlencode
 
 from shoal_local.apiserver.access.rbac import Action, User
 from shoal_local.apiserver.errors import bad_request, internal, not_implemented
-from shoal_local.apiserver.kinds.resource import Object
-from shoal_local.apiserver.storage.store import name_of
 from shoal_local.apiserver.verbs import access
-from shoal_local.apiserver.verbs.call import Call, Target, dig
+from shoal_local.apiserver.verbs.call import Call, Target
 from shoal_local.apiserver.verbs.world import World
+from shoal_local.objects import Object, dig, key_of
 
 NODES = "/nodes"
 _PASSED_ON = ("follow", "tailLines", "limitBytes", "sinceSeconds", "sinceTime", "timestamps", "previous")
@@ -28,11 +27,8 @@ _NEEDS_WEBSOCKET = (
 def log_url(world: World, call: Call) -> str:
     """Return the kubelet's address of a container's log; '' while the pod is on no node.
 
-    The node tells it: ``status.addresses`` (InternalIP) and
-    ``status.daemonEndpoints.kubeletEndpoint.Port``.
-
-    Raises:
-        ApiError: 400, the pod has no such container; 500, its node is gone or tells no address.
+    The node tells it: ``status.addresses`` (InternalIP) and ``status.daemonEndpoints.kubeletEndpoint.Port``. Raises
+    ApiError: 400, the pod has no such container; 500, its node is gone or tells no address.
     """
     pod = world.existing(world.resource(call.target), call.target)
     container = _container(pod, call.query.get("container", ""))
@@ -45,7 +41,7 @@ def log_url(world: World, call: Call) -> str:
     if "InternalIP" not in addresses or not port:
         raise internal(f'no address of a kubelet is known for node "{node_name}"')
     query = {key: value for key, value in call.query.items() if key in _PASSED_ON}
-    namespace, name = name_of(pod)
+    namespace, name = key_of(pod)
     base = f"http://{addresses['InternalIP']}:{port}/containerLogs/{namespace}/{name}/{container}"
     return f"{base}?{urlencode(query)}" if query else base
 
@@ -66,12 +62,11 @@ def _container(pod: Object, asked: str) -> str:
 def check_streaming(target: Target) -> None:
     """Refuse what needs a connection of many streams, and say what to do instead.
 
-    Raises:
-        ApiError: 501 for what is not served at all, 400 for what comes in another way.
+    Raises ApiError: 501 for what is not served at all, 400 for what comes in another way.
     """
     if target.plural == "pods" and target.subresource in _INSTEAD:
         what = target.subresource
-        raise not_implemented(f"the cluster of this machine does not serve {what}; {_INSTEAD[what]}")
+        raise not_implemented(f"shoal local does not serve {what}; {_INSTEAD[what]}")
     if target.plural == "pods" and target.subresource == "portforward":
         raise bad_request(_NEEDS_WEBSOCKET)
 
@@ -79,8 +74,7 @@ def check_streaming(target: Target) -> None:
 def forward_address(world: World, user: User, target: Target) -> str:
     """Return the address of the pod whose ports are to be forwarded.
 
-    Raises:
-        ApiError: 403, the user may not; 400, the pod has no address; 404 or 501, the path is another one.
+    Raises ApiError: 403, the user may not; 400, the pod has no address; 404 or 501, the path is another one.
     """
     if target.subresource != "portforward":
         check_streaming(target)

@@ -5,16 +5,17 @@ from typing import Any
 
 from shoal_local.apiserver.access.tokens import ISSUER, Account, make_token
 from shoal_local.apiserver.errors import Cause, bad_request, conflict, invalid
-from shoal_local.apiserver.kinds.resource import Object, Resource
+from shoal_local.apiserver.kinds.resource import Resource
 from shoal_local.apiserver.verbs.admission import clean, read_as
-from shoal_local.apiserver.verbs.call import Call, Reply, dig, timestamp
+from shoal_local.apiserver.verbs.call import Call, Reply
 from shoal_local.apiserver.verbs.decoding import checked, decode_object
 from shoal_local.apiserver.verbs.patching import patched
 from shoal_local.apiserver.verbs.world import World, presented
 from shoal_local.apiserver.verbs.writing import may_go, store_update
+from shoal_local.objects import Object, dig, timestamp
 
 _SUCCESS: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
-_LONGEST_S = 10 * 365 * 86400
+_MAX_LIFETIME_S = 10 * 365 * 86400
 
 SCALE = Resource("autoscaling", "v1", "Scale", "scale", definition="io.k8s.api.autoscaling.v1.Scale")
 _KEPT = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
@@ -30,17 +31,12 @@ def bind(world: World, call: Call) -> Reply:
     if assigned := pod["spec"].get("nodeName"):
         name = pod["metadata"]["name"]
         raise conflict("pods/binding", "", name, f'pod {name} is already assigned to node "{assigned}"')
-    world.write(call, resource, _bound(pod, node, call.timestamp))
-    return Reply(_SUCCESS, 201)
-
-
-def _bound(pod: Object, node: str, now: str) -> Object:
     status = pod.get("status", {})
     others = [c for c in status.get("conditions", []) if c["type"] != "PodScheduled"]
-    scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
-    conditions = [*others, scheduled]
-    spec = {**pod["spec"], "nodeName": node}
-    return {**pod, "spec": spec, "status": {**status, "conditions": conditions}}
+    scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": call.timestamp}
+    bound = {"spec": {**pod["spec"], "nodeName": node}, "status": {**status, "conditions": [*others, scheduled]}}
+    world.write(call, resource, {**pod, **bound})
+    return Reply(_SUCCESS, 201)
 
 
 def issue_token(world: World, call: Call) -> Reply:
@@ -50,8 +46,8 @@ def issue_token(world: World, call: Call) -> Reply:
     request = read_as(world, call, "api.authentication.v1.TokenRequest")
     spec = dig(request, "spec") or {}
     lifetime_s = int(spec.get("expirationSeconds") or 3600)
-    if not 600 <= lifetime_s <= _LONGEST_S:
-        raise bad_request(f"spec.expirationSeconds must be within 600 and {_LONGEST_S}, not {lifetime_s}")
+    if not 600 <= lifetime_s <= _MAX_LIFETIME_S:
+        raise bad_request(f"spec.expirationSeconds must be within 600 and {_MAX_LIFETIME_S}, not {lifetime_s}")
     audiences = tuple(spec.get("audiences") or (ISSUER,))
     meta = account["metadata"]
     holder = Account(meta["namespace"], meta["name"], meta["uid"])
@@ -98,8 +94,8 @@ def _store(world: World, call: Call, scale: Object) -> Reply:
     live = world.existing(resource, call.target)
     replicas = dig(scale, "spec", "replicas") or 0
     if not isinstance(replicas, int) or replicas < 0:
-        told = f"Invalid value: {replicas}: must be greater than or equal to 0"
-        raise invalid("Scale", "autoscaling", call.target.name, [Cause("spec.replicas", told)])
+        message = f"Invalid value: {replicas}: must be greater than or equal to 0"
+        raise invalid("Scale", "autoscaling", call.target.name, [Cause("spec.replicas", message)])
     path = _steps(resource.scale.spec)
     version = {k: v for k, v in scale["metadata"].items() if k in ("resourceVersion", "uid")}
     new = presented(resource, _with(live, path, replicas))
@@ -111,8 +107,10 @@ def scale_of(resource: Resource, obj: Object) -> Object:
     """Return the Scale of an object."""
     meta = {key: value for key, value in obj["metadata"].items() if key in _KEPT}
     status = {"replicas": dig(obj, *_steps(resource.scale.status)) or 0}
-    if selector := _selector(resource, obj):
-        status["selector"] = selector
+    if not resource.custom:
+        status["selector"] = selector_text(dig(obj, "spec", "selector") or {})
+    elif resource.scale.selector and (selector := dig(obj, *_steps(resource.scale.selector))):
+        status["selector"] = str(selector)
     return {
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
@@ -120,12 +118,6 @@ def scale_of(resource: Resource, obj: Object) -> Object:
         "spec": {"replicas": dig(obj, *_steps(resource.scale.spec)) or 0},
         "status": status,
     }
-
-
-def _selector(resource: Resource, obj: Object) -> str:
-    if resource.custom:
-        return str(dig(obj, *_steps(resource.scale.selector)) or "") if resource.scale.selector else ""
-    return selector_text(dig(obj, "spec", "selector") or {})
 
 
 def selector_text(selector: Object) -> str:

@@ -1,16 +1,17 @@
 """What verbs work on: the store, the kinds served now, and the sources of what is not computed."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from shoal_local.apiserver.errors import no_such_path, not_found
 from shoal_local.apiserver.kinds.registry import CRDS, Registry
-from shoal_local.apiserver.kinds.resource import Object, Resource
+from shoal_local.apiserver.kinds.resource import Resource
 from shoal_local.apiserver.schemas.custom import CustomSchema
 from shoal_local.apiserver.schemas.node import Node, root_of
 from shoal_local.apiserver.storage.store import Store
-from shoal_local.apiserver.verbs.call import Call, NewUid, Target
+from shoal_local.apiserver.verbs.call import Call, Target
+from shoal_local.objects import Object
 
 SERVICES = "/services"
 Kind = tuple[str, str, str]
@@ -23,7 +24,7 @@ class World:
     store: Store
     definitions: Mapping[str, Mapping[str, Any]]
     """OpenAPI definitions of the built-in kinds by name."""
-    new_uid: NewUid
+    new_uid: Callable[[], str]
     signing_key: bytes = b""
     """Key of the service account tokens."""
     admin_token: str = ""
@@ -44,11 +45,7 @@ class World:
         return self._registry
 
     def resource(self, target: Target) -> Resource:
-        """Return the kind that a path points at.
-
-        Raises:
-            ApiError: 404, the kind or its subresource is not served.
-        """
+        """Return the kind that a path points at. Raises ApiError: 404, the kind or its subresource is not served."""
         found = self.registry.find(target.group, target.version, target.plural)
         if target.subresource and target.subresource not in found.subresources:
             raise no_such_path()
@@ -70,11 +67,7 @@ class World:
         return self._custom[kind]
 
     def existing(self, resource: Resource, target: Target) -> Object:
-        """Return the object that a path points at.
-
-        Raises:
-            ApiError: 404, there is none.
-        """
+        """Return the object that a path points at. Raises ApiError: 404, there is none."""
         found = self.store.get(resource.key, (target.namespace, target.name))
         if found is None:
             raise not_found(target.plural, target.group, target.name)
@@ -105,8 +98,5 @@ class World:
 
 def presented(resource: Resource, obj: Object) -> Object:
     """Return the object as this version of its kind shows it."""
-    return {"kind": resource.kind, "apiVersion": resource.api_version, **_body(obj)}
-
-
-def _body(obj: Object) -> Object:
-    return {key: value for key, value in obj.items() if key not in ("kind", "apiVersion")}
+    head = {"kind": resource.kind, "apiVersion": resource.api_version}
+    return {**head, **obj, **head}

@@ -1,14 +1,15 @@
 """create and update: one way into the store for every change of an object."""
 
 from shoal_local.apiserver.errors import Cause, already_exists, bad_request, conflict, forbidden, invalid, not_found
-from shoal_local.apiserver.kinds.resource import Object, Resource
+from shoal_local.apiserver.kinds.resource import Resource
 from shoal_local.apiserver.lifecycle import metadata
 from shoal_local.apiserver.patching.managers import Managers
 from shoal_local.apiserver.verbs.admission import admit
 from shoal_local.apiserver.verbs.call import Call, Reply
 from shoal_local.apiserver.verbs.decoding import decode_object, strict_fields
-from shoal_local.apiserver.verbs.furnishing import furnish
+from shoal_local.apiserver.verbs.namespace_defaults import create_defaults
 from shoal_local.apiserver.verbs.world import World, presented
+from shoal_local.objects import Object
 
 NAMESPACES = "/namespaces"
 PODS = "/pods"
@@ -36,7 +37,7 @@ def store_new(world: World, call: Call, resource: Resource, obj: Object, manager
         obj.pop("status", None)
     stored = world.write(call, resource, admit(world, call, resource, obj, None, managers))
     if resource.key == NAMESPACES and not call.dry_run:
-        furnish(world, call, name[1])
+        create_defaults(world, call, name[1])
     return stored
 
 
@@ -79,8 +80,7 @@ def store_update(
 ) -> Object:
     """Check and store the next version of an object; the same version again is no write.
 
-    Raises:
-        ApiError: 409, ``new`` rests on an older version; 422, it breaks a rule.
+    Raises ApiError: 409, ``new`` rests on an older version; 422, it breaks a rule.
     """
     check_version(resource, live, new)
     if causes := metadata.immutable_causes(new, live):
@@ -109,7 +109,7 @@ def check_version(resource: Resource, live: Object, new: Object) -> None:
 
 
 def may_go(obj: Object) -> bool:
-    """Say whether a deleted object is free to leave the store now."""
+    """Return whether a deleted object is free to leave the store now."""
     meta = obj["metadata"]
     waits = meta.get("finalizers") or meta.get("deletionGracePeriodSeconds")
     return bool(meta.get("deletionTimestamp")) and not waits and not namespace_finalizers(obj)

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_local.apiserver.storage.store import Change, Store, TooOldError, Verb, name_of
+from shoal_local.apiserver.storage.store import Change, Store, TooOldError, Verb
+from shoal_local.objects import key_of
 
 KEY = "/configmaps"
 
@@ -93,5 +94,5 @@ def test_lists_are_in_order_and_of_one_namespace() -> None:
     for namespace, name in (("b", "x"), ("a", "z"), ("a", "y")):
         store.write(KEY, obj(name, namespace=namespace))
 
-    assert [name_of(o) for o in store.objects_of(KEY)] == [("a", "y"), ("a", "z"), ("b", "x")]
-    assert [name_of(o) for o in store.objects_of(KEY, "b")] == [("b", "x")]
+    assert [key_of(o) for o in store.objects_of(KEY)] == [("a", "y"), ("a", "z"), ("b", "x")]
+    assert [key_of(o) for o in store.objects_of(KEY, "b")] == [("b", "x")]

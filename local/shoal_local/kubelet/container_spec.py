@@ -5,19 +5,18 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 from shoal_local.kubelet.containers import Member
 from shoal_local.kubelet.images import command_line, find_image
 from shoal_local.kubelet.machine import Machine, base_environment
-from shoal_local.kubelet.variables import ConfigError, Context, expand, make_variables, resources_of
-from shoal_local.kubelet.volumes import ACCOUNT_PATH, Found, Volumes, write_account_kubeconfig
+from shoal_local.kubelet.variables import ConfigError, Context, expand, make_variables
+from shoal_local.kubelet.volumes import ACCOUNT_PATH, Volumes, write_account_kubeconfig
+from shoal_local.objects import Object
 
 _BEGINS = r"""(?:(?<![^\s'"`=:,;(\[{<>|&])|(?<=://))"""
 """A path begins a word, follows a sign that parts words, as in ``unix:/run`` or ``A=/tmp``, or is that of a ``file://``."""
 _ENDS = r"(?![\w.-])"
-Object = dict[str, Any]
 TERMINATION_LOG = "termination-log"
 
 
@@ -37,40 +36,30 @@ def rewriter(paths: Mapping[str, str]) -> Callable[[str], str]:
     return lambda text: pattern.sub(lambda found: known[found[1]], text)
 
 
-def context_of(pod: Object, address: str, machine: Machine, found: Found) -> Context:
-    """Return what the references in a pod's spec are resolved against."""
-    return Context(
-        pod=pod,
-        pod_ip=address,
-        host_ip=machine.host_ip,
-        find=lambda plural, name: found.get((plural, name)),
-        resources={},
-    )
-
-
-def furnish(member: Member, context: Context, machine: Machine, volumes: Volumes, run_folder: Path) -> Object:
+def make_container_spec(
+    member: Member, context: Context, machine: Machine, volumes: Volumes, run_folder: Path
+) -> Object:
     """Return the content of the shim's container.json.
 
-    Raises:
-        UnknownImageError, BadTableError, ConfigError, VolumeError, OSError: it cannot be made; the
-        message says why.
+    Raises UnknownImageError, BadTableError, ConfigError, VolumeError, OSError: it cannot be made; the message says why.
     """
     spec, pod = member.spec, dict(context.pod)
     if "lifecycle" in spec:
         raise ConfigError("lifecycle hooks are not supported by the kubelet of shoal local")
     image = find_image(spec["image"], machine.images.table(), str(machine.images.file))
-    context = Context(pod, context.pod_ip, context.host_ip, context.find, resources_of(spec))
     own = make_variables(spec, context)
     files = [{"source": source, "target": target, "read_only": True} for target, source in image.files]
     mounts = [*files, *volumes.mounts_of(spec), _termination_mount(spec, run_folder)]
     paths = {} if machine.mounts else {m["target"]: m["source"] for m in mounts}
     told = rewriter(paths)
     devices = machine.devices.take(pod["metadata"]["uid"], member.name, spec)
+    # A container sees the GPUs that it was given, and none when it asked for none.
+    gpus = [str(n) for name, held in devices.items() if name.startswith("nvidia.com/") for n in held]
     variables = {
         **base_environment(),
         **dict(image.env),
         **_cluster_variables(pod, machine),
-        **_device_variables(devices),
+        "CUDA_VISIBLE_DEVICES": ",".join(gpus),
         **_told_variables(paths, pod, machine),
         **{name: told(value) for name, value in own.items()},
     }
@@ -106,12 +95,6 @@ def _told_variables(paths: Mapping[str, str], pod: Object, machine: Machine) -> 
         if kubeconfig := write_account_kubeconfig(Path(account), server, space):
             found["KUBECONFIG"] = str(kubeconfig)
     return found
-
-
-def _device_variables(devices: dict[str, list[int]]) -> dict[str, str]:
-    """A container sees the GPUs that it was given, and none when it asked for none."""
-    numbers = [n for name, held in devices.items() if name.startswith("nvidia.com/") for n in held]
-    return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, numbers))}
 
 
 def _termination_mount(spec: Object, run_folder: Path) -> Object:

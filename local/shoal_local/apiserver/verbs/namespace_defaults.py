@@ -1,13 +1,12 @@
 """What every namespace holds: the default service account, and the certificate by which pods know the server."""
 
-from shoal_local.apiserver.kinds.resource import Object
 from shoal_local.apiserver.lifecycle.metadata import for_create
-from shoal_local.apiserver.storage.store import name_of
 from shoal_local.apiserver.verbs.call import Call
 from shoal_local.apiserver.verbs.world import World
+from shoal_local.objects import Object, key_of
 
 
-def furnish(world: World, call: Call, namespace: str) -> None:
+def create_defaults(world: World, call: Call, namespace: str) -> None:
     """Create what is missing in a namespace."""
     _ensure(world, call, service_account(namespace))
     _ensure(world, call, root_certificate(namespace, world.authority))
@@ -16,7 +15,7 @@ def furnish(world: World, call: Call, namespace: str) -> None:
 def _ensure(world: World, call: Call, obj: Object) -> None:
     resource = world.registry.by_kind(obj["apiVersion"], obj["kind"])
     assert resource
-    if world.store.get(resource.key, name_of(obj)) is None:
+    if world.store.get(resource.key, key_of(obj)) is None:
         meta = for_create(obj, resource, uid=world.new_uid(), now=call.timestamp)
         world.write(call, resource, {**obj, "metadata": meta})
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from shoal_local.kubelet.furnishing import hidden_paths
+from shoal_local.kubelet.container_spec import hidden_paths
 
 
 def test_a_volume_over_a_clone_hides_nothing_that_its_interpreter_imports(tmp_path: Path) -> None:

@@ -1,0 +1,68 @@
+"""What every part reads in objects of the API, and how it writes names and times."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+Object = dict[str, Any]
+Key = tuple[str, str]
+"""Namespace ('' for cluster-scoped objects) and name."""
+
+
+def key_of(obj: Object) -> Key:
+    """Return namespace and name."""
+    meta = obj["metadata"]
+    return meta.get("namespace", ""), meta["name"]
+
+
+def timestamp(moment: datetime) -> str:
+    """Return ``2026-11-21T03:09:04Z``."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def condition(obj: Object, kind: str) -> Object | None:
+    """Return the status condition of a type."""
+    conditions = (obj.get("status") or {}).get("conditions") or []
+    return next((dict(c) for c in conditions if c["type"] == kind), None)
+
+
+def is_going(obj: Object) -> bool:
+    """Return whether the object is being deleted."""
+    return bool(obj["metadata"].get("deletionTimestamp"))
+
+
+def is_ready(obj: Object) -> bool:
+    """Return whether the Ready condition of a pod or node is true."""
+    return (condition(obj, "Ready") or {}).get("status") == "True"
+
+
+def has_ended(pod: Object) -> bool:
+    """Return whether the pod's containers have ended for good."""
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+
+
+def controller_of(obj: Object) -> Object | None:
+    """Return the reference to the object's controller."""
+    references = obj["metadata"].get("ownerReferences") or []
+    return next((dict(r) for r in references if r.get("controller")), None)
+
+
+def owned_by(owner: Object, objects: Iterable[Object]) -> list[Object]:
+    """Return the objects that the owner controls."""
+    uid = owner["metadata"]["uid"]
+    return [o for o in objects if (ref := controller_of(o)) is not None and ref["uid"] == uid]
+
+
+def reference_to(owner: Object) -> Object:
+    """Return the reference by which a controller owns what it makes."""
+    named = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": owner["metadata"]["name"]}
+    return {**named, "uid": owner["metadata"]["uid"], "controller": True, "blockOwnerDeletion": True}
+
+
+def dig(obj: Any, *path: str) -> Any:
+    """Return what is at the path of keys, or None as soon as one is missing."""
+    for step in path:
+        if not isinstance(obj, dict):
+            return None
+        obj = obj.get(step)
+    return obj
