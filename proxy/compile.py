@@ -20,7 +20,7 @@ COMPILED = (
     *(
         f"proxy/shoal_proxy/{name}.py"
         for name in (
-            "batching/*", "codecs/*", "edge/*", "model/*", "body", "dispatcher", "guarded", "heads", "inference",
+            "batching/*", "codecs/*", "edge/*", "model/*", "body", "dispatcher", "guarded", "header_cache", "inference",
             "metrics", "protocol", "timing",
         )
     ),

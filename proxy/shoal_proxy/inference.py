@@ -34,7 +34,7 @@ from shoal_proxy.errors import (
     ProxyError,
     UnsupportedMediaType,
 )
-from shoal_proxy.heads import Head, Heads, Route, Terms
+from shoal_proxy.header_cache import Head, HeaderCache, Route, Terms
 from shoal_proxy.lifecycle.drain import KEEPS_CONNECTIONS
 from shoal_proxy.metrics import Metrics
 from shoal_proxy.model.signature import ModelSignature
@@ -51,6 +51,8 @@ _LONGEST_TRACE_BYTES = 1024
 _SEND_AGAIN = (503, 504)
 """Statuses after which a caller thinks of sending its request again: the sentence tells what that may mean."""
 _TRACED = {b"x-request-id": "x-request-id", b"traceparent": "traceparent", b"tracestate": "tracestate"}
+_TERM_NAMES = (*_TRACED, b"content-encoding", b"x-request-timeout-ms", b"x-shoal-priority")
+"""Headers that `Terms` are made of, beside those that settings name."""
 
 
 def infer_routes(model_name: str, version: str, max_body_bytes: int) -> Mapping[bytes, Route]:
@@ -80,7 +82,11 @@ class Inference:
         self._undecoded = Sampler()
         self._queue_timeout_s = settings.queue.timeout_milliseconds / 1000
         self.routes = infer_routes(settings.name, settings.version, settings.queue.max_body_bytes)
-        self.heads: Heads = Heads(min(settings.queue.max_body_bytes, LARGE_BYTES))
+        self.header_cache: HeaderCache = HeaderCache(
+            min(settings.queue.max_body_bytes, LARGE_BYTES),
+            settings.process.max_head_bytes,
+            frozenset({*_TERM_NAMES, *settings.forwarded_headers, settings.fair_share_header}),
+        )
 
     @property
     def keeps_connections(self) -> bool:
@@ -191,7 +197,8 @@ class Inference:
         """
         _check_encoding(headers.get(b"content-encoding"))
         given = headers.get(b"x-request-timeout-ms")
-        forwarded = tuple((name, headers[name]) for name in self._forwarded_headers if name in headers)
+        names = self._forwarded_headers
+        forwarded = tuple([(name, headers[name]) for name in names if name in headers]) if names else ()
         timeout_s = 0.0 if given is None else _timeout_s(_positive_ms(given))
         return Terms(timeout_s, self._lane(headers), forwarded, _trace(headers))
 

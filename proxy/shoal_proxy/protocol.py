@@ -21,7 +21,7 @@ from shoal_proxy.codecs.base import Reply
 from shoal_proxy.edge.holding import Holding
 from shoal_proxy.errors import BodyTooLarge, Overloaded, ProxyError
 from shoal_proxy.guarded import NOBODY_WAITS, Guard, GuardedProtocol, origin_form
-from shoal_proxy.heads import Head, Route
+from shoal_proxy.header_cache import Head, Route
 from shoal_proxy.inference import Inference
 
 logger = logging.getLogger("shoal.proxy")
@@ -208,11 +208,11 @@ class InferProtocol(GuardedProtocol):
         """Reads in our place once this caller has sent a large body."""
 
     def data_received(self, data: bytes) -> None:
-        """Parse what is not known by heart (asyncio)."""
+        """Parse what the header cache does not know (asyncio)."""
         previous = self.cycle
         if self.incoming or not (previous is None or previous.response_complete):
             self._parse(data)
-        elif (known := self.inference.heads.find(data)) is not None:
+        elif (known := self.inference.header_cache.find(data)) is not None:
             head, start = known
             self._note_return()
             self.cycle = cycle = InferCycle(self, head)
@@ -221,7 +221,7 @@ class InferProtocol(GuardedProtocol):
         else:
             self._parse(data)
             if self.cycle is not previous and isinstance(self.cycle, InferCycle) and self.cycle.complete:
-                self.inference.heads.remember(data, self.cycle.head)
+                self.inference.header_cache.learn(data, self.cycle.head)
 
     def _parse(self, data: bytes) -> None:
         self.parse(data)

@@ -33,7 +33,7 @@ def statuses(caller: RawConnection) -> list[int]:
 
 def test_a_request_that_offers_to_upgrade_is_answered_as_it_is(running: RunningProxy) -> None:
     with RawConnection(running.address) as caller:
-        for value in (1, 2, 3):  # the third by heart
+        for value in (1, 2, 3):  # the third could be in the header cache
             caller.send(request(value, *UPGRADE))
             assert value_of(caller.response()[2]) == value
 
