@@ -9,17 +9,15 @@ that could end its line, so a head taken here is one that the parser takes, in t
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from shoal_proxy.batching.pending import LaneKey
 from shoal_proxy.codecs.base import Codec
 
 MAX_BYTES: Final = 4096
 """Of a head that is kept."""
-MAX_TARGETS: Final = 64
-"""Request lines known; all are forgotten when there are more."""
-MAX_TEMPLATES: Final = 8
-"""Of one request line: clients that send other headers, or in another order. The one used last is kept longest."""
+MAX_TEMPLATES: Final = 16
+"""One for each path and each kind of client: other headers, or another order. The one used last is kept longest."""
 FIELD_BYTES: Final = 32
 """What each header costs beyond its letters, as HTTP/2 counts: many small ones take memory too."""
 _END: Final = b"\r\n\r\n"
@@ -41,14 +39,22 @@ class Route:
     codec: Codec
 
 
-class Terms(NamedTuple):
-    """What a request's headers ask of the queue."""
+class Terms:
+    """What a request's headers ask of the queue; ``timeout_s`` is 0 when they name none."""
 
-    timeout_s: float
-    """0 when they name none."""
-    lane: LaneKey
-    forwarded: tuple[tuple[bytes, bytes], ...]
-    trace: Mapping[str, str] | None
+    __slots__ = ("forwarded", "lane", "timeout_s", "trace")
+
+    def __init__(
+        self,
+        timeout_s: float,
+        lane: LaneKey,
+        forwarded: tuple[tuple[bytes, bytes], ...],
+        trace: Mapping[str, str] | None,
+    ) -> None:
+        self.timeout_s = timeout_s
+        self.lane = lane
+        self.forwarded = forwarded
+        self.trace = trace
 
 
 class Head:
@@ -56,7 +62,7 @@ class Head:
 
     __slots__ = ("headers", "keep_alive", "route", "terms")
 
-    def __init__(self, route: Route, headers: Mapping[bytes, bytes], *, keep_alive: bool) -> None:
+    def __init__(self, route: Route, headers: dict[bytes, bytes], *, keep_alive: bool) -> None:
         self.route = route
         self.headers = headers
         self.keep_alive = keep_alive
@@ -67,14 +73,15 @@ class Head:
 class Template:
     """A head with gaps for the values that change. ``lines`` are the headers of the one it was made from."""
 
-    __slots__ = ("after", "gaps", "head", "length_gap", "lines", "names", "same_terms", "start", "varying")
+    __slots__ = ("after", "gaps", "head", "headers", "length_gap", "lines", "same_terms", "start", "target", "varying")
 
     def __init__(
         self, head: Head, target: bytes, lines: Sequence[bytes], varying: frozenset[bytes], *, same_terms: bool
     ) -> None:
         self.head = head
+        self.headers: dict[bytes, bytes] = head.headers
+        self.target = target
         self.lines = lines
-        self.names = [line.partition(b":")[0] for line in lines]
         self.varying = varying
         self.same_terms = same_terms
         """Whether no gap is a header that `Terms` are made of."""
@@ -86,9 +93,10 @@ class Template:
             if name.lower() in varying:
                 pieces[-1] += line[: len(line) - len(rest.lstrip(b" \t"))]
                 self.gaps.append(name.lower())
-                pieces.append(b"\r\n")
+                pieces.append(b"")
             else:
-                pieces[-1] += line + b"\r\n"
+                pieces[-1] += line
+            pieces[-1] += b"\r\n"
         pieces[-1] += b"\r\n"
         self.start = pieces[0]
         self.after = pieces[1:]
@@ -97,7 +105,7 @@ class Template:
 
 
 class HeaderCache:
-    """Templates by their request lines.
+    """Templates, the one used last first.
 
     Args:
         max_body_bytes: of the requests that are taken here.
@@ -106,42 +114,35 @@ class HeaderCache:
     """
 
     def __init__(self, max_body_bytes: int, max_head_bytes: int, term_names: frozenset[bytes]) -> None:
-        self._targets: dict[bytes, list[Template]] = {}
+        self._templates: list[Template] = []
         self._max_body_bytes = max_body_bytes
         self._max_head_bytes = max_head_bytes
         self._term_names = term_names
 
     def find(self, data: bytes) -> tuple[Head, int] | None:
         """Return the head of ``data`` and where its body starts, if ``data`` is one whole request of a known kind."""
-        templates = self._targets.get(data[: data.find(b"\r\n", 0, MAX_BYTES)])
-        if templates is None:
-            return None
-        for template in templates:
-            found = self._read(template, data)
-            if found is not None:
-                if template is not templates[0]:
-                    templates.remove(template)
-                    templates.insert(0, template)
-                return found
+        for template in self._templates:
+            if not data.startswith(template.start):
+                continue
+            values: list[bytes] = []
+            start = _cut(template, data, values)
+            if start == 0 or not self._takes(template, values[template.length_gap], start, len(data) - start):
+                continue
+            if template is not self._templates[0]:
+                self._templates.remove(template)
+                self._templates.insert(0, template)
+            return _head_with(template, values), start
         return None
 
-    def _read(self, template: Template, data: bytes) -> tuple[Head, int] | None:
-        values, start = _cut(template, data)
-        size_bytes = len(data) - start
-        if start == 0 or size_bytes > self._max_body_bytes:
-            return None
-        if start + FIELD_BYTES * len(template.lines) > self._max_head_bytes:
-            return None
-        length = values[template.length_gap]
-        if len(length) > 8 or not length.isdigit() or int(length) != size_bytes:
-            return None
-        headers = dict(template.head.headers)
-        for index in range(len(values)):
-            headers[template.gaps[index]] = values[index]
-        head = Head(template.head.route, headers, keep_alive=True)
-        if template.same_terms:
-            head.terms = template.head.terms
-        return head, start
+    def _takes(self, template: Template, length: bytes, start: int, size_bytes: int) -> bool:
+        """Return whether a request is within its limits and its body as long as it says."""
+        return (
+            size_bytes <= self._max_body_bytes
+            and start + FIELD_BYTES * len(template.lines) <= self._max_head_bytes
+            and len(length) <= 8
+            and length.isdigit()
+            and int(length) == size_bytes
+        )
 
     def learn(self, data: bytes, head: Head) -> None:
         """Keep the ``head`` of ``data``, which was parsed and served, if ``data`` was one whole request."""
@@ -160,37 +161,42 @@ class HeaderCache:
             self._keep(head, target, lines)
 
     def _keep(self, head: Head, target: bytes, lines: list[bytes]) -> None:
-        if len(self._targets) >= MAX_TARGETS and target not in self._targets:
-            self._targets.clear()
-        templates = self._targets.setdefault(target, [])
         varying = frozenset({_CONTENT_LENGTH})
-        for template in templates:
-            differing = _differing(template, lines)
+        for template in self._templates:
+            differing = _differing(template, target, lines)
             if differing is not None:
-                templates.remove(template)
+                self._templates.remove(template)
                 varying = template.varying | differing
                 break
         same_terms = varying.isdisjoint(self._term_names)
-        templates.insert(0, Template(head, target, lines, varying, same_terms=same_terms))
-        del templates[MAX_TEMPLATES:]
+        self._templates.insert(0, Template(head, target, lines, varying, same_terms=same_terms))
+        del self._templates[MAX_TEMPLATES:]
 
 
-def _cut(template: Template, data: bytes) -> tuple[list[bytes], int]:
-    """Return what is in the template's gaps and where the body starts; 0 where ``data`` is not of its kind."""
-    values: list[bytes] = []
-    if not data.startswith(template.start):
-        return values, 0
+def _cut(template: Template, data: bytes, values: list[bytes]) -> int:
+    """Put what is in the gaps into ``values``; return where the body starts, 0 where ``data`` is of another kind."""
     start = len(template.start)
     for after in template.after:
-        end = data.find(b"\r\n", start, MAX_BYTES)
-        if end <= start or not data.startswith(after, end):
-            return values, 0
+        end = data.find(after, start, MAX_BYTES)
+        if end <= start:
+            return 0
         value = data[start:end]
         if value[0] == _SPACE or value[-1] == _SPACE:
-            return values, 0
+            return 0
         values.append(value)
         start = end + len(after)
-    return values, 0 if b"".join(values).translate(None, _PRINTABLE) else start
+    # This also finds the ends of lines: a gap that was cut too long.
+    return 0 if b"".join(values).translate(None, _PRINTABLE) else start
+
+
+def _head_with(template: Template, values: list[bytes]) -> Head:
+    headers = template.headers.copy()
+    for index in range(len(values)):
+        headers[template.gaps[index]] = values[index]
+    head = Head(template.head.route, headers, keep_alive=True)
+    if template.same_terms:
+        head.terms = template.head.terms
+    return head
 
 
 def _fields(lines: Sequence[bytes]) -> dict[bytes, bytes]:
@@ -199,10 +205,15 @@ def _fields(lines: Sequence[bytes]) -> dict[bytes, bytes]:
     return {name.lower(): value.strip(b" \t") for name, _, value in parts}
 
 
-def _differing(template: Template, lines: Sequence[bytes]) -> frozenset[bytes] | None:
+def _differing(template: Template, target: bytes, lines: Sequence[bytes]) -> frozenset[bytes] | None:
     """Return the names of the headers that differ from the template's, None where more than values do."""
-    if [line.partition(b":")[0] for line in lines] != template.names:
+    if target != template.target or len(lines) != len(template.lines):
         return None
-    pairs = zip(template.lines, lines, strict=True)
-    names = {new.partition(b":")[0].lower() for old, new in pairs if old != new}
+    names: set[bytes] = set()
+    for old, new in zip(template.lines, lines, strict=True):
+        name = new.partition(b":")[0]
+        if old.partition(b":")[0] != name:
+            return None
+        if old != new:
+            names.add(name.lower())
     return frozenset(names) if names.isdisjoint(_PINNED) else None

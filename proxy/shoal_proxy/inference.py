@@ -44,14 +44,21 @@ from shoal_proxy.timing import server_timing
 
 logger = logging.getLogger("shoal.proxy")
 
-_SHORTEST_S, _LONGEST_S = 1e-6, 3600.0
+_MIN_TIMEOUT_S, _MAX_TIMEOUT_S = 1e-6, 3600.0
 """However little or long a caller says it would wait: what the runtime is told holds for a whole batch."""
-_LONGEST_TRACE_BYTES = 1024
+_MAX_TRACE_BYTES = 1024
 """Longer ones return to the caller only: the runtime reads those of a whole batch in one piece."""
 _SEND_AGAIN = (503, 504)
 """Statuses after which a caller thinks of sending its request again: the sentence tells what that may mean."""
-_TRACED = {b"x-request-id": "x-request-id", b"traceparent": "traceparent", b"tracestate": "tracestate"}
-_TERM_NAMES = (*_TRACED, b"content-encoding", b"x-request-timeout-ms", b"x-shoal-priority")
+_TRACED = ((b"x-request-id", "x-request-id"), (b"traceparent", "traceparent"), (b"tracestate", "tracestate"))
+_TERM_NAMES = (
+    b"x-request-id",
+    b"traceparent",
+    b"tracestate",
+    b"content-encoding",
+    b"x-request-timeout-ms",
+    b"x-shoal-priority",
+)
 """Headers that `Terms` are made of, beside those that settings name."""
 
 
@@ -245,7 +252,7 @@ def _tighter_s(timeout_s: float, timeout_ms: float | None) -> float:
 
 
 def _timeout_s(timeout_ms: float) -> float:
-    return min(max(timeout_ms / 1000, _SHORTEST_S), _LONGEST_S)
+    return min(max(timeout_ms / 1000, _MIN_TIMEOUT_S), _MAX_TIMEOUT_S)
 
 
 def _nowhere(outcome: Outcome) -> None:
@@ -268,13 +275,14 @@ def _fill_lengths(decoded: Decoded, signature: ModelSignature) -> None:
 
 
 def _trace(headers: Mapping[bytes, bytes]) -> Mapping[str, str] | None:
-    if headers.keys().isdisjoint(_TRACED):
-        return None
-    return {
-        text: headers[name].decode("latin-1")
-        for name, text in _TRACED.items()
-        if name in headers and len(headers[name]) <= _LONGEST_TRACE_BYTES
-    }
+    trace: dict[str, str] | None = None
+    for name, text in _TRACED:
+        value = headers.get(name)
+        if value is not None and len(value) <= _MAX_TRACE_BYTES:
+            if trace is None:
+                trace = {}
+            trace[text] = value.decode("latin-1")
+    return trace
 
 
 def _level(value: bytes) -> int:
