@@ -12,7 +12,7 @@ from starlette.routing import Route
 from shoal_proxy.codecs.tensors import wire_axis, wire_shape
 from shoal_proxy.dispatcher import Dispatcher
 from shoal_proxy.errors import NotFound, ProxyError
-from shoal_proxy.guarded import codec_for
+from shoal_proxy.guard import codec_for
 from shoal_proxy.lifecycle.drain import unready_reason
 from shoal_proxy.model.signature import InputSpec, ModelSignature, OutputSpec
 from shoal_proxy.settings import Settings

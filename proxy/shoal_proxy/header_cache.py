@@ -13,13 +13,12 @@ from typing import Final
 
 from shoal_proxy.batching.pending import LaneKey
 from shoal_proxy.codecs.base import Codec
+from shoal_schema.wire.framing import FIELD_BYTES
 
 MAX_BYTES: Final = 4096
 """Of a head that is kept."""
 MAX_TEMPLATES: Final = 16
 """One for each path and each kind of client: other headers, or another order. The one used last is kept longest."""
-FIELD_BYTES: Final = 32
-"""What each header costs beyond its letters, as HTTP/2 counts: many small ones take memory too."""
 _END: Final = b"\r\n\r\n"
 _METHODS: Final = (b"POST ", b"PUT /")
 _CONTENT_LENGTH: Final = b"content-length"

@@ -42,7 +42,7 @@ from shoal_proxy.model.sizes import byte_size_of
 from shoal_proxy.settings import Settings
 from shoal_proxy.timing import server_timing
 
-logger = logging.getLogger("shoal.proxy")
+logger = logging.getLogger(__name__)
 
 _MIN_TIMEOUT_S, _MAX_TIMEOUT_S = 1e-6, 3600.0
 """However little or long a caller says it would wait: what the runtime is told holds for a whole batch."""
@@ -97,7 +97,7 @@ class Inference:
 
     @property
     def keeps_connections(self) -> bool:
-        """Tell whether answers may leave their connection open."""
+        """Return whether answers may leave their connection open."""
         return self._dispatcher.phase in KEEPS_CONNECTIONS
 
     def start(self, head: Head, body: bytes | memoryview, reply: Callable[[Reply], None]) -> Pending | None:

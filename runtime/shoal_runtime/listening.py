@@ -14,10 +14,11 @@ import httptools
 import uvicorn
 from uvicorn.server import ServerState
 
-from shoal_runtime.body import BODY, Body, BodyReader, large_body
+from shoal_runtime.body import BODY, BodyReader, large_body
 from shoal_runtime.guarding import Bounds, GuardedProtocol
 from shoal_schema.addresses import Address
 from shoal_schema.environment import SettingsError
+from shoal_schema.wire.body import Body
 
 if TYPE_CHECKING:
     from shoal_runtime.server import App

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from shoal_runtime.body import ALIGNMENT_BYTES, BODY
+from shoal_runtime.body import BODY
 from shoal_runtime.codecs.metadata import SERVER_METADATA, model_metadata
 from shoal_runtime.codecs.request import decode_request
 from shoal_runtime.codecs.response import encode_error, encode_response
@@ -26,11 +26,12 @@ from shoal_runtime.errors import (
 )
 from shoal_runtime.item_log import ItemLog
 from shoal_runtime.readiness import Phase, Readiness
+from shoal_schema.wire.body import ALIGNMENT_BYTES
 
 if TYPE_CHECKING:
-    from shoal_runtime.body import Body
     from shoal_runtime.codecs.request import InferRequest
     from shoal_runtime.pipeline import BatchResult, Pipeline
+    from shoal_schema.wire.body import Body
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

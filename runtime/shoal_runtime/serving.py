@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from shoal_runtime.errors import LoadError
 from shoal_runtime.executor import Executor
 from shoal_runtime.faults import describe, own_traceback
-from shoal_runtime.guarding import Bounds, most_connections
+from shoal_runtime.guarding import Bounds, max_connections
 from shoal_runtime.importing import HandlerFailed
 from shoal_runtime.listening import Connections, open_socket
 from shoal_runtime.load_limit import EXIT_LOAD_FAILED
@@ -154,7 +154,7 @@ def _bounds(settings: "Settings") -> Bounds:
         settings.process.head_timeout_s,
         settings.process.transfer_timeout_s,
         settings.process.min_bytes_per_s,
-        max_connections=most_connections(),
+        max_connections=max_connections(),
     )
 
 

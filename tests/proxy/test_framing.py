@@ -239,6 +239,17 @@ def test_a_caller_that_says_it_is_done_still_gets_its_answers(running: RunningPr
         assert [status for status in seen if status != 100] == [200] * asked.count(b"HTTP/1.1")
 
 
+def test_a_caller_that_is_done_after_garbage_still_gets_its_answers(running: RunningProxy) -> None:
+    running.hold()
+    with RawConnection(running.address) as caller:
+        caller.send(request(1), b"\0garbage")
+        running.until(lambda: len(running.runtime.seen) == 1)
+        caller.socket.shutdown(1)
+        assert caller.until(b"\r\n\r\n").startswith(b"HTTP/1.1 100")
+        running.release()
+        assert statuses(caller) == [200, 400]
+
+
 def test_a_caller_that_is_done_amid_a_request_gets_what_it_asked_before(running: RunningProxy) -> None:
     running.hold()
     with RawConnection(running.address) as caller:

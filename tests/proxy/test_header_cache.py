@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from shoal_proxy.batching.pending import PLAIN_LANE
 from shoal_proxy.codecs.v2 import V2
 from shoal_proxy.header_cache import (
-    FIELD_BYTES,
     MAX_BYTES,
     MAX_TEMPLATES,
     Head,
@@ -19,6 +18,7 @@ from shoal_proxy.header_cache import (
     Route,
     Terms,
 )
+from shoal_schema.wire.framing import FIELD_BYTES
 from tests.calls import V2_PATH, RawConnection, v2_body
 from tests.fakes import RunningProxy, running_proxy
 
