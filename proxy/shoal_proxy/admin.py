@@ -22,6 +22,7 @@ from shoal_proxy.metrics import Metrics
 from shoal_proxy.recording import LONGEST_RECORDING_S
 from shoal_proxy.settings import Settings
 from shoal_proxy.strangers import refusal
+from shoal_schema.headers import INSTANCE
 
 
 class Admin:
@@ -53,7 +54,7 @@ class Admin:
         hosts = {*(host.lower() for host in settings.process.admin_hosts), socket.gethostname().lower()}
         self._hosts = frozenset(hosts)
         instance = settings.process.instance
-        self._named = {"x-shoal-instance": instance} if instance else {}
+        self._named = {INSTANCE: instance} if instance else {}
 
     def app(self) -> Starlette:
         """Return the ASGI application of the admin port."""
@@ -75,7 +76,7 @@ class Admin:
         return JSONResponse({"alive": True})
 
     async def readyz(self, request: Request) -> Response:
-        """Tell whether this replica should get traffic."""
+        """Answer whether this replica should get traffic."""
         why = self._reason()
         return JSONResponse({"ready": False, "reason": why} if why else {"ready": True}, 503 if why else 200)
 

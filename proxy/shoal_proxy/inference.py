@@ -41,6 +41,7 @@ from shoal_proxy.model.signature import ModelSignature
 from shoal_proxy.model.sizes import byte_size_of
 from shoal_proxy.settings import Settings
 from shoal_proxy.timing import server_timing
+from shoal_schema.headers import PRIORITY, REQUEST_ID, TIMEOUT_MS, TRACEPARENT, TRACESTATE
 
 logger = logging.getLogger(__name__)
 
@@ -50,15 +51,9 @@ _MAX_TRACE_BYTES = 1024
 """Longer ones return to the caller only: the runtime reads those of a whole batch in one piece."""
 _SEND_AGAIN = (503, 504)
 """Statuses after which a caller thinks of sending its request again: the sentence tells what that may mean."""
-_TRACED = ((b"x-request-id", "x-request-id"), (b"traceparent", "traceparent"), (b"tracestate", "tracestate"))
-_TERM_NAMES = (
-    b"x-request-id",
-    b"traceparent",
-    b"tracestate",
-    b"content-encoding",
-    b"x-request-timeout-ms",
-    b"x-shoal-priority",
-)
+_TRACED = tuple([(name.encode(), name) for name in (REQUEST_ID, TRACEPARENT, TRACESTATE)])
+_TIMEOUT_MS, _PRIORITY, _CONTENT_ENCODING = TIMEOUT_MS.encode(), PRIORITY.encode(), b"content-encoding"
+_TERM_NAMES = (*[name for name, _ in _TRACED], _CONTENT_ENCODING, _TIMEOUT_MS, _PRIORITY)
 """Headers that `Terms` are made of, beside those that settings name."""
 
 
@@ -202,8 +197,8 @@ class Inference:
         Raises:
             ProxyError: one of them makes no sense.
         """
-        _check_encoding(headers.get(b"content-encoding"))
-        given = headers.get(b"x-request-timeout-ms")
+        _check_encoding(headers.get(_CONTENT_ENCODING))
+        given = headers.get(_TIMEOUT_MS)
         names = self._forwarded_headers
         forwarded = tuple([(name, headers[name]) for name in names if name in headers]) if names else ()
         timeout_s = 0.0 if given is None else _timeout_s(_positive_ms(given))
@@ -212,7 +207,7 @@ class Inference:
     def _lane(self, headers: Mapping[bytes, bytes]) -> LaneKey:
         """Return who the caller is, as far as it matters for who is next."""
         header = self._fair_share_header
-        priority = headers.get(b"x-shoal-priority")
+        priority = headers.get(_PRIORITY)
         if priority is None and not header:
             return PLAIN_LANE
         return LaneKey(headers.get(header, b"") if header else b"", _level(priority) if priority else 0)
@@ -288,7 +283,7 @@ def _trace(headers: Mapping[bytes, bytes]) -> Mapping[str, str] | None:
 def _level(value: bytes) -> int:
     if len(value) != 1 or not value.isdigit():
         text = value.decode("latin-1")
-        raise InvalidRequest(f"x-shoal-priority must be a digit, 0 for the first served, not {text!r}")
+        raise InvalidRequest(f"{PRIORITY} must be a digit, 0 for the first served, not {text!r}")
     return int(value)
 
 
@@ -299,5 +294,5 @@ def _positive_ms(value: bytes) -> float:
         timeout_ms = 0.0
     if not isfinite(timeout_ms) or timeout_ms <= 0:
         text = value.decode("latin-1")
-        raise InvalidRequest(f"x-request-timeout-ms must be a positive number of milliseconds, not {text!r}")
+        raise InvalidRequest(f"{TIMEOUT_MS} must be a positive number of milliseconds, not {text!r}")
     return timeout_ms

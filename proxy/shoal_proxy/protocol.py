@@ -24,12 +24,13 @@ from shoal_proxy.guard import NOBODY_WAITS, Guard
 from shoal_proxy.guarded import GuardedProtocol, origin_form
 from shoal_proxy.header_cache import Head, Route
 from shoal_proxy.inference import Inference
+from shoal_schema.headers import REQUEST_ID, TRACEPARENT
 from shoal_schema.wire.body import Body
 
 logger = logging.getLogger(__name__)
 
 _SMALL_BYTES = 65536
-_ECHOED = (b"x-request-id", b"traceparent")
+_ECHOED = (REQUEST_ID.encode(), TRACEPARENT.encode())
 _METHODS = frozenset({b"POST", b"PUT"})
 
 

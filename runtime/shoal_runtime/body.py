@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from shoal_schema.headers import HEADER_LENGTH
 from shoal_schema.wire.body import Body
 
 LARGE_BYTES: Final = 16384
@@ -16,7 +17,7 @@ def large_body(headers: Mapping[bytes, bytes], limit_bytes: int) -> Body | None:
     size_bytes = int(headers.get(b"content-length", 0))
     if not LARGE_BYTES < size_bytes <= limit_bytes:
         return None
-    json_bytes = headers.get(b"inference-header-content-length", b"")
+    json_bytes = headers.get(HEADER_LENGTH.encode(), b"")
     aligned_at = int(json_bytes) if json_bytes.isdigit() and len(json_bytes) < 16 else 0
     return Body(size_bytes, aligned_at=aligned_at)
 

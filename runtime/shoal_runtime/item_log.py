@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from shoal_runtime.faults import own_traceback
+from shoal_schema.headers import REQUEST_ID
 
 if TYPE_CHECKING:
     from shoal_runtime.codecs.request import InferRequest
@@ -129,7 +130,7 @@ def request_id(requests: Any, row: int) -> str:
         for entry in entries:
             row -= entry["rows"]
             if row < 0:
-                return value(str(entry.get("x-request-id", "-")))
+                return value(str(entry.get(REQUEST_ID, "-")))
     except (orjson.JSONDecodeError, TypeError, KeyError, AttributeError):
         # It is for the log alone, so a malformed one must not fail the batch.
         return "-"
@@ -143,7 +144,7 @@ def request_ids(requests: Any) -> str:
         requests: as for `request_id`.
     """
     try:
-        ids = [value(str(entry.get("x-request-id", "-"))) for entry in orjson.loads(requests)]
+        ids = [value(str(entry.get(REQUEST_ID, "-"))) for entry in orjson.loads(requests)]
     except (orjson.JSONDecodeError, TypeError, KeyError, AttributeError):
         return "-"
     more = f",...({len(ids) - IDS_SHOWN} more)" if len(ids) > IDS_SHOWN else ""

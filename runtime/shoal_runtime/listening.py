@@ -70,7 +70,7 @@ def _unix_socket(path: str) -> socket.socket:
 def _remove_stale(path: str) -> None:
     try:
         if not stat.S_ISSOCK(os.stat(path).st_mode):
-            raise OSError(errno.EEXIST, "the file there is no socket")
+            raise OSError(errno.EEXIST, "the file there is not a socket")
     except FileNotFoundError:
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:

@@ -26,6 +26,7 @@ from shoal_runtime.errors import (
 )
 from shoal_runtime.item_log import ItemLog
 from shoal_runtime.readiness import Phase, Readiness
+from shoal_schema import headers as names
 from shoal_schema.wire.body import ALIGNMENT_BYTES
 
 if TYPE_CHECKING:
@@ -38,7 +39,9 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 MAX_DIGITS: Final = 15
-EXECUTED: Final = b"x-shoal-executed"
+EXECUTED: Final = names.EXECUTED.encode()
+HEADER_LENGTH: Final = names.HEADER_LENGTH.encode()
+TIMEOUT_MS: Final = names.TIMEOUT_MS.encode()
 """The header of every error answer: `no` where forward certainly did not begin with the batch's rows, else `maybe`."""
 
 logger = logging.getLogger(__name__)
@@ -112,7 +115,7 @@ class App:
         arrived_s = time.monotonic()
         model = self._require_model()
         headers = dict(scope["headers"])
-        json_bytes = _whole_number(headers, b"inference-header-content-length")
+        json_bytes = _whole_number(headers, HEADER_LENGTH)
         if headers.get(b"content-encoding", b"identity") != b"identity":
             raise BadRequest("compressed bodies are not taken")
         large: Body | None = scope.get(BODY)
@@ -122,7 +125,7 @@ class App:
             body = await _read_in_place(large, receive)
         signature = model.pipeline.signature
         request = decode_request(body, len(body) if json_bytes is None else json_bytes, signature)
-        timeout_ms = _whole_number(headers, b"x-request-timeout-ms", clamp=True)
+        timeout_ms = _whole_number(headers, TIMEOUT_MS, clamp=True)
         deadline_s = None if timeout_ms is None else arrived_s + timeout_ms / 1000
         try:
             return await self._answered(request, model, deadline_s)
@@ -274,7 +277,7 @@ def _encoded(request: "InferRequest", model: ServedModel, result: "BatchResult")
     json_bytes, body = encode_response(request, names, result.outputs, parameters)
     if json_bytes is None:
         return _Answer(200, body)
-    length = (b"inference-header-content-length", b"%d" % json_bytes)
+    length = (HEADER_LENGTH, b"%d" % json_bytes)
     return _Answer(200, body, (length, (b"content-type", b"application/octet-stream")))
 
 

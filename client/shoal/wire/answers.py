@@ -11,6 +11,7 @@ from shoal.wire.datatypes import DATATYPES, decode, numpy_dtype, object_array
 from shoal.wire.messages import Response
 from shoal.wire.requests import HEADER_LENGTH
 from shoal.wire.signature import Signature, Tensor
+from shoal_schema.headers import EXECUTED, REQUEST_ID
 from shoal_schema.wire.datatypes import Array
 
 _BY_STATUS: dict[int, type[errors.ShoalError]] = {
@@ -64,8 +65,8 @@ def error_of(response: Response) -> errors.ShoalError | None:
     if response.status == 200:
         return None
     message, rows = _failure(response)
-    request_id = response.headers.get("x-request-id")
-    may_have_run = response.headers.get("x-shoal-executed") != "no"
+    request_id = response.headers.get(REQUEST_ID)
+    may_have_run = response.headers.get(EXECUTED) != "no"
     retry_after_s = _retry_after_s(response)
     if retry_after_s is not None:
         return errors.Overloaded(
@@ -178,6 +179,6 @@ def _broken(response: Response, reason: str) -> errors.ServerFailed:
     return errors.ServerFailed(
         f"the server's answer breaks the protocol: {reason}",
         status=response.status,
-        request_id=response.headers.get("x-request-id"),
+        request_id=response.headers.get(REQUEST_ID),
         may_have_run=True,
     )

@@ -36,7 +36,7 @@ def wire_shape_of(spec: InputSpec, shape: Any) -> list[int]:
     """Return what a caller says is the wire shape of ``spec``, checked.
 
     Raises:
-        InvalidRequest: it is no list of sizes, has no rows, or differs from the signature.
+        InvalidRequest: it is not a list of sizes, has no rows, or differs from the signature.
     """
     if spec.one_row is not None and are_sizes(shape, spec.one_row):
         return spec.one_row
@@ -50,7 +50,7 @@ def wire_shape_of(spec: InputSpec, shape: Any) -> list[int]:
 
 
 def are_sizes(given: Any, sizes: list[int]) -> bool:
-    """Tell whether ``given`` is the list ``sizes``; [True, 4.0] is equal to [1, 4] and is none."""
+    """Return whether ``given`` is the list ``sizes``; [True, 4.0] is equal to [1, 4] and is none."""
     if given != sizes:
         return False
     for size in given:  # noqa: SIM110 (a generator costs more than all of this)
