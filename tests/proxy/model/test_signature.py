@@ -82,7 +82,7 @@ IDS = {"pad_axis": 1, "pad_mask": "mask"}
         pytest.param([tensor("x", "FP31", [-1])], "unknown datatype 'FP31'", id="an unknown datatype"),
         pytest.param([tensor("x", "FP32", [-2])], "sizes are -1", id="a size of -2"),
         pytest.param([tensor("x", "FP32", [-1])] * 2, "used twice", id="a name twice"),
-        pytest.param([{**tensor("x", "FP32", [-1]), "name": 5}], "5 is no text", id="a name that is a number"),
+        pytest.param([{**tensor("x", "FP32", [-1]), "name": 5}], "5 is not text", id="a name that is a number"),
         pytest.param([{"name": "x"}], "KeyError", id="a name alone"),
         pytest.param([tensor("x", "FP32", [-1], batch_dim=1)], "has batch_dim 1 but shape", id="batch_dim too large"),
         pytest.param([tensor("x", "FP32", [-1, 2], pad_axis=0)], "other than the batch dimension", id="padded rows"),
