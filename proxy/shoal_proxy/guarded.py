@@ -57,12 +57,9 @@ class GuardedProtocol(ConnectedProtocol):
             self._feed(data)
             if before == self.incoming and message == self._messages and before != NOTHING:
                 self.meter.unreported(len(data), in_body=before == BODY)
-        except FramingError as error:
-            self.fail(REFUSALS[error.status](error.message))
-            return
-        except ProxyError as error:
+        except (ProxyError, FramingError) as error:
             if self.incoming != DEAF:
-                self.fail(error)
+                self.fail(_refusal(error))
             return
         if self.incoming in (HEAD, BODY):
             now_s = time.monotonic()
@@ -264,6 +261,10 @@ class GuardedProtocol(ConnectedProtocol):
 
     def _unset_keepalive_if_required(self) -> None:
         """Leave the timer alone: it looks for itself whether the connection was idle (uvicorn)."""
+
+
+def _refusal(error: ProxyError | FramingError) -> ProxyError:
+    return error if isinstance(error, ProxyError) else REFUSALS[error.status](error.message)
 
 
 def origin_form(target: bytes) -> bytes:
