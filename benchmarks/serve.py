@@ -24,6 +24,7 @@ from tqdm import tqdm
 
 from benchmarks.processes import cpu_s, find_child, resident_bytes
 from benchmarks.report import Row, Target, document, make_row, mean_batch_rows, slug, table
+from benchmarks.rows import random_rows, v2_request
 from benchmarks.surroundings import surroundings
 from benchmarks.wrk import Load, Measurement, Wrk, WrkError, find_wrk
 from examples.server import Server, ServerError, free_ports, serving
@@ -124,7 +125,7 @@ def echo_rows(rounds: Rounds) -> list[Row]:
     """Measure what uvicorn alone takes for the same bodies."""
     with echo_server() as (url, pid):
         loads = {
-            "64 connections": Load(url, json_body(), 64, 1),
+            "64 connections": Load(url, json_bodies()[0], 64, 1, more_bodies=json_bodies()[1:]),
             "600 KB": Load(url, tensor_body()[0], 4, 1),
         }
         return [
@@ -194,13 +195,13 @@ def json_load(server: Server, model: str, connections: int) -> Load:
     """Return single rows of 16 numbers in V2 JSON."""
     url = f"{server.url}/v2/models/{model}/infer"
     headers = {"content-type": "application/json"}
-    return Load(url, json_body(), connections, duration_s=1, headers=headers)
+    first, *more = json_bodies()
+    return Load(url, first, connections, duration_s=1, headers=headers, more_bodies=more)
 
 
-def json_body() -> bytes:
-    """Return one row of 16 numbers as a V2 request."""
-    row = [number / 16 for number in range(16)]
-    return orjson.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 16], "data": row}]})
+def json_bodies() -> list[bytes]:
+    """Return V2 requests with one row of 16 numbers each."""
+    return [orjson.dumps(v2_request(row)) for row in random_rows(64, 16)]
 
 
 def tensor_load(server: Server) -> Load:

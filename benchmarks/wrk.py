@@ -69,7 +69,10 @@ class Wrk:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is sent to where, over how many connections, for how many whole seconds; bodies in turn."""
+    """What is sent to where, over how many connections, for how many whole seconds.
+
+    Bodies are sent in turn; each request has an ``x-request-id`` and a ``traceparent`` of its own.
+    """
 
     url: str
     body: bytes

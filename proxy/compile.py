@@ -20,8 +20,8 @@ COMPILED = (
     *(
         f"proxy/shoal_proxy/{name}.py"
         for name in (
-            "batching/*", "codecs/*", "edge/*", "model/*", "body", "dispatcher", "guarded", "heads", "inference",
-            "metrics", "protocol", "timing",
+            "batching/*", "codecs/*", "edge/*", "model/*", "body", "connected", "dispatcher", "guard", "guarded",
+            "header_cache", "inference", "metrics", "protocol", "timing",
         )
     ),
     "schema/shoal_schema/wire/*.py",

@@ -7,20 +7,21 @@ waits of two batches overlap, and measure the number of workers.
 import json
 import sysconfig
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from benchmarks.peers.workload import COLUMNS, MLP, Job
+from benchmarks.rows import random_rows, v2_request
 
 ROOT = Path(__file__).parents[2]
 SERVERS = "benchmarks.peers.servers"
-ROW = [number / COLUMNS for number in range(COLUMNS)]
-PLAIN_BODY = json.dumps({"x": ROW})
-BATCH_BODY = json.dumps({"x": [ROW]})
-V2_BODY = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, COLUMNS], "data": ROW}]})
+ROWS = random_rows(64, COLUMNS)
+PLAIN_BODIES = [json.dumps({"x": row}) for row in ROWS]
+BATCH_BODIES = [json.dumps({"x": [row]}) for row in ROWS]
+V2_BODIES = [json.dumps(v2_request(row)) for row in ROWS]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +30,15 @@ class Launch:
 
     Args:
         command: arguments after the interpreter of its environment.
-        path, body: of one request with one row.
+        path: of a request.
+        bodies: each of one request with one row.
         environment: beside PATH and HOME.
         files: to be written into an empty folder first, which is where it starts.
     """
 
     command: tuple[str, ...]
     path: str
-    body: str
+    bodies: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, bytes] = field(default_factory=dict)
 
@@ -61,20 +63,20 @@ def shoal(job: Job, free_ports: tuple[int, int]) -> Launch:
     return Launch(
         ("-m", "shoal", "serve", str(ROOT / "examples" / example), *ports, *options),
         f"/v2/models/{example}/infer",
-        V2_BODY,
+        V2_BODIES,
         {"PYTHONPATH": sources},
     )
 
 
-def script(name: str, path: str, body: str) -> Callable[[Job, tuple[int, int]], Launch]:
+def script(name: str, path: str, bodies: Sequence[str]) -> Callable[[Job, tuple[int, int]], Launch]:
     """Return the launch of a server that is a program of its own."""
-    return lambda _job, _ports: Launch(("-m", f"{SERVERS}.{name}"), path, body)
+    return lambda _job, _ports: Launch(("-m", f"{SERVERS}.{name}"), path, bodies)
 
 
 def triton(_job: Job, _ports: tuple[int, int]) -> Launch:
     """Return PyTriton, whose stub must find the library of this Python rather than the system's."""
     environment = {"LD_LIBRARY_PATH": str(sysconfig.get_config_var("LIBDIR"))}
-    return Launch(("-m", f"{SERVERS}.serve_triton"), "/v2/models/model/infer", V2_BODY, environment)
+    return Launch(("-m", f"{SERVERS}.serve_triton"), "/v2/models/model/infer", V2_BODIES, environment)
 
 
 def ray(_job: Job, _ports: tuple[int, int]) -> Launch:
@@ -87,7 +89,7 @@ def ray(_job: Job, _ports: tuple[int, int]) -> Launch:
         "RAY_worker_niceness": "0",
         "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
     }
-    return Launch(("-m", f"{SERVERS}.serve_ray"), "/", PLAIN_BODY, environment)
+    return Launch(("-m", f"{SERVERS}.serve_ray"), "/", PLAIN_BODIES, environment)
 
 
 def bentoml(job: Job, _ports: tuple[int, int]) -> Launch:
@@ -95,7 +97,7 @@ def bentoml(job: Job, _ports: tuple[int, int]) -> Launch:
     options = ("--host=127.0.0.1", f"--port={job.port}")
     environment = {"BENTOML_DO_NOT_TRACK": "True", "BENTOML_HOME": "bentoml"}
     command = ("-m", "bentoml", "serve", f"{SERVERS}.serve_bentoml:Model", *options)
-    return Launch(command, "/predict", BATCH_BODY, environment)
+    return Launch(command, "/predict", BATCH_BODIES, environment)
 
 
 def mlserver(job: Job, free_ports: tuple[int, int]) -> Launch:
@@ -117,7 +119,7 @@ def mlserver(job: Job, free_ports: tuple[int, int]) -> Launch:
     }
     files = {"settings.json": json.dumps(server).encode(), "model-settings.json": json.dumps(model).encode()}
     command = ("-c", "from mlserver.cli import main; main()", "start", ".")
-    return Launch(command, "/v2/models/model/infer", V2_BODY, files=files)
+    return Launch(command, "/v2/models/model/infer", V2_BODIES, files=files)
 
 
 def torchserve(job: Job, free_ports: tuple[int, int]) -> Launch:
@@ -149,7 +151,7 @@ def torchserve(job: Job, free_ports: tuple[int, int]) -> Launch:
     options = ("--start", "--foreground", "--ts-config=config.properties", "--log-config=log4j2.xml")
     command = ("-c", "from ts.model_server import start; start()", *options, "--model-store=.", "--no-config-snapshots")
     return Launch(
-        command, "/predictions/model", PLAIN_BODY, {"LOG_LOCATION": "logs", "METRICS_LOCATION": "logs"}, files
+        command, "/predictions/model", PLAIN_BODIES, {"LOG_LOCATION": "logs", "METRICS_LOCATION": "logs"}, files
     )
 
 
@@ -172,11 +174,11 @@ def archive() -> bytes:
 
 LAUNCHES: Mapping[str, Callable[[Job, tuple[int, int]], Launch]] = {
     "shoal": shoal,
-    "mosec": script("serve_mosec", "/inference", PLAIN_BODY),
+    "mosec": script("serve_mosec", "/inference", PLAIN_BODIES),
     "triton": triton,
     "bentoml": bentoml,
     "ray": ray,
-    "litserve": script("serve_litserve", "/predict", PLAIN_BODY),
+    "litserve": script("serve_litserve", "/predict", PLAIN_BODIES),
     "mlserver": mlserver,
     "torchserve": torchserve,
 }

@@ -58,7 +58,8 @@ def closed_loads(peer: str, workload: str, settings: Settings, effort: Effort) -
 def closed(server: Served, connections: int, effort: Effort) -> Figures:
     """Measure one closed loop."""
     headers = {"content-type": "application/json"}
-    load = Load(server.url, server.launch.body.encode(), connections, effort.closed_s, headers)
+    first, *more = (body.encode() for body in server.launch.bodies)
+    load = Load(server.url, first, connections, effort.closed_s, headers, more)
     effort.wrk.run(replace(load, duration_s=WARM_UP_S))
     before_s = server.cpu_s()
     measured = effort.wrk.run(load)
@@ -87,7 +88,7 @@ def open_loads(peer: str, workload: str, settings: Settings, effort: Effort) -> 
 def offer(server: Served, rate_per_s: float, effort: Effort) -> Figures:
     """Measure one offered rate."""
     before_s = server.cpu_s()
-    load = PoissonLoad(server.port, server.launch.path, server.launch.body, rate_per_s, effort.open_s, effort.seed)
+    load = PoissonLoad(server.port, server.launch.path, server.launch.bodies, rate_per_s, effort.open_s, effort.seed)
     try:
         sent = send(load)
     except subprocess.SubprocessError as error:
@@ -116,7 +117,7 @@ def answers(server: Served) -> bool:
     """Send one row."""
     headers = {"content-type": "application/json"}
     try:
-        answer = httpx.post(server.url, content=server.launch.body, headers=headers, timeout=5, trust_env=False)
+        answer = httpx.post(server.url, content=server.launch.bodies[0], headers=headers, timeout=5, trust_env=False)
     except httpx.TransportError:
         return False
     return answer.status_code == httpx.codes.OK

@@ -12,9 +12,11 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import cycle
 from math import ceil
+from random import Random
 from typing import cast
 
 import httptools
@@ -34,7 +36,7 @@ class PoissonLoad:
     Args:
         port: of 127.0.0.1.
         path: to POST to.
-        body: JSON text.
+        bodies: JSON texts, sent in turn.
         rate_per_s, duration_s, seed: of the Poisson arrivals.
         patience_s: an answer later than this is not waited for.
         max_connections: requests beyond them wait for one, with their clocks running.
@@ -42,7 +44,7 @@ class PoissonLoad:
 
     port: int
     path: str
-    body: str
+    bodies: Sequence[str]
     rate_per_s: float
     duration_s: float
     seed: int
@@ -115,7 +117,7 @@ class Connection(asyncio.Protocol):
         assert self._transport is not None
         self._request, self._heard, request.connection = request, False, self
         request.sent_s = request.sent_s or time.monotonic()
-        self._transport.write(self._sender.request_bytes)
+        self._transport.write(self._sender.next_request())
 
     def data_received(self, data: bytes) -> None:
         """Read an answer."""
@@ -160,7 +162,7 @@ class Sender:
     """All connections, and the requests that wait for one."""
 
     load: PoissonLoad
-    request_bytes: bytes
+    _posts: Iterator[bytes]
     requests: list[Request] = field(default_factory=list)
     opened: int = 0
     _all_sent: bool = False
@@ -168,6 +170,10 @@ class Sender:
     _idle: dict[Connection, None] = field(default_factory=dict)
     _waiting: deque[Request] = field(default_factory=deque)
     _opening: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def next_request(self) -> bytes:
+        """Return the bytes of the next request."""
+        return next(self._posts)
 
     def post(self, request: Request) -> None:
         """Send a request over an idle connection, else over a new one."""
@@ -249,16 +255,22 @@ class Sender:
             connection.close()
 
 
-def post_bytes(load: PoissonLoad) -> bytes:
-    """Return the request as it goes over the wire."""
-    head = f"POST {load.path} HTTP/1.1\r\nHost: 127.0.0.1:{load.port}\r\nContent-Type: application/json\r\n"
-    return f"{head}Content-Length: {len(load.body)}\r\n\r\n{load.body}".encode()
+def posts(load: PoissonLoad) -> Iterator[bytes]:
+    """Yield requests as they go over the wire, each with an id and a trace of its own."""
+    random = Random(load.seed)
+    head = (
+        f"POST {load.path} HTTP/1.1\r\nHost: 127.0.0.1:{load.port}\r\nContent-Type: application/json\r\n"
+        "x-request-id: %032x\r\ntraceparent: 00-%032x-%016x-01\r\nContent-Length: %d\r\n\r\n%s"
+    )
+    for body in cycle(load.bodies):
+        ids = random.getrandbits(128), random.getrandbits(128), random.getrandbits(64)
+        yield (head % (*ids, len(body), body)).encode()
 
 
 async def run(load: PoissonLoad) -> Sent:
     """Send all, and report."""
     arrivals = poisson(load.rate_per_s, load.duration_s, load.seed)
-    sender = Sender(load, post_bytes(load))
+    sender = Sender(load, posts(load))
     start_s, cpu_s = time.monotonic() + START_S, time.process_time()
     await sender.run([start_s + arrival_s for arrival_s in arrivals])
     share = (time.process_time() - cpu_s) / (time.monotonic() - start_s)

@@ -124,7 +124,9 @@ def wait_until_answering(server: Served, process: subprocess.Popen[bytes]) -> No
         if process.poll() is not None:
             raise PeerError(f"it ended with status {process.returncode}")
         try:
-            answer = httpx.post(server.url, content=server.launch.body, headers=headers, timeout=5, trust_env=False)
+            answer = httpx.post(
+                server.url, content=server.launch.bodies[0], headers=headers, timeout=5, trust_env=False
+            )
         except httpx.TransportError:
             time.sleep(POLL_INTERVAL_S)
             continue

@@ -16,6 +16,7 @@ import httpx
 
 from shoal.benching.steps import Answer, Run
 from shoal.wire.messages import Request
+from shoal_schema.headers import TIMEOUT_MS
 
 MAX_IN_FLIGHT = 512
 """Requests on their way; one that is due beyond them has no answer, as a caller would have none that finds no port."""
@@ -158,7 +159,7 @@ def _encoded(url: httpx.URL, request: Request, timeout_s: float, headers: Mappin
         **request.headers,
         **headers,
         "content-length": str(len(request.body)),
-        "x-request-timeout-ms": str(round(1000 * timeout_s)),
+        TIMEOUT_MS: str(round(1000 * timeout_s)),
     }
     lines = [f"{request.method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items())]
     return "\r\n".join([*lines, "", ""]).encode() + request.body

@@ -14,13 +14,14 @@ import aiohttp
 from shoal_operator.load.exposition import Reading, read_metrics
 from shoal_operator.load.fleet import Replica
 from shoal_operator.manifests.environment import ADMIN_PORT
+from shoal_schema.headers import INSTANCE
 
 logger = logging.getLogger(__name__)
 
 _TIMEOUT = aiohttp.ClientTimeout(total=1.5)
 _AT_A_TIME = 256
 _OF_ONE_SERVICE = 16
-INSTANCE_HEADER = "x-shoal-instance"
+INSTANCE_HEADER = INSTANCE
 """The uid of the pod whose metrics these are. Proxies of older releases do not send it, and are believed."""
 MAX_BODY_BYTES = 2**18
 """A proxy's metrics are about 20 KB."""

@@ -24,6 +24,7 @@ from shoal_proxy.metrics import Metrics
 from shoal_proxy.recording import LONGEST_RECORDING_S
 from shoal_proxy.settings import Settings
 from shoal_proxy.strangers import refusal
+from shoal_schema.headers import INSTANCE
 
 MAX_READY_WAIT_MS = 60_000
 
@@ -60,7 +61,7 @@ class Admin:
         hosts = {*(host.lower() for host in settings.process.admin_hosts), socket.gethostname().lower()}
         self._hosts = frozenset(hosts)
         instance = settings.process.instance
-        self._named = {"x-shoal-instance": instance} if instance else {}
+        self._named = {INSTANCE: instance} if instance else {}
 
     def app(self) -> Starlette:
         """Return the ASGI application of the admin port."""
@@ -82,7 +83,7 @@ class Admin:
         return JSONResponse({"alive": True})
 
     async def readyz(self, request: Request) -> Response:
-        """Tell whether this replica should get traffic; with ``?wait_ms=N`` the first yes is waited for.
+        """Answer whether this replica should get traffic; with ``?wait_ms=N`` the first yes is waited for.
 
         A kubelet that asks every 2 s would leave a ready replica without traffic for a second, on average. Later
         nothing waits: a replica that is unready again must be known to be.

@@ -12,11 +12,12 @@ from starlette.routing import Route
 from shoal_proxy.codecs.tensors import wire_axis, wire_shape
 from shoal_proxy.dispatcher import Dispatcher
 from shoal_proxy.errors import NotFound, ProxyError
-from shoal_proxy.guarded import codec_for
+from shoal_proxy.guard import codec_for
 from shoal_proxy.lifecycle.drain import unready_reason
 from shoal_proxy.model.signature import InputSpec, ModelSignature, OutputSpec
 from shoal_proxy.settings import Settings
 from shoal_proxy.upstream import RuntimeLink
+from shoal_schema.headers import EXECUTED
 
 _NOT_POST = ["GET", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
@@ -176,7 +177,7 @@ def _given(**parameters: Any) -> dict[str, Any]:
 async def _proxy_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ProxyError)
     reply = codec_for(request.url.path).error(error)
-    headers = {"x-shoal-executed": "no"}
+    headers = {EXECUTED: "no"}
     if error.retry_after_s is not None:
         headers["retry-after"] = str(error.retry_after_s)
     return Response(b"".join(map(bytes, reply.body)), reply.status, headers, "application/json")

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 _TIMEOUT_S = 10.0
-_LONGEST_ERROR = 300
+_MAX_ERROR_CHARS = 300
 
 
 class AskError(Exception):
@@ -14,7 +14,7 @@ class AskError(Exception):
 
 
 class AddressError(AskError):
-    """What was given is no address of a proxy."""
+    """What was given is not the address of a proxy."""
 
 
 def ask(url: str, path: str) -> str:
@@ -45,7 +45,7 @@ def _answer(url: str, path: str, timeout_s: float) -> Iterator[http.client.HTTPR
         connection.request("GET", path)
         answer = connection.getresponse()
         if answer.status != 200:
-            said = answer.read(_LONGEST_ERROR).decode(errors="replace").strip()
+            said = answer.read(_MAX_ERROR_CHARS).decode(errors="replace").strip()
             raise AskError(f"{url}{path} answers {answer.status}: {said}; is this the admin port (9090)?")
         yield answer
     except TimeoutError:
@@ -63,5 +63,5 @@ def _connection(url: str, timeout_s: float) -> http.client.HTTPConnection:
     except ValueError:
         host = port = None
     if host is None or parts.scheme != "http":
-        raise AddressError(f"{url!r} is no address of a proxy; give one like http://127.0.0.1:9090")
+        raise AddressError(f"{url!r} is not the address of a proxy; give one like http://127.0.0.1:9090")
     return http.client.HTTPConnection(host, port or 80, timeout=timeout_s)

@@ -1,70 +1,17 @@
-"""Large bodies, read from the socket straight into the memory that they stay in.
-
-A parser hands a body on in copies of copies: the event loop's chunk, the parser's slice of it, the joined whole. Once a
-large body's length is known none of that is needed: the rest of it is so many bytes, whatever they are.
-"""
+"""Large bodies, read from the socket straight into the memory that they stay in."""
 
 import asyncio
 from collections.abc import Callable
+from typing import Final
 
-import numpy as np
+from shoal_schema.wire.body import Body
 
-LARGE_BYTES = 65536
+LARGE_BYTES: Final = 65536
 """From here on a body is worth a buffer of its own."""
-
-FIRST_BYTES = 1 << 20
+FIRST_BYTES: Final = 1 << 20
 """As much of a body as room is made for before any of it is here."""
-
 _HEAD = memoryview(bytearray(8192))
 """One for all connections: what is read into it is taken out before the event loop reads again."""
-
-
-class Body:
-    """So many bytes of one body, not all of them here yet.
-
-    What is announced need not come, and memory of many megabytes comes from the kernel in pages of two: the whole of it
-    is asked for once the first megabyte is here.
-    """
-
-    __slots__ = ("_filled_bytes", "_room", "_size_bytes")
-
-    def __init__(self, size_bytes: int, first_bytes: int = FIRST_BYTES) -> None:
-        self._size_bytes = size_bytes
-        # Not a bytearray, which is zeroed first: memory that is never written, because its body never comes, is free.
-        self._room = np.empty(min(size_bytes, first_bytes), np.uint8).data
-        self._filled_bytes = 0
-
-    @property
-    def complete(self) -> bool:
-        """Tell whether the last byte is here."""
-        return self._filled_bytes == self._size_bytes
-
-    @property
-    def view(self) -> memoryview:
-        """Return the whole body, once it is complete."""
-        return self._room
-
-    @property
-    def rest(self) -> memoryview:
-        """Return room for what comes next; not always for all of it."""
-        if self._filled_bytes == len(self._room) < self._size_bytes:
-            first, self._room = self._room, np.empty(self._size_bytes, np.uint8).data
-            self._room[: len(first)] = first
-        return self._room[self._filled_bytes :]
-
-    def filled(self, size_bytes: int) -> None:
-        """Note that the first bytes of `rest` are here."""
-        self._filled_bytes += size_bytes
-
-    def add(self, chunk: bytes) -> None:
-        """Copy a piece in."""
-        start = 0
-        while start < len(chunk):
-            rest = self.rest
-            size_bytes = min(len(rest), len(chunk) - start)
-            rest[:size_bytes] = chunk[start : start + size_bytes]
-            self._filled_bytes += size_bytes
-            start += size_bytes
 
 
 class BodyReader(asyncio.BufferedProtocol):

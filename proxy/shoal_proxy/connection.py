@@ -11,8 +11,9 @@ from typing import cast
 
 import httptools
 
-from shoal_proxy.body import LARGE_BYTES, Body
+from shoal_proxy.body import LARGE_BYTES
 from shoal_proxy.errors import NotExecuted, RuntimeLost
+from shoal_schema.wire.body import Body
 
 LOST = "the connection to the runtime was lost"
 
@@ -131,7 +132,7 @@ class Connection(asyncio.BufferedProtocol):
         self._keep = self._parser.should_keep_alive()
         size_bytes = int(self._headers.get(b"content-length", 0))
         if size_bytes > LARGE_BYTES:
-            self._body = Body(size_bytes, size_bytes)  # the runtime sends what it announces
+            self._body = Body(size_bytes)  # the runtime sends what it announces
 
     def on_body(self, body: bytes) -> None:
         """Keep a piece of the body (httptools)."""

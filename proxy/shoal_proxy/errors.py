@@ -87,9 +87,6 @@ class HeadTooLarge(ProxyError):
     status = 431
     reason = "invalid"
 
-    def __init__(self, limit_bytes: int) -> None:
-        super().__init__(f"the request's head is over the limit of {limit_bytes} bytes")
-
 
 class NotImplementedHere(ProxyError):
     """The request is HTTP, but needs what this server does not have."""

@@ -11,6 +11,7 @@ from shoal_proxy.errors import DeadlineExceeded
 from shoal_proxy.metrics import Metrics
 from shoal_proxy.model.signature import ModelSignature
 from shoal_proxy.upstream import RuntimeLink
+from shoal_schema.headers import EXECUTED, HEADER_LENGTH, TIMEOUT_MS
 
 STUCK_MARGIN_S = 1.0
 """How long after its last caller's deadline a batch is given up: a stuck runtime must not hold its slot for ever."""
@@ -42,7 +43,7 @@ async def exchange(batch: Batch, signature: ModelSignature, link: RuntimeLink, m
     extra = [
         *_trace_headers(batch),
         *batch.key.headers,
-        (b"x-request-timeout-ms", b"%d" % max(1, int(budget_s * 1000))),
+        (TIMEOUT_MS.encode(), b"%d" % max(1, int(budget_s * 1000))),
     ]
     try:
         async with asyncio.timeout(budget_s + STUCK_MARGIN_S):
@@ -64,8 +65,8 @@ def result_of(sent: Sent, signature: ModelSignature) -> Result:
     """
     response = sent.response
     if response.status != 200:
-        raise decode_failure(response.status, response.body, response.headers.get(b"x-shoal-executed"))
-    return decode_answer(response.body, response.headers.get(b"inference-header-content-length"), signature)
+        raise decode_failure(response.status, response.body, response.headers.get(EXECUTED.encode()))
+    return decode_answer(response.body, response.headers.get(HEADER_LENGTH.encode()), signature)
 
 
 def _trace_headers(batch: Batch) -> list[tuple[bytes, bytes]]:

@@ -34,23 +34,27 @@ from shoal_proxy.errors import (
     ProxyError,
     UnsupportedMediaType,
 )
-from shoal_proxy.heads import Head, Heads, Route, Terms
+from shoal_proxy.header_cache import Head, HeaderCache, Route, Terms
 from shoal_proxy.lifecycle.drain import KEEPS_CONNECTIONS
 from shoal_proxy.metrics import Metrics
 from shoal_proxy.model.signature import ModelSignature
 from shoal_proxy.model.sizes import byte_size_of
 from shoal_proxy.settings import Settings
 from shoal_proxy.timing import server_timing
+from shoal_schema.headers import PRIORITY, REQUEST_ID, TIMEOUT_MS, TRACEPARENT, TRACESTATE
 
-logger = logging.getLogger("shoal.proxy")
+logger = logging.getLogger(__name__)
 
-_SHORTEST_S, _LONGEST_S = 1e-6, 3600.0
+_MIN_TIMEOUT_S, _MAX_TIMEOUT_S = 1e-6, 3600.0
 """However little or long a caller says it would wait: what the runtime is told holds for a whole batch."""
-_LONGEST_TRACE_BYTES = 1024
+_MAX_TRACE_BYTES = 1024
 """Longer ones return to the caller only: the runtime reads those of a whole batch in one piece."""
 _SEND_AGAIN = (503, 504)
 """Statuses after which a caller thinks of sending its request again: the sentence tells what that may mean."""
-_TRACED = {b"x-request-id": "x-request-id", b"traceparent": "traceparent", b"tracestate": "tracestate"}
+_TRACED = tuple([(name.encode(), name) for name in (REQUEST_ID, TRACEPARENT, TRACESTATE)])
+_TIMEOUT_MS, _PRIORITY, _CONTENT_ENCODING = TIMEOUT_MS.encode(), PRIORITY.encode(), b"content-encoding"
+_TERM_NAMES = (*[name for name, _ in _TRACED], _CONTENT_ENCODING, _TIMEOUT_MS, _PRIORITY)
+"""Headers that `Terms` are made of, beside those that settings name."""
 
 
 def infer_routes(model_name: str, version: str, max_body_bytes: int) -> Mapping[bytes, Route]:
@@ -80,11 +84,15 @@ class Inference:
         self._undecoded = Sampler()
         self._queue_timeout_s = settings.queue.timeout_milliseconds / 1000
         self.routes = infer_routes(settings.name, settings.version, settings.queue.max_body_bytes)
-        self.heads: Heads = Heads(min(settings.queue.max_body_bytes, LARGE_BYTES))
+        self.header_cache: HeaderCache = HeaderCache(
+            min(settings.queue.max_body_bytes, LARGE_BYTES),
+            settings.process.max_head_bytes,
+            frozenset({*_TERM_NAMES, *settings.forwarded_headers, settings.fair_share_header}),
+        )
 
     @property
     def keeps_connections(self) -> bool:
-        """Tell whether answers may leave their connection open."""
+        """Return whether answers may leave their connection open."""
         return self._dispatcher.phase in KEEPS_CONNECTIONS
 
     def start(self, head: Head, body: bytes | memoryview, reply: Callable[[Reply], None]) -> Pending | None:
@@ -189,16 +197,17 @@ class Inference:
         Raises:
             ProxyError: one of them makes no sense.
         """
-        _check_encoding(headers.get(b"content-encoding"))
-        given = headers.get(b"x-request-timeout-ms")
-        forwarded = tuple((name, headers[name]) for name in self._forwarded_headers if name in headers)
+        _check_encoding(headers.get(_CONTENT_ENCODING))
+        given = headers.get(_TIMEOUT_MS)
+        names = self._forwarded_headers
+        forwarded = tuple([(name, headers[name]) for name in names if name in headers]) if names else ()
         timeout_s = 0.0 if given is None else _timeout_s(_positive_ms(given))
         return Terms(timeout_s, self._lane(headers), forwarded, _trace(headers))
 
     def _lane(self, headers: Mapping[bytes, bytes]) -> LaneKey:
         """Return who the caller is, as far as it matters for who is next."""
         header = self._fair_share_header
-        priority = headers.get(b"x-shoal-priority")
+        priority = headers.get(_PRIORITY)
         if priority is None and not header:
             return PLAIN_LANE
         return LaneKey(headers.get(header, b"") if header else b"", _level(priority) if priority else 0)
@@ -238,7 +247,7 @@ def _tighter_s(timeout_s: float, timeout_ms: float | None) -> float:
 
 
 def _timeout_s(timeout_ms: float) -> float:
-    return min(max(timeout_ms / 1000, _SHORTEST_S), _LONGEST_S)
+    return min(max(timeout_ms / 1000, _MIN_TIMEOUT_S), _MAX_TIMEOUT_S)
 
 
 def _nowhere(outcome: Outcome) -> None:
@@ -261,19 +270,20 @@ def _fill_lengths(decoded: Decoded, signature: ModelSignature) -> None:
 
 
 def _trace(headers: Mapping[bytes, bytes]) -> Mapping[str, str] | None:
-    if headers.keys().isdisjoint(_TRACED):
-        return None
-    return {
-        text: headers[name].decode("latin-1")
-        for name, text in _TRACED.items()
-        if name in headers and len(headers[name]) <= _LONGEST_TRACE_BYTES
-    }
+    trace: dict[str, str] | None = None
+    for name, text in _TRACED:
+        value = headers.get(name)
+        if value is not None and len(value) <= _MAX_TRACE_BYTES:
+            if trace is None:
+                trace = {}
+            trace[text] = value.decode("latin-1")
+    return trace
 
 
 def _level(value: bytes) -> int:
     if len(value) != 1 or not value.isdigit():
         text = value.decode("latin-1")
-        raise InvalidRequest(f"x-shoal-priority must be a digit, 0 for the first served, not {text!r}")
+        raise InvalidRequest(f"{PRIORITY} must be a digit, 0 for the first served, not {text!r}")
     return int(value)
 
 
@@ -284,5 +294,5 @@ def _positive_ms(value: bytes) -> float:
         timeout_ms = 0.0
     if not isfinite(timeout_ms) or timeout_ms <= 0:
         text = value.decode("latin-1")
-        raise InvalidRequest(f"x-request-timeout-ms must be a positive number of milliseconds, not {text!r}")
+        raise InvalidRequest(f"{TIMEOUT_MS} must be a positive number of milliseconds, not {text!r}")
     return timeout_ms

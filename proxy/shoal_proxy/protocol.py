@@ -16,18 +16,21 @@ import httptools
 
 from shoal_proxy.batching.pending import Pending
 from shoal_proxy.batching.returns import Burst
-from shoal_proxy.body import LARGE_BYTES, Body, BodyReader
+from shoal_proxy.body import FIRST_BYTES, LARGE_BYTES, BodyReader
 from shoal_proxy.codecs.base import Reply
 from shoal_proxy.edge.holding import Holding
 from shoal_proxy.errors import BodyTooLarge, Overloaded, ProxyError
-from shoal_proxy.guarded import NOBODY_WAITS, Guard, GuardedProtocol, origin_form
-from shoal_proxy.heads import Head, Route
+from shoal_proxy.guard import NOBODY_WAITS, Guard
+from shoal_proxy.guarded import GuardedProtocol, origin_form
+from shoal_proxy.header_cache import Head, Route
 from shoal_proxy.inference import Inference
+from shoal_schema.headers import REQUEST_ID, TRACEPARENT
+from shoal_schema.wire.body import Body
 
-logger = logging.getLogger("shoal.proxy")
+logger = logging.getLogger(__name__)
 
 _SMALL_BYTES = 65536
-_ECHOED = (b"x-request-id", b"traceparent")
+_ECHOED = (REQUEST_ID.encode(), TRACEPARENT.encode())
 _METHODS = frozenset({b"POST", b"PUT"})
 
 
@@ -90,7 +93,7 @@ class InferCycle:
             return
         self._expected_bytes = size_bytes
         if declared is not None and size_bytes > LARGE_BYTES:
-            self.body = Body(size_bytes)
+            self.body = Body(size_bytes, FIRST_BYTES)
 
     def activate(self) -> None:
         """Go on, now that it is this request's turn to be answered."""
@@ -156,7 +159,7 @@ class InferCycle:
             self._protocol.transport.abort()
 
     def admit(self, size_bytes: int) -> bool:
-        """Account for body bytes that have come; tell whether they are wanted."""
+        """Account for body bytes that have come; return whether they are wanted."""
         if self._refusal is not None or self.response_complete:
             return False
         limit_bytes = self._protocol.guard.max_body_bytes
@@ -208,11 +211,11 @@ class InferProtocol(GuardedProtocol):
         """Reads in our place once this caller has sent a large body."""
 
     def data_received(self, data: bytes) -> None:
-        """Parse what is not known by heart (asyncio)."""
+        """Parse what the header cache does not know (asyncio)."""
         previous = self.cycle
         if self.incoming or not (previous is None or previous.response_complete):
             self._parse(data)
-        elif (known := self.inference.heads.find(data)) is not None:
+        elif (known := self.inference.header_cache.find(data)) is not None:
             head, start = known
             self._note_return()
             self.cycle = cycle = InferCycle(self, head)
@@ -221,7 +224,7 @@ class InferProtocol(GuardedProtocol):
         else:
             self._parse(data)
             if self.cycle is not previous and isinstance(self.cycle, InferCycle) and self.cycle.complete:
-                self.inference.heads.remember(data, self.cycle.head)
+                self.inference.header_cache.learn(data, self.cycle.head)
 
     def _parse(self, data: bytes) -> None:
         self.parse(data)
@@ -240,7 +243,7 @@ class InferProtocol(GuardedProtocol):
             self._reader.body = cycle.body
 
     def _more_in_place(self, size_bytes: int) -> None:
-        self.body_bytes += size_bytes
+        self.meter.body_bytes += size_bytes
         self.cycle.admit(size_bytes)
 
     def _be_read_by(self, reader: BodyReader) -> None:
@@ -304,7 +307,7 @@ class InferProtocol(GuardedProtocol):
     def on_body(self, body: bytes) -> None:
         """Hand a piece of the body to its request (httptools)."""
         if isinstance(self.cycle, InferCycle):
-            self.body_bytes += len(body)
+            self.meter.body_bytes += len(body)
             self.cycle.add(body)
         else:
             super().on_body(body)

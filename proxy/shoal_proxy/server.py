@@ -25,11 +25,11 @@ from shoal_proxy.batching.pending import NEVER_S
 from shoal_proxy.batching.policy import BatchLimits
 from shoal_proxy.batching.queue import QueueLimits
 from shoal_proxy.dispatcher import Dispatcher
-from shoal_proxy.edge.crowd import KEPT_DESCRIPTORS, MOST_CONNECTIONS, connection_limit
-from shoal_proxy.edge.patience import Patience
+from shoal_proxy.edge.crowd import KEPT_DESCRIPTORS, MAX_CONNECTIONS, connection_limit
 from shoal_proxy.errors import Draining
 from shoal_proxy.explaining.report import last_key
-from shoal_proxy.guarded import Guard, GuardedProtocol
+from shoal_proxy.guard import Guard
+from shoal_proxy.guarded import GuardedProtocol
 from shoal_proxy.inference import Inference
 from shoal_proxy.lifecycle.drain import Phase
 from shoal_proxy.metrics import Metrics
@@ -39,8 +39,9 @@ from shoal_proxy.upstream import RuntimeLink
 from shoal_schema import metrics as declared
 from shoal_schema.addresses import Address
 from shoal_schema.resource.traffic import BatchingSpec
+from shoal_schema.wire.patience import Patience
 
-logger = logging.getLogger("shoal.proxy")
+logger = logging.getLogger(__name__)
 
 ADMIN_CONNECTIONS = 64
 """More than kubelet, Prometheus, the operator and some people ever open; kept free of callers."""
@@ -171,7 +172,7 @@ def make_batcher(settings: Settings) -> Batcher:
 def open_files() -> int:
     """Return how many descriptors this process may have open, after asking for as many as it is allowed to ask for."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MOST_CONNECTIONS + KEPT_DESCRIPTORS
+    wanted = MAX_CONNECTIONS + KEPT_DESCRIPTORS
     most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < most:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

@@ -14,7 +14,9 @@ Pure.
 from collections.abc import Collection, Mapping
 from ipaddress import ip_address
 
-HEADER = "x-shoal-admin"
+from shoal_schema.headers import ADMIN
+
+HEADER = ADMIN
 ANY = "*"
 _INSIDE = ("localhost", "svc", "cluster.local", "internal")
 """Names that end so are no public ones."""

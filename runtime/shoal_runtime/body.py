@@ -1,53 +1,15 @@
-"""Large bodies, read from the socket straight into the memory that the model computes on.
-
-A parser hands a body on in copies of copies: the event loop's chunk, the parser's slice of it, the joined whole. Once a
-large body's length is known none of that is needed: the rest of it is so many bytes, whatever they are.
-"""
+"""Large bodies, read from the socket straight into the memory that the model computes on."""
 
 import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final
 
-import numpy as np
+from shoal_schema.headers import HEADER_LENGTH
+from shoal_schema.wire.body import Body
 
 LARGE_BYTES: Final = 16384
-ALIGNMENT_BYTES: Final = 64
 BODY: Final = "shoal.body"
 """Where an ASGI scope has the `Body` of a request whose body is large, else None."""
-
-
-class Body:
-    """So many bytes of one body, not all of them here yet.
-
-    Args:
-        size_bytes: of the whole body.
-        json_bytes: how many come before the tensors, which start aligned, to be used in place.
-    """
-
-    def __init__(self, size_bytes: int, json_bytes: int) -> None:
-        memory = np.empty(size_bytes + ALIGNMENT_BYTES, np.uint8)
-        lead = -(memory.ctypes.data + json_bytes) % ALIGNMENT_BYTES
-        self.view = memory.data[lead : lead + size_bytes]
-        self._filled_bytes = 0
-
-    @property
-    def complete(self) -> bool:
-        """Whether the last byte is here."""
-        return self._filled_bytes == len(self.view)
-
-    @property
-    def rest(self) -> memoryview:
-        """The part still to be filled."""
-        return self.view[self._filled_bytes :]
-
-    def filled(self, size_bytes: int) -> None:
-        """Note that the first bytes of `rest` are here."""
-        self._filled_bytes += size_bytes
-
-    def add(self, chunk: bytes) -> None:
-        """Copy a piece in."""
-        self.rest[: len(chunk)] = chunk
-        self._filled_bytes += len(chunk)
 
 
 def large_body(headers: Mapping[bytes, bytes], limit_bytes: int) -> Body | None:
@@ -55,8 +17,9 @@ def large_body(headers: Mapping[bytes, bytes], limit_bytes: int) -> Body | None:
     size_bytes = int(headers.get(b"content-length", 0))
     if not LARGE_BYTES < size_bytes <= limit_bytes:
         return None
-    json_bytes = headers.get(b"inference-header-content-length", b"")
-    return Body(size_bytes, int(json_bytes) if json_bytes.isdigit() and len(json_bytes) < 16 else 0)
+    json_bytes = headers.get(HEADER_LENGTH.encode(), b"")
+    aligned_at = int(json_bytes) if json_bytes.isdigit() and len(json_bytes) < 16 else 0
+    return Body(size_bytes, aligned_at=aligned_at)
 
 
 _HEAD: Final = memoryview(bytearray(LARGE_BYTES))

@@ -1,7 +1,6 @@
 """HTTP on one connection, held to bounds: uvicorn's protocol where the runtime listens on a network.
 
-A head, a body and an answer may be so large and take so long, and a request ends where its head says, whatever it
-offers to upgrade to. One timer a connection looks whether it has been overdrawn.
+The rules are the proxy's too (`shoal_schema.wire.framing` and `patience`); this is where the runtime's connections ask.
 """
 
 import asyncio
@@ -15,20 +14,15 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from shoal_runtime.codecs.response import encode_error
-from shoal_runtime.errors import RuntimeFault
+from shoal_schema.wire.framing import FramingError, Meter, check_head, check_upgrade, without_upgrade
+from shoal_schema.wire.patience import BUSY_LOOK_S, Lookout, Patience
 
 if TYPE_CHECKING:
     import uvicorn
     from uvicorn.server import ServerState
 
-FIELD_BYTES: Final = 32
-"""What each header costs beyond its letters, as HTTP/2 counts."""
-MOST_CONNECTIONS: Final = 1024
+MAX_CONNECTIONS: Final = 1024
 """A proxy needs a few; others are closed for new ones while they are idle."""
-STALLED_S: Final = 1.0
-"""A look that comes this much late says that we were slow, not the caller."""
-_FRAMING: Final = 16
-_BUSY_LOOK_S: Final = 30.0
 _LINGER_S: Final = 2.0
 
 logger = logging.getLogger(__name__)
@@ -46,21 +40,19 @@ class Bounds(NamedTuple):
     min_bytes_per_s: int = 16 * 1024
     idle_timeout_s: float = 24 * 3600.0
     """Our proxy keeps a connection as long as it may send, so idle ones are hardly closed from here."""
-    max_connections: int = MOST_CONNECTIONS
+    max_connections: int = MAX_CONNECTIONS
+
+    @property
+    def patience(self) -> Patience:
+        """How long each of a connection's doings may last."""
+        transfer_s = self.transfer_timeout_s
+        return Patience(self.head_timeout_s, transfer_s, transfer_s, self.idle_timeout_s, self.min_bytes_per_s)
 
 
-def most_connections() -> int:
+def max_connections() -> int:
     """Return how many connections descriptors allow, half of them being the model's."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return MOST_CONNECTIONS if soft == resource.RLIM_INFINITY else max(1, min(MOST_CONNECTIONS, soft // 2))
-
-
-class Unacceptable(RuntimeFault):
-    """What came is no request that can be answered any further."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
+    return MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else max(1, min(MAX_CONNECTIONS, soft // 2))
 
 
 class GuardedProtocol(HttpToolsProtocol):
@@ -71,16 +63,14 @@ class GuardedProtocol(HttpToolsProtocol):
     def __init__(self, config: "uvicorn.Config", state: "ServerState", bounds: Bounds) -> None:
         super().__init__(config, state, {}, asyncio.get_running_loop())
         self._bounds = bounds
-        self.moved_bytes = 0
-        """Of the body that is coming, as the wire has it once a large one is read into place."""
+        self._patience = bounds.patience
+        self._meter = Meter(bounds.max_head_bytes)
         self._in_head = self._in_body = self._deaf = self._upgrading = False
-        self._messages = 0
-        self._head_bytes = self._fed_bytes = self._marked_bytes = 0
+        self._messages = self._marked_bytes = 0
         self._since_s = time.monotonic()
         """Since when the connection has been doing what it does; of bytes that move, since when they are counted."""
         self._idle_since_s = self._since_s
-        self._watch: asyncio.TimerHandle | None = None
-        self._watch_at_s = 0.0
+        self._lookout = Lookout(self.loop.call_later, time.monotonic, self._look)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the connection; at the limit the one that has been idle longest goes for it."""
@@ -89,7 +79,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if len(self.connections) > self._bounds.max_connections and not self._make_room():
             self.transport.abort()
             return
-        self._look_by(now_s + min(self._bounds.head_timeout_s, self._bounds.idle_timeout_s), now_s)
+        self._lookout.by(now_s + min(self._patience.head_s, self._patience.idle_s), now_s)
 
     def _make_room(self) -> bool:
         others: Any = self.connections - {self}
@@ -117,29 +107,15 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
-        if self._watch is not None:
-            self._watch.cancel()
+        self._lookout.stop()
         super().connection_lost(exc)
 
-    def _look_by(self, at_s: float, now_s: float) -> None:
-        if self._watch is not None:
-            if self._watch_at_s <= at_s:
-                return
-            self._watch.cancel()
-        self._watch_at_s = at_s
-        self._watch = self.loop.call_later(max(0.0, at_s - now_s), self._look)
-
-    def _look(self) -> None:
-        self._watch = None
-        now_s = time.monotonic()
-        if now_s - self._watch_at_s > STALLED_S:
-            self._look_by(now_s + STALLED_S, now_s)
-            return
+    def _look(self, now_s: float) -> None:
         due_s = self._due_s(now_s)
         if due_s <= now_s and self._keeps_up(now_s):
             due_s = self._due_s(now_s)
         if due_s > now_s:
-            self._look_by(due_s, now_s)
+            self._lookout.by(due_s, now_s)
         else:
             self._overdue(now_s)
 
@@ -148,37 +124,38 @@ class GuardedProtocol(HttpToolsProtocol):
         return self.flow.write_paused or self.transport.is_closing()
 
     def _due_s(self, now_s: float) -> float:
-        bounds = self._bounds
+        patience = self._patience
         if self._unread:
-            return self._since_s + bounds.transfer_timeout_s
+            return self._since_s + patience.write_s
         if self._in_head or self._in_body:
             if self.flow.read_paused:
                 self._since_s = now_s  # it is we who do not read
-            return self._since_s + (bounds.head_timeout_s if self._in_head else bounds.transfer_timeout_s)
+            return self._since_s + (patience.head_s if self._in_head else patience.body_s)
         if self._busy or self._deaf:
-            return now_s + min(_BUSY_LOOK_S, bounds.idle_timeout_s)
-        return self._idle_since_s + (bounds.head_timeout_s if self.cycle is None else bounds.idle_timeout_s)
+            return now_s + min(BUSY_LOOK_S, patience.idle_s)
+        return self._idle_since_s + (patience.head_s if self.cycle is None else patience.idle_s)
 
     def _keeps_up(self, now_s: float) -> bool:
-        """Tell whether enough bytes have moved since the last look, and count from here."""
+        """Return whether enough bytes have moved since the last look, and count from here."""
         if self._unread:
             left_bytes = self.transport.get_write_buffer_size()
             moved_bytes, self._marked_bytes = self._marked_bytes - left_bytes, left_bytes
         elif self._in_body:
-            moved_bytes, self._marked_bytes = self.moved_bytes - self._marked_bytes, self.moved_bytes
+            body_bytes = self._meter.body_bytes
+            moved_bytes, self._marked_bytes = body_bytes - self._marked_bytes, body_bytes
         else:
             return False
         elapsed_s, self._since_s = now_s - self._since_s, now_s
-        return moved_bytes >= self._bounds.min_bytes_per_s * elapsed_s
+        return self._patience.keeps_up(moved_bytes, elapsed_s)
 
     def _overdue(self, now_s: float) -> None:
         if self._unread:
             self.transport.abort()
             return
         self._count_from(now_s)
-        self._look_by(now_s + self._bounds.transfer_timeout_s, now_s)
+        self._lookout.by(now_s + self._patience.write_s, now_s)
         if self._in_head or self._in_body:
-            self._fail(Unacceptable(408, "the request did not arrive in time"))
+            self._fail(FramingError(408, "the request did not arrive in time"))
         else:
             self.transport.close()
 
@@ -190,7 +167,7 @@ class GuardedProtocol(HttpToolsProtocol):
         super().pause_writing()
         now_s = time.monotonic()
         self._count_from(now_s)
-        self._look_by(now_s + self._bounds.transfer_timeout_s, now_s)
+        self._lookout.by(now_s + self._patience.write_s, now_s)
 
     def data_received(self, data: bytes) -> None:
         """Parse, within bounds."""
@@ -199,32 +176,16 @@ class GuardedProtocol(HttpToolsProtocol):
         message, in_head = self._messages, self._in_head
         try:
             self._feed(data)
-            if message == self._messages and in_head == self._in_head:
-                self._count_fed(len(data))
-        except Unacceptable as error:
+            if message == self._messages and in_head == self._in_head and (in_head or self._in_body):
+                self._meter.unreported(len(data), in_body=self._in_body)
+        except FramingError as error:
             self._fail(error)
             return
         if self._in_head or self._in_body:
             now_s = time.monotonic()
-            bounds = self._bounds
-            self._look_by(now_s + (bounds.head_timeout_s if self._in_head else bounds.transfer_timeout_s), now_s)
-
-    def _count_fed(self, size_bytes: int) -> None:
-        """Bound what the parser takes without a word: a header, an extension of a chunk, that does not end."""
-        self._fed_bytes += size_bytes
-        if self._in_head and self._fed_bytes > self._bounds.max_head_bytes:
-            raise self._head_too_large()
-        if self._in_body and self._fed_bytes > self._bounds.max_head_bytes + _FRAMING * self.moved_bytes:
-            raise Unacceptable(400, "the body's chunks are all framing")
-
-    def _head_too_large(self) -> Unacceptable:
-        return Unacceptable(431, f"the request's head is over the limit of {self._bounds.max_head_bytes} bytes")
+            self._lookout.by(now_s + (self._patience.head_s if self._in_head else self._patience.body_s), now_s)
 
     def _feed(self, data: bytes) -> None:
-        """Parse `data`; a head that offers to upgrade is given to the parser once more without the offer.
-
-        The parser would hand over the body of such a request as another protocol's.
-        """
         rest = memoryview(data)
         try:
             while True:
@@ -233,72 +194,49 @@ class GuardedProtocol(HttpToolsProtocol):
                     return
                 except httptools.HttpParserUpgrade as offer:
                     rest = rest[offer.args[0] :]
-                    head = self._head_without_upgrade()
+                    method, version = self.parser.get_method(), self.parser.get_http_version()
                     self.parser = httptools.HttpRequestParser(self)
-                    self.parser.feed_data(head)
+                    self.parser.feed_data(without_upgrade(method, self.url, version, self.headers))
         except httptools.HttpParserError as error:
-            if isinstance(error.__context__, Unacceptable):
+            if isinstance(error.__context__, FramingError):
                 raise error.__context__ from None
-            raise Unacceptable(400, f"this is no HTTP/1.1 request: {error}") from None
-
-    def _head_without_upgrade(self) -> bytes:
-        lines = [b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())]
-        for name, value in self.headers:
-            tokens = [token.strip() for token in value.split(b",")] if name == b"connection" else [value]
-            if name != b"upgrade":
-                lines.append(name + b": " + b", ".join(token for token in tokens if token.lower() != b"upgrade"))
-        return b"\r\n".join([*lines, b"", b""])
+            raise FramingError(400, f"this is not an HTTP/1.1 request: {error}") from None
 
     def on_message_begin(self) -> None:
         """Start a request."""
         self._in_head, self._upgrading = True, False
         self._messages += 1
-        self._head_bytes = self._fed_bytes = self._marked_bytes = self.moved_bytes = 0
+        self._meter.begin()
+        self._marked_bytes = 0
         self._since_s = time.monotonic()
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
         """Keep a piece of the target."""
-        self._count_head(len(url))
+        self._meter.target(len(url))
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep a header, unless it comes behind the body."""
-        self._count_head(len(name) + len(value) + FIELD_BYTES)
+        self._meter.field(name, value)
         if self._in_head:
             super().on_header(name, value.rstrip())
-
-    def _count_head(self, size_bytes: int) -> None:
-        self._head_bytes += size_bytes
-        if self._head_bytes > self._bounds.max_head_bytes:
-            raise self._head_too_large()
 
     def on_headers_complete(self) -> None:
         """Refuse a head that leaves open where its request ends, and take any other."""
         if self.parser.should_upgrade():
-            if self.parser.get_method() == b"CONNECT":
-                raise Unacceptable(501, "CONNECT is not taken here")
+            check_upgrade(self.parser.get_method())
             self._upgrading = True
             return
         headers = dict(self.headers)
-        self._check_framing(headers)
+        check_head(self.parser.get_http_version(), headers)
         self.take_head(headers)
         super().on_headers_complete()
         self._in_head, self._in_body = False, True
-        self._fed_bytes = 0
+        self._meter.begin_body()
 
     def take_head(self, headers: Mapping[bytes, bytes]) -> None:
         """Prepare for the body of a request whose head is here and well-formed."""
-
-    def _check_framing(self, headers: Mapping[bytes, bytes]) -> None:
-        version = self.parser.get_http_version()
-        if version not in ("1.1", "1.0"):
-            raise Unacceptable(505, f"HTTP/{version} is not spoken here: use HTTP/1.1")
-        coding = headers.get(b"transfer-encoding")
-        if coding is not None and version == "1.0":
-            raise Unacceptable(400, "HTTP/1.0 has no Transfer-Encoding")
-        if coding is not None and coding.lower() != b"chunked":
-            raise Unacceptable(501, "a body with a Transfer-Encoding other than chunked is not taken")
 
     def on_body(self, body: bytes) -> None:
         """Take a piece of the body; one that no page waits for ends as well."""
@@ -307,10 +245,10 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def count_body(self, size_bytes: int) -> None:
         """Count bytes of the body, within its limit."""
-        self.moved_bytes += size_bytes
+        self._meter.body_bytes += size_bytes
         # The application refuses longer ones itself, in its own words, where it reads them.
-        if self.moved_bytes > self._bounds.max_body_bytes and self.cycle.response_complete:
-            raise Unacceptable(413, f"the body is longer than {self._bounds.max_body_bytes} bytes")
+        if self._meter.body_bytes > self._bounds.max_body_bytes and self.cycle.response_complete:
+            raise FramingError(413, f"the body is longer than {self._bounds.max_body_bytes} bytes")
 
     def on_message_complete(self) -> None:
         """Note the end of a request."""
@@ -325,7 +263,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         self._idle_since_s = time.monotonic()
 
-    def _fail(self, error: Unacceptable) -> None:
+    def _fail(self, error: FramingError) -> None:
         """Answer what is no request, unless another one's answer is due, and hear no more."""
         self._deaf = True
         in_body, self._in_head, self._in_body = self._in_body, False, False

@@ -13,6 +13,7 @@ import orjson
 from shoal_runtime.codecs.request import InferRequest
 from shoal_runtime.errors import BatchError, FailedRow
 from shoal_runtime.faults import own_traceback
+from shoal_schema.headers import REQUEST_ID
 
 LINES_PER_WINDOW: Final = 10
 WINDOW_S: Final = 60.0
@@ -124,4 +125,4 @@ def _traced(requests: Any) -> Iterator[tuple[str, int]]:
     with suppress(orjson.JSONDecodeError, TypeError, AttributeError):
         for entry in orjson.loads(requests):
             rows = entry.get("rows")
-            yield value(str(entry.get("x-request-id", "-"))), rows if isinstance(rows, int) else 0
+            yield value(str(entry.get(REQUEST_ID, "-"))), rows if isinstance(rows, int) else 0

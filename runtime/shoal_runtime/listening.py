@@ -14,10 +14,11 @@ import httptools
 import uvicorn
 from uvicorn.server import ServerState
 
-from shoal_runtime.body import BODY, Body, BodyReader, large_body
+from shoal_runtime.body import BODY, BodyReader, large_body
 from shoal_runtime.guarding import Bounds, GuardedProtocol
 from shoal_schema.addresses import Address
 from shoal_schema.environment import SettingsError
+from shoal_schema.wire.body import Body
 
 if TYPE_CHECKING:
     from shoal_runtime.server import App
@@ -69,7 +70,7 @@ def _unix_socket(path: str) -> socket.socket:
 def _remove_stale(path: str) -> None:
     try:
         if not stat.S_ISSOCK(os.stat(path).st_mode):
-            raise OSError(errno.EEXIST, "the file there is no socket")
+            raise OSError(errno.EEXIST, "the file there is not a socket")
     except FileNotFoundError:
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from shoal_runtime.body import ALIGNMENT_BYTES, BODY, Body
+from shoal_runtime.body import BODY
 from shoal_runtime.codecs.metadata import SERVER_METADATA, model_metadata
 from shoal_runtime.codecs.request import InferRequest, decode_request
 from shoal_runtime.codecs.response import encode_error, encode_response
@@ -27,10 +27,13 @@ from shoal_runtime.errors import (
 )
 from shoal_runtime.item_log import ItemLog
 from shoal_runtime.readiness import Phase, Readiness
+from shoal_schema import headers as names
+from shoal_schema.wire.body import ALIGNMENT_BYTES
 from shoal_schema.wire.row_errors import encode_row_errors
 
 if TYPE_CHECKING:
     from shoal_runtime.pipeline import BatchResult, Pipeline
+    from shoal_schema.wire.body import Body
 
 
 Scope = MutableMapping[str, Any]
@@ -38,8 +41,10 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 MAX_DIGITS: Final = 15
-EXECUTED: Final = b"x-shoal-executed"
+HEADER_LENGTH: Final = names.HEADER_LENGTH.encode()
+EXECUTED: Final = names.EXECUTED.encode()
 """The header of every error answer: `no` where forward certainly did not begin with the batch's rows, else `maybe`."""
+TIMEOUT_MS: Final = names.TIMEOUT_MS.encode()
 
 logger = logging.getLogger(__name__)
 
@@ -100,7 +105,7 @@ class App:
         arrived_s = time.monotonic()
         model = self._require_model()
         headers = dict(scope["headers"])
-        json_bytes = _whole_number(headers, b"inference-header-content-length")
+        json_bytes = _whole_number(headers, HEADER_LENGTH)
         if headers.get(b"content-encoding", b"identity") != b"identity":
             raise BadRequest("compressed bodies are not taken")
         large: Body | None = scope.get(BODY)
@@ -112,7 +117,7 @@ class App:
             body = large.view
         signature = model.pipeline.signature
         request = decode_request(body, len(body) if json_bytes is None else json_bytes, signature)
-        timeout_ms = _whole_number(headers, b"x-request-timeout-ms", clamp=True)
+        timeout_ms = _whole_number(headers, TIMEOUT_MS, clamp=True)
         deadline_s = None if timeout_ms is None else arrived_s + timeout_ms / 1000
         executed = False
         try:
@@ -226,7 +231,7 @@ def _encoded(request: InferRequest, model: ServedModel, result: "BatchResult") -
     json_bytes, body = encode_response(request, names, result.outputs, parameters)
     if json_bytes is None:
         return _Answer(200, body)
-    length = (b"inference-header-content-length", b"%d" % json_bytes)
+    length = (HEADER_LENGTH, b"%d" % json_bytes)
     return _Answer(200, body, (length, (b"content-type", b"application/octet-stream")))
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from shoal_runtime.errors import EXIT_LOAD_FAILED, LoadError
 from shoal_runtime.executor import Executor
 from shoal_runtime.faults import describe, own_traceback
-from shoal_runtime.guarding import Bounds, most_connections
+from shoal_runtime.guarding import Bounds
 from shoal_runtime.importing import HandlerFailed
 from shoal_runtime.listening import Connections, open_socket
 from shoal_runtime.readiness import Readiness
@@ -50,7 +50,7 @@ class Runtime:
             process.head_timeout_s,
             process.transfer_timeout_s,
             process.min_bytes_per_s,
-            max_connections=most_connections(),
+            max_connections=max_connections(),
         )
         self._connections = Connections(self._app, open_socket(process.listen), on_empty=self._empty.set, bounds=bounds)
         self._started: Started | None = None

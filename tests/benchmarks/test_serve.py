@@ -1,7 +1,7 @@
 import orjson
 import pytest
 
-from benchmarks.serve import TARGETS, batch_sums, json_body, plural, quantities, tensor_body
+from benchmarks.serve import TARGETS, batch_sums, json_bodies, plural, quantities, tensor_body
 from benchmarks.wrk import Measurement
 
 METRICS = """\
@@ -27,11 +27,11 @@ def test_processor_time_is_told_per_request() -> None:
     assert quantities(measured, used_cpu_s=0.05)["cpu_us_per_request"] == pytest.approx(50)
 
 
-def test_the_json_body_is_one_row_of_sixteen() -> None:
-    [tensor] = orjson.loads(json_body())["inputs"]
+def test_each_json_body_is_one_row_of_sixteen_numbers_of_its_own() -> None:
+    tensors = [orjson.loads(body)["inputs"][0] for body in json_bodies()]
 
-    assert tensor["shape"] == [1, 16]
-    assert len(tensor["data"]) == 16
+    assert {(*tensor["shape"], len(tensor["data"])) for tensor in tensors} == {(1, 16, 16)}
+    assert len({tuple(tensor["data"]) for tensor in tensors}) == len(tensors)
 
 
 def test_the_tensor_body_is_a_header_and_as_many_bytes_as_it_says() -> None:

@@ -14,15 +14,16 @@ TOOLS = Path(__file__).parents[2] / ".tools"
 
 
 @contextmanager
-def collecting_server() -> Iterator[tuple[str, list[bytes]]]:
-    """Answer each request with nothing; yield the URL, and the bodies so far."""
-    bodies: list[bytes] = []
+def collecting_server() -> Iterator[tuple[str, list[tuple[str, bytes]]]]:
+    """Answer each request with nothing; yield the URL, and the ids and bodies so far."""
+    bodies: list[tuple[str, bytes]] = []
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
-            bodies.append(self.rfile.read(int(self.headers["content-length"])))
+            ids = self.headers["x-request-id"] + self.headers["traceparent"]
+            bodies.append((ids, self.rfile.read(int(self.headers["content-length"]))))
             self.send_response(200)
             self.send_header("content-length", "0")
             self.end_headers()
@@ -101,16 +102,18 @@ def test_it_loads_a_real_server() -> None:
 
 
 @pytest.mark.integration
-def test_bodies_are_sent_in_turn() -> None:
+@pytest.mark.parametrize("padding", [b"", b" " * 100_000], ids=["small", "large"])
+def test_bodies_are_sent_in_turn_each_with_ids_of_its_own(padding: bytes) -> None:
     if shutil.which("wrk") is None and not (TOOLS / "wrk/usr/bin/wrk").is_file():
         pytest.skip("no wrk on PATH, and python -m benchmarks.serve has not fetched it yet")
 
-    with collecting_server() as (url, bodies):
-        load = Load(
-            url, b"first", connections=1, duration_s=1, headers={"x-kind": "a"}, more_bodies=[b"second", b"third"]
-        )
+    first, *more = (kind + padding for kind in (b"first", b"second", b"third"))
+    with collecting_server() as (url, seen):
+        load = Load(url, first, connections=1, duration_s=1, headers={"x-kind": "a"}, more_bodies=more)
         find_wrk(TOOLS).run(load)
 
+    bodies = [body for _, body in seen]
     # wrk asks its script for one request before it starts.
-    assert set(bodies) == {b"first", b"second", b"third"}
+    assert set(bodies) == {first, *more}
     assert bodies[3:] == bodies[:-3]
+    assert len({ids for ids, _ in seen[:16]}) == 16

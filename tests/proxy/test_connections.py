@@ -26,7 +26,7 @@ def test_pipelined_requests_are_answered_in_order(running: RunningProxy) -> None
         assert value_of(caller.response()[2]) == 3
 
 
-def test_a_head_that_is_known_by_heart_changes_nothing(running: RunningProxy) -> None:
+def test_a_head_in_the_header_cache_changes_nothing(running: RunningProxy) -> None:
     with RawConnection(running.address) as caller:
         for value in (1, 2, 3):
             caller.send(request(value))

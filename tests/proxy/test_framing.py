@@ -33,7 +33,7 @@ def statuses(caller: RawConnection) -> list[int]:
 
 def test_a_request_that_offers_to_upgrade_is_answered_as_it_is(running: RunningProxy) -> None:
     with RawConnection(running.address) as caller:
-        for value in (1, 2, 3):  # the third by heart
+        for value in (1, 2, 3):  # the third could be in the header cache
             caller.send(request(value, *UPGRADE))
             assert value_of(caller.response()[2]) == value
 
@@ -237,6 +237,17 @@ def test_a_caller_that_says_it_is_done_still_gets_its_answers(running: RunningPr
         running.release()
         seen = statuses(caller)
         assert [status for status in seen if status != 100] == [200] * asked.count(b"HTTP/1.1")
+
+
+def test_a_caller_that_is_done_after_garbage_still_gets_its_answers(running: RunningProxy) -> None:
+    running.hold()
+    with RawConnection(running.address) as caller:
+        caller.send(request(1), b"\0garbage")
+        running.until(lambda: len(running.runtime.seen) == 1)
+        caller.socket.shutdown(1)
+        assert caller.until(b"\r\n\r\n").startswith(b"HTTP/1.1 100")
+        running.release()
+        assert statuses(caller) == [200, 400]
 
 
 def test_a_caller_that_is_done_amid_a_request_gets_what_it_asked_before(running: RunningProxy) -> None:

@@ -12,7 +12,8 @@ import numpy as np
 import orjson
 import pytest
 
-from shoal_proxy.body import FIRST_BYTES, LARGE_BYTES, Body
+from shoal_proxy.body import FIRST_BYTES, LARGE_BYTES
+from shoal_schema.wire.body import Body
 from tests.calls import V2_PATH, RawConnection, row, v2_body
 from tests.fakes import FakeRuntime, RunningProxy, running_proxy, tensor
 
@@ -137,7 +138,7 @@ def test_bodies_that_are_announced_and_do_not_come_keep_nobody_out() -> None:
 
 def test_the_memory_of_a_body_is_taken_as_it_comes() -> None:
     before = peak_bytes()
-    body = Body(8 << 30)
+    body = Body(8 << 30, FIRST_BYTES)
     assert len(body.rest) == FIRST_BYTES
     for _ in range(3):
         body.add(bytes(FIRST_BYTES))

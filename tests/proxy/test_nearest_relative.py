@@ -152,7 +152,7 @@ def test_8_a_deadline_is_kept_in_the_queue_and_at_the_runtime(running: RunningPr
 def test_9_nothing_is_logged_for_a_request(
     running: RunningProxy, client: httpx.Client, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.DEBUG, logger="shoal.proxy")
+    caplog.set_level(logging.DEBUG, logger="shoal_proxy")
     caplog.set_level(logging.DEBUG, logger="uvicorn")
     answer_to(client.post(V2_PATH, json=v2_body([row(1)])))
     assert [record for record in caplog.records if record.name.startswith(("shoal", "uvicorn"))] == []

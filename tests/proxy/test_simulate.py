@@ -205,8 +205,8 @@ def test_what_a_proxy_records_is_written_out(capsys: pytest.CaptureFixture[str])
         pytest.param(["no-such.csv", "--latency", "4ms+1ms"], "cannot read no-such.csv", id="no trace"),
         pytest.param(["--poisson", "1", "--latency", "4ms"], "'4ms' is no latency", id="no latency"),
         pytest.param(["--poisson", "1", "--latency", "no.json"], "cannot read no.json", id="no table"),
-        pytest.param(["--poisson", "1", "--from", "127.0.0.1:x"], "is no address of a proxy", id="no address"),
-        pytest.param(["--poisson", "1", "--from", "https://h:1"], "is no address of a proxy", id="https"),
+        pytest.param(["--poisson", "1", "--from", "127.0.0.1:x"], "is not the address of a proxy", id="no address"),
+        pytest.param(["--poisson", "1", "--from", "https://h:1"], "is not the address of a proxy", id="https"),
         pytest.param(["--poisson", "1", "--from", "http://127.0.0.1:1"], "http://127.0.0.1:1: ", id="nobody there"),
     ],
 )

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal_runtime.body import ALIGNMENT_BYTES, BODY, LARGE_BYTES, Body, large_body
+from shoal_runtime.body import BODY, LARGE_BYTES, large_body
 from shoal_runtime.listening import Connections, open_socket
 from shoal_schema.addresses import Address
+from shoal_schema.wire.body import ALIGNMENT_BYTES, Body
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
@@ -93,7 +94,7 @@ def test_a_caller_that_hangs_up_inside_a_large_body_is_noticed(tmp_path: Path) -
 
 @pytest.mark.parametrize("json_bytes", [0, 1, 63, 64, 147])
 def test_tensors_behind_the_json_start_aligned(json_bytes: int) -> None:
-    view = Body(1000, json_bytes).view
+    view = Body(1000, aligned_at=json_bytes).view
     assert len(view) == 1000
     assert np.frombuffer(view, np.uint8).ctypes.data % ALIGNMENT_BYTES == -json_bytes % ALIGNMENT_BYTES
 

@@ -48,7 +48,7 @@ def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "runtime.sock"
     path.write_text("precious")
 
-    with pytest.raises(SettingsError, match="the file there is no socket"):
+    with pytest.raises(SettingsError, match="the file there is not a socket"):
         open_socket(Address(path=str(path)))
 
     assert path.read_text() == "precious"

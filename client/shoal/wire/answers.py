@@ -11,6 +11,7 @@ from shoal import errors
 from shoal.wire.datatypes import DATATYPES, decode, numpy_dtype, object_array
 from shoal.wire.messages import HEADER_LENGTH, Response
 from shoal.wire.signature import Signature, Tensor
+from shoal_schema.headers import EXECUTED, REQUEST_ID
 from shoal_schema.wire.datatypes import Array
 from shoal_schema.wire.row_errors import RowError, decode_row_errors
 
@@ -68,8 +69,8 @@ def error_of(response: Response) -> errors.ShoalError | None:
     told: dict[str, Any] = {
         "status": response.status,
         "errors": rows,
-        "request_id": response.headers.get("x-request-id"),
-        "may_have_run": response.headers.get("x-shoal-executed") != "no",
+        "request_id": response.headers.get(REQUEST_ID),
+        "may_have_run": response.headers.get(EXECUTED) != "no",
     }
     retry_after_s = _retry_after_s(response)
     if retry_after_s is not None:
@@ -176,6 +177,6 @@ def _broken(response: Response, reason: str) -> errors.ServerFailed:
     return errors.ServerFailed(
         f"the server's answer breaks the protocol: {reason}",
         status=response.status,
-        request_id=response.headers.get("x-request-id"),
+        request_id=response.headers.get(REQUEST_ID),
         may_have_run=True,
     )

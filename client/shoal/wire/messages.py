@@ -8,9 +8,10 @@ import orjson
 
 from shoal.wire.datatypes import encode
 from shoal.wire.signature import Signature
+from shoal_schema import headers as names
 from shoal_schema.wire.datatypes import Array
 
-HEADER_LENGTH = "inference-header-content-length"
+HEADER_LENGTH = names.HEADER_LENGTH
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from shoal.wire.messages import Request, Response, infer_request, model_path
 from shoal.wire.portions import Portion, Portions, Times
 from shoal.wire.retrying import may_retry, pause_s
 from shoal.wire.signature import Signature, parse_signature
+from shoal_schema.headers import REQUEST_ID, TIMEOUT_MS
 
 Result = TypeVar("Result")
 
@@ -59,7 +60,7 @@ class CallOptions:
 
     def headers(self) -> dict[str, str]:
         """Return the options that the server wants to know, as headers; what is left of the time comes on top."""
-        return {"x-request-id": self.request_id} if self.request_id else {}
+        return {REQUEST_ID: self.request_id} if self.request_id else {}
 
 
 class Call:
@@ -181,7 +182,7 @@ def _timed(request: Request, left_s: float) -> Request:
     if request.method == "GET":
         return request
     timeout_ms = max(1, round(1000 * (left_s - min(ANSWER_MARGIN_S, left_s / 10))))
-    return replace(request, headers={**request.headers, "x-request-timeout-ms": str(timeout_ms)})
+    return replace(request, headers={**request.headers, TIMEOUT_MS: str(timeout_ms)})
 
 
 def _response(outcome: Response | ShoalError | None) -> Response:

@@ -8,19 +8,20 @@ import orjson
 
 from shoal_proxy.errors import BodyTooLarge, InvalidRequest, ProxyError
 from shoal_proxy.model.signature import ModelSignature
+from shoal_schema import headers
 from shoal_schema.wire.datatypes import Array
 from shoal_schema.wire.row_errors import encode_row_errors
 
 JSON = b"application/json"
 OCTETS = b"application/octet-stream"
 NO_BYTES = b""
-EXECUTED = {True: b"x-shoal-executed: maybe\r\n", False: b"x-shoal-executed: no\r\n"}
+EXECUTED = {ran: f"{headers.EXECUTED}: {word}\r\n".encode() for ran, word in ((True, "maybe"), (False, "no"))}
 """The header line of an error: whether the runtime may have executed rows of the request."""
 
-MOST_LISTS = 1 << 20
+MAX_LISTS = 1 << 20
 """Lists and objects in one JSON body, about: some 100 bytes and half a microsecond each."""
-MOST_ROWS = 1 << 18
-MOST_VALUES = 1 << 23
+MAX_ROWS = 1 << 18
+MAX_VALUES = 1 << 23
 """Values in one JSON body, about."""
 _LONG = b"0" * 19
 """The fewest digits that a whole number beyond 64 bits has, each as a zero."""
@@ -43,7 +44,7 @@ class Call:
 
     @property
     def says_json(self) -> bool:
-        """Tell quickly whether this is the common case; `media_type` says it exactly."""
+        """Return quickly whether this is the common case; `media_type` says it exactly."""
         return self.headers.get(b"content-type") == JSON
 
     @property
@@ -61,7 +62,7 @@ class Decoded:
 
     __slots__ = ("inputs", "lengths", "parameters", "rows", "style", "tensors", "timeout_ms")
 
-    def __init__(  # noqa: PLR0913 (a dataclass would do, but mypyc does not compile what that generates)
+    def __init__(  # noqa: PLR0913 (CONTRIBUTING.md, Writing for mypyc)
         self,
         inputs: dict[str, Array],
         rows: int,
@@ -130,13 +131,13 @@ class Codec(Protocol):
 
 
 def parse_json(body: bytes | memoryview) -> Any:
-    """Return the JSON value of ``body``; NaN and infinities are no JSON.
+    """Return the JSON value of ``body``; NaN and infinities are not JSON.
 
     Raises:
         BodyTooLarge: it holds so many values that reading them would stop everybody else.
         InvalidRequest: it is malformed.
     """
-    if len(body) > MOST_LISTS:
+    if len(body) > MAX_LISTS:
         _check_values(bytes(body))
     try:
         return orjson.loads(body)
@@ -146,17 +147,17 @@ def parse_json(body: bytes | memoryview) -> Any:
 
 def check_rows(rows: int) -> None:
     """Refuse a request of so many rows that to answer it would stop everybody else."""
-    if rows > MOST_ROWS:
-        raise BodyTooLarge(f"{rows} rows in one request; at most {MOST_ROWS} are taken: send them in several")
+    if rows > MAX_ROWS:
+        raise BodyTooLarge(f"{rows} rows in one request; at most {MAX_ROWS} are taken: send them in several")
 
 
 def _check_values(text: bytes) -> None:
     """Count before anything is made: a parsed value takes up to a hundred times the memory of its text."""
     lists, values = text.count(b"[") + text.count(b"{"), text.count(b",")
-    if lists > MOST_LISTS or values > MOST_VALUES:
+    if lists > MAX_LISTS or values > MAX_VALUES:
         raise BodyTooLarge(
-            f"the JSON holds about {lists} lists and objects and {values} values; at most {MOST_LISTS} and"
-            f" {MOST_VALUES} are read from one request: send fewer rows in each, or binary tensors"
+            f"the JSON holds about {lists} lists and objects and {values} values; at most {MAX_LISTS} and"
+            f" {MAX_VALUES} are read from one request: send fewer rows in each, or binary tensors"
         )
 
 
@@ -192,7 +193,7 @@ def check_integers(body: bytes | memoryview) -> None:
 
 
 def _is_whole(before: bytes, after: bytes) -> bool:
-    """Tell whether digits between these are a number of their own, no part of a fraction and without an exponent."""
+    """Return whether digits between these are a number of their own, no part of a fraction and without an exponent."""
     return after not in (b".", b"e", b"E") and before[-1:] not in (b".", b"e", b"E") and before[:1] not in (b"e", b"E")
 
 

@@ -15,7 +15,7 @@ def first_part(body: bytes, content_type: bytes) -> tuple[bytes, str]:
     """Return the first part's data and its media type; "" when it names none.
 
     Raises:
-        InvalidRequest: the body is no form with a boundary and at least one whole part.
+        InvalidRequest: the body is not a form with a boundary and at least one whole part.
     """
     _, options = parse_options_header(content_type)
     boundary = options.get(b"boundary")

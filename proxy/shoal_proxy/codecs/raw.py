@@ -12,7 +12,7 @@ _JSON_TYPES = frozenset({"", "application/json", "application/x-www-form-urlenco
 
 
 def is_raw(media_type: str) -> bool:
-    """Tell whether a body of this type is a row itself rather than JSON."""
+    """Return whether a body of this type is a row itself rather than JSON."""
     return media_type not in _JSON_TYPES and not media_type.endswith("+json")
 
 
@@ -69,7 +69,7 @@ def unnamed_type(signature: ModelSignature) -> str:
 
 
 def accepts(pattern: str, media_type: str) -> bool:
-    """Tell whether a declared content type takes ``media_type``; octets are whatever the model takes."""
+    """Return whether a declared content type takes ``media_type``; octets are whatever the model takes."""
     if media_type == "application/octet-stream" and not pattern.startswith(("text/", "application/json")):
         return True
     return pattern in ("*/*", media_type) or (pattern.endswith("/*") and media_type.startswith(pattern[:-1]))

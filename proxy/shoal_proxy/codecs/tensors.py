@@ -19,13 +19,13 @@ from shoal_schema.wire.elements import bytes_array, pack_elements, unpack_elemen
 
 _NUMBERS = (frozenset({float, int}), "numbers")
 _INTEGERS = (frozenset({int}), "integers")
-_ALLOWED: dict[str, tuple[frozenset[type], str]] = {
+ALLOWED: dict[str, tuple[frozenset[type], str]] = {
     **dict.fromkeys(("FP16", "FP32", "FP64", "BF16"), _NUMBERS),
     **dict.fromkeys((f"{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)), _INTEGERS),
     "BOOL": (frozenset({bool}), "booleans"),
     "BYTES": (frozenset({str}), "strings"),
 }
-_CODES = {
+CODES = {
     "BOOL": "?", "INT8": "b", "UINT8": "B", "INT16": "h", "UINT16": "H", "INT32": "i", "UINT32": "I",
     "INT64": "q", "UINT64": "Q", "FP16": "e", "FP32": "f", "FP64": "d",
 }  # fmt: skip
@@ -36,7 +36,7 @@ def wire_shape_of(spec: InputSpec, shape: Any) -> list[int]:
     """Return what a caller says is the wire shape of ``spec``, checked.
 
     Raises:
-        InvalidRequest: it is no list of sizes, has no rows, or differs from the signature.
+        InvalidRequest: it is not a list of sizes, has no rows, or differs from the signature.
     """
     if spec.one_row is not None and are_sizes(shape, spec.one_row):
         return spec.one_row
@@ -50,7 +50,7 @@ def wire_shape_of(spec: InputSpec, shape: Any) -> list[int]:
 
 
 def are_sizes(given: Any, sizes: list[int]) -> bool:
-    """Tell whether ``given`` is the list ``sizes``; [True, 4.0] is equal to [1, 4] and is none."""
+    """Return whether ``given`` is the list ``sizes``; [True, 4.0] is equal to [1, 4] and is none."""
     if given != sizes:
         return False
     for size in given:  # noqa: SIM110 (a generator costs more than all of this)
@@ -110,7 +110,7 @@ def from_json(spec: InputSpec | OutputSpec, data: Any) -> Array:
     if list in kinds:
         flat, shape = _flatten(spec, flat)
         kinds = set(map(type, flat))
-    allowed, words = _ALLOWED[spec.datatype]
+    allowed, words = ALLOWED[spec.datatype]
     if not kinds <= allowed:
         raise InvalidRequest(f"{_called(spec)} is {spec.datatype} and takes {words} only{_beyond(flat, allowed)}")
     if spec.datatype == "BYTES":
@@ -128,7 +128,7 @@ def _beyond(flat: list[Any], allowed: frozenset[type]) -> str:
 
 def _pack(spec: InputSpec | OutputSpec, flat: list[Any]) -> Array:
     """``struct`` packs numbers quickly and, unlike numpy, refuses what does not fit."""
-    code = _CODES.get(spec.datatype)
+    code = CODES.get(spec.datatype)
     if code is None:
         raise InvalidRequest(f"{_called(spec)} is BF16, which JSON cannot carry: send it as binary data")
     try:

@@ -70,7 +70,7 @@ def check_json(inputs: Mapping[str, Array], signature: ModelSignature) -> None:
     Each request is asked on its own: once a batch is written, it is too late for those who share it.
 
     Raises:
-        InvalidRequest: bytes that are no text, NaN or an infinity.
+        InvalidRequest: bytes that are not text, NaN or an infinity.
     """
     for name, array in inputs.items():
         if what := _beyond_json(signature.inputs[name], array):

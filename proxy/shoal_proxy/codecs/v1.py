@@ -32,7 +32,7 @@ from shoal_proxy.model.signature import InputSpec, ModelSignature
 from shoal_schema.wire.datatypes import DTYPES, Array
 from shoal_schema.wire.elements import bytes_array
 
-MOST_PADDING_BYTES = 64 << 20
+MAX_PADDING_BYTES = 64 << 20
 
 
 class Form(StrEnum):
@@ -47,8 +47,8 @@ class V1:
 
     name = "v1"
 
-    def __init__(self, most_padding_bytes: int = MOST_PADDING_BYTES) -> None:
-        self._most_padding_bytes = most_padding_bytes
+    def __init__(self, max_padding_bytes: int = MAX_PADDING_BYTES) -> None:
+        self._max_padding_bytes = max_padding_bytes
         """Added to one input of a request, so that its rows are equally long."""
 
     def decode(self, call: Call, signature: ModelSignature) -> Decoded:
@@ -59,8 +59,8 @@ class V1:
         if type(document) is not dict or ("instances" in document) == ("inputs" in document):
             raise InvalidRequest('a V1 request is an object with either "instances" (rows) or "inputs" (columns)')
         if "instances" in document:
-            return decode_rows(document["instances"], signature, call.body, self._most_padding_bytes)
-        return _decode_columns(document["inputs"], signature, call.body, self._most_padding_bytes)
+            return decode_rows(document["instances"], signature, call.body, self._max_padding_bytes)
+        return _decode_columns(document["inputs"], signature, call.body, self._max_padding_bytes)
 
     def encode(
         self,
@@ -81,13 +81,13 @@ class V1:
 
 
 def decode_rows(
-    instances: Any, signature: ModelSignature, body: bytes | memoryview, most_padding_bytes: int = MOST_PADDING_BYTES
+    instances: Any, signature: ModelSignature, body: bytes | memoryview, max_padding_bytes: int = MAX_PADDING_BYTES
 ) -> Decoded:
     """Return ``instances``, one JSON value each, as canonical inputs; ``body`` is the text they came in.
 
     Raises:
-        InvalidRequest: they are none that the model takes.
-        PaddingTooLarge: making them equally long would take more than ``most_padding_bytes``.
+        InvalidRequest: the model does not take them.
+        PaddingTooLarge: making them equally long would take more than ``max_padding_bytes``.
     """
     if type(instances) is not list or not instances:
         raise InvalidRequest('"instances" must be a list of at least one row')
@@ -99,8 +99,7 @@ def decode_rows(
     if any(signature.inputs[name].holds_json for name in columns):
         check_integers(body)
     inputs = {
-        name: _stack(_row_spec(name, signature), values, lengths, most_padding_bytes)
-        for name, values in columns.items()
+        name: _stack(_row_spec(name, signature), values, lengths, max_padding_bytes) for name, values in columns.items()
     }
     check_complete(inputs, signature)
     if not signature.batches:
@@ -142,7 +141,7 @@ def _named(name: str, signature: ModelSignature) -> InputSpec:
 
 
 def _are_named(instances: list[Any], only: InputSpec) -> bool:
-    """Tell whether the rows of a one-input model are objects that name it, rather than bare values.
+    """Return whether the rows of a one-input model are objects that name it, rather than bare values.
 
     An object is a value itself for an input of JSON, and ``{"b64": ...}`` is one for any BYTES input.
     """
@@ -152,7 +151,7 @@ def _are_named(instances: list[Any], only: InputSpec) -> bool:
     return only.name in first or not only.holds_json
 
 
-def _stack(spec: InputSpec, values: list[Any], lengths: dict[str, Sequence[int]], most_padding_bytes: int) -> Array:
+def _stack(spec: InputSpec, values: list[Any], lengths: dict[str, Sequence[int]], max_padding_bytes: int) -> Array:
     """Return rows of one input as a canonical array, padded among themselves where the model has a rule."""
     if spec.pad_axis is None:
         return _elements(spec, values) if spec.datatype == "BYTES" else from_json(spec, values)
@@ -163,7 +162,7 @@ def _stack(spec: InputSpec, values: list[Any], lengths: dict[str, Sequence[int]]
     own = [row.shape[axis] for row in rows]
     lengths[spec.name] = own
     bucket_for(max(own), spec)
-    _check_padding(spec, rows, own, most_padding_bytes)
+    _check_padding(spec, rows, own, max_padding_bytes)
     return _pad_rows(spec, rows, axis, max(own))
 
 
@@ -221,7 +220,7 @@ def _refuse_element(spec: InputSpec) -> bytes:
 
 
 def _decode_columns(
-    columns: Any, signature: ModelSignature, body: bytes | memoryview, most_padding_bytes: int
+    columns: Any, signature: ModelSignature, body: bytes | memoryview, max_padding_bytes: int
 ) -> Decoded:
     required = [name for name, spec in signature.inputs.items() if not spec.optional]
     if type(columns) is not dict:
@@ -229,7 +228,7 @@ def _decode_columns(
             raise InvalidRequest(f'"inputs" must be an object with {", ".join(map(repr, signature.inputs))}')
         columns = {required[0]: columns}
     if not signature.batches:
-        decoded = decode_rows([columns], signature, body, most_padding_bytes)
+        decoded = decode_rows([columns], signature, body, max_padding_bytes)
         decoded.style = Form.COLUMNS
         return decoded
     inputs: dict[str, Array] = {}
@@ -241,7 +240,7 @@ def _decode_columns(
         check_rows(len(data))
         if spec.holds_json:
             check_integers(body)
-        inputs[name] = _stack(spec, data, lengths, most_padding_bytes)
+        inputs[name] = _stack(spec, data, lengths, max_padding_bytes)
         check_shape(spec, inputs[name].shape)
     check_complete(inputs, signature)
     return Decoded(inputs, next(iter(inputs.values())).shape[0], Form.COLUMNS, lengths=lengths)

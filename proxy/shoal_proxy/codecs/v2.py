@@ -25,7 +25,7 @@ from shoal_proxy.codecs.tensors import (
     wire_shape_of,
 )
 from shoal_proxy.codecs.v2_answer import ALL_BINARY, HEADER_LENGTH, PLAIN, Style, encode_answer
-from shoal_proxy.codecs.v2_usual import Usual
+from shoal_proxy.codecs.v2_fast import V2Fast
 from shoal_proxy.errors import InvalidRequest, ProxyError
 from shoal_proxy.model.signature import InputSpec, ModelSignature
 from shoal_schema.wire.datatypes import Array
@@ -40,20 +40,20 @@ class V2:
     name = "v2"
 
     def __init__(self) -> None:
-        self._usual: Usual | None = None
+        self._fast: V2Fast | None = None
 
     def decode(self, call: Call, signature: ModelSignature) -> Decoded:
         """Return the request's tensors; a raw body (an image, a text) is one row."""
         header_length = call.headers.get(HEADER_LENGTH)
         if header_length is None and not call.says_json and raw.is_raw(call.media_type):
             return raw.decode(call, signature, PLAIN)
-        usual = self._usual
-        if usual is None or usual.signature is not signature:
-            usual = self._usual = Usual(signature)
+        fast = self._fast
+        if fast is None or fast.signature is not signature:
+            fast = self._fast = V2Fast(signature)
         if header_length is not None:
-            return _decode_binary(call.body, header_length, usual)
+            return _decode_binary(call.body, header_length, fast)
         document = parse_json(call.body)
-        known = usual.row(document)
+        known = fast.row(document)
         return _decode(document, None, signature, call.body) if known is None else known
 
     def encode(
@@ -64,22 +64,22 @@ class V2:
         signature: ModelSignature,
     ) -> Reply:
         """Return the outputs the caller asked for, JSON or binary each."""
-        usual = self._usual.answer(decoded.style, outputs, signature) if self._usual is not None else None
-        return encode_answer(decoded.style, outputs, signature) if usual is None else usual
+        fast = self._fast.answer(decoded.style, outputs, signature) if self._fast is not None else None
+        return encode_answer(decoded.style, outputs, signature) if fast is None else fast
 
     def error(self, error: ProxyError) -> Reply:
         """Return ``{"error": ...}``."""
         return json_reply(error.status, error_document(error))
 
 
-def _decode_binary(body: bytes | memoryview, header_length: bytes, usual: Usual) -> Decoded:
+def _decode_binary(body: bytes | memoryview, header_length: bytes, fast: V2Fast) -> Decoded:
     header, tail = split_body(body, header_length)
-    known = usual.binary(header, tail)
+    known = fast.binary(header, tail)
     if known is not None:
         return known
     document = parse_json(header)
-    decoded = _decode(document, tail, usual.signature, header)
-    usual.remember(header, document["inputs"], decoded)
+    decoded = _decode(document, tail, fast.signature, header)
+    fast.remember(header, document["inputs"], decoded)
     return decoded
 
 

@@ -10,9 +10,10 @@ from shoal_proxy.codecs.base import OCTETS, Reply, json_reply
 from shoal_proxy.codecs.tensors import tensor_entry, text
 from shoal_proxy.errors import ModelFailed
 from shoal_proxy.model.signature import ModelSignature, OutputSpec
+from shoal_schema import headers
 from shoal_schema.wire.datatypes import DATATYPES, DTYPES, Array
 
-HEADER_LENGTH = b"inference-header-content-length"
+HEADER_LENGTH = headers.HEADER_LENGTH.encode()
 
 
 @dataclass(frozen=True)

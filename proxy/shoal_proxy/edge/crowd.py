@@ -5,7 +5,7 @@ from typing import Protocol, TypeVar
 
 KEPT_DESCRIPTORS = 128
 """For what is no caller: listeners, the admin port's connections, the runtime's, callers being told that it is full."""
-MOST_CONNECTIONS = 10_000
+MAX_CONNECTIONS = 10_000
 """Unless a number is set: 100 MB of them, after one request each."""
 _AT_ONCE = 100
 """Idle connections are closed a hundredth at a time, so that a flood of new ones does not look at all for each."""
@@ -14,7 +14,7 @@ _AT_ONCE = 100
 def connection_limit(wanted: int, descriptors: int) -> int:
     """Return how many callers may be connected: ``wanted`` (0: as many as is sensible), if descriptors allow it."""
     kept = min(KEPT_DESCRIPTORS, descriptors // 2)
-    return max(1, min(wanted or MOST_CONNECTIONS, descriptors - kept))
+    return max(1, min(wanted or MAX_CONNECTIONS, descriptors - kept))
 
 
 class Resting(Protocol):

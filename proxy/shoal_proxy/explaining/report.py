@@ -23,7 +23,7 @@ class Span:
 
     @property
     def known(self) -> bool:
-        """Tell whether the two are so close that they are one figure."""
+        """Return whether the two are so close that they are one figure."""
         return self.high is not None and self.high <= _CLOSE * self.low
 
 

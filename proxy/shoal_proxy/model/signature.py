@@ -34,7 +34,7 @@ class InputSpec:
 
     @property
     def holds_json(self) -> bool:
-        """Tell whether each element is one JSON value."""
+        """Return whether each element is one JSON value."""
         return "application/json" in self.content_types
 
 
@@ -108,7 +108,7 @@ def _by_name(tensors: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any
     for tensor in tensors:
         name = tensor["name"]
         if type(name) is not str or not name or name in named:
-            raise ValueError(f"tensor name {name!r} is no text, or is used twice")
+            raise ValueError(f"tensor name {name!r} is not text, or is used twice")
         named[name] = tensor
     return named
 
@@ -183,7 +183,7 @@ def _with_masks(specs: dict[str, InputSpec]) -> dict[str, InputSpec]:
             raise ValueError(f"input {spec.name!r} has pad_mask or pad_buckets, which need pad_axis")
         mask = specs.get(spec.pad_mask or "")
         if spec.pad_mask and mask is None:
-            raise ValueError(f"input {spec.name!r} names {spec.pad_mask!r} as its mask, which is no input")
+            raise ValueError(f"input {spec.name!r} names {spec.pad_mask!r} as its mask, which is not an input")
         if mask is not None:
             if len(mask.shape) != 2 or mask.datatype in ("BYTES", "BF16"):
                 raise ValueError(f"mask {mask.name!r} must be rows x length of numbers or BOOL, so that it can be made")
@@ -210,7 +210,7 @@ def _pad_value(tensor: Mapping[str, Any]) -> float:
     """Return what fills the padding; it must be a number that the tensor can hold."""
     value, datatype = _parameters(tensor).get("pad_value", 0), tensor["datatype"]
     if type(value) not in (int, float, bool):
-        raise ValueError(f"tensor {tensor['name']!r} has pad_value {value!r}, which is no number")
+        raise ValueError(f"tensor {tensor['name']!r} has pad_value {value!r}, which is not a number")
     dtype = DTYPES[datatype]
     if value and (datatype in ("BYTES", "BF16") or (dtype.kind in "iub" and dtype.type(value) != value)):
         raise ValueError(f"tensor {tensor['name']!r} has pad_value {value!r}, which {datatype} cannot hold")

@@ -1,11 +1,13 @@
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from itertools import islice
 
-from benchmarks.peers.open_loop import PoissonLoad, Sent, run
+from benchmarks.peers.open_loop import PoissonLoad, Sent, posts, run
 from benchmarks.peers.outcomes import BROKEN, TIMED_OUT
 
-LOAD = PoissonLoad(port=0, path="/infer", body='{"x": 1}', rate_per_s=400, duration_s=0.25, seed=1)
+LOAD = PoissonLoad(port=0, path="/infer", bodies=('{"x": 1}', '{"x": 2}'), rate_per_s=400, duration_s=0.25, seed=1)
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -32,7 +34,7 @@ def send_to(talk: Talk, load: PoissonLoad = LOAD) -> Sent:
 
 async def read_request(reader: asyncio.StreamReader) -> bytes:
     head = await reader.readuntil(b"\r\n\r\n")
-    return head + await reader.readexactly(len(LOAD.body))
+    return head + await reader.readexactly(len(LOAD.bodies[0]))
 
 
 async def answer_all(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -107,3 +109,11 @@ def test_a_port_where_nobody_listens_ends_every_request() -> None:
         return await run(replace(LOAD, port=port))
 
     assert statuses(asyncio.run(main())) == {BROKEN}
+
+
+def test_each_request_has_an_id_a_trace_and_values_of_its_own() -> None:
+    sent = list(islice(posts(LOAD), 4))
+    heads = [re.search(rb"x-request-id: (\w{32})\r\ntraceparent: 00-(\w{32})-(\w{16})-01\r\n", each) for each in sent]
+
+    assert [each.rpartition(b"\r\n\r\n")[2] for each in sent] == [b'{"x": 1}', b'{"x": 2}'] * 2
+    assert len({part for head in heads if head for part in head.groups()}) == 12

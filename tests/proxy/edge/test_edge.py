@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_proxy.edge.crowd import KEPT_DESCRIPTORS, MOST_CONNECTIONS, connection_limit, make_room
+from shoal_proxy.edge.crowd import KEPT_DESCRIPTORS, MAX_CONNECTIONS, connection_limit, make_room
 from shoal_proxy.edge.holding import Bodies, Holding
-from shoal_proxy.edge.patience import Patience
 from shoal_proxy.edge.sampling import Sampler
+from shoal_schema.wire.patience import Patience
 
 of_the_sources = pytest.mark.skipif(
     not hasattr(Holding.arrived, "__code__"), reason="a compiled class has no interpreted subclass"
@@ -35,7 +35,7 @@ class Member:
 @pytest.mark.parametrize(
     ("wanted", "descriptors", "limit"),
     [
-        (0, 1 << 20, MOST_CONNECTIONS),
+        (0, 1 << 20, MAX_CONNECTIONS),
         (0, 1024, 1024 - KEPT_DESCRIPTORS),
         (500, 1024, 500),
         (5000, 1024, 1024 - KEPT_DESCRIPTORS),

@@ -1,0 +1,101 @@
+"""What the connections of one port share, and what stands in the place of a request that is refused."""
+
+import logging
+import time
+from typing import Any, Final
+
+from shoal_proxy.codecs.torchserve import TorchServe
+from shoal_proxy.codecs.v2 import V2
+from shoal_proxy.edge.crowd import make_room
+from shoal_proxy.edge.sampling import Sampler
+from shoal_proxy.errors import Overloaded, ProxyError
+from shoal_proxy.metrics import Metrics
+from shoal_schema.wire.patience import Patience
+
+logger = logging.getLogger(__name__)
+
+_NO_ROOM_PAUSE_S: Final = 1e-5
+"""For each connection that was looked at in vain, so that looking takes a few percent of the time at the most."""
+
+
+def codec_for(path: str) -> TorchServe | V2:
+    """Errors outside the infer routes take the shape of the path's protocol; V1's and V2's are the same."""
+    return TorchServe() if path.startswith(("/predictions", "/ping")) else V2()
+
+
+class Guard:
+    """What the connections of one port share: their bounds, and how many there are."""
+
+    def __init__(
+        self,
+        patience: Patience,
+        metrics: Metrics,
+        *,
+        max_head_bytes: int,
+        max_body_bytes: int,
+        max_connections: int,
+        max_per_address: int = 0,
+    ) -> None:
+        self.patience = patience
+        self.metrics = metrics
+        self.max_head_bytes = max_head_bytes
+        self.max_body_bytes = max_body_bytes
+        self.max_connections = max_connections
+        self.max_per_address = max_per_address
+        self.members: set[Any] = set()
+        """Connections that were taken and are open."""
+        self.turned_away = 0
+        self.by_address: dict[str, int] = {}
+        self._no_room_until_s = 0.0
+        self._samplers: dict[str, Sampler] = {}
+
+    def admit(self, newest: Any, address: str, now_s: float) -> str:
+        """Take one more connection, or say why not."""
+        if self.max_per_address and self.by_address.get(address, 0) > self.max_per_address:
+            return f"your address has {self.max_per_address} connections here already"
+        if len(self.members) >= self.max_connections and now_s >= self._no_room_until_s:
+            leaving = make_room(self.members, len(self.members))
+            for each in leaving:
+                self.members.discard(each)
+                each.leave()
+            if not leaving:
+                self._no_room_until_s = now_s + _NO_ROOM_PAUSE_S * len(self.members)
+        if len(self.members) >= self.max_connections:
+            return f"all {self.max_connections} connections are in use"
+        self.members.add(newest)
+        return ""
+
+    def note(self, event: str, message: str) -> None:
+        """Log that a caller was cut off or refused, one line for many."""
+        sampler = self._samplers.setdefault(event, Sampler())
+        if (unlogged := sampler.take(time.monotonic())) is not None:
+            logger.warning("event=%s unlogged=%d last=%r", event, unlogged, message)
+
+    def note_refused(self, error: ProxyError) -> None:
+        """Log that a request is not heard to its end; overload is for the metrics alone."""
+        if not isinstance(error, Overloaded):
+            self.note("request_refused", error.message)
+
+
+class Refused:
+    """What stands in the order of answers for what was no request."""
+
+    __slots__ = ("disconnected", "error", "keep_alive", "message_event", "response_complete", "url")
+
+    def __init__(self, error: ProxyError, url: bytes, message_event: Any) -> None:
+        self.error = error
+        self.url = url
+        self.keep_alive = False
+        self.response_complete = False
+        self.disconnected = False
+        self.message_event = message_event
+
+
+class NobodyWaits:
+    """What uvicorn's protocol sets when a connection closes, where nothing awaits it."""
+
+    def set(self) -> None:
+        """Do nothing."""
+
+
+NOBODY_WAITS: Final = NobodyWaits()

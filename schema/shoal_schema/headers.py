@@ -1,0 +1,21 @@
+"""Names of the headers on the wire, in lower case: between callers and the proxy, and between proxy and runtime."""
+
+from typing import Final
+
+REQUEST_ID: Final = "x-request-id"
+"""A caller's own name for a request; the answer repeats it, and the runtime's log has it."""
+TRACEPARENT: Final = "traceparent"
+TRACESTATE: Final = "tracestate"
+"""W3C trace context: passed on to the runtime, and ``traceparent`` repeated in the answer."""
+TIMEOUT_MS: Final = "x-request-timeout-ms"
+"""How long the sender waits, in milliseconds."""
+HEADER_LENGTH: Final = "inference-header-content-length"
+"""Bytes of JSON before the binary tensors of a body."""
+PRIORITY: Final = "x-shoal-priority"
+"""A digit, 0 for what is served first."""
+EXECUTED: Final = "x-shoal-executed"
+"""Of an error: whether the model may have run, ``no`` or ``maybe``."""
+INSTANCE: Final = "x-shoal-instance"
+"""Of ``/metrics``: whose they are."""
+ADMIN: Final = "x-shoal-admin"
+"""What a page of another site cannot send without leave: asked for by what changes something."""

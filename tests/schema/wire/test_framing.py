@@ -1,0 +1,66 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal_schema.wire.framing import FIELD_BYTES, FramingError, Meter, check_head, check_upgrade, without_upgrade
+
+
+@pytest.mark.parametrize(
+    ("version", "coding", "status"),
+    [
+        ("2.0", None, 505),
+        ("0.9", None, 505),
+        ("1.0", b"chunked", 400),
+        ("1.1", b"gzip, chunked", 501),
+        ("1.1", b"", 501),
+    ],
+)
+def test_a_head_that_leaves_open_where_its_request_ends_is_refused(
+    version: str, coding: bytes | None, status: int
+) -> None:
+    with pytest.raises(FramingError) as refused:
+        check_head(version, {} if coding is None else {b"transfer-encoding": coding})
+
+    assert refused.value.status == status
+
+
+@pytest.mark.parametrize(
+    ("version", "coding"), [("1.1", None), ("1.0", None), ("1.1", b"chunked"), ("1.1", b"Chunked")]
+)
+def test_any_other_head_is_taken(version: str, coding: bytes | None) -> None:
+    check_head(version, {} if coding is None else {b"transfer-encoding": coding})
+
+
+def test_a_tunnel_is_refused() -> None:
+    check_upgrade(b"POST")
+    with pytest.raises(FramingError, match="CONNECT"):
+        check_upgrade(b"CONNECT")
+
+
+def test_an_offer_to_upgrade_is_left_out_and_nothing_else() -> None:
+    headers = [(b"host", b"x"), (b"connection", b"keep-alive, Upgrade, TE"), (b"upgrade", b"h2c"), (b"te", b"trailers")]
+
+    assert without_upgrade(b"POST", b"/x", "1.1", headers) == (
+        b"POST /x HTTP/1.1\r\nhost: x\r\nconnection: keep-alive, TE\r\nte: trailers\r\n\r\n"
+    )
+
+
+@given(st.lists(st.integers(0, 300), max_size=20))
+def test_a_head_is_refused_as_soon_as_it_is_over_the_limit(sizes: list[int]) -> None:
+    meter, taken = Meter(1024), 0
+    for size in sizes:
+        if taken + size + FIELD_BYTES > 1024:
+            with pytest.raises(FramingError, match="1024 bytes"):
+                meter.field(b"a" * (size // 2), b"b" * (size - size // 2))
+            return
+        meter.field(b"a" * (size // 2), b"b" * (size - size // 2))
+        taken += size + FIELD_BYTES
+
+
+def test_the_framing_of_a_body_may_cost_so_many_times_the_body() -> None:
+    meter = Meter(100)
+    meter.begin_body()
+    meter.body_bytes = 10
+    meter.unreported(260, in_body=True)
+    with pytest.raises(FramingError, match="all framing"):
+        meter.unreported(1, in_body=True)
