@@ -78,11 +78,11 @@ soak: $(COMPILED)/.built ## Attack a server for long, beside callers who check e
 	$(BIN)/python -m benchmarks.soak
 
 # What the demo needs, and no more; `make test` adds the rest.
-$(VENV)/.demo: $(VENV)/.python pyproject.toml constraints.txt
+$(VENV)/.demo: $(VENV)/.python pyproject.toml local/pyproject.toml constraints.txt
 	@$(BIN)/python install.py demo --torch $(TORCH)
 	@touch $@
 
-$(VENV)/.installed: $(VENV)/.python pyproject.toml constraints.txt
+$(VENV)/.installed: $(VENV)/.python pyproject.toml local/pyproject.toml constraints.txt
 	@$(BIN)/python install.py dev --torch $(TORCH)
 	@touch $@ $(VENV)/.demo
 
@@ -95,16 +95,16 @@ $(VENV)/.python:
 	@$(BIN)/python -m pip install --quiet --upgrade pip
 	@touch $@
 
-$(COMPILED)/.built: $(VENV)/.installed pyproject.toml $(shell find client local operator proxy runtime schema -name '*.py')
+$(COMPILED)/.built: $(VENV)/.installed pyproject.toml local/pyproject.toml $(shell find client local operator proxy runtime schema -name '*.py')
 	rm -rf $(COMPILED)
-	SHOAL_COMPILE=1 $(BIN)/python -m pip install --quiet --no-deps --target $(COMPILED) .
+	SHOAL_COMPILE=1 $(BIN)/python -m pip install --quiet --no-deps --target $(COMPILED) . ./local
 	touch $@
 
 # torch alone is pinned by hand: a newer one brings gigabytes that nobody here needs.
 pins: ## Renew constraints.txt from the newest versions that pyproject.toml allows
 	$(PYTHON) -m venv .venvs/pins
 	echo 'torch==2.13.0' > .venvs/torch.txt
-	.venvs/pins/bin/python -m pip install --quiet --constraint .venvs/torch.txt --editable '.[dev]'
+	.venvs/pins/bin/python -m pip install --quiet --constraint .venvs/torch.txt --editable '.[dev]' --editable ./local
 	.venvs/pins/bin/python -m pip freeze --exclude-editable | grep -v '^torch==' > .venvs/frozen.txt
 	(cat .venvs/torch.txt .venvs/frozen.txt) > constraints.txt
 	rm -rf .venvs/pins .venvs/torch.txt .venvs/frozen.txt

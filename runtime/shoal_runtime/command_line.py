@@ -11,6 +11,7 @@ from shoal_runtime.openmp import wait_briefly
 from shoal_runtime.settings import Settings, help_text
 from shoal_schema.environment import SettingsError
 from shoal_schema.logs import configure
+from shoal_schema.version import VERSION
 
 EXIT_USAGE = 2
 EXIT_LOAD = 3
@@ -19,6 +20,9 @@ SWITCH_INTERVAL_S = 0.0005
 
 def run(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     """Run the runtime and return its exit code."""
+    if arguments == ["--version"]:
+        sys.stdout.write(f"shoal-runtime {VERSION}\n")
+        return 0
     command = {(): serve, ("fetch",): fetch}.get(tuple(arguments))
     if command is None:
         asked = arguments in (["--help"], ["-h"])

@@ -81,7 +81,7 @@ def _cache_dir() -> Path:
 def help_text() -> str:
     """Return what `--help` prints: every variable, its range, its default and what it is for."""
     lines = [
-        "usage: python -m shoal_runtime [fetch]",
+        "usage: python -m shoal_runtime [fetch | --version]",
         "",
         "fetch: only bring the model into the cache",
         "",

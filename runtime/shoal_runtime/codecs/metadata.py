@@ -3,13 +3,15 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from shoal_schema.version import VERSION
+
 if TYPE_CHECKING:
     from shoal_runtime.handlers.signature import Signature
     from shoal_runtime.handlers.spec import TensorSpec
 
 SERVER_METADATA: Final = {
     "name": "shoal-runtime",
-    "version": "0.1.0",
+    "version": VERSION,
     "extensions": ["binary_tensor_data"],
 }
 
