@@ -14,9 +14,9 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 # The project's own files. What else lies in a clone (a model of one's own, notes) is nobody's to judge.
 SOURCES := benchmarks client e2e examples local operator proxy runtime schema tests install.py pyproject.toml
-TEXTS := $(SOURCES) .ci .pre-commit-config.yaml charts crds docs CHANGELOG.md CONTRIBUTING.md Makefile README.md constraints.txt
+TEXTS := $(SOURCES) .ci .pre-commit-config.yaml charts crds docs CHANGELOG.md CONTRIBUTING.md Makefile README.md RELEASING.md constraints.txt
 
-.PHONY: demo test test-compiled e2e check format lint types contracts guard generated bench-operator bench-policy bench-serve bench-peers bench-models soak pins clean
+.PHONY: demo test test-compiled e2e check format lint types contracts guard generated bench-operator bench-policy bench-serve bench-peers bench-models soak coverage mutants dist pins clean
 
 demo: $(VENV)/.demo ## Deploy a real image classifier, send it 200 pictures, print the figures
 	$(BIN)/python -m examples.demo
@@ -27,6 +27,18 @@ test: check ## Everything that must pass before a change lands
 test-compiled: $(COMPILED)/.built ## The proxy's tests again, on the compiled request path
 	PYTHONPATH=$(COMPILED):. $(BIN)/python -m pytest --override-ini='pythonpath=$(COMPILED) .' \
 	  --numprocesses=$(TEST_PROCESSES) --dist=loadfile tests/proxy tests/contract
+
+# Tests that ask the pure cores directly. Coverage doubles their time: too much for `make test`.
+CORE_TESTS := $(addprefix tests/,client/benching client/serving client/wire contract/test_settings.py contract/test_logs.py operator \
+  proxy/batching proxy/codecs proxy/edge proxy/explaining proxy/lifecycle proxy/model proxy/simulator proxy/test_settings.py \
+  runtime/batches runtime/codecs runtime/test_pipeline.py runtime/test_settings.py schema)
+
+coverage: $(VENV)/.installed ## How much of the pure cores their tests run; fails below what was measured
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --numprocesses=$(TEST_PROCESSES) --dist=loadfile -m 'not integration' \
+	  --cov --cov-report=term $(CORE_TESTS)
+
+mutants: $(VENV)/.installed ## Change one token of the pure cores a hundred times: which changes does no test notice?
+	nice -n 19 $(BIN)/python -m tests.project.mutants
 
 e2e: $(VENV)/.installed ## The whole product in a cluster: kubectl, operator, pods, faults; KUBEBUILDER_ASSETS or SHOAL_E2E_KUBECONFIG choose another
 	$(BIN)/python -m pytest e2e --timeout=300
@@ -99,6 +111,11 @@ $(COMPILED)/.built: $(VENV)/.installed pyproject.toml local/pyproject.toml $(she
 	rm -rf $(COMPILED)
 	SHOAL_COMPILE=1 $(BIN)/python -m pip install --quiet --no-deps --target $(COMPILED) . ./local
 	touch $@
+
+dist: $(VENV)/.installed ## An sdist and a pure wheel of each distribution
+	rm -rf dist
+	SHOAL_COMPILE=0 $(BIN)/python -m hatchling build --directory $(CURDIR)/dist
+	cd local && $(abspath $(BIN))/python -m hatchling build --directory $(CURDIR)/dist
 
 # torch alone is pinned by hand: a newer one brings gigabytes that nobody here needs.
 pins: ## Renew constraints.txt from the newest versions that pyproject.toml allows

@@ -12,6 +12,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 OWN = ("shoal", "shoal-local")
+VENV = Path(sys.prefix)
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,13 @@ def build(source: Path, folder: Path, target: str = "wheel", **environment: str)
     command = [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", str(folder)]
     environ = {**os.environ, **environment}
     return subprocess.run(command, cwd=source, env=environ, capture_output=True, text=True, check=False)
+
+
+def make(clone: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run make in the clone with this environment's tools, as if they had just been installed."""
+    installed = VENV / ".installed"
+    command = ["make", f"VENV={VENV}", f"BIN={VENV / 'bin'}", f"--old-file={installed}", *arguments]
+    return subprocess.run(command, cwd=clone, capture_output=True, text=True, check=False)
 
 
 def closure(*wanted: str) -> list[Distribution]:

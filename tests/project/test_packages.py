@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.project.built import Wheels, build, closure
+from shoal_schema.version import VERSION
+from tests.project.built import Wheels, build, closure, make
 
 ROOT = Path(__file__).parents[2]
 
@@ -88,6 +89,15 @@ def test_an_sdist_builds_the_very_wheel_that_a_clone_builds(
     assert built.returncode == 0, built.stderr
     [wheel] = tmp_path.glob("*.whl")
     assert contents(wheel) == contents(wheels.shoal if folder == "." else wheels.local)
+
+
+@pytest.mark.integration
+def test_make_dist_builds_what_is_published(clone: Path) -> None:
+    made = make(clone, "dist")
+    assert made.returncode == 0, made.stderr
+    names = {f"{each}-{VERSION}{end}" for each in ("shoal", "shoal_local") for end in (".tar.gz", "-py3-none-any.whl")}
+    assert {path.name for path in (clone / "dist").iterdir()} == names
+    shutil.rmtree(clone / "dist")
 
 
 @pytest.mark.integration
