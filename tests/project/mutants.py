@@ -60,6 +60,8 @@ CORES = {
     "proxy/shoal_proxy/batching": ("proxy/batching", "proxy/simulator"),
 }  # fmt: skip
 """Folder -> what of `tests/` is to notice: those that ask it directly."""
+SHELLS = ("ending.py", "generate.py")
+"""In those folders, and yet no core: only processes can tell."""
 
 
 class Importer(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
@@ -161,7 +163,12 @@ def first_failure(places: Sequence[str], passing: set[str], *more: str) -> str:
 
 def sampled(seed: int, count: int) -> Iterator[tuple[str, list[Mutant]]]:
     """Return the sample, by core."""
-    files = {str(path.relative_to(ROOT)): core for core in CORES for path in sorted((ROOT / core).rglob("[!_]*.py"))}
+    files = {
+        str(path.relative_to(ROOT)): core
+        for core in CORES
+        for path in sorted((ROOT / core).rglob("[!_]*.py"))
+        if path.name not in SHELLS
+    }
     every = [mutant for path in sorted(files) for mutant in mutants_of(path, (ROOT / path).read_text())]
     chosen = random.Random(seed).sample(every, min(count, len(every)))
     print(f"{len(chosen)} of {len(every)} mutants, seed {seed}")

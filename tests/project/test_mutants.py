@@ -28,7 +28,8 @@ def test_one_token_is_changed_at_a_time(source: str, expected: list[str]) -> Non
 
 
 @pytest.mark.parametrize(
-    "source", ["x: Literal[1]", "def f(x: Range[2]) -> Range[3]: ...", "if TYPE_CHECKING:\n    x = 1", "'a'"]
+    "source",
+    ["x: Literal[1]", "def f(x: Range[2]) -> Range[3]: ...", "if TYPE_CHECKING:\n    x = 1", "'a'", "f(frozen=True)"],
 )
 def test_what_no_test_can_reach_is_left_alone(source: str) -> None:
     assert changes(source) == []

@@ -16,6 +16,8 @@ SWAPS: dict[type[ast.AST], Any] = {
 NAMES = {"min": "max", "max": "min", "any": "all", "all": "any"}
 UNSEEN = ("TYPE_CHECKING", "__name__ == '__main__'")
 """Conditions of what no test can reach."""
+UNFELT = ("frozen", "stacklevel")
+"""Keywords that keep programmers from mistakes, and change nothing where none is made."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,8 @@ class _Places(ast.NodeTransformer):
 
     def visit(self, node: ast.AST) -> ast.AST:
         if isinstance(node, ast.If) and ast.unparse(node.test) in UNSEEN:
+            return node
+        if isinstance(node, ast.keyword) and node.arg in UNFELT:
             return node
         if (replacement := changed(node)) is not None:
             line: int = cast("Any", node).lineno
