@@ -7,6 +7,8 @@ COMPILED := $(CURDIR)/.venvs/compiled
 # Tests often wait for processes and sockets: three at once use up two cores. The threads of one PyTorch wait busily for
 # each other, so beside others it is quicker with one.
 TEST_PROCESSES ?= 3
+# The embedded cluster is made once for each; any other is there only once.
+E2E_PROCESSES ?= $(if $(KUBEBUILDER_ASSETS)$(SHOAL_E2E_KUBECONFIG),0,2)
 # The build of torch: auto, cpu, or pip for whatever pip is configured to find. See install.py.
 TORCH ?= auto
 export PYTHONPATH := client:local:operator:proxy:runtime:schema:.
@@ -41,7 +43,7 @@ mutants: $(VENV)/.installed ## Change one token of the pure cores a hundred time
 	nice -n 19 $(BIN)/python -m tests.project.mutants
 
 e2e: $(VENV)/.installed ## The whole product in a cluster: kubectl, operator, pods, faults; KUBEBUILDER_ASSETS or SHOAL_E2E_KUBECONFIG choose another
-	$(BIN)/python -m pytest e2e --timeout=300
+	$(BIN)/python -m pytest e2e --timeout=300 --numprocesses=$(E2E_PROCESSES) --dist=loadfile --no-loadscope-reorder
 
 check: lint types contracts guard ## Format, lint, strict types, import contracts
 
