@@ -170,10 +170,13 @@ def test_without_a_compiler_the_wheel_is_pure_and_says_so(clone: Path, tmp_path:
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("value", ["1", "yes"])
-def test_who_insists_on_compiling_gets_no_pure_wheel(clone: Path, tmp_path: Path, value: str) -> None:
+@pytest.mark.parametrize(
+    ("value", "why"), [("1", "there is no C compiler (no-such-cc)"), ("yes", "must be 0 or 1, not yes")]
+)
+def test_who_insists_on_compiling_gets_no_pure_wheel(clone: Path, tmp_path: Path, value: str, why: str) -> None:
     built = build(clone, tmp_path, CC="no-such-cc", SHOAL_COMPILE=value)
     assert built.returncode != 0
+    assert why in (built.stdout + built.stderr).splitlines()[-1]
     assert not list(tmp_path.glob("*.whl"))
 
 
