@@ -16,7 +16,7 @@ SWAPS: dict[type[ast.AST], Any] = {
 NAMES = {"min": "max", "max": "min", "any": "all", "all": "any"}
 UNSEEN = ("TYPE_CHECKING", "__name__ == '__main__'")
 """Conditions of what no test can reach."""
-UNFELT = ("frozen", "stacklevel")
+UNFELT = ("frozen", "slots")
 """Keywords that keep programmers from mistakes, and change nothing where none is made."""
 
 
