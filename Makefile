@@ -7,6 +7,8 @@ COMPILED := $(CURDIR)/.venvs/compiled
 # Tests often wait for processes and sockets: three at once use up two cores. The threads of one PyTorch wait busily for
 # each other, so beside others it is quicker with one.
 TEST_PROCESSES ?= 3
+# The embedded cluster is made once for each; any other is there only once.
+E2E_PROCESSES ?= $(if $(KUBEBUILDER_ASSETS)$(SHOAL_E2E_KUBECONFIG),0,2)
 # The build of torch: auto, cpu, or pip for whatever pip is configured to find. See install.py.
 TORCH ?= auto
 export PYTHONPATH := client:local:operator:proxy:runtime:schema:.
@@ -14,9 +16,9 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 # The project's own files. What else lies in a clone (a model of one's own, notes) is nobody's to judge.
 SOURCES := benchmarks client e2e examples local operator proxy runtime schema tests install.py pyproject.toml
-TEXTS := $(SOURCES) .ci .pre-commit-config.yaml charts crds docs CHANGELOG.md CONTRIBUTING.md Makefile README.md constraints.txt
+TEXTS := $(SOURCES) .ci .pre-commit-config.yaml charts crds docs CHANGELOG.md CONTRIBUTING.md Makefile README.md RELEASING.md constraints.txt
 
-.PHONY: demo test test-compiled e2e check format lint types contracts guard generated bench-operator bench-policy bench-serve bench-peers bench-models soak pins clean
+.PHONY: demo test test-compiled e2e check format lint types contracts guard generated bench-operator bench-policy bench-serve bench-peers bench-models soak coverage mutants dist pins clean
 
 demo: $(VENV)/.demo ## Deploy a real image classifier, send it 200 pictures, print the figures
 	$(BIN)/python -m examples.demo
@@ -28,8 +30,20 @@ test-compiled: $(COMPILED)/.built ## The proxy's tests again, on the compiled re
 	PYTHONPATH=$(COMPILED):. $(BIN)/python -m pytest --override-ini='pythonpath=$(COMPILED) .' \
 	  --numprocesses=$(TEST_PROCESSES) --dist=loadfile tests/proxy tests/contract
 
+# Tests that ask the pure cores directly. Coverage doubles their time: too much for `make test`.
+CORE_TESTS := $(addprefix tests/,client/benching client/serving client/wire contract/test_settings.py contract/test_logs.py operator \
+  proxy/batching proxy/codecs proxy/edge proxy/explaining proxy/lifecycle proxy/model proxy/simulator proxy/test_settings.py \
+  runtime/batches runtime/codecs runtime/test_pipeline.py runtime/test_settings.py schema)
+
+coverage: $(VENV)/.installed ## How much of the pure cores their tests run; fails below what was measured
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --numprocesses=$(TEST_PROCESSES) --dist=loadfile -m 'not integration' \
+	  --cov --cov-report=term $(CORE_TESTS)
+
+mutants: $(VENV)/.installed ## Change one token of the pure cores a hundred times: which changes does no test notice?
+	nice -n 19 $(BIN)/python -m tests.project.mutants
+
 e2e: $(VENV)/.installed ## The whole product in a cluster: kubectl, operator, pods, faults; KUBEBUILDER_ASSETS or SHOAL_E2E_KUBECONFIG choose another
-	$(BIN)/python -m pytest e2e --timeout=300
+	$(BIN)/python -m pytest e2e --timeout=300 --numprocesses=$(E2E_PROCESSES) --dist=loadfile --no-loadscope-reorder
 
 check: lint types contracts guard ## Format, lint, strict types, import contracts
 
@@ -78,11 +92,11 @@ soak: $(COMPILED)/.built ## Attack a server for long, beside callers who check e
 	$(BIN)/python -m benchmarks.soak
 
 # What the demo needs, and no more; `make test` adds the rest.
-$(VENV)/.demo: $(VENV)/.python pyproject.toml constraints.txt
+$(VENV)/.demo: $(VENV)/.python pyproject.toml local/pyproject.toml constraints.txt
 	@$(BIN)/python install.py demo --torch $(TORCH)
 	@touch $@
 
-$(VENV)/.installed: $(VENV)/.python pyproject.toml constraints.txt
+$(VENV)/.installed: $(VENV)/.python pyproject.toml local/pyproject.toml constraints.txt
 	@$(BIN)/python install.py dev --torch $(TORCH)
 	@touch $@ $(VENV)/.demo
 
@@ -95,16 +109,21 @@ $(VENV)/.python:
 	@$(BIN)/python -m pip install --quiet --upgrade pip
 	@touch $@
 
-$(COMPILED)/.built: $(VENV)/.installed pyproject.toml $(shell find client local operator proxy runtime schema -name '*.py')
+$(COMPILED)/.built: $(VENV)/.installed pyproject.toml local/pyproject.toml $(shell find client local operator proxy runtime schema -name '*.py')
 	rm -rf $(COMPILED)
-	SHOAL_COMPILE=1 $(BIN)/python -m pip install --quiet --no-deps --target $(COMPILED) .
+	SHOAL_COMPILE=1 $(BIN)/python -m pip install --quiet --no-deps --target $(COMPILED) . ./local
 	touch $@
+
+dist: $(VENV)/.installed ## An sdist and a pure wheel of each distribution
+	rm -rf dist
+	SHOAL_COMPILE=0 $(BIN)/python -m hatchling build --directory $(CURDIR)/dist
+	cd local && $(abspath $(BIN))/python -m hatchling build --directory $(CURDIR)/dist
 
 # torch alone is pinned by hand: a newer one brings gigabytes that nobody here needs.
 pins: ## Renew constraints.txt from the newest versions that pyproject.toml allows
 	$(PYTHON) -m venv .venvs/pins
 	echo 'torch==2.13.0' > .venvs/torch.txt
-	.venvs/pins/bin/python -m pip install --quiet --constraint .venvs/torch.txt --editable '.[dev]'
+	.venvs/pins/bin/python -m pip install --quiet --constraint .venvs/torch.txt --editable '.[dev]' --editable ./local
 	.venvs/pins/bin/python -m pip freeze --exclude-editable | grep -v '^torch==' > .venvs/frozen.txt
 	(cat .venvs/torch.txt .venvs/frozen.txt) > constraints.txt
 	rm -rf .venvs/pins .venvs/torch.txt .venvs/frozen.txt

@@ -59,8 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         install_torch(options.extra, options.torch, downloads)
         # Editable: the sources run, so nothing is compiled and what compiling needs is not fetched.
-        here = f"{ROOT}[{options.extra}]"
-        command = ("install", "--constraint", str(CONSTRAINTS), "--editable", here)
+        here = ("--editable", f"{ROOT}[{options.extra}]", "--editable", str(ROOT / "local"))
+        command = ("install", "--constraint", str(CONSTRAINTS), *here)
         pip(downloads, *command, environment={"SHOAL_COMPILE": "0"})
     except InstallError as error:
         sys.stderr.write(f"install: {error}\n")

@@ -16,6 +16,14 @@ from e2e.clusters.existing import existing
 from e2e.waiting import eventually
 from tests.interop.environments import python_with
 
+LONGEST = ("test_crash_sweep", "test_two_installs")
+"""Minutes each: where several processes share the files, they begin with these."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have the longest files first."""
+    items.sort(key=lambda item: item.path.stem not in LONGEST)
+
 
 def chosen(folder: Path) -> AbstractContextManager[Cluster]:
     """Return the cluster that the environment asks for.

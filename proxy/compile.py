@@ -55,7 +55,9 @@ class Compile(BuildHookInterface):  # type: ignore[type-arg]
             return
         if insists is False:
             return
-        if not insists and (why := obstacle()):
+        if why := obstacle():
+            if insists:
+                raise OSError(f"{SWITCH}=1, and {why}")
             self._say_pure(why)
             return
         try:

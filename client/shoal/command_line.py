@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 
 from shoal import completion
@@ -16,6 +16,7 @@ from shoal.colours import Style, styled
 from shoal.errors import InvalidInput, ShoalError, WrongAddress
 from shoal.serving.fields import FieldError, MachineError
 from shoal_schema.arguments import integer, number
+from shoal_schema.version import VERSION
 
 WRONG_ARGUMENTS = 2
 _HOST = re.compile(r"[A-Za-z0-9._:%-]+")
@@ -25,6 +26,8 @@ OTHER_PROGRAMS = {
     "record": ("shoal_proxy", "record"),
 }
 """Commands that another component owns: its module, and what it is told."""
+DISTRIBUTIONS = {"shoal_local": "shoal-local"}
+"""What brings a module that is not in this distribution."""
 
 EXAMPLES = """\
 examples:
@@ -85,6 +88,9 @@ def run(given: list[str]) -> int:
     if completion.is_asked():
         _complete()
     if given and given[0] in OTHER_PROGRAMS:
+        if lacking := _lacking(given[0]):
+            _complain(f"`shoal {given[0]}` is a package of its own: pip install {lacking}")
+            return 1
         _become(given[0], given[1:])
     options = make_parser().parse_args(given)
     from shoal import commands  # noqa: PLC0415 (numpy and httpx: a third of a second that --help and Ctrl-C do not wait)
@@ -92,14 +98,24 @@ def run(given: list[str]) -> int:
     try:
         status: int = getattr(commands, options.command)(options)
     except (ShoalError, FieldError, MachineError) as error:
-        print(f"{styled('shoal:', Style.BOLD, Style.RED, stream=sys.stderr)} {error}", file=sys.stderr)
+        _complain(error)
         return WRONG_ARGUMENTS if _is_callers(error) else 1
     return status
+
+
+def _complain(what: object) -> None:
+    print(f"{styled('shoal:', Style.BOLD, Style.RED, stream=sys.stderr)} {what}", file=sys.stderr)
 
 
 def _is_callers(error: Exception) -> bool:
     """Return whether the command line is to blame, which no server and no other moment would take."""
     return isinstance(error, FieldError | WrongAddress) or (isinstance(error, InvalidInput) and error.status is None)
+
+
+def _lacking(command: str) -> str | None:
+    """Return the distribution that another component's command needs, if it is not installed."""
+    module = OTHER_PROGRAMS[command][0]
+    return DISTRIBUTIONS[module] if module in DISTRIBUTIONS and find_spec(module) is None else None
 
 
 def _become(command: str, arguments: Sequence[str]) -> None:
@@ -108,7 +124,8 @@ def _become(command: str, arguments: Sequence[str]) -> None:
 
 
 def _complete() -> None:
-    if command := completion.command_to_ask(OTHER_PROGRAMS):
+    command = completion.command_to_ask(OTHER_PROGRAMS)
+    if command and not _lacking(command):
         completion.hand_over()
         _become(command, ())
     completion.complete(make_parser())
@@ -122,7 +139,7 @@ def make_parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"shoal {metadata.version('shoal')}")
+    parser.add_argument("--version", action="version", version=f"shoal {VERSION}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def command(name: str, text: str, *, epilog: str) -> argparse.ArgumentParser:

@@ -5,18 +5,13 @@ import json
 import os
 import shlex
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from shoal_schema.version import VERSION
+
 if TYPE_CHECKING:
     from shoal_local.cluster import Cluster
-
-# What any process of the cluster imports: said before one of them dies of it.
-PACKAGES = (
-    "cel", "helm_python", "httptools", "jsonpatch", "jsonschema", "kubernetes_validate", "starlette", "trustme",
-    "uvicorn", "wsproto", "yaml",
-)  # fmt: skip
 
 WRONG_ARGUMENTS = 2
 DEFAULT = Path("~/.local/share/shoal/local")
@@ -27,14 +22,11 @@ def run(arguments: list[str]) -> int:
     try:
         return _run(arguments)
     except ModuleNotFoundError as missing:
-        sys.stderr.write(f'shoal local: {missing}: pip install "shoal[local]"\n')
+        sys.stderr.write(f"shoal local: {missing}: pip install shoal-local\n")
         return 1
 
 
 def _run(arguments: list[str]) -> int:
-    for name in PACKAGES:
-        if find_spec(name) is None:
-            raise ModuleNotFoundError(f"No module named {name!r}")
     from shoal_local.cluster import Cluster  # noqa: PLC0415
 
     parser = make_parser()
@@ -63,6 +55,7 @@ def _told(cluster: "Cluster", options: argparse.Namespace) -> str:
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the command's arguments."""
     parser = argparse.ArgumentParser(prog="shoal local", description="Run a Kubernetes cluster on this machine.")
+    parser.add_argument("--version", action="version", version=f"shoal local {VERSION}")
     commands = parser.add_subparsers(dest="command", required=True)
     up = commands.add_parser("up", help="start what does not run, and wait until it is ready")
     down = commands.add_parser("down", help="stop everything, pods included")

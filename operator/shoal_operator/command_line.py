@@ -15,6 +15,7 @@ from shoal_operator.errors import OperatorError
 from shoal_operator.settings import Settings
 from shoal_schema.environment import SettingsError
 from shoal_schema.logs import configure
+from shoal_schema.version import VERSION
 
 
 class _MissingPackage(Exception):
@@ -64,6 +65,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Turn InferenceServices into served models. Settings are environment"
         " variables, SHOAL_OPERATOR_*; see operator/README.md.",
     )
+    parser.add_argument("--version", action="version", version=f"shoal-operator {VERSION}")
     parser.add_argument("--kubeconfig", metavar="FILE", help="run outside a cluster")
     parser.add_argument("--verbose", action="store_true", help="log every write")
     return parser

@@ -4,6 +4,8 @@ import os
 import sys
 from collections.abc import Sequence
 
+from shoal_schema.version import VERSION
+
 
 def run(arguments: Sequence[str]) -> int:
     """Run the proxy, or the command that ``arguments`` name; return the exit status."""
@@ -19,6 +21,9 @@ def _is_completing() -> bool:
 
 
 def _command(arguments: Sequence[str]) -> int:
+    if arguments == ["--version"]:
+        print(f"shoal-proxy {VERSION}")  # noqa: T201
+        return 0
     from shoal_proxy import record, simulate  # noqa: PLC0415
 
     commands = {"simulate": (simulate.parser, simulate.run), "record": (record.parser, record.run)}

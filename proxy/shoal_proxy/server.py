@@ -10,7 +10,6 @@ import signal
 import socket
 from collections.abc import Iterator
 from functools import partial
-from importlib.metadata import version
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -39,6 +38,7 @@ from shoal_proxy.upstream import RuntimeLink
 from shoal_schema import metrics as declared
 from shoal_schema.addresses import Address
 from shoal_schema.resource.traffic import BatchingSpec
+from shoal_schema.version import VERSION
 from shoal_schema.wire.patience import Patience
 
 logger = logging.getLogger(__name__)
@@ -222,7 +222,7 @@ class Proxy:
             coalesce=settings.batching.coalesce_identical,
         )
         self.inference = Inference(settings, self.dispatcher, self.metrics)
-        self.pages = Pages(settings, self.link, self.dispatcher, version("shoal"))
+        self.pages = Pages(settings, self.link, self.dispatcher, VERSION)
         self.front_guard, self.admin_guard = make_guards(settings, self.metrics, open_files())
         self.socket = bind(settings.process.listen)
         self.admin_socket = bind(settings.process.admin_listen)

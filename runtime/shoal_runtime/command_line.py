@@ -11,6 +11,7 @@ from shoal_runtime.threads import wait_briefly
 from shoal_schema.environment import SettingsError
 from shoal_schema.logs import configure
 from shoal_schema.memory import KEEP_TENSORS, keep_freed_memory
+from shoal_schema.version import VERSION
 
 SWITCH_INTERVAL_S = 0.0005
 
@@ -19,6 +20,9 @@ logger = logging.getLogger(__name__)
 
 def run(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     """Run the runtime and return its exit code."""
+    if arguments == ["--version"]:
+        sys.stdout.write(f"shoal-runtime {VERSION}\n")
+        return 0
     command = {(): serve, ("fetch",): fetch}.get(tuple(arguments))
     if command is None:
         asked = arguments in (["--help"], ["-h"])

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from shoal_runtime.errors import EXIT_LOAD_FAILED, LoadError
 from shoal_runtime.executor import Executor
 from shoal_runtime.faults import describe, own_traceback
-from shoal_runtime.guarding import Bounds
+from shoal_runtime.guarding import Bounds, max_connections
 from shoal_runtime.importing import HandlerFailed
 from shoal_runtime.listening import Connections, open_socket
 from shoal_runtime.readiness import Readiness

@@ -1,4 +1,7 @@
-"""Write what follows from the schema: the CRD, the chart's copy of it, the reference page, the tables of other pages.
+"""Write what follows from the schema.
+
+That is the CRD, the chart's copy of it, the reference page, the tables of other pages, and the version where no Python
+reads it.
 
 Run by ``make generated`` from the root of the repository.
 """
@@ -10,6 +13,7 @@ import yaml
 from shoal_schema.publishing.crd import custom_resource_definition
 from shoal_schema.publishing.reference import reference_page
 from shoal_schema.publishing.tables import filled
+from shoal_schema.publishing.versions import VERSIONED, versioned
 from shoal_schema.resource import GROUP, PLURAL
 
 _HEADER = "# Generated from schema/shoal_schema/resource by `make generated`; edits are lost.\n"
@@ -30,11 +34,13 @@ def generated_files(root: Path) -> dict[str, str]:
     text = yaml.dump(custom_resource_definition(), Dumper=_Plain, sort_keys=False, width=100)
     name = f"{GROUP}_{PLURAL}.yaml"
     pages = {page: filled((root / page).read_text(encoding="utf-8")) for page in PAGES}
+    told = {path: versioned(path, (root / path).read_text(encoding="utf-8")) for path in VERSIONED}
     return {
         f"crds/{name}": _HEADER + text,
         f"charts/shoal/files/{name}": _HEADER + text,
         "docs/reference.md": reference_page(),
         **pages,
+        **told,
     }
 
 

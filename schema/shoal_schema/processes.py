@@ -20,6 +20,7 @@ from shoal_schema.declaring import (
     Env,
     Section,
 )
+from shoal_schema.version import VERSION
 
 _ADDRESS = "HOST:PORT or unix:PATH"
 _TEXTS = "comma-separated names"
@@ -246,12 +247,12 @@ class OperatorProcess(Section, frozen=True):
         str,
         Meta(description="The proxy's image of services that name none."),
         Env("SHOAL_OPERATOR_PROXY_IMAGE", OPERATOR),
-    ] = "shoal/proxy:0.1.0"
+    ] = f"shoal/proxy:{VERSION}"
     runtime_image: Annotated[
         str,
         Meta(description="The runtime's image of services that name none."),
         Env("SHOAL_OPERATOR_RUNTIME_IMAGE", OPERATOR),
-    ] = "shoal/runtime:0.1.0"
+    ] = f"shoal/runtime:{VERSION}"
     listen_host: Annotated[
         str,
         Meta(

