@@ -144,7 +144,7 @@ class InferCycle:
     def reply(self, reply: Reply) -> None:
         """Write ``reply``, once; the queue calls this when the request's batch has come back."""
         if self._pending is not None:
-            self._protocol.answered(self._pending.rows)
+            self._protocol.answered(self._pending)
         self._pending = None
         self.response_complete = True
         self._release()
@@ -353,11 +353,11 @@ class InferProtocol(GuardedProtocol):
         elif self.page is not None and not self.page.response_complete:
             self.cycle = self.page
 
-    def answered(self, rows: int) -> None:
+    def answered(self, pending: Pending) -> None:
         """Note that the caller has its answer with others, and may be back with them."""
-        if self._burst is None and (burst := self.inference.burst) is not None:
-            burst.answered(rows)
-            self._burst, self._burst_rows = burst, rows
+        if self._burst is None and (burst := pending.burst) is not None:
+            burst.answered(pending.rows)
+            self._burst, self._burst_rows = burst, pending.rows
 
     def write_reply(self, cycle: InferCycle, reply: Reply) -> None:
         """Write one whole response."""

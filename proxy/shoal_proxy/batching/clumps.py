@@ -6,6 +6,8 @@ come less than `PATIENCE_S` after the one before, a batch for an idle runtime is
 long. With Poisson arrivals at any usual rate the share stays small, and nothing is held.
 """
 
+from shoal_proxy.batching.pending import NEVER_S
+
 PATIENCE_S = 0.0002
 LONGEST_S = 0.001
 """A clump longer than this is a crowd; the runtime may as well begin with its first."""
@@ -19,7 +21,7 @@ class Clumps:
     __slots__ = ("_last_s", "_share")
 
     def __init__(self) -> None:
-        self._last_s = -1.0
+        self._last_s = -NEVER_S
         self._share = 0.0
 
     def arrived(self, now_s: float) -> None:

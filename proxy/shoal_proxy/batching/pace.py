@@ -7,6 +7,8 @@ Earlier, it would miss rows that were still to come; later, the device would wai
 its forward took; then its round trip counts as such, and nothing leaves ahead but full batches.
 """
 
+from shoal_proxy.batching.pending import NEVER_S
+
 _WEIGHT = 0.1
 _MARGIN_S = 0.0002
 """What an alarm and the turn of the event loop may be late."""
@@ -39,8 +41,8 @@ class Pace:
         started_s = sent_s + half_s if freed_s <= sent_s else freed_s - half_s
         return started_s + forward_s
 
-    def send_ahead_s(self, forward_s: float, free_s: float) -> float | None:
-        """Return when the batch behind the running one should leave, None for not before that one is back."""
+    def send_ahead_s(self, forward_s: float, free_s: float) -> float:
+        """Return when the batch behind the running one should leave, `NEVER_S` for not before that one is back."""
         if forward_s < _WORTH * self.overhead_s or self.overhead_s < _LEAST_S:
-            return None
+            return NEVER_S
         return free_s - self.overhead_s / 2 - _MARGIN_S

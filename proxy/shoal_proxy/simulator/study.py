@@ -133,7 +133,7 @@ def _shoal(service: Service) -> Shoal:
     if sizes.exact:
         rows = sorted({min(most, 1 << power) for power in range(most.bit_length() + 1)})
     padded = tuple(sizes.rows) if sizes.padded else ()
-    shoal.batcher.serve(None, padded, tuple((size, sizes.at(size)[0]) for size in rows))
+    shoal.scheduler.serve(None, padded, tuple((size, sizes.at(size)[0]) for size in rows))
     return shoal
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from shoal_proxy.batching.batch import Batch, make_batch
+from shoal_proxy.batching.batch import Batch, make_batch, waiting_callers
 from shoal_proxy.batching.pending import Outcome, Pending, Slice
 from shoal_proxy.batching.recovery import EARNED_TRIES, MOST_TRIES, Recovery, halve_rows
 from shoal_proxy.errors import (
@@ -23,7 +23,7 @@ from shoal_proxy.errors import (
     RuntimeAway,
     RuntimeLost,
 )
-from tests.proxy.signatures import request
+from tests.proxy.signatures import hand_over, request
 
 Rows = list[tuple[int, int]]
 
@@ -132,12 +132,13 @@ def settle(recovery: Recovery, batches: list[Batch], outcome_of: Callable[[Batch
         if (error := outcome_of(batch)) is None:
             recovery.succeeded(batch)
             for part in batch.slices:
-                part.pending.finish(part.rows, lambda parts: {})
+                part.pending.parts.append((part.start, {}))
+                if (outcome := part.pending.finish(part.rows)) is not None:
+                    hand_over([part.pending.resolve(outcome)])
         elif pieces := recovery.again(batch, error):
             waiting.extendleft(reversed(pieces))
         else:
-            for part in batch.slices:
-                part.pending.resolve(error)
+            hand_over([pending.resolve(error) for pending in waiting_callers(batch)])
     return ran
 
 
