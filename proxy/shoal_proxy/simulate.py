@@ -124,6 +124,9 @@ def parser() -> argparse.ArgumentParser:
         help="(%(default)s)",
     )
     made.add_argument("--max-delay-ms", type=_numbers(1, least=0.0), default=(0.0,), help="of policy Fixed")
+    made.add_argument("--timeout-ms", type=_numbers(1), default=(NEVER_S,), help="after which callers get an error")
+    made.add_argument("--failing", type=_share, default=0.0, metavar="SHARE", help="of requests that fail their batch")
+    made.add_argument("--identical", type=_share, default=0.0, metavar="SHARE", help="of requests that share one row")
     made.add_argument("--json", action="store_true", help="print JSON, times in seconds")
     return made
 
@@ -149,6 +152,16 @@ def _whole(text: str) -> int:
 _whole.__name__ = "whole number of at least 1"
 
 
+def _share(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise ValueError
+    return value
+
+
+_share.__name__ = "share of 0 to 1"
+
+
 def _latencies(options: argparse.Namespace) -> Latencies:
     if options.source:
         return _measured(options.source)
@@ -170,7 +183,7 @@ def _json(text: str, where: str) -> object:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise LatencyError(f"{where} is no JSON: {error}") from None
+        raise LatencyError(f"{where} is not JSON: {error}") from None
 
 
 def _read(path: Path) -> str:
@@ -215,7 +228,17 @@ def _random(options: argparse.Namespace) -> Times:
 
 def _service(options: argparse.Namespace, latencies: Latencies) -> Service:
     most = options.max_batch_size or latencies.max_batch_size or 32
-    objective_s = options.objective_ms[0] / 1000 if options.objective_ms else latencies.objective_s or NEVER_S
+    objective_s = options.objective_ms[0] / 1000 if options.objective_ms else latencies.objective_s
     limits = BatchLimits(most, options.max_delay_ms[0] / 1000, policy=options.policy)
     queue_rows = options.max_queue_rows or max(1024, 4 * most)
-    return Service(latencies, limits, objective_s, options.replicas, queue_rows, options.seed)
+    return Service(
+        latencies,
+        limits,
+        objective_s,
+        options.replicas,
+        queue_rows,
+        options.seed,
+        timeout_s=options.timeout_ms[0] / 1000,
+        failing=options.failing,
+        identical=options.identical,
+    )

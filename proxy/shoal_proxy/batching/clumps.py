@@ -9,7 +9,7 @@ long. With Poisson arrivals at any usual rate the share stays small, and nothing
 from shoal_proxy.batching.pending import NEVER_S
 
 PATIENCE_S = 0.0002
-LONGEST_S = 0.001
+MAX_HOLD_S = 0.001
 """A clump longer than this is a crowd; the runtime may as well begin with its first."""
 _SHARE = 0.5
 _WEIGHT = 0.01
@@ -33,4 +33,4 @@ class Clumps:
         """Return how long to wait for the rest of a clump, whose first came at ``oldest_s``; 0 for not at all."""
         if self._share <= _SHARE:
             return 0.0
-        return max(0.0, min(self._last_s + PATIENCE_S, oldest_s + LONGEST_S) - now_s)
+        return max(0.0, min(self._last_s + PATIENCE_S, oldest_s + MAX_HOLD_S) - now_s)

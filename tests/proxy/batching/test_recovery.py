@@ -9,7 +9,7 @@ from hypothesis import given, settings
 
 from shoal_proxy.batching.batch import Batch, make_batch, waiting_callers
 from shoal_proxy.batching.pending import Outcome, Pending, Slice
-from shoal_proxy.batching.recovery import EARNED_TRIES, MOST_TRIES, Recovery, halve_rows
+from shoal_proxy.batching.recovery import EARNED_TRIES, MAX_TRIES, Recovery, halve_rows
 from shoal_proxy.errors import (
     BatchTooLarge,
     DeadlineExceeded,
@@ -146,7 +146,7 @@ def settle(recovery: Recovery, batches: list[Batch], outcome_of: Callable[[Batch
 def test_a_model_that_always_fails_costs_little_more_than_its_load(error: ProxyError) -> None:
     ran = settle(Recovery(idempotent=True), [batch_of(*[1] * 32) for _ in range(100)], lambda batch: error)
 
-    assert ran <= 100 + MOST_TRIES
+    assert ran <= 100 + MAX_TRIES
 
 
 def test_a_refusal_is_given_to_nobody_else_though_no_tries_are_left() -> None:
@@ -213,7 +213,7 @@ def test_a_model_that_answers_hardly_anybody_costs_no_more_than_they_are_worth()
 
     served = sum(not isinstance(outcome, ProxyError) for outcome in answered)
     assert len(answered) == 300 * 32
-    assert ran <= 300 + MOST_TRIES + EARNED_TRIES * served
+    assert ran <= 300 + MAX_TRIES + EARNED_TRIES * served
 
 
 @given(
