@@ -97,7 +97,7 @@ def split(batch: Batch, result: Result, signature: ModelSignature) -> list[Deliv
     """
     check_rows(batch, result, signature)
     failed = {error.row: error for error in result.errors}
-    deliveries: list[Delivery] = []
+    outcomes: list[Delivery] = []
     position = answered = 0
     for part in batch.slices:
         pending = part.pending
@@ -111,8 +111,9 @@ def split(batch: Batch, result: Result, signature: ModelSignature) -> list[Deliv
         position += part.rows
         answered += good
         if (outcome := pending.finish(part.rows)) is not None:
-            deliveries.append(pending.resolve(outcome))
-    return deliveries
+            outcomes.append((pending, outcome))
+    # Only now: if anything above raises, nobody is taken to have an outcome that is never handed over.
+    return [pending.resolve(outcome) for pending, outcome in outcomes]
 
 
 def _hand_over(part: Slice, outputs: Mapping[str, Array], rows: tuple[int, int], signature: ModelSignature) -> None:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
@@ -155,6 +156,29 @@ def test_an_answer_that_cannot_be_split_leaves_everybody_for_failed_to_decide() 
 
     assert not any(pending.resolved for pending in callers)
     assert brain.failed(running, ModelFailed("cannot be split"), 1.0).pieces == 2
+
+
+class Breaking(np.ndarray[Any, Any]):
+    """An array of which only the first row can be read."""
+
+    def __getitem__(self, rows: Any) -> Any:
+        if rows.start:
+            raise MemoryError
+        return super().__getitem__(rows)
+
+
+def test_an_answer_that_breaks_in_the_middle_leaves_nobody_without_an_outcome() -> None:
+    brain = scheduler()
+    callers = [row(1), row(2)]
+    for pending in callers:
+        brain.admit(pending, 0.0)
+    running = sent(brain)
+    brain.released(running, 1.0)
+
+    with pytest.raises(MemoryError):
+        brain.answered(running, Result({"y": np.zeros((2, 1)).view(Breaking)}), MODEL, answered_s=1.0)
+
+    assert [pending for pending, _ in brain.failed(running, ProxyError("internal"), 1.0).deliveries] == callers
 
 
 def test_at_the_end_everybody_is_refused_and_who_ran_may_have_run() -> None:
