@@ -244,7 +244,7 @@ class RunningProxy:
 
     def until_waiting(self, requests: int) -> None:
         """Wait until so many requests are queued."""
-        self.until(lambda: self.proxy.dispatcher.queue.requests == requests)
+        self.until(lambda: self.proxy.scheduler.queue.requests == requests)
 
 
 async def _is_ready(proxy: Proxy) -> bool:

@@ -11,6 +11,7 @@ from benchmarks.policies.cells import LOADS, MODELS, RIVALS, SHOAL, Cell, Make, 
 from benchmarks.policies.report import over
 from benchmarks.policies.rivals import BestRate, Eager, Nexus, Setting
 from shoal_proxy.batching.pending import NEVER_S
+from shoal_proxy.errors import ProxyError
 from shoal_proxy.simulator.arrivals import ClosedLoop, poisson, requests
 from shoal_proxy.simulator.engine import Discipline, Engine, Request, Send, Sleep
 from shoal_proxy.simulator.shoal import Shoal
@@ -88,7 +89,7 @@ def drift(seed: int) -> dict[str, Figure]:
 
 def _drift(model: Model, setting: Setting, speed: Speed, believed: float, seed: int) -> Figure:
     discipline = shoal(setting, preset=False)
-    discipline.batcher.serve(None, measured=tuple((rows, believed * setting.lat(rows)) for rows in (1, 8, 64)))
+    discipline.scheduler.serve(None, measured=tuple((rows, believed * setting.lat(rows)) for rows in (1, 8, 64)))
     watch = _Watch(discipline)
     arrivals = poisson(0.5 * setting.saturation, 20_000, seed=seed)
     batch = requests(arrivals, setting.objective_s)
@@ -119,16 +120,24 @@ class _Watch:
         """Pass it on, and note what the table says of a batch (`Discipline`)."""
         action = self.inner.decide(now_s)
         if isinstance(action, Send) and action.batch:
-            table = next(iter(self.inner.batcher.tables.all().values()))
+            table = next(iter(self.inner.scheduler.batcher.tables.all().values()))
             self._expected_s.append(table.expected_s(len(action.batch)))
         return action
 
-    def finished(self, batch: Sequence[Request], took_s: float, now_s: float) -> None:
+    def failed(self, batch: Sequence[Request], error: ProxyError, now_s: float) -> Sequence[Request]:
+        """Pass it on (`Discipline`)."""
+        return self.inner.failed(batch, error, now_s)
+
+    def left(self, request: Request, now_s: float) -> None:
+        """Pass it on (`Discipline`)."""
+        self.inner.left(request, now_s)
+
+    def finished(self, batch: Sequence[Request], took_s: float, now_s: float) -> Sequence[Request]:
         """Compare what was expected with what it took (`Discipline`)."""
         ratio = self._expected_s.popleft() / took_s
         self._wrong = 0 if 0.8 <= ratio <= 1.25 else self._wrong + 1
         self.longest_wrong = max(self.longest_wrong, self._wrong)
-        self.inner.finished(batch, took_s, now_s)
+        return self.inner.finished(batch, took_s, now_s)
 
 
 def buckets(cell: Cell, count: int, seed: int) -> dict[str, Figure]:

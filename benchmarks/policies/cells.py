@@ -146,7 +146,7 @@ def shoal(setting: Setting, *, preset: bool = False, sizes: tuple[int, ...] = ()
     discipline = Shoal(BatchLimits(setting.largest), objective_s=setting.objective_s, max_queue_rows=most)
     powers = [1 << power for power in range(setting.largest.bit_length())]
     measured = tuple((rows, setting.lat(rows)) for rows in powers) if preset else ()
-    discipline.batcher.serve(None, sizes, measured)
+    discipline.scheduler.serve(None, sizes, measured)
     return discipline
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shoal_proxy.batching.pending import NEVER_S
+from shoal_proxy.errors import ProxyError
 from shoal_proxy.simulator.engine import Request, Send, Sleep
 
 
@@ -63,9 +64,20 @@ class Eager:
             return Sleep()
         return self.form(now_s)
 
-    def finished(self, batch: Sequence[Request], took_s: float, now_s: float) -> None:
+    def finished(self, batch: Sequence[Request], took_s: float, now_s: float) -> Sequence[Request]:
         """Note that the device is free (`Discipline`)."""
         self.busy = False
+        return batch
+
+    def failed(self, batch: Sequence[Request], error: ProxyError, now_s: float) -> Sequence[Request]:
+        """Give the error to everybody in the batch (`Discipline`)."""
+        self.busy = False
+        return batch
+
+    def left(self, request: Request, now_s: float) -> None:
+        """Take it out (`Discipline`)."""
+        if request in self.queue:
+            self.queue.remove(request)
 
     def form(self, now_s: float) -> Send | Sleep:
         """Form the next batch of a queue that is not empty."""
@@ -125,14 +137,14 @@ class Clipper(Eager):
         """Form the next batch."""
         return self.send(int(self._most))
 
-    def finished(self, batch: Sequence[Request], took_s: float, now_s: float) -> None:
+    def finished(self, batch: Sequence[Request], took_s: float, now_s: float) -> Sequence[Request]:
         """Grow or shrink."""
-        super().finished(batch, took_s, now_s)
         in_time = all(now_s <= request.due_s for request in batch)
         if not in_time:
             self._most = max(1.0, 0.9 * self._most)
         elif len(batch) >= int(self._most):
             self._most = min(self._most + 1, self.setting.largest)
+        return super().finished(batch, took_s, now_s)
 
 
 class Clockwork(Eager):

@@ -108,8 +108,8 @@ class Admin:
         """Explain in sentences; as JSON, with the numbers behind them."""
         metrics = self._metrics
         now = report(
-            self._dispatcher.batcher,
-            self._dispatcher.throughput.busiest,
+            self._dispatcher.scheduler.batcher,
+            self._dispatcher.scheduler.throughput.busiest,
             model=self._model,
             padding=metrics.padded_elements / metrics.elements if metrics.elements else 0.0,
             rejected=dict(metrics.rejections),
@@ -121,7 +121,9 @@ class Admin:
 
     async def latency(self, request: Request) -> Response:
         """Show the latency tables."""
-        return JSONResponse(latency_document(self._dispatcher.batcher, self._dispatcher.throughput.busiest))
+        return JSONResponse(
+            latency_document(self._dispatcher.scheduler.batcher, self._dispatcher.scheduler.throughput.busiest)
+        )
 
     async def trace(self, request: Request) -> Response:
         """Record what arrives from now on."""

@@ -13,6 +13,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from shoal_proxy.errors import Overloaded, ProxyError, RequestTimeout
 from shoal_proxy.guard import Guard
+from shoal_schema.metrics import Rejection
 from shoal_schema.wire.framing import Meter
 from shoal_schema.wire.patience import BUSY_LOOK_S, Lookout
 
@@ -87,7 +88,7 @@ class ConnectedProtocol(HttpToolsProtocol):
         if guard.turned_away > _MAX_TURNED_AWAY:
             self.transport.abort()
             return
-        self.fail(Overloaded(reason, reason="connections", retry_after_s=1))
+        self.fail(Overloaded(reason, reason=Rejection.CONNECTIONS, retry_after_s=1))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection (asyncio)."""

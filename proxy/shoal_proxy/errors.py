@@ -26,6 +26,7 @@ tells that the model may have seen the request all the same: whoever sends it ag
 
 from collections.abc import Sequence
 
+from shoal_schema.metrics import Rejection
 from shoal_schema.wire.row_errors import RowError
 
 
@@ -33,7 +34,7 @@ class ProxyError(Exception):
     """Base of everything that becomes an error answer."""
 
     status = 500
-    reason = ""
+    reason: Rejection | None = None
     retry_after_s: int | None = None
     may_have_run = False
 
@@ -46,28 +47,28 @@ class InvalidRequest(ProxyError):
     """The body breaks the protocol or the model's signature."""
 
     status = 400
-    reason = "invalid"
+    reason = Rejection.INVALID
 
 
 class NotFound(ProxyError):
     """No such model or version here."""
 
     status = 404
-    reason = "invalid"
+    reason = Rejection.INVALID
 
 
 class RequestTimeout(ProxyError):
     """The request did not arrive whole in time."""
 
     status = 408
-    reason = "invalid"
+    reason = Rejection.INVALID
 
 
 class BodyTooLarge(ProxyError):
     """The body is over the limit; reading has stopped."""
 
     status = 413
-    reason = "body_too_large"
+    reason = Rejection.BODY_TOO_LARGE
 
 
 class PaddingTooLarge(BodyTooLarge):
@@ -78,28 +79,28 @@ class UnsupportedMediaType(ProxyError):
     """The model takes no body of this media type."""
 
     status = 415
-    reason = "invalid"
+    reason = Rejection.INVALID
 
 
 class HeadTooLarge(ProxyError):
     """The request line and headers are over the limit; reading has stopped."""
 
     status = 431
-    reason = "invalid"
+    reason = Rejection.INVALID
 
 
 class NotImplementedHere(ProxyError):
     """The request is HTTP, but needs what this server does not have."""
 
     status = 501
-    reason = "invalid"
+    reason = Rejection.INVALID
 
 
 class VersionNotSupported(ProxyError):
     """The request is of another version of HTTP."""
 
     status = 505
-    reason = "invalid"
+    reason = Rejection.INVALID
 
 
 class RowsFailed(ProxyError):
@@ -129,7 +130,7 @@ class Overloaded(ProxyError):
 
     status = 503
 
-    def __init__(self, message: str, *, reason: str, retry_after_s: int) -> None:
+    def __init__(self, message: str, *, reason: Rejection, retry_after_s: int) -> None:
         super().__init__(message)
         self.reason = reason
         self.retry_after_s = retry_after_s
@@ -139,7 +140,7 @@ class Draining(ProxyError):
     """This replica is about to stop."""
 
     status = 503
-    reason = "draining"
+    reason = Rejection.DRAINING
     retry_after_s = 1
 
 
@@ -147,7 +148,7 @@ class RuntimeAway(ProxyError):
     """The model runtime is not connected or not ready."""
 
     status = 503
-    reason = "runtime_away"
+    reason = Rejection.RUNTIME_AWAY
     retry_after_s = 1
 
 
@@ -165,7 +166,7 @@ class DeadlineExceeded(ProxyError):
     """The caller's deadline passed before the answer came."""
 
     status = 504
-    reason = "deadline"
+    reason = Rejection.DEADLINE
 
 
 class PerhapsExecuted(ProxyError):

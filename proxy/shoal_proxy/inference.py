@@ -16,7 +16,6 @@ from shoal_proxy.batching.pending import (
     Outcome,
     Pending,
 )
-from shoal_proxy.batching.returns import Burst
 from shoal_proxy.body import LARGE_BYTES
 from shoal_proxy.codecs.base import EXECUTED, Call, Decoded, Reply, check_rows
 from shoal_proxy.codecs.torchserve import TorchServe
@@ -42,6 +41,7 @@ from shoal_proxy.model.sizes import byte_size_of
 from shoal_proxy.settings import Settings
 from shoal_proxy.timing import server_timing
 from shoal_schema.headers import PRIORITY, REQUEST_ID, TIMEOUT_MS, TRACEPARENT, TRACESTATE
+from shoal_schema.metrics import Rejection
 
 logger = logging.getLogger(__name__)
 
@@ -129,11 +129,6 @@ class Inference:
             logger.error("event=decoding_failed unlogged=%d", unseen, exc_info=error)
         return ProxyError(f"the proxy could not decode this request: {type(error).__name__}: {error}")
 
-    @property
-    def burst(self) -> Burst | None:
-        """Return the callers who are being answered now."""
-        return self._dispatcher.burst
-
     def cancel(self, pending: Pending) -> None:
         """Forget a request whose caller has gone."""
         self._dispatcher.cancel(pending)
@@ -157,10 +152,10 @@ class Inference:
         Raises:
             Overloaded: bodies and queue together hold too much, and this one is to give way.
         """
-        waiting_bytes = self._dispatcher.queue.size_bytes
+        waiting_bytes = self._dispatcher.scheduler.queue.size_bytes
         if not self._bodies.take(body, size_bytes, waiting_bytes, time.monotonic()):
             held = self.reading_bytes + waiting_bytes
-            raise Overloaded(f"too many bytes are held ({held})", reason="queue_bytes", retry_after_s=1)
+            raise Overloaded(f"too many bytes are held ({held})", reason=Rejection.QUEUE_BYTES, retry_after_s=1)
 
     def release_body(self, body: Holding) -> None:
         """Give back what `hold_body` took."""

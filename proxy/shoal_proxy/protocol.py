@@ -25,6 +25,7 @@ from shoal_proxy.guarded import GuardedProtocol, origin_form
 from shoal_proxy.header_cache import Head, Route
 from shoal_proxy.inference import Inference
 from shoal_schema.headers import REQUEST_ID, TRACEPARENT
+from shoal_schema.metrics import Rejection
 from shoal_schema.wire.body import Body
 
 logger = logging.getLogger(__name__)
@@ -49,7 +50,7 @@ class _Held(Holding):
         self._cycle.stop(
             Overloaded(
                 "too many bytes of bodies are held, and this one is large and slow to come",
-                reason="queue_bytes",
+                reason=Rejection.QUEUE_BYTES,
                 retry_after_s=1,
             )
         )
@@ -147,7 +148,7 @@ class InferCycle:
     def reply(self, reply: Reply) -> None:
         """Write ``reply``, once; the queue calls this when the request's batch has come back."""
         if self._pending is not None:
-            self._protocol.answered(self._pending.rows)
+            self._protocol.answered(self._pending)
         self._pending = None
         self.response_complete = True
         self._release()
@@ -356,11 +357,11 @@ class InferProtocol(GuardedProtocol):
         elif self.page is not None and not self.page.response_complete:
             self.cycle = self.page
 
-    def answered(self, rows: int) -> None:
+    def answered(self, pending: Pending) -> None:
         """Note that the caller has its answer with others, and may be back with them."""
-        if self._burst is None and (burst := self.inference.burst) is not None:
-            burst.answered(rows)
-            self._burst, self._burst_rows = burst, rows
+        if self._burst is None and (burst := pending.burst) is not None:
+            burst.answered(pending.rows)
+            self._burst, self._burst_rows = burst, pending.rows
 
     def write_reply(self, cycle: InferCycle, reply: Reply) -> None:
         """Write one whole response."""

@@ -18,11 +18,11 @@ import uvicorn
 
 from shoal_proxy.admin import Admin
 from shoal_proxy.app import Pages, make_app
-from shoal_proxy.batching.batcher import Batcher
 from shoal_proxy.batching.order import Shares
 from shoal_proxy.batching.pending import NEVER_S
 from shoal_proxy.batching.policy import BatchLimits
 from shoal_proxy.batching.queue import QueueLimits
+from shoal_proxy.batching.scheduler import Scheduler
 from shoal_proxy.dispatcher import Dispatcher
 from shoal_proxy.edge.crowd import KEPT_DESCRIPTORS, MAX_CONNECTIONS, connection_limit
 from shoal_proxy.errors import Draining
@@ -146,9 +146,9 @@ def _objective_s(batching: BatchingSpec) -> float:
     return NEVER_S if objective_ms is None else objective_ms / 1000
 
 
-def make_batcher(settings: Settings) -> Batcher:
+def make_scheduler(settings: Settings) -> Scheduler:
     """Return the batching brain that ``settings`` ask for."""
-    return Batcher(
+    return Scheduler(
         QueueLimits(
             settings.queue_rows,
             settings.queue.max_bytes,
@@ -166,6 +166,8 @@ def make_batcher(settings: Settings) -> Batcher:
             settings.queue.priority_ageing_milliseconds / 1000,
             classes=bool(settings.fair_share_header),
         ),
+        idempotent=settings.batching.idempotent,
+        coalesce=settings.batching.coalesce_identical,
     )
 
 
@@ -214,13 +216,8 @@ class Proxy:
         self.settings = settings
         self.metrics = Metrics()
         self.link = RuntimeLink(settings.process.runtime, settings.name, settings.batching.pad_buckets or {})
-        self.dispatcher = Dispatcher(
-            self.link,
-            self.metrics,
-            make_batcher(settings),
-            idempotent=settings.batching.idempotent,
-            coalesce=settings.batching.coalesce_identical,
-        )
+        self.scheduler = make_scheduler(settings)
+        self.dispatcher = Dispatcher(self.link, self.metrics, self.scheduler)
         self.inference = Inference(settings, self.dispatcher, self.metrics)
         self.pages = Pages(settings, self.link, self.dispatcher, VERSION)
         self.front_guard, self.admin_guard = make_guards(settings, self.metrics, open_files())
@@ -288,7 +285,7 @@ class Proxy:
                     self._settled.clear()
                     await self._settled.wait()
         except TimeoutError:
-            logger.warning("event=drain_timed_out rows=%d", self.dispatcher.queue.rows)
+            logger.warning("event=drain_timed_out rows=%d", self.scheduler.queue.rows)
             self.dispatcher.refuse_waiting(Draining("this replica had to stop before the answer came"))
             front.force_exit = True
         await asyncio.gather(front_task, return_exceptions=True)
@@ -296,21 +293,21 @@ class Proxy:
 
     def _enter(self, phase: Phase) -> None:
         self.dispatcher.phase = phase
-        logger.info("event=%s waiting_rows=%d", phase, self.dispatcher.queue.rows)
+        logger.info("event=%s waiting_rows=%d", phase, self.scheduler.queue.rows)
 
     def _watch_gauges(self) -> None:
-        dispatcher, queue = self.dispatcher, self.dispatcher.queue
+        scheduler, queue = self.scheduler, self.scheduler.queue
         self.metrics.gauges = {
             declared.QUEUE_ROWS: lambda: queue.rows,
             declared.QUEUE_REQUESTS: lambda: queue.requests,
             declared.QUEUE_BYTES: lambda: queue.size_bytes,
-            declared.IN_FLIGHT_ROWS: lambda: dispatcher.in_flight_rows,
-            declared.IN_FLIGHT_BATCHES: lambda: dispatcher.in_flight,
+            declared.IN_FLIGHT_ROWS: lambda: scheduler.in_flight_rows,
+            declared.IN_FLIGHT_BATCHES: lambda: len(scheduler.running),
             declared.CONNECTIONS: lambda: len(self.front_guard.members),
             declared.RUNTIME_READY: lambda: self.link.ready,
-            declared.BATCH_ROWS_LIMIT: lambda: dispatcher.batcher.tables.least_max_rows,
-            declared.OBJECTIVE_ATTAINABLE: lambda: dispatcher.batcher.attainable(last_key(dispatcher.batcher)),
-            declared.DRAINING: lambda: dispatcher.phase is not Phase.SERVING,
+            declared.BATCH_ROWS_LIMIT: lambda: scheduler.batcher.tables.least_max_rows,
+            declared.OBJECTIVE_ATTAINABLE: lambda: scheduler.batcher.attainable(last_key(scheduler.batcher)),
+            declared.DRAINING: lambda: self.dispatcher.phase is not Phase.SERVING,
         }
 
 

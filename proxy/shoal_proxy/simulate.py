@@ -15,7 +15,7 @@ from shoal_proxy.simulator.latencies import Latencies, LatencyError, parse_docum
 from shoal_proxy.simulator.report import lines, per_s
 from shoal_proxy.simulator.study import Service, Study, study
 from shoal_proxy.simulator.trace import Entry, TraceError, read_trace
-from shoal_schema.arguments import choice, integer, numbers
+from shoal_schema.arguments import choice, integer, numbers, share
 from shoal_schema.resource.traffic import BatchingPolicy
 
 EXAMPLES = """\
@@ -125,6 +125,9 @@ def parser() -> argparse.ArgumentParser:
         help="(%(default)s)",
     )
     made.add_argument("--max-delay-ms", type=numbers(1, least=0.0), default=(0.0,), help="of policy Fixed")
+    made.add_argument("--timeout-ms", type=numbers(1), default=(NEVER_S,), help="after which callers get an error")
+    made.add_argument("--failing", type=share(), default=0.0, metavar="SHARE", help="of requests that fail their batch")
+    made.add_argument("--identical", type=share(), default=0.0, metavar="SHARE", help="of requests that share one row")
     made.add_argument("--json", action="store_true", help="print JSON, times in seconds")
     return made
 
@@ -150,7 +153,7 @@ def _json(text: str, where: str) -> object:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise LatencyError(f"{where} is no JSON: {error}") from None
+        raise LatencyError(f"{where} is not JSON: {error}") from None
 
 
 def _read(path: Path) -> str:
@@ -195,7 +198,17 @@ def _random(options: argparse.Namespace) -> Times:
 
 def _service(options: argparse.Namespace, latencies: Latencies) -> Service:
     most = options.max_batch_size or latencies.max_batch_size or 32
-    objective_s = options.objective_ms[0] / 1000 if options.objective_ms else latencies.objective_s or NEVER_S
+    objective_s = options.objective_ms[0] / 1000 if options.objective_ms else latencies.objective_s
     limits = BatchLimits(most, options.max_delay_ms[0] / 1000, policy=options.policy)
     queue_rows = options.max_queue_rows or max(1024, 4 * most)
-    return Service(latencies, limits, objective_s, options.replicas, queue_rows, options.seed)
+    return Service(
+        latencies,
+        limits,
+        objective_s,
+        options.replicas,
+        queue_rows,
+        options.seed,
+        timeout_s=options.timeout_ms[0] / 1000,
+        failing=options.failing,
+        identical=options.identical,
+    )

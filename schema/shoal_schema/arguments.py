@@ -22,6 +22,11 @@ def number(above: float, most: float, unit: str = "") -> Callable[[str], float]:
     return _checked(float, lambda value: above < value <= most, f"above {above} and at most {most}{unit}")
 
 
+def share() -> Callable[[str], float]:
+    """Return the type of a share, 0 to 1."""
+    return _checked(float, lambda value: 0 <= value <= 1, "a share of 0 to 1")
+
+
 def numbers(count: int, *, least: float = 1e-9) -> Callable[[str], tuple[float, ...]]:
     """Return the type of so many finite numbers, separated by commas."""
     one = "a positive number" if least > 0 else f"a number of at least {least:g}"

@@ -122,7 +122,7 @@ def test_requests_travel_alone_to_a_model_without_a_batch_dimension() -> None:
         running.hold()
         with callers(running.url) as group:
             answers = [group.post(V2_PATH, json=flat) for _ in range(3)]
-            running.until(lambda: len(running.runtime.seen) + running.proxy.dispatcher.queue.requests == 3)
+            running.until(lambda: len(running.runtime.seen) + running.proxy.scheduler.queue.requests == 3)
             running.release()
             assert [answer_to(answer.result()) for answer in answers] == [doubled(1)] * 3
         assert [seen.document["inputs"][0]["shape"] for seen in running.runtime.seen] == [[4]] * 3

@@ -1,13 +1,14 @@
 """Signatures, calls and requests for the tests of the proxy's core, as short as they can be written."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import orjson
 
+from shoal_proxy.batching.batcher import Batcher, Running
 from shoal_proxy.batching.padding import shape_key
-from shoal_proxy.batching.pending import PLAIN_KEY, BatchKey, Outcome, Pending
+from shoal_proxy.batching.pending import PLAIN_KEY, BatchKey, Delivery, Outcome, Pending
 from shoal_proxy.codecs.base import Call, Reply
 from shoal_proxy.model.signature import ModelSignature, parse_metadata
 from shoal_proxy.model.sizes import byte_size_of
@@ -49,6 +50,19 @@ def header_length(reply: Reply) -> int:
 
 def ignore(_: Outcome) -> None:
     """Take an outcome that the test does not look at."""
+
+
+def hand_over(deliveries: Iterable[Delivery]) -> None:
+    """Do what the dispatcher does with outcomes."""
+    for pending, outcome in deliveries:
+        pending.hand_over(outcome)
+
+
+def come_back(batcher: Batcher, running: Running, forward_s: float | None, now_s: float) -> None:
+    """Tell ``batcher`` that a batch is back, and its answers have left."""
+    batcher.released(running, now_s)
+    running.answered_s, running.forward_s = now_s, forward_s
+    batcher.delivered(running, now_s)
 
 
 def request(

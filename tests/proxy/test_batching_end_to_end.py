@@ -77,7 +77,7 @@ def test_a_full_batch_is_sent_ahead_but_a_partial_one_stays() -> None:
             first = group.ask(0)
             running.until(lambda: len(running.runtime.seen) == 1)
             rest = [group.ask(number) for number in range(1, 7)]
-            running.until(lambda: len(running.runtime.seen) == 2 and running.proxy.dispatcher.queue.requests == 2)
+            running.until(lambda: len(running.runtime.seen) == 2 and running.proxy.scheduler.queue.requests == 2)
             assert running.runtime.most_running == 2
             running.release()
             for answer in [first, *rest]:
@@ -277,7 +277,7 @@ def test_a_model_without_a_batch_dimension_gets_requests_one_by_one() -> None:
                 for number in (1, 2, 3)
             ]
             answers = [group.post(V2_PATH, json=body) for body in bodies]
-            running.until(lambda: len(running.runtime.seen) == 2 and running.proxy.dispatcher.queue.requests == 1)
+            running.until(lambda: len(running.runtime.seen) == 2 and running.proxy.scheduler.queue.requests == 1)
             running.release()
             assert sorted(answer_to(answer.result()) for answer in answers) == [doubled(number) for number in (1, 2, 3)]
         assert {seen.inputs["x"].shape for seen in running.runtime.seen} == {(4,)}

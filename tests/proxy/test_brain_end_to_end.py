@@ -31,7 +31,7 @@ def believe(running: RunningProxy, latency_s: float) -> None:
     """Let the proxy believe that a batch of any size takes so long."""
 
     def learn() -> None:
-        table = running.proxy.dispatcher.batcher.tables[PLAIN_KEY]
+        table = running.proxy.scheduler.batcher.tables[PLAIN_KEY]
         for rows in table.sizes * 50:
             table.observe(rows, latency_s)
 
@@ -58,7 +58,7 @@ def test_identical_requests_in_flight_cost_one_row_and_one_hanging_up_harms_nobo
         assert {answer.headers["server-timing"].count("queue;dur=") for answer in answers} == {1}
         assert answer_to(other.result()) == doubled(2)
         assert asked_for(running) == [[1.0], [2.0]]
-        coalescing = running.proxy.dispatcher._coalescing
+        coalescing = running.proxy.scheduler._coalescing
         assert coalescing is not None
         assert (coalescing._shared, coalescing._marks) == ({}, {})
 
@@ -124,7 +124,7 @@ def test_a_huge_request_neither_fills_the_queue_nor_holds_up_those_who_come_late
         running.release()
         assert [answer_to(answer.result()) for answer in small] == [doubled(1)] * 10
         assert huge.result().json()["outputs"][0]["shape"] == [400, 4]
-        queue = running.proxy.dispatcher.queue
+        queue = running.proxy.scheduler.queue
         assert (queue.rows, queue.later_rows, queue.groups) == (0, 0, {})
     last = max(number for number, batch in enumerate(asked_for(running)) if 1.0 in batch)
     assert last <= 7, "one portion of four rows, and then they"
@@ -174,7 +174,7 @@ def test_policy_none_runs_each_request_alone() -> None:
     with running_proxy(policy=BatchingPolicy.NONE) as running, callers(running.url) as group:
         running.hold()
         answers = [group.ask(number) for number in range(6)]
-        running.until(lambda: running.proxy.dispatcher.queue.requests == 4)
+        running.until(lambda: running.proxy.scheduler.queue.requests == 4)
         running.release()
         assert [answer_to(answer.result()) for answer in answers] == [doubled(number) for number in range(6)]
         assert [seen.rows for seen in running.runtime.seen] == [1] * 6
@@ -191,7 +191,7 @@ def test_a_deadline_is_the_callers_own(running: RunningProxy) -> None:
         assert "server-timing" not in answer.headers
         running.release()
         assert answer_to(patient.result()) == doubled(1)
-    assert running.proxy.dispatcher.queue.requests == 0
+    assert running.proxy.scheduler.queue.requests == 0
 
 
 TIMING = re.compile(
@@ -296,18 +296,18 @@ def test_callers_who_come_and_go_at_random_leave_nothing_behind() -> None:
         for number, connection in enumerate(connections):
             request = whole % (V2_PATH.encode(), number % 5, number % 3) + body
             connection.send(request[: chance.integers(1, len(request))] if number % 3 == 0 else request)
-        running.until(lambda: running.proxy.dispatcher.queue.requests >= 3)
+        running.until(lambda: running.proxy.scheduler.queue.requests >= 3)
         for index in chance.permutation(60)[:40]:
             connections[index].socket.close()
         running.release()
         for connection in connections:
             connection.socket.close()
-        dispatcher, queue = running.proxy.dispatcher, running.proxy.dispatcher.queue
-        running.until(lambda: dispatcher.settled and running.proxy.inference.reading_bytes == 0)
+        scheduler, queue = running.proxy.scheduler, running.proxy.scheduler.queue
+        running.until(lambda: scheduler.settled and running.proxy.inference.reading_bytes == 0)
         assert (queue.rows, queue.requests, queue.size_bytes, queue.groups) == (0, 0, 0, {})
         assert (queue.shares._waiting, queue.shares._had) == ({}, {})
         assert (queue._line._heads, queue._line._classes, queue.later_rows) == ({}, [], 0)
-        assert dispatcher._coalescing is not None
-        assert (dispatcher._coalescing._shared, dispatcher._coalescing._marks) == ({}, {})
-        assert dispatcher.in_flight_rows == dispatcher.in_flight == 0
+        assert scheduler._coalescing is not None
+        assert (scheduler._coalescing._shared, scheduler._coalescing._marks) == ({}, {})
+        assert scheduler.in_flight_rows == len(scheduler.running) == 0
         assert answer_to(plain.post(running.url + V2_PATH, json=v2_body([row(1)]))) == doubled(1)

@@ -104,7 +104,7 @@ def test_pipelined_requests_behind_a_hang_up_are_dropped(running: RunningProxy) 
         running.until(lambda: len(running.runtime.seen) == 1)
     running.until(lambda: running.proxy.metrics.rejections["cancelled"] == 1)
     running.release()
-    running.until(lambda: running.proxy.dispatcher.settled)
+    running.until(lambda: running.proxy.scheduler.settled)
     assert len(running.runtime.seen) == 1
 
 

@@ -65,8 +65,8 @@ def test_when_all_are_busy_one_more_is_told_so() -> None:
     with running_proxy(max_connections=3) as running:
         running.hold()
         with crowd(running, 3, request(1)) as busy:
-            dispatcher = running.proxy.dispatcher  # by rows: two of them may share a batch
-            running.until(lambda: dispatcher.queue.rows + dispatcher.in_flight_rows == 3)
+            scheduler = running.proxy.scheduler  # by rows: two of them may share a batch
+            running.until(lambda: scheduler.queue.rows + scheduler.in_flight_rows == 3)
             with RawConnection(running.address) as caller:
                 status, headers, body = caller.response()
                 assert status == 503

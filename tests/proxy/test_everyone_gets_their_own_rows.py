@@ -129,8 +129,8 @@ def busy() -> Iterator[RunningProxy]:
 @given(group=CALLERS)
 def test_each_caller_gets_exactly_f_of_its_own_rows(busy: RunningProxy, group: list[Caller]) -> None:
     asyncio.run(call_all(busy.url, group))
-    busy.until(lambda: busy.proxy.dispatcher.settled)
+    busy.until(lambda: busy.proxy.scheduler.settled)
     assert max((seen.rows for seen in busy.runtime.seen), default=0) <= 8
     assert busy.proxy.inference.reading_bytes == 0
-    assert busy.proxy.dispatcher.queue.rows == 0
-    assert busy.proxy.dispatcher.queue.size_bytes == 0
+    assert busy.proxy.scheduler.queue.rows == 0
+    assert busy.proxy.scheduler.queue.size_bytes == 0

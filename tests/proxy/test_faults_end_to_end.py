@@ -8,7 +8,7 @@ import numpy as np
 import orjson
 import pytest
 
-from shoal_proxy.batching.recovery import MOST_TRIES
+from shoal_proxy.batching.recovery import MAX_TRIES
 from shoal_schema.resource.traffic import BatchingPolicy
 from tests import plain
 from tests.calls import V2_PATH, Callers, RawConnection, answer_to, callers, row, v2_body
@@ -34,8 +34,8 @@ def ask_together(running: RunningProxy, group: Callers, values: list[float]) -> 
     first = group.ask(0)
     running.until(lambda: len(running.runtime.seen) == before + 1)
     asked = [group.ask(value) for value in values]
-    dispatcher = running.proxy.dispatcher
-    running.until(lambda: dispatcher.queue.rows + dispatcher.in_flight_rows == 1 + len(values))
+    scheduler = running.proxy.scheduler
+    running.until(lambda: scheduler.queue.rows + scheduler.in_flight_rows == 1 + len(values))
     running.release()
     assert first.result().status_code == 200
     return [answer.result() for answer in asked]
@@ -75,7 +75,7 @@ def test_the_class_of_a_culprit_pays_for_looking_for_it() -> None:
 
 
 def queued(running: RunningProxy) -> int:
-    return running.proxy.dispatcher.queue.rows
+    return running.proxy.scheduler.queue.rows
 
 
 def ok(outputs: Mapping[str, Array]) -> tuple[int, dict[str, str], bytes]:
@@ -192,16 +192,16 @@ def test_a_model_that_always_fails_is_not_hammered() -> None:
         for _ in range(4):
             answers = [group.ask(float(number)) for number in range(50)]
             assert {answer.result().status_code for answer in answers} == {500}
-        assert len(running.runtime.seen) <= 200 + MOST_TRIES
-        assert running.proxy.metrics.retries <= MOST_TRIES
-    assert running.proxy.dispatcher.settled
+        assert len(running.runtime.seen) <= 200 + MAX_TRIES
+        assert running.proxy.metrics.retries <= MAX_TRIES
+    assert running.proxy.scheduler.settled
 
 
 def test_a_caller_who_leaves_with_the_poison_takes_nobody_down() -> None:
     with running_proxy(
         lambda: FakeRuntime(model=poisoned), policy=BatchingPolicy.FIXED, max_delay_milliseconds=59_000.0
     ) as running:
-        running.proxy.dispatcher.batcher.serve(2)
+        running.proxy.scheduler.batcher.serve(2)
         running.hold()
         body = orjson.dumps(v2_body([row(POISON)]))
         with callers(running.url) as group, RawConnection(running.address) as leaver:
@@ -232,9 +232,9 @@ def test_a_request_cut_in_two_that_fails_leaves_nothing_behind() -> None:
             assert first.result().status_code == 200
             assert large.result().status_code == 500
             assert answer_to(small.result()) == doubled(5)
-        dispatcher = running.proxy.dispatcher
-        running.until(lambda: dispatcher.settled)
-        assert (dispatcher.queue.rows, dispatcher.queue.size_bytes, dispatcher.queue.groups) == (0, 0, {})
+        scheduler = running.proxy.scheduler
+        running.until(lambda: scheduler.settled)
+        assert (scheduler.queue.rows, scheduler.queue.size_bytes, scheduler.queue.groups) == (0, 0, {})
 
 
 def test_a_drain_does_not_wait_for_a_batch_that_nobody_waits_for() -> None:
@@ -249,6 +249,6 @@ def test_a_drain_does_not_wait_for_a_batch_that_nobody_waits_for() -> None:
             caller.send(b"POST %s HTTP/1.1\r\nhost: x\r\n" % V2_PATH.encode())
             caller.send(b"content-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body), body)
             running.until(lambda: not running.proxy.link.ready and running.proxy.metrics.retries == 1)
-            assert not running.proxy.dispatcher.settled
+            assert not running.proxy.scheduler.settled
         answer = plain.post(running.admin_url + "/drain", headers={"x-shoal-admin": "1"}, timeout=20)
         assert answer.json() == {"drained": True}

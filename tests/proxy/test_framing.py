@@ -258,7 +258,7 @@ def test_a_caller_that_is_done_amid_a_request_gets_what_it_asked_before(running:
         caller.socket.shutdown(1)
         running.release()
         assert [status for status in statuses(caller) if status != 100] == [200]
-    running.until(lambda: running.proxy.dispatcher.settled)
+    running.until(lambda: running.proxy.scheduler.settled)
 
 
 def test_thousands_of_refused_requests_behind_one_are_each_answered(running: RunningProxy) -> None:

@@ -97,7 +97,7 @@ def test_7_a_full_queue_refuses_at_once_with_a_time_to_come_back() -> None:
             running_batches += [group.ask(1), group.ask(2)]
             running.until(lambda: len(running.runtime.seen) == 2)
             waiting = [group.post(V2_PATH, json=v2_body([row(3), row(4), row(5)]))]
-            running.until(lambda: running.proxy.dispatcher.queue.rows == 3)
+            running.until(lambda: running.proxy.scheduler.queue.rows == 3)
             for path, body in ((V2_PATH, v2_body([row(6)])), (V1_PATH, {"instances": [row(6)]})):
                 refused = plain.post(running.url + path, json=body)
                 assert refused.status_code == 503
@@ -115,7 +115,7 @@ def test_7_a_caller_that_goes_away_leaves_the_queue(running: RunningProxy) -> No
     async def ask_and_leave() -> None:
         async with plain.AsyncClient(base_url=running.url) as client:
             task = asyncio.create_task(client.post(V2_PATH, json=v2_body([row(13)])))
-            while running.proxy.dispatcher.queue.requests == 0:  # noqa: ASYNC110
+            while running.proxy.scheduler.queue.requests == 0:  # noqa: ASYNC110
                 await asyncio.sleep(0.002)
             task.cancel()
 
@@ -143,7 +143,7 @@ def test_8_a_deadline_is_kept_in_the_queue_and_at_the_runtime(running: RunningPr
         assert at_runtime.result().status_code == 504
         assert in_queue.result().status_code == 504
         assert 0.1 <= time.monotonic() - started_s < 10
-        assert running.proxy.dispatcher.queue.requests == 0
+        assert running.proxy.scheduler.queue.requests == 0
         running.release()
     assert len(running.runtime.seen) == 1
     assert running.proxy.metrics.rejections["deadline"] == 2

@@ -53,8 +53,8 @@ def ask_behind_one(running: Any, group: Callers, rows: list[int]) -> list[Any]:
     first = group.post(V2_PATH, json=body(1))
     running.until(lambda: len(running.runtime.seen) == 1)
     asked = [group.post(V2_PATH, json=body(length)) for length in rows]
-    dispatcher = running.proxy.dispatcher
-    running.until(lambda: dispatcher.queue.rows + dispatcher.in_flight_rows == 1 + len(rows))
+    scheduler = running.proxy.scheduler
+    running.until(lambda: scheduler.queue.rows + scheduler.in_flight_rows == 1 + len(rows))
     running.release()
     assert first.result().status_code == 200
     return [answer.result().json() for answer in asked]

@@ -81,7 +81,7 @@ def test_a_stuck_batch_gives_its_slot_back_after_its_callers_deadline(running: R
     running.hold()
     headers = {"x-request-timeout-ms": "50"}
     assert plain.post(running.url + V2_PATH, json=v2_body([row(1)]), headers=headers).status_code == 504
-    running.until(lambda: running.proxy.dispatcher.in_flight == 0)
+    running.until(lambda: running.proxy.scheduler.in_flight_rows == 0)
     running.release()
     assert answer_to(plain.post(running.url + V2_PATH, json=v2_body([row(2)])))[0] == 4
 

@@ -203,7 +203,7 @@ def test_what_a_proxy_records_is_written_out(capsys: pytest.CaptureFixture[str])
     ("arguments", "message"),
     [
         pytest.param(["no-such.csv", "--latency", "4ms+1ms"], "cannot read no-such.csv", id="no trace"),
-        pytest.param(["--poisson", "1", "--latency", "4ms"], "'4ms' is no latency", id="no latency"),
+        pytest.param(["--poisson", "1", "--latency", "4ms"], "'4ms' is not a latency", id="no latency"),
         pytest.param(["--poisson", "1", "--latency", "no.json"], "cannot read no.json", id="no table"),
         pytest.param(["--poisson", "1", "--from", "127.0.0.1:x"], "is not the address of a proxy", id="no address"),
         pytest.param(["--poisson", "1", "--from", "https://h:1"], "is not the address of a proxy", id="https"),
@@ -231,7 +231,7 @@ def test_what_is_no_json_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     with admin_port({"/v1/latency": "<html>"}) as url:
         assert main("simulate", ["--poisson", "1", "--from", url]) == 1
 
-    assert "/v1/latency is no JSON" in capsys.readouterr().err
+    assert "/v1/latency is not JSON" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("given", ["--poisson 0", "--poisson 1,2", "--gamma 5", "--poisson x", "--poisson 1 --seed x"])

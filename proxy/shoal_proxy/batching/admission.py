@@ -3,15 +3,15 @@
 Where the objective leaves room for two of the largest batches, one running and one's own, serving first come first
 served in full batches is as good as anything, so a request is refused at once when its place in that order is too late,
 rather than after having waited in vain. Where it does not, whoever comes later may be worth more than whoever waits
-(`plan`, case 3); then only the hopeless are refused at once: those that would be late even if they were next.
+(`selection`, case 3); then only the hopeless are refused at once: those that would be late even if they were next.
 
 A request whose batch starts after others that have not begun yet must expect company: batches are full by then. But
 where those are of other keys, its own key may be a rare one, and then they are not.
 """
 
-from shoal_proxy.batching.plan import Costs
+from shoal_proxy.batching.selection import Costs
 
-LEAST_GUARD, MOST_GUARD = 0.03, 0.05
+MIN_GUARD, MAX_GUARD = 0.03, 0.05
 """Share of its time that a request must have to spare if it comes behind others: the table's own margin, within these.
 What is measured and what will be differ; refusing a few more at once spares many a wait in vain, and full batches lose
 nothing by it."""
@@ -44,7 +44,7 @@ def predict_finish_s(  # noqa: PLR0913 (what comes before a request has that man
     before = (rows_ahead + rows - 1) // most
     if not (before or queued_behind or others_first):
         return costs.finish_s(free_s, rows_ahead + rows)
-    guard = min(max(costs.table.margin, LEAST_GUARD), MOST_GUARD)
+    guard = min(max(costs.table.margin, MIN_GUARD), MAX_GUARD)
     guard_s = min(guard * within_s, within_s - 2 * costs.finish_s(0.0, most))
     company = most if before or not others_first else rows_ahead + rows
     return costs.finish_s(free_s + before * costs.table.expected_s(most), company) + guard_s

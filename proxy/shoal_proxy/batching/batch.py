@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shoal_proxy.batching.padding import check_unpad, pad_inputs, unpad_rows
-from shoal_proxy.batching.pending import BatchKey, Pending, Slice
+from shoal_proxy.batching.pending import BatchKey, Delivery, Pending, Slice
 from shoal_proxy.errors import ModelFailed
 from shoal_proxy.model.signature import ModelSignature
 from shoal_schema.wire.datatypes import Array
@@ -37,7 +37,7 @@ class Batch:
 
     @property
     def live(self) -> bool:
-        """Tell whether any caller still waits for it."""
+        """Return whether any caller still waits for it."""
         return any(not part.pending.resolved for part in self.slices)
 
     @property
@@ -90,27 +90,31 @@ def _together(pieces: Sequence[Array]) -> Rows:
     return np.concatenate(pieces)
 
 
-def split(batch: Batch, result: Result, signature: ModelSignature) -> None:
-    """Give each caller exactly its own rows, and resolve those that are complete.
+def split(batch: Batch, result: Result, signature: ModelSignature) -> list[Delivery]:
+    """Give each caller exactly its own rows, resolve those that are complete, and return what they are to get.
 
     Raises:
         ModelFailed: the runtime answered with another number of rows than it was sent; nobody got anything.
     """
     check_rows(batch, result, signature)
     failed = {error.row: error for error in result.errors}
+    outcomes: list[Delivery] = []
     position = answered = 0
     for part in batch.slices:
+        pending = part.pending
         good = part.rows
         if failed:
             own = [failed[row] for row in range(position, position + part.rows) if row in failed]
             good -= len(own)
-            part.pending.fail_rows(
-                [RowError(error.row - position + part.start, error.status, error.message) for error in own]
-            )
+            shift = part.start - position
+            pending.errors.extend([RowError(error.row + shift, error.status, error.message) for error in own])
         _hand_over(part, result.outputs, (answered, answered + good), signature)
         position += part.rows
         answered += good
-        part.pending.finish(part.rows, join_parts)
+        if (outcome := pending.finish(part.rows)) is not None:
+            outcomes.append((pending, outcome))
+    # Only now: if anything above raises, nobody is taken to have an outcome that is never handed over.
+    return [pending.resolve(outcome) for pending, outcome in outcomes]
 
 
 def _hand_over(part: Slice, outputs: Mapping[str, Array], rows: tuple[int, int], signature: ModelSignature) -> None:
@@ -149,22 +153,6 @@ def _check_outputs(batch: Batch, result: Result, expected: int) -> None:
                 f"the runtime returned {rows} rows of {name!r} for a batch of {batch.rows}"
                 f" with {len(result.errors)} failed: its answer cannot be split"
             )
-
-
-def join_parts(parts: list[tuple[int, Mapping[str, Array]]]) -> Mapping[str, Array]:
-    """Put the pieces of a split request together again.
-
-    Raises:
-        ModelFailed: the pieces differ in trailing shape, because the model's output depends on its batch.
-    """
-    ordered = [outputs for _, outputs in sorted(parts, key=lambda part: part[0])]
-    try:
-        return {name: np.concatenate([outputs[name] for outputs in ordered]) for name in ordered[0]}
-    except (ValueError, KeyError) as error:
-        raise ModelFailed(
-            f"the rows of this request ran in {len(parts)} batches whose outputs do not fit together: {error};"
-            " send at most maxBatchSize rows a request, or declare unpad_axis for the output"
-        ) from error
 
 
 def waiting_callers(batch: Batch) -> list[Pending]:

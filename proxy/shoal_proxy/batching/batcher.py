@@ -1,52 +1,57 @@
-"""The batching brain: everything that decides, in one object that is told what happens and when.
+"""Who is let in, when a batch closes and what is in it, by what is known of the runtime's speed.
 
-The proxy drives it with real batches and the clock, the simulator with numbers: the code is the same. It never looks at
-a clock, sends nothing and answers nobody; what it wants done it returns.
+The part of the `scheduler` that serves requests which succeed; what becomes of the others is decided there.
 """
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from shoal_proxy.batching.admission import predict_finish_s
+from shoal_proxy.batching.batch import Batch, make_batch
 from shoal_proxy.batching.clumps import Clumps
 from shoal_proxy.batching.drain_rate import DrainRate
 from shoal_proxy.batching.margin import Margin
 from shoal_proxy.batching.order import Shares
 from shoal_proxy.batching.pace import Pace
-from shoal_proxy.batching.pending import NEVER_S, BatchKey, Pending, Slice
-from shoal_proxy.batching.plan import Costs
+from shoal_proxy.batching.pending import NEVER_S, BatchKey, Pending
 from shoal_proxy.batching.policy import BatchLimits, Device, Outlook, Wait, decide
 from shoal_proxy.batching.queue import Group, Queue, QueueLimits
 from shoal_proxy.batching.returns import Returns
+from shoal_proxy.batching.selection import Costs
 from shoal_proxy.batching.tables import Tables
+from shoal_schema.metrics import Rejection
 from shoal_schema.resource.traffic import BatchingPolicy
 
 SLACK_QUANTILE = 0.75
 
 
-@dataclass(eq=False)
 class Running:
     """A batch at the runtime, and what is expected of it."""
 
-    key: BatchKey
-    rows: int
-    sent_s: float
-    finish_s: float
-    """When its answers should have left."""
-    guessed: bool
-    """Nothing was known yet when that was expected."""
-    alone: bool
-    """Nothing else was at the runtime when it was sent."""
-    started_s: float = 0.0
-    """When the runtime could begin with it, as known when it was done."""
+    def __init__(self, batch: Batch, sent_s: float, finish_s: float, *, guessed: bool, alone: bool) -> None:
+        self.batch = batch
+        self.key = batch.key
+        self.rows = batch.rows
+        self.sent_s = sent_s
+        self.finish_s = finish_s
+        """When its answers should have left."""
+        self.guessed = guessed
+        """Nothing was known yet when that was expected."""
+        self.alone = alone
+        """Nothing else was at the runtime when it was sent."""
+        self.started_s = NEVER_S
+        """When the runtime could begin with it, as known when it was done."""
+        self.answered_s = NEVER_S
+        self.forward_s: float | None = None
+        """What its forward took; None where the runtime does not say."""
 
 
 @dataclass(frozen=True)
 class Formed:
-    """Answer ``refused`` that they would be late; send ``slices`` as one batch, if there are any."""
+    """Answer ``refused`` that they would be late; send ``running``, if there is one."""
 
-    slices: list[Slice]
-    refused: list[Pending]
+    refused: Sequence[Pending]
     running: Running | None
 
 
@@ -96,7 +101,7 @@ class Batcher:
         return self._costs(group.key)
 
     def attainable(self, key: BatchKey) -> bool:
-        """Tell whether a request alone, on an idle runtime, would meet the objective."""
+        """Return whether a request alone, on an idle runtime, would meet the objective."""
         return self._meets_objective(self._costs(key))
 
     def _meets_objective(self, costs: Costs) -> bool:
@@ -111,18 +116,18 @@ class Batcher:
             return self.objective_s
         return max(self.objective_s, 2 * costs.finish_s(0.0, costs.max_rows))
 
-    def admit(self, pending: Pending, now_s: float) -> str:
-        """Set when ``pending`` is due and queue it, or return why not: a reason of docs/contracts.md, section 5."""
+    def admit(self, pending: Pending, now_s: float) -> Rejection | None:
+        """Set when ``pending`` is due and queue it, or return why not."""
         self.clumps.arrived(now_s)
-        reason = self.queue.full_reason(pending.rows, pending.size_bytes)
-        if reason:
-            return reason
+        refusal = self.queue.refusal(pending.rows, pending.size_bytes)
+        if refusal is not None:
+            return refusal
         if self.limits.policy is BatchingPolicy.ADAPTIVE and self._too_late(pending, now_s):
-            return "late"
+            return Rejection.LATE
         self.queue.add(pending)
         if self._weighs and len(self.queue.groups) > 1:
             self._weigh(self.queue.groups[pending.key])
-        return ""
+        return None
 
     def _full_rows(self, key: BatchKey) -> int:
         return self.tables.max_rows(key)
@@ -138,7 +143,7 @@ class Batcher:
             self.queue.weigh(group, full * table.expected_s(most) + rest_s if full else rest_s)
 
     def _too_late(self, pending: Pending, now_s: float) -> bool:
-        """Tell whether ``pending`` would be answered after it is due, by the caller's word or the objective."""
+        """Return whether ``pending`` would be answered after it is due, by the caller's word or the objective."""
         if pending.due_s == NEVER_S and self.objective_s == NEVER_S:
             return False
         if not self._weighs:
@@ -190,14 +195,13 @@ class Batcher:
         for pending in decision.refused:
             self.queue.remove(pending)
         if not decision.rows:
-            return Formed([], list(decision.refused), None)
+            return Formed(decision.refused, None)
         group = decision.group
         row_cost = self._row_cost(group, decision.rows) if self.queue.shares.classes else 1.0
         slices = self.queue.take(group, decision.rows, now_s, row_cost)
         if self._weighs and len(self.queue.groups) > 1 and group.lanes:
             self._weigh(group)
-        rows = sum([part.rows for part in slices])
-        return Formed(slices, list(decision.refused), self.sending(decision.group.key, rows, now_s))
+        return Formed(decision.refused, self.sending(make_batch(slices), now_s))
 
     def _row_cost(self, group: Group, rows: int) -> float:
         """Return how much longer a row takes in such a batch than in a full one: what a class uses is the runtime."""
@@ -205,11 +209,11 @@ class Batcher:
         full_rate, rate = costs.rate(costs.max_rows), costs.rate(rows)
         return max(1.0, full_rate / rate) if costs.table.known else 1.0
 
-    def sending(self, key: BatchKey, rows: int, now_s: float) -> Running:
-        """Note that a batch goes to the runtime."""
-        table = self.tables[key]
-        finish_s = self.free_s(now_s) + table.seconds(rows) + self.pace.overhead_s
-        running = Running(key, rows, now_s, finish_s, guessed=not table.known, alone=not self.running)
+    def sending(self, batch: Batch, now_s: float) -> Running:
+        """Note that ``batch`` goes to the runtime."""
+        table = self.tables[batch.key]
+        finish_s = self.free_s(now_s) + table.seconds(batch.rows) + self.pace.overhead_s
+        running = Running(batch, now_s, finish_s, guessed=not table.known, alone=not self.running)
         self.running.append(running)
         return running
 
@@ -219,24 +223,16 @@ class Batcher:
         self.running.remove(running)
         self._freed_s = now_s
 
-    def learn(self, running: Running, forward_s: float | None, answered_s: float) -> None:
-        """Learn from a batch that succeeded and was `released`.
-
-        Args:
-            running: the batch.
-            forward_s: what the runtime says its forward took; None if it does not say.
-            answered_s: when the runtime's answer came.
-        """
-        took_s = answered_s - (running.sent_s if self.limits.in_flight > 1 else running.started_s)
+    def delivered(self, running: Running, now_s: float) -> None:
+        """Learn from a batch that was `released`, has succeeded, and whose answers have left now."""
+        forward_s = running.forward_s
+        took_s = running.answered_s - (running.sent_s if self.limits.in_flight > 1 else running.started_s)
         self.rate.observe(running.rows, took_s / self.limits.in_flight)
         if self.tables.caps:
             self.tables.fitted(running.key, running.rows)
         self.tables[running.key].observe(running.rows, took_s if forward_s is None else forward_s)
         if running.alone and forward_s is not None:
             self.pace.observe(took_s - forward_s)
-
-    def delivered(self, running: Running, now_s: float) -> None:
-        """Note that the answers of a batch have left."""
         if not running.guessed:
             self.slack.observe(now_s - running.finish_s)
 

@@ -6,8 +6,10 @@ come less than `PATIENCE_S` after the one before, a batch for an idle runtime is
 long. With Poisson arrivals at any usual rate the share stays small, and nothing is held.
 """
 
+from shoal_proxy.batching.pending import NEVER_S
+
 PATIENCE_S = 0.0002
-LONGEST_S = 0.001
+MAX_HOLD_S = 0.001
 """A clump longer than this is a crowd; the runtime may as well begin with its first."""
 _SHARE = 0.5
 _WEIGHT = 0.01
@@ -19,7 +21,7 @@ class Clumps:
     __slots__ = ("_last_s", "_share")
 
     def __init__(self) -> None:
-        self._last_s = -1.0
+        self._last_s = -NEVER_S
         self._share = 0.0
 
     def arrived(self, now_s: float) -> None:
@@ -31,4 +33,4 @@ class Clumps:
         """Return how long to wait for the rest of a clump, whose first came at ``oldest_s``; 0 for not at all."""
         if self._share <= _SHARE:
             return 0.0
-        return max(0.0, min(self._last_s + PATIENCE_S, oldest_s + LONGEST_S) - now_s)
+        return max(0.0, min(self._last_s + PATIENCE_S, oldest_s + MAX_HOLD_S) - now_s)

@@ -30,7 +30,7 @@ _SEEN = 1.0
 _DRIFT_BATCHES = 4
 _SLOWER, _FASTER = 1.25, 0.8
 _CLIP = 2.0
-_LEAST_S = 1e-7
+_MIN_S = 1e-7
 """A batch that seems to take no time, by a clock that did not move, has taken some."""
 
 
@@ -61,7 +61,7 @@ class LatencyTable:
 
     @property
     def known(self) -> bool:
-        """Tell whether any batch has been seen."""
+        """Return whether any batch has been seen."""
         return self._fit.weight > 0
 
     @property
@@ -73,14 +73,15 @@ class LatencyTable:
         """Learn that a batch of ``rows`` took ``seconds``; what is no time says nothing."""
         if not 0 <= seconds < inf:
             return
-        seconds = max(seconds, _LEAST_S)
+        seconds = max(seconds, _MIN_S)
         expected_s = self.expected_s(rows)
         if expected_s > 0:
             ratio = seconds / expected_s
             self._drift(ratio)
             expected_s = self.expected_s(rows)
             # What was guessed from other sizes being wrong says nothing of how much batches vary.
-            if expected_s / _CLIP <= seconds <= expected_s * _CLIP and self._seen(rows):
+            seen = sum([self._weights[index] * share for index, share in self._shares(rows)])
+            if expected_s / _CLIP <= seconds <= expected_s * _CLIP and seen >= _SEEN:
                 self._margin.observe(seconds / expected_s - 1)
             seconds = min(max(seconds, expected_s / _CLIP), expected_s * _CLIP)
         self._learn(rows, seconds)
@@ -131,7 +132,7 @@ class LatencyTable:
     def preset(self, seconds: Sequence[tuple[int, float]]) -> None:
         """Begin with times that somebody measured before, the runtime's warm-up for one."""
         for rows, time_s in sorted(seconds):
-            self._learn(rows, max(time_s, _LEAST_S))
+            self._learn(rows, max(time_s, _MIN_S))
             # A size between two knots is split by what is expected of them, so that has to be up to date.
             self._rebuild()
 
@@ -155,9 +156,6 @@ class LatencyTable:
             weight = min(self._weights[index] + share, _KNOT_WEIGHT)
             self._values[index] = value + (seen_s - value) * share / weight
             self._weights[index] = weight
-
-    def _seen(self, rows: int) -> bool:
-        return sum([self._weights[index] * share for index, share in self._shares(rows)]) >= _SEEN
 
     def _padded(self, rows: int) -> int:
         return self.sizes[min(bisect_left(self.sizes, rows), len(self.sizes) - 1)] if self.padded_sizes else rows

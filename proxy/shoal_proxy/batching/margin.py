@@ -1,7 +1,7 @@
 """How far to stay on the safe side: a percentile of errors that are seen one at a time."""
 
 _STEP = 0.25
-_MOST = 8.0
+_MAX_FACTOR = 8.0
 _FOLLOW = 0.05
 
 
@@ -27,5 +27,5 @@ class Margin:
     def observe(self, error: float) -> None:
         """Learn from one error: how much more it was than expected."""
         self._factor += _STEP * (self._quantile if error > self.value else self._quantile - 1)
-        self._factor = min(max(self._factor, 0.0), _MOST)
+        self._factor = min(max(self._factor, 0.0), _MAX_FACTOR)
         self._deviation += _FOLLOW * (abs(error) - self._deviation)

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from shoal_proxy.batching.pending import LaneKey, Pending
 
 Lane = OrderedDict[Pending, None]
-_MOST_AWAY = 512
+_MAX_AWAY = 512
 """Classes that wait for nothing but are remembered, lest they come back as if they had had nothing."""
 
 
@@ -48,13 +48,13 @@ class Shares:
             if not self._waiting:
                 self._had.clear()
                 self._level = 0.0
-            elif len(self._had) > 2 * (len(self._waiting) + _MOST_AWAY):
+            elif len(self._had) > 2 * (len(self._waiting) + _MAX_AWAY):
                 self._forget_away()
 
     def _forget_away(self) -> None:
         """Forget the classes that wait for nothing, but for those that have had the most."""
         away = [item for item in self._had.items() if item[0] not in self._waiting and item[1] > self._level]
-        kept = heapq.nlargest(_MOST_AWAY, away, key=lambda item: item[1])
+        kept = heapq.nlargest(_MAX_AWAY, away, key=lambda item: item[1])
         self._had = {**{key: self._had[key] for key in self._waiting}, **dict(kept)}
 
     def served(self, share: bytes, rows: float) -> None:

@@ -7,10 +7,12 @@ Earlier, it would miss rows that were still to come; later, the device would wai
 its forward took; then its round trip counts as such, and nothing leaves ahead but full batches.
 """
 
+from shoal_proxy.batching.pending import NEVER_S
+
 _WEIGHT = 0.1
 _MARGIN_S = 0.0002
 """What an alarm and the turn of the event loop may be late."""
-_LEAST_S = _MARGIN_S / 2
+_MIN_S = _MARGIN_S / 2
 """With less of it to hide, leaving a margin early loses more rows than the device's wait would cost."""
 _WORTH = 2.0
 """Where forward takes less than this many overheads, the host is the bottleneck and larger batches help it more."""
@@ -39,8 +41,8 @@ class Pace:
         started_s = sent_s + half_s if freed_s <= sent_s else freed_s - half_s
         return started_s + forward_s
 
-    def send_ahead_s(self, forward_s: float, free_s: float) -> float | None:
-        """Return when the batch behind the running one should leave, None for not before that one is back."""
-        if forward_s < _WORTH * self.overhead_s or self.overhead_s < _LEAST_S:
-            return None
+    def send_ahead_s(self, forward_s: float, free_s: float) -> float:
+        """Return when the batch behind the running one should leave, `NEVER_S` for not before that one is back."""
+        if forward_s < _WORTH * self.overhead_s or self.overhead_s < _MIN_S:
+            return NEVER_S
         return free_s - self.overhead_s / 2 - _MARGIN_S

@@ -4,7 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import NamedTuple
 
-from shoal_proxy.errors import ProxyError, RowsFailed
+import numpy as np
+
+from shoal_proxy.batching.returns import Burst
+from shoal_proxy.errors import ModelFailed, ProxyError, RowsFailed
 from shoal_schema.wire.datatypes import Array
 from shoal_schema.wire.row_errors import RowError
 
@@ -57,6 +60,8 @@ class Answer:
 
 
 Outcome = Answer | ProxyError
+Delivery = tuple["Pending", Outcome]
+"""What is to be handed over to a caller."""
 
 
 class Pending:
@@ -66,8 +71,9 @@ class Pending:
     """
 
     __slots__ = (
-        "arrived_s", "deadline_s", "deliver", "due_s", "errors", "finished", "inputs", "key", "lane", "lengths",
-        "may_have_run", "parts", "queued_s", "resolved", "rows", "size_bytes", "taken", "timing", "trace", "turn_s",
+        "arrived_s", "burst", "deadline_s", "deliver", "due_s", "errors", "finished", "inputs", "key", "lane",
+        "lengths", "may_have_run", "parts", "queued_s", "resolved", "rows", "size_bytes", "taken", "timing", "trace",
+        "turn_s",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913 (a dataclass would do, but mypyc does not compile what that generates)
@@ -110,18 +116,21 @@ class Pending:
         """Some of its rows were at the runtime, which did not say that it left them alone."""
         self.finished = 0
         self.resolved = False
+        self.burst: Burst | None = None
+        """Those it was answered with, for its connection to say when it comes back."""
         self.parts: list[tuple[int, Mapping[str, Array]]] = []
         self.errors: list[RowError] = []
+        """Rows that failed on their own."""
 
-    def stand_in(self, deliver: Callable[[Outcome], None]) -> "Pending":
-        """Return a request for the same, not begun yet, whose outcome goes to ``deliver``."""
+    def stand_in(self) -> "Pending":
+        """Return a request for the same, not begun yet, that belongs to no caller."""
         return Pending(
             inputs=self.inputs,
             rows=self.rows,
             size_bytes=self.size_bytes,
             arrived_s=self.arrived_s,
             deadline_s=self.deadline_s,
-            deliver=deliver,
+            deliver=_nobody,
             key=self.key,
             lane=self.lane,
             due_s=self.due_s,
@@ -134,47 +143,60 @@ class Pending:
         """Return how many rows still wait."""
         return self.rows - self.taken
 
-    def resolve(self, outcome: Outcome) -> None:
-        """Deliver ``outcome`` unless one was delivered already, and let go of everything else."""
-        if not self.resolved:
-            deliver = self.deliver
-            self.abandon()
-            deliver(outcome)
+    def resolve(self, outcome: Outcome) -> Delivery:
+        """Let go of everything but the caller, who is to get ``outcome``; at most once."""
+        self._let_go()
+        return self, outcome
+
+    def hand_over(self, outcome: Outcome) -> None:
+        """Give the caller ``outcome``, unless it has gone meanwhile, and let go of the caller too."""
+        deliver = self.deliver
+        self.deliver = _nobody
+        deliver(outcome)
 
     def abandon(self) -> None:
         """Give up without an answer: the caller has gone."""
+        self._let_go()
+        self.deliver = _nobody
+
+    def _let_go(self) -> None:
         self.resolved = True
         # `Deadlines` may hold this for a while yet; the caller's body and answer must not stay with it.
         self.inputs = {}
         self.parts = []
-        self.deliver = _nobody
 
-    def fail_rows(self, errors: Sequence[RowError]) -> None:
-        """Remember rows that failed on their own."""
-        self.errors.extend(errors)
-
-    def finish(
-        self,
-        rows: int,
-        join: Callable[[list[tuple[int, Mapping[str, Array]]]], Mapping[str, Array]],
-    ) -> None:
-        """Count ``rows`` more as executed; after the last one, deliver the joined answer or the rows' errors."""
+    def finish(self, rows: int) -> Outcome | None:
+        """Count ``rows`` more as executed; after the last one, return the joined answer or the rows' errors."""
         self.finished += rows
         if self.resolved or self.finished < self.rows:
-            return
+            return None
         if self.errors:
-            self.resolve(RowsFailed(sorted(self.errors, key=lambda error: error.row)))
-            return
+            return RowsFailed(sorted(self.errors, key=lambda error: error.row))
         try:
-            outputs = self.parts[0][1] if len(self.parts) == 1 else join(self.parts)
+            outputs = self.parts[0][1] if len(self.parts) == 1 else join_parts(self.parts)
         except ProxyError as error:
-            self.resolve(error)
-        else:
-            self.resolve(Answer(outputs, self.lengths))
+            return error
+        return Answer(outputs, self.lengths)
 
 
 def _nobody(_: Outcome) -> None:
-    """Stand in for a caller that has its outcome."""
+    """Stand in for a caller that has its outcome, has gone, or never was."""
+
+
+def join_parts(parts: list[tuple[int, Mapping[str, Array]]]) -> Mapping[str, Array]:
+    """Put the pieces of a split request together again.
+
+    Raises:
+        ModelFailed: the pieces differ in trailing shape, because the model's output depends on its batch.
+    """
+    ordered = [outputs for _, outputs in sorted(parts, key=lambda part: part[0])]
+    try:
+        return {name: np.concatenate([outputs[name] for outputs in ordered]) for name in ordered[0]}
+    except (ValueError, KeyError) as error:
+        raise ModelFailed(
+            f"the rows of this request ran in {len(parts)} batches whose outputs do not fit together: {error};"
+            " send at most maxBatchSize rows a request, or declare unpad_axis for the output"
+        ) from error
 
 
 class Slice:

@@ -3,7 +3,7 @@
 `Adaptive`: work-conserving. While the runtime has a free slot, whatever waits goes at once; the one exception is a
 burst of requests about to come (`returns`, `clumps`). One more batch may be sent ahead of a busy runtime, so that it
 never waits for the host: a full one at once, since waiting longer could not improve it, a partial one just in time
-(`pace`), since it may still grow while the runtime is busy. What is in it, and who is refused: `plan`.
+(`pace`), since it may still grow while the runtime is busy. What is in it, and who is refused: `selection`.
 
 Which group's turn it is (`line`) comes first: a full batch of one key is not sent ahead of an older partial one of
 another, or a key that is always full would starve all others.
@@ -14,9 +14,9 @@ another, or a key that is always full would starve all others.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from shoal_proxy.batching.pending import Pending
-from shoal_proxy.batching.plan import Costs, Plan, plan_batch
+from shoal_proxy.batching.pending import NEVER_S, Pending
 from shoal_proxy.batching.queue import Group, Queue
+from shoal_proxy.batching.selection import Costs, Selection, select_batch
 from shoal_schema.resource.traffic import BatchingPolicy
 
 
@@ -35,13 +35,13 @@ class Device:
     """What is known of the runtime at the moment.
 
     ``in_flight``: batches it holds. ``free_s``: when the next one could start, not before now. ``ahead_s``: when a
-    partial batch may leave for it although it is busy; None for not before it is free.
+    partial batch may leave for it although it is busy; `NEVER_S` for not before it is free.
     """
 
     in_flight: int
     now_s: float
     free_s: float
-    ahead_s: float | None = None
+    ahead_s: float = NEVER_S
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,9 @@ class Close:
 
 @dataclass(frozen=True)
 class Wait:
-    """Nothing closes now; look again at ``until_s``, or only when something changes."""
+    """Nothing closes now; ask again at ``until_s``, or when something has happened."""
 
-    until_s: float | None = None
+    until_s: float = NEVER_S
 
 
 @dataclass(frozen=True)
@@ -77,18 +77,18 @@ def decide(queue: Queue, limits: BatchLimits, device: Device, outlook: Outlook) 
         return Wait()
     group = queue.first()
     if limits.policy is BatchingPolicy.NONE:
-        return _one_request(group, outlook)
+        return Close(group, min(group.head.left, outlook.costs_of(group).max_rows))
     if limits.policy is BatchingPolicy.FIXED:
         return _close_fixed(queue, group, limits, device, outlook)
     return _close_adaptive(queue, group, limits, device, outlook)
 
 
-def plan_group(group: Group, costs: Costs, start_s: float) -> Plan[Pending]:
-    """Return the plan for ``group``, at no cost in the normal case: the head is due first, and in time."""
+def select_from(group: Group, costs: Costs, start_s: float) -> Selection[Pending]:
+    """Return the selection from ``group``, at no cost in the normal case: the head is due first, and in time."""
     rows = min(group.rows, costs.max_rows)
     if group.in_due_order and not costs.table.padded_sizes and costs.finish_s(start_s, rows) <= group.head.due_s:
-        return Plan(rows)
-    return plan_batch(list(group.requests()), costs, start_s)
+        return Selection(rows)
+    return select_batch(list(group.requests()), costs, start_s)
 
 
 def _close_adaptive(queue: Queue, group: Group, limits: BatchLimits, device: Device, outlook: Outlook) -> Close | Wait:
@@ -97,12 +97,10 @@ def _close_adaptive(queue: Queue, group: Group, limits: BatchLimits, device: Dev
     if device.in_flight == limits.in_flight:
         full = group.key.solo > 0 or group.rows >= costs.max_rows
         # A partial one might still grow; but if a batch of others waits behind it, the runtime had better not wait too.
-        if full or (device.ahead_s is None and queue.rows - group.rows >= costs.max_rows):
+        if full or (device.ahead_s == NEVER_S and queue.rows - group.rows >= costs.max_rows):
             close = _close_ahead(group, costs, device)
             if close is not None:
                 return close
-        if device.ahead_s is None:
-            return Wait()
         if device.now_s < device.ahead_s:
             return Wait(device.ahead_s)
     return _close_partial(group, costs, device, outlook)
@@ -111,8 +109,8 @@ def _close_adaptive(queue: Queue, group: Group, limits: BatchLimits, device: Dev
 def _close_ahead(group: Group, costs: Costs, device: Device) -> Close | None:
     """Close a batch ahead of a busy runtime, but only if nothing that may still happen could change it."""
     rows = min(group.rows, costs.max_rows)
-    plan = plan_group(group, costs, device.free_s)
-    return None if plan.refused or plan.rows < rows else Close(group, rows)
+    selection = select_from(group, costs, device.free_s)
+    return None if selection.refused or selection.rows < rows else Close(group, rows)
 
 
 def _close_fixed(queue: Queue, group: Group, limits: BatchLimits, device: Device, outlook: Outlook) -> Close | Wait:
@@ -128,11 +126,7 @@ def _close_fixed(queue: Queue, group: Group, limits: BatchLimits, device: Device
 
 def _close_partial(group: Group, costs: Costs, device: Device, outlook: Outlook) -> Close | Wait:
     """Close a batch for a runtime that is free, or as good as free, unless callers are about to return."""
-    plan = plan_group(group, costs, device.free_s)
-    if not plan.refused and (hold_s := outlook.hold_s(group, costs, device)) > 0:
+    selection = select_from(group, costs, device.free_s)
+    if not selection.refused and (hold_s := outlook.hold_s(group, costs, device)) > 0:
         return Wait(device.free_s + hold_s)
-    return Close(group, plan.rows, plan.refused)
-
-
-def _one_request(group: Group, outlook: Outlook) -> Close:
-    return Close(group, min(group.head.left, outlook.costs_of(group).max_rows))
+    return Close(group, selection.rows, selection.refused)

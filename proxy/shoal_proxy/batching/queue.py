@@ -7,7 +7,6 @@ A request of very many rows is cut into portions: after each it goes to the end 
 between, and only one portion counts against the bound of rows. Whoever comes later is behind it all the same.
 """
 
-import heapq
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from shoal_proxy.batching.line import Line
 from shoal_proxy.batching.order import Lane, Shares
 from shoal_proxy.batching.pending import BatchKey, LaneKey, Pending, Slice
+from shoal_schema.metrics import Rejection
 
 
 @dataclass(frozen=True)
@@ -126,16 +126,16 @@ class Queue:
         self._lined_up = False
         """A lane that is the only one needs no line."""
 
-    def full_reason(self, rows: int, size_bytes: int) -> str:
-        """Return why ``rows`` more of ``size_bytes`` do not fit, or nothing.
+    def refusal(self, rows: int, size_bytes: int) -> Rejection | None:
+        """Return why ``rows`` more of ``size_bytes`` do not fit; None where they do.
 
         A request larger than the whole bound is let in when nothing waits: refusing it for ever would help nobody.
         """
         if self.rows and self.rows - self.later_rows + min(rows, self._portion_rows) > self.limits.max_rows:
-            return "queue_rows"
+            return Rejection.QUEUE_ROWS
         if self.size_bytes and self.size_bytes + size_bytes > self.limits.max_bytes:
-            return "queue_bytes"
-        return ""
+            return Rejection.QUEUE_BYTES
+        return None
 
     def first(self) -> Group:
         """Return the group whose turn it is; there must be one."""
@@ -144,7 +144,7 @@ class Queue:
         return self._line.first()
 
     def add(self, pending: Pending) -> None:
-        """Put ``pending`` at the end of its lane; the caller has checked `full_reason`."""
+        """Put ``pending`` at the end of its lane; the caller has checked `refusal`."""
         group = self.groups.get(pending.key)
         if group is None:
             group = self.groups[pending.key] = Group(pending.key, self.shares)
@@ -257,36 +257,3 @@ def _first(requests: Iterator[Pending], rows: int) -> list[Pending]:
         first.append(pending)
         rows -= pending.left
     return first
-
-
-class Deadlines:
-    """The deadlines of all unresolved requests, waiting or running, soonest first."""
-
-    def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Pending]] = []
-        self._serial = 0
-        self._compact_at = 256
-
-    def add(self, pending: Pending) -> None:
-        """Watch ``pending`` until it is resolved."""
-        self._serial += 1
-        heapq.heappush(self._heap, (pending.deadline_s, self._serial, pending))
-        # Most requests are answered long before their deadline; drop those, or a busy minute would pile up in here.
-        if len(self._heap) > self._compact_at:
-            self._heap = [entry for entry in self._heap if not entry[2].resolved]
-            heapq.heapify(self._heap)
-            self._compact_at = 256 + 2 * len(self._heap)
-
-    def next_s(self) -> float | None:
-        """Return the soonest deadline of an unresolved request."""
-        heap = self._heap
-        while heap and heap[0][2].resolved:
-            heapq.heappop(heap)
-        return heap[0][0] if heap else None
-
-    def expired(self, now_s: float) -> list[Pending]:
-        """Return, and stop watching, the unresolved requests whose deadline has come."""
-        due: list[Pending] = []
-        while (soonest := self.next_s()) is not None and soonest <= now_s:
-            due.append(heapq.heappop(self._heap)[2])
-        return due

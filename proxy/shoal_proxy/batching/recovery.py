@@ -23,7 +23,7 @@ from shoal_proxy.batching.batch import Batch, make_batch
 from shoal_proxy.batching.pending import Slice
 from shoal_proxy.errors import BatchTooLarge, InvalidRequest, ModelFailed, NotExecuted, ProxyError, RuntimeLost
 
-MOST_TRIES = 256
+MAX_TRIES = 256
 EARNED_TRIES = 4
 """By each caller who is answered. One culprit in two callers costs 62 tries for 16 innocents of a batch of 32."""
 
@@ -33,11 +33,11 @@ class Recovery:
 
     def __init__(self, *, idempotent: bool = False) -> None:
         self._idempotent = idempotent
-        self._tries = MOST_TRIES
+        self._tries = MAX_TRIES
 
     def succeeded(self, batch: Batch) -> None:
         """Earn tries by the callers of ``batch``, whether it was the first try or not."""
-        self._tries = min(MOST_TRIES, self._tries + EARNED_TRIES * len(batch.slices))
+        self._tries = min(MAX_TRIES, self._tries + EARNED_TRIES * len(batch.slices))
 
     def again(self, batch: Batch, error: ProxyError, fitting_rows: int = 0) -> Sequence[Batch]:
         """Return what to send again instead of delivering ``error``; nothing when it must be delivered.

@@ -60,7 +60,7 @@ class Returns:
 
     @property
     def closed_loop(self) -> bool:
-        """Tell whether most callers come back soon after their answer."""
+        """Return whether most callers come back soon after their answer."""
         return self._shares[-1] > _CLOSED
 
     def burst(self, answered_s: float) -> Burst:

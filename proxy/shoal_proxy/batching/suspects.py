@@ -14,7 +14,7 @@ OFFENCES = 2
 """Failures after which a payload travels alone."""
 ALONE_S = 300.0
 """How long it does, from its last failure."""
-_MOST = 1024
+_MAX_RECORDS = 1024
 _FIRST_VALUES = 8
 _Look = tuple[int, int, object]
 """What can be told of a payload at no cost."""
@@ -54,11 +54,11 @@ class Suspects:
         self._failed[mark] = _Record(look, 1 if before is None else before.times + 1, now_s)
         if before is None:
             self._looks[look] += 1
-        if len(self._failed) > _MOST:
+        if len(self._failed) > _MAX_RECORDS:
             self._forget(next(iter(self._failed)))
 
     def must_go_alone(self, pending: Pending, now_s: float) -> bool:
-        """Tell whether ``pending`` has offended so often, so lately, that nobody should share a batch with it."""
+        """Return whether ``pending`` has offended so often, so lately, that nobody should share a batch with it."""
         if not self._looks or _look(pending) not in self._looks:
             return False
         record = self._failed.get(digest(pending))

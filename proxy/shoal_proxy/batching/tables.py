@@ -12,11 +12,11 @@ from shoal_proxy.batching.pending import BatchKey
 
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 
-_MOST_SHAPES = 64
-_MOST_CAPS = 1024
+_MAX_SHAPES = 64
+_MAX_CAPS = 1024
 PROBE_AFTER = 32
 """Full batches that must fit before a larger one is tried."""
-_MOST_PROBE_AFTER = 1024
+_MAX_PROBE_AFTER = 1024
 
 
 class Cap:
@@ -37,11 +37,11 @@ class Cap:
         self.rows = rows
         self.fitted = 0
         if self.probed:
-            self.probe_after = min(2 * self.probe_after, _MOST_PROBE_AFTER)
+            self.probe_after = min(2 * self.probe_after, _MAX_PROBE_AFTER)
             self.probed = False
 
     def fits(self, most: int) -> bool:
-        """Count a full batch that fitted; tell whether the limit has proved to be none."""
+        """Count a full batch that fitted; return whether the limit has proved to be none."""
         self.fitted += 1
         if self.fitted < self.probe_after:
             return False
@@ -68,7 +68,7 @@ class Tables:
         if table is None:
             table = self._tables[key.shapes] = LatencyTable(self._max_rows, self._allowed_sizes)
             table.preset(self._presets)
-            if len(self._tables) > _MOST_SHAPES:
+            if len(self._tables) > _MAX_SHAPES:
                 self._tables.popitem(last=False)
         elif len(self._tables) > 1:
             self._tables.move_to_end(key.shapes)
@@ -101,7 +101,7 @@ class Tables:
         most = min(rows // 2, most)
         if (cap := self.caps.get(key.shapes)) is None:
             cap = self.caps[key.shapes] = Cap(most)
-            if len(self.caps) > _MOST_CAPS:
+            if len(self.caps) > _MAX_CAPS:
                 del self.caps[next(iter(self.caps))]
         cap.lower(most)
         return most

@@ -1,4 +1,4 @@
-"""Replay arrivals through a policy on one simulated device, event by event."""
+"""Replay arrivals through a discipline on one simulated device, event by event."""
 
 import heapq
 from collections.abc import Callable, Sequence
@@ -6,14 +6,16 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from shoal_proxy.batching.pending import NEVER_S
+from shoal_proxy.errors import ProxyError
 
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """One arrival, and what became of it: answered at ``answered_s``, or refused at ``refused_s``.
+    """One arrival, and when what became of it: exactly one of the last four is set in the end.
 
-    ``due_s`` is when the answer counts as late. ``own``: the caller said so itself, and the policy is told.
-    ``previous``: the request to whose answer this one is the same caller's next.
+    ``due_s`` is when the answer counts as late. ``own``: the caller said so itself, and the discipline is told.
+    ``previous``: the request to whose answer this one is the same caller's next. ``payload``: of its rows; requests of
+    the same hold the same. ``deadline_s``: when it gets an error instead. ``leaves_s``: when its caller hangs up.
     """
 
     arrived_s: float
@@ -22,28 +24,37 @@ class Request:
     shape: str = ""
     own: bool = False
     previous: "Request | None" = None
-    done: int = 0
-    """Rows that have come back."""
+    payload: int = 0
+    deadline_s: float = NEVER_S
+    leaves_s: float = NEVER_S
     answered_s: float | None = None
     refused_s: float | None = None
+    failed_s: float | None = None
+    """When it got an error, its own or that its deadline had passed."""
+    left_s: float | None = None
 
     @property
     def in_time(self) -> bool:
-        """Tell whether it was answered when it was due."""
+        """Return whether it was answered when it was due."""
         return self.answered_s is not None and self.answered_s <= self.due_s
+
+    @property
+    def settled(self) -> bool:
+        """Return whether something has become of it."""
+        return any(at_s is not None for at_s in (self.answered_s, self.refused_s, self.failed_s, self.left_s))
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send these requests as one batch, and refuse those; either may be empty.
+    """Send these requests as one batch, refuse those, and give an error to others; each may be empty.
 
-    ``counts``: how many rows of each request are in this batch, where it is not all of them; a request is answered
-    when all its rows are back.
+    ``counts``: how many rows of each request are in this batch, where it is not all of them.
     """
 
     batch: Sequence[Request] = ()
     refused: Sequence[Request] = ()
     counts: Sequence[int] = ()
+    failed: Sequence[Request] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +73,14 @@ class Discipline(Protocol):
     def decide(self, now_s: float) -> Send | Sleep:
         """Return what to do now."""
 
-    def finished(self, batch: Sequence[Request], took_s: float, now_s: float) -> None:
-        """Learn that ``batch`` has run, for ``took_s`` on the device."""
+    def finished(self, batch: Sequence[Request], took_s: float, now_s: float) -> Sequence[Request]:
+        """Learn that ``batch`` has run, for ``took_s`` on the device; return the requests that are answered."""
+
+    def failed(self, batch: Sequence[Request], error: ProxyError, now_s: float) -> Sequence[Request]:
+        """Learn that ``batch`` has failed as a whole; return the requests that get the error."""
+
+    def left(self, request: Request, now_s: float) -> None:
+        """Learn that the caller of ``request`` waits no more."""
 
 
 @dataclass(slots=True)
@@ -71,7 +88,8 @@ class Engine:
     """Arrivals, a discipline, and a device that takes ``latency_s(rows, shape)`` for a batch and runs one at a time.
 
     A batch sent while another runs starts when that one ends. ``host_s`` passes between a batch's sending and its
-    start, and again between its end and the answers, beside whatever the device does.
+    start, and again between its end and the answers, beside whatever the device does. ``fault`` says of a batch, by
+    requests and rows of each, how it fails; None where it does not.
     """
 
     discipline: Discipline
@@ -79,11 +97,12 @@ class Engine:
     host_s: float = 0.0
     following: Callable[[Request, float], Request | None] | None = None
     """Asked after each answer or refusal for the caller's next request: a closed loop."""
+    fault: Callable[[Sequence[Request], Sequence[int]], ProxyError | None] = lambda batch, counts: None
     now_s: float = 0.0
     busy_s: float = 0.0
     batches: list[int] = field(default_factory=list)
     """Rows of each batch, in order."""
-    _events: list[tuple[float, int, int, object]] = field(default_factory=list)
+    _events: list[tuple[float, int, Callable[..., None], object]] = field(default_factory=list)
     _serial: int = 0
     _free_s: float = 0.0
     _wake_s: float = NEVER_S
@@ -91,40 +110,47 @@ class Engine:
     def run(self, requests: Sequence[Request], until_s: float = NEVER_S) -> None:
         """Let every request arrive, and go on until nothing is left to happen."""
         for request in requests:
-            self._at(request.arrived_s, _ARRIVAL, request)
+            self._at(request.arrived_s, self._arrive, request)
         events = self._events
         while events and events[0][0] <= until_s:
-            self.now_s, _, kind, what = heapq.heappop(events)
-            self._happen(kind, what)
+            self.now_s = events[0][0]
             # What happens at the same moment is seen together, as in one turn of an event loop.
             while events and events[0][0] <= self.now_s:
-                _, _, kind, what = heapq.heappop(events)
-                self._happen(kind, what)
+                _, _, happen, what = heapq.heappop(events)
+                happen(what)
             self._ask()
 
-    def _at(self, time_s: float, kind: int, what: object) -> None:
+    def _at(self, time_s: float, happen: Callable[..., None], what: object) -> None:
         self._serial += 1
-        heapq.heappush(self._events, (time_s, self._serial, kind, what))
+        heapq.heappush(self._events, (time_s, self._serial, happen, what))
 
-    def _happen(self, kind: int, what: object) -> None:
-        if kind == _ARRIVAL:
-            assert isinstance(what, Request)
-            self._refuse(self.discipline.arrive(what, self.now_s))
-        elif kind == _ANSWER:
-            assert isinstance(what, _Flight)
-            self.discipline.finished(what.batch, what.took_s, self.now_s)
-            self._answer(what)
+    def _arrive(self, request: Request) -> None:
+        if request.leaves_s < NEVER_S:
+            self._at(request.leaves_s, self._leave, request)
+        self._refuse(self.discipline.arrive(request, self.now_s))
 
-    def _answer(self, flight: "_Flight") -> None:
-        for request, count in zip(flight.batch, flight.counts, strict=True):
-            request.done += count
-            if request.done == request.rows:
-                request.answered_s = self.now_s
-        self._follow([request for request in flight.batch if request.answered_s is not None])
+    def _leave(self, request: Request) -> None:
+        if not request.settled:
+            request.left_s = self.now_s
+            self.discipline.left(request, self.now_s)
+
+    def _come_back(self, flight: "_Flight") -> None:
+        if flight.error is not None:
+            self._fail(self.discipline.failed(flight.batch, flight.error, self.now_s))
+            return
+        answered = self.discipline.finished(flight.batch, flight.took_s, self.now_s)
+        for request in answered:
+            request.answered_s = self.now_s
+        self._follow(answered)
 
     def _refuse(self, requests: Sequence[Request]) -> None:
         for request in requests:
             request.refused_s = self.now_s
+        self._follow(requests)
+
+    def _fail(self, requests: Sequence[Request]) -> None:
+        for request in requests:
+            request.failed_s = self.now_s
         self._follow(requests)
 
     def _follow(self, requests: Sequence[Request]) -> None:
@@ -132,16 +158,17 @@ class Engine:
             return
         for request in requests:
             if (following := self.following(request, self.now_s)) is not None:
-                self._at(following.arrived_s, _ARRIVAL, following)
+                self._at(following.arrived_s, self._arrive, following)
 
     def _ask(self) -> None:
         while isinstance(action := self.discipline.decide(self.now_s), Send):
             self._refuse(action.refused)
+            self._fail(action.failed)
             if action.batch:
                 self._send(action.batch, action.counts or [request.rows for request in action.batch])
         if self.now_s < action.until_s < NEVER_S and action.until_s != self._wake_s:
             self._wake_s = action.until_s
-            self._at(action.until_s, _WAKE, None)
+            self._at(action.until_s, _wake, None)
 
     def _send(self, batch: Sequence[Request], counts: Sequence[int]) -> None:
         rows = sum(counts)
@@ -150,14 +177,15 @@ class Engine:
         self._free_s = start_s + took_s
         self.busy_s += took_s
         self.batches.append(rows)
-        self._at(self._free_s + self.host_s, _ANSWER, _Flight(batch, counts, took_s))
+        self._at(self._free_s + self.host_s, self._come_back, _Flight(batch, took_s, self.fault(batch, counts)))
 
 
 @dataclass(frozen=True, slots=True)
 class _Flight:
     batch: Sequence[Request]
-    counts: Sequence[int]
     took_s: float
+    error: ProxyError | None
 
 
-_ARRIVAL, _ANSWER, _WAKE = range(3)
+def _wake(_: None) -> None:
+    """Have the discipline asked."""

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from shoal_proxy.batching.pending import NEVER_S
+
 _TERM = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*(us|ms|s)")
 _UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 _P95_DEVIATIONS = 1.645
@@ -69,7 +71,7 @@ class Latencies:
 
     shapes: Mapping[str, Sizes]
     overhead_s: float = 0.0
-    objective_s: float | None = None
+    objective_s: float = NEVER_S
     max_batch_size: int | None = None
     served_rows_per_s: float | None = None
 
@@ -96,7 +98,7 @@ def parse_terms(text: str) -> Latencies:
     """
     terms = [_TERM.fullmatch(term.strip()) for term in text.split("+")]
     if len(terms) != 2 or None in terms:
-        raise LatencyError(f"{text!r} is no latency: give 4ms+0.15ms, for a batch and for each row, or a JSON file")
+        raise LatencyError(f"{text!r} is not a latency: give 4ms+0.15ms, for a batch and for each row, or a JSON file")
     base_s, row_s = [float(term[1]) * _UNITS_S[term[2]] for term in terms if term is not None]
     if base_s + row_s <= 0:
         raise LatencyError(f"{text!r}: a batch that takes no time cannot be simulated")
@@ -176,7 +178,7 @@ def _rows(value: object) -> int:
     except ValueError:
         rows = 0
     if rows < 1:
-        raise LatencyError(f"{value!r} is no number of rows: a whole number of at least 1")
+        raise LatencyError(f"{value!r} is not a number of rows: give a whole number of at least 1")
     return rows
 
 
@@ -194,5 +196,5 @@ def _served(busiest: object) -> float | None:
     return _number(busiest.get("rows_per_s"), "rows_per_s") or None
 
 
-def _objective(value: object) -> float | None:
-    return None if value is None else _number(value, "objective_s") or None
+def _objective(value: object) -> float:
+    return NEVER_S if value is None else _number(value, "objective_s") or NEVER_S

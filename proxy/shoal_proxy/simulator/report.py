@@ -7,12 +7,14 @@ from shoal_proxy.simulator.study import IN_TIME, Outcome, Service, Study
 def lines(study: Study, service: Service, guesses: str = "") -> list[str]:
     """Return the lines of the table; the last says which times were guessed, if any."""
     outcome = study.outcome
+    replicas = "1 replica" if service.replicas == 1 else f"{service.replicas} replicas"
     rows = [
-        ("offered", f"{outcome.offered:,} requests, {outcome.offered_per_s:,.0f}/s, {_replicas(service)}"),
+        ("offered", f"{outcome.offered:,} requests, {outcome.offered_per_s:,.0f}/s, {replicas}"),
         ("objective", "none" if service.objective_s == NEVER_S else f"{1000 * service.objective_s:g} ms"),
         ("in time", _share(outcome.in_time, outcome) + _best(study)),
         ("late", _share(outcome.late, outcome)),
         ("refused", _share(outcome.refused, outcome) + _refusals(outcome)),
+        *([("failed", _share(outcome.failed, outcome))] if outcome.failed else []),
         ("latency", f"p50 {_ms(outcome.p50_s)}, p95 {_ms(outcome.p95_s)}, p99 {_ms(outcome.p99_s)}"),
         ("batches", f"mean {outcome.mean_batch_rows:.1f} rows of {service.limits.max_rows}"),
         ("device busy", f"{outcome.busy:.0%}"),
@@ -28,10 +30,6 @@ def lines(study: Study, service: Service, guesses: str = "") -> list[str]:
 def per_s(rate: float) -> str:
     """Return a rate as people write it."""
     return f"{rate:,.0f}/s" if rate >= 100 else f"{rate:.3g}/s"
-
-
-def _replicas(service: Service) -> str:
-    return "1 replica" if service.replicas == 1 else f"{service.replicas} replicas"
 
 
 def _share(count: int, outcome: Outcome) -> str:

@@ -1,76 +1,126 @@
 """The proxy's own batching, as a discipline of the simulator."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import cast
 
-from shoal_proxy.batching.batcher import Batcher, Running
-from shoal_proxy.batching.pending import NEVER_S, BatchKey, Outcome, Pending
+import numpy as np
+
+from shoal_proxy.batching.batch import Result
+from shoal_proxy.batching.batcher import Running
+from shoal_proxy.batching.pending import NEVER_S, BatchKey, Delivery, Outcome, Pending
 from shoal_proxy.batching.policy import BatchLimits, Wait
 from shoal_proxy.batching.queue import QueueLimits
 from shoal_proxy.batching.returns import Burst
+from shoal_proxy.batching.scheduler import Scheduler
+from shoal_proxy.errors import ProxyError
+from shoal_proxy.model.signature import ModelSignature
 from shoal_proxy.simulator.engine import Request, Send, Sleep
+from shoal_schema.wire.datatypes import Array
 
 _LARGE = 1 << 40
+_MODEL = ModelSignature("simulated", ("1",), "", {}, {})
+
+
+class _Inputs(dict[str, Array]):
+    """A request's rows, and whose they are: what runs for several callers is a request that the engine never saw."""
+
+    def __init__(self, request: Request) -> None:
+        super().__init__(x=np.full((request.rows, 1), request.payload))
+        self.request = request
 
 
 class Shoal:
-    """A `Batcher` with simulated requests."""
+    """A `Scheduler` with simulated requests."""
 
-    def __init__(self, limits: BatchLimits, *, objective_s: float = NEVER_S, max_queue_rows: int = _LARGE) -> None:
-        self.batcher = Batcher(QueueLimits(max_queue_rows, _LARGE), limits, objective_s=objective_s)
-        self._requests: dict[int, Request] = {}
+    def __init__(
+        self,
+        limits: BatchLimits,
+        *,
+        objective_s: float = NEVER_S,
+        max_queue_rows: int = _LARGE,
+        idempotent: bool = False,
+        coalesce: bool = False,
+    ) -> None:
+        self.scheduler = Scheduler(
+            QueueLimits(max_queue_rows, _LARGE),
+            limits,
+            objective_s=objective_s,
+            idempotent=idempotent,
+            coalesce=coalesce,
+        )
+        self._requests: dict[Pending, Request] = {}
+        self._pendings: dict[Request, Pending] = {}
+        """Those that have no outcome yet, both ways."""
         self._sent: deque[Running] = deque()
         """In the order in which the device runs them."""
         self._bursts: dict[Request, Burst] = {}
 
     def arrive(self, request: Request, now_s: float) -> Sequence[Request]:
         """Ask for admission (`Discipline`)."""
-        self._came_back(request, now_s)
+        if request.previous is not None and (burst := self._bursts.pop(request.previous, None)) is not None:
+            burst.came_back(request.rows, now_s)
         pending = Pending(
-            inputs={},
+            inputs=_Inputs(request),
             rows=request.rows,
             size_bytes=0,
             arrived_s=now_s,
-            deadline_s=NEVER_S,
+            deadline_s=request.deadline_s,
             deliver=_nowhere,
             key=BatchKey(shapes=((request.shape, ()),)),
             due_s=request.due_s if request.own else NEVER_S,
         )
-        if self.batcher.admit(pending, now_s):
+        if self.scheduler.admit(pending, now_s) is not None:
             return (request,)
-        self._requests[id(pending)] = request
+        self._requests[pending], self._pendings[request] = request, pending
         return ()
 
+    def left(self, request: Request, now_s: float) -> None:
+        """Take it out (`Discipline`)."""
+        pending = self._pendings.pop(request)
+        del self._requests[pending]
+        self.scheduler.cancel(pending)
+
     def decide(self, now_s: float) -> Send | Sleep:
-        """Form the next batch (`Discipline`)."""
-        formed = self.batcher.next(now_s)
-        if isinstance(formed, Wait):
-            return Sleep(NEVER_S if formed.until_s is None else formed.until_s)
-        refused = [self._requests.pop(id(pending)) for pending in formed.refused]
-        batch, counts = [], []
-        for part in formed.slices:
-            pending = part.pending
-            whole = pending.taken == pending.rows
-            batch.append(self._requests.pop(id(pending)) if whole else self._requests[id(pending)])
-            counts.append(part.rows)
-        if formed.running is not None:
-            self._sent.append(formed.running)
-        return Send(batch, refused, counts)
+        """Give up those whose deadline has come, then form the next batch (`Discipline`)."""
+        if self.scheduler.next_deadline_s <= now_s:
+            return Send(failed=self._settled(self.scheduler.expired(now_s)))
+        step = self.scheduler.next(now_s)
+        if isinstance(step, Wait):
+            return Sleep(min(step.until_s, self.scheduler.next_deadline_s))
+        refused = self._settled(step.refused)
+        if step.running is None:
+            return Send(refused=refused)
+        self._sent.append(step.running)
+        slices = step.running.batch.slices
+        batch = [cast(_Inputs, part.inputs).request for part in slices]
+        return Send(batch, refused, [part.rows for part in slices])
 
-    def finished(self, batch: Sequence[Request], took_s: float, now_s: float) -> None:
-        """Teach the batcher what the device took (`Discipline`)."""
+    def finished(self, batch: Sequence[Request], took_s: float, now_s: float) -> Sequence[Request]:
+        """Pass on the answer, and what the device took (`Discipline`)."""
         running = self._sent.popleft()
-        self.batcher.released(running, now_s)
-        self.batcher.learn(running, took_s, now_s)
-        self.batcher.delivered(running, now_s)
-        burst = self.batcher.returns.burst(now_s)
-        for request in batch:
-            burst.answered(request.rows)
-            self._bursts[request] = burst
+        self.scheduler.released(running, now_s)
+        result = Result({"y": np.zeros(running.rows)}, forward_s=took_s)
+        deliveries = self.scheduler.answered(running, result, _MODEL, answered_s=now_s)
+        self.scheduler.delivered(running, now_s)
+        answered = self._settled(deliveries)
+        for request, (pending, _) in zip(answered, deliveries, strict=True):
+            if pending.burst is not None:
+                pending.burst.answered(request.rows)
+                self._bursts[request] = pending.burst
+        return answered
 
-    def _came_back(self, request: Request, now_s: float) -> None:
-        if request.previous is not None and (burst := self._bursts.pop(request.previous, None)) is not None:
-            burst.came_back(request.rows, now_s)
+    def failed(self, batch: Sequence[Request], error: ProxyError, now_s: float) -> Sequence[Request]:
+        """Pass on the error (`Discipline`)."""
+        running = self._sent.popleft()
+        self.scheduler.released(running, now_s)
+        return self._settled(self.scheduler.failed(running, error, now_s).deliveries)
+
+    def _settled(self, deliveries: Iterable[Delivery]) -> list[Request]:
+        requests = [self._requests.pop(pending) for pending, _ in deliveries]
+        for request in requests:
+            del self._pendings[request]
+        return requests
 
 
 def _nowhere(outcome: Outcome) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from shoal_proxy.batching.pending import NEVER_S
 from shoal_proxy.batching.policy import BatchLimits
+from shoal_proxy.errors import ModelFailed, ProxyError
 from shoal_proxy.simulator.engine import Engine, Request
 from shoal_proxy.simulator.latencies import Latencies
 from shoal_proxy.simulator.optimum import most_in_time
@@ -16,14 +17,18 @@ from shoal_proxy.simulator.shoal import Shoal
 from shoal_proxy.simulator.trace import Entry
 
 IN_TIME = 0.99
-_MOST_FOR_OPTIMUM = 50_000
+_MAX_FOR_OPTIMUM = 50_000
 _DOUBLINGS = 12
 _SAME = 1.15
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What is simulated. ``objective_s`` is infinite where there is none; then whoever is answered is in time."""
+    """What is simulated. Without an objective whoever is answered is in time.
+
+    ``timeout_s``: after it a request gets an error. ``failing``: share of requests that make their batch fail.
+    ``identical``: share that hold the same rows, which then run once for all who wait for them.
+    """
 
     latencies: Latencies
     limits: BatchLimits
@@ -31,6 +36,9 @@ class Service:
     replicas: int = 1
     max_queue_rows: int = 1 << 40
     seed: int = 1
+    timeout_s: float = NEVER_S
+    failing: float = 0.0
+    identical: float = 0.0
 
     def served_per_s(self, entries: Sequence[Entry]) -> float | None:
         """Return the most requests like these that were served a second, by so many replicas, if it is known."""
@@ -47,6 +55,8 @@ class Outcome:
     in_time: int
     late: int
     refused: int
+    failed: int
+    """Those that got an error: their own, or that their deadline had passed."""
     p50_s: float | None
     p95_s: float | None
     p99_s: float | None
@@ -72,7 +82,7 @@ class Study:
     """The most that was served in truth; what the host's work takes at higher rates is in none of these figures."""
 
     def beyond_served(self, rate_per_s: float | None) -> bool:
-        """Tell whether so many requests a second are more than were ever served, by more than chance."""
+        """Return whether so many requests a second are more than were ever served, by more than chance."""
         return bool(self.served_per_s and rate_per_s and rate_per_s > _SAME * self.served_per_s)
 
 
@@ -103,6 +113,7 @@ def study(entries: Sequence[Entry], service: Service) -> Study:
 
 def simulate(requests: Sequence[Request], service: Service) -> Outcome:
     """Spread ``requests`` over the replicas at random, as a Kubernetes Service does, and run them."""
+    _burden(requests, service)
     engines = []
     for number, share in enumerate(_spread(requests, service)):
         gauss = random.Random(service.seed + number)
@@ -110,10 +121,26 @@ def simulate(requests: Sequence[Request], service: Service) -> Outcome:
             _shoal(service),
             service.latencies.sampler(lambda gauss=gauss: gauss.gauss(0.0, 1.0)),  # type: ignore[misc]
             host_s=service.latencies.overhead_s / 2,
+            fault=_fault,
         )
         engine.run(share)
         engines.append(engine)
     return _outcome(requests, engines)
+
+
+def _burden(requests: Sequence[Request], service: Service) -> None:
+    """Give requests their deadlines, and rows that fail or that others hold too."""
+    chance = random.Random(service.seed)
+    for number, request in enumerate(requests, 1):
+        request.deadline_s = min(request.deadline_s, request.arrived_s + service.timeout_s)
+        if service.failing or service.identical:
+            kind = chance.random()
+            fails, shares = kind < service.failing, kind >= 1 - service.identical
+            request.payload = -number if fails else 0 if shares else number
+
+
+def _fault(batch: Sequence[Request], counts: Sequence[int]) -> ProxyError | None:
+    return ModelFailed("simulated") if any(request.payload < 0 for request in batch) else None
 
 
 def _spread(requests: Sequence[Request], service: Service) -> list[list[Request]]:
@@ -126,14 +153,19 @@ def _spread(requests: Sequence[Request], service: Service) -> list[list[Request]
 
 def _shoal(service: Service) -> Shoal:
     """Return the policy of a replica that has been at it for a while: it knows what batches take."""
-    shoal = Shoal(service.limits, objective_s=service.objective_s, max_queue_rows=service.max_queue_rows)
+    shoal = Shoal(
+        service.limits,
+        objective_s=service.objective_s,
+        max_queue_rows=service.max_queue_rows,
+        coalesce=service.identical > 0,
+    )
     sizes = service.latencies.sizes("")
     most = service.limits.max_rows
     rows = [size for size in sizes.rows if size < most] + [most]
     if sizes.exact:
         rows = sorted({min(most, 1 << power) for power in range(most.bit_length() + 1)})
     padded = tuple(sizes.rows) if sizes.padded else ()
-    shoal.batcher.serve(None, padded, tuple((size, sizes.at(size)[0]) for size in rows))
+    shoal.scheduler.serve(None, padded, tuple((size, sizes.at(size)[0]) for size in rows))
     return shoal
 
 
@@ -151,6 +183,7 @@ def _outcome(requests: Sequence[Request], engines: Sequence[Engine]) -> Outcome:
         in_time=in_time,
         late=len(latencies_s) - in_time,
         refused=len(refusals_s),
+        failed=sum([request.failed_s is not None for request in requests]),
         p50_s=p50_s,
         p95_s=p95_s,
         p99_s=p99_s,
@@ -196,7 +229,7 @@ def _largest(bears: Callable[[float], bool]) -> float | None:
 def _best_in_time(requests: Sequence[Request], service: Service, enough: int = 0) -> int | None:
     dues_s = [request.due_s for request in requests]
     plain = all(request.rows == 1 and request.shape == requests[0].shape for request in requests)
-    if not plain or dues_s != sorted(dues_s) or len(requests) > _MOST_FOR_OPTIMUM:
+    if not plain or dues_s != sorted(dues_s) or len(requests) > _MAX_FOR_OPTIMUM:
         return None
     sizes = service.latencies.sizes(requests[0].shape)
     table_s = [sizes.at(rows)[0] for rows in range(1, service.limits.max_rows + 1)]

@@ -13,11 +13,12 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from shoal_proxy.batching.pending import NEVER_S
 from shoal_proxy.simulator.engine import Request
 
 COLUMNS = ("arrived_s", "rows", "shape", "deadline_ms")
 HEADER = ",".join(COLUMNS)
-MOST_ROWS = 262_144
+MAX_ROWS = 262_144
 """Rows of one request: the simulation takes time and memory for each."""
 
 
@@ -43,7 +44,10 @@ class Entry:
         """Return it as a request that is due by its own deadline, else after ``objective_s``."""
         own = self.deadline_ms is not None
         within_s = self.deadline_ms / 1000 if self.deadline_ms is not None else objective_s
-        return Request(self.arrived_s, self.arrived_s + within_s, self.rows, self.shape, own)
+        due_s = self.arrived_s + within_s
+        # Whoever names a deadline gets an error when it passes; an objective is the service's own business.
+        deadline_s = due_s if own else NEVER_S
+        return Request(self.arrived_s, due_s, self.rows, self.shape, own, deadline_s=deadline_s)
 
 
 def read_trace(lines: Iterable[str]) -> list[Entry]:
@@ -57,7 +61,7 @@ def read_trace(lines: Iterable[str]) -> list[Entry]:
         columns = _columns(next(reader, []))
         entries = [_entry(columns, cells, reader.line_num) for cells in reader if cells]
     except csv.Error as error:
-        raise TraceError(f"line {reader.line_num} is no CSV: {error}") from None
+        raise TraceError(f"line {reader.line_num} is not CSV: {error}") from None
     if not entries:
         raise TraceError("the trace has no arrivals: one line each after the header")
     return sorted(entries, key=lambda entry: entry.arrived_s)
@@ -91,7 +95,7 @@ def _entry(columns: Sequence[str], cells: Sequence[str], line: int) -> Entry:
         raise TraceError(f"line {line} has {len(cells)} cells, the header {len(columns)}")
     cell = dict(zip(columns, cells, strict=True))
     arrived_s = _number(cell["arrived_s"], line, "arrived_s", "a number of seconds", _finite)
-    rows = _number(cell.get("rows", "1"), line, "rows", f"a whole number of 1 to {MOST_ROWS}", _count)
+    rows = _number(cell.get("rows", "1"), line, "rows", f"a whole number of 1 to {MAX_ROWS}", _count)
     deadline = cell.get("deadline_ms", "").strip()
     within = _number(deadline, line, "deadline_ms", "milliseconds above 0, or empty", _positive) if deadline else None
     return Entry(arrived_s, int(rows), cell.get("shape", ""), within)
@@ -113,7 +117,7 @@ def _finite(text: str) -> float:
 
 def _count(text: str) -> float:
     value = int(text)
-    if not 1 <= value <= MOST_ROWS:
+    if not 1 <= value <= MAX_ROWS:
         raise ValueError
     return value
 

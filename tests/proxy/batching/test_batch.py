@@ -12,7 +12,7 @@ from shoal_proxy.errors import ModelFailed, RowsFailed
 from shoal_schema.wire.datatypes import Array
 from shoal_schema.wire.row_errors import RowError
 from tests.fakes import tensor
-from tests.proxy.signatures import request, signature
+from tests.proxy.signatures import hand_over, request, signature
 
 MODEL = signature([tensor("x", "INT64", [-1, 2])], [tensor("y", "INT64", [-1, 2]), tensor("z", "INT64", [-1])])
 
@@ -84,7 +84,7 @@ def test_each_caller_gets_exactly_its_own_rows(sizes: list[int], max_rows: int, 
         if number == leaves_before:
             for index in gone:
                 everyone[index].pending.abandon()
-        split(batch, run(batch, failing), MODEL)
+        hand_over(split(batch, run(batch, failing), MODEL))
 
     for index, one in enumerate(everyone):
         if index in gone and not one.outcomes:
@@ -109,7 +109,7 @@ def test_a_wrong_row_count_fails_the_batch_and_nobody_gets_an_answer(sizes: list
     answer = run(batch)
 
     with pytest.raises(ModelFailed, match="cannot be split"):
-        split(batch, Result({**answer.outputs, "z": np.zeros(rows, np.int64)}), MODEL)
+        hand_over(split(batch, Result({**answer.outputs, "z": np.zeros(rows, np.int64)}), MODEL))
 
     assert [one.outcomes for one in everyone] == [[]] * len(everyone)
 
@@ -133,7 +133,7 @@ def test_an_answer_that_would_need_guessing_is_refused(
     (batch,) = batches_of(everyone, 100)
 
     with pytest.raises(ModelFailed, match=message):
-        split(batch, Result(outputs, [RowError(row, 400, "bad") for row in rows]), MODEL)
+        hand_over(split(batch, Result(outputs, [RowError(row, 400, "bad") for row in rows]), MODEL))
 
     assert [one.outcomes for one in everyone] == [[], []]
 
@@ -142,7 +142,7 @@ def test_a_row_that_fails_leaves_the_other_callers_alone() -> None:
     first, second, third = everyone = callers(2, 2, 1)
     (batch,) = batches_of(everyone, 100)
 
-    split(batch, run(batch, frozenset({3})), MODEL)
+    hand_over(split(batch, run(batch, frozenset({3})), MODEL))
 
     np.testing.assert_array_equal(first.answer.outputs["z"], [0, 1])
     np.testing.assert_array_equal(third.answer.outputs["z"], [4])
@@ -155,7 +155,7 @@ def test_all_rows_may_fail_and_leave_no_output() -> None:
     (one,) = callers(2)
     (batch,) = batches_of([one], 100)
 
-    split(batch, Result({}, [RowError(1, 422, "b"), RowError(0, 400, "a")]), MODEL)
+    hand_over(split(batch, Result({}, [RowError(1, 422, "b"), RowError(0, 400, "a")]), MODEL))
 
     (outcome,) = one.outcomes
     assert isinstance(outcome, RowsFailed)
@@ -167,7 +167,7 @@ def test_a_caller_who_leaves_between_closing_and_merging_does_not_take_the_other
     (batch,) = batches_of([leaving, staying], 100)
     leaving.pending.abandon()
 
-    split(batch, run(batch), MODEL)
+    hand_over(split(batch, run(batch), MODEL))
 
     assert leaving.outcomes == []
     np.testing.assert_array_equal(staying.answer.outputs["z"], [2, 3, 4])
@@ -176,9 +176,9 @@ def test_a_caller_who_leaves_between_closing_and_merging_does_not_take_the_other
 def test_the_pieces_of_a_split_request_must_fit_together() -> None:
     (one,) = callers(3)
     first, second = batches_of([one], 2)
-    split(first, Result({"y": np.zeros((2, 5))}), MODEL)
+    hand_over(split(first, Result({"y": np.zeros((2, 5))}), MODEL))
 
-    split(second, Result({"y": np.zeros((1, 4))}), MODEL)
+    hand_over(split(second, Result({"y": np.zeros((1, 4))}), MODEL))
 
     (outcome,) = one.outcomes
     assert isinstance(outcome, ModelFailed)
@@ -211,14 +211,14 @@ class TestAModelThatDoesNotBatch:
     def test_gives_its_whole_output_to_its_only_caller(self) -> None:
         one, batch = self.batch()
 
-        split(batch, Result({"y": np.ones((5, 2))}), self.model)
+        hand_over(split(batch, Result({"y": np.ones((5, 2))}), self.model))
 
         assert one.answer.outputs["y"].shape == (5, 2)
 
     def test_may_fail_its_row(self) -> None:
         one, batch = self.batch()
 
-        split(batch, Result({}, [RowError(0, 400, "too dark")]), self.model)
+        hand_over(split(batch, Result({}, [RowError(0, 400, "too dark")]), self.model))
 
         (outcome,) = one.outcomes
         assert isinstance(outcome, RowsFailed)
@@ -234,6 +234,6 @@ class TestAModelThatDoesNotBatch:
         one, batch = self.batch()
 
         with pytest.raises(ModelFailed):
-            split(batch, result, self.model)
+            hand_over(split(batch, result, self.model))
 
         assert one.outcomes == []

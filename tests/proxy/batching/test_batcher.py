@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import hypothesis.strategies as st
 import pytest
@@ -11,11 +11,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from shoal_proxy.batching.batcher import Batcher, Formed, Running
 from shoal_proxy.batching.order import Shares
-from shoal_proxy.batching.pending import NEVER_S, BatchKey, LaneKey, Pending
+from shoal_proxy.batching.pending import NEVER_S, BatchKey, LaneKey, Pending, Slice
 from shoal_proxy.batching.policy import BatchLimits, Wait
 from shoal_proxy.batching.queue import QueueLimits
+from shoal_schema.metrics import Rejection
 from shoal_schema.resource.traffic import BatchingPolicy
-from tests.proxy.signatures import request
+from tests.proxy.signatures import come_back, request
 
 PLAIN = BatchKey()
 MAX_ROWS = 8
@@ -33,12 +34,15 @@ def formed(brain: Batcher, now_s: float) -> Formed:
     return decision
 
 
+def slices(formed: Formed) -> Sequence[Slice]:
+    """Return what is in the batch, if there is one."""
+    return formed.running.batch.slices if formed.running is not None else ()
+
+
 def run(brain: Batcher, running: Running, took_s: float, done_s: float | None = None) -> float:
     """Let the runtime take ``took_s`` for a batch; return when it is done."""
     done_s = running.sent_s + took_s if done_s is None else done_s
-    brain.released(running, done_s)
-    brain.learn(running, took_s, done_s)
-    brain.delivered(running, done_s)
+    come_back(brain, running, took_s, done_s)
     return done_s
 
 
@@ -89,10 +93,10 @@ def test_an_objective_that_nothing_can_meet_is_served_as_well_as_can_be() -> Non
     assert not brain.attainable(PLAIN)
 
 
-def overloaded(brain: Batcher) -> list[str]:
+def overloaded(brain: Batcher) -> list[Rejection | None]:
     """Learn that a row takes 10 ms and any batch as much, then ask for far too much while one runs."""
     closed_loop(brain, 50, latency_s=0.01)
-    assert brain.admit(request(MAX_ROWS, arrived_s=100.0), 100.0) == ""
+    assert brain.admit(request(MAX_ROWS, arrived_s=100.0), 100.0) is None
     formed(brain, 100.0)
     return [brain.admit(request(1, arrived_s=100.0), 100.0) for _ in range(60)]
 
@@ -100,13 +104,13 @@ def overloaded(brain: Batcher) -> list[str]:
 def test_whoever_could_not_be_answered_in_time_is_refused_at_once() -> None:
     reasons = overloaded(batcher(objective_s=0.05))
 
-    assert Counter(reasons)["late"] > 20
-    assert reasons == sorted(reasons), "whoever comes later is worse off"
+    assert Counter(reasons)[Rejection.LATE] > 20
+    assert reasons == sorted(reasons, key=lambda reason: reason is not None), "whoever comes later is worse off"
 
 
 @pytest.mark.parametrize("policy", [BatchingPolicy.FIXED, BatchingPolicy.NONE])
 def test_other_policies_refuse_nobody_for_being_late(policy: BatchingPolicy) -> None:
-    assert set(overloaded(batcher(policy))) == {""}
+    assert set(overloaded(batcher(policy))) == {None}
 
 
 def test_the_first_whom_nothing_holds_up_is_tried_whatever_is_believed() -> None:
@@ -115,17 +119,17 @@ def test_the_first_whom_nothing_holds_up_is_tried_whatever_is_believed() -> None
     hurried = request(1, arrived_s=50.0)
     hurried.due_s = 50.001
 
-    assert brain.admit(hurried, 50.0) == ""
-    assert [part.pending for part in formed(brain, 50.0).slices] == [hurried]
+    assert brain.admit(hurried, 50.0) is None
+    assert [part.pending for part in slices(formed(brain, 50.0))] == [hurried]
 
 
 def test_requests_are_not_batched_where_that_is_asked_for() -> None:
     brain = batcher(BatchingPolicy.NONE)
     pendings = [request(1, arrived_s=1.0) for _ in range(3)]
     for pending in pendings:
-        assert brain.admit(pending, 1.0) == ""
+        assert brain.admit(pending, 1.0) is None
 
-    assert [[part.pending for part in formed(brain, 1.0).slices] for _ in range(2)] == [[one] for one in pendings[:2]]
+    assert [[part.pending for part in slices(formed(brain, 1.0))] for _ in range(2)] == [[one] for one in pendings[:2]]
     assert isinstance(brain.next(1.0), Wait), "one runs, and one is sent ahead"
 
 
@@ -135,7 +139,7 @@ def test_a_fixed_batch_is_full_or_old() -> None:
     assert brain.next(1.0) == Wait(1.01)
     brain.admit(request(MAX_ROWS, arrived_s=1.005), 1.005)
 
-    assert sum(part.rows for part in formed(brain, 1.005).slices) == MAX_ROWS
+    assert sum(part.rows for part in slices(formed(brain, 1.005))) == MAX_ROWS
 
 
 RARE = BatchKey(parameters=b"rare")
@@ -148,7 +152,7 @@ class Load:
     def __init__(self, brain: Batcher, rate: float, shares: Mapping[BatchKey, float]) -> None:
         self.brain, self.rate, self.shares = brain, rate, shares
         self.chance = random.Random(1)
-        self.reasons: Counter[tuple[BatchKey, str]] = Counter()
+        self.reasons: Counter[tuple[BatchKey, Rejection | None]] = Counter()
         self.waited_s: dict[BatchKey, list[float]] = {key: [] for key in shares}
         self.refused_s: list[float] = []
 
@@ -163,7 +167,7 @@ class Load:
                 run(self.brain, done := running.popleft()[0], self.took_s(done.key), now_s)
             while isinstance(decision := self.brain.next(now_s), Formed):
                 self.refused_s.extend(now_s - pending.arrived_s for pending in decision.refused)
-                for part in decision.slices:
+                for part in slices(decision):
                     self.waited_s[part.pending.key].append(now_s - part.pending.arrived_s)
                 if decision.running is not None:
                     starts_s = running[-1][1] if running else now_s
@@ -204,8 +208,8 @@ def test_whoever_is_let_in_under_a_full_key_is_answered_and_others_are_refused_a
 
     load.run(10.0)
 
-    assert load.reasons[rare, ""] > 10
-    assert load.reasons[PLAIN, "late"] > 1000
+    assert load.reasons[rare, None] > 10
+    assert load.reasons[PLAIN, Rejection.LATE] > 1000
     served = sum(map(len, load.waited_s.values()))
     assert len(load.refused_s) <= 0.02 * served
     assert max(load.waited_s[rare]) < 1.0
@@ -218,11 +222,11 @@ def test_a_huge_request_shares_the_runtime_and_the_queue_with_those_who_come_lat
     first = formed(brain, 0.0).running
 
     small = [request(1, arrived_s=1.0) for _ in range(32)]
-    assert [brain.admit(pending, 1.0) for pending in small] == [""] * 32, (
+    assert [brain.admit(pending, 1.0) for pending in small] == [None] * 32, (
         "one portion is all that it takes of the queue"
     )
-    assert brain.admit(request(2000, arrived_s=1.0), 1.0) == "", "and so would another"
-    assert brain.admit(request(1, arrived_s=1.0), 1.0) == "queue_rows"
+    assert brain.admit(request(2000, arrived_s=1.0), 1.0) is None, "and so would another"
+    assert brain.admit(request(1, arrived_s=1.0), 1.0) is Rejection.QUEUE_ROWS
 
     assert first is not None
     running, order, now_s = deque([first]), [], 1.0
@@ -231,7 +235,7 @@ def test_a_huge_request_shares_the_runtime_and_the_queue_with_those_who_come_lat
         while isinstance(decision := brain.next(now_s), Formed):
             assert decision.running is not None
             running.append(decision.running)
-            order.extend([part.pending is huge for part in decision.slices for _ in range(part.rows)])
+            order.extend([part.pending is huge for part in slices(decision) for _ in range(part.rows)])
             if len(order) < 100:
                 brain.admit(request(1, arrived_s=now_s), now_s)
 
@@ -299,20 +303,20 @@ class BatcherMachine(RuleBasedStateMachine):
         pending.lane, pending.due_s = lane, self.now_s + allowed_s
         before = self.brain.queue.requests
         reason = self.brain.admit(pending, self.now_s)
-        assert reason in ("", "late", "queue_rows")
-        if not reason:
+        assert reason in (None, Rejection.LATE, Rejection.QUEUE_ROWS)
+        if reason is None:
             self.waiting[pending] = rows
-        assert self.brain.queue.requests == before + (not reason)
-        assert not (reason == "late" and not self.running and not before), "an idle runtime refuses nobody"
+        assert self.brain.queue.requests == before + (reason is None)
+        assert not (reason is Rejection.LATE and not self.running and not before), "an idle runtime refuses nobody"
 
     @rule()
     def look(self) -> None:
         while isinstance(decision := self.brain.next(self.now_s), Formed):
-            assert decision.refused or decision.slices
+            assert decision.refused or slices(decision)
             for pending in decision.refused:
                 del self.waiting[pending]
             rows = 0
-            for part in decision.slices:
+            for part in slices(decision):
                 assert part.pending.rows - part.start == self.waiting[part.pending], "rows leave in order, once"
                 self.waiting[part.pending] -= part.rows
                 rows += part.rows
@@ -324,7 +328,7 @@ class BatcherMachine(RuleBasedStateMachine):
                 assert decision.running.rows == rows
                 self.running.append(decision.running)
         if self.waiting and not self.running:
-            assert decision.until_s is not None, "an idle runtime is kept from whoever waits by a timer at most"
+            assert decision.until_s < NEVER_S, "an idle runtime is kept from whoever waits by a timer at most"
             assert decision.until_s - self.now_s < 0.05
 
     @rule(seconds=st.sampled_from([0.0, 0.0001, 0.001, 0.01, 1.0]))
@@ -339,13 +343,13 @@ class BatcherMachine(RuleBasedStateMachine):
     )
     def come_back(self, data: st.DataObject, forward_s: float | None, *, succeeds: bool) -> None:
         running = self.running.pop(data.draw(st.integers(0, len(self.running) - 1)))
-        self.brain.released(running, self.now_s)
-        if succeeds:
-            self.brain.learn(running, forward_s, self.now_s)
-            burst = self.brain.returns.burst(self.now_s)
-            burst.answered(running.rows)
-            self.brain.delivered(running, self.now_s)
-            burst.came_back(running.rows, self.now_s)
+        if not succeeds:
+            self.brain.released(running, self.now_s)
+            return
+        come_back(self.brain, running, forward_s, self.now_s)
+        burst = self.brain.returns.burst(self.now_s)
+        burst.answered(running.rows)
+        burst.came_back(running.rows, self.now_s)
 
     @precondition(lambda self: self.running)
     @rule(rows=st.integers(1, MAX_ROWS))
@@ -385,9 +389,7 @@ class BatcherMachine(RuleBasedStateMachine):
     def come_back_first(self) -> None:
         running = self.running.pop(0)
         self.now_s += 0.001
-        self.brain.released(running, self.now_s)
-        self.brain.learn(running, 0.001, self.now_s)
-        self.brain.delivered(running, self.now_s)
+        come_back(self.brain, running, 0.001, self.now_s)
 
 
 BatcherMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

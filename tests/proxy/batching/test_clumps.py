@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from shoal_proxy.batching.clumps import LONGEST_S, PATIENCE_S, Clumps
+from shoal_proxy.batching.clumps import MAX_HOLD_S, PATIENCE_S, Clumps
 
 
 def after(gaps_s: list[float]) -> tuple[Clumps, float]:
@@ -24,7 +24,7 @@ def test_arrivals_in_clumps_are_worth_a_moment_of_patience() -> None:
 def test_the_first_of_a_clump_waits_a_millisecond_at_most() -> None:
     clumps, now_s = after([0.05, 0.00001, 0.00001, 0.00001] * 100)
 
-    assert clumps.hold_s(now_s, now_s - LONGEST_S) == 0
+    assert clumps.hold_s(now_s, now_s - MAX_HOLD_S) == 0
 
 
 def test_independent_arrivals_are_never_held_for() -> None:

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from shoal_proxy.batching.coalescing import Coalescing
 from shoal_proxy.batching.pending import Answer, BatchKey, LaneKey, Outcome, Pending
-from tests.proxy.signatures import request
+from tests.proxy.signatures import hand_over, request
 
 ANSWER = Answer({}, {})
 
@@ -35,7 +35,7 @@ def test_identical_callers_get_the_outcome_of_the_one_that_ran() -> None:
     assert others == [None, None]
     shared.timing = b"batch;dur=1"
 
-    shared.resolve(ANSWER)
+    hand_over(coalescing.deliveries(shared, ANSWER))
 
     assert [one.outcomes for one in callers] == [[ANSWER]] * 3
     assert {one.pending.timing for one in callers} == {b"batch;dur=1"}
@@ -85,7 +85,7 @@ def test_each_is_told_how_long_it_has_waited_itself() -> None:
     assert shared is not None
     shared.queued_s = 0.5
 
-    shared.resolve(ANSWER)
+    hand_over(coalescing.deliveries(shared, ANSWER))
 
     assert [one.pending.queued_s for one in callers] == pytest.approx([0.5, 0.3, 0.0])
 
@@ -135,13 +135,13 @@ class CoalescingMachine(RuleBasedStateMachine):
     def answer(self, data: st.DataObject) -> None:
         payload = data.draw(st.sampled_from(sorted(self.running)))
         shared, callers = self.running.pop(payload)
-        shared.resolve(ANSWER)
+        hand_over(self.coalescing.deliveries(shared, ANSWER))
         assert [one.outcomes for one in callers] == [[ANSWER]] * len(callers)
 
     @invariant()
     def nothing_is_kept_of_those_who_are_gone(self) -> None:
         assert len(self.coalescing._shared) == len(self.running)
-        assert len(self.coalescing._marks) == sum(len(callers) for _, callers in self.running.values())
+        assert len(self.coalescing._marks) == sum(1 + len(callers) for _, callers in self.running.values())
 
 
 CoalescingMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)

@@ -17,7 +17,7 @@ from shoal_proxy.batching.pending import BatchKey, LaneKey, Pending
 from shoal_proxy.batching.policy import BatchLimits
 from shoal_proxy.batching.queue import Group, Queue, QueueLimits
 from shoal_schema.resource.traffic import BatchingPolicy
-from tests.proxy.signatures import request
+from tests.proxy.signatures import come_back, request
 
 KEYS = [BatchKey(parameters=b"%d" % number) for number in range(4)]
 LANES = [LaneKey(share, level) for share in (b"", b"a", b"b") for level in (0, 1)]
@@ -112,6 +112,12 @@ def test_whoever_comes_and_goes_costs_bounded_memory(what: str) -> None:
     assert queue.first().key == BatchKey()
 
 
+def first(formed: Formed) -> Pending:
+    """Return the first request of a batch."""
+    assert formed.running is not None
+    return formed.running.batch.slices[0].pending
+
+
 def serve(brain: Batcher, batches: int, now_s: float = 100.0) -> list[Formed]:
     """Let the runtime take 10 ms a batch; return the batches."""
     served: list[Formed] = []
@@ -125,8 +131,7 @@ def serve(brain: Batcher, batches: int, now_s: float = 100.0) -> list[Formed]:
         now_s += 0.01
         served.append(running.pop(0))
         assert served[-1].running is not None
-        brain.released(served[-1].running, now_s)
-        brain.learn(served[-1].running, 0.01, now_s)
+        come_back(brain, served[-1].running, 0.01, now_s)
     return served
 
 
@@ -137,7 +142,7 @@ def test_a_class_with_a_new_key_for_each_request_gets_its_share_of_the_runtime_a
         key = BatchKey(parameters=b"%d" % number)
         assert not brain.admit(waiting(key, LaneKey(b"greedy"), 1, 0.0), 0.0)
 
-    batches = Counter(formed.slices[0].pending.lane.share for formed in serve(brain, 60))
+    batches = Counter(first(formed).lane.share for formed in serve(brain, 60))
 
     assert batches[b"fair"] == pytest.approx(batches[b"greedy"], abs=4)
 
@@ -147,7 +152,7 @@ def test_the_levels_of_all_keys_are_served_in_their_order() -> None:
     for number in range(12):
         brain.admit(waiting(KEYS[number % 4], LaneKey(level=number % 3), 1, number / 100), number / 100)
 
-    levels = [formed.slices[0].pending.lane.level for formed in serve(brain, 12)]
+    levels = [first(formed).lane.level for formed in serve(brain, 12)]
 
     assert levels == sorted(levels)
 

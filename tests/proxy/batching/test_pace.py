@@ -1,6 +1,7 @@
 import pytest
 
 from shoal_proxy.batching.pace import Pace
+from shoal_proxy.batching.pending import NEVER_S
 
 
 def learned(overhead_s: float = 0.002) -> Pace:
@@ -10,7 +11,7 @@ def learned(overhead_s: float = 0.002) -> Pace:
 
 
 def test_nothing_leaves_ahead_before_anything_was_seen() -> None:
-    assert Pace().send_ahead_s(0.008, 5.0) is None
+    assert Pace().send_ahead_s(0.008, 5.0) == NEVER_S
 
 
 def test_the_device_is_free_when_forward_ends() -> None:
@@ -25,7 +26,7 @@ def test_the_next_batch_leaves_half_an_overhead_and_a_tick_before_forward_ends()
 
 
 def test_where_the_host_is_the_bottleneck_nothing_leaves_ahead() -> None:
-    assert learned().send_ahead_s(0.0001, 10.0) is None
+    assert learned().send_ahead_s(0.0001, 10.0) == NEVER_S
 
 
 def test_a_round_trip_shorter_than_its_forward_counts_as_none() -> None:

@@ -4,11 +4,10 @@ import weakref
 import numpy as np
 import pytest
 
-from shoal_proxy.batching.batch import join_parts
 from shoal_proxy.batching.pending import Answer, Outcome
 from shoal_proxy.errors import ModelFailed, RowsFailed
 from shoal_schema.wire.row_errors import RowError
-from tests.proxy.signatures import request
+from tests.proxy.signatures import hand_over, request
 
 
 class Body:
@@ -22,8 +21,7 @@ def test_an_outcome_is_delivered_once() -> None:
     outcomes: list[Outcome] = []
     pending = request(1, deliver=outcomes.append)
 
-    pending.resolve(ModelFailed("first"))
-    pending.resolve(ModelFailed("second"))
+    hand_over([pending.resolve(ModelFailed("first")), (pending, ModelFailed("second"))])
 
     assert [str(outcome) for outcome in outcomes] == ["first"]
 
@@ -32,11 +30,12 @@ def test_nothing_is_delivered_to_a_caller_who_has_gone() -> None:
     outcomes: list[Outcome] = []
     pending = request(1, deliver=outcomes.append)
 
+    delivery = pending.resolve(ModelFailed("late"))
     pending.abandon()
-    pending.finish(1, join_parts)
-    pending.resolve(ModelFailed("late"))
+    hand_over([delivery])
 
     assert outcomes == []
+    assert pending.finish(1) is None
 
 
 @pytest.mark.parametrize("leaves", [True, False], ids=["abandoned", "answered"])
@@ -50,7 +49,10 @@ def test_a_resolved_request_lets_go_of_body_and_answer(*, leaves: bool) -> None:
     if leaves:
         pending.abandon()
     else:
-        pending.finish(1, join_parts)
+        outcome = pending.finish(1)
+        assert outcome is not None
+        hand_over([pending.resolve(outcome)])
+        del outcome
 
     gc.collect()
     assert alive() is None
@@ -58,28 +60,24 @@ def test_a_resolved_request_lets_go_of_body_and_answer(*, leaves: bool) -> None:
 
 
 def test_failed_rows_are_reported_in_order_when_the_last_row_is_done() -> None:
-    outcomes: list[Outcome] = []
-    pending = request(3, deliver=outcomes.append)
+    pending = request(3)
 
-    pending.fail_rows([RowError(2, 400, "c")])
-    pending.finish(2, join_parts)
-    assert outcomes == []
-    pending.fail_rows([RowError(0, 422, "a")])
-    pending.finish(1, join_parts)
+    pending.errors.append(RowError(2, 400, "c"))
+    assert pending.finish(2) is None
+    pending.errors.append(RowError(0, 422, "a"))
+    outcome = pending.finish(1)
 
-    (outcome,) = outcomes
     assert isinstance(outcome, RowsFailed)
     assert [error.row for error in outcome.errors] == [0, 2]
     assert outcome.status == 422
 
 
 def test_a_resolved_request_keeps_its_answer_for_the_caller() -> None:
-    outcomes: list[Outcome] = []
-    pending = request(1, deliver=outcomes.append)
+    pending = request(1)
     pending.parts.append((0, {"y": np.ones(1)}))
 
-    pending.finish(1, join_parts)
+    outcome = pending.finish(1)
 
-    (outcome,) = outcomes
     assert isinstance(outcome, Answer)
+    pending.resolve(outcome)
     assert outcome.outputs["y"].tolist() == [1.0]

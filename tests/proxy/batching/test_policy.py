@@ -4,10 +4,10 @@ from hypothesis import given
 
 from shoal_proxy.batching.batch import make_batch
 from shoal_proxy.batching.latency import LatencyTable
-from shoal_proxy.batching.pending import BatchKey
-from shoal_proxy.batching.plan import Costs
+from shoal_proxy.batching.pending import NEVER_S, BatchKey
 from shoal_proxy.batching.policy import BatchLimits, Close, Device, Outlook, Wait, decide
 from shoal_proxy.batching.queue import Queue, QueueLimits
+from shoal_proxy.batching.selection import Costs
 from shoal_schema.resource.traffic import BatchingPolicy
 from tests.proxy.signatures import request
 
@@ -29,7 +29,7 @@ def queue_of(waiting: Waiting, *, fixed_rows: int | None = None) -> Queue:
     return queue
 
 
-def decided(waiting: Waiting, *, in_flight: int = 0, delay_s: float = 0.0, slots: int = 1) -> BatchKey | float | None:
+def decided(waiting: Waiting, *, in_flight: int = 0, delay_s: float = 0.0, slots: int = 1) -> BatchKey | float:
     """Return the key whose batch closes at 10 s, or until when to wait."""
     policy = BatchingPolicy.FIXED if delay_s else BatchingPolicy.ADAPTIVE
     decision = decide(
@@ -44,17 +44,17 @@ def decided(waiting: Waiting, *, in_flight: int = 0, delay_s: float = 0.0, slots
 @pytest.mark.parametrize(
     ("waiting", "in_flight", "delay_s", "slots", "expected"),
     [
-        pytest.param([], 0, 0, 1, None, id="nothing waits"),
+        pytest.param([], 0, 0, 1, NEVER_S, id="nothing waits"),
         pytest.param([(A, 1, 10)], 0, 0, 1, A, id="an idle runtime gets one row at once"),
-        pytest.param([(A, 1, 10)], 1, 0, 1, None, id="a partial batch stays while the runtime is busy"),
+        pytest.param([(A, 1, 10)], 1, 0, 1, NEVER_S, id="a partial batch stays while the runtime is busy"),
         pytest.param([(A, 4, 10)], 1, 0, 1, A, id="a full batch is sent ahead"),
-        pytest.param([(A, 9, 10)], 2, 0, 1, None, id="only one is sent ahead"),
+        pytest.param([(A, 9, 10)], 2, 0, 1, NEVER_S, id="only one is sent ahead"),
         pytest.param([(A, 1, 10)], 1, 0, 2, A, id="a second slot is free"),
         pytest.param([(A, 4, 10)], 2, 0, 2, A, id="sent ahead of two slots"),
-        pytest.param([(A, 9, 10)], 3, 0, 2, None, id="two slots and one ahead are taken"),
+        pytest.param([(A, 9, 10)], 3, 0, 2, NEVER_S, id="two slots and one ahead are taken"),
         pytest.param([(A, 1, 9), (B, 1, 8)], 0, 0, 1, B, id="the oldest head goes first"),
         pytest.param([(B, 1, 8), (A, 4, 9)], 1, 0, 1, B, id="no full group overtakes an older partial one"),
-        pytest.param([(B, 1, 8), (A, 3, 9)], 1, 0, 1, None, id="which may still grow if nothing full is behind it"),
+        pytest.param([(B, 1, 8), (A, 3, 9)], 1, 0, 1, NEVER_S, id="which may still grow if nothing full is behind it"),
         pytest.param([(A, 4, 9), (B, 5, 8)], 1, 0, 1, B, id="the oldest of the full groups is sent ahead"),
         pytest.param([(A, 1, 9)], 0, 2, 1, 11.0, id="a delay is counted from the head's arrival"),
         pytest.param([(A, 1, 9), (A, 1, 10)], 0, 1, 1, A, id="the delay is over"),
@@ -64,11 +64,11 @@ def decided(waiting: Waiting, *, in_flight: int = 0, delay_s: float = 0.0, slots
         pytest.param([(A, 1, 7), (B, 4, 9)], 1, 2, 1, A, id="not even ahead of a busy runtime"),
         pytest.param([(A, 1, 9), (SOLO, 1, 10)], 0, 2, 1, SOLO, id="a solo request has nothing to wait for"),
         pytest.param([(SOLO, 1, 10)], 1, 0, 1, SOLO, id="a solo request is a full batch"),
-        pytest.param([(A, 1, 10)], 1, 2, 1, None, id="with a delay, a partial batch stays too while busy"),
+        pytest.param([(A, 1, 10)], 1, 2, 1, NEVER_S, id="with a delay, a partial batch stays too while busy"),
     ],
 )
 def test_when_a_batch_closes(
-    waiting: Waiting, in_flight: int, delay_s: float, slots: int, expected: BatchKey | float | None
+    waiting: Waiting, in_flight: int, delay_s: float, slots: int, expected: BatchKey | float
 ) -> None:
     assert decided(waiting, in_flight=in_flight, delay_s=delay_s, slots=slots) == expected
 
@@ -96,7 +96,7 @@ def test_an_idle_runtime_is_never_kept_waiting_and_batches_never_exceed_their_ro
         assert queue.rows == total
 
     assert isinstance(decision, Wait)
-    assert decision.until_s is None
+    assert decision.until_s == NEVER_S
     assert not queue.groups or in_flight >= slots
     assert in_flight > slots or all(group.rows < max_rows for group in queue.groups.values())
 
@@ -108,6 +108,6 @@ def test_no_request_waits_beyond_the_delay_while_a_slot_is_free(waiting: Waiting
     decision = decide(queue, BatchLimits(4, delay_s, 1, BatchingPolicy.FIXED), Device(0, now_s, now_s), outlook(4))
 
     if isinstance(decision, Wait):
-        oldest_s = min((group.oldest_s for group in queue.groups.values()), default=None)
-        assert decision.until_s == (None if oldest_s is None else oldest_s + delay_s)
-        assert oldest_s is None or now_s < oldest_s + delay_s
+        oldest_s = min((group.oldest_s for group in queue.groups.values()), default=NEVER_S)
+        assert decision.until_s == oldest_s + delay_s
+        assert now_s < oldest_s + delay_s

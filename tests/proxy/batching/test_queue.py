@@ -2,11 +2,12 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given, settings
+from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from shoal_proxy.batching.pending import BatchKey, Pending
-from shoal_proxy.batching.queue import Deadlines, Queue, QueueLimits
+from shoal_proxy.batching.queue import Queue, QueueLimits
+from shoal_schema.metrics import Rejection
 from tests.proxy.signatures import request
 
 KEYS = [BatchKey(parameters=name) for name in (b"a", b"b", b"c")]
@@ -27,18 +28,20 @@ def only_group(queue: Queue) -> Any:
 @pytest.mark.parametrize(
     ("waiting", "rows", "size_bytes", "reason"),
     [
-        pytest.param(6, 4, 0, "", id="exactly full"),
-        pytest.param(6, 5, 0, "queue_rows", id="one row too many"),
-        pytest.param(1, 1, 984, "", id="exactly the bytes"),
-        pytest.param(1, 1, 985, "queue_bytes", id="one byte too many"),
-        pytest.param(0, 11, 2000, "", id="larger than everything, alone"),
-        pytest.param(1, 10, 2000, "queue_rows", id="larger than everything, not alone"),
+        pytest.param(6, 4, 0, None, id="exactly full"),
+        pytest.param(6, 5, 0, Rejection.QUEUE_ROWS, id="one row too many"),
+        pytest.param(1, 1, 984, None, id="exactly the bytes"),
+        pytest.param(1, 1, 985, Rejection.QUEUE_BYTES, id="one byte too many"),
+        pytest.param(0, 11, 2000, None, id="larger than everything, alone"),
+        pytest.param(1, 10, 2000, Rejection.QUEUE_ROWS, id="larger than everything, not alone"),
     ],
 )
-def test_the_queue_is_bounded_in_rows_and_bytes(waiting: int, rows: int, size_bytes: int, reason: str) -> None:
+def test_the_queue_is_bounded_in_rows_and_bytes(
+    waiting: int, rows: int, size_bytes: int, reason: Rejection | None
+) -> None:
     queue = queue_of(*[request(1) for _ in range(waiting)], max_rows=10, max_bytes=1000)
 
-    assert queue.full_reason(rows, size_bytes) == reason
+    assert queue.refusal(rows, size_bytes) is reason
 
 
 def test_requests_of_a_group_leave_in_the_order_they_came() -> None:
@@ -122,36 +125,3 @@ class QueueMachine(RuleBasedStateMachine):
 
 QueueMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
 TestQueueAgainstAModel = QueueMachine.TestCase
-
-
-@given(st.lists(st.tuples(st.floats(0, 100), st.booleans())), st.floats(0, 100))
-@settings(deadline=None)
-def test_deadlines_expire_in_order_and_without_the_resolved(entries: list[tuple[float, bool]], now_s: float) -> None:
-    deadlines = Deadlines()
-    for deadline_s, resolved in entries:
-        pending = request(1, deadline_s=deadline_s)
-        deadlines.add(pending)
-        if resolved:
-            pending.abandon()
-
-    expired = [pending.deadline_s for pending in deadlines.expired(now_s)]
-
-    live = sorted(deadline_s for deadline_s, resolved in entries if not resolved)
-    assert expired == [deadline_s for deadline_s in live if deadline_s <= now_s]
-    later = [deadline_s for deadline_s in live if deadline_s > now_s]
-    assert deadlines.next_s() == (later[0] if later else None)
-
-
-def test_resolved_requests_do_not_pile_up_until_their_deadlines() -> None:
-    deadlines = Deadlines()
-    live = [request(1) for _ in range(10)]
-    for pending in live:
-        deadlines.add(pending)
-
-    for _ in range(20_000):
-        pending = request(1)
-        pending.abandon()
-        deadlines.add(pending)
-
-    assert len(deadlines._heap) <= 256 + 2 * len(live) + 1
-    assert deadlines.expired(60.0) == live

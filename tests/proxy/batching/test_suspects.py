@@ -70,13 +70,13 @@ def test_rows_padded_by_the_proxy_differ_from_rows_that_hold_the_padding_value()
 
 def test_only_so_many_are_remembered_and_the_oldest_are_forgotten_first() -> None:
     known = Suspects()
-    for number in range(suspects._MOST + 50):
+    for number in range(suspects._MAX_RECORDS + 50):
         for _ in range(OFFENCES):
             known.failed(floats(number), float(number) / 100)
 
-    assert len(known._failed) == len(known._looks) == suspects._MOST
+    assert len(known._failed) == len(known._looks) == suspects._MAX_RECORDS
     assert not known.must_go_alone(floats(0), 11.0)
-    assert known.must_go_alone(floats(suspects._MOST + 49), 11.0)
+    assert known.must_go_alone(floats(suspects._MAX_RECORDS + 49), 11.0)
 
 
 def test_nothing_is_left_of_those_whose_time_is_over() -> None:

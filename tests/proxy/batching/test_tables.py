@@ -4,7 +4,7 @@ import hypothesis.strategies as st
 from hypothesis import given
 
 from shoal_proxy.batching.pending import BatchKey
-from shoal_proxy.batching.tables import _MOST_CAPS, _MOST_SHAPES, PROBE_AFTER, Tables
+from shoal_proxy.batching.tables import _MAX_CAPS, _MAX_SHAPES, PROBE_AFTER, Tables
 
 
 def key(length: int, parameters: bytes = b"") -> BatchKey:
@@ -21,11 +21,11 @@ def test_each_shape_has_a_table_of_its_own_whatever_else_differs() -> None:
 def test_of_many_shapes_those_used_last_are_known() -> None:
     tables = Tables(8)
     often = tables[key(0)]
-    for length in range(1, 3 * _MOST_SHAPES):
+    for length in range(1, 3 * _MAX_SHAPES):
         tables[key(length)].observe(1, 0.01)
         assert tables[key(0)] is often
 
-    assert len(tables.all()) == _MOST_SHAPES
+    assert len(tables.all()) == _MAX_SHAPES
     assert next(reversed(tables.all())) == key(0).shapes
     assert not tables[key(1)].known, "it was forgotten"
 
@@ -105,8 +105,8 @@ def test_a_single_row_that_does_not_fit_caps_nothing() -> None:
 
 def test_shapes_without_end_that_do_not_fit_cost_bounded_memory() -> None:
     tables = Tables(32)
-    for length in range(2 * _MOST_CAPS):
+    for length in range(2 * _MAX_CAPS):
         tables.ran_out_of_memory(key(length), 32)
 
-    assert len(tables.caps) == _MOST_CAPS
-    assert tables.max_rows(key(2 * _MOST_CAPS - 1)) == 16
+    assert len(tables.caps) == _MAX_CAPS
+    assert tables.max_rows(key(2 * _MAX_CAPS - 1)) == 16

@@ -1,12 +1,9 @@
-from collections import deque
-from collections.abc import Sequence
-
 import numpy as np
 import pytest
 
 from shoal_proxy.batching.policy import BatchLimits
 from shoal_proxy.simulator.arrivals import ClosedLoop, poisson, requests
-from shoal_proxy.simulator.engine import Engine, Request, Send, Sleep
+from shoal_proxy.simulator.engine import Engine, Request
 from shoal_proxy.simulator.optimum import most_in_time
 from shoal_proxy.simulator.shoal import Shoal
 from shoal_schema.resource.traffic import BatchingPolicy
@@ -16,27 +13,10 @@ def linear(rows: int, shape: str = "") -> float:
     return 0.004 + 0.001 * rows
 
 
-class Halves:
-    """Sends a request of two rows as two batches of one."""
-
-    def __init__(self) -> None:
-        self.left: deque[Request] = deque()
-
-    def arrive(self, request: Request, now_s: float) -> Sequence[Request]:
-        self.left.extend([request] * request.rows)
-        return ()
-
-    def decide(self, now_s: float) -> Send | Sleep:
-        return Send([self.left.popleft()], counts=[1]) if self.left else Sleep()
-
-    def finished(self, batch: Sequence[Request], took_s: float, now_s: float) -> None:
-        """Nothing to learn."""
-
-
 def test_a_request_is_answered_when_its_last_row_is_back() -> None:
     request = Request(1.0, rows=2)
 
-    Engine(Halves(), linear, host_s=0.5).run([request])
+    Engine(Shoal(BatchLimits(1)), linear, host_s=0.5).run([request])
 
     assert request.answered_s == pytest.approx(1.0 + 0.5 + 2 * 0.005 + 0.5)
 

@@ -80,3 +80,26 @@ def test_the_table_says_what_became_of_everybody() -> None:
 
     for word in ("offered", "in time", "refused", "p99", "device busy", "capacity at 99%", "nobody could"):
         assert word in text
+
+
+def test_failing_requests_fail_alone_and_the_rest_is_served() -> None:
+    outcome = study(trace(100), replace(SERVICE, failing=0.05)).outcome
+
+    assert 10 < outcome.failed < 60
+    assert outcome.in_time > 0.9 * (600 - outcome.failed)
+    assert outcome.in_time + outcome.late + outcome.refused + outcome.failed == 600
+
+
+def test_identical_requests_bear_a_load_that_others_do_not() -> None:
+    alone, shared = (study(trace(2000), replace(SERVICE, identical=share)).outcome for share in (0.0, 0.9))
+
+    assert alone.in_time < 500
+    assert shared.in_time > 590
+
+
+def test_whoever_gives_up_gets_an_error_and_is_in_the_table() -> None:
+    result = study(trace(2000), replace(SERVICE, objective_s=float("inf"), timeout_s=0.02))
+
+    assert result.outcome.failed > 100
+    assert result.outcome.in_time + result.outcome.failed == 600
+    assert "failed" in "\n".join(lines(result, SERVICE))

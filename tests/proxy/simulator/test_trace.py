@@ -51,7 +51,7 @@ def test_a_deadline_of_its_own_counts_for_a_request() -> None:
         pytest.param(["arrived_s,rows", "0,262145"], "'262145' is not a whole number of 1 to 262144", id="many rows"),
         pytest.param(["arrived_s,rows", "0,1.5"], "line 2, column rows", id="half a row"),
         pytest.param(["arrived_s,deadline_ms", "0,-5"], "line 2, column deadline_ms", id="due before it came"),
-        pytest.param(["arrived_s", '"0'], "is no CSV", id="open quote"),
+        pytest.param(["arrived_s", '"0'], "is not CSV", id="open quote"),
     ],
 )
 def test_what_is_wrong_with_a_trace_is_said_by_line_and_column(lines: list[str], message: str) -> None:

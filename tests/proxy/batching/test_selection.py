@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from shoal_proxy.batching.latency import LatencyTable
-from shoal_proxy.batching.plan import Costs, plan_batch
+from shoal_proxy.batching.selection import Costs, select_batch
 
 MAX_ROWS = 8
 START_S = 10.0
@@ -39,7 +39,7 @@ def ones(*left_ms: float) -> list[One]:
 
 def taken(waiting: list[One], known: Costs = PLAIN) -> tuple[list[One], list[One]]:
     """Return who gets a row into the batch, and who is refused."""
-    plan = plan_batch(waiting, known, START_S)
+    plan = select_batch(waiting, known, START_S)
     rows, batch = plan.rows, []
     for request in waiting:
         if request not in plan.refused and rows > 0:
@@ -52,7 +52,7 @@ def test_without_deadlines_the_first_in_line_fill_the_batch() -> None:
     waiting = [One(3, float("inf")) for _ in range(5)]
 
     assert taken(waiting) == (waiting[:3], [])
-    assert plan_batch(waiting, PLAIN, START_S).rows == MAX_ROWS
+    assert select_batch(waiting, PLAIN, START_S).rows == MAX_ROWS
 
 
 def test_whoever_would_be_late_even_alone_is_refused_and_the_rest_is_served() -> None:
@@ -96,7 +96,7 @@ def test_a_batch_just_above_a_padded_size_is_trimmed_if_that_pays(
 ) -> None:
     known = costs(base_s, 0.001, allowed=(2, 4, 8))
 
-    assert plan_batch(ones(*[due_ms] * rows), known, START_S).rows == expected
+    assert select_batch(ones(*[due_ms] * rows), known, START_S).rows == expected
 
 
 requests = st.builds(One, st.integers(1, 3), st.floats(START_S - 0.001, START_S + 0.03))
@@ -108,7 +108,7 @@ lines = st.lists(requests, min_size=1, max_size=14)
 def test_nobody_in_the_batch_is_late_and_nobody_is_refused_who_could_be_served(
     waiting: list[One], known: Costs
 ) -> None:
-    plan = plan_batch(waiting, known, START_S)
+    plan = select_batch(waiting, known, START_S)
     batch, refused = taken(waiting, known)
 
     assert 0 <= plan.rows <= MAX_ROWS
@@ -126,7 +126,7 @@ def test_nobody_in_the_batch_is_late_and_nobody_is_refused_who_could_be_served(
 @given(lines)
 @settings(max_examples=200, deadline=None)
 def test_the_batch_is_the_first_in_line_or_the_one_of_the_best_rate(waiting: list[One]) -> None:
-    plan, known = plan_batch(waiting, PLAIN, START_S), PLAIN
+    plan, known = select_batch(waiting, PLAIN, START_S), PLAIN
     hopeful = [request for request in waiting if request.due_s >= known.finish_s(START_S, 1)]
     if not hopeful:
         return

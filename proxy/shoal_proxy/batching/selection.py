@@ -25,7 +25,7 @@ from shoal_proxy.batching.pending import NEVER_S
 
 
 class Waiting(Protocol):
-    """What a plan needs to know of a request."""
+    """What a selection needs to know of a request."""
 
     @property
     def left(self) -> int:
@@ -56,7 +56,7 @@ class Costs:
         return rows / max(self.table.seconds(rows), 1e-9)
 
 
-class Plan(Generic[W]):
+class Selection(Generic[W]):
     """``rows`` to take from the head of what is left once ``refused`` are gone; 0 when nothing is."""
 
     # No dataclass: mypyc does not compile generic ones.
@@ -65,21 +65,21 @@ class Plan(Generic[W]):
         self.refused = refused
 
 
-def plan_batch(waiting: Sequence[W], costs: Costs, start_s: float) -> Plan[W]:
+def select_batch(waiting: Sequence[W], costs: Costs, start_s: float) -> Selection[W]:
     """Return the batch to form from ``waiting``, which is in serving order."""
     alone_s = costs.finish_s(start_s, 1)
     hopeful = [request for request in waiting if request.due_s >= alone_s]
     if not hopeful:
-        return Plan(0, waiting)
+        return Selection(0, waiting)
     rows = min(sum([request.left for request in hopeful]), costs.max_rows)
     if costs.finish_s(start_s, rows) > _soonest_s(hopeful, rows):
         rows = _best_rate(hopeful, costs, start_s)
         hopeful = _in_time(hopeful, costs.finish_s(start_s, rows), rows, costs)
     rows = _trim(hopeful, rows, costs, start_s)
     if len(hopeful) == len(waiting):
-        return Plan(rows)
+        return Selection(rows)
     kept = set(map(id, hopeful))
-    return Plan(rows, [request for request in waiting if id(request) not in kept])
+    return Selection(rows, [request for request in waiting if id(request) not in kept])
 
 
 def _soonest_s(waiting: Sequence[W], rows: int) -> float:

@@ -1,0 +1,309 @@
+"""The brain: everything that decides, in one object without a clock.
+
+It is told what happens and when, and returns what is to be done: batches to send, outcomes to hand over, or how long
+to wait. It never looks at a clock, does no I/O and calls nobody. The proxy's `dispatcher` drives it with sockets, the
+`simulator` with numbers: the code is the same.
+
+    admit ──▶ next ──▶ released ──▶ answered ──▶ delivered
+      │        ▲          │
+    cancel     └─ pieces ─┴───────▶ failed
+    expired
+
+Every admitted request gets exactly one outcome from `next`, `answered`, `failed`, `expired` or `refuse_all`, unless its
+caller has gone (`cancel`).
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from shoal_proxy.batching.batch import Batch, Result, split, waiting_callers
+from shoal_proxy.batching.batcher import Batcher, Running
+from shoal_proxy.batching.coalescing import Coalescing
+from shoal_proxy.batching.deadlines import Deadlines
+from shoal_proxy.batching.order import Shares
+from shoal_proxy.batching.pending import NEVER_S, Delivery, Pending
+from shoal_proxy.batching.policy import BatchLimits, Wait
+from shoal_proxy.batching.queue import QueueLimits
+from shoal_proxy.batching.recovery import Recovery
+from shoal_proxy.batching.suspects import Suspects
+from shoal_proxy.batching.throughput import Throughput
+from shoal_proxy.errors import BatchTooLarge, DeadlineExceeded, InvalidRequest, ModelFailed, Overloaded, ProxyError
+from shoal_proxy.model.signature import ModelSignature
+from shoal_schema.metrics import Rejection
+
+
+class Step(NamedTuple):
+    """Send ``running``, if there is one, and hand over ``refused``; then ask again."""
+
+    running: Running | None
+    refused: Sequence[Delivery] = ()
+
+
+class Failure(NamedTuple):
+    """What becomes of a batch that failed.
+
+    ``deliveries``: the error, to those who get it. ``pieces``: how many smaller or equal batches are sent instead.
+    ``max_rows``: of its kind from now on, where it ran out of memory.
+    """
+
+    deliveries: Sequence[Delivery]
+    pieces: int = 0
+    max_rows: int | None = None
+
+
+class Scheduler:
+    """Decides who is let in, what is sent when, and which outcome everybody gets."""
+
+    def __init__(
+        self,
+        queue_limits: QueueLimits,
+        limits: BatchLimits,
+        *,
+        objective_s: float = NEVER_S,
+        shares: Shares | None = None,
+        idempotent: bool = False,
+        coalesce: bool = False,
+    ) -> None:
+        self.batcher = Batcher(queue_limits, limits, objective_s=objective_s, shares=shares)
+        self.queue = self.batcher.queue
+        self.throughput = Throughput()
+        self.coalesced_rows = 0
+        """Rows that have been let in and never run, since others like them ran."""
+        self._coalescing = Coalescing() if coalesce else None
+        self._deadlines = Deadlines()
+        self._recovery = Recovery(idempotent=idempotent)
+        self._suspects = Suspects()
+        self._pieces: deque[Batch] = deque()
+        """Of failed batches; they go before everything that waits."""
+        self._unsettled: set[Running] = set()
+        """Batches that were sent and are neither answered nor failed: at the runtime, or just back from it."""
+
+    @property
+    def settled(self) -> bool:
+        """Return whether nothing waits and nothing runs."""
+        return not (self.queue.requests or self._unsettled or any(batch.live for batch in self._pieces))
+
+    @property
+    def running(self) -> Sequence[Running]:
+        """Return the batches that are at the runtime."""
+        return self.batcher.running
+
+    @property
+    def in_flight_rows(self) -> int:
+        """Return how many rows are at the runtime."""
+        return sum([running.rows for running in self.batcher.running])
+
+    @property
+    def next_deadline_s(self) -> float:
+        """Return when somebody's deadline passes next; `NEVER_S` where nobody has one."""
+        return self._deadlines.next_s
+
+    def serve(
+        self,
+        max_rows: int | None,
+        allowed_sizes: tuple[int, ...] = (),
+        measured: tuple[tuple[int, float], ...] = (),
+    ) -> None:
+        """Begin with a model: its own limit of rows, the sizes that it pads to, and what its warm-up measured."""
+        self.throughput = Throughput()
+        self.batcher.serve(max_rows, allowed_sizes, measured)
+
+    def admit(self, pending: Pending, now_s: float) -> Overloaded | None:
+        """Let ``pending`` wait for its turn and return None, or return why it is refused."""
+        if self._suspects.must_go_alone(pending, now_s):
+            pending.key = pending.key.alone()
+        runs = self._coalescing.join(pending) if self._coalescing else pending
+        if runs is None:
+            self.coalesced_rows += pending.rows
+        elif (refusal := self.batcher.admit(runs, now_s)) is not None:
+            if self._coalescing:
+                self._coalescing.leave(pending)
+            return self._overloaded(refusal, pending.rows)
+        self._deadlines.add(pending)
+        return None
+
+    def cancel(self, pending: Pending) -> bool:
+        """Forget a request whose caller has gone; return whether it had no outcome yet.
+
+        Rows that run already are computed for nobody.
+        """
+        if pending.resolved:
+            return False
+        pending.abandon()
+        self._leave(pending)
+        return True
+
+    def next(self, now_s: float) -> Step | Wait:
+        """Return the next batch to send, or until when there is none: pieces of failed ones before all others."""
+        if self._pieces and (step := self._next_piece(now_s)) is not None:
+            return step
+        formed = self.batcher.next(now_s)
+        if isinstance(formed, Wait):
+            return formed
+        refused: Sequence[Delivery] = ()
+        if formed.refused:
+            error = self._overloaded(Rejection.LATE, len(formed.refused))
+            refused = self._drop(formed.refused, error)
+        if formed.running is not None:
+            self._unsettled.add(formed.running)
+            for part in formed.running.batch.slices:
+                if part.start == 0:
+                    part.pending.queued_s = now_s - part.pending.arrived_s
+        return Step(formed.running, refused)
+
+    def _next_piece(self, now_s: float) -> Step | Wait | None:
+        while self._pieces:
+            if len(self.batcher.running) >= self.batcher.limits.in_flight:
+                return Wait()
+            batch = self._pieces.popleft()
+            if batch.live:
+                running = self.batcher.sending(batch, now_s)
+                self._unsettled.add(running)
+                return Step(running)
+        return None
+
+    def released(self, running: Running, now_s: float) -> None:
+        """Note that the runtime is done with a batch, whatever came of it."""
+        self.batcher.released(running, now_s)
+
+    def answered(
+        self, running: Running, result: Result, signature: ModelSignature, *, answered_s: float, timing: bytes = b""
+    ) -> list[Delivery]:
+        """Return what a batch's callers get, each its own rows.
+
+        Args:
+            running: the batch, which was `released`.
+            result: what the runtime answered.
+            signature: of its model.
+            answered_s: when its answer came.
+            timing: what the batch cost, as its callers are told.
+
+        Raises:
+            ModelFailed: the answer cannot be split. Nobody got anything; tell `failed`.
+        """
+        batch = running.batch
+        for part in batch.slices:
+            part.pending.timing = timing
+        deliveries = split(batch, result, signature)
+        if self._coalescing:
+            deliveries = self._to_callers(deliveries)
+        burst = self.batcher.returns.burst(answered_s)
+        for pending, _ in deliveries:
+            pending.burst = burst
+        running.answered_s, running.forward_s = answered_s, result.forward_s
+        self._recovery.succeeded(batch)
+        self._unsettled.discard(running)
+        return deliveries
+
+    def delivered(self, running: Running, now_s: float, cpu_s: float = 0.0) -> None:
+        """Learn from a batch that was `answered`; its answers have left.
+
+        Args:
+            running: the batch.
+            now_s: when they had.
+            cpu_s: processor time that the proxy's thread has used in its life.
+        """
+        self.batcher.delivered(running, now_s)
+        self.throughput.served(running.rows, sent_s=running.sent_s, answered_s=now_s, cpu_s=cpu_s)
+
+    def failed(self, running: Running, error: ProxyError, now_s: float) -> Failure:
+        """Decide what of a batch is tried again, and who gets ``error``."""
+        self._unsettled.discard(running)
+        batch = running.batch
+        fitting_rows, max_rows = 0, None
+        if isinstance(error, BatchTooLarge):
+            tables = self.batcher.tables
+            fitting_rows = tables.max_rows(batch.key)
+            if batch.rows == 1 and batch.fitting_rows:
+                tables.forgive(batch.key, batch.fitting_rows)
+            max_rows = tables.ran_out_of_memory(batch.key, batch.rows)
+        if error.may_have_run:
+            _mark(waiting_callers(batch))
+        pieces = self._recovery.again(batch, error, fitting_rows)
+        if pieces:
+            self._pieces.extendleft(reversed(pieces))
+            return Failure((), len(pieces), max_rows)
+        return Failure(self._give_up(batch, error, now_s), 0, max_rows)
+
+    def expired(self, now_s: float) -> list[Delivery]:
+        """Return what those get whose deadline has passed."""
+        deliveries: list[Delivery] = []
+        for pending in self._deadlines.expired(now_s):
+            runs = self._coalescing.standing_for(pending) if self._coalescing else pending
+            pending.may_have_run = runs.may_have_run or runs.taken > 0
+            waited = "for the model's answer" if pending.may_have_run else "in the queue"
+            deliveries.append(pending.resolve(DeadlineExceeded(f"the deadline passed {waited}")))
+            self._leave(pending)
+        return deliveries
+
+    def refuse_all(self, error: ProxyError, now_s: float) -> list[Delivery]:
+        """Return ``error`` for everybody who has no outcome; what runs is computed for nobody."""
+        deliveries: list[Delivery] = []
+        for running in self._unsettled:
+            callers = waiting_callers(running.batch)
+            _mark(callers)
+            deliveries.extend(self._resolve(callers, error))
+        self._unsettled.clear()
+        for group in list(self.queue.groups.values()):
+            deliveries.extend(self._drop(list(group.requests()), error))
+        while self._pieces:
+            deliveries.extend(self._give_up(self._pieces.popleft(), error, now_s))
+        return deliveries
+
+    def _overloaded(self, refusal: Rejection, rows: int) -> Overloaded:
+        if refusal is Rejection.LATE:
+            message = "the answer would come too late"
+        elif refusal is Rejection.QUEUE_ROWS:
+            message = f"the queue is full ({self.queue.rows} rows wait)"
+        else:
+            message = f"the queue is full ({self.queue.size_bytes} bytes wait)"
+        retry_after_s = self.batcher.rate.retry_after_s(self.queue.rows + rows)
+        return Overloaded(message, reason=refusal, retry_after_s=retry_after_s)
+
+    def _drop(self, refused: Sequence[Pending], error: ProxyError) -> list[Delivery]:
+        """Refuse those who wait in the queue, or have just left it."""
+        _mark([pending for pending in refused if pending.taken > 0])
+        return self._resolve(refused, error)
+
+    def _give_up(self, batch: Batch, error: ProxyError, now_s: float) -> list[Delivery]:
+        """Give ``error`` to everybody in a batch who still waits, and remember who made it fail."""
+        callers = waiting_callers(batch)
+        offended = batch.tries > 0 or batch.key.solo > 0
+        if offended and callers and len(batch.slices) == 1 and isinstance(error, ModelFailed | InvalidRequest):
+            self._suspects.forget_old(now_s)
+            self._suspects.failed(callers[0], now_s)
+            # As many rows as its first batch had, about: they ran twice to find it out.
+            self.queue.shares.charged(callers[0].lane.share, batch.rows << batch.tries)
+        _mark([part.pending for part in batch.slices if part.pending.taken > part.rows])
+        return self._resolve(callers, error)
+
+    def _resolve(self, requests: Sequence[Pending], error: ProxyError) -> list[Delivery]:
+        for pending in requests:
+            self.queue.remove(pending)
+        deliveries = [pending.resolve(error) for pending in requests]
+        return self._to_callers(deliveries) if self._coalescing else deliveries
+
+    def _to_callers(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
+        """Return the same outcomes for those whom the requests stand for."""
+        assert self._coalescing is not None
+        callers: list[Delivery] = []
+        for shared, outcome in deliveries:
+            callers.extend(self._coalescing.deliveries(shared, outcome))
+        return callers
+
+    def _leave(self, pending: Pending) -> None:
+        """Take a caller's rows out of the queue, unless others share them."""
+        runs: Pending | None = pending
+        if self._coalescing:
+            runs = self._coalescing.leave(pending)
+            if runs is not None:
+                runs.abandon()
+        if runs is not None:
+            self.queue.remove(runs)
+
+
+def _mark(seen: Sequence[Pending]) -> None:
+    """Remember that the runtime may have executed rows of these."""
+    for pending in seen:
+        pending.may_have_run = True

@@ -1,0 +1,360 @@
+"""The whole brain, driven by hand: whatever happens in whatever order, everybody has one outcome, of its own rows."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from shoal_proxy.batching.batch import Result
+from shoal_proxy.batching.batcher import Running
+from shoal_proxy.batching.order import Shares
+from shoal_proxy.batching.pending import NEVER_S, Answer, BatchKey, Delivery, LaneKey, Outcome, Pending
+from shoal_proxy.batching.policy import BatchLimits, Wait
+from shoal_proxy.batching.queue import QueueLimits
+from shoal_proxy.batching.scheduler import Scheduler, Step
+from shoal_proxy.errors import (
+    BatchTooLarge,
+    DeadlineExceeded,
+    Draining,
+    InvalidRequest,
+    ModelFailed,
+    NotExecuted,
+    Overloaded,
+    ProxyError,
+    RuntimeLost,
+)
+from shoal_schema.resource.traffic import BatchingPolicy
+from shoal_schema.wire.datatypes import Array
+from shoal_schema.wire.row_errors import RowError
+from tests.fakes import tensor
+from tests.proxy.signatures import hand_over, request, signature
+
+MODEL = signature([tensor("x", "INT64", [-1, 1])], [tensor("y", "INT64", [-1, 1])])
+MAX_ROWS = 4
+
+
+def scheduler() -> Scheduler:
+    return Scheduler(QueueLimits(64, 10**9), BatchLimits(MAX_ROWS))
+
+
+def row(value: int, *, arrived_s: float = 0.0, deadline_s: float = 60.0) -> Pending:
+    return request({"x": np.array([[value]])}, arrived_s=arrived_s, deadline_s=deadline_s)
+
+
+def sent(brain: Scheduler, now_s: float = 0.0) -> Running:
+    step = brain.next(now_s)
+    assert isinstance(step, Step)
+    assert step.running is not None
+    return step.running
+
+
+def answer(brain: Scheduler, running: Running, now_s: float = 1.0) -> list[Delivery]:
+    """Let the model, y = 3 x, answer a batch that is not released yet."""
+    brain.released(running, now_s)
+    return brain.answered(running, Result({"y": 3 * rows_of(running)}, forward_s=0.01), MODEL, answered_s=now_s)
+
+
+def rows_of(running: Running) -> Array:
+    return np.concatenate([part.inputs["x"][part.start : part.stop] for part in running.batch.slices])
+
+
+def fail(brain: Scheduler, running: Running, error: ProxyError, now_s: float = 1.0) -> list[Delivery]:
+    brain.released(running, now_s)
+    return list(brain.failed(running, error, now_s).deliveries)
+
+
+def test_pieces_of_a_failed_batch_go_before_everything_that_waits() -> None:
+    brain = scheduler()
+    first = [row(value) for value in range(2)]
+    for pending in first:
+        brain.admit(pending, 0.0)
+    running = sent(brain)
+    brain.admit(row(9), 0.0)
+
+    assert fail(brain, running, ModelFailed("no")) == []
+
+    assert sent(brain).batch.slices[0].pending is first[0]
+    assert isinstance(brain.next(0.0), Wait), "one at a time: the next piece may be the culprit's company"
+
+
+def test_who_has_run_once_is_told_so_whatever_the_last_error_says() -> None:
+    brain = scheduler()
+    callers = [row(1), row(2)]
+    for pending in callers:
+        brain.admit(pending, 0.0)
+    fail(brain, sent(brain), ModelFailed("no"))
+
+    ((first, error),) = fail(brain, sent(brain), NotExecuted("restarting"))
+
+    assert first is callers[0]
+    assert (error.may_have_run, first.may_have_run) == (False, True)  # type: ignore[union-attr]
+
+
+def test_those_answered_together_are_told_so_and_others_are_not() -> None:
+    brain = scheduler()
+    first, second, late = row(1), row(2), row(3, deadline_s=0.5)
+    for pending in (first, second):
+        brain.admit(pending, 0.0)
+    running = sent(brain)
+    brain.admit(late, 0.0)
+
+    answer(brain, running)
+    brain.expired(1.0)
+
+    assert first.burst is second.burst is not None
+    assert late.burst is None
+
+
+def test_the_sentence_of_a_deadline_says_where_it_passed() -> None:
+    brain = scheduler()
+    for pending in (row(1, deadline_s=1.0), row(2, deadline_s=2.0)):
+        brain.admit(pending, 0.0)
+        if pending.deadline_s == 1.0:
+            sent(brain)
+
+    assert brain.next_deadline_s == 1.0
+    assert [str(error) for _, error in brain.expired(1.0)] == ["the deadline passed for the model's answer"]
+    assert [str(error) for _, error in brain.expired(2.0)] == ["the deadline passed in the queue"]
+    assert brain.next_deadline_s == NEVER_S
+
+
+def test_a_full_queue_says_what_it_is_full_of_and_when_to_come_again() -> None:
+    brain = Scheduler(QueueLimits(2, 100), BatchLimits(1))
+    for value in range(2):
+        assert brain.admit(row(value), 0.0) is None
+
+    refusal = brain.admit(row(3), 0.0)
+    wide = Scheduler(QueueLimits(99, 8), BatchLimits(1))
+    wide.admit(row(1), 0.0)
+    too_many_bytes = wide.admit(row(2), 0.0)
+
+    assert refusal is not None
+    assert (refusal.message, refusal.reason, refusal.retry_after_s) == (
+        "the queue is full (2 rows wait)",
+        "queue_rows",
+        1,
+    )
+    assert too_many_bytes is not None
+    assert (too_many_bytes.message, too_many_bytes.reason) == ("the queue is full (8 bytes wait)", "queue_bytes")
+
+
+def test_an_answer_that_cannot_be_split_leaves_everybody_for_failed_to_decide() -> None:
+    brain = scheduler()
+    callers = [row(1), row(2)]
+    for pending in callers:
+        brain.admit(pending, 0.0)
+    running = sent(brain)
+    brain.released(running, 1.0)
+
+    with pytest.raises(ModelFailed, match="cannot be split"):
+        brain.answered(running, Result({"y": np.zeros((7, 1))}), MODEL, answered_s=1.0)
+
+    assert not any(pending.resolved for pending in callers)
+    assert brain.failed(running, ModelFailed("cannot be split"), 1.0).pieces == 2
+
+
+class Breaking(np.ndarray[Any, Any]):
+    """An array of which only the first row can be read."""
+
+    def __getitem__(self, rows: Any) -> Any:
+        if rows.start:
+            raise MemoryError
+        return super().__getitem__(rows)
+
+
+def test_an_answer_that_breaks_in_the_middle_leaves_nobody_without_an_outcome() -> None:
+    brain = scheduler()
+    callers = [row(1), row(2)]
+    for pending in callers:
+        brain.admit(pending, 0.0)
+    running = sent(brain)
+    brain.released(running, 1.0)
+
+    with pytest.raises(MemoryError):
+        brain.answered(running, Result({"y": np.zeros((2, 1)).view(Breaking)}), MODEL, answered_s=1.0)
+
+    assert [pending for pending, _ in brain.failed(running, ProxyError("internal"), 1.0).deliveries] == callers
+
+
+def test_at_the_end_everybody_is_refused_and_who_ran_may_have_run() -> None:
+    brain = scheduler()
+    ran, waits = row(1), row(2)
+    brain.admit(ran, 0.0)
+    running = sent(brain)
+    brain.admit(waits, 0.0)
+
+    deliveries = brain.refuse_all(Draining("stop"), 1.0)
+
+    assert [pending for pending, _ in deliveries] == [ran, waits]
+    assert (ran.may_have_run, waits.may_have_run) == (True, False)
+    assert brain.settled
+    assert fail(brain, running, Draining("cancelled")) == []
+
+
+@dataclass(eq=False)
+class Caller:
+    """A request, and all that it was given."""
+
+    pending: Pending
+    values: list[int]
+    outcomes: list[Outcome] = field(default_factory=list)
+
+
+ERRORS = (ModelFailed, BatchTooLarge, NotExecuted, RuntimeLost, InvalidRequest)
+
+
+class SchedulerMachine(RuleBasedStateMachine):
+    """Requests come, go and expire; batches succeed, fail and come back in any order; the clock only ever goes on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_s = 1000.0
+        self.open: dict[Pending, Caller] = {}
+        self.running: list[Running] = []
+        self.succeeded: Counter[tuple[int, int]] = Counter()
+        """How often which row of which inputs was answered."""
+        self.kept: list[object] = []
+        """Those inputs, lest others get their identity."""
+
+    @initialize(
+        policy=st.sampled_from(BatchingPolicy),
+        in_flight=st.integers(1, 2),
+        objective_s=st.sampled_from([0.02, NEVER_S, NEVER_S]),
+        coalesce=st.booleans(),
+        idempotent=st.booleans(),
+    )
+    def begin(
+        self, policy: BatchingPolicy, in_flight: int, objective_s: float, *, coalesce: bool, idempotent: bool
+    ) -> None:
+        self.coalesce = coalesce
+        self.brain = Scheduler(
+            QueueLimits(24, 10**9, portion_rows=6),
+            BatchLimits(MAX_ROWS, 0.01 if policy is BatchingPolicy.FIXED else 0.0, in_flight, policy),
+            objective_s=objective_s,
+            shares=Shares({b"a": 2.0}),
+            idempotent=idempotent,
+            coalesce=coalesce,
+        )
+
+    @rule(
+        values=st.lists(st.integers(0, 2), min_size=1, max_size=9),
+        key=st.sampled_from([BatchKey(), BatchKey(), BatchKey(parameters=b"rare")]),
+        share=st.sampled_from([b"", b"a"]),
+        within_s=st.sampled_from([0.005, 0.5, 60.0]),
+    )
+    def arrive(self, values: list[int], key: BatchKey, share: bytes, within_s: float) -> None:
+        inputs = {"x": np.array([values]).T}
+        pending = request(inputs, key=key, arrived_s=self.now_s, deadline_s=self.now_s + within_s)
+        pending.lane = LaneKey(share)
+        caller = Caller(pending, values)
+        pending.deliver = caller.outcomes.append
+        refusal = self.brain.admit(pending, self.now_s)
+        if refusal is None:
+            self.open[pending] = caller
+        else:
+            assert isinstance(refusal, Overloaded)
+            assert not pending.resolved
+
+    @rule()
+    def look(self) -> None:
+        while isinstance(step := self.brain.next(self.now_s), Step):
+            assert step.refused or step.running is not None
+            self.settle(step.refused)
+            if step.running is not None:
+                assert step.running.rows <= MAX_ROWS
+                assert step.running.batch.live, "nothing is computed for nobody"
+                self.running.append(step.running)
+
+    @rule(seconds=st.sampled_from([0.0, 0.001, 0.02, 1.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.now_s += seconds
+        self.settle(self.brain.expired(self.now_s))
+        assert self.brain.next_deadline_s > self.now_s
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data(), outcome=st.sampled_from(["answered", "answered", "a row", "unsplittable", *ERRORS]))
+    def come_back(self, data: st.DataObject, outcome: str | type[ProxyError]) -> None:
+        running = self.running.pop(data.draw(st.integers(0, len(self.running) - 1)))
+        self.brain.released(running, self.now_s)
+        if not isinstance(outcome, str):
+            self.settle(self.brain.failed(running, outcome("no"), self.now_s).deliveries)
+            return
+        rows = rows_of(running)
+        result = Result({"y": 3 * rows})
+        if outcome == "a row":
+            result = Result({"y": 3 * rows[1:]}, [RowError(0, 400, "bad")])
+        elif outcome == "unsplittable":
+            result = Result({"y": np.zeros((99, 1))})
+        try:
+            deliveries = self.brain.answered(running, result, MODEL, answered_s=self.now_s)
+        except ModelFailed as error:
+            self.settle(self.brain.failed(running, error, self.now_s).deliveries)
+            return
+        for part in running.batch.slices:
+            self.kept.append(part.inputs)
+            self.succeeded.update((id(part.inputs), number) for number in range(part.start, part.stop))
+        self.settle(deliveries)
+        self.brain.delivered(running, self.now_s)
+
+    @precondition(lambda self: self.open)
+    @rule(data=st.data())
+    def hang_up(self, data: st.DataObject) -> None:
+        pending = data.draw(st.sampled_from(list(self.open)))
+        caller = self.open.pop(pending)
+        assert self.brain.cancel(pending)
+        assert not self.brain.cancel(pending)
+        assert caller.outcomes == []
+
+    @rule()
+    def stop(self) -> None:
+        self.settle(self.brain.refuse_all(Draining("stop"), self.now_s))
+        assert not self.open
+        assert self.brain.settled
+
+    def settle(self, deliveries: object) -> None:
+        assert isinstance(deliveries, list | tuple)
+        hand_over(deliveries)
+        for pending, outcome in deliveries:
+            caller = self.open.pop(pending)
+            assert caller.outcomes == [outcome]
+            if isinstance(outcome, Answer):
+                assert outcome.outputs["y"].ravel().tolist() == [3 * value for value in caller.values]
+            if isinstance(outcome, DeadlineExceeded):
+                assert pending.deadline_s <= self.now_s
+
+    @invariant()
+    def the_books_are_right(self) -> None:
+        brain = self.brain
+        assert list(brain.running) == self.running
+        assert max(self.succeeded.values(), default=0) <= 1, "no row succeeds twice"
+        assert all(not pending.resolved for pending in self.open)
+        if not self.coalesce:
+            assert brain.queue.requests <= len(self.open)
+        if not self.open and not self.running:
+            assert brain.settled
+            assert (brain.queue.rows, brain.queue.groups, brain.queue.shares._waiting) == (0, {}, {})
+            assert brain.next_deadline_s == NEVER_S
+            assert brain._coalescing is None or (brain._coalescing._shared, brain._coalescing._marks) == ({}, {})
+
+    def teardown(self) -> None:
+        """Once the runtime goes on, everybody who is left is answered or refused soon."""
+        for _ in range(200):
+            if not self.open:
+                break
+            self.look()
+            self.now_s += 0.02
+            self.settle(self.brain.expired(self.now_s))
+            if self.running:
+                running = self.running.pop(0)
+                self.settle(answer(self.brain, running, self.now_s))
+                self.brain.delivered(running, self.now_s)
+        assert not self.open
+
+
+SchedulerMachine.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+TestSchedulerInAnyOrder = SchedulerMachine.TestCase
