@@ -33,10 +33,10 @@ T = TypeVar("T")
 class Timings:
     """Microseconds spent in each stage; `queue_us` is what was spent waiting for one."""
 
+    queue_us: int = 0
     preprocess_us: int = 0
     forward_us: int = 0
     postprocess_us: int = 0
-    queue_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)

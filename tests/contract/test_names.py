@@ -114,7 +114,7 @@ def test_services_called_shoal_something_break_no_pod(read: Read) -> None:
 
 
 def test_every_reason_of_the_proxys_errors_is_declared() -> None:
-    reasons = {each.reason for each in _below(ProxyError)} - {""}
+    reasons = {each.reason for each in _below(ProxyError)} - {None}
 
     assert reasons <= set(Rejection)
     assert {Rejection.INVALID, Rejection.DRAINING, Rejection.DEADLINE} <= reasons

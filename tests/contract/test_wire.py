@@ -35,6 +35,7 @@ from shoal_runtime.errors import FailedRow
 from shoal_runtime.handlers.signature import Signature, make_signature
 from shoal_schema.wire.datatypes import DTYPES
 from shoal_schema.wire.row_errors import RowError, encode_row_errors
+from tests.proxy.signatures import hand_over
 
 Array = np.ndarray[Any, Any]
 NUMERIC = [name for name in DTYPES if name != "BYTES"]
@@ -99,7 +100,7 @@ def test_rows_go_there_and_back_bit_by_bit(datatype: str, batch_dim: int) -> Non
         assert request.rows == sum(map(len, xs))
         length, body = encode_response(request, {"model_name": "m"}, {"y": request.inputs["x"]}, {"forward_us": 1})
         assert length is not None
-        split(batch, decode_answer(body, b"%d" % length, ours), ours)
+        hand_over(split(batch, decode_answer(body, b"%d" % length, ours), ours))
         for x, outcome in zip(xs, outcomes, strict=True):
             assert isinstance(outcome[0], Answer)
             assert same(outcome[0].outputs["y"], x)
@@ -130,7 +131,7 @@ def test_failed_rows_are_absent_from_the_outputs_and_named_beside(failed: Sequen
     parameters = {"errors": orjson.dumps(errors).decode()} if errors else {}
     length, body = encode_response(request, {}, {"y": x[good]} if good else {}, parameters)
 
-    split(batch, decode_answer(body, None if length is None else b"%d" % length, ours), ours)
+    hand_over(split(batch, decode_answer(body, None if length is None else b"%d" % length, ours), ours))
 
     for number, own in enumerate(([0, 1], [2, 3])):
         outcome = outcomes[number][0]

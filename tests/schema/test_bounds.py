@@ -12,7 +12,7 @@ from shoal_schema.publishing.openapi import object_schema
 
 def test_the_last_port_is_one() -> None:
     assert parse_tcp_address("a:65535").port == 65535
-    with pytest.raises(ValueError, match="is no address"):
+    with pytest.raises(ValueError, match="is not an address"):
         parse_tcp_address("a:65536")
 
 
