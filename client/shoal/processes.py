@@ -68,8 +68,11 @@ class Process:
 
     def terminate(self) -> None:
         """Ask the process to stop."""
-        with suppress(ProcessLookupError):
-            self._transport.terminate()
+        # Not by the transport: that looks first whether the process has ended, and so may take its exit status from
+        # asyncio's watcher, which then writes a warning, stands still where nobody reads that, and reports 255.
+        if self._transport.get_returncode() is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGTERM)
 
     def kill(self) -> None:
         """End the process, and whatever it started, at once."""

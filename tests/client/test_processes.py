@@ -2,11 +2,14 @@
 
 import asyncio
 import os
+import signal
+import subprocess
 from pathlib import Path
+from typing import cast
 
 import pytest
 
-from shoal.processes import Process
+from shoal.processes import Output, Process
 
 
 async def run(module: str) -> str:
@@ -24,3 +27,19 @@ def test_a_process_runs_no_file_of_the_folder_it_is_started_in(tmp_path: Path, m
     monkeypatch.chdir(tmp_path)
 
     assert asyncio.run(run("this")) == "Namespaces are one honking great idea -- let's do more of those!"
+
+
+def test_a_process_is_asked_to_stop_without_taking_its_exit_status_from_the_watcher() -> None:
+    class Transport:
+        """Knows the number of the process, and not yet that it has ended."""
+
+        def get_pid(self) -> int:
+            return child.pid
+
+        def get_returncode(self) -> None:
+            return None
+
+    with subprocess.Popen(["sleep", "60"]) as child:
+        Process(cast(asyncio.SubprocessTransport, Transport()), Output(None)).terminate()
+
+        assert child.wait(30) == -signal.SIGTERM
