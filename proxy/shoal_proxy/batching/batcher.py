@@ -11,12 +11,13 @@ from shoal_proxy.batching.admission import predict_finish_s
 from shoal_proxy.batching.batch import Batch, make_batch
 from shoal_proxy.batching.clumps import Clumps
 from shoal_proxy.batching.drain_rate import DrainRate
+from shoal_proxy.batching.group import Group
 from shoal_proxy.batching.margin import Margin
 from shoal_proxy.batching.order import Shares
 from shoal_proxy.batching.pace import Pace
 from shoal_proxy.batching.pending import NEVER_S, BatchKey, Pending
 from shoal_proxy.batching.policy import BatchLimits, Device, Outlook, Wait, decide
-from shoal_proxy.batching.queue import Group, Queue, QueueLimits
+from shoal_proxy.batching.queue import Queue, QueueLimits
 from shoal_proxy.batching.returns import Returns
 from shoal_proxy.batching.selection import Costs
 from shoal_proxy.batching.tables import Tables

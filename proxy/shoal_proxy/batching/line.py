@@ -11,15 +11,12 @@ costs the logarithm of the number of keys.
 """
 
 from heapq import heapify, heappop, heappush, heapreplace
-from typing import TYPE_CHECKING
 
+from shoal_proxy.batching.group import Group
 from shoal_proxy.batching.order import Lane, Shares
 from shoal_proxy.batching.pending import LaneKey
 
-if TYPE_CHECKING:
-    from shoal_proxy.batching.queue import Group
-
-_Head = tuple[float, int, Lane, "Group", LaneKey]
+_Head = tuple[float, int, Lane, Group, LaneKey]
 """The turn of a lane's first request, when it was looked at last; a serial number, since the rest has no order."""
 
 
@@ -35,7 +32,7 @@ class Line:
         self._lanes = 0
         self._compact_at = 256
 
-    def add(self, group: "Group", key: LaneKey, lane: Lane) -> None:
+    def add(self, group: Group, key: LaneKey, lane: Lane) -> None:
         """Take in a lane that has got its first request."""
         share = key.share if self._shares.classes else b""
         self._serial += 1
@@ -54,7 +51,7 @@ class Line:
         self._classes.clear()
         self._lanes = 0
 
-    def first(self) -> "Group":
+    def first(self) -> Group:
         """Return the group whose turn it is; some lane must hold a request."""
         while True:
             had, _, share = self._classes[0]
@@ -69,7 +66,7 @@ class Line:
             self._serial += 1
             heapreplace(self._classes, (has_had, self._serial, share))
 
-    def _first_of(self, heads: list[_Head]) -> "Group | None":
+    def _first_of(self, heads: list[_Head]) -> Group | None:
         while heads:
             turn, serial, lane, group, key = heads[0]
             if not lane:

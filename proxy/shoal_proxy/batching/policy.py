@@ -14,8 +14,9 @@ another, or a key that is always full would starve all others.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from shoal_proxy.batching.group import Group
 from shoal_proxy.batching.pending import NEVER_S, Pending
-from shoal_proxy.batching.queue import Group, Queue
+from shoal_proxy.batching.queue import Queue
 from shoal_proxy.batching.selection import Costs, Selection, select_batch
 from shoal_schema.resource.traffic import BatchingPolicy
 

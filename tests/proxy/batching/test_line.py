@@ -11,11 +11,12 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from shoal_proxy.batching.batcher import Batcher, Formed
+from shoal_proxy.batching.group import Group
 from shoal_proxy.batching.line import Line
 from shoal_proxy.batching.order import Shares
 from shoal_proxy.batching.pending import BatchKey, LaneKey, Pending
 from shoal_proxy.batching.policy import BatchLimits
-from shoal_proxy.batching.queue import Group, Queue, QueueLimits
+from shoal_proxy.batching.queue import Queue, QueueLimits
 from shoal_schema.resource.traffic import BatchingPolicy
 from tests.proxy.signatures import come_back, request
 
