@@ -5,6 +5,7 @@ And for people: what bounds latency and throughput now, and a recording of what 
 
 import asyncio
 import contextlib
+import re
 import socket
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import asdict
@@ -27,6 +28,8 @@ from shoal_proxy.strangers import refusal
 from shoal_schema.headers import INSTANCE
 
 MAX_READY_WAIT_MS = 60_000
+MAX_READY_WAITING = 16
+"""Who asks beyond them is answered at once: waiting must not take the connections that liveness needs."""
 
 
 class Admin:
@@ -57,6 +60,7 @@ class Admin:
         self._model = settings.name
         self._reason = reason
         self._started = started
+        self._waiting = 0
         self._drain = drain
         hosts = {*(host.lower() for host in settings.process.admin_hosts), socket.gethostname().lower()}
         self._hosts = frozenset(hosts)
@@ -88,17 +92,24 @@ class Admin:
         A kubelet that asks every 2 s would leave a ready replica without traffic for a second, on average. Later
         nothing waits: a replica that is unready again must be known to be.
         """
-        try:
-            wait_ms = float(request.query_params.get("wait_ms", "0"))
-        except ValueError:
-            wait_ms = -1.0
+        asked = request.query_params.get("wait_ms", "0")
+        wait_ms = int(asked) if re.fullmatch("[0-9]{1,6}", asked) else -1
         if not 0 <= wait_ms <= MAX_READY_WAIT_MS:
             return JSONResponse({"error": f"wait_ms must be 0 to {MAX_READY_WAIT_MS}"}, 400)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(wait_ms / 1000):
-                await self._started.wait()
+        await self._wait_until_started(wait_ms / 1000)
         why = self._reason()
         return JSONResponse({"ready": False, "reason": why} if why else {"ready": True}, 503 if why else 200)
+
+    async def _wait_until_started(self, most_s: float) -> None:
+        if self._waiting >= MAX_READY_WAITING:
+            return
+        self._waiting += 1
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(most_s):
+                    await self._started.wait()
+        finally:
+            self._waiting -= 1
 
     async def metrics(self, request: Request) -> Response:
         """Show the metrics."""

@@ -218,6 +218,7 @@ class InferProtocol(GuardedProtocol):
             self._parse(data)
         elif (known := self.inference.header_cache.find(data)) is not None:
             head, start = known
+            self.speaks_1_0 = False  # heads of HTTP/1.0 are never known
             self._note_return()
             self.cycle = cycle = InferCycle(self, head)
             self._unanswered.append(cycle)

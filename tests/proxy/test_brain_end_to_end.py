@@ -38,29 +38,32 @@ def believe(running: RunningProxy, latency_s: float) -> None:
     running.call(learn)
 
 
-def test_identical_requests_in_flight_cost_one_row_and_one_hanging_up_harms_nobody() -> None:
+def test_identical_requests_that_wait_cost_one_row_and_one_hanging_up_harms_nobody() -> None:
     with running_proxy(coalesce_identical=True) as running, callers(running.url) as group:
         running.hold()
+        first = group.ask(3)
+        running.until(lambda: len(running.runtime.seen) == 1)
         body = orjson.dumps(v2_body([row(1)]))
         with RawConnection(running.address) as leaver:
             leaver.send(b"POST %s HTTP/1.1\r\nhost: x\r\n" % V2_PATH.encode())
             leaver.send(b"content-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body), body)
-            running.until(lambda: len(running.runtime.seen) == 1)
+            running.until_waiting(1)
             same = [group.ask(1) for _ in range(5)]
             other = group.ask(2)
             running.until(lambda: running.proxy.metrics.coalesced_rows == 5)
             leaver.socket.close()
             running.until(lambda: running.proxy.metrics.rejections["cancelled"] == 1)
-        running.until_waiting(1)
+        running.until_waiting(2)
         running.release()
+        assert answer_to(first.result()) == doubled(3)
         answers = [answer.result() for answer in same]
         assert [answer_to(answer) for answer in answers] == [doubled(1)] * 5
         assert {answer.headers["server-timing"].count("queue;dur=") for answer in answers} == {1}
         assert answer_to(other.result()) == doubled(2)
-        assert asked_for(running) == [[1.0], [2.0]]
+        assert asked_for(running) == [[3.0], [1.0, 2.0]]
         coalescing = running.proxy.scheduler._coalescing
         assert coalescing is not None
-        assert (coalescing._shared, coalescing._marks) == ({}, {})
+        assert coalescing.empty
 
 
 def test_without_coalescing_each_request_costs_its_rows(running: RunningProxy) -> None:
@@ -308,6 +311,6 @@ def test_callers_who_come_and_go_at_random_leave_nothing_behind() -> None:
         assert (queue.shares._waiting, queue.shares._had) == ({}, {})
         assert (queue._line._heads, queue._line._classes, queue.later_rows) == ({}, [], 0)
         assert scheduler._coalescing is not None
-        assert (scheduler._coalescing._shared, scheduler._coalescing._marks) == ({}, {})
+        assert scheduler._coalescing.empty
         assert scheduler.in_flight_rows == len(scheduler.running) == 0
         assert answer_to(plain.post(running.url + V2_PATH, json=v2_body([row(1)]))) == doubled(1)

@@ -68,14 +68,6 @@ def test_whose_deadline_passed_at_the_runtime_may_have_been_executed(running: Ru
     running.release()
 
 
-def test_whoever_shares_the_row_of_another_may_have_been_executed_too() -> None:
-    with running_proxy(coalesce_identical=True) as running, callers(running.url) as group:
-        running.hold()
-        both = [group.ask(1, headers={"x-request-timeout-ms": "300"}) for _ in range(2)]
-        assert [said(answer.result()) for answer in both] == [(504, "maybe")] * 2
-        running.release()
-
-
 @pytest.mark.parametrize("coalesce", [False, True])
 def test_whose_runtime_dies_may_have_been_executed(*, coalesce: bool) -> None:
     with running_proxy(coalesce_identical=coalesce) as running:

@@ -239,6 +239,22 @@ def test_a_caller_that_says_it_is_done_still_gets_its_answers(running: RunningPr
         assert [status for status in seen if status != 100] == [200] * asked.count(b"HTTP/1.1")
 
 
+def test_a_connection_that_spoke_http_1_0_before_is_answered_by_what_it_speaks_now(running: RunningProxy) -> None:
+    with RawConnection(running.address) as other:
+        other.send(request(2))
+        assert other.response()[0] == 200
+    with RawConnection(running.address) as caller:
+        caller.send(request(1, b"Connection: keep-alive", version=b"1.0"))
+        assert caller.response()[0] == 200
+        running.hold()
+        caller.send(request(2))
+        running.until(lambda: len(running.runtime.seen) == 3)
+        caller.socket.shutdown(1)
+        assert caller.until(b"\r\n\r\n").startswith(b"HTTP/1.1 100")
+        running.release()
+        assert statuses(caller) == [200]
+
+
 def test_a_caller_that_is_done_after_garbage_still_gets_its_answers(running: RunningProxy) -> None:
     running.hold()
     with RawConnection(running.address) as caller:

@@ -1,9 +1,10 @@
 """A runtime that is not there, goes away, or comes back."""
 
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
 import pytest
 
+from shoal_proxy.admin import MAX_READY_WAITING
 from tests import plain
 from tests.calls import V2_PATH, answer_to, callers, row, v2_body
 from tests.fakes import FakeRuntime, RunningProxy, running_proxy
@@ -37,6 +38,19 @@ def test_a_probe_that_waits_hears_at_once_when_the_first_yes_is_there() -> None:
         assert plain.get(running.admin_url + "/readyz?wait_ms=60000").status_code == 503
 
 
+def test_so_many_probes_wait_and_one_more_is_answered_at_once() -> None:
+    with (
+        running_proxy(lambda: FakeRuntime(ready=False), ready=False) as running,
+        ThreadPoolExecutor(MAX_READY_WAITING + 1) as asking,
+    ):
+        url = running.admin_url + "/readyz?wait_ms=60000"
+        answers = [asking.submit(plain.get, url, timeout=60) for _ in range(MAX_READY_WAITING + 1)]
+        answered, waiting = wait(answers, timeout=20, return_when=FIRST_COMPLETED)
+        assert [answer.result().status_code for answer in answered] == [503]
+        assert len(waiting) == MAX_READY_WAITING
+        running.call(running.proxy.stop)
+
+
 def test_a_probe_that_waits_holds_no_stop_back() -> None:
     with running_proxy(lambda: FakeRuntime(ready=False), ready=False) as running, ThreadPoolExecutor(1) as asking:
         answer = asking.submit(plain.get, running.admin_url + "/readyz?wait_ms=60000")
@@ -45,7 +59,7 @@ def test_a_probe_that_waits_holds_no_stop_back() -> None:
         assert answer.result(20).status_code == 503
 
 
-@pytest.mark.parametrize("wait_ms", ["-1", "60001", "nan", "soon"])
+@pytest.mark.parametrize("wait_ms", ["-1", "60001", "nan", "soon", "1_000", "1e3", "%2b5", ""])
 def test_a_wait_that_makes_no_sense_is_refused(running: RunningProxy, wait_ms: str) -> None:
     answer = plain.get(running.admin_url + f"/readyz?wait_ms={wait_ms}")
     assert (answer.status_code, answer.json()["error"]) == (400, "wait_ms must be 0 to 60000")

@@ -215,9 +215,12 @@ class Portions:
         """Return the error with the caller's own numbers of rows."""
         if portion.rows == len(self.rows):
             return error
+        where = f"rows {portion.start} to {portion.start + portion.rows - 1}"
+        if len(error.errors) == 1:
+            # The server says the row first, by the portion's count.
+            error.message = error.message.removeprefix(f"row {error.errors[0].row}: ")
+            where = f"row {error.errors[0].row + portion.start}"
         error.errors = tuple(type(row)(row.row + portion.start, row.status, row.message) for row in error.errors)
-        rows = f"rows {portion.start} to {portion.start + portion.rows - 1}"
-        where = f"row {error.errors[0].row}" if len(error.errors) == 1 else rows
         error.message = f"{where}: {error.message}"
         error.args = (error.message,)
         error.may_have_run = error.may_have_run or self._others_went()

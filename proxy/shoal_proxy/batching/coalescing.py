@@ -1,4 +1,4 @@
-"""Identical requests in flight share one row: the first is executed, all get its answer. Off unless asked for."""
+"""Identical requests that wait share one row: one is executed, all get its answer. Off unless asked for."""
 
 from shoal_proxy.batching.pending import BatchKey, Delivery, LaneKey, Outcome, Pending
 from shoal_proxy.batching.suspects import digest
@@ -10,58 +10,71 @@ class Coalescing:
     """Which requests stand for several callers.
 
     What runs is a request of its own, which belongs to no caller: a caller that leaves takes nothing from the others.
-    Callers of another class, priority or time to live do not share it, since it is served, and refused, by those.
+    Callers of another class, priority or time to live do not share it, since it is served, and refused, by those. Nor
+    do callers who come when it has begun: the runtime has been told by when, and that is before their time is up.
     """
 
     def __init__(self) -> None:
-        self._shared: dict[_Mark, tuple[Pending, list[Pending]]] = {}
+        self._joinable: dict[_Mark, Pending] = {}
+        """What stands for others and has not begun, as far as it was looked at."""
+        self._callers: dict[Pending, list[Pending]] = {}
+        """By what runs for them."""
+        self._standing: dict[Pending, Pending] = {}
+        """What runs for each caller."""
         self._marks: dict[Pending, _Mark] = {}
-        """Of callers, and of what runs for them."""
+        """Of what runs."""
+
+    @property
+    def empty(self) -> bool:
+        """Return whether nobody shares anything."""
+        return not (self._joinable or self._callers or self._standing or self._marks)
 
     def join(self, caller: Pending) -> Pending | None:
-        """Return the request to run for ``caller``; None when one that stands for it runs already."""
+        """Return the request to run for ``caller``; None when one that stands for it waits already."""
         time_to_live_s = round(caller.due_s - caller.arrived_s, 3)
         mark = (caller.key, caller.lane, time_to_live_s, digest(caller))
-        self._marks[caller] = mark
-        if mark in self._shared:
-            running, callers = self._shared[mark]
-            running.deadline_s = max(running.deadline_s, caller.deadline_s)
-            callers.append(caller)
+        shared = self._joinable.get(mark)
+        if shared is not None and not shared.taken:
+            shared.deadline_s = max(shared.deadline_s, caller.deadline_s)
+            self._callers[shared].append(caller)
+            self._standing[caller] = shared
             caller.inputs = {}  # nobody reads them again, and no bound counts them
             return None
-        shared = caller.stand_in()
-        self._shared[mark] = (shared, [caller])
+        shared = self._joinable[mark] = caller.stand_in()
+        self._callers[shared] = [caller]
+        self._standing[caller] = shared
         self._marks[shared] = mark
         return shared
 
     def leave(self, caller: Pending) -> Pending | None:
         """Forget a caller who has gone; return the request that ran for nobody else."""
-        mark = self._marks.pop(caller, None)
-        if mark is None:
+        shared = self._standing.pop(caller, None)
+        if shared is None:
             return None
-        shared, callers = self._shared[mark]
+        callers = self._callers[shared]
         callers.remove(caller)
         if callers:
             return None
-        del self._shared[mark], self._marks[shared]
+        self._forget(shared)
         return shared
 
     def standing_for(self, caller: Pending) -> Pending:
         """Return the request that runs for ``caller``: itself, where it shares none."""
-        mark = self._marks.get(caller)
-        return caller if mark is None else self._shared[mark][0]
+        return self._standing.get(caller, caller)
 
     def deliveries(self, shared: Pending, outcome: Outcome) -> list[Delivery]:
         """Return what is to be handed over, now that ``shared`` has its outcome: to all who share it."""
-        mark = self._marks.pop(shared, None)
-        if mark is None:
-            return []
-        _, callers = self._shared.pop(mark)
         deliveries: list[Delivery] = []
-        for caller in callers:
-            del self._marks[caller]
+        for caller in self._forget(shared):
+            del self._standing[caller]
             caller.timing = shared.timing
             caller.may_have_run = shared.may_have_run
             caller.queued_s = max(0.0, shared.arrived_s + shared.queued_s - caller.arrived_s)
             deliveries.append(caller.resolve(outcome))
         return deliveries
+
+    def _forget(self, shared: Pending) -> list[Pending]:
+        mark = self._marks.pop(shared, None)
+        if mark is not None and self._joinable.get(mark) is shared:
+            del self._joinable[mark]
+        return self._callers.pop(shared, [])

@@ -100,11 +100,12 @@ class Engine:
     fault: Callable[[Sequence[Request], Sequence[int]], ProxyError | None] = lambda batch, counts: None
     now_s: float = 0.0
     busy_s: float = 0.0
+    free_s: float = 0.0
+    """When the device has run all that it was sent."""
     batches: list[int] = field(default_factory=list)
     """Rows of each batch, in order."""
     _events: list[tuple[float, int, Callable[..., None], object]] = field(default_factory=list)
     _serial: int = 0
-    _free_s: float = 0.0
     _wake_s: float = NEVER_S
 
     def run(self, requests: Sequence[Request], until_s: float = NEVER_S) -> None:
@@ -173,11 +174,11 @@ class Engine:
     def _send(self, batch: Sequence[Request], counts: Sequence[int]) -> None:
         rows = sum(counts)
         took_s = self.latency_s(rows, batch[0].shape)
-        start_s = max(self.now_s + self.host_s, self._free_s)
-        self._free_s = start_s + took_s
+        start_s = max(self.now_s + self.host_s, self.free_s)
+        self.free_s = start_s + took_s
         self.busy_s += took_s
         self.batches.append(rows)
-        self._at(self._free_s + self.host_s, self._come_back, _Flight(batch, took_s, self.fault(batch, counts)))
+        self._at(self.free_s + self.host_s, self._come_back, _Flight(batch, took_s, self.fault(batch, counts)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,7 +174,9 @@ def _outcome(requests: Sequence[Request], engines: Sequence[Engine]) -> Outcome:
     refusals_s = [each.refused_s - each.arrived_s for each in requests if each.refused_s is not None]
     in_time = sum([request.in_time for request in requests])
     batches = [rows for engine in engines for rows in engine.batches]
-    span_s = max(engine.now_s for engine in engines) - requests[0].arrived_s
+    # Not until the clock's last event: that may be a deadline, long after the last answer.
+    ends_s = max(requests[-1].arrived_s, *(engine.free_s for engine in engines))
+    span_s = ends_s - requests[0].arrived_s
     arriving_s = requests[-1].arrived_s - requests[0].arrived_s
     p50_s, p95_s, p99_s = np.percentile(latencies_s, [50, 95, 99]).tolist() if latencies_s else (None, None, None)
     return Outcome(

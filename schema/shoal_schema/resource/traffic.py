@@ -122,7 +122,7 @@ class BatchingSpec(Section, frozen=True):
         Env("SHOAL_BATCHING_IDEMPOTENT", PROXY),
     ] = False
     coalesce_identical: Annotated[
-        bool, Meta(description="Identical requests in flight share one row."), Env("SHOAL_BATCHING_COALESCE", PROXY)
+        bool, Meta(description="Identical requests that wait share one row."), Env("SHOAL_BATCHING_COALESCE", PROXY)
     ] = False
 
 

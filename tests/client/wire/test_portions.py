@@ -188,10 +188,10 @@ def test_each_portion_has_its_own_time_and_the_call_may_have_one_too() -> None:
 def test_failed_rows_are_numbered_as_the_caller_knows_them() -> None:
     plan = portions(100)
     plan.ended(first := take(plan), answer(first), 0.0)
-    bad = errors.InvalidInput("one row failed", status=400, errors=(RowError(3, 400, "no picture"),))
+    bad = errors.InvalidInput("row 3: one row failed", status=400, errors=(RowError(3, 400, "no picture"),))
     plan.ended(take(plan), bad, 0.0)
 
-    with pytest.raises(errors.InvalidInput, match=r"^row 11: one row failed") as caught:
+    with pytest.raises(errors.InvalidInput, match=r"^row 11: one row failed$") as caught:
         plan.result()
     assert [row.row for row in caught.value.errors] == [11]
 

@@ -100,6 +100,23 @@ def test_payloads_that_do_not_run_are_not_kept() -> None:
     assert shared.inputs["x"].tolist() == [[1.0]]
 
 
+def test_who_comes_when_it_has_begun_runs_on_its_own_and_shares_with_those_after() -> None:
+    coalescing, first, late, later = Coalescing(), caller(), caller(arrived_s=0.9), caller(arrived_s=0.95)
+    begun = coalescing.join(first.pending)
+    assert begun is not None
+    begun.taken = 1
+
+    own = coalescing.join(late.pending)
+
+    assert own is not None, "the runtime was told the first one's time"
+    assert coalescing.join(later.pending) is None
+    hand_over(coalescing.deliveries(begun, ANSWER))
+    assert (first.outcomes, late.outcomes, later.outcomes) == ([ANSWER], [], [])
+    hand_over(coalescing.deliveries(own, ANSWER))
+    assert late.outcomes == later.outcomes == [ANSWER]
+    assert coalescing.empty
+
+
 class CoalescingMachine(RuleBasedStateMachine):
     """Callers come, go and are answered in any order."""
 
@@ -140,8 +157,9 @@ class CoalescingMachine(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_kept_of_those_who_are_gone(self) -> None:
-        assert len(self.coalescing._shared) == len(self.running)
-        assert len(self.coalescing._marks) == sum(1 + len(callers) for _, callers in self.running.values())
+        assert self.coalescing.empty == (not self.running)
+        for shared, callers in self.running.values():
+            assert all(self.coalescing.standing_for(one.pending) is shared for one in callers)
 
 
 CoalescingMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)

@@ -38,8 +38,8 @@ MODEL = signature([tensor("x", "INT64", [-1, 1])], [tensor("y", "INT64", [-1, 1]
 MAX_ROWS = 4
 
 
-def scheduler() -> Scheduler:
-    return Scheduler(QueueLimits(64, 10**9), BatchLimits(MAX_ROWS))
+def scheduler(*, coalesce: bool = False) -> Scheduler:
+    return Scheduler(QueueLimits(64, 10**9), BatchLimits(MAX_ROWS), coalesce=coalesce)
 
 
 def row(value: int, *, arrived_s: float = 0.0, deadline_s: float = 60.0) -> Pending:
@@ -108,6 +108,28 @@ def test_those_answered_together_are_told_so_and_others_are_not() -> None:
 
     assert first.burst is second.burst is not None
     assert late.burst is None
+
+
+def test_whoever_shares_the_row_of_another_may_have_been_executed_too() -> None:
+    brain, sharing = scheduler(coalesce=True), [row(1, deadline_s=1.0) for _ in range(2)]
+    for pending in sharing:
+        brain.admit(pending, 0.0)
+    assert sent(brain).rows == 1
+
+    deliveries = brain.expired(1.0)
+
+    assert [pending for pending, _ in deliveries] == sharing
+    assert all(pending.may_have_run for pending in sharing)
+
+
+def test_who_asks_for_a_row_that_has_begun_is_given_its_own_time() -> None:
+    brain, first, late = scheduler(coalesce=True), row(1, deadline_s=1.0), row(1, arrived_s=0.9, deadline_s=1.9)
+    brain.admit(first, 0.0)
+    running = sent(brain)
+    brain.admit(late, 0.9)
+
+    assert [pending for pending, _ in fail(brain, running, DeadlineExceeded("the batch's time ran out"))] == [first]
+    assert sent(brain, 1.0).batch.deadline_s == 1.9
 
 
 def test_the_sentence_of_a_deadline_says_where_it_passed() -> None:
@@ -339,7 +361,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             assert brain.settled
             assert (brain.queue.rows, brain.queue.groups, brain.queue.shares._waiting) == (0, {}, {})
             assert brain.next_deadline_s == NEVER_S
-            assert brain._coalescing is None or (brain._coalescing._shared, brain._coalescing._marks) == ({}, {})
+            assert brain._coalescing is None or brain._coalescing.empty
 
     def teardown(self) -> None:
         """Once the runtime goes on, everybody who is left is answered or refused soon."""

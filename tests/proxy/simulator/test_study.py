@@ -26,6 +26,13 @@ def test_below_capacity_everybody_is_in_time() -> None:
     assert 0 < result.outcome.busy <= 1
 
 
+def test_deadlines_that_nobody_misses_leave_the_device_as_busy_as_it_was() -> None:
+    patient = study(trace(300), replace(SERVICE, timeout_s=3600.0))
+
+    assert patient.outcome.failed == 0
+    assert patient.outcome.busy == pytest.approx(study(trace(300), SERVICE).outcome.busy)
+
+
 def test_above_it_the_rest_is_refused_and_the_bound_is_nearly_reached() -> None:
     result = study(trace(2000), SERVICE)
 
