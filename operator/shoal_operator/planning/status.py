@@ -106,8 +106,10 @@ def make_status(evidence: Evidence, now: str) -> Json:
     stored = dig(resource, "status", default={})
     generation = resource["metadata"].get("generation", 0)
     previous: list[Json] = stored.get("conditions", [])
-    address = dig(evidence.observation.children.get(SERVICE, {}), "spec", "clusterIP", default="")
+    address = dig(evidence.observation.ours(SERVICE), "spec", "clusterIP", default="")
     url = service_url(evidence.target, address) if evidence.target else stored.get("url", "")
+    if any(conflict.kind == SERVICE for conflict in evidence.conflicts):
+        url = ""  # behind that name answers somebody else
     return {
         "observedGeneration": generation,
         "replicas": evidence.count("replicas"),

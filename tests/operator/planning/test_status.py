@@ -205,6 +205,7 @@ def test_a_service_whose_name_is_taken_is_not_reached_inside_the_cluster() -> No
     )
 
     assert conditions(seen)[ConditionType.ROUTE_READY] == (Status.FALSE, Reason.NAME_TAKEN)
+    assert make_status(seen, "2026-01-01T00:00:00Z")["url"] == "", "whoever calls it would call somebody else"
 
 
 @pytest.mark.parametrize(
