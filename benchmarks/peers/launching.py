@@ -9,6 +9,7 @@ import sysconfig
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from benchmarks.rows import random_rows, v2_request
 
 ROOT = Path(__file__).parents[2]
 SERVERS = "benchmarks.peers.servers"
+OURS = ("shoal", "shoal_proxy", "shoal_runtime", "shoal_schema")
 ROWS = random_rows(64, COLUMNS)
 PLAIN_BODIES = [json.dumps({"x": row}) for row in ROWS]
 BATCH_BODIES = [json.dumps({"x": [row]}) for row in ROWS]
@@ -59,13 +61,20 @@ def shoal(job: Job, free_ports: tuple[int, int]) -> Launch:
         fields["model.parameters.perRowMicroseconds"] = round(1000 * workload.per_row_ms)
     options = [f"--set={name}={value}" for name, value in fields.items()]
     ports = [f"--port={job.port}", f"--admin-port={free_ports[0]}"]
-    sources = ":".join(str(ROOT / name) for name in ("client", "proxy", "runtime", "schema", "."))
     return Launch(
         ("-m", "shoal", "serve", str(ROOT / "examples" / example), *ports, *options),
         f"/v2/models/{example}/infer",
         V2_BODIES,
-        {"PYTHONPATH": sources},
+        {"PYTHONPATH": ":".join(dict.fromkeys(map(found_in, OURS)))},
     )
+
+
+def found_in(package: str) -> str:
+    """Return the folder from which this process imports a package: the compiled one where it is measured with that."""
+    found = find_spec(package)
+    assert found is not None
+    assert found.origin is not None
+    return str(Path(found.origin).parents[1])
 
 
 def script(name: str, path: str, bodies: Sequence[str]) -> Callable[[Job, tuple[int, int]], Launch]:

@@ -1,12 +1,14 @@
 import json
 import zipfile
+from importlib.machinery import PathFinder
+from importlib.util import find_spec
 from io import BytesIO
 
 import numpy as np
 import pytest
 
 from benchmarks.peers.environments import requirements, version_of
-from benchmarks.peers.launching import LAUNCHES, Launch, launch
+from benchmarks.peers.launching import LAUNCHES, OURS, Launch, launch
 from benchmarks.peers.tuning import candidates, chosen
 from benchmarks.peers.workload import COLUMNS, SLOW, WAIT, WORKLOADS, Job, Workload, load
 from shoal.serving.fields import parse_assignment
@@ -38,6 +40,17 @@ def test_fields_of_shoal_are_fields_that_it_knows(workload: str) -> None:
     assert fields
     for field in fields:
         parse_assignment(field)
+
+
+@pytest.mark.parametrize("package", OURS)
+def test_shoal_is_measured_from_where_the_benchmark_imports_it_compiled_or_not(package: str) -> None:
+    path = launched("shoal", "mlp").environment["PYTHONPATH"].split(":")
+
+    served, imported = PathFinder.find_spec(package, path), find_spec(package)
+
+    assert served is not None
+    assert imported is not None
+    assert served.origin == imported.origin
 
 
 def test_servers_configured_by_files_listen_on_this_machine_alone() -> None:
