@@ -45,7 +45,7 @@ LIBRARIES = (
     "yaml",
 )
 CORES = {
-    "proxy/shoal_proxy/codecs": ("proxy/codecs", "proxy/test_heads.py"),
+    "proxy/shoal_proxy/codecs": ("proxy/codecs", "proxy/test_header_cache.py"),
     "operator/shoal_operator/planning": (
         "operator/planning", "operator/test_reconciler.py", "operator/test_two_installs.py",
     ),

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.project.mutants import CORES, ROOT
 from tests.project.tokens import Mutant, compiled, mutants_of
 
 
@@ -56,3 +57,8 @@ def test_the_sources_are_what_they_were_when_nothing_is_to_be_changed() -> None:
     scope: dict[str, list[int]] = {}
     exec(compiled(Mutant("a.py", 99, 1, "", ""), source), scope)
     assert scope["x"] == [1, 2]
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_each_core_and_the_tests_that_are_to_notice_its_mutants_exist(core: str) -> None:
+    assert [path for path in (core, *(f"tests/{path}" for path in CORES[core])) if not (ROOT / path).exists()] == []

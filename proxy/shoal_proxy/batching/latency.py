@@ -18,10 +18,9 @@ from itertools import accumulate
 from math import inf
 from statistics import median
 
+from shoal_proxy.batching.fitted_line import FittedLine
 from shoal_proxy.batching.margin import Margin
 
-_FIT_MEMORY = 0.95
-"""Weight that a batch keeps in the fitted line after each later one: about the last 20 count."""
 _KNOT_WEIGHT = 20.0
 """Batches that a knot remembers; the line counts as one more."""
 QUANTILE = 0.95
@@ -53,7 +52,7 @@ class LatencyTable:
         self.padded_sizes = self.sizes if allowed_sizes else ()
         self._values = [0.0] * len(self.sizes)
         self._weights = [0.0] * len(self.sizes)
-        self._fit = _Line()
+        self._fit = FittedLine()
         self._margin = Margin(QUANTILE)
         self._ratios: list[float] = []
         self._means: list[float] = list(self._values)
@@ -193,35 +192,3 @@ class LatencyTable:
         self._means = list(accumulate(blended, max))
         high = 1 + self.margin
         self._highs = [mean * high for mean in self._means]
-
-
-class _Line:
-    """A straight line through recent batches, least squares with exponential forgetting."""
-
-    __slots__ = ("_products", "_rows", "_seconds", "_squares", "weight")
-
-    def __init__(self) -> None:
-        self.weight = self._rows = self._squares = self._seconds = self._products = 0.0
-
-    def observe(self, rows: int, seconds: float) -> None:
-        self.weight = _FIT_MEMORY * self.weight + 1
-        self._rows = _FIT_MEMORY * self._rows + rows
-        self._squares = _FIT_MEMORY * self._squares + rows * rows
-        self._seconds = _FIT_MEMORY * self._seconds + seconds
-        self._products = _FIT_MEMORY * self._products + rows * seconds
-
-    def scale(self, factor: float) -> None:
-        self._seconds *= factor
-        self._products *= factor
-
-    def line(self) -> tuple[float, float]:
-        """Return the time of no rows and of each row more."""
-        if not self.weight:
-            return 0.0, 0.0
-        mean_rows, mean_s = self._rows / self.weight, self._seconds / self.weight
-        spread = self._squares / self.weight - mean_rows**2
-        # Sizes that hardly differ say nothing of the slope; a batch never takes less for being larger.
-        slope = max(0.0, (self._products / self.weight - mean_rows * mean_s) / spread) if spread > 0.25 else 0.0
-        base_s = mean_s - slope * mean_rows
-        # Steeper than a line through nothing: small sizes would take no time at all, and all would be done in small.
-        return (base_s, slope) if base_s >= 0 else (0.0, mean_s / mean_rows)

@@ -10,6 +10,13 @@ waiting, n about to return, and r of those within h:
 So it pays only if nearly all come: to hold for some of them, and then run the others as a second batch all the same,
 would be time lost. A few stragglers do not count; they join the next batch.
 
+And only if it pays in each round that follows. Callers who travel in one batch all return after it, and the device
+idles meanwhile, in every round; in two batches, those of the one return while the other runs. How long the host takes
+to answer, hear and queue n callers grows with n, so it is learned as a line; where that of all, g(w + n), is longer
+than the second batch would cost on top, nobody is held for:
+
+    g(w + n) < l(w) + l(n) - l(w + n)
+
 Callers of an open loop return after many milliseconds or never; for them the sum never pays and nothing is held.
 """
 
@@ -19,6 +26,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
+from shoal_proxy.batching.fitted_line import FittedLine
 from shoal_proxy.batching.latency import LatencyTable
 
 THINK_S = (0.0001, 0.0002, 0.0003, 0.0005, 0.0007, 0.001, 0.0015, 0.002, 0.003, 0.004, 0.006, 0.008, 0.012, 0.016)
@@ -37,6 +45,9 @@ class Burst:
     outstanding: int = 0
     callers: int = 0
     thinks: list[int] = field(default_factory=lambda: [0] * (len(THINK_S) + 1))
+    back_s: list[float] = field(default_factory=list)
+    """Think times of those who came back soon, shortest first."""
+    back_rows: int = 0
 
     def answered(self, rows: int) -> None:
         """Count a caller who has been answered."""
@@ -47,7 +58,16 @@ class Burst:
         """Count a caller, answered ``rows`` then, that has sent its next request."""
         self.outstanding -= rows
         self.callers -= 1
-        self.thinks[bisect_left(THINK_S, now_s - self.answered_s)] += 1
+        think_s = now_s - self.answered_s
+        self.thinks[bisect_left(THINK_S, think_s)] += 1
+        if think_s <= THINK_S[-1]:
+            self.back_s.append(think_s)
+            self.back_rows += rows
+
+    @property
+    def gathered_s(self) -> float:
+        """Return how long it took until nearly all who came back soon had done so."""
+        return self.back_s[int(_NEARLY_ALL * (len(self.back_s) - 1))] if self.back_s else 0.0
 
 
 class Returns:
@@ -57,6 +77,7 @@ class Returns:
         self._bursts: deque[Burst] = deque()
         self._counts = [0.0] * (len(THINK_S) + 1)
         self._shares = [0.0] * len(THINK_S)
+        self._gathering = FittedLine()
 
     @property
     def closed_loop(self) -> bool:
@@ -93,6 +114,10 @@ class Returns:
         if not bursts or waiting >= max_rows or not self.closed_loop:
             return 0.0
         coming = sum([count * self._share(answered_s, free_s, THINK_S[-1]) for count, answered_s in bursts])
+        if self._gathering.at(waiting + round(coming)) >= _saved_s(
+            waiting, round(coming), round(coming), max_rows, table
+        ):
+            return 0.0
         best_s, most_s = 0.0, 0.0
         for hold_s in THINK_S:
             returning = sum([count * self._share(answered_s, free_s, hold_s) for count, answered_s in bursts])
@@ -118,6 +143,8 @@ class Returns:
             burst = self._bursts.popleft()
             burst.thinks[-1] += max(0, burst.callers)
             burst.outstanding = 0
+            if burst.back_s:
+                self._gathering.observe(burst.back_rows, burst.gathered_s)
             self._counts = [_FORGET * old + new for old, new in zip(self._counts, burst.thinks, strict=True)]
             total = sum(self._counts)
             self._shares = [count / total for count in accumulate(self._counts[:-1])] if total else self._shares

@@ -72,6 +72,34 @@ def test_a_batch_is_not_held_in_vain(waiting: int, outstanding: int, after_s: fl
     assert hold_s(returns, now_s, waiting=waiting, outstanding=outstanding, after_s=after_s) == 0.0
 
 
+def gathering(per_caller_s: float, base_s: float = 0.0002) -> tuple[Returns, float]:
+    """Return what is known after bursts of many sizes, whose callers came back one after the other."""
+    returns, now_s = Returns(), 100.0
+    for callers in (2, 62, 10, 54, 28, 36, *[32] * 20):
+        burst = returns.burst(now_s)
+        for _ in range(callers):
+            burst.answered(1)
+        for number in range(callers):
+            burst.came_back(1, now_s + base_s + number * per_caller_s)
+        now_s += 0.02
+    return returns, now_s
+
+
+def test_two_batches_stay_two_where_gathering_all_callers_would_take_longer_in_each_round() -> None:
+    quick, quick_s = gathering(30e-6)
+    slow, slow_s = gathering(80e-6)
+
+    # Half of them wait and the others are back within 2.6 ms, less than the 4 ms of a second batch; all take 5.
+    assert hold_s(quick, quick_s, waiting=32, outstanding=32) > 0
+    assert hold_s(slow, slow_s, waiting=32, outstanding=32) == 0.0
+
+
+def test_callers_who_think_for_longer_than_a_second_batch_costs_are_not_waited_for_by_the_first_of_them() -> None:
+    returns, now_s = learned([0.005, 0.0053])
+
+    assert hold_s(returns, now_s, after_s=0.005) == 0.0
+
+
 @given(st.lists(st.floats(0, 0.05), min_size=1, max_size=8), st.integers(0, 63), st.integers(0, 70), st.floats(0, 0.1))
 @settings(deadline=None)
 def test_no_hold_is_longer_than_the_longest_think_time(
