@@ -79,7 +79,6 @@ class Dispatcher:
         refusal = self.scheduler.admit(pending, pending.arrived_s)
         if refusal is not None:
             raise refusal
-        self._metrics.coalesced_rows = self.scheduler.coalesced_rows
         if pending.deadline_s < self._deadline_s:
             self._arm_deadline()
         self._look_soon()
@@ -87,7 +86,7 @@ class Dispatcher:
     def cancel(self, pending: Pending) -> None:
         """Forget a request whose caller has gone."""
         if self.scheduler.cancel(pending):
-            self._metrics.rejections[Rejection.CANCELLED] += 1
+            self._metrics.rejected(Rejection.CANCELLED)
             self._deliver(())
 
     def refuse_waiting(self, error: ProxyError) -> None:

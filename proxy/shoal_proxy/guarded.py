@@ -183,8 +183,7 @@ class GuardedProtocol(ConnectedProtocol):
         self.hear_no_more()
         if open_cycle is not None and self.fail_open(open_cycle, error):
             return
-        if error.reason is not None:
-            self.guard.metrics.rejections[error.reason] += 1
+        self.guard.metrics.rejected(error.reason)
         self.guard.note_refused(error)
         busy = self.busy
         refused = Refused(error, self.url, NOBODY_WAITS)

@@ -135,8 +135,7 @@ class Inference:
 
     def refuse(self, route: Route, error: ProxyError, *, may_have_run: bool = False) -> Reply:
         """Return ``error`` as the route's protocol has it, and count it."""
-        if error.reason:
-            self._metrics.rejections[error.reason] += 1
+        self._metrics.rejected(error.reason)
         may_have_run = may_have_run or error.may_have_run
         if may_have_run and error.status in _SEND_AGAIN:
             error = PerhapsExecuted(error)

@@ -55,7 +55,7 @@ def _labelled(metric: declared.Metric, counts: Mapping[Any, int]) -> Metric:
 
 
 class Metrics(Collector):
-    """All of the proxy's metrics; ``gauges`` are read from their owners at scrape time."""
+    """All of the proxy's metrics; those in ``read`` are read from their owners at scrape time."""
 
     def __init__(self) -> None:
         self.requests: dict[tuple[str, int], int] = defaultdict(int)
@@ -68,17 +68,22 @@ class Metrics(Collector):
         self.elements = 0
         self.padded_elements = 0
         self.retries = 0
-        self.coalesced_rows = 0
         self.request_bytes = 0
         self.response_bytes = 0
-        self.gauges: dict[declared.Metric, Callable[[], float]] = {}
+        self.read: dict[declared.Metric, Callable[[], float]] = {}
+
+    def rejected(self, reason: declared.Rejection | None) -> None:
+        """Count a request that got no place, where its error is of that kind: one that has a reason."""
+        if reason is not None:
+            self.rejections[reason] += 1
 
     def collect(self) -> Iterable[Metric]:
         """Yield every metric, as prometheus-client asks."""
         yield _labelled(declared.REQUESTS, self.requests)
         yield _labelled(declared.REJECTIONS, {(reason,): count for reason, count in self.rejections.items()})
-        for metric, read in self.gauges.items():
-            yield GaugeMetricFamily(metric.family, metric.description, value=read())
+        for metric, read in self.read.items():
+            family = GaugeMetricFamily if metric.kind is declared.Kind.GAUGE else CounterMetricFamily
+            yield family(metric.family, metric.description, value=read())
         for metric, histogram in (
             (declared.BATCH_ROWS, self.batch_rows),
             (declared.QUEUE_SECONDS, self.queue_seconds),
@@ -90,7 +95,6 @@ class Metrics(Collector):
             (declared.ROWS, self.rows),
             (declared.ELEMENTS, self.elements),
             (declared.PADDED_ELEMENTS, self.padded_elements),
-            (declared.COALESCED_ROWS, self.coalesced_rows),
             (declared.RETRIES, self.retries),
             (declared.REQUEST_BYTES, self.request_bytes),
             (declared.RESPONSE_BYTES, self.response_bytes),

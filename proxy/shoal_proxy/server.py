@@ -18,6 +18,7 @@ import uvicorn
 
 from shoal_proxy.admin import Admin
 from shoal_proxy.app import Pages, make_app
+from shoal_proxy.batching.batcher import Batcher
 from shoal_proxy.batching.order import Shares
 from shoal_proxy.batching.pending import NEVER_S
 from shoal_proxy.batching.policy import BatchLimits
@@ -148,27 +149,22 @@ def _objective_s(batching: BatchingSpec) -> float:
 
 def make_scheduler(settings: Settings) -> Scheduler:
     """Return the batching brain that ``settings`` ask for."""
-    return Scheduler(
+    batching, queue = settings.batching, settings.queue
+    batcher = Batcher(
         QueueLimits(
-            settings.queue_rows,
-            settings.queue.max_bytes,
-            max(settings.batching.max_batch_size, settings.queue_rows // _PORTIONS),
+            settings.queue_rows, queue.max_bytes, max(batching.max_batch_size, settings.queue_rows // _PORTIONS)
         ),
         BatchLimits(
-            settings.batching.max_batch_size,
-            settings.batching.max_delay_milliseconds / 1000,
-            settings.batching.in_flight,
-            settings.batching.policy,
+            batching.max_batch_size, batching.max_delay_milliseconds / 1000, batching.in_flight, batching.policy
         ),
-        objective_s=_objective_s(settings.batching),
+        objective_s=_objective_s(batching),
         shares=Shares(
-            {name.encode(): share for name, share in (settings.queue.fair_share_weights or {}).items()},
-            settings.queue.priority_ageing_milliseconds / 1000,
+            {name.encode(): share for name, share in (queue.fair_share_weights or {}).items()},
+            queue.priority_ageing_milliseconds / 1000,
             classes=bool(settings.fair_share_header),
         ),
-        idempotent=settings.batching.idempotent,
-        coalesce=settings.batching.coalesce_identical,
     )
+    return Scheduler(batcher, idempotent=batching.idempotent, coalesce=batching.coalesce_identical)
 
 
 def open_files() -> int:
@@ -228,7 +224,7 @@ class Proxy:
         self._drained = asyncio.Event()
         self._settled = asyncio.Event()
         self.dispatcher.on_settled = self._settled.set
-        self._watch_gauges()
+        self._read_metrics()
 
     async def run(self) -> None:
         """Serve until told to stop, then drain."""
@@ -295,14 +291,15 @@ class Proxy:
         self.dispatcher.phase = phase
         logger.info("event=%s waiting_rows=%d", phase, self.scheduler.queue.rows)
 
-    def _watch_gauges(self) -> None:
+    def _read_metrics(self) -> None:
         scheduler, queue = self.scheduler, self.scheduler.queue
-        self.metrics.gauges = {
+        self.metrics.read = {
             declared.QUEUE_ROWS: lambda: queue.rows,
             declared.QUEUE_REQUESTS: lambda: queue.requests,
             declared.QUEUE_BYTES: lambda: queue.size_bytes,
             declared.IN_FLIGHT_ROWS: lambda: scheduler.in_flight_rows,
             declared.IN_FLIGHT_BATCHES: lambda: len(scheduler.running),
+            declared.COALESCED_ROWS: lambda: scheduler.coalesced_rows,
             declared.CONNECTIONS: lambda: len(self.front_guard.members),
             declared.RUNTIME_READY: lambda: self.link.ready,
             declared.BATCH_ROWS_LIMIT: lambda: scheduler.batcher.tables.least_max_rows,

@@ -50,7 +50,7 @@ def test_identical_requests_that_wait_cost_one_row_and_one_hanging_up_harms_nobo
             running.until_waiting(1)
             same = [group.ask(1) for _ in range(5)]
             other = group.ask(2)
-            running.until(lambda: running.proxy.metrics.coalesced_rows == 5)
+            running.until(lambda: running.proxy.scheduler.coalesced_rows == 5)
             leaver.socket.close()
             running.until(lambda: running.proxy.metrics.rejections["cancelled"] == 1)
         running.until_waiting(2)

@@ -21,10 +21,8 @@ from shoal_proxy.batching.batch import Batch, Result, split, waiting_callers
 from shoal_proxy.batching.batcher import Batcher, Running
 from shoal_proxy.batching.coalescing import Coalescing
 from shoal_proxy.batching.deadlines import Deadlines
-from shoal_proxy.batching.order import Shares
-from shoal_proxy.batching.pending import NEVER_S, Delivery, Pending
-from shoal_proxy.batching.policy import BatchLimits, Wait
-from shoal_proxy.batching.queue import QueueLimits
+from shoal_proxy.batching.pending import Delivery, Pending
+from shoal_proxy.batching.policy import Wait
 from shoal_proxy.batching.recovery import Recovery
 from shoal_proxy.batching.suspects import Suspects
 from shoal_proxy.batching.throughput import Throughput
@@ -55,18 +53,9 @@ class Failure(NamedTuple):
 class Scheduler:
     """Decides who is let in, what is sent when, and which outcome everybody gets."""
 
-    def __init__(
-        self,
-        queue_limits: QueueLimits,
-        limits: BatchLimits,
-        *,
-        objective_s: float = NEVER_S,
-        shares: Shares | None = None,
-        idempotent: bool = False,
-        coalesce: bool = False,
-    ) -> None:
-        self.batcher = Batcher(queue_limits, limits, objective_s=objective_s, shares=shares)
-        self.queue = self.batcher.queue
+    def __init__(self, batcher: Batcher, *, idempotent: bool = False, coalesce: bool = False) -> None:
+        self.batcher = batcher
+        self.queue = batcher.queue
         self.throughput = Throughput()
         self.coalesced_rows = 0
         """Rows that have been let in and never run, since others like them ran."""

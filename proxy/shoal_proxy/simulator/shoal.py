@@ -7,7 +7,7 @@ from typing import cast
 import numpy as np
 
 from shoal_proxy.batching.batch import Result
-from shoal_proxy.batching.batcher import Running
+from shoal_proxy.batching.batcher import Batcher, Running
 from shoal_proxy.batching.pending import NEVER_S, BatchKey, Delivery, Outcome, Pending
 from shoal_proxy.batching.policy import BatchLimits, Wait
 from shoal_proxy.batching.queue import QueueLimits
@@ -42,13 +42,8 @@ class Shoal:
         idempotent: bool = False,
         coalesce: bool = False,
     ) -> None:
-        self.scheduler = Scheduler(
-            QueueLimits(max_queue_rows, _LARGE),
-            limits,
-            objective_s=objective_s,
-            idempotent=idempotent,
-            coalesce=coalesce,
-        )
+        batcher = Batcher(QueueLimits(max_queue_rows, _LARGE), limits, objective_s=objective_s)
+        self.scheduler = Scheduler(batcher, idempotent=idempotent, coalesce=coalesce)
         self._requests: dict[Pending, Request] = {}
         self._pendings: dict[Request, Pending] = {}
         """Those that have no outcome yet, both ways."""

@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from shoal_proxy.batching.batch import Result
-from shoal_proxy.batching.batcher import Running
+from shoal_proxy.batching.batcher import Batcher, Running
 from shoal_proxy.batching.order import Shares
 from shoal_proxy.batching.pending import NEVER_S, Answer, BatchKey, Delivery, LaneKey, Outcome, Pending
 from shoal_proxy.batching.policy import BatchLimits, Wait
@@ -39,7 +39,7 @@ MAX_ROWS = 4
 
 
 def scheduler(*, coalesce: bool = False) -> Scheduler:
-    return Scheduler(QueueLimits(64, 10**9), BatchLimits(MAX_ROWS), coalesce=coalesce)
+    return Scheduler(Batcher(QueueLimits(64, 10**9), BatchLimits(MAX_ROWS)), coalesce=coalesce)
 
 
 def row(value: int, *, arrived_s: float = 0.0, deadline_s: float = 60.0) -> Pending:
@@ -146,12 +146,12 @@ def test_the_sentence_of_a_deadline_says_where_it_passed() -> None:
 
 
 def test_a_full_queue_says_what_it_is_full_of_and_when_to_come_again() -> None:
-    brain = Scheduler(QueueLimits(2, 100), BatchLimits(1))
+    brain = Scheduler(Batcher(QueueLimits(2, 100), BatchLimits(1)))
     for value in range(2):
         assert brain.admit(row(value), 0.0) is None
 
     refusal = brain.admit(row(3), 0.0)
-    wide = Scheduler(QueueLimits(99, 8), BatchLimits(1))
+    wide = Scheduler(Batcher(QueueLimits(99, 8), BatchLimits(1)))
     wide.admit(row(1), 0.0)
     too_many_bytes = wide.admit(row(2), 0.0)
 
@@ -254,14 +254,13 @@ class SchedulerMachine(RuleBasedStateMachine):
         self, policy: BatchingPolicy, in_flight: int, objective_s: float, *, coalesce: bool, idempotent: bool
     ) -> None:
         self.coalesce = coalesce
-        self.brain = Scheduler(
+        batcher = Batcher(
             QueueLimits(24, 10**9, portion_rows=6),
             BatchLimits(MAX_ROWS, 0.01 if policy is BatchingPolicy.FIXED else 0.0, in_flight, policy),
             objective_s=objective_s,
             shares=Shares({b"a": 2.0}),
-            idempotent=idempotent,
-            coalesce=coalesce,
         )
+        self.brain = Scheduler(batcher, idempotent=idempotent, coalesce=coalesce)
 
     @rule(
         values=st.lists(st.integers(0, 2), min_size=1, max_size=9),
