@@ -10,6 +10,7 @@ from random import Random
 from typing import Any
 
 import httpx
+import msgspec
 import orjson
 
 from shoal.benching.advice import advice
@@ -25,6 +26,7 @@ from shoal.loading import Load
 from shoal.wire.items import many_items, one_item
 from shoal.wire.messages import Request, infer_request
 from shoal.wire.signature import Signature
+from shoal_schema.bounds import Bound
 from shoal_schema.metrics import ROWS
 
 ADMIN_PORT = 9090
@@ -57,13 +59,18 @@ def bench(options: argparse.Namespace) -> int:
     admin = _Admin(options)
     measured = asyncio.run(_measure(options, request))
     knee = find(measured.steps)
+    explained = admin.explained(sum(step.answered for step in measured.steps) * options.rows)
     sentences = advice(
-        measured.steps, measured.within_ms, alone_ms=measured.alone_ms, max_batch_rows=signature.max_batch_size
+        measured.steps,
+        measured.within_ms,
+        alone_ms=measured.alone_ms,
+        max_batch_rows=signature.max_batch_size,
+        bound=explained and explained.bound,
     )
-    explained = admin.sentences(sum(step.answered for step in measured.steps) * options.rows)
     if options.plot:
         _draw(options.plot, measured.steps, _marked(knee), f"{signature.name} at {options.url}")
-    print(_json(measured, knee, sentences, explained) if options.json else _text(measured, knee, sentences, explained))
+    told = explained.sentences if explained else []
+    print(_json(measured, knee, sentences, told) if options.json else _text(measured, knee, sentences, told))
     return 0
 
 
@@ -116,6 +123,24 @@ def _request(item: Any, rows: int, signature: Signature) -> Request:
     return infer_request(signature.name, signature, tensors, {})
 
 
+class Concluded(msgspec.Struct):
+    """Of the server's report on itself what is repeated here."""
+
+    bound: Bound
+
+
+class Explained(msgspec.Struct):
+    """What ``/v1/explain`` answers."""
+
+    sentences: list[str]
+    report: Concluded
+
+    @property
+    def bound(self) -> Bound:
+        """What the server concludes is its bound."""
+        return self.report.bound
+
+
 class _Admin:
     """The server's admin port, if it can be reached and is this server's: its rows grew by what was sent."""
 
@@ -123,13 +148,15 @@ class _Admin:
         self._url = options.admin or f"http://{base_url(options.url).host}:{ADMIN_PORT}"
         self._rows = self._rows_served()
 
-    def sentences(self, rows: int) -> list[str]:
+    def explained(self, rows: int) -> Explained | None:
         """Return what ``/v1/explain`` says, nothing if it is not of the server that answered ``rows``."""
         before, after = self._rows, self._rows_served()
         if before is None or after is None or after - before < rows:
-            return []
-        answer = self._get("/v1/explain")
-        return answer.splitlines() if answer else []
+            return None
+        try:
+            return msgspec.json.decode(self._get("/v1/explain", accept="application/json") or "", type=Explained)
+        except msgspec.DecodeError:
+            return None
 
     def _rows_served(self) -> float | None:
         for line in (self._get("/metrics") or "").splitlines():
@@ -138,9 +165,10 @@ class _Admin:
                 return float(value)
         return None
 
-    def _get(self, path: str) -> str | None:
+    def _get(self, path: str, *, accept: str = "*/*") -> str | None:
+        url = f"{base_url(self._url)}".rstrip("/") + path
         try:
-            answer = httpx.get(f"{base_url(self._url)}".rstrip("/") + path, timeout=2.0)
+            answer = httpx.get(url, headers={"accept": accept}, timeout=2.0)
         except httpx.HTTPError:
             return None
         return answer.text if answer.status_code == 200 else None

@@ -83,6 +83,7 @@ def test_people_get_a_table_and_bars(adder: tuple[str, str], capsys: pytest.Capt
     assert "in time: answered within" in output
     assert re.search(r"/s \|[q.bR]+ ", output)
     assert "the server itself says" not in output, "nobody named its admin port"
+    assert "--admin URL names it" in output
 
 
 def test_what_is_wrong_with_the_item_is_said_before_the_load(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,13 +6,24 @@ from math import ceil
 from shoal.benching.drawing import figure
 from shoal.benching.knee import MAX_BAD_STRETCHES, MAX_RUN_SHARE, MIN_REQUESTS, Knee, Verdict, find, judge
 from shoal.benching.steps import BUSY, Step
+from shoal_schema.bounds import Bound
 
-FULL = 0.8
+FULL = 0.9
 IDLE = 0.2
 
 
-def advice(steps: Sequence[Step], within_ms: float, *, alone_ms: float, max_batch_rows: int | None) -> list[str]:
-    """Return the sentences, the most important first; ``max_batch_rows`` is the model's batch, if it says."""
+def advice(
+    steps: Sequence[Step], within_ms: float, *, alone_ms: float, max_batch_rows: int | None, bound: Bound | None
+) -> list[str]:
+    """Return the sentences, the most important first.
+
+    Args:
+        steps: what each rate measured.
+        within_ms: how late an answer may be.
+        alone_ms: what a request alone takes.
+        max_batch_rows: the model's batch, if it says.
+        bound: what the server concludes at its admin port; None if that could not be asked.
+    """
     if not any(step.answered for step in steps):
         return ["No request was answered, so nothing was measured."]
     ordered = sorted(steps, key=lambda each: each.offered_per_s)
@@ -21,7 +32,8 @@ def advice(steps: Sequence[Step], within_ms: float, *, alone_ms: float, max_batc
         *_generator(ordered),
         *_knee(knee, within_ms, alone_ms),
         *_unsure(knee),
-        *(_bound(knee.bent, max_batch_rows) if knee.bent and not _idle(knee.bent, alone_ms) else ()),
+        *(_bound(knee.bent, max_batch_rows, bound) if knee.bent and not _idle(knee.bent, alone_ms) else _unbent(bound)),
+        *_untold(bound),
         *_light(ordered[0]),
         *_failures(ordered),
     ]
@@ -112,33 +124,56 @@ def _unsure(knee: Knee) -> Iterator[str]:
             )
 
 
-def _bound(over: Step, max_batch_rows: int | None) -> Iterator[str]:
-    """Say what bounds the server, by the split of the first rate that it did not keep up with."""
+_BOUNDS = {
+    Bound.HOST: (
+        "the host's work around a batch, which takes longer than the model: give the pod more CPU (runtime.resources),"
+        " or send more rows a request, as binary tensors"
+    ),
+    Bound.PROXY: (
+        "the proxy's core, of which it can use one: compile it (docs/performance.md), send more rows a request or"
+        " binary tensors, or raise scaling.maxReplicas"
+    ),
+    Bound.MODEL: "the model, which takes longer than the host's work around a batch",
+}
+"""What the server concludes (``/v1/explain``), and what helps; nothing is concluded against it here."""
+
+
+def _bound(over: Step, max_batch_rows: int | None, bound: Bound | None) -> Iterator[str]:
+    """Say what bounds the server at the first rate that it did not keep up with: its own word, else by the split."""
     parts = over.parts_ms
-    if not parts:
+    if bound in (Bound.HOST, Bound.PROXY):
+        yield f"The bound is {_BOUNDS[bound]}."
+    elif not parts:
         if over.answered:
             yield "The server sends no Server-Timing, so queue, batch and runtime cannot be told apart."
-        return
-    if parts["rest"] > sum(parts[name] for name in ("queue", "batch", "runtime")):
+    elif parts["rest"] > sum(parts[name] for name in ("queue", "batch", "runtime")):
         yield (
-            f"Most of the time ({figure(parts['rest'])} ms) is spent outside queue and model: on the way, or in reading"
-            " and writing HTTP. Give the proxy more CPU, or send more rows a request, as binary tensors."
+            f"Most of the time ({figure(parts['rest'])} ms) is spent outside queue and runtime: on the way, or in"
+            " reading and writing HTTP. Give the proxy more CPU, or send more rows a request, as binary tensors."
         )
     elif parts["batch"] > parts["runtime"]:
         yield (
-            f"The proxy's own work ({figure(parts['batch'])} ms) takes longer than the model"
+            f"The proxy's own work ({figure(parts['batch'])} ms) takes longer than the runtime"
             f" ({figure(parts['runtime'])} ms): it is short of CPU. Compile it (docs/performance.md), or send binary"
             " tensors."
         )
-    elif over.batch_rows is None or max_batch_rows is None:
-        yield "The model is the bound: raise scaling.maxReplicas."
+    else:
+        yield from _runtime(over, max_batch_rows, bound)
+
+
+def _runtime(over: Step, max_batch_rows: int | None, bound: Bound | None) -> Iterator[str]:
+    """Say what helps where most of the time is the runtime's; only the server knows whether that is the model's."""
+    parts, runtime_ms = over.parts_ms, figure(over.parts_ms["runtime"])
+    name = "model" if bound is Bound.MODEL else "runtime"
+    if over.batch_rows is None or max_batch_rows is None:
+        yield f"The {name} is the bound: raise scaling.maxReplicas."
     elif over.batch_rows >= FULL * max_batch_rows:
         yield (
-            f"Batches are full ({figure(over.batch_rows)} of {max_batch_rows} rows, {figure(parts['runtime'])} ms"
-            " each): raise batching.maxBatchSize if a larger batch is not slower in proportion, else"
+            f"The {name} is the bound, and batches are full ({figure(over.batch_rows)} of {max_batch_rows} rows,"
+            f" {runtime_ms} ms each): raise batching.maxBatchSize if a larger batch is not slower in proportion, else"
             " scaling.maxReplicas."
         )
-    elif parts["queue"] < parts["runtime"]:
+    elif parts["queue"] < parts["runtime"] and bound is not Bound.MODEL:
         yield (
             f"Requests hardly wait ({figure(parts['queue'])} ms) and batches are not full ({figure(over.batch_rows)} of"
             f" {max_batch_rows} rows), so the model is not the bound: the host is short of processor time. Give the pod"
@@ -146,11 +181,30 @@ def _bound(over: Step, max_batch_rows: int | None) -> Iterator[str]:
         )
     else:
         yield (
-            f"The model is the bound ({figure(parts['runtime'])} ms a batch) with {figure(over.batch_rows)} of"
+            f"The {name} is the bound ({runtime_ms} ms a batch) with {figure(over.batch_rows)} of"
             f" {max_batch_rows} rows in a batch. Where an objective is set, a larger"
             " batching.latencyObjectiveMilliseconds lets them grow; inputs of different shapes share none"
             " (padBuckets); else raise scaling.maxReplicas."
         )
+
+
+def _unbent(bound: Bound | None) -> Iterator[str]:
+    """Say what would be the bound where no rate showed it."""
+    if bound in _BOUNDS:
+        yield f"No rate was found that it does not keep up with; what will be used up first is {_BOUNDS[bound]}."
+    else:
+        yield "What bounds the server was not seen."
+
+
+def _untold(bound: Bound | None) -> Iterator[str]:
+    """Say what is not known, and how it would be."""
+    if bound is None:
+        yield (
+            "Whether the runtime's time is the model's or the host's work around it only the server can say, at its"
+            " admin port (/v1/explain), and none was found that is this server's: --admin URL names it."
+        )
+    elif bound is Bound.UNKNOWN:
+        yield "The server itself cannot tell yet whether the model or the host's work around it takes longer."
 
 
 def _light(first: Step) -> Iterator[str]:

@@ -43,7 +43,8 @@ def legend(within_ms: float) -> str:
     """Return what the columns of the table mean."""
     return (
         f"in time: answered within {figure(within_ms)} ms of when the request was due; answered/s: in time or not\n"
-        "queue, batch (the proxy), runtime (the model), rest (HTTP, the way, this command): mean ms of a request\n"
+        "queue, batch (the proxy), runtime (the model, and the host's work around it), rest (HTTP, the way, this"
+        " command): mean ms of a request\n"
         "rows: of its batch; lost: refused, unanswered or failed\n"
         "held: 95% in time; bent: clearly not; too few, noisy, generator: tells nothing of the server"
     )

@@ -8,6 +8,8 @@ from shoal_proxy.batching.batcher import Batcher
 from shoal_proxy.batching.latency import LatencyTable
 from shoal_proxy.batching.pending import NEVER_S, BatchKey
 from shoal_proxy.batching.throughput import Busiest
+from shoal_proxy.explaining.bound import at_its_end, bound
+from shoal_schema.bounds import Bound
 from shoal_schema.resource.traffic import BatchingPolicy
 
 _CLOSE = 1.15
@@ -71,6 +73,10 @@ class Report:
     capped_rows: int | None
     """What the device's memory held, where it was less than the limit."""
     rejected: dict[str, int]
+    bound: Bound
+    """What is used up first when requests become more."""
+    at_its_end: bool
+    """Whether the busiest second had no room left."""
 
 
 def report(
@@ -110,6 +116,10 @@ def report(
         padding=padding,
         capped_rows=batcher.tables.capped_rows,
         rejected=rejected,
+        bound=bound(
+            busiest, model_ms=_batch_ms(table, allowed, limits.in_flight), host_ms=1000 * batcher.pace.overhead_s
+        ),
+        at_its_end=at_its_end(busiest, room_rows=allowed),
     )
 
 
@@ -121,6 +131,12 @@ def _time_ms(table: LatencyTable, rows: int, around_s: float) -> Span:
 def _span_ms(bounds_s: tuple[float, float]) -> Span:
     low_s, high_s = bounds_s
     return Span(1000 * low_s, None if isinf(high_s) else 1000 * high_s)
+
+
+def _batch_ms(table: LatencyTable, rows: int, in_flight: int) -> tuple[float, float]:
+    """Return what the model's own time for a batch lies between, where so many run at a time."""
+    low_s, high_s = table.bounds(rows)
+    return 1000 * low_s / in_flight, 1000 * high_s / in_flight
 
 
 def _rate(table: LatencyTable, rows: int, in_flight: int) -> Span:

@@ -4,14 +4,12 @@ from collections.abc import Iterator
 from math import floor, log10
 
 from shoal_proxy.explaining.report import Report, Span
+from shoal_schema.bounds import Bound
 from shoal_schema.metrics import Rejection
 from shoal_schema.resource.traffic import BatchingPolicy
 
 _PADDING = 0.2
 _HOST_BOUND = 0.5
-_BUSY = 0.9
-_FULL = 0.9
-"""Share of a second, and of a batch's room, beyond which there is no more to be had."""
 
 
 def explain(report: Report) -> list[str]:
@@ -27,7 +25,7 @@ def explain(report: Report) -> list[str]:
         *_latency(report, report.alone_ms, report.full_ms),
         *_throughput(report),
         *_refusals(report),
-        *_waste(report, report.full_ms),
+        *_waste(report),
     ]
 
 
@@ -165,16 +163,17 @@ def _served(report: Report) -> Iterator[str]:
         )
         return
     rate = number(busiest.rows_per_s)
-    if busiest.runtime_busy >= _BUSY and busiest.batch_rows >= _FULL * report.allowed_rows:
-        yield (
-            f"One replica serves about {rate} rows per second: so many in its busiest second, in which batches of "
-            f"{number(busiest.batch_rows)} rows followed one another without a pause."
-        )
-    elif busiest.proxy_busy >= _BUSY:
+    if report.at_its_end and report.bound is Bound.PROXY:
         yield (
             f"One replica serves about {rate} rows per second of such requests: so many in its busiest second, in which"
             f" the proxy used {busiest.proxy_busy:.0%} of a core, and it can use no more than one. Larger requests,"
             " binary tensors, a compiled proxy or more replicas (scaling.maxReplicas) serve more."
+        )
+    elif report.at_its_end:
+        host = _host(report) if report.bound is Bound.HOST else ""
+        yield (
+            f"One replica serves about {rate} rows per second: so many in its busiest second, in which batches of "
+            f"{number(busiest.batch_rows)} rows followed one another without a pause.{host}"
         )
     else:
         yield (
@@ -187,6 +186,8 @@ def _served(report: Report) -> Iterator[str]:
 
 def _ceiling(report: Report) -> str:
     """Return what the model's own time allows, a bound and no promise, where it was measured and says something."""
+    if report.bound is Bound.HOST:
+        return _host(report)
     bound = report.model_rows_per_s
     served_per_s = report.busiest.rows_per_s if report.busiest else 0.0
     if bound is None or bound.high is None or bound.high < served_per_s:
@@ -194,10 +195,16 @@ def _ceiling(report: Report) -> str:
     size = f"batches of {rows(report.allowed_rows)}"
     if not bound.low:
         return f" What {size} take was not measured: none of more than {_measured(report)} has run."
-    if 1000 * report.allowed_rows / bound.low < report.overhead_ms:
-        return f" The model is not the bound: {size} take it less time than the host's work around them does."
     most = f"about {number(bound.high)}" if bound.known else number(bound.high)
     return f" The model's own time allows {most} at most, in {size}; the host's work comes on top."
+
+
+def _host(report: Report) -> str:
+    return (
+        f" The model is not the bound: batches of {rows(report.allowed_rows)} take it less time than the"
+        f" {number(report.overhead_ms)} ms of the host's work around them. More processor time (runtime.resources),"
+        " more rows a request, and binary tensors (Inference-Header-Content-Length) instead of JSON let it serve more."
+    )
 
 
 def _refusals(report: Report) -> Iterator[str]:
@@ -214,14 +221,9 @@ def _refusals(report: Report) -> Iterator[str]:
             yield f"{count} requests were refused {sentence}."
 
 
-def _waste(report: Report, full_ms: Span) -> Iterator[str]:
+def _waste(report: Report) -> Iterator[str]:
     if report.padding > _PADDING:
         yield (
             f"{report.padding:.0%} of what the model computes is padding: more pad_buckets in model.toml keep long and "
             "short inputs apart."
-        )
-    if full_ms.high is not None and report.overhead_ms > full_ms.high / 2:
-        yield (
-            "The host's work takes longer than the model's: batches are limited by CPU, not by the device. Binary "
-            "tensors (Inference-Header-Content-Length) cost far less than JSON."
         )

@@ -2,6 +2,7 @@ from typing import Any
 
 from shoal.benching.advice import advice
 from shoal.benching.steps import Step
+from shoal_schema.bounds import Bound
 
 
 def step(offered_per_s: float, **chosen: Any) -> Step:
@@ -34,7 +35,7 @@ def bent(offered_per_s: float, **chosen: Any) -> Step:
 
 
 def said(*steps: Step, **options: Any) -> str:
-    return "\n".join(advice(steps, 60.0, **({"alone_ms": 12.0, "max_batch_rows": 32} | options)))
+    return "\n".join(advice(steps, 60.0, **({"alone_ms": 12.0, "max_batch_rows": 32, "bound": Bound.MODEL} | options)))
 
 
 def test_the_knee_is_told_with_what_comes_after_it() -> None:
@@ -79,9 +80,10 @@ def test_a_server_that_is_late_while_idle_is_not_bent_by_the_rate() -> None:
 def test_full_batches_ask_for_larger_ones_or_replicas() -> None:
     words = said(step(100), bent(200, batch_rows=31.0, parts={"queue": 300.0}))
 
-    assert "Batches are full (31 of 32 rows" in words
+    assert "The model is the bound, and batches are full (31 of 32 rows" in words
     assert "batching.maxBatchSize" in words
     assert "scaling.maxReplicas" in words
+    assert "are full" not in said(step(100), bent(200, batch_rows=26.0, parts={"queue": 300.0})), "82% is not"
 
 
 def test_a_model_that_is_slow_with_half_a_batch_is_the_bound() -> None:
@@ -90,9 +92,34 @@ def test_a_model_that_is_slow_with_half_a_batch_is_the_bound() -> None:
 
 def test_a_host_without_time_is_not_called_the_models_fault() -> None:
     for parts in ({"rest": 400.0}, {"batch": 40.0}, {"queue": 3.0}):
-        words = said(step(100), bent(200, parts=parts))
+        words = said(step(100), bent(200, parts=parts), bound=Bound.UNKNOWN)
         assert "CPU" in words
         assert "model is the bound" not in words
+
+
+def test_where_the_server_concludes_that_the_host_is_its_bound_nothing_else_is_concluded() -> None:
+    for batch_rows in (8.0, 31.0):
+        words = said(step(100), bent(200, batch_rows=batch_rows, parts={"queue": 300.0}), bound=Bound.HOST)
+        assert "The bound is the host's work around a batch" in words
+        assert "runtime.resources" in words
+        assert "maxBatchSize" not in words
+    assert "The bound is the proxy's core" in said(step(100), bent(200), bound=Bound.PROXY)
+
+
+def test_without_the_servers_own_conclusion_the_model_is_not_blamed_and_what_is_not_known_is_said() -> None:
+    words = said(step(100), bent(200, batch_rows=31.0, parts={"queue": 300.0}), bound=None)
+
+    assert "The runtime is the bound, and batches are full" in words
+    assert "model's or the host's work around it only the server can say, at its admin port" in words
+    assert "--admin URL" in words
+    assert "--admin" not in said(step(100), bent(200))
+    assert "The server itself cannot tell yet" in said(step(100), bent(200), bound=Bound.UNKNOWN)
+
+
+def test_a_knee_that_is_not_found_still_says_what_is_known_of_the_bound() -> None:
+    assert "what will be used up first is the host's work around a batch" in said(step(100), bound=Bound.HOST)
+    assert "what will be used up first is the model" in said(step(100))
+    assert "What bounds the server was not seen" in said(step(100), bound=None)
 
 
 def test_a_load_generator_that_was_the_bound_is_said_first_and_the_server_not_blamed() -> None:

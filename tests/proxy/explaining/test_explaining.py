@@ -5,8 +5,10 @@ from shoal_proxy.batching.pending import NEVER_S, PLAIN_KEY, BatchKey
 from shoal_proxy.batching.policy import BatchLimits
 from shoal_proxy.batching.queue import QueueLimits
 from shoal_proxy.batching.throughput import Busiest
+from shoal_proxy.explaining.bound import bound
 from shoal_proxy.explaining.report import latency_document, report
 from shoal_proxy.explaining.sentences import explain, number
+from shoal_schema.bounds import Bound
 from shoal_schema.resource.traffic import BatchingPolicy
 
 
@@ -58,13 +60,13 @@ def test_a_memory_that_is_too_small_is_named_and_not_the_objective() -> None:
 
 
 def test_before_the_first_request_the_models_time_is_a_bound_and_no_promise() -> None:
-    for policy, bound in (
+    for policy, most in (
         (BatchingPolicy.NONE, "200 at most, in batches of 1 row"),
         (BatchingPolicy.ADAPTIVE, "890 at most, in batch"),
     ):
         text = explained(batcher(policy))
         assert "rows per second one replica serves is not known before the first requests" in text
-        assert f"The model's own time allows about {bound}" in text
+        assert f"The model's own time allows about {most}" in text
         assert "the host's work comes on top" in text
 
 
@@ -108,7 +110,10 @@ def test_where_the_host_takes_longer_no_bound_is_told_of_the_model() -> None:
 
     assert "has served is 640 rows per second" in text
     assert "The model is not the bound" in text
+    assert "runtime.resources" in text
     assert "00,000" not in text
+    full = Busiest(rows_per_s=5200.0, batch_rows=31.0, runtime_busy=0.97, proxy_busy=0.6)
+    assert "The model is not the bound" in explained(brain, full), "at its end, too"
 
 
 def test_a_delay_that_keeps_an_idle_runtime_waiting_is_named() -> None:
@@ -201,3 +206,21 @@ def test_before_the_first_request_nothing_is_said_of_the_host() -> None:
 )
 def test_figures_are_plain_and_of_two_digits(value: float, text: str) -> None:
     assert number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("model_ms", "host_ms", "proxy_busy", "expected"),
+    [
+        pytest.param((36.0, 36.0), 2.4, 0.2, Bound.MODEL, id="model"),
+        pytest.param((0.2, 0.3), 2.8, 0.2, Bound.HOST, id="host"),
+        pytest.param((36.0, 36.0), 2.4, 0.9, Bound.PROXY, id="core"),
+        pytest.param((0.2, float("inf")), 2.8, 0.2, Bound.UNKNOWN, id="not measured"),
+        pytest.param((36.0, 36.0), 0.0, 0.2, Bound.UNKNOWN, id="foreign runtime"),
+    ],
+)
+def test_what_bounds_a_replica_is_one_rule(
+    model_ms: tuple[float, float], host_ms: float, proxy_busy: float, expected: Bound
+) -> None:
+    busiest = Busiest(rows_per_s=100.0, batch_rows=31.0, runtime_busy=0.97, proxy_busy=proxy_busy)
+
+    assert bound(busiest, model_ms=model_ms, host_ms=host_ms) is expected
