@@ -65,7 +65,7 @@ def bench(options: argparse.Namespace) -> int:
         measured.within_ms,
         alone_ms=measured.alone_ms,
         max_batch_rows=signature.max_batch_size,
-        bound=explained and explained.bound,
+        bound=explained.bound if explained else None,
     )
     if options.plot:
         _draw(options.plot, measured.steps, _marked(knee), f"{signature.name} at {options.url}")

@@ -119,5 +119,5 @@ def _headline(signature: Signature) -> str:
     elif signature.max_batch_size is not None:
         parts.append(f"batches of up to {signature.max_batch_size}")
     if signature.allowed_batch_sizes:
-        parts.append(f"fast sizes {', '.join(map(str, signature.allowed_batch_sizes))}")
+        parts.append(f"padded up to {', '.join(map(str, signature.allowed_batch_sizes))} rows")
     return "; ".join(parts)

@@ -134,7 +134,7 @@ def describe(signature: ModelSignature, settings: Settings) -> dict[str, Any]:
         "inputs": [_tensor(spec, _input_parameters(spec)) for spec in signature.inputs.values()],
         "outputs": [_tensor(spec, _output_parameters(spec)) for spec in signature.outputs.values()],
         "parameters": _given(
-            max_batch_size=settings.batching.max_batch_size if signature.batches else 1,
+            max_batch_size=signature.largest_batch(settings.batching.max_batch_size),
             allowed_batch_sizes=",".join(map(str, signature.allowed_batch_sizes)),
         ),
     }

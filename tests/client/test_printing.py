@@ -76,7 +76,7 @@ def test_a_signature_is_a_table() -> None:
     )
 
     assert signature_text(signature) == (
-        "cat; version 1; batches of up to 32; fast sizes 1, 2\n"
+        "cat; version 1; batches of up to 32; padded up to 1, 2 rows\n"
         "\n"
         "        name   type   one row   notes\n"
         "input   image  BYTES  scalar    image/jpeg\n"

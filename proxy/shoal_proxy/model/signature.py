@@ -73,6 +73,12 @@ class ModelSignature:
     fixed: bool = False
     """Whether every row of every request has the same shapes, so that all requests may share a batch."""
 
+    def largest_batch(self, configured_rows: int) -> int:
+        """Return the rows that a batch may have: what is configured, or the model's own limit if that is less."""
+        if not self.batches:
+            return 1
+        return configured_rows if self.max_batch_size is None else min(configured_rows, self.max_batch_size)
+
 
 def parse_metadata(metadata: Mapping[str, Any]) -> ModelSignature:
     """Return the signature that V2 model ``metadata`` describes.

@@ -35,7 +35,8 @@ def bent(offered_per_s: float, **chosen: Any) -> Step:
 
 
 def said(*steps: Step, **options: Any) -> str:
-    return "\n".join(advice(steps, 60.0, **({"alone_ms": 12.0, "max_batch_rows": 32, "bound": Bound.MODEL} | options)))
+    given: dict[str, Any] = {"alone_ms": 12.0, "max_batch_rows": 32, "bound": Bound.MODEL} | options
+    return "\n".join(advice(steps, 60.0, **given))
 
 
 def test_the_knee_is_told_with_what_comes_after_it() -> None:

@@ -2,7 +2,9 @@ from typing import Any
 
 import pytest
 
+from shoal_proxy.app import describe
 from shoal_proxy.model.signature import SignatureError, parse_metadata
+from shoal_proxy.settings import Settings
 from tests.fakes import tensor
 from tests.proxy.signatures import signature
 
@@ -128,3 +130,15 @@ def test_a_batch_holds_at_least_one_row(given: Any) -> None:
 def test_what_is_no_metadata_is_refused(metadata: Any) -> None:
     with pytest.raises(SignatureError):
         parse_metadata(metadata)
+
+
+@pytest.mark.parametrize(
+    ("models", "configured", "rows"), [(2, 32, 2), (64, 32, 32), (None, 32, 32)], ids=["model", "configured", "unsaid"]
+)
+def test_callers_are_told_the_batch_that_runs_and_not_what_was_configured(
+    models: int | None, configured: int, rows: int
+) -> None:
+    settings = Settings.from_env({"SHOAL_MODEL_NAME": "cat", "SHOAL_BATCHING_MAX_BATCH_SIZE": str(configured)})
+    given: dict[str, Any] = {} if models is None else {"max_batch_size": models}
+
+    assert describe(signature(**given), settings)["parameters"]["max_batch_size"] == rows
