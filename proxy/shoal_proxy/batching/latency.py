@@ -50,6 +50,8 @@ class LatencyTable:
     def __init__(self, max_rows: int, allowed_sizes: Sequence[int] = ()) -> None:
         self.sizes = knots_for(max_rows, allowed_sizes)
         self.padded_sizes = self.sizes if allowed_sizes else ()
+        self.batches = 0
+        """Of which a time was seen; what warm-up measured is not among them."""
         self._values = [0.0] * len(self.sizes)
         self._weights = [0.0] * len(self.sizes)
         self._fit = FittedLine()
@@ -72,6 +74,7 @@ class LatencyTable:
         """Learn that a batch of ``rows`` took ``seconds``; what is no time says nothing."""
         if not 0 <= seconds < inf:
             return
+        self.batches += 1
         seconds = max(seconds, _MIN_S)
         expected_s = self.expected_s(rows)
         if expected_s > 0:

@@ -44,8 +44,10 @@ class Report:
     max_delay_ms: float
     in_flight: int
     objective_ms: float | None
+    batches: int
+    """That have run with inputs of this shape."""
     alone_ms: Span | None
-    """What a request alone takes, 95th percentile, with the host's work around it."""
+    """For a request alone: the model's 95th percentile, the host's work, and how late answers are."""
     most_rows: int
     """Rows that a batch may have, after what the device's memory held."""
     full_ms: Span | None
@@ -55,7 +57,7 @@ class Report:
     overhead_ms: float
     """The host's work around a batch; 0 before the first request."""
     late_ms: float
-    """How much later than expected answers leave, 95th percentile."""
+    """How much later than that answers leave, 75th percentile."""
     allowed_rows: int
     """Rows of a batch for which even a request that just missed one is answered within the objective."""
     busiest: Busiest | None
@@ -100,6 +102,7 @@ def report(
         max_delay_ms=1000 * limits.max_delay_s,
         in_flight=limits.in_flight,
         objective_ms=None if objective_s == NEVER_S else 1000 * objective_s,
+        batches=table.batches,
         alone_ms=_time_ms(table, 1, around_s) if known else None,
         most_rows=most,
         full_ms=_time_ms(table, most, around_s) if known else None,

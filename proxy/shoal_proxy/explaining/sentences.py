@@ -10,6 +10,10 @@ from shoal_schema.resource.traffic import BatchingPolicy
 
 _PADDING = 0.2
 _HOST_BOUND = 0.5
+_IDLE = 0.1
+"""Share of a second up to which neither runtime nor proxy was at work: no load to speak of."""
+_ENOUGH_BATCHES = 20
+"""After which the 95th percentile of their times is more than a guess."""
 
 
 def explain(report: Report) -> list[str]:
@@ -94,7 +98,7 @@ def _objective(report: Report, alone_ms: Span, full_ms: Span) -> Iterator[str]:
 
 
 def _latency(report: Report, alone_ms: Span, full_ms: Span) -> Iterator[str]:
-    yield f"A request alone on an idle runtime takes {time(alone_ms)}, 19 times in 20; {_parts(report)}."
+    yield f"A request alone on an idle runtime takes {time(alone_ms)}{_sure(report)}; {_parts(report)}."
     yield _full(report)
     if report.policy is BatchingPolicy.FIXED and report.max_delay_ms > 0:
         yield (
@@ -106,6 +110,14 @@ def _latency(report: Report, alone_ms: Span, full_ms: Span) -> Iterator[str]:
             f"Answers leave up to {number(report.late_ms)} ms later than the model's time explains: the host is short "
             "of processor time. Give it more of that, or send larger requests."
         )
+
+
+def _sure(report: Report) -> str:
+    """Return of what that is a time, and of how many it is known."""
+    if report.batches < _ENOUGH_BATCHES:
+        after = "warm-up" if not report.batches else "1 batch" if report.batches == 1 else f"{report.batches} batches"
+        return f", by what {after} showed: too little to say how often it takes longer"
+    return ", in most cases no more, from when it was read until its answer leaves (callers wait for the network, too)"
 
 
 def _parts(report: Report) -> str:
@@ -163,7 +175,13 @@ def _served(report: Report) -> Iterator[str]:
         )
         return
     rate = number(busiest.rows_per_s)
-    if report.at_its_end and report.bound is Bound.PROXY:
+    if max(busiest.runtime_busy, busiest.proxy_busy) < _IDLE:
+        yield (
+            "How many rows per second one replica serves is not known: so far it has hardly had to work (at most"
+            f" {rows(round(busiest.rows_per_s) or 1)} in a second). Send many requests at the same time and ask again."
+            + _ceiling(report)
+        )
+    elif report.at_its_end and report.bound is Bound.PROXY:
         yield (
             f"One replica serves about {rate} rows per second of such requests: so many in its busiest second, in which"
             f" the proxy used {busiest.proxy_busy:.0%} of a core, and it can use no more than one. Larger requests,"
@@ -192,9 +210,9 @@ def _ceiling(report: Report) -> str:
     served_per_s = report.busiest.rows_per_s if report.busiest else 0.0
     if bound is None or bound.high is None or bound.high < served_per_s:
         return ""
-    size = f"batches of {rows(report.allowed_rows)}"
     if not bound.low:
-        return f" What {size} take was not measured: none of more than {_measured(report)} has run."
+        return ""  # What batches take that were not measured has been said.
+    size = f"batches of {rows(report.allowed_rows)}"
     most = f"about {number(bound.high)}" if bound.known else number(bound.high)
     return f" The model's own time allows {most} at most, in {size}; the host's work comes on top."
 

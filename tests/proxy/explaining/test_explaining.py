@@ -149,11 +149,35 @@ def seen(*sizes: int, objective_s: float = NEVER_S) -> Batcher:
 def test_ten_single_requests_say_nothing_of_full_batches() -> None:
     text = explained(seen(1))
 
-    assert "A request alone on an idle runtime takes about 15 ms, 19 times in 20" in text
+    assert "A request alone on an idle runtime takes about 15 ms, by what 10 batches showed: too little" in text
     assert "How long a full batch of 32 rows takes is not known: none of more than 1 row has been measured" in text
     assert "at most" not in text
     sizes = latency_document(seen(1), None)["tables"][0]["sizes"]
     assert [size["rows"] for size in sizes if size["measured"]] == [1]
+
+
+def test_how_sure_a_time_is_is_said_by_how_many_batches_have_run() -> None:
+    measured = batcher(known=False)
+    measured.serve(None, measured=((1, 0.005), (32, 0.04)))
+
+    assert "by what warm-up showed" in explained(measured)
+    measured.tables[PLAIN_KEY].observe(1, 0.005)
+    assert "by what 1 batch showed: too little to say" in explained(measured)
+    for _ in range(19):
+        measured.tables[PLAIN_KEY].observe(1, 0.005)
+    assert (
+        "in most cases no more, from when it was read until its answer leaves (callers wait for the network, too)"
+        in (explained(measured))
+    )
+    assert "19 times in 20" not in explained(measured), "callers see more than the proxy does"
+
+
+def test_two_requests_are_not_a_rate() -> None:
+    text = explained(seen(1), Busiest(rows_per_s=2.0, batch_rows=1.0, runtime_busy=0.004, proxy_busy=0.01))
+
+    assert "is not known: so far it has hardly had to work (at most 2 rows in a second)" in text
+    assert "0%" not in text
+    assert text.count("measured") == 1, "of full batches, and only once"
 
 
 def test_of_several_shapes_it_says_of_which_one_it_speaks() -> None:
