@@ -15,7 +15,7 @@ from shoal import completion
 from shoal.colours import Style, styled
 from shoal.errors import InvalidInput, ShoalError, WrongAddress
 from shoal.serving.fields import FieldError, MachineError
-from shoal_schema.arguments import integer, number
+from shoal_schema.arguments import CommandParser, integer, number
 from shoal_schema.version import VERSION
 
 WRONG_ARGUMENTS = 2
@@ -133,7 +133,7 @@ def _complete() -> None:
 
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the command's arguments; those of other components' commands have no options here."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         "shoal",
         description="Serve a model, ask a server, see what a model takes.",
         epilog=EXAMPLES,

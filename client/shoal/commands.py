@@ -13,8 +13,8 @@ from shoal.client import Client
 from shoal.colours import Style, styled
 from shoal.files import given_item
 from shoal.printing import answer_text, json_text, signature_json, signature_text
-from shoal.serving.fields import FieldError, merge, parse_assignment, to_environment
-from shoal.targets import default_name, files_beside, find_target, shown
+from shoal.serving.fields import FieldError, merge, parse_assignment, to_environment, without_effect
+from shoal.targets import check_is_here, default_name, files_beside, find_target, shown
 
 ADMIN_PORT = 9090
 
@@ -59,9 +59,13 @@ def serve(options: argparse.Namespace) -> int:
     if options.port and options.port == options.admin_port:
         raise FieldError(f"--port and --admin-port must differ, not both be {options.port}")
     service = find_target(options.target)
-    fields = service.fields
+    fields, ignored = service.fields, [f"spec.{field}" for field in service.ignored]
     for assignment in options.set:
-        fields = merge(fields, parse_assignment(assignment))
+        if idle := without_effect(assignment):
+            ignored.append(f"spec.{idle}")
+        else:
+            fields = merge(fields, parse_assignment(assignment))
+    check_is_here(fields["model.uri"])
     log_level = options.log_level or ("error" if options.quiet else None)
     level = {"SHOAL_LOG_LEVEL": log_level.upper()} if log_level else {}
     settings = {**os.environ, **to_environment(fields), **level}
@@ -82,7 +86,7 @@ def serve(options: argparse.Namespace) -> int:
         with closing(launch):
             uri = shown(fields["model.uri"])
             launch.say(f"serving {launch.name} from {uri}", name=launch.name, uri=uri)
-            if ignored := [f"spec.{field}" for field in service.ignored]:
+            if ignored:
                 launch.say(f"without effect on one machine: {', '.join(ignored)}", ignored=ignored)
             if options.admin_port is None and launch.admin_port != ADMIN_PORT:
                 launch.say(

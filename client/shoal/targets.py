@@ -14,6 +14,7 @@ MANIFEST_SUFFIXES = (".yaml", ".yml")
 MODEL_SUFFIXES = (".pt2", ".pt", ".safetensors", ".py")
 ARCHIVE_SUFFIXES = (".tar.gz", ".tgz", ".tar", ".zip")
 DOWNLOADS = ("http", "https")
+PODS_MODELS = Path("/models")
 # Files whose name says nothing about the model: their folder's name does.
 PLAIN_NAMES = ("handler", "model")
 # Most .yaml files in a model's folder are something else, and need no parser to be passed over.
@@ -37,6 +38,25 @@ def files_beside(target: str) -> tuple[str, ...]:
     path = Path(target)
     folder = path if path.is_dir() else path.parent
     return () if "://" in target else tuple(str(each) for each in sorted(folder.iterdir()) if each.is_file())
+
+
+def check_is_here(uri: str) -> None:
+    """Raise before two processes start what the runtime would say seconds later.
+
+    Raises:
+        FieldError: ``uri`` is a path of this machine at which nothing lies; the message says where it may lie.
+    """
+    scheme, separator, _ = uri.partition("://")
+    if separator and scheme.lower() != "file":
+        return
+    path = Path(unquote(urlsplit(uri).path) if separator else uri)
+    if path.exists():
+        return
+    place = " (a pod's place for it)" if path.parent == PODS_MODELS else ""
+    raise FieldError(
+        f"there is no model at {path}{place}: on this machine --set model.uri=DIR says where it lies, or a folder"
+        " `model` beside the manifest holds it"
+    )
 
 
 def _remote(uri: str, scheme: str) -> Service:
@@ -131,7 +151,7 @@ def _absolute(fields: Values, folder: Path) -> Values:
 def _in_pod(fields: Values, path: Path, folder: Path) -> Values:
     """Find ``/models/NAME``, where a pod has its model, in ``model`` beside the manifest, if it is not here."""
     beside = folder / "model"
-    if path.parent == Path("/models") and not path.exists() and beside.is_dir():
+    if path.parent == PODS_MODELS and not path.exists() and beside.is_dir():
         return {**fields, "model.uri": str(beside.absolute())}
     return fields
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from shoal_schema.arguments import CommandParser
 from shoal_schema.version import VERSION
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ def run(arguments: list[str]) -> int:
     try:
         return _run(arguments)
     except ModuleNotFoundError as missing:
-        sys.stderr.write(f"shoal local: {missing}: pip install shoal-local\n")
+        _complain(f"{missing}: pip install shoal-local")
         return 1
 
 
@@ -47,6 +48,10 @@ def _run(arguments: list[str]) -> int:
             return 0 if cluster.runs else 1
 
 
+def _complain(what: object) -> None:
+    sys.stderr.write(f"shoal: {what}\n")
+
+
 def _told(cluster: "Cluster", options: argparse.Namespace) -> str:
     """Return how the cluster is, for a person or for a program."""
     return f"{json.dumps(cluster.facts(), indent=2)}\n" if options.json else cluster.status()
@@ -54,7 +59,7 @@ def _told(cluster: "Cluster", options: argparse.Namespace) -> str:
 
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the command's arguments."""
-    parser = argparse.ArgumentParser(prog="shoal local", description="Run a Kubernetes cluster on this machine.")
+    parser = CommandParser(prog="shoal local", description="Run a Kubernetes cluster on this machine.")
     parser.add_argument("--version", action="version", version=f"shoal local {VERSION}")
     commands = parser.add_subparsers(dest="command", required=True)
     up = commands.add_parser("up", help="start what does not run, and wait until it is ready")
@@ -83,18 +88,18 @@ def _up(cluster: "Cluster", options: argparse.Namespace) -> int:
         kubelet.parse_capacity(options.capacity)
         models = kubelet.parse_models(options.model)
     except ValueError as error:
-        sys.stderr.write(f"{error}\n")
+        _complain(error)
         return WRONG_ARGUMENTS
     ran = cluster.runs_in_part
     try:
         cluster.add_models(models)
         cluster.up([part for text in options.capacity for part in ("--capacity", text)])
         if cluster.mounts_refused:
-            sys.stderr.write(f"{refusal_message(cluster.mounts_refused)}\n")
+            _complain(refusal_message(cluster.mounts_refused))
         if not options.no_operator:
             cluster.install_operator()
     except (CannotStartError, CannotInstallError, ValueError) as error:
-        sys.stderr.write(f"{error}\n")
+        _complain(error)
         return 1
     except KeyboardInterrupt:
         _interrupted(cluster, ran=ran)

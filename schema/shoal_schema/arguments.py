@@ -1,13 +1,24 @@
 """Types of options of the command line, whose errors are sentences: ``--port: must be 0 to 65535, not x``."""
 
 import math
-from argparse import ArgumentTypeError
+from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable
 from enum import StrEnum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Value = TypeVar("Value")
 Choice = TypeVar("Choice", bound=StrEnum)
+
+
+class CommandParser(ArgumentParser):
+    """A parser that tells of an unknown option itself; argparse leaves that to the parser of all commands."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse, and refuse the rest with the usage of the command that it was given to."""
+        options, rest = super().parse_known_args(args, namespace)
+        if rest:
+            self.error(f"unrecognized arguments: {' '.join(rest)}")
+        return options, rest
 
 
 def integer(least: int | None = None, most: int | None = None) -> Callable[[str], int]:

@@ -91,6 +91,9 @@ def test_info_writes_json_for_programs(adder: FakeServer, capsys: pytest.Capture
         pytest.param(1, ["info", "http://127.0.0.1:1"], "cannot reach", id="nobody there"),
         pytest.param(2, ["serve", "no-such-path"], "there is no file or directory", id="nothing to serve"),
         pytest.param(2, ["serve", "DIR", "--set", "a=b"], "there is no field a", id="no such field"),
+        pytest.param(
+            2, ["serve", "DIR", "--set", "model.uri=/models/mean"], "--set model.uri=DIR says where", id="no model here"
+        ),
         pytest.param(2, ["serve", "DIR", "--set", "runtime.threads=x"], "must be 1 to 1024", id="another type"),
         pytest.param(
             2, ["serve", "DIR", "--port", "8099", "--admin-port", "8099"], "not both be 8099", id="the same port twice"
@@ -117,6 +120,18 @@ def test_what_goes_wrong_is_one_line(
     assert error.startswith("shoal: ")
     assert message in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["serve", "info"])
+def test_an_unknown_option_is_told_with_the_usage_of_its_command(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main([command, "x", "--bogus"])
+
+    error = capsys.readouterr().err
+    assert error.startswith(f"usage: shoal {command} [-h]")
+    assert error.endswith(f"shoal {command}: error: unrecognized arguments: --bogus\n")
 
 
 def test_of_two_servers_started_together_one_has_the_usual_admin_port() -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import orjson
 
-from shoal_schema.declaring import Setting
+from shoal_schema.declaring import Setting, section_of, settings_of
 from shoal_schema.decoding import nearest
 from shoal_schema.environment import manifest_fields, parse_text, rendered
-from shoal_schema.resource.service import RENAMED
+from shoal_schema.resource.service import RENAMED, InferenceServiceSpec
 
 PARAMETERS = "model.parameters"
 MAX_DEPTH = 100
@@ -57,6 +57,14 @@ def parse_assignment(text: str) -> Values:
         return {name: parse_text(setting, value.strip())}
     except ValueError:
         raise FieldError(f"{name} must be {setting.allowed}, not {value.strip()!r}") from None
+
+
+def without_effect(text: str) -> str | None:
+    """Return the field of ``FIELD=VALUE`` if only a cluster acts on it (or on the field it lies in), else None."""
+    name, equals, _ = text.partition("=")
+    name = name.strip()
+    clusters = [each.name for each in settings_of(InferenceServiceSpec) if not each.env and not section_of(each.kind)]
+    return name if equals and any(name == each or name.startswith(f"{each}.") for each in clusters) else None
 
 
 def find_field(name: str) -> Setting:

@@ -2,7 +2,14 @@ from typing import Any
 
 import pytest
 
-from shoal.serving.fields import FieldError, merge, parse_assignment, to_environment, with_field_names
+from shoal.serving.fields import (
+    FieldError,
+    merge,
+    parse_assignment,
+    to_environment,
+    with_field_names,
+    without_effect,
+)
 
 
 @pytest.mark.parametrize(
@@ -118,3 +125,19 @@ def test_an_assignment_that_no_setting_can_carry_is_refused(assignment: str, mes
 def test_a_value_that_no_environment_can_carry_is_refused(uri: str, message: str) -> None:
     with pytest.raises(FieldError, match=f"model.uri {message}"):
         to_environment({"model.uri": uri})
+
+
+@pytest.mark.parametrize(
+    ("given", "idle"),
+    [
+        ("scaling.maxReplicas=3", "scaling.maxReplicas"),
+        ("runtime.resources.limits.cpu=2", "runtime.resources.limits.cpu"),
+        ("pod.nodeSelector={}", "pod.nodeSelector"),
+        ("scaling.maxreplicas=3", None),
+        ("scaling=3", None),
+        ("scaling.maxReplicas", None),
+        ("batching.maxBatchSize=3", None),
+    ],
+)
+def test_what_only_a_cluster_acts_on_is_known_to_have_no_effect_here(given: str, idle: str | None) -> None:
+    assert without_effect(given) == idle
