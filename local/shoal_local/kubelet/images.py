@@ -51,6 +51,9 @@ def _image(name: str, entry: Any) -> Image:
     for part in ("command", "args"):
         if not isinstance(entry.get(part, []), list):
             raise BadTableError(f"image {name!r}: {part} must be a list, not {entry[part]!r}")
+    for part in ("env", "files"):
+        if not isinstance(entry.get(part) or {}, dict):
+            raise BadTableError(f"image {name!r}: {part} must be a mapping, not {entry[part]!r}")
     return Image(
         command=tuple(map(str, entry.get("command", []))),
         args=tuple(map(str, entry.get("args", []))),

@@ -11,7 +11,7 @@ import yaml
 
 from shoal_local.api_client import ApiClient
 from shoal_local.events import EventRecorder
-from shoal_local.kubelet.images import Table, default_table, parse_table, with_files
+from shoal_local.kubelet.images import BadTableError, Image, Table, default_table, parse_table, with_files
 from shoal_local.kubelet.lookups import Lookups
 from shoal_local.kubelet.probing import Attempts
 from shoal_local.kubelet.records import Models
@@ -33,12 +33,36 @@ class Images:
         self._models = models
 
     def table(self) -> Table:
-        """Return the table as it is now. Raises BadTableError: the user's file has a broken entry."""
+        """Return the table as it is now. Raises BadTableError: the user's file is broken; the message says where."""
         models = {f"{MODELS}/{name}": folder for name, folder in self._models.folders().items()}
         ours = with_files(default_table(sys.executable), RUNTIME_IMAGE, models)
-        if not self.file.exists():
-            return ours
-        return {**ours, **parse_table(yaml.safe_load(self.file.read_text()) or {})}
+        return {**ours, **_read_table(self.file)}
+
+
+def _read_table(file: Path) -> dict[str, Image]:
+    """Return what a user's file adds to the table; nothing if there is none."""
+    try:
+        text = file.read_text()
+        document, root = yaml.safe_load(text), yaml.compose(text, Loader=yaml.SafeLoader)
+    except FileNotFoundError:
+        return {}
+    except yaml.MarkedYAMLError as error:
+        line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise BadTableError(f"{file}{line}: {error.problem or error.context}") from None
+    except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
+        raise BadTableError(f"{file}: {error}") from None
+    if document is None:
+        return {}
+    if not isinstance(root, yaml.MappingNode):
+        raise BadTableError(f"{file}, line 1: expected a mapping of image names")
+    lines = {key.value: key.start_mark.line + 1 for key, _ in root.value}
+    table: dict[str, Image] = {}
+    for name, entry in document.items():
+        try:
+            table |= parse_table({str(name): entry})
+        except BadTableError as error:
+            raise BadTableError(f"{file}, line {lines.get(str(name), 1)}: {error}") from None
+    return table
 
 
 class AddressPool:
