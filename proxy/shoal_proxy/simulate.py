@@ -3,7 +3,8 @@
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -63,7 +64,8 @@ def run(options: argparse.Namespace) -> int:
     except (*WRONG_ARGUMENTS, *FAILED) as error:
         print(f"shoal: {error}", file=sys.stderr)  # noqa: T201
         return 2 if isinstance(error, WRONG_ARGUMENTS) else 1
-    result = study(entries, service)
+    with _progress() as tell:
+        result = study(entries, service, tell)
     guesses = "; ".join([guess for guess in (guesses, _host_guess(result)) if guess])
     if guesses:
         warning = f"shoal: a guess, nobody has measured {guesses}: figures that rest on them may be far off"
@@ -71,6 +73,22 @@ def run(options: argparse.Namespace) -> int:
     document = {**asdict(result), "guessed": guesses or None}
     print(json.dumps(document, indent=1) if options.json else "\n".join(lines(result, service, guesses)))  # noqa: T201
     return 0
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    """Give what shows on a terminal, in one line that goes again, what is simulated: half a minute is long."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+
+    def show(what: str) -> None:
+        print(f"\r\x1b[Ksimulating {what}", end="", file=sys.stderr, flush=True)  # noqa: T201
+
+    try:
+        yield show
+    finally:
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)  # noqa: T201
 
 
 def _guesses(entries: Sequence[Entry], service: Service) -> str:
@@ -105,7 +123,9 @@ def parser() -> argparse.ArgumentParser:
     arrivals.add_argument("--poisson", type=numbers(1), metavar="RATE", help="random arrivals, per second")
     arrivals.add_argument("--gamma", type=numbers(2), metavar="RATE,CV", help="clumped ones: 1 is Poisson, 4 bursty")
     arrivals.add_argument("--on-off", type=numbers(3), metavar="LOW,HIGH,SECONDS", help="two rates by turns")
-    made.add_argument("--requests", type=integer(1), default=20_000, help="of a random trace (%(default)s)")
+    made.add_argument(
+        "--requests", type=integer(1), default=20_000, help="of a random trace (%(default)s); fewer are quicker"
+    )
     made.add_argument("--seed", type=integer(), default=1, help="of everything random (%(default)s)")
     made.add_argument("--speed", type=numbers(1), default=(1.0,), help="replay so many times as fast")
     made.add_argument("--ignore-deadlines", action="store_true", help="the trace's own; the objective counts")

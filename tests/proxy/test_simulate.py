@@ -1,4 +1,6 @@
 import json
+import os
+import pty
 import re
 import subprocess
 import sys
@@ -55,6 +57,20 @@ def test_a_random_trace_is_simulated(capsys: pytest.CaptureFixture[str]) -> None
     assert study["outcome"]["offered"] == 300
     assert study["outcome"]["in_time"] == 300
     assert study["capacity_per_s"] <= study["best_capacity_per_s"] * 1.01
+
+
+def test_a_terminal_sees_what_is_simulated_and_in_the_end_only_the_figures() -> None:
+    given = ["simulate", "--poisson", "300", "--requests", "100", "--latency", "4ms+1ms", "--objective-ms", "50"]
+    master, terminal = pty.openpty()
+    with os.fdopen(master, "rb", buffering=0) as reader, os.fdopen(terminal, "wb", buffering=0) as writer:
+        command = [sys.executable, "-m", "shoal_proxy", *given]
+        result = subprocess.run(command, stdout=subprocess.PIPE, stderr=writer, timeout=60, check=True)
+        told = reader.read(4096).decode()
+
+    assert "simulating 100 requests" in told
+    assert told.count("\n") == 0
+    assert b"simulating" not in result.stdout
+    assert b"capacity at 99%" in result.stdout
 
 
 def test_a_recording_is_json_for_programs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,7 @@
 """A study as a table for people."""
 
 from shoal_proxy.batching.pending import NEVER_S
-from shoal_proxy.simulator.study import IN_TIME, Outcome, Service, Study
+from shoal_proxy.simulator.study import DOUBLINGS, IN_TIME, Outcome, Service, Study
 
 
 def lines(study: Study, service: Service, guesses: str = "") -> list[str]:
@@ -47,8 +47,16 @@ def _refusals(outcome: Outcome) -> str:
 
 
 def _capacity(study: Study) -> str:
+    offered_per_s = study.outcome.offered_per_s
+    if study.capacity_per_s is None and not offered_per_s:
+        return "not known: requests that all come at once have no rate"
+    if study.capacity_per_s is None and study.met_at_any_rate:
+        return f"more than {per_s(2**DOUBLINGS * offered_per_s)}: the objective was met at every rate that was tried"
     if study.capacity_per_s is None:
-        return "none found: it is missed at any rate, or met at every one"
+        return (
+            f"none: the objective was missed at every rate that was tried, down to {per_s(offered_per_s / 2**DOUBLINGS)};"
+            " even a request alone takes longer, or requests that came together always do"
+        )
     if study.served_per_s and study.beyond_served(study.capacity_per_s):
         return (
             f"at most {study.capacity_per_s:,.0f}/s, by the model's own time; with the host's no more than"

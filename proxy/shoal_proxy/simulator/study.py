@@ -18,7 +18,8 @@ from shoal_proxy.simulator.trace import Entry
 
 IN_TIME = 0.99
 _MAX_FOR_OPTIMUM = 50_000
-_DOUBLINGS = 12
+DOUBLINGS = 12
+"""How often a trace is made twice as fast, or half as fast, in search of where it bends."""
 _SAME = 1.15
 
 
@@ -81,13 +82,17 @@ class Study:
     served_per_s: float | None = None
     """The most that was served in truth; what the host's work takes at higher rates is in none of these figures."""
 
+    met_at_any_rate: bool | None = None
+    """Without a capacity: whether even the fastest replay that was tried was in time, or not even the slowest."""
+
     def beyond_served(self, rate_per_s: float | None) -> bool:
         """Return whether so many requests a second are more than were ever served, by more than chance."""
         return bool(self.served_per_s and rate_per_s and rate_per_s > _SAME * self.served_per_s)
 
 
-def study(entries: Sequence[Entry], service: Service) -> Study:
-    """Simulate ``entries``, which are in order of arrival, on ``service``."""
+def study(entries: Sequence[Entry], service: Service, tell: Callable[[str], None] = lambda _: None) -> Study:
+    """Simulate ``entries``, which are in order of arrival, on ``service``; ``tell`` hears what is done meanwhile."""
+    tell(f"{len(entries):,} requests")
     requests = [entry.request(service.objective_s) for entry in entries]
     outcome = simulate(requests, service)
     if all(request.due_s == NEVER_S for request in requests):
@@ -95,19 +100,24 @@ def study(entries: Sequence[Entry], service: Service) -> Study:
     enough = math.ceil(IN_TIME * len(entries))
 
     def bears(factor: float) -> bool:
+        tell(f"in search of the capacity, {factor * outcome.offered_per_s:,.4g} requests/s")
         return simulate(_faster(entries, factor, service), service).in_time >= enough
 
     def could_bear(factor: float) -> bool:
+        tell(f"in search of the best possible, {factor * outcome.offered_per_s:,.4g} requests/s")
         best = _best_in_time(_faster(entries, factor, service), service, enough)
         return best is not None and best >= enough
 
+    tell("the best possible")
     best = _best_in_time(requests, service)
+    factor = _largest(bears)
     return Study(
         outcome,
-        _rate(bears, outcome),
+        _rate(factor, outcome),
         best,
-        None if best is None else _rate(could_bear, outcome),
+        None if best is None else _rate(_largest(could_bear), outcome),
         service.served_per_s(entries),
+        None if 0 < factor < math.inf else factor > 0,
     )
 
 
@@ -199,29 +209,28 @@ def _faster(entries: Sequence[Entry], factor: float, service: Service) -> list[R
     return [replace(entry, arrived_s=entry.arrived_s / factor).request(service.objective_s) for entry in entries]
 
 
-def _rate(bears: Callable[[float], bool], outcome: Outcome) -> float | None:
-    """Return the rate up to which the same trace, faster or slower, is borne; None if there is none or no end to it."""
-    factor = _largest(bears)
-    return factor * outcome.offered_per_s if factor else None
+def _rate(factor: float, outcome: Outcome) -> float | None:
+    """Return the rate of the same trace at so many times its speed; None if there is none or no end to it."""
+    return factor * outcome.offered_per_s if 0 < factor < math.inf else None
 
 
-def _largest(bears: Callable[[float], bool]) -> float | None:
-    """Return the largest factor that is borne, to 0.5 %; None if none is found, or no end to it."""
+def _largest(bears: Callable[[float], bool]) -> float:
+    """Return the largest factor that is borne, to 0.5 %; 0 if none is found, infinity if there is no end to it."""
     low = high = 1.0
     if bears(1.0):
-        for _ in range(_DOUBLINGS):
+        for _ in range(DOUBLINGS):
             low, high = high, 2 * high
             if not bears(high):
                 break
         else:
-            return None
+            return math.inf
     else:
-        for _ in range(_DOUBLINGS):
+        for _ in range(DOUBLINGS):
             low, high = low / 2, low
             if bears(low):
                 break
         else:
-            return None
+            return 0.0
     while high / low > 1.005:
         middle = (low * high) ** 0.5
         low, high = (middle, high) if bears(middle) else (low, middle)

@@ -64,7 +64,29 @@ def test_an_objective_that_nothing_meets_is_reported() -> None:
     result = study(trace(300, count=100), replace(SERVICE, objective_s=0.001))
 
     assert result.outcome.in_time == 0
-    assert result.capacity_per_s is None
+    assert (result.capacity_per_s, result.met_at_any_rate) == (None, False)
+    assert "none: the objective was missed at every rate that was tried, down to" in "\n".join(lines(result, SERVICE))
+
+
+def test_an_objective_that_everything_meets_is_told_from_one_that_nothing_does() -> None:
+    patient = replace(SERVICE, objective_s=3600.0)
+    result = study(trace(300, count=20), patient)
+
+    assert (result.capacity_per_s, result.met_at_any_rate) == (None, True)
+    assert "more than 1," in "\n".join(lines(result, patient))
+    assert "met at every rate" in "\n".join(lines(result, patient))
+    at_once = study([Entry(0.0), Entry(0.0)], SERVICE)
+    assert "requests that all come at once have no rate" in "\n".join(lines(at_once, SERVICE))
+
+
+def test_what_is_simulated_is_told_meanwhile() -> None:
+    told: list[str] = []
+
+    study(trace(300, count=50), SERVICE, told.append)
+
+    assert told[0] == "50 requests"
+    assert any(each.startswith("in search of the capacity, ") for each in told)
+    assert any(each.startswith("in search of the best possible, ") for each in told)
 
 
 def test_the_bound_is_left_out_where_it_is_not_defined() -> None:
