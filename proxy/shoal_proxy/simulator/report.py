@@ -54,8 +54,8 @@ def _capacity(study: Study) -> str:
         return f"more than {per_s(2**DOUBLINGS * offered_per_s)}: the objective was met at every rate that was tried"
     if study.capacity_per_s is None:
         return (
-            f"none: the objective was missed at every rate that was tried, down to {per_s(offered_per_s / 2**DOUBLINGS)};"
-            " even a request alone takes longer, or requests that came together always do"
+            "none: the objective was missed at every rate that was tried, down to"
+            f" {per_s(offered_per_s / 2**DOUBLINGS)}; even a request alone takes longer, or those that come together do"
         )
     if study.served_per_s and study.beyond_served(study.capacity_per_s):
         return (
