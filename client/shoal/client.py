@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any, NamedTuple, Self, TypeVar
+from uuid import uuid4
 
 import httpx
 
@@ -75,7 +76,7 @@ class Client:
                 ``BYTES`` input; any JSON value if its content type is ``application/json``. A ``Path`` or an open
                 file stands for what it holds, a picture of PIL for its file.
             timeout_s: how long the call may take in all; the server is told, and drops what nobody is waiting for.
-            request_id: sent as ``x-request-id``; made by the server when missing.
+            request_id: sent as ``x-request-id``, by which the server's log names a call; made when missing.
             retries: see :class:`Client`.
 
         Returns:
@@ -86,7 +87,7 @@ class Client:
         Raises:
             ShoalError: one of the tree in :mod:`shoal.errors`.
         """
-        options = self._options.but(timeout_s=timeout_s, request_id=request_id, retries=retries)
+        options = self._options.but(timeout_s=timeout_s, request_id=request_id or uuid4().hex, retries=retries)
         return self._run(self._session.predict(item, options), options.timeout_s)
 
     def predict_batch(
@@ -118,7 +119,7 @@ class Client:
         Raises:
             ShoalError: the call failed; when some rows failed, ``errors`` says which.
         """
-        options = self._options.but(timeout_s=timeout_s, request_id=request_id, retries=retries)
+        options = self._options.but(timeout_s=timeout_s, request_id=request_id or uuid4().hex, retries=retries)
         times = _times(options, timeout_s)
         portions = self._run(self._session.portions(items, times, options), options.timeout_s)
         with reporting(progress) as tell:
@@ -219,7 +220,7 @@ class AsyncClient:
         self, item: Any, *, timeout_s: float | None = None, request_id: str | None = None, retries: int | None = None
     ) -> Any:
         """Return the model's answer to one item: see :meth:`Client.predict`."""
-        options = self._options.but(timeout_s=timeout_s, request_id=request_id, retries=retries)
+        options = self._options.but(timeout_s=timeout_s, request_id=request_id or uuid4().hex, retries=retries)
         return await self._run(self._session.predict(item, options), options.timeout_s)
 
     async def predict_batch(
@@ -232,7 +233,7 @@ class AsyncClient:
         progress: Progress = False,
     ) -> Any:
         """Return the model's answers to several items: see :meth:`Client.predict_batch`."""
-        options = self._options.but(timeout_s=timeout_s, request_id=request_id, retries=retries)
+        options = self._options.but(timeout_s=timeout_s, request_id=request_id or uuid4().hex, retries=retries)
         times = _times(options, timeout_s)
         portions = await self._run(self._session.portions(items, times, options), options.timeout_s)
         with reporting(progress) as tell:

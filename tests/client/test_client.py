@@ -1,6 +1,7 @@
 """Both clients against a real server; what is proved for one is proved for the other."""
 
 import asyncio
+import re
 import socket
 import threading
 import time
@@ -100,6 +101,15 @@ def test_headers_and_options_reach_the_server(server: FakeServer, ask: Ask) -> N
     assert 1600 < int(last["x-request-timeout-ms"]) <= 1800
     assert last["x-request-id"] == "r-7"
     assert server.calls[0].headers["authorization"] == "Bearer secret"
+
+
+def test_a_call_that_is_given_no_name_has_one_of_its_own(server: FakeServer, ask: Ask) -> None:
+    ask(server.url, "predict", [1, 2, 3])
+    ask(server.url, "predict", [1, 2, 3])
+
+    first, second = [call.headers["x-request-id"] for call in server.calls if call.path.endswith("/infer")]
+    assert re.fullmatch("[0-9a-f]{32}", first)
+    assert first != second
 
 
 def test_the_signature_is_what_the_server_tells(server: FakeServer, ask: Ask) -> None:

@@ -19,6 +19,7 @@ from shoal_schema.wire.datatypes import Array
 from shoal_schema.wire.row_errors import RowError
 
 Made = TypeVar("Made")
+_UNEVEN = "the lists in it have different lengths, so they are no array: pad them, or give each as an item of its own"
 Items = Any  # a sequence of items, an array, or a data frame
 
 
@@ -146,6 +147,11 @@ def _dimensions(count: int) -> str:
 def _cast(value: Any, tensor: Tensor, rank: int) -> Array:
     if value is None and not tensor.is_json:
         raise InvalidInput(f"input {tensor.name} is missing in one of the items")
+    if _hides(value):
+        raise InvalidInput(
+            f"input {tensor.name}: a masked array loses its mask, and what it hides would be sent: fill it first"
+            " (array.filled(0)), and give the mask as an input of its own if the model takes one"
+        )
     if tensor.datatype == "BYTES":
         elements = (_as_bytes(element, tensor) for element in _leaves(value, rank))
         return object_array(elements, _lengths(value, tensor, rank))
@@ -157,7 +163,17 @@ def _cast(value: Any, tensor: Tensor, rank: int) -> Array:
         with np.errstate(over="raise"):
             return given.astype(wanted, copy=False)
     except (ValueError, TypeError, FloatingPointError, OverflowError) as error:
-        raise InvalidInput(f"input {tensor.name}: {error}", status=None) from error
+        why = _UNEVEN if "inhomogeneous shape" in str(error) else error
+        raise InvalidInput(f"input {tensor.name}: {why}", status=None) from error
+
+
+def _hides(value: Any) -> bool:
+    """Return whether a value is or holds an array of which something is masked."""
+    if isinstance(value, list | tuple):
+        # Long lists of numbers are passed over at the price of a look at their types.
+        kinds = set(map(type, value))
+        return any(issubclass(kind, np.ma.MaskedArray | list | tuple) for kind in kinds) and any(map(_hides, value))
+    return isinstance(value, np.ma.MaskedArray) and bool(np.ma.is_masked(value))
 
 
 def _fits(given: Array, wanted: np.dtype[Any]) -> bool:
@@ -193,7 +209,7 @@ def _lengths(value: Any, tensor: Tensor, rank: int) -> tuple[int, ...]:
         raise InvalidInput(f"input {tensor.name} takes {rank} more levels of lists around {value!r:.40}")
     inner = {_lengths(each, tensor, rank - 1) for each in value}
     if len(inner) > 1:
-        raise InvalidInput(f"input {tensor.name}: the lists in it have different lengths")
+        raise InvalidInput(f"input {tensor.name}: {_UNEVEN}")
     return (len(value), *(inner.pop() if inner else (0,) * (rank - 1)))
 
 

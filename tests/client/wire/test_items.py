@@ -112,7 +112,9 @@ def integers(datatype: str) -> Signature:
         pytest.param(b"7", integers("INT64"), "takes INT64, not bytes$", id="bytes for a number"),
         pytest.param([[1, 2, 3], [4, 5, 6]], ADDER, r"takes one item, .* shape \[2, 3\].*predict_batch", id="several"),
         pytest.param(None, integers("INT64"), "missing", id="nothing"),
-        pytest.param([[1], [2, 3]], ADDER, "input x", id="ragged lists"),
+        pytest.param([[1], [2, 3]], ADDER, "the lists in it have different lengths.*: pad them", id="ragged lists"),
+        pytest.param(np.ma.masked_greater([1.0, 2.0, 3.0], 2), ADDER, r"mask, .*array\.filled", id="a masked array"),
+        pytest.param([1.0, np.ma.masked, 3.0], ADDER, "loses its mask", id="a masked element"),
         pytest.param([1e300], ADDER, "overflow", id="beyond float32"),
         pytest.param(7, TEXTS, "takes bytes or str, not int", id="a number for text"),
         pytest.param({1, 2}, JSON, "input question", id="no JSON form"),
@@ -129,6 +131,12 @@ def test_an_item_that_does_not_fit_is_refused_in_the_callers_words(
         one_item(item, signature)
 
 
+def test_an_array_that_could_have_a_mask_and_has_none_is_an_array() -> None:
+    whole = np.ma.masked_greater([1.0, 2.0, 3.0], 9)
+
+    assert one_item(whole, ADDER)["x"].tolist() == [[1.0, 2.0, 3.0]]
+
+
 @pytest.mark.parametrize(
     ("items", "signature", "message"),
     [
@@ -137,6 +145,7 @@ def test_an_item_that_does_not_fit_is_refused_in_the_callers_words(
         pytest.param({"x": [[1, 2, 3]]}, ADDER, "not a dict", id="a dict"),
         pytest.param(iter([[1, 2, 3]]), ADDER, "not a list_iterator", id="an iterator"),
         pytest.param([[1], [1, 2]], ADDER, r"\[1\] and \[2\]", id="different shapes"),
+        pytest.param(np.ma.masked_less([[1, 2, 3], [0, 2, 3]], 1), ADDER, "row 1.*loses its mask", id="a masked row"),
         pytest.param([{"ids": [1], "mask": [1]}, {"ids": [1]}], MASKED, "mask is missing in one", id="mask"),
         pytest.param([[[1, 2], [3, 4]]], UNBATCHED, "takes no batches", id="a model of single items"),
         pytest.param([["a"]], signature((Tensor("t", "BYTES", (-1, 1, 1)),)), "levels of lists", id="flat"),
@@ -144,7 +153,7 @@ def test_an_item_that_does_not_fit_is_refused_in_the_callers_words(
 )
 def test_items_that_make_no_batch_are_refused(items: Any, signature: Signature, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
-        many_items(items, signature)
+        many_items(items, signature, 0)
 
 
 @pytest.mark.parametrize(
