@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import os
 import signal
 import socket
 import sys
@@ -30,6 +31,7 @@ SOCKET = "runtime.sock"
 # Hosts that mean every interface, with an address of this machine that reaches them.
 EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 POLL_INTERVAL_S = 0.1
+FIRST_USERS_PORT = 1024
 STANDARD_OUTPUT, STANDARD_ERROR = 1, 2
 # What was said last waits this long for whoever reads it slowly.
 READERS_PATIENCE_S = 2.0
@@ -145,11 +147,18 @@ def find_port(host: str, port: int, *, option: str) -> int:
     try:
         return _try_port(host, port)
     except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise MachineError(
-                f"port {port} of {host} is in use: stop what listens there, or choose another with {option}"
-            ) from error
-        raise MachineError(f"cannot listen on port {port} of {host}: {error}") from error
+        raise MachineError(_cannot_listen(error, host, port, option)) from error
+
+
+def _cannot_listen(error: OSError, host: str, port: int, option: str) -> str:
+    """Return why nobody can listen there; the error's own text has it twice, with numbers."""
+    if error.errno == errno.EADDRINUSE:
+        return f"port {port} of {host} is in use: stop what listens there, or choose another with {option}"
+    if error.errno == errno.EACCES and port < FIRST_USERS_PORT:
+        return f"port {port} of {host} is the superuser's: choose one from {FIRST_USERS_PORT} on with {option}"
+    # A name that leads nowhere has a negative number and a text of its own.
+    why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
+    return f"cannot listen on port {port} of {host}: {why or error}"
 
 
 def _try_port(host: str, port: int) -> int:

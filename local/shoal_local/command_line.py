@@ -106,6 +106,8 @@ def _up(cluster: "Cluster", options: argparse.Namespace) -> int:
         raise
     sys.stdout.write(_told(cluster, options))
     if not options.json:
+        for name, folder in models.items():
+            sys.stdout.write(f"\nfile:///models/{name} is {folder}, for pods that start from now on\n")
         sys.stdout.write(f"\nexport KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}\n")
     return 0
 

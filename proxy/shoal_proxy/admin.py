@@ -27,6 +27,16 @@ from shoal_proxy.settings import Settings
 from shoal_proxy.strangers import refusal
 from shoal_schema.headers import INSTANCE
 
+PAGES = """\
+this is the admin port of a Shoal proxy; callers ask the model at its other port
+GET /healthz      does the process live?
+GET /readyz       should this replica get traffic, and why not?
+GET /metrics      for Prometheus
+GET /v1/explain   what bounds latency and throughput now, and which field to change
+GET /v1/latency   what batches take, as JSON
+GET /v1/trace     what arrives from now on, as CSV (shoal record)
+POST /drain       with a header x-shoal-admin: finish what was accepted, and stop
+"""
 MAX_READY_WAIT_MS = 60_000
 MAX_READY_WAITING = 16
 """Who asks beyond them is answered at once: waiting must not take the connections that liveness needs."""
@@ -71,6 +81,7 @@ class Admin:
         """Return the ASGI application of the admin port."""
         return Starlette(
             routes=[
+                Route("/", self.pages),
                 Route("/healthz", self.healthz),
                 Route("/readyz", self.readyz),
                 Route("/metrics", self.metrics),
@@ -80,7 +91,16 @@ class Admin:
                 Route("/drain", self.drain, methods=["POST"]),
             ],
             middleware=[Middleware(_Door, hosts=self._hosts)],
+            exception_handlers={404: self.no_page},
         )
+
+    async def pages(self, request: Request) -> Response:
+        """Say what is here."""
+        return PlainTextResponse(PAGES)
+
+    async def no_page(self, request: Request, error: Exception) -> Response:
+        """Say that a path is not here, and what is."""
+        return PlainTextResponse(f"no such path: {request.url.path}\n{PAGES}", 404)
 
     async def healthz(self, request: Request) -> Response:
         """Answer while the event loop turns."""

@@ -42,6 +42,8 @@ def run(options: argparse.Namespace) -> int:
         path = f"/v1/trace?seconds={options.seconds:g}"
         lines = iter(ask_lines(options.source, path, silent_s=options.seconds + 10))
         header = next(lines, "")
+        # Its first line comes when it has begun: what arrives from here on is written down.
+        print(f"recording for {options.seconds:g} s", file=sys.stderr)  # noqa: T201
         _write("" if options.json else header)
         for line in lines:
             _write(_as_json(header, line) if options.json else line)

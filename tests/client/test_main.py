@@ -1,4 +1,7 @@
+import os
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -98,7 +101,12 @@ def test_info_writes_json_for_programs(adder: FakeServer, capsys: pytest.Capture
         pytest.param(
             2, ["serve", "DIR", "--port", "8099", "--admin-port", "8099"], "not both be 8099", id="the same port twice"
         ),
-        pytest.param(1, ["serve", "DIR", "--host", "203.0.113.1"], "cannot listen on port", id="no host"),
+        pytest.param(
+            1,
+            ["serve", "DIR", "--host", "203.0.113.1"],
+            "cannot listen on port 8080 of 203.0.113.1: Cannot assign",
+            id="no host",
+        ),
     ],
 )
 def test_what_goes_wrong_is_one_line(
@@ -120,6 +128,20 @@ def test_what_goes_wrong_is_one_line(
     assert error.startswith("shoal: ")
     assert message in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives up being root, so that a port is refused")
+def test_a_port_of_the_superuser_is_told_as_such() -> None:
+    program = (
+        "import os\n"
+        "from shoal.serve import find_port\n"
+        "os.setgroups([]), os.setgid(65534), os.setuid(65534)\n"
+        "find_port('127.0.0.1', 81, option='--port')"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+
+    assert "port 81 of 127.0.0.1 is the superuser's: choose one from 1024 on with --port" in result.stderr
+    assert "[Errno" not in result.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize("command", ["serve", "info"])

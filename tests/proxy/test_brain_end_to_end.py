@@ -229,6 +229,18 @@ def test_an_error_says_nothing_of_costs(client: httpx.Client, path: str, body: o
     assert "server-timing" not in answer.headers
 
 
+def test_the_admin_port_says_what_is_there(running: RunningProxy) -> None:
+    with plain.Client(base_url=running.admin_url) as admin:
+        index, elsewhere = admin.get("/"), admin.get("/v1/models")
+        listed = re.findall("^GET (\\S+)", index.text, re.MULTILINE)
+        known = [admin.get(path, params={"seconds": "0"}).status_code for path in listed]
+
+    assert (index.status_code, elsewhere.status_code) == (200, 404)
+    assert "/v1/explain" in listed
+    assert 404 not in known
+    assert elsewhere.text == f"no such path: /v1/models\n{index.text}"
+
+
 def test_the_admin_port_explains_and_shows_what_was_learned(running: RunningProxy, client: httpx.Client) -> None:
     with plain.Client(base_url=running.admin_url) as admin:
         assert "No batch has run yet" in admin.get("/v1/explain").text

@@ -82,7 +82,7 @@ def test_a_recording_is_json_for_programs(capsys: pytest.CaptureFixture[str]) ->
         {"arrived_s": 0.1, "rows": 1, "shape": "", "deadline_ms": None},
         {"arrived_s": 0.2, "rows": 2, "shape": "x:3", "deadline_ms": 50},
     ]
-    assert said.err == "2 arrivals in 2 s\n"
+    assert said.err == "recording for 2 s\n2 arrivals in 2 s\n"
 
 
 @pytest.mark.parametrize("arrivals", ["--gamma 300,4", "--on-off 100,500,1"])
