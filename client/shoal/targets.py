@@ -8,6 +8,7 @@ from urllib.parse import unquote, urlsplit
 from shoal.documents import read_text, read_yaml
 from shoal.serving.fields import FieldError, MachineError, Values
 from shoal.serving.manifest import Service, find_service
+from shoal_schema.declaring import NAME, NAME_IN_WORDS
 from shoal_schema.resource import KIND
 
 MANIFEST_SUFFIXES = (".yaml", ".yml")
@@ -90,10 +91,16 @@ def _found(path: Path) -> Service:
 
 
 def default_name(uri: str) -> str:
-    """Return the model's name when none was given: from ``model.toml``, else from the path."""
+    """Return the model's name when none was given: from ``model.toml``, else from the path.
+
+    Raises:
+        FieldError: ``model.toml`` gives a name that no path can have.
+    """
     path = Path(unquote(urlsplit(uri).path) if "://" in uri else uri)
     named = _toml_name(path / "model.toml")
     if named:
+        if not re.search(NAME, named):
+            raise FieldError(f"{path / 'model.toml'}: name must be {NAME_IN_WORDS}, not {named!r:.200}")
         return named
     suffix = _model_suffix(path)
     stem = path.name[: len(path.name) - len(suffix)]

@@ -8,16 +8,11 @@ from msgspec import Struct, field
 from shoal_schema import environment
 from shoal_schema.declaring import PROXY
 from shoal_schema.environment import SettingsError
+from shoal_schema.headers import OWN_HEADERS
 from shoal_schema.processes import LogSettings, Metadata, ProxyProcess
 from shoal_schema.resource.model import ModelSpec
 from shoal_schema.resource.runtime import ProxySpec
 from shoal_schema.resource.traffic import BatchingPolicy, BatchingSpec, QueueSpec, RolloutSpec, queue_rows
-
-# What a connection or a body says about itself, and what the proxy tells the runtime on its own account.
-_OWN_HEADERS = frozenset({
-    "connection", "content-encoding", "content-length", "content-type", "expect", "host", "keep-alive", "te", "trailer",
-    "transfer-encoding", "upgrade", "inference-header-content-length", "x-request-timeout-ms",
-})  # fmt: skip
 
 
 class Settings(Struct, frozen=True):
@@ -94,5 +89,5 @@ class Settings(Struct, frozen=True):
             ("SHOAL_PROXY_FORWARD_HEADERS", self.proxy.forward_headers),
             ("SHOAL_QUEUE_FAIR_SHARE_HEADER", (queue.fair_share_header or "",)),
         ):
-            if own := {header.lower() for header in headers} & _OWN_HEADERS:
+            if own := {header.lower() for header in headers} & OWN_HEADERS:
                 raise SettingsError(f"{name} must not name {', '.join(sorted(own))}: the connection's own")

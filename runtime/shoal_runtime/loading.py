@@ -1,5 +1,6 @@
 """From a model's files to something the pipeline can run."""
 
+import math
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -19,13 +20,14 @@ from shoal_runtime.formats import torch_export, torch_script
 from shoal_runtime.formats.source import Loaded, Source, files_with
 from shoal_runtime.handlers.base import Context, Handler, Stages, stages_of
 from shoal_runtime.handlers.signature import Signature, make_signature
-from shoal_runtime.handlers.spec import every_length
+from shoal_runtime.handlers.spec import ANY, TensorSpec, every_length
 from shoal_runtime.importing import DEFAULT_FILE, import_handler
 from shoal_runtime.model_config import ModelConfig, read_config
 from shoal_runtime.placement import choose_dtype
 from shoal_runtime.settings import Settings
 from shoal_schema.declaring import NAME
 from shoal_schema.resource.model import ModelFormat as Format
+from shoal_schema.wire.datatypes import DTYPES
 
 LOADERS: Final[Mapping[Format, Callable[[Source], Loaded]]] = {
     Format.HANDLER: handler_format.load,
@@ -84,13 +86,25 @@ def load_model(files: ModelFiles, settings: Settings, device: torch.device) -> M
         # Buckets keep down the number of forms to record or to compile; here they would only add padding.
         stages = replace(stages, preprocess_padding=[every_length(rule) for rule in stages.preprocess_padding])
     signature = _signature(loaded, settings, device)
+    for spec in signature.inputs:
+        _check_row(spec, settings.process.max_body_bytes)
     return Model(name, loaded.platform, loaded.handler, stages, signature, loaded.graphs)
+
+
+def _check_row(spec: TensorSpec, max_body_bytes: int) -> None:
+    """Raise LoadError where no request can hold a row: warm-up would tell it as a lack of memory."""
+    elements = math.prod(size for size in spec.row_shape if size != ANY)
+    # Of bytes the length alone, which precedes each element.
+    row_bytes = elements * (4 if spec.datatype == "BYTES" else DTYPES[spec.datatype].itemsize)
+    if row_bytes > max_body_bytes:
+        raise LoadError(
+            f"input {spec.name}: a row of shape {list(spec.row_shape)} has {row_bytes} bytes, more than a request may"
+            f" (SHOAL_RUNTIME_MAX_BODY_BYTES={max_body_bytes}): correct the shape that it declares"
+        )
 
 
 def _source(files: ModelFiles, settings: Settings, config: ModelConfig, context: Context) -> Source:
     named = files.file or config.file
-    if config.file is not None and (PurePath(config.file).is_absolute() or ".." in PurePath(config.file).parts):
-        raise LoadError(f"`file` in model.toml must be a file in the model's directory, not {config.file}")
     text = settings.model.handler or _handler_asked_for(files, settings, config)
     return Source(
         directory=files.directory,

@@ -1,14 +1,16 @@
 """`model.toml`: what a model directory says about itself. All keys are optional."""
 
+import re
 import stat
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Final
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.handlers.spec import TensorSpec
+from shoal_schema.declaring import NAME, NAME_IN_WORDS
 from shoal_schema.resource.model import ModelFormat as Format
 
 FILE_NAME: Final = "model.toml"
@@ -56,7 +58,7 @@ def parse_config(document: Mapping[str, Any]) -> ModelConfig:
     """Return the configuration in a parsed model.toml.
 
     Raises:
-        LoadError: a key is unknown or of the wrong type.
+        LoadError: a key is unknown, of the wrong type, or names what it must not.
     """
     for key in document:
         if key not in _KEYS:
@@ -64,6 +66,7 @@ def parse_config(document: Mapping[str, Any]) -> ModelConfig:
     for key in _STRINGS:
         if not isinstance(document.get(key, ""), str):
             raise LoadError(f"{FILE_NAME}: {key} must be a string")
+    _check_words(document)
     parameters = document.get("parameters", {})
     if not isinstance(parameters, dict):
         raise LoadError(f"{FILE_NAME}: parameters must be a table")
@@ -72,6 +75,16 @@ def parse_config(document: Mapping[str, Any]) -> ModelConfig:
         raise LoadError(f"{FILE_NAME}: format {form!r} is not one of {', '.join(Format)}")
     tensors = {key: _tensors(document.get(key, []), key) for key in ("inputs", "outputs")}
     return ModelConfig(**{**document, "format": Format(form), **tensors})
+
+
+def _check_words(document: Mapping[str, Any]) -> None:
+    """Raise LoadError for a name that no path can have, or a file or handler outside of the directory."""
+    if "name" in document and not re.search(NAME, document["name"]):
+        raise LoadError(f"{FILE_NAME}: name must be {NAME_IN_WORDS}, not {document['name']!r:.200}")
+    handler = document.get("handler", "").partition(":")[0]
+    for key, where in (("file", document.get("file", "")), ("handler", handler if handler.endswith(".py") else "")):
+        if PurePath(where).is_absolute() or ".." in PurePath(where).parts:
+            raise LoadError(f"{FILE_NAME}: {key} must be a file in the model's directory, not {where!r:.200}")
 
 
 def _tensors(tables: Any, key: str) -> tuple[TensorSpec, ...]:

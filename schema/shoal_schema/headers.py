@@ -19,3 +19,9 @@ INSTANCE: Final = "x-shoal-instance"
 """Of ``/metrics``: whose they are."""
 ADMIN: Final = "x-shoal-admin"
 """What a page of another site cannot send without leave: asked for by what changes something."""
+OWN_HEADERS: Final = frozenset({
+    "connection", "content-encoding", "content-length", "content-type", "expect", "host", "keep-alive", "te", "trailer",
+    "transfer-encoding", "upgrade", HEADER_LENGTH, TIMEOUT_MS,
+})  # fmt: skip
+"""What a connection or a body says about itself, and what the proxy tells the runtime on its own account."""
+OWN_HEADERS_PATTERN: Final = f"(?i)^({'|'.join(sorted(OWN_HEADERS))})$"

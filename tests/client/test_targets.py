@@ -249,3 +249,10 @@ def test_a_model_toml_is_a_regular_file(tmp_path: Path, kind: str) -> None:
         file.symlink_to("/dev/zero")
 
     assert default_name(str(tmp_path)) == tmp_path.name.strip("_-")
+
+
+def test_a_name_that_no_path_can_have_is_refused_with_the_file(tmp_path: Path) -> None:
+    (tmp_path / "model.toml").write_text('name = "../../x"')
+
+    with pytest.raises(FieldError, match=r"model\.toml: name must be letters, digits, .* not '\.\./\.\./x'"):
+        default_name(str(tmp_path))

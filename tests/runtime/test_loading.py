@@ -235,6 +235,29 @@ def test_model_toml_names_files_of_its_own_directory_only(
         load(tmp_path / "model")
 
 
+@pytest.mark.parametrize("where", ["../evil.py:Scale", "/tmp/evil.py", "code/../../evil.py"])
+def test_model_toml_names_handlers_of_its_own_directory_only(
+    tmp_path: Path, model_dir: Path, load: Callable[..., "Model"], where: str
+) -> None:
+    (tmp_path / "evil.py").write_text(HANDLER)
+    (model_dir / "model.toml").write_text(f'handler = "{where}"')
+
+    with pytest.raises(LoadError, match="handler must be a file in the model's directory, not"):
+        load(model_dir)
+
+
+@pytest.mark.parametrize(
+    ("datatype", "shape", "size"), [("FP32", [-1, 10**12], 4 * 10**12), ("BYTES", [-1, -1, 10**9], 4 * 10**9)]
+)
+def test_a_shape_that_no_request_can_have_is_told_as_such_and_not_as_a_lack_of_memory(
+    model_dir: Path, load: Callable[..., "Model"], datatype: str, shape: list[int], size: int
+) -> None:
+    (model_dir / "model.toml").write_text(f'[[inputs]]\nname = "x"\ndatatype = "{datatype}"\nshape = {shape}\n')
+
+    with pytest.raises(LoadError, match=rf"input x: a row of shape .* has {size} bytes, more than a request may"):
+        load(model_dir)
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_forward_may_be_compiled(model_dir: Path, load: Callable[..., "Model"]) -> None:
     model = load(model_dir, compile=True)

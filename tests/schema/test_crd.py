@@ -82,6 +82,11 @@ def test_good_specs_break_no_rule(spec: Json) -> None:
         (with_fields(MINIMAL, batching__allowedBatchSizes=[32, 64]), "the largest of allowed"),
         (with_fields(MINIMAL, runtime__env=[{"name": "SHOAL_MODEL_URI"}]), "belong to the operator"),
         (with_fields(MINIMAL, model__format="TorchScript", model__handler="a:B"), "model.handler needs"),
+        (
+            with_fields(MINIMAL, proxy__forwardHeaders=["x-a", "Content-Length"]),
+            "forwardHeaders must not name",
+        ),
+        (with_fields(MINIMAL, queue__fairShareHeader="Host"), "fairShareHeader must not name a header"),
         (with_fields(MINIMAL, route={}), "give ingress, httpRoute or both"),
         (with_fields(MINIMAL, route={"httpRoute": {"parentRefs": []}}), "at least one Gateway"),
         (with_fields(MINIMAL, model__volume={}), "exactly one of"),

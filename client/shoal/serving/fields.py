@@ -10,6 +10,7 @@ import orjson
 from shoal_schema.declaring import Setting, section_of, settings_of
 from shoal_schema.decoding import nearest
 from shoal_schema.environment import manifest_fields, parse_text, rendered
+from shoal_schema.headers import OWN_HEADERS
 from shoal_schema.resource.service import RENAMED, InferenceServiceSpec
 
 PARAMETERS = "model.parameters"
@@ -100,8 +101,12 @@ def to_environment(values: Values) -> dict[str, str]:
     """Return the environment variables that carry ``values``.
 
     Raises:
-        FieldError: a value that no environment can carry.
+        FieldError: a value that no environment can carry, or a header that is no caller's.
     """
+    for name in ("proxy.forwardHeaders", "queue.fairShareHeader"):
+        given = values.get(name) or ()
+        if own := {each.lower() for each in ((given,) if isinstance(given, str) else given)} & OWN_HEADERS:
+            raise FieldError(f"{name} must not name {', '.join(sorted(own))}: the connection's own")
     settings = {name: find_field(name) for name in values}
     return {each.env.name: _carried(name, each, values[name]) for name, each in settings.items() if each.env}
 

@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar
 from msgspec import Meta
 
 from shoal_schema.declaring import PROXY, RUNTIME, Env, Rule, Section
+from shoal_schema.headers import OWN_HEADERS, OWN_HEADERS_PATTERN
 from shoal_schema.resource.passthrough import HEADER_NAME, SET, EnvironmentVariables, ResourceClaims, Resources
 
 OWN_RUNTIME_ONLY = "has no effect on a foreign runtime (runtime.port is set): remove it"
@@ -174,6 +175,14 @@ class RuntimeSpec(Section, frozen=True):
 
 class ProxySpec(Section, frozen=True):
     """The container that queues and batches."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            f"!has(self.forwardHeaders) || self.forwardHeaders.all(h, !h.matches('{OWN_HEADERS_PATTERN}'))",
+            f"forwardHeaders must not name a header of the connection's own: {', '.join(sorted(OWN_HEADERS))}",
+            ".forwardHeaders",
+        ),
+    )
 
     image: (
         Annotated[

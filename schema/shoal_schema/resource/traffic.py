@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar
 from msgspec import Meta
 
 from shoal_schema.declaring import KIB, MIB, PROXY, RUNTIME, TIB, Env, Rule, Section
+from shoal_schema.headers import OWN_HEADERS, OWN_HEADERS_PATTERN
 from shoal_schema.resource.passthrough import HEADER_NAME, SET
 
 
@@ -134,6 +135,11 @@ class QueueSpec(Section, frozen=True):
             "!has(self.fairShareWeights) || has(self.fairShareHeader)",
             "fairShareWeights need fairShareHeader, the header whose values they weigh",
             ".fairShareWeights",
+        ),
+        Rule(
+            f"!has(self.fairShareHeader) || !self.fairShareHeader.matches('{OWN_HEADERS_PATTERN}')",
+            f"fairShareHeader must not name a header of the connection's own: {', '.join(sorted(OWN_HEADERS))}",
+            ".fairShareHeader",
         ),
     )
 

@@ -141,3 +141,17 @@ def test_a_value_that_no_environment_can_carry_is_refused(uri: str, message: str
 )
 def test_what_only_a_cluster_acts_on_is_known_to_have_no_effect_here(given: str, idle: str | None) -> None:
     assert without_effect(given) == idle
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"proxy.forwardHeaders": ("x-a", "Content-Length", "Host")}, "must not name content-length, host: the conn"),
+        ({"queue.fairShareHeader": "Host"}, "queue.fairShareHeader must not name host"),
+    ],
+)
+def test_headers_of_the_connection_itself_are_refused_before_anything_starts(
+    values: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(FieldError, match=message):
+        to_environment(values)
