@@ -69,8 +69,8 @@ def bench(options: argparse.Namespace) -> int:
     )
     if options.plot:
         _draw(options.plot, measured.steps, _marked(knee), f"{signature.name} at {options.url}")
-    told = explained.sentences if explained else []
-    print(_json(measured, knee, sentences, told) if options.json else _text(measured, knee, sentences, told))
+    show = _json if options.json else _text
+    print(show(measured, knee, sentences, explained))
     return 0
 
 
@@ -174,7 +174,7 @@ class _Admin:
         return answer.text if answer.status_code == 200 else None
 
 
-def _text(measured: Measured, knee: Knee, sentences: list[str], explained: list[str]) -> str:
+def _text(measured: Measured, knee: Knee, sentences: list[str], explained: Explained | None) -> str:
     steps, marked = measured.steps, _marked(knee)
     parts = [
         f"one request alone: {measured.alone_ms:.3g} ms",
@@ -183,11 +183,11 @@ def _text(measured: Measured, knee: Knee, sentences: list[str], explained: list[
         "\n".join(sentences),
     ]
     if explained:
-        parts.append("\n".join(["the server itself says (/v1/explain):", *explained]))
+        parts.append("\n".join(["the server itself says (/v1/explain):", *explained.sentences]))
     return "\n\n".join(parts)
 
 
-def _json(measured: Measured, knee: Knee, sentences: list[str], explained: list[str]) -> str:
+def _json(measured: Measured, knee: Knee, sentences: list[str], explained: Explained | None) -> str:
     marked = _marked(knee)
     document = {
         "alone_ms": measured.alone_ms,
@@ -200,7 +200,8 @@ def _json(measured: Measured, knee: Knee, sentences: list[str], explained: list[
         "held_per_s": knee.held.offered_per_s if knee.held else None,
         "bent_per_s": knee.bent.offered_per_s if knee.bent else None,
         "advice": sentences,
-        "explain": explained,
+        "bound": explained.bound if explained else None,
+        "explain": explained.sentences if explained else [],
     }
     return orjson.dumps(document, option=orjson.OPT_INDENT_2).decode()
 

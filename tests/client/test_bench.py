@@ -71,6 +71,9 @@ def test_where_a_served_example_bends_is_found_and_explained(
     assert all(0 <= step["in_time"] <= step["answered"] <= step["sent"] for step in told["steps"])
     assert told["advice"]
     assert any("A request alone" in sentence for sentence in told["explain"])
+    # On a machine that others keep busy the host may take longer than the 20 ms; both must say so then.
+    assert told["bound"] is not None
+    assert (told["bound"] == "Host") == any("The model is not the bound" in sentence for sentence in told["explain"])
     assert picture.read_text().startswith("<svg")
 
 

@@ -176,7 +176,7 @@ def _runtime(over: Step, max_batch_rows: int | None, bound: Bound | None) -> Ite
     elif parts["queue"] < parts["runtime"] and bound is not Bound.MODEL:
         yield (
             f"Requests hardly wait ({figure(parts['queue'])} ms) and batches are not full ({figure(over.batch_rows)} of"
-            f" {max_batch_rows} rows), so the model is not the bound: the host is short of processor time. Give the pod"
+            f" {max_batch_rows} rows), so the runtime is not used up: the host is short of processor time. Give the pod"
             " more CPU (runtime.resources), or send more rows a request."
         )
     else:
@@ -191,7 +191,7 @@ def _runtime(over: Step, max_batch_rows: int | None, bound: Bound | None) -> Ite
 def _unbent(bound: Bound | None) -> Iterator[str]:
     """Say what would be the bound where no rate showed it."""
     if bound in _BOUNDS:
-        yield f"No rate was found that it does not keep up with; what will be used up first is {_BOUNDS[bound]}."
+        yield f"What bounds the server was not seen; what will be used up first is {_BOUNDS[bound]}."
     else:
         yield "What bounds the server was not seen."
 
