@@ -64,8 +64,12 @@ def without_effect(text: str) -> str | None:
     """Return the field of ``FIELD=VALUE`` if only a cluster acts on it (or on the field it lies in), else None."""
     name, equals, _ = text.partition("=")
     name = name.strip()
-    clusters = [each.name for each in settings_of(InferenceServiceSpec) if not each.env and not section_of(each.kind)]
-    return name if equals and any(name == each or name.startswith(f"{each}.") for each in clusters) else None
+    return name if equals and any(name == each or name.startswith(f"{each}.") for each in _clusters_fields()) else None
+
+
+def _clusters_fields() -> list[str]:
+    """Return the fields that no process reads."""
+    return [each.name for each in settings_of(InferenceServiceSpec) if not each.env and not section_of(each.kind)]
 
 
 def find_field(name: str) -> Setting:
@@ -80,7 +84,8 @@ def find_field(name: str) -> Setting:
     if RENAMED.get(name) in fields:
         raise FieldError(f"there is no field {name}; it is {RENAMED[name]} now")
     by_last_part = {known.rpartition(".")[2]: known for known in fields}
-    near = nearest(name, fields)
+    near = nearest(name, [*fields, *_clusters_fields()])
+    near = near if near.startswith("did you") else nearest(name, fields)
     last = nearest(name.rpartition(".")[2], by_last_part)
     if near.startswith("known") and not last.startswith("known"):
         near = f"did you mean {by_last_part[last.removeprefix('did you mean ').removesuffix('?')]}?"
