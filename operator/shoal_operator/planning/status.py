@@ -16,6 +16,7 @@ from shoal_operator.planning.blocked import Check, Verdict
 from shoal_operator.planning.conditions import Condition, find, stamped, told_before
 from shoal_operator.planning.evidence import Evidence
 from shoal_operator.planning.observation import dig
+from shoal_operator.planning.renamed import dropped_fields, dropped_text
 from shoal_schema.conditions import FAILURES, ConditionType, Reason, ScalingReason, Status
 from shoal_schema.declaring import Json
 
@@ -88,11 +89,12 @@ OBJECTIVE: tuple[Check, ...] = (
 def judge(evidence: Evidence) -> list[Condition]:
     """Return every condition that applies."""
     conditions = [Condition(kind, *_first(policy, evidence)) for kind, policy in POLICIES.items()]
-    scaling, sole = _scaling_condition(evidence), _sole_condition(evidence)
+    scaling = _scaling_condition(evidence)
     conditions += [scaling] if scaling else []
     if evidence.objective_ms is not None:
         conditions.append(Condition(ConditionType.OBJECTIVE_ATTAINABLE, *_first(OBJECTIVE, evidence)))
-    return [*conditions, sole] if sole else conditions
+    exceptional = (_sole_condition(evidence), _read_condition(evidence))
+    return [*conditions, *(condition for condition in exceptional if condition)]
 
 
 def make_status(evidence: Evidence, now: str) -> Json:
@@ -209,6 +211,13 @@ def _sole_condition(evidence: Evidence) -> Condition | None:
         " that keeps it: uninstall one of them, or give them different watchNamespaces"
     )
     return Condition(ConditionType.SOLE_OPERATOR, Status.FALSE, Reason.ANOTHER_OPERATOR, text)
+
+
+def _read_condition(evidence: Evidence) -> Condition | None:
+    dropped = dropped_fields(evidence.observation.resource)
+    if not dropped:
+        return None
+    return Condition(ConditionType.SPEC_READ, Status.FALSE, Reason.FIELD_RENAMED, dropped_text(dropped))
 
 
 def _scaling_condition(evidence: Evidence) -> Condition | None:
