@@ -201,6 +201,17 @@ def test_a_spec_that_cannot_be_read_changes_nothing_and_is_not_tried_again() -> 
     assert cluster.events[-1]["type"] == "Warning"
 
 
+@pytest.mark.parametrize("characters", [131_072, 900_000])
+def test_parameters_that_no_process_can_be_started_with_are_refused_by_field(characters: int) -> None:
+    spec = with_fields(MINIMAL, model__parameters={"a": "x" * (characters - len('SHOAL_MODEL_PARAMETERS={"a":""}'))})
+    cluster = cluster_with(spec)
+
+    assert look(cluster) is Outcome.DONE
+    assert cluster.children == {}
+    assert ready(cluster)["reason"] == "InvalidSpec"
+    assert f"spec.model.parameters takes {characters} bytes" in ready(cluster)["message"]
+
+
 def test_a_refused_write_stops_none_of_the_others_and_is_tried_again() -> None:
     def refuse(verb: str, what: str) -> Exception | None:
         return ApiError(403, "no quota") if (verb, what) == ("apply", "Service") else None

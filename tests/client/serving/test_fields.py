@@ -118,3 +118,9 @@ def test_an_assignment_that_no_setting_can_carry_is_refused(assignment: str, mes
 def test_a_value_that_no_environment_can_carry_is_refused(uri: str, message: str) -> None:
     with pytest.raises(FieldError, match=f"model.uri {message}"):
         to_environment({"model.uri": uri})
+
+
+def test_what_no_process_can_be_started_with_is_refused_by_field() -> None:
+    with pytest.raises(FieldError, match=r"model\.parameters takes 900031 bytes .*SHOAL_MODEL_PARAMETERS"):
+        to_environment({"model.parameters": {"a": "x" * 900_000}})
+    assert to_environment({"model.parameters": {"a": "x" * 100_000}})
