@@ -28,6 +28,7 @@ from shoal_operator.planning.status import (
     plain_status,
     transitions,
     unread_status,
+    unwritten,
 )
 from shoal_operator.planning.tenure import CLAIM_ANNOTATION, Step, Tenures
 from shoal_operator.planning.workqueue import Outcome
@@ -93,6 +94,7 @@ class Reconciler:
         self._tenures = Tenures(defaults.namespace)
         self._contests = Contests()
         self._cut_short: Counter[Key] = Counter()
+        self._speechless: set[Key] = set()
 
     async def reconcile(self, key: Key) -> Outcome:
         """Look at a service once, and write its status if that changed.
@@ -103,6 +105,7 @@ class Reconciler:
         resource = await self._cluster.read_service(key)
         if resource is None or dig(resource, "metadata", "deletionTimestamp"):
             self._cut_short.pop(key, None)
+            self._speechless.discard(key)
             self._fleet.drop(key)
             self._tenures.forget(key)
             self._contests.forget(key)
@@ -256,13 +259,31 @@ class Reconciler:
         """Write the status if it changed; return whether it could be written whole."""
         stored = dig(resource, "status", default={})
         text = _text_of(status)
-        if status == stored or not self._contests.may_write(key, _STATUS, text, self._clock()):
+        if status == stored:
             return True
+        if not self._contests.may_write(key, _STATUS, text, self._clock()):
+            return key not in self._speechless
         self._contests.wrote(key, _STATUS, text, self._clock())
-        written = await self._write_status(key, resource, status, now)
+        try:
+            written = await self._write_status(key, resource, status, now)
+        except ApiError as error:
+            if error.status != 403:
+                raise
+            await self._tell_speechless(key, resource, error, now)
+            return False
+        self._speechless.discard(key)
         for news in transitions(stored.get("conditions", []), written["conditions"]):
             await self._announce(key, resource, news, now)
         return written is status
+
+    async def _tell_speechless(self, key: Key, resource: Json, error: ApiError, now: datetime.datetime) -> None:
+        """Say once, where a status cannot, that the one that is there is old."""
+        if key in self._speechless:
+            return
+        self._speechless.add(key)
+        news = unwritten(error)
+        logger.error("event=status_forbidden service=%s status=old error=%s", key, news.message)
+        await self._announce(key, resource, news, now)
 
     async def _write_status(self, key: Key, resource: Json, status: Json, now: datetime.datetime) -> Json:
         """Write the status, or the least of one where the whole is refused; return what was written."""

@@ -3,6 +3,7 @@
 import asyncio
 import copy
 import datetime
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -307,6 +308,32 @@ def test_an_event_that_cannot_be_posted_is_no_failure() -> None:
     )
 
     assert look(cluster) is Outcome.DONE
+
+
+NO_STATUS = ApiError(
+    403,
+    'inferenceservices.serving.shoal.dev "cat" is forbidden: User "shoal" cannot patch resource'
+    ' "inferenceservices/status" in API group "serving.shoal.dev"',
+)
+
+
+def test_a_status_that_may_not_be_written_is_told_once_and_tried_until_it_may(caplog: Any) -> None:
+    may_write = False
+    cluster = cluster_with(MINIMAL, refuse=lambda verb, _: NO_STATUS if verb == "status" and not may_write else None)
+    clock = itertools.count(0.0, 2.0)
+    reconciler = Reconciler(cluster, DEFAULTS, Told(), now, fleet=Fleet(), clock=lambda: next(clock))
+
+    assert {asyncio.run(reconciler.reconcile(CAT)) for _ in range(12)} == {Outcome.FAILED}
+    (event,) = cluster.events
+    assert (event["type"], event["reason"]) == ("Warning", "ApplyFailed")
+    assert "the status cannot be written, so what it says may be old" in event["message"]
+    assert "install the role of the chart again" in event["message"]
+    assert caplog.text.count("event=status_forbidden") == 1
+
+    may_write = True
+    clock = itertools.count(1000.0)
+    assert asyncio.run(reconciler.reconcile(CAT)) is Outcome.DONE
+    assert ready(cluster)["observedGeneration"] == 1
 
 
 def test_a_route_that_is_taken_out_of_the_spec_is_deleted() -> None:

@@ -191,6 +191,15 @@ def transitions(before: Sequence[Json], after: Sequence[Json]) -> list[Announcem
     return list(said.values())
 
 
+def unwritten(error: ApiError) -> Announcement:
+    """Return what is said of a status that the operator may not write."""
+    text = (
+        f"the status cannot be written, so what it says may be old, Ready too: {error}"
+        f"{blocked.advice(error.status, error.message)}"
+    )
+    return Announcement(warning=True, reason=Reason.APPLY_FAILED, message=text)
+
+
 def another_keeps(keeper: str, me: str) -> Announcement:
     """Return what an operator says of a service that it leaves to another install."""
     text = (
