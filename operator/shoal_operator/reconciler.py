@@ -20,6 +20,7 @@ from shoal_operator.planning.changes import Apply, Changes, Delete, plan_changes
 from shoal_operator.planning.contest import Contests, last_writer
 from shoal_operator.planning.evidence import Evidence
 from shoal_operator.planning.exact import removal, replacement
+from shoal_operator.planning.fractions import named_fractions
 from shoal_operator.planning.observation import Failure, Key, Observation, dig
 from shoal_operator.planning.status import (
     Announcement,
@@ -204,7 +205,8 @@ class Reconciler:
                 self._check_passing(key, error)
                 logger.warning("event=write_failed service=%s kind=%s error=%s", key, action.kind.kind, error)
                 code = 422 if error.refuses_object else error.status
-                failures.append(Failure(action.kind, code, error.message))
+                message = named_fractions(error.message, observation.resource["spec"])
+                failures.append(Failure(action.kind, code, message))
         return replace(observation, children=children), failures
 
     def _undone(self, key: Key, action: Apply | Delete, children: Mapping[Kind, Json]) -> Failure | None:

@@ -310,6 +310,21 @@ def test_an_event_that_cannot_be_posted_is_no_failure() -> None:
     assert look(cluster) is Outcome.DONE
 
 
+def test_a_fraction_that_the_api_server_refuses_is_named_by_field() -> None:
+    weighted = [{"weight": 1.0}, {"weight": 1.5}]
+    affinity = {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": weighted}}
+    spec = with_fields(MINIMAL, pod={"affinity": affinity}, model__parameters={"top": 0.5})
+    refusal = ApiError(500, "unable to convert unstructured object to apps/v1: cannot convert float64 to int32")
+    cluster = cluster_with(spec, refuse=lambda verb, what: refusal if what == "Deployment" else None)
+    look(cluster)
+
+    assert ready(cluster)["reason"] == "InvalidSpec"
+    assert ready(cluster)["message"].endswith(
+        "cannot convert float64 to int32. Kubernetes takes whole numbers only, and"
+        " spec.pod.affinity.podAffinity.preferredDuringSchedulingIgnoredDuringExecution[1].weight is 1.5"
+    )
+
+
 NO_STATUS = ApiError(
     403,
     'inferenceservices.serving.shoal.dev "cat" is forbidden: User "shoal" cannot patch resource'
