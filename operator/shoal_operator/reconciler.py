@@ -19,7 +19,7 @@ from shoal_operator.manifests.target import Target
 from shoal_operator.planning.changes import Apply, Changes, Delete, plan_changes
 from shoal_operator.planning.contest import Contests, last_writer
 from shoal_operator.planning.evidence import Evidence
-from shoal_operator.planning.exact import removal, replacement
+from shoal_operator.planning.exact import foreign_settings, removal, replacement
 from shoal_operator.planning.fractions import named_fractions
 from shoal_operator.planning.observation import Failure, Key, Observation, dig
 from shoal_operator.planning.status import (
@@ -27,6 +27,7 @@ from shoal_operator.planning.status import (
     another_keeps,
     make_status,
     plain_status,
+    removed,
     transitions,
     unread_status,
     unwritten,
@@ -198,8 +199,10 @@ class Reconciler:
                     await self._cluster.delete(action.kind, key, action.uid)
                     del children[action.kind]
                 else:
-                    children[action.kind] = await self._write(action, children.get(action.kind))
+                    live = children.get(action.kind)
+                    children[action.kind] = await self._write(action, live)
                     self._contests.wrote(key, action.kind.kind, digest(action.body), self._clock())
+                    await self._tell_removed(key, observation.resource, action, live)
                 logger.info("event=wrote service=%s %s=%s", key, type(action).__name__.lower(), action.kind.kind)
             except ApiError as error:
                 self._check_passing(key, error)
@@ -233,6 +236,10 @@ class Reconciler:
         self._cut_short[key] += 1
         if self._cut_short[key] < _PATIENCE_LOOKS:
             raise error
+
+    async def _tell_removed(self, key: Key, resource: Json, action: Apply, live: Json | None) -> None:
+        if live is not None and (settings := foreign_settings(action.body, live)):
+            await self._announce(key, resource, removed(settings), self._utc_now())
 
     async def _write(self, action: Apply, live: Json | None) -> Json:
         try:

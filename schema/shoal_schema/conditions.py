@@ -60,6 +60,7 @@ class Reason(StrEnum):
     NO_LOAD_DATA = "NoLoadData"
     NO_LATENCY_DATA = "NoLatencyData"
     WAITING_FOR_CLEANUP = "WaitingForCleanup"
+    SETTING_REMOVED = "SettingRemoved"
     # Somebody must act.
     INVALID_SPEC = "InvalidSpec"
     NAME_TAKEN = "NameTaken"

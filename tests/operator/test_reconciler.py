@@ -325,6 +325,22 @@ def test_a_fraction_that_the_api_server_refuses_is_named_by_field() -> None:
     )
 
 
+def test_a_setting_that_was_added_by_hand_is_taken_out_and_told_once() -> None:
+    cluster = cluster_with(MINIMAL)
+    look(cluster)
+    wanted = copy.deepcopy(cluster.children[CAT, DEPLOYMENT]["spec"])
+    proxy = cluster.children[CAT, DEPLOYMENT]["spec"]["template"]["spec"]["containers"][0]
+    proxy["env"].append({"name": "SHOAL_QUEUE_MAX_ROWS", "value": "1"})
+    cluster.events.clear()
+
+    assert [look(cluster), look(cluster)] == [Outcome.DONE, Outcome.DONE]
+    assert cluster.children[CAT, DEPLOYMENT]["spec"] == wanted
+    (event,) = cluster.events
+    assert (event["type"], event["reason"]) == ("Warning", "SettingRemoved")
+    assert "SHOAL_QUEUE_MAX_ROWS of container proxy" in event["message"]
+    assert "proxy.env" in event["message"]
+
+
 NO_STATUS = ApiError(
     403,
     'inferenceservices.serving.shoal.dev "cat" is forbidden: User "shoal" cannot patch resource'

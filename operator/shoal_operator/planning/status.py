@@ -4,7 +4,7 @@ Each condition is a list of checks, tried in order; the first that answers wins,
 decisions can be read here (after cert-manager's policies).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from shoal_operator.errors import ApiError
@@ -189,6 +189,16 @@ def transitions(before: Sequence[Json], after: Sequence[Json]) -> list[Announcem
         key = (condition["reason"], condition["message"])
         said[key] = Announcement(warning, *key)
     return list(said.values())
+
+
+def removed(settings: Mapping[str, Sequence[str]]) -> Announcement:
+    """Return what is said of settings that others added to the Deployment, by container."""
+    names = "; ".join(f"{', '.join(variables)} of container {name}" for name, variables in settings.items())
+    text = (
+        f"taken out of the Deployment, where somebody added it: {names}. Names that start with SHOAL_ come from the"
+        " InferenceService: set the field there, or proxy.env"
+    )
+    return Announcement(warning=True, reason=Reason.SETTING_REMOVED, message=text)
 
 
 def unwritten(error: ApiError) -> Announcement:
