@@ -83,7 +83,7 @@ def config_problem(pod: Json) -> Problem | None:
 def download_problem(pod: Json) -> Problem | None:
     """A model that cannot be fetched."""
     if ended := _crash(_status_of(pod, MODEL)):
-        text = f"the model cannot be fetched: {_last_line(ended)}"
+        text = f"the model cannot be fetched: {_last_line(ended).replace(' cannot be downloaded: ', ': ', 1)}"
         return Problem(Reason.MODEL_DOWNLOAD_FAILED, _sentence(text))
     return None
 
@@ -114,6 +114,8 @@ def scheduling_problem(pod: Json) -> Problem | None:
     return Problem(Reason.UNSCHEDULABLE, _sentence(f"no node can take it: {message}"))
 
 
+_NOT_LOADED = "the model cannot be loaded: "
+"""How the runtime begins; the condition has said so by then."""
 _LOG_PREFIX = re.compile(r"^\d\S+Z [A-Z]+ \S+ ")
 
 Check = Callable[[Json], Problem | None]
@@ -156,7 +158,7 @@ def _ended_text(container: str, ended: Json) -> str:
         _LOAD_FAILED_EXIT: "could not load the model",
         _DEVICE_LOST_EXIT: "lost its device, or a batch outlived runtime.forwardTimeoutSeconds",
     }.get(code, "crashed") if container == RUNTIME else "crashed"  # fmt: skip
-    return f"the {container} {what} (exit code {code}): {_last_line(ended)}"
+    return f"the {container} {what} (exit code {code}): {_last_line(ended).removeprefix(_NOT_LOADED)}"
 
 
 def _last_line(ended: Json) -> str:

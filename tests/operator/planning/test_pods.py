@@ -43,6 +43,24 @@ def failing(**status: Any) -> Json:
             ["could not load the model (exit code 3): no such file"],
         ),
         (
+            failing(
+                containerStatuses=[
+                    waiting("runtime", "CrashLoopBackOff", exitCode=3, message="the model cannot be loaded: no weights")
+                ]
+            ),
+            Reason.RUNTIME_CRASHED,
+            ["the runtime could not load the model (exit code 3): no weights"],
+        ),
+        (
+            failing(
+                initContainerStatuses=[
+                    waiting("model", "CrashLoopBackOff", exitCode=3, message="http://a/b cannot be downloaded: 404")
+                ]
+            ),
+            Reason.MODEL_DOWNLOAD_FAILED,
+            ["the model cannot be fetched: http://a/b: 404"],
+        ),
+        (
             failing(containerStatuses=[running("runtime", exitCode=4, message="CUDA error")]),
             Reason.RUNTIME_CRASHED,
             ["lost its device", "runtime.forwardTimeoutSeconds", "CUDA error"],
