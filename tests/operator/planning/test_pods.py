@@ -126,9 +126,7 @@ def test_of_what_a_container_wrote_the_last_line_is_told_without_the_time_of_thi
     )
 
     assert problem is not None
-    assert problem.message == (
-        "the runtime could not load the model (exit code 3): the model cannot be loaded: no such file"
-    )
+    assert problem.message == ("the runtime could not load the model (exit code 3): no such file")
 
 
 def test_a_crash_is_told_before_a_missing_node() -> None:
