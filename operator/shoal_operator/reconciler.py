@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from shoal_operator.errors import ApiError
+from shoal_operator.load.exposition import Unread
 from shoal_operator.load.fleet import Fleet
 from shoal_operator.manifests.desired import SERVICE, Kind
 from shoal_operator.manifests.labels import FIELD_MANAGER, digest
@@ -64,6 +65,7 @@ class _Known(Protocol):
     """What is known of services from reading their pods: see `shoal_operator.scaling.Autoscaler`."""
 
     def scaling(self, key: Key) -> ScalingReason | None: ...
+    def unread(self, key: Key) -> Unread | None: ...
     def attainable(self, key: Key) -> Mapping[str, bool] | None: ...
 
 
@@ -178,6 +180,7 @@ class Reconciler:
             conflicts=changes.conflicts,
             failures=tuple(failures),
             scaling=self._known.scaling(key),
+            unread=self._known.unread(key),
             attainable=self._known.attainable(key),
             rival=self._tenures.rival(key, self._clock()),
         )

@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from shoal_operator.errors import ApiError
+from shoal_operator.load.exposition import Unread
 from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE
+from shoal_operator.manifests.environment import ADMIN_PORT
 from shoal_operator.manifests.labels import selector_text
 from shoal_operator.manifests.route import service_url
 from shoal_operator.planning import blocked, checks
@@ -79,6 +81,17 @@ POLICIES: dict[ConditionType, tuple[Check, ...]] = {
 SCALING: dict[ScalingReason, tuple[Status, str]] = {
     Reason.FOLLOWING_LOAD: (Status.TRUE, "replicas follow the rows that wait and run"),
     Reason.NO_LOAD_DATA: (Status.FALSE, "no proxy's /metrics can be read: replicas stay as they are"),
+}
+UNREAD: dict[Unread, str] = {
+    Unread.NO_READY_POD: "no pod is ready, so there is no load to follow: replicas stay as they are until one is",
+    Unread.UNREACHABLE: (
+        f"no ready pod answers the operator at its port {ADMIN_PORT} (/metrics): replicas stay as they are. See whether"
+        " a NetworkPolicy or a mesh keeps the operator from it"
+    ),
+    Unread.REFUSED: (
+        f"what ready pods answer at their port {ADMIN_PORT} (/metrics) is not what a proxy says of its queue: replicas"
+        " stay as they are. See whether proxy.image is the proxy, or a mesh answers in its place"
+    ),
 }
 OBJECTIVE: tuple[Check, ...] = (
     checks.objective_as_told,
@@ -247,5 +260,7 @@ def _scaling_condition(evidence: Evidence) -> Condition | None:
         return None
     if evidence.scaling is not None:
         status, text = SCALING[evidence.scaling]
+        if evidence.scaling is Reason.NO_LOAD_DATA and evidence.unread is not None:
+            text = UNREAD[evidence.unread]
         return Condition(kind, status, evidence.scaling, text)
     return told_before(dig(evidence.observation.resource, "status", "conditions", default=[]), kind)
