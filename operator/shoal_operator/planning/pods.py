@@ -18,6 +18,8 @@ _IMAGE_REASONS = frozenset({
     "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError",
     "RegistryUnavailable",
 })  # fmt: skip
+_BACK_OFF = re.compile(r'^Back-off pulling image "[^"]*": (\w+: )?')
+"""What a kubelet puts before the cause from the second try on; the image has been named by then."""
 _CONFIG_REASONS = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
 _LOAD_FAILED_EXIT = 3
 _DEVICE_LOST_EXIT = 4
@@ -67,7 +69,8 @@ def find_problem(pods: Iterable[Json]) -> Problem | None:
 def image_problem(pod: Json) -> Problem | None:
     """An image that cannot be pulled."""
     for status, detail in _waiting(pod, _IMAGE_REASONS):
-        text = f"the image {status.get('image', '')} of container {status['name']} cannot be pulled: {detail}"
+        cause = _BACK_OFF.sub("", detail)
+        text = f"the image {status.get('image', '')} of container {status['name']} cannot be pulled: {cause}"
         return Problem(Reason.IMAGE_PULL_FAILED, _sentence(text))
     return None
 

@@ -24,6 +24,22 @@ def failing(**status: Any) -> Json:
             ["runtime:1", "cannot be pulled", "no such tag"],
         ),
         (
+            failing(
+                containerStatuses=[
+                    waiting(
+                        "runtime", "ImagePullBackOff", 'Back-off pulling image "runtime:1": ErrImagePull: no such tag'
+                    )
+                ]
+            ),
+            Reason.IMAGE_PULL_FAILED,
+            ["the image runtime:1 of container runtime cannot be pulled: no such tag"],
+        ),
+        (
+            failing(containerStatuses=[waiting("runtime", "ImagePullBackOff", 'Back-off pulling image "runtime:1"')]),
+            Reason.IMAGE_PULL_FAILED,
+            ['cannot be pulled: Back-off pulling image "runtime:1"'],
+        ),
+        (
             failing(containerStatuses=[waiting("proxy", "CreateContainerConfigError", 'secret "x" not found')]),
             Reason.CONTAINER_CONFIG_INVALID,
             ["container proxy cannot be created", 'secret "x" not found'],
