@@ -25,6 +25,9 @@ from e2e.waiting import eventually
         ({"batching": {"maxBatchSise": 8}}, ['unknown field "spec.batching.maxBatchSise"']),
         ({"runtime": {"device": "TPU"}}, ["spec.runtime.device", "Unsupported value", "CUDA"]),
         ({"model": {"uri": "ftp://models/adder"}}, ["spec.model.uri", "ftp://models/adder"]),
+        ({"model": {"uri": "http://[zz]/adder"}}, ["spec.model.uri", "must name a host"]),
+        ({"model": {"uri": "file:///models/adder\0"}}, ["spec.model.uri", "should match"]),
+        ({"runtime": {"env": [{"name": "A", "value": "x" * 150_000}]}}, ["spec.runtime.env[0].value", "Too long"]),
         (
             {"runtime": {"resources": {"limits": {"cpu": "1e9999999"}}}},
             ["spec.runtime.resources.limits.cpu", "should match"],
@@ -41,6 +44,9 @@ from e2e.waiting import eventually
         "unknown-field",
         "wrong-enum",
         "bad-uri",
+        "bad-host",
+        "control-character",
+        "long-variable",
         "huge-quantity",
         "emoji-host",
     ],
@@ -62,12 +68,17 @@ def test_a_spec_that_cannot_be_right_is_refused_by_field_and_rule(
         ({"model": {"uri": "file:///models/broken"}}, "RuntimeCrashed", ["have 10 classes, not 1000"]),
         ({"runtime": {"image": "example/none:1"}}, "ImagePullFailed", ["example/none:1", "images.yaml"]),
         (
+            {"model": {"uri": "file:///models/adder", "parameters": {"a": "x" * 200_000}}},
+            "InvalidSpec",
+            ["spec.model.parameters takes", "SHOAL_MODEL_PARAMETERS"],
+        ),
+        (
             {"runtime": {"resources": {"limits": {"nvidia.com/gpu": "2"}}}},
             "InsufficientGPU",
             ["0/1 nodes are available", "Insufficient nvidia.com/gpu"],
         ),
     ],
-    ids=["no-model", "crash-on-load", "no-image", "no-gpu"],
+    ids=["no-model", "crash-on-load", "no-image", "large-parameters", "no-gpu"],
 )  # fmt: skip
 def test_a_spec_that_cannot_work_says_why(
     namespace: Cluster, spec: dict[str, Any], reason: str, said: list[str]

@@ -10,6 +10,7 @@ from shoal.serving.fields import FieldError, MachineError, Values
 from shoal.serving.manifest import Service, find_service
 from shoal_schema.declaring import NAME, NAME_IN_WORDS
 from shoal_schema.resource import KIND
+from shoal_schema.resource.uris import BAD_AUTHORITY, has_good_authority
 
 MANIFEST_SUFFIXES = (".yaml", ".yml")
 MODEL_SUFFIXES = (".pt2", ".pt", ".safetensors", ".py")
@@ -29,6 +30,8 @@ def find_target(target: str) -> Service:
         FieldError: there is nothing to serve there; the message says what would do.
     """
     scheme, separator, _ = target.partition("://")
+    if not has_good_authority(target):
+        raise FieldError(f"{target} {BAD_AUTHORITY}")
     if separator and scheme.lower() != "file":
         return _remote(target, scheme.lower())
     return _found(Path(unquote(urlsplit(target).path) if separator else target))
@@ -64,8 +67,6 @@ def _remote(uri: str, scheme: str) -> Service:
     """Take a URL at its word: the runtime downloads what is there, and says what is wrong with it."""
     if scheme not in DOWNLOADS:
         raise FieldError(f"{scheme}:// cannot be downloaded: a URL begins with {', '.join(DOWNLOADS)} or file")
-    if not urlsplit(uri).hostname:
-        raise FieldError(f"{uri} names no server")
     if urlsplit(uri).path.endswith(MANIFEST_SUFFIXES):
         raise FieldError(f"{uri} is a manifest: download it, and serve the file")
     return Service({"model.uri": uri})

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from shoal_operator.errors import ApiError
+from shoal_operator.load.exposition import Unread
 from shoal_operator.load.fleet import Fleet
 from shoal_operator.manifests.desired import SERVICE, Kind
 from shoal_operator.manifests.labels import FIELD_MANAGER, digest
@@ -19,15 +20,18 @@ from shoal_operator.manifests.target import Target
 from shoal_operator.planning.changes import Apply, Changes, Delete, plan_changes
 from shoal_operator.planning.contest import Contests, last_writer
 from shoal_operator.planning.evidence import Evidence
-from shoal_operator.planning.exact import removal, replacement
+from shoal_operator.planning.exact import foreign_settings, removal, replacement
+from shoal_operator.planning.fractions import named_fractions
 from shoal_operator.planning.observation import Failure, Key, Observation, dig
 from shoal_operator.planning.status import (
     Announcement,
     another_keeps,
     make_status,
     plain_status,
+    removed,
     transitions,
     unread_status,
+    unwritten,
 )
 from shoal_operator.planning.tenure import CLAIM_ANNOTATION, Step, Tenures
 from shoal_operator.planning.workqueue import Outcome
@@ -61,6 +65,7 @@ class _Known(Protocol):
     """What is known of services from reading their pods: see `shoal_operator.scaling.Autoscaler`."""
 
     def scaling(self, key: Key) -> ScalingReason | None: ...
+    def unread(self, key: Key) -> Unread | None: ...
     def attainable(self, key: Key) -> Mapping[str, bool] | None: ...
 
 
@@ -93,6 +98,7 @@ class Reconciler:
         self._tenures = Tenures(defaults.namespace)
         self._contests = Contests()
         self._cut_short: Counter[Key] = Counter()
+        self._speechless: set[Key] = set()
 
     async def reconcile(self, key: Key) -> Outcome:
         """Look at a service once, and write its status if that changed.
@@ -103,6 +109,7 @@ class Reconciler:
         resource = await self._cluster.read_service(key)
         if resource is None or dig(resource, "metadata", "deletionTimestamp"):
             self._cut_short.pop(key, None)
+            self._speechless.discard(key)
             self._fleet.drop(key)
             self._tenures.forget(key)
             self._contests.forget(key)
@@ -173,6 +180,7 @@ class Reconciler:
             conflicts=changes.conflicts,
             failures=tuple(failures),
             scaling=self._known.scaling(key),
+            unread=self._known.unread(key),
             attainable=self._known.attainable(key),
             rival=self._tenures.rival(key, self._clock()),
         )
@@ -194,14 +202,17 @@ class Reconciler:
                     await self._cluster.delete(action.kind, key, action.uid)
                     del children[action.kind]
                 else:
-                    children[action.kind] = await self._write(action, children.get(action.kind))
+                    live = children.get(action.kind)
+                    children[action.kind] = await self._write(action, live)
                     self._contests.wrote(key, action.kind.kind, digest(action.body), self._clock())
+                    await self._tell_removed(key, observation.resource, action, live)
                 logger.info("event=wrote service=%s %s=%s", key, type(action).__name__.lower(), action.kind.kind)
             except ApiError as error:
                 self._check_passing(key, error)
                 logger.warning("event=write_failed service=%s kind=%s error=%s", key, action.kind.kind, error)
                 code = 422 if error.refuses_object else error.status
-                failures.append(Failure(action.kind, code, error.message))
+                message = named_fractions(error.message, observation.resource["spec"])
+                failures.append(Failure(action.kind, code, message))
         return replace(observation, children=children), failures
 
     def _undone(self, key: Key, action: Apply | Delete, children: Mapping[Kind, Json]) -> Failure | None:
@@ -228,6 +239,10 @@ class Reconciler:
         self._cut_short[key] += 1
         if self._cut_short[key] < _PATIENCE_LOOKS:
             raise error
+
+    async def _tell_removed(self, key: Key, resource: Json, action: Apply, live: Json | None) -> None:
+        if live is not None and (settings := foreign_settings(action.body, live)):
+            await self._announce(key, resource, removed(settings), self._utc_now())
 
     async def _write(self, action: Apply, live: Json | None) -> Json:
         try:
@@ -256,13 +271,31 @@ class Reconciler:
         """Write the status if it changed; return whether it could be written whole."""
         stored = dig(resource, "status", default={})
         text = _text_of(status)
-        if status == stored or not self._contests.may_write(key, _STATUS, text, self._clock()):
+        if status == stored:
             return True
+        if not self._contests.may_write(key, _STATUS, text, self._clock()):
+            return key not in self._speechless
         self._contests.wrote(key, _STATUS, text, self._clock())
-        written = await self._write_status(key, resource, status, now)
+        try:
+            written = await self._write_status(key, resource, status, now)
+        except ApiError as error:
+            if error.status != 403:
+                raise
+            await self._tell_speechless(key, resource, error, now)
+            return False
+        self._speechless.discard(key)
         for news in transitions(stored.get("conditions", []), written["conditions"]):
             await self._announce(key, resource, news, now)
         return written is status
+
+    async def _tell_speechless(self, key: Key, resource: Json, error: ApiError, now: datetime.datetime) -> None:
+        """Say once, where a status cannot, that the one that is there is old."""
+        if key in self._speechless:
+            return
+        self._speechless.add(key)
+        news = unwritten(error)
+        logger.error("event=status_forbidden service=%s status=old error=%s", key, news.message)
+        await self._announce(key, resource, news, now)
 
     async def _write_status(self, key: Key, resource: Json, status: Json, now: datetime.datetime) -> Json:
         """Write the status, or the least of one where the whole is refused; return what was written."""

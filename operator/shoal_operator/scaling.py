@@ -8,7 +8,7 @@ from typing import Protocol
 
 from shoal_operator.autoscaler.law import Decision, State, decide
 from shoal_operator.errors import ApiError, NotLeadingError
-from shoal_operator.load.exposition import Reading, total_load
+from shoal_operator.load.exposition import Reading, Unread, total_load, unread
 from shoal_operator.load.fleet import Fleet, Replica, Scaled, Watched
 from shoal_operator.load.objective import Reports, attainable, record
 from shoal_operator.planning.observation import Key
@@ -55,12 +55,17 @@ class Autoscaler:
         self._doubted_s: dict[Key, float] = {}
         self._memory: dict[Key, State] = {}
         self._scaling: dict[Key, ScalingReason] = {}
+        self._unread: dict[Key, Unread | None] = {}
         self._reports: dict[Key, Reports] = {}
         self._attainable: dict[Key, Mapping[str, bool]] = {}
 
     def scaling(self, key: Key) -> ScalingReason | None:
         """Return what the law last said of a service, or None before the first tick."""
         return self._scaling.get(key)
+
+    def unread(self, key: Key) -> Unread | None:
+        """Return why nothing was known of a service's load when the law last spoke; None where it was."""
+        return self._unread.get(key)
 
     def attainable(self, key: Key) -> Mapping[str, bool] | None:
         """Return by uid whether pods can meet their objective, or None before any could be asked."""
@@ -110,8 +115,9 @@ class Autoscaler:
         now_s = self._clock()
         decision, memory = decide(scaled.law, load, scaled.replicas, memory, now_s, window_s=self._window_s)
         self._memory[key] = memory
-        if decision.reason is not None and self._scaling.get(key) is not decision.reason:
-            self._scaling[key] = decision.reason
+        said = (decision.reason, unread(readings))
+        if decision.reason is not None and (self._scaling.get(key), self._unread.get(key)) != said:
+            self._scaling[key], self._unread[key] = decision.reason, said[1]
             self._changed(key)
         if decision.replicas != scaled.replicas:
             await self._write(cluster, key, scaled, decision)
@@ -139,6 +145,7 @@ class Autoscaler:
         for key in self._memory.keys() - {service.key for service in services if service.scaled}:
             self._memory.pop(key)
             self._scaling.pop(key, None)
+            self._unread.pop(key, None)
         for key in self._reports.keys() - {service.key for service in services if service.has_objective}:
             self._reports.pop(key)
             self._attainable.pop(key, None)

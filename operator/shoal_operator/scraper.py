@@ -7,6 +7,7 @@ from that pod; it costs its own service, and no other waits for it.
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from enum import StrEnum
 
 import aiohttp
@@ -72,11 +73,12 @@ class Scraper:
             try:
                 reading = read_metrics(await self._get(replica))
                 outcome = Scrape.REFUSED if reading.rows is None else Scrape.READ
+                reading = replace(reading, refused=reading.rows is None)
             except (aiohttp.ClientConnectionError, TimeoutError, OSError):
                 reading, outcome = Reading(), Scrape.UNREACHABLE
             except Exception as error:  # whatever a pod makes of its answer is its own trouble
                 logger.debug("event=scrape_refused pod=%s refused=%r", replica, error)
-                reading, outcome = Reading(), Scrape.REFUSED
+                reading, outcome = Reading(refused=True), Scrape.REFUSED
         self._count(outcome)
         return reading
 

@@ -25,7 +25,7 @@ from shoal_runtime.importing import DEFAULT_FILE, import_handler
 from shoal_runtime.model_config import ModelConfig, read_config
 from shoal_runtime.placement import choose_dtype
 from shoal_runtime.settings import Settings
-from shoal_schema.declaring import NAME
+from shoal_schema.declaring import NAME, NAME_IN_WORDS
 from shoal_schema.resource.model import ModelFormat as Format
 from shoal_schema.wire.datatypes import DTYPES
 
@@ -68,7 +68,7 @@ def load_model(files: ModelFiles, settings: Settings, device: torch.device) -> M
     config = read_config(files.directory)
     name = settings.metadata.name or config.name or files.stem
     if not re.search(NAME, name):
-        raise LoadError(f"{name!r} cannot be a model's name ({NAME}): set SHOAL_MODEL_NAME")
+        raise LoadError(f"{name!r} cannot be a model's name ({NAME_IN_WORDS}): set SHOAL_MODEL_NAME")
     context = Context(
         model_dir=files.directory,
         device=device,

@@ -23,6 +23,8 @@ class ConditionType(StrEnum):
     """A request alone would meet the latency objective."""
     SOLE_OPERATOR = "SoleOperator"
     """No other install of the operator wants the service; told only while one does."""
+    SPEC_READ = "SpecRead"
+    """Every field that was written is read; told only while one is not."""
 
 
 class Status(StrEnum):
@@ -58,6 +60,7 @@ class Reason(StrEnum):
     NO_LOAD_DATA = "NoLoadData"
     NO_LATENCY_DATA = "NoLatencyData"
     WAITING_FOR_CLEANUP = "WaitingForCleanup"
+    SETTING_REMOVED = "SettingRemoved"
     # Somebody must act.
     INVALID_SPEC = "InvalidSpec"
     NAME_TAKEN = "NameTaken"
@@ -76,6 +79,7 @@ class Reason(StrEnum):
     GATEWAY_API_MISSING = "GatewayApiMissing"
     OBJECTIVE_UNATTAINABLE = "ObjectiveUnattainable"
     ANOTHER_OPERATOR = "AnotherOperator"
+    FIELD_RENAMED = "FieldRenamed"
 
 
 ScalingReason = Literal[Reason.FOLLOWING_LOAD, Reason.NO_LOAD_DATA]
@@ -100,6 +104,7 @@ FAILURES = frozenset(
         Reason.GATEWAY_API_MISSING,
         Reason.OBJECTIVE_UNATTAINABLE,
         Reason.ANOTHER_OPERATOR,
+        Reason.FIELD_RENAMED,
     }
 )
 """Reasons that wait for a person; their events are warnings."""

@@ -19,8 +19,11 @@ from shoal_schema.quantities import Quantity
 
 Json = dict[str, Any]
 KIB, MIB, GIB, TIB = 2**10, 2**20, 2**30, 2**40
-NAME = r"^[A-Za-z0-9._-]+$"
-"""The pattern of a model's name and version, which stand in paths."""
+NAME = r"^[A-Za-z0-9._-]+\Z"
+"""The pattern of a model's name and version, which stand in paths.
+
+Patterns end in ``\\Z``: Python's ``$`` lets a newline follow. API servers are told ``$``, which does not there.
+"""
 NAME_IN_WORDS = "letters, digits, '.', '_' and '-'"
 
 
@@ -61,6 +64,20 @@ class Rule:
     expression: str
     message: str
     path: str
+
+
+class FieldFault(ValueError):
+    """What is wrong with one field of a section, where its type cannot say it.
+
+    Args:
+        name: the field's, in JSON.
+        what: the rest of the sentence.
+    """
+
+    def __init__(self, name: str, what: str) -> None:
+        super().__init__(f".{name} {what}")
+        self.name = name
+        self.what = what
 
 
 class Section(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):

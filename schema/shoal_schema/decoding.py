@@ -103,14 +103,20 @@ def _sentence(text: str, cls: type[Struct], value: Any, path: str) -> str:
     place = _keyed(cls, value, place.removesuffix("`"))
     found, words = next(((found, words) for pattern, words in _WORDS if (found := pattern.fullmatch(what))), (None, ""))
     if found is None:
-        return f"{path}{place}: {what}"
+        return f"{path}{place}{what}" if what.startswith(".") else f"{path}{place}: {what}"
     if "field" in found.groupdict():
         name = f"{place}.{found['field']}"
         renamed = RENAMED.get(name[1:]) if cls is InferenceServiceSpec else None
         hint = f"it is {path}.{renamed} now" if renamed else nearest(found["field"], _names_at(cls, place))
         return words.format(path=f"{path}{name}", hint=hint)
     known = ", ".join(_kind_at(cls, place)) if "{known}" in words else ""
-    return words.format(*found.groups(), path=f"{path}{place}", known=known) + _found(value, place)
+    groups = (_as_published(group) for group in found.groups())
+    return words.format(*groups, path=f"{path}{place}", known=known) + _found(value, place)
+
+
+def _as_published(group: str | None) -> str:
+    """Return a pattern, which msgspec says as Python would write it, as API servers say it; other words as they are."""
+    return (group or "").replace("\\\\", "\\").replace(r"\Z", "$")
 
 
 def nearest(name: str, known: Collection[str]) -> str:

@@ -10,6 +10,8 @@ import msgspec
 from msgspec import Struct
 
 from shoal_schema.declaring import (
+    KIB,
+    FieldFault,
     Process,
     Setting,
     element_of,
@@ -19,12 +21,15 @@ from shoal_schema.declaring import (
     settings_of,
     without_annotations,
 )
-from shoal_schema.decoding import decode_text
+from shoal_schema.decoding import SpecError, decode_text
 from shoal_schema.misspelt import misspelt
 from shoal_schema.processes import LogSettings, Metadata, OperatorProcess, ProxyProcess, RuntimeProcess
 from shoal_schema.resource.service import InferenceServiceSpec
 
 T = TypeVar("T", bound=Struct)
+
+MAX_VARIABLE_BYTES = 128 * KIB - 1
+"""What Linux takes of one variable, name and equals sign included (MAX_ARG_STRLEN, and a NUL at the end)."""
 
 
 class SettingsError(ValueError):
@@ -74,7 +79,12 @@ def _section(cls: type[Struct], environ: Mapping[str, str], process: Process, fa
             values[each.path[0]] = parse_text(each, text) if text else each.unset
         except (ValueError, RecursionError):  # the latter of JSON within JSON within JSON
             faults.append(f"{each.env.name} must be {each.allowed}, not {text!r:.200}")
-    return cls(**values)
+    try:
+        return cls(**values)
+    except FieldFault as fault:
+        named = next(each for each in fields_of(cls) if each.name == fault.name)
+        faults.append(f"{named.env.name if named.env else named.name} {fault.what}")
+        return None
 
 
 def parse_text(setting: Setting, text: str) -> Any:
@@ -111,11 +121,35 @@ def rendered(setting: Setting, value: Any) -> str:
     return str(value).lower() if setting.env and setting.env.lower else str(value)
 
 
-def given(section: Struct, process: Process) -> Iterator[tuple[str, str]]:
-    """Yield name and text of the variables that a spec gives to a process, in the spec's order."""
+def fitting(setting: Setting, text: str) -> str:
+    """Return the text of a setting's variable, if a process can be started with it.
+
+    Raises:
+        FieldFault: Linux refuses so long a variable, whatever else there is.
+    """
+    assert setting.env is not None
+    size = len(f"{setting.env.name}={text}".encode())
+    if size > MAX_VARIABLE_BYTES:
+        raise FieldFault(
+            setting.name,
+            f"takes {size} bytes in the environment ({setting.env.name}), where Linux allows one variable"
+            f" {MAX_VARIABLE_BYTES}: put what is large into a file beside the model",
+        )
+    return text
+
+
+def given(section: Struct, process: Process, path: str = "spec") -> Iterator[tuple[str, str]]:
+    """Yield name and text of the variables that a spec gives to a process, in the spec's order.
+
+    Raises:
+        SpecError: a value is longer than a variable may be.
+    """
     for each in fields_of(type(section)):
         value = getattr(section, each.path[0])
         if section_of(type(value)):
-            yield from given(value, process)
+            yield from given(value, process, f"{path}.{each.name}")
         elif each.env and process in each.env.readers and value is not None and value != ():
-            yield each.env.name, rendered(each, value)
+            try:
+                yield each.env.name, fitting(each, rendered(each, value))
+            except FieldFault as fault:
+                raise SpecError(f"{path}{fault}") from None

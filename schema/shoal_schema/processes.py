@@ -89,7 +89,7 @@ class ProxyProcess(Section, frozen=True):
         Env("SHOAL_PROXY_ADMIN_LISTEN", PROXY, allowed="HOST:PORT"),
     ] = TcpAddress("127.0.0.1", 9090)
     admin_hosts: Annotated[
-        tuple[Annotated[str, Meta(pattern=r"^(\*|[A-Za-z0-9._-]+)$")], ...],
+        tuple[Annotated[str, Meta(pattern=r"^(\*|[A-Za-z0-9._-]+)\Z")], ...],
         Meta(
             description="Host names, or `*` for any, that the admin port answers to besides addresses, names without a"
             " dot and names under `localhost`, `svc`, `cluster.local` and `internal`."

@@ -76,5 +76,5 @@ def read_quantity(value: object) -> Quantity:
         parse_quantity(value)
     except ValueError as error:
         allowed = f"like 500m, 2 or 1Gi, of at most {MAX_QUANTITY}"
-        raise ValueError(f"is {error}: it must be a string or an integer {allowed}, not {value!r}") from None
+        raise ValueError(f"is {error}: it must be a string or an integer {allowed}") from None
     return Quantity(value)

@@ -84,7 +84,9 @@ def test_what_may_be_secret_in_a_url_is_not_shown() -> None:
     ("url", "message"),
     [
         ("s3://bucket/m.pt2", "s3:// cannot be downloaded: a URL begins with http, https or file"),
-        ("https:///m.pt2", "names no server"),
+        ("https:///m.pt2", "must name a host"),
+        ("http://[zz]/m.pt2", "must name a host"),
+        ("https://[::1", "must name a host"),
         ("https://host/cat.yaml", "is a manifest: download it"),
         ("file:///no/such/m.pt2", "there is no file or directory /no/such/m.pt2"),
     ],

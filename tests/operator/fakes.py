@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from shoal_operator.errors import ApiError
-from shoal_operator.load.exposition import Reading
+from shoal_operator.load.exposition import Reading, Unread
 from shoal_operator.load.fleet import Replica
 from shoal_operator.manifests.desired import CHILD_KINDS, Kind
 from shoal_operator.planning.observation import Key, Observation
@@ -137,6 +137,9 @@ class Told:
     objective: Mapping[str, bool] | None = None
 
     def scaling(self, key: Key) -> ScalingReason | None:
+        return None
+
+    def unread(self, key: Key) -> Unread | None:
         return None
 
     def attainable(self, key: Key) -> Mapping[str, bool] | None:

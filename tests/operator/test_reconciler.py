@@ -3,6 +3,7 @@
 import asyncio
 import copy
 import datetime
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -201,6 +202,17 @@ def test_a_spec_that_cannot_be_read_changes_nothing_and_is_not_tried_again() -> 
     assert cluster.events[-1]["type"] == "Warning"
 
 
+@pytest.mark.parametrize("characters", [131_072, 900_000])
+def test_parameters_that_no_process_can_be_started_with_are_refused_by_field(characters: int) -> None:
+    spec = with_fields(MINIMAL, model__parameters={"a": "x" * (characters - len('SHOAL_MODEL_PARAMETERS={"a":""}'))})
+    cluster = cluster_with(spec)
+
+    assert look(cluster) is Outcome.DONE
+    assert cluster.children == {}
+    assert ready(cluster)["reason"] == "InvalidSpec"
+    assert f"spec.model.parameters takes {characters} bytes" in ready(cluster)["message"]
+
+
 def test_a_refused_write_stops_none_of_the_others_and_is_tried_again() -> None:
     def refuse(verb: str, what: str) -> Exception | None:
         return ApiError(403, "no quota") if (verb, what) == ("apply", "Service") else None
@@ -296,6 +308,63 @@ def test_an_event_that_cannot_be_posted_is_no_failure() -> None:
     )
 
     assert look(cluster) is Outcome.DONE
+
+
+def test_a_fraction_that_the_api_server_refuses_is_named_by_field() -> None:
+    weighted = [{"weight": 1.0}, {"weight": 1.5}]
+    affinity = {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": weighted}}
+    spec = with_fields(MINIMAL, pod={"affinity": affinity}, model__parameters={"top": 0.5})
+    refusal = ApiError(500, "unable to convert unstructured object to apps/v1: cannot convert float64 to int32")
+    cluster = cluster_with(spec, refuse=lambda verb, what: refusal if what == "Deployment" else None)
+    look(cluster)
+
+    assert ready(cluster)["reason"] == "InvalidSpec"
+    assert ready(cluster)["message"].endswith(
+        "cannot convert float64 to int32. Kubernetes takes whole numbers only, and"
+        " spec.pod.affinity.podAffinity.preferredDuringSchedulingIgnoredDuringExecution[1].weight is 1.5"
+    )
+
+
+def test_a_setting_that_was_added_by_hand_is_taken_out_and_told_once() -> None:
+    cluster = cluster_with(MINIMAL)
+    look(cluster)
+    wanted = copy.deepcopy(cluster.children[CAT, DEPLOYMENT]["spec"])
+    proxy = cluster.children[CAT, DEPLOYMENT]["spec"]["template"]["spec"]["containers"][0]
+    proxy["env"].append({"name": "SHOAL_QUEUE_MAX_ROWS", "value": "1"})
+    cluster.events.clear()
+
+    assert [look(cluster), look(cluster)] == [Outcome.DONE, Outcome.DONE]
+    assert cluster.children[CAT, DEPLOYMENT]["spec"] == wanted
+    (event,) = cluster.events
+    assert (event["type"], event["reason"]) == ("Warning", "SettingRemoved")
+    assert "SHOAL_QUEUE_MAX_ROWS of container proxy" in event["message"]
+    assert "proxy.env" in event["message"]
+
+
+NO_STATUS = ApiError(
+    403,
+    'inferenceservices.serving.shoal.dev "cat" is forbidden: User "shoal" cannot patch resource'
+    ' "inferenceservices/status" in API group "serving.shoal.dev"',
+)
+
+
+def test_a_status_that_may_not_be_written_is_told_once_and_tried_until_it_may(caplog: Any) -> None:
+    may_write = False
+    cluster = cluster_with(MINIMAL, refuse=lambda verb, _: NO_STATUS if verb == "status" and not may_write else None)
+    clock = itertools.count(0.0, 2.0)
+    reconciler = Reconciler(cluster, DEFAULTS, Told(), now, fleet=Fleet(), clock=lambda: next(clock))
+
+    assert {asyncio.run(reconciler.reconcile(CAT)) for _ in range(12)} == {Outcome.FAILED}
+    (event,) = cluster.events
+    assert (event["type"], event["reason"]) == ("Warning", "ApplyFailed")
+    assert "the status cannot be written, so what it says may be old" in event["message"]
+    assert "install the role of the chart again" in event["message"]
+    assert caplog.text.count("event=status_forbidden") == 1
+
+    may_write = True
+    clock = itertools.count(1000.0)
+    assert asyncio.run(reconciler.reconcile(CAT)) is Outcome.DONE
+    assert ready(cluster)["observedGeneration"] == 1
 
 
 def test_a_route_that_is_taken_out_of_the_spec_is_deleted() -> None:

@@ -3,7 +3,7 @@
 import asyncio
 
 from shoal_operator.errors import ApiError
-from shoal_operator.load.exposition import Reading
+from shoal_operator.load.exposition import Reading, Unread
 from shoal_operator.load.fleet import Fleet
 from shoal_operator.planning.observation import Key
 from shoal_operator.scaling import Autoscaler
@@ -83,6 +83,29 @@ def test_blindness_is_told_after_a_while_and_holds_the_replicas() -> None:
         assert world.cluster.scales == [(CAT, 4)]
         # The load, the blindness, and two questions whether the pod is still there.
         assert world.changed == [CAT] * 4
+
+    run(main())
+
+
+def test_why_there_is_no_load_data_is_known_and_a_new_cause_is_told() -> None:
+    async def main() -> None:
+        world = World()
+        await world.tick(35)
+        assert world.autoscaler.unread(CAT) is None
+        for _ in range(20):
+            await asyncio.sleep(2)
+            await world.tick(None)
+        assert world.autoscaler.unread(CAT) is Unread.UNREACHABLE
+        world.fleet.see(CAT, service(SPEC), [])
+        world.changed.clear()
+        for _ in range(2):
+            await asyncio.sleep(2)
+            await world.tick(None)
+        assert world.autoscaler.unread(CAT) is Unread.NO_READY_POD
+        assert world.changed == [CAT]
+        world.fleet.see(CAT, service(SPEC), [pod()])
+        await world.tick(0)
+        assert world.autoscaler.unread(CAT) is None
 
     run(main())
 

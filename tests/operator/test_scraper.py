@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
-from shoal_operator.load.exposition import Reading
+from shoal_operator.load.exposition import Reading, Unread, unread
 from shoal_operator.load.fleet import Replica
 from shoal_operator.scraper import Scraper
 from tests.operator.servers import Answer, serving
@@ -30,6 +30,18 @@ def test_every_pod_is_read() -> None:
 
 def test_a_pod_that_cannot_be_reached_says_nothing() -> None:
     assert read(lambda _: (200, TEXT), ["127.0.0.9", "127.0.0.1"]) == [Reading(), SAID]
+
+
+def test_what_answers_and_is_no_proxy_is_told_from_what_does_not_answer() -> None:
+    def why(answer: Answer, *addresses: str) -> Unread | None:
+        return unread(read(answer, addresses))
+
+    assert why(lambda _: (200, TEXT), "127.0.0.9") is Unread.UNREACHABLE
+    assert why(lambda _: (503, TEXT), "127.0.0.1") is Unread.REFUSED
+    assert why(lambda _: (200, "<html>"), "127.0.0.1", "127.0.0.9") is Unread.REFUSED
+    assert why(lambda _: (200, "some_total 1\n"), "127.0.0.1") is Unread.REFUSED
+    assert why(lambda _: (200, TEXT), "127.0.0.1", "127.0.0.9") is None
+    assert why(lambda _: (200, TEXT)) is Unread.NO_READY_POD
 
 
 def test_a_pod_whose_answer_cannot_be_read_says_nothing() -> None:

@@ -1,5 +1,6 @@
 """The CRD: it is a valid one, its defaults are the model's, and its rules say what they should."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -105,6 +106,8 @@ def test_good_specs_break_no_rule(spec: Json) -> None:
         (with_fields(FOREIGN, model__uri="file:///models"), "model.uri has no effect"),
         (with_fields(FOREIGN, model__parameters={"a": 1}), "model.parameters has no effect"),
         (with_fields(FOREIGN, batching__allowedBatchSizes=[32]), "allowedBatchSizes has no effect"),
+        (with_fields(MINIMAL, model__uri="http://[::1/cat"), "model.uri must name a host"),
+        (with_fields(MINIMAL, model__uri="http://[1::2::3]/cat"), "model.uri must name a host"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -113,6 +116,32 @@ def test_a_bad_spec_is_refused_in_words(spec: Json, message: str) -> None:
 
     assert len(broken) == 1
     assert message in broken[0]
+
+
+@pytest.mark.parametrize(
+    ("path", "good", "bad"),
+    [
+        (("model", "uri"), "https://a/b", "file:///a\0b"),
+        (("model", "uri"), "file:///a b", "file:///a\n"),
+        (("model", "version"), "1", "1\n"),
+        (("model", "volume", "mountPath"), "/a", "/a\0"),
+        (("runtime", "args", "items"), "-x", "\0"),
+        (("runtime", "env", "items", "value"), "a\nb", "a\0"),
+        (("proxy", "env", "items", "value"), "", "x" * 122_881),
+    ],
+    ids=lambda value: ".".join(value) if isinstance(value, tuple) else "",
+)
+def test_what_no_process_can_be_handed_is_refused_at_admission(path: tuple[str, ...], good: str, bad: str) -> None:
+    schema = root_schema()["properties"]["spec"]
+    for name in path:
+        schema = schema["items"] if name == "items" else schema["properties"][name]
+
+    def takes(text: str) -> bool:
+        # RE2's $ is the end; what Python calls so has a newline behind it.
+        return len(text) <= schema["maxLength"] and bool(re.search(schema["pattern"].replace("$", r"\Z"), text))
+
+    assert takes(good)
+    assert not takes(bad)
 
 
 def test_every_rule_points_at_a_field_that_exists() -> None:

@@ -1,6 +1,7 @@
 """Parsing: a typed spec, or a sentence that names the field."""
 
 import contextlib
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -83,3 +84,12 @@ def test_whatever_stands_in_a_field_only_a_spec_error_comes_out(name: str, value
 
     with contextlib.suppress(SpecError):
         parse_spec(resource)
+
+
+@pytest.mark.parametrize("value", ["abc", "9e30", 1.5])
+def test_what_stands_in_the_place_of_a_quantity_is_said_once(value: Any) -> None:
+    spec = with_fields(MINIMAL, runtime__resources={"limits": {"cpu": value}})
+
+    with pytest.raises(SpecError, match=r"spec\.runtime\.resources\.limits\.cpu is .* quantity") as raised:
+        parse_spec(service(spec))
+    assert str(raised.value).count(repr(value)) == 1

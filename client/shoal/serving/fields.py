@@ -7,9 +7,9 @@ from typing import Any
 
 import orjson
 
-from shoal_schema.declaring import Setting, section_of, settings_of
+from shoal_schema.declaring import FieldFault, Setting, section_of, settings_of
 from shoal_schema.decoding import nearest
-from shoal_schema.environment import manifest_fields, parse_text, rendered
+from shoal_schema.environment import fitting, manifest_fields, parse_text, rendered
 from shoal_schema.headers import OWN_HEADERS
 from shoal_schema.resource.service import RENAMED, InferenceServiceSpec
 
@@ -118,8 +118,9 @@ def to_environment(values: Values) -> dict[str, str]:
 
 def _carried(name: str, setting: Setting, value: Any) -> str:
     try:
-        text = rendered(setting, value)
-        text.encode()
+        text = fitting(setting, rendered(setting, value))
+    except FieldFault as fault:
+        raise FieldError(f"{name} {fault.what}") from None
     except UnicodeEncodeError:
         raise FieldError(f"{name} holds bytes that are not UTF-8 text") from None
     except (TypeError, ValueError, RecursionError) as error:

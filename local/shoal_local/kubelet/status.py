@@ -180,9 +180,12 @@ def _merged(pod: Object, kind: str, told: Told, now: float) -> Object:
     known = condition(pod, kind)
     same = known is not None and known["status"] == status
     since = known["lastTransitionTime"] if known and same else stamp(now)
+    # The status is written as a patch, which keeps what it does not name: what was said before is taken back by null.
+    silenced = {word: None for word in ("reason", "message") if (known or {}).get(word)}
     return {
         "type": kind,
         "status": status,
+        **silenced,
         **({"reason": reason} if reason else {}),
         **({"message": message} if message else {}),
         "lastProbeTime": None,

@@ -6,7 +6,8 @@ writes them, in one pass whose time grows with the text's length alone, and beli
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import StrEnum
 
 from shoal_operator.autoscaler.law import Load
 from shoal_schema.metrics import IN_FLIGHT_ROWS, OBJECTIVE_ATTAINABLE, QUEUE_ROWS
@@ -27,10 +28,20 @@ class Reading:
     Args:
         rows: that wait and run, 0 to twice ``MAX_ROWS``.
         attainable: whether a request alone would meet the latency objective.
+        refused: there was an answer, and no proxy gives such a one.
     """
 
     rows: int | None = None
     attainable: bool | None = None
+    refused: bool = field(default=False, compare=False)
+
+
+class Unread(StrEnum):
+    """Why nothing is known of a service's load."""
+
+    NO_READY_POD = "no ready pod"
+    UNREACHABLE = "unreachable"
+    REFUSED = "refused"
 
 
 def read_metrics(text: str) -> Reading:
@@ -45,6 +56,15 @@ def total_load(readings: Sequence[Reading]) -> Load | None:
     """Return the rows in all pods, or None when no pod says."""
     known = [reading.rows for reading in readings if reading.rows is not None]
     return Load(sum(known), complete=len(known) == len(readings)) if known else None
+
+
+def unread(readings: Sequence[Reading]) -> Unread | None:
+    """Return why no pod says how much it holds, or None where one does."""
+    if any(reading.rows is not None for reading in readings):
+        return None
+    if not readings:
+        return Unread.NO_READY_POD
+    return Unread.REFUSED if any(reading.refused for reading in readings) else Unread.UNREACHABLE
 
 
 def _count(text: str) -> int | None:

@@ -33,6 +33,15 @@ _SHUTDOWN_MARGIN_S = 5
 _MAX_SHUTDOWN_S = 3600
 _READY_PERIOD_S = 2
 """A starting proxy keeps each probe for as long: the next one follows at once, and the first yes is never late."""
+_STARTUP_PROBE: Json = {
+    "httpGet": {"path": "/healthz", "port": "admin"},
+    "initialDelaySeconds": 2,
+    "periodSeconds": 1,
+    "timeoutSeconds": 5,
+    "failureThreshold": 30,
+}
+"""Nobody asks a process that does not listen yet, and warns of it. As long as liveness waits (three times ten seconds),
+and over when readiness would have been asked for the second time."""
 
 
 def make_proxy(target: Target) -> Json:
@@ -50,6 +59,7 @@ def make_proxy(target: Target) -> Json:
         ],
         "env": _merged(_proxy_fixed(target), spec_variables(target.spec, Process.PROXY), as_json(proxy.env)),
         "resources": as_json(proxy.resources) if proxy.resources else resources,
+        "startupProbe": _STARTUP_PROBE,
         "readinessProbe": _probe(f"/readyz?wait_ms={_READY_PERIOD_S}000", period_s=_READY_PERIOD_S, failures=1),
         "livenessProbe": _probe("/healthz", period_s=10, failures=3),
         "terminationMessagePolicy": "FallbackToLogsOnError",

@@ -83,11 +83,27 @@ def failure_text(failure: Failure) -> str:
 def advice(code: int, message: str) -> str:
     """Return what to do about an answer of the API server, as the end of a sentence; empty where that is not known.
 
-    Quotas and admission policies answer 403 too, but only the authorizer says who cannot do what.
+    The authorizer, quotas and admission policies all answer 403: their words tell them apart.
     """
-    if code == 403 and " cannot " in message and "resource " in message:
-        return (
-            ". The operator's account lacks the permission: install the role of the chart again (helm upgrade of"
-            " charts/shoal), or bind its account to an equal one"
-        )
-    return ""
+    if code != 403:
+        return ""
+    return next((text for words, text in _FORBIDDEN if all(word in message for word in words)), "")
+
+
+_FORBIDDEN = (
+    (
+        (" cannot ", "resource "),
+        ". The operator's account lacks the permission: install the role of the chart again (helm upgrade of"
+        " charts/shoal), or bind its account to an equal one",
+    ),
+    (
+        ("exceeded quota",),
+        ". A ResourceQuota of the namespace has no room: raise it, or delete what counts against it; it is tried again"
+        " by itself",
+    ),
+    (
+        ("denied",),
+        ". A policy or a webhook of this cluster refuses it: ask who keeps it, or change the spec as it says",
+    ),
+)
+"""Words of an answer -> what to do; the first that fit."""

@@ -3,7 +3,7 @@
 import re
 
 from shoal_operator.manifests.containers import PROXY
-from shoal_operator.manifests.desired import HTTP_ROUTE, INGRESS
+from shoal_operator.manifests.desired import HTTP_ROUTE, INGRESS, SERVICE
 from shoal_operator.manifests.environment import ADMIN_PORT
 from shoal_operator.manifests.labels import SERVICE_NAME_LABEL, selector_text
 from shoal_operator.planning.blocked import Check, Verdict, failure_text
@@ -11,6 +11,7 @@ from shoal_operator.planning.conditions import find, told_before
 from shoal_operator.planning.evidence import Evidence
 from shoal_operator.planning.observation import dig
 from shoal_operator.planning.pods import is_ready, unready_containers
+from shoal_operator.planning.refusals import pod_advice
 from shoal_schema.conditions import ConditionType, Reason, Status
 from shoal_schema.declaring import Json
 
@@ -20,18 +21,9 @@ def pods_refused(evidence: Evidence) -> Verdict | None:
     if (failed := _deployment_condition(evidence, "ReplicaFailure")).get("status") == "True":
         # The name of the pod that was refused is another one at each try.
         cause = re.sub(r'^pods "[^"]*" is forbidden: ', "", failed.get("message", ""))
-        return Status.FALSE, Reason.PODS_REFUSED, f"pods cannot be created: {cause}{_quota_advice(cause)}"
+        template: Json = dig(evidence.deployment, "spec", "template", default={})
+        return Status.FALSE, Reason.PODS_REFUSED, f"pods cannot be created: {cause}{pod_advice(cause, template)}"
     return None
-
-
-def _quota_advice(cause: str) -> str:
-    if "must specify" in cause:
-        return ". Give limits in runtime.resources, and in proxy.resources and model.resources where those are set"
-    if "exceeded quota" in cause:
-        return (
-            ". Ask for less, raise the quota, or set rollout.maxSurge 0 and maxUnavailable 1 if only the surge is over"
-        )
-    return ""
 
 
 def pods_in_trouble(evidence: Evidence) -> Verdict | None:
@@ -94,7 +86,7 @@ def scaled_to_zero(evidence: Evidence) -> Verdict | None:
 
 def no_endpoints(evidence: Evidence) -> Verdict | None:
     """Pods are ready, but the Service leads to none of them."""
-    if evidence.count("availableReplicas") > 0 and evidence.endpoints == 0:
+    if evidence.count("availableReplicas") > 0 and evidence.endpoints == 0 and evidence.observation.ours(SERVICE):
         text = (
             "pods are ready, but the Service has no ready endpoint; if this stays, see kubectl get endpointslices"
             f" --namespace {evidence.namespace} --selector {SERVICE_NAME_LABEL}={evidence.name}"

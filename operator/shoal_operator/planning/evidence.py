@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from shoal_operator.load.exposition import Unread
 from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE
 from shoal_operator.manifests.target import Target
 from shoal_operator.planning.changes import Conflict
@@ -19,6 +20,7 @@ class Evidence:
     Args:
         target: None when the spec cannot be read; ``spec_error`` then says why.
         scaling: None when the autoscaler has not looked yet.
+        unread: why the law of scaling has no data; None where it has.
         attainable: by uid, whether the pods that said so lately can meet their latency
             objective; None when it is too early to tell.
         rival: another install of the operator that wants this service; empty when none does.
@@ -30,6 +32,7 @@ class Evidence:
     conflicts: tuple[Conflict, ...] = ()
     failures: tuple[Failure, ...] = ()
     scaling: ScalingReason | None = None
+    unread: Unread | None = None
     attainable: Mapping[str, bool] | None = None
     rival: str = ""
 

@@ -1,15 +1,28 @@
 """Where an object must say what we declare and nothing else.
 
 One label more in a Service's selector, and no pod gets a request; one peer more in a policy, and a
-stranger reaches the admin port. Server-side apply leaves what others add to a map or to a keyed list,
+stranger reaches the admin port; one setting more in a container, and a service does not do what its
+spec says. Server-side apply leaves what others add to a map or to a keyed list,
 so it is taken out by a JSON merge patch, in which null removes a key and a list replaces a list.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
-from shoal_operator.manifests.desired import DISRUPTION_BUDGET, HTTP_ROUTE, INGRESS, NETWORK_POLICY, SERVICE, Kind
+from shoal_operator.manifests.desired import (
+    DEPLOYMENT,
+    DISRUPTION_BUDGET,
+    HTTP_ROUTE,
+    INGRESS,
+    NETWORK_POLICY,
+    SERVICE,
+    Kind,
+)
+from shoal_operator.planning.observation import dig
 from shoal_schema.declaring import Json
+from shoal_schema.misspelt import PREFIX as SETTINGS_PREFIX
+
+_CONTAINER_LISTS = ("initContainers", "containers")
 
 EXACT: Mapping[Kind, tuple[str, ...]] = {
     SERVICE: (
@@ -40,11 +53,50 @@ _DEFAULTS: Mapping[str, str] = {"internalTrafficPolicy": "Cluster", "sessionAffi
 
 def removal(kind: Kind, desired: Json, live: Json) -> Json:
     """Return the JSON merge patch that takes out what others added; empty when there is nothing."""
+    if kind == DEPLOYMENT:
+        return _without_settings(desired, live)
     ours, theirs = desired.get("spec", {}), live.get("spec", {})
     filled_in = _FILLED_IN.get(kind, frozenset())
     given = {name: value for name, value in theirs.items() if name in ours or value != _DEFAULTS.get(name)}
     names = [n for n in EXACT.get(kind, ()) if not _exactly(ours.get(n), given.get(n), filled_in)]
     return {"spec": {name: _replacing(ours.get(name), theirs.get(name)) for name in names}} if names else {}
+
+
+def foreign_settings(desired: Json, live: Json) -> Mapping[str, tuple[str, ...]]:
+    """Return by container the settings of ours that others added to a Deployment's pods."""
+    ours = {each["name"]: _variables(each) for each in _containers(desired)}
+    found = ((each["name"], _variables(each)) for each in _containers(live) if each.get("name") in ours)
+    added = {name: tuple(v for v in variables if _foreign(v, ours[name])) for name, variables in found}
+    return {name: variables for name, variables in added.items() if variables}
+
+
+def _without_settings(desired: Json, live: Json) -> Json:
+    """Return the patch that takes foreign settings out of the containers' lists, and leaves all else of them."""
+    foreign = foreign_settings(desired, live)
+    if not foreign:
+        return {}
+    pod = dig(live, "spec", "template", "spec", default={})
+    lists = {part: [_without(each, foreign) for each in pod[part]] for part in _CONTAINER_LISTS if pod.get(part)}
+    return {"spec": {"template": {"spec": lists}}}
+
+
+def _without(container: Json, foreign: Mapping[str, tuple[str, ...]]) -> Json:
+    names = foreign.get(container["name"], ())
+    kept = [entry for entry in container.get("env", []) if entry["name"] not in names]
+    return {**container, "env": kept} if names else container
+
+
+def _foreign(name: str, ours: tuple[str, ...]) -> bool:
+    return name.startswith(SETTINGS_PREFIX) and name not in ours
+
+
+def _containers(deployment: Json) -> list[Json]:
+    pod = dig(deployment, "spec", "template", "spec", default={})
+    return [each for part in _CONTAINER_LISTS for each in pod.get(part) or ()]
+
+
+def _variables(container: Json) -> tuple[str, ...]:
+    return tuple(entry["name"] for entry in container.get("env") or ())
 
 
 def replacement(desired: Json, live: Json) -> Json:

@@ -18,6 +18,8 @@ _IMAGE_REASONS = frozenset({
     "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError",
     "RegistryUnavailable",
 })  # fmt: skip
+_BACK_OFF = re.compile(r'^Back-off pulling image "[^"]*": (\w+: )?')
+"""What a kubelet puts before the cause from the second try on; the image has been named by then."""
 _CONFIG_REASONS = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
 _LOAD_FAILED_EXIT = 3
 _DEVICE_LOST_EXIT = 4
@@ -67,7 +69,8 @@ def find_problem(pods: Iterable[Json]) -> Problem | None:
 def image_problem(pod: Json) -> Problem | None:
     """An image that cannot be pulled."""
     for status, detail in _waiting(pod, _IMAGE_REASONS):
-        text = f"the image {status.get('image', '')} of container {status['name']} cannot be pulled: {detail}"
+        cause = _BACK_OFF.sub("", detail)
+        text = f"the image {status.get('image', '')} of container {status['name']} cannot be pulled: {cause}"
         return Problem(Reason.IMAGE_PULL_FAILED, _sentence(text))
     return None
 
@@ -83,7 +86,7 @@ def config_problem(pod: Json) -> Problem | None:
 def download_problem(pod: Json) -> Problem | None:
     """A model that cannot be fetched."""
     if ended := _crash(_status_of(pod, MODEL)):
-        text = f"the model cannot be fetched: {_last_line(ended)}"
+        text = f"the model cannot be fetched: {_last_line(ended).replace(' cannot be downloaded: ', ': ', 1)}"
         return Problem(Reason.MODEL_DOWNLOAD_FAILED, _sentence(text))
     return None
 
@@ -114,6 +117,8 @@ def scheduling_problem(pod: Json) -> Problem | None:
     return Problem(Reason.UNSCHEDULABLE, _sentence(f"no node can take it: {message}"))
 
 
+_NOT_LOADED = "the model cannot be loaded: "
+"""How the runtime begins; the condition has said so by then."""
 _LOG_PREFIX = re.compile(r"^\d\S+Z [A-Z]+ \S+ ")
 
 Check = Callable[[Json], Problem | None]
@@ -156,7 +161,7 @@ def _ended_text(container: str, ended: Json) -> str:
         _LOAD_FAILED_EXIT: "could not load the model",
         _DEVICE_LOST_EXIT: "lost its device, or a batch outlived runtime.forwardTimeoutSeconds",
     }.get(code, "crashed") if container == RUNTIME else "crashed"  # fmt: skip
-    return f"the {container} {what} (exit code {code}): {_last_line(ended)}"
+    return f"the {container} {what} (exit code {code}): {_last_line(ended).removeprefix(_NOT_LOADED)}"
 
 
 def _last_line(ended: Json) -> str:

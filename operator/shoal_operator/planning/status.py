@@ -4,11 +4,13 @@ Each condition is a list of checks, tried in order; the first that answers wins,
 decisions can be read here (after cert-manager's policies).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from shoal_operator.errors import ApiError
+from shoal_operator.load.exposition import Unread
 from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE
+from shoal_operator.manifests.environment import ADMIN_PORT
 from shoal_operator.manifests.labels import selector_text
 from shoal_operator.manifests.route import service_url
 from shoal_operator.planning import blocked, checks
@@ -16,6 +18,7 @@ from shoal_operator.planning.blocked import Check, Verdict
 from shoal_operator.planning.conditions import Condition, find, stamped, told_before
 from shoal_operator.planning.evidence import Evidence
 from shoal_operator.planning.observation import dig
+from shoal_operator.planning.renamed import dropped_fields, dropped_text
 from shoal_schema.conditions import FAILURES, ConditionType, Reason, ScalingReason, Status
 from shoal_schema.declaring import Json
 
@@ -35,12 +38,14 @@ POLICIES: dict[ConditionType, tuple[Check, ...]] = {
         checks.ready,
     ),
     ConditionType.AVAILABLE: (
+        blocked.missing(SERVICE),
         checks.no_endpoints,
         checks.served_by_old,
         checks.answers,
         checks.answers_unowned,
         blocked.missing(DEPLOYMENT),
         checks.scaled_to_zero,
+        checks.pods_refused,
         checks.pods_in_trouble,
         checks.pods_not_ready,
     ),
@@ -77,6 +82,17 @@ SCALING: dict[ScalingReason, tuple[Status, str]] = {
     Reason.FOLLOWING_LOAD: (Status.TRUE, "replicas follow the rows that wait and run"),
     Reason.NO_LOAD_DATA: (Status.FALSE, "no proxy's /metrics can be read: replicas stay as they are"),
 }
+UNREAD: dict[Unread, str] = {
+    Unread.NO_READY_POD: "no pod is ready, so there is no load to follow: replicas stay as they are until one is",
+    Unread.UNREACHABLE: (
+        f"no ready pod answers the operator at its port {ADMIN_PORT} (/metrics): replicas stay as they are. See whether"
+        " a NetworkPolicy or a mesh keeps the operator from it"
+    ),
+    Unread.REFUSED: (
+        f"what ready pods answer at their port {ADMIN_PORT} (/metrics) is not what a proxy says of its queue: replicas"
+        " stay as they are. See whether proxy.image is the proxy, or a mesh answers in its place"
+    ),
+}
 OBJECTIVE: tuple[Check, ...] = (
     checks.objective_as_told,
     checks.objective_missed,
@@ -88,11 +104,12 @@ OBJECTIVE: tuple[Check, ...] = (
 def judge(evidence: Evidence) -> list[Condition]:
     """Return every condition that applies."""
     conditions = [Condition(kind, *_first(policy, evidence)) for kind, policy in POLICIES.items()]
-    scaling, sole = _scaling_condition(evidence), _sole_condition(evidence)
+    scaling = _scaling_condition(evidence)
     conditions += [scaling] if scaling else []
     if evidence.objective_ms is not None:
         conditions.append(Condition(ConditionType.OBJECTIVE_ATTAINABLE, *_first(OBJECTIVE, evidence)))
-    return [*conditions, sole] if sole else conditions
+    exceptional = (_sole_condition(evidence), _read_condition(evidence))
+    return [*conditions, *(condition for condition in exceptional if condition)]
 
 
 def make_status(evidence: Evidence, now: str) -> Json:
@@ -187,6 +204,25 @@ def transitions(before: Sequence[Json], after: Sequence[Json]) -> list[Announcem
     return list(said.values())
 
 
+def removed(settings: Mapping[str, Sequence[str]]) -> Announcement:
+    """Return what is said of settings that others added to the Deployment, by container."""
+    names = "; ".join(f"{', '.join(variables)} of container {name}" for name, variables in settings.items())
+    text = (
+        f"taken out of the Deployment, where somebody added it: {names}. Names that start with SHOAL_ come from the"
+        " InferenceService: set the field there, or proxy.env"
+    )
+    return Announcement(warning=True, reason=Reason.SETTING_REMOVED, message=text)
+
+
+def unwritten(error: ApiError) -> Announcement:
+    """Return what is said of a status that the operator may not write."""
+    text = (
+        f"the status cannot be written, so what it says may be old, Ready too: {error}"
+        f"{blocked.advice(error.status, error.message)}"
+    )
+    return Announcement(warning=True, reason=Reason.APPLY_FAILED, message=text)
+
+
 def another_keeps(keeper: str, me: str) -> Announcement:
     """Return what an operator says of a service that it leaves to another install."""
     text = (
@@ -211,11 +247,20 @@ def _sole_condition(evidence: Evidence) -> Condition | None:
     return Condition(ConditionType.SOLE_OPERATOR, Status.FALSE, Reason.ANOTHER_OPERATOR, text)
 
 
+def _read_condition(evidence: Evidence) -> Condition | None:
+    dropped = dropped_fields(evidence.observation.resource)
+    if not dropped:
+        return None
+    return Condition(ConditionType.SPEC_READ, Status.FALSE, Reason.FIELD_RENAMED, dropped_text(dropped))
+
+
 def _scaling_condition(evidence: Evidence) -> Condition | None:
     kind = ConditionType.SCALING_ACTIVE
     if evidence.target is None or evidence.target.spec.scaling is None:
         return None
     if evidence.scaling is not None:
         status, text = SCALING[evidence.scaling]
+        if evidence.scaling is Reason.NO_LOAD_DATA and evidence.unread is not None:
+            text = UNREAD[evidence.unread]
         return Condition(kind, status, evidence.scaling, text)
     return told_before(dig(evidence.observation.resource, "status", "conditions", default=[]), kind)

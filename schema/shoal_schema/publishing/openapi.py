@@ -74,7 +74,7 @@ def _structural(schema: Json, components: Json, classes: dict[str, type[Struct]]
     if name := schema.get("$ref"):
         own = {word: value for word, value in schema.items() if word != "$ref"}
         return _structural({**components[name], **own, "title": name}, components, classes)
-    converted = _numbers({word: value for word, value in schema.items() if word not in _LEFT_OUT})
+    converted = _numbers(_pattern({word: value for word, value in schema.items() if word not in _LEFT_OUT}))
     if "enum" in schema:
         return {"type": "string", **converted}
     for word in ("items", "additionalProperties"):
@@ -105,6 +105,11 @@ def _object(schema: Json, components: Json, classes: dict[str, type[Struct]]) ->
 
 def _without(schema: Json, word: str) -> Json:
     return {name: value for name, value in schema.items() if name != word}
+
+
+def _pattern(schema: Json) -> Json:
+    """Return the schema with its pattern as API servers read it: their dollar sign is the end of all."""
+    return {**schema, "pattern": schema["pattern"].replace(r"\Z", "$")} if "pattern" in schema else schema
 
 
 def _numbers(schema: Json) -> Json:

@@ -5,8 +5,11 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from shoal_schema.declaring import MODEL, NAME, NAME_IN_WORDS, PROXY, RUNTIME, Env, Rule, Section
+from shoal_schema.declaring import MODEL, NAME, NAME_IN_WORDS, PROXY, RUNTIME, Env, FieldFault, Rule, Section
 from shoal_schema.resource.passthrough import OpenObject, Resources
+from shoal_schema.resource.uris import AUTHORITY, BAD_AUTHORITY, PRINTABLE, URI, has_good_authority
+
+PATH = rf"^/{PRINTABLE}*\Z"
 
 
 class ModelFormat(StrEnum):
@@ -28,7 +31,7 @@ class Claim(Section, frozen=True):
 class HostPath(Section, frozen=True):
     """A folder of the node. The restricted Pod Security level refuses it."""
 
-    path: Annotated[str, Meta(pattern="^/", max_length=1024, description="Absolute path on the node.")]
+    path: Annotated[str, Meta(pattern=PATH, max_length=1024, description="Absolute path on the node.")]
 
 
 class ImageVolume(Section, frozen=True):
@@ -36,7 +39,7 @@ class ImageVolume(Section, frozen=True):
 
     reference: Annotated[str, Meta(max_length=1024, description="Image reference, best by digest.")]
     pull_policy: (
-        Annotated[str, Meta(pattern="^(Always|IfNotPresent|Never)$", description="Always, IfNotPresent or Never.")]
+        Annotated[str, Meta(pattern=r"^(Always|IfNotPresent|Never)\Z", description="Always, IfNotPresent or Never.")]
         | None
     ) = None
 
@@ -53,7 +56,7 @@ class ModelVolume(Section, frozen=True):
     )
 
     mount_path: Annotated[
-        str, Meta(pattern="^/", max_length=256, description="Where the volume appears in the runtime container.")
+        str, Meta(pattern=PATH, max_length=256, description="Where the volume appears in the runtime container.")
     ] = "/models"
     persistent_volume_claim: Claim | None = None
     host_path: HostPath | None = None
@@ -75,13 +78,18 @@ class ModelSpec(Section, frozen=True):
             "model.handler needs model.format Auto or Handler",
             ".handler",
         ),
+        Rule(
+            f"!has(self.uri) || self.uri.matches(r'{AUTHORITY}')",
+            f"model.uri {BAD_AUTHORITY}",
+            ".uri",
+        ),
     )
 
     uri: (
         Annotated[
             str,
             Meta(
-                pattern="^(file|https?)://.+",
+                pattern=URI,
                 max_length=2048,
                 description="Where the model lies: `file://` (inside the image, or below `volume.mountPath`),"
                 " `http://` or `https://`. A downloaded model is fetched by the init container `model`. Required"
@@ -100,7 +108,7 @@ class ModelSpec(Section, frozen=True):
         Annotated[
             str,
             Meta(
-                pattern="^sha256:[0-9a-fA-F]{64}$",
+                pattern=r"^sha256:[0-9a-fA-F]{64}\Z",
                 max_length=71,
                 description="`sha256:` and 64 hex digits of the file; the pod refuses any other file.",
             ),
@@ -117,7 +125,7 @@ class ModelSpec(Section, frozen=True):
         Annotated[
             str,
             Meta(
-                pattern=r"^[^\s:]+:[A-Za-z_][A-Za-z0-9_]*$",
+                pattern=r"^[^\s:\x00-\x1f\x7f]+:[A-Za-z_][A-Za-z0-9_]*\Z",
                 max_length=256,
                 description="`package.module:Class` or `path.py:Class` that loads and runs the model; default: what"
                 " `model.toml` names.",
@@ -129,7 +137,7 @@ class ModelSpec(Section, frozen=True):
     parameters: (
         Annotated[
             OpenObject,
-            Meta(description="A JSON object, handed to the handler as it is."),
+            Meta(description="A JSON object, handed to the handler as it is; as text, just under 128 KiB at the most."),
             Env("SHOAL_MODEL_PARAMETERS", RUNTIME),
         ]
         | None
@@ -152,3 +160,8 @@ class ModelSpec(Section, frozen=True):
         | None
     ) = None
     volume: ModelVolume | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse an address that cannot be asked, as an API server does by the rule above."""
+        if self.uri is not None and not has_good_authority(self.uri):
+            raise FieldFault("uri", f"{BAD_AUTHORITY}, not {self.uri!r:.200}")

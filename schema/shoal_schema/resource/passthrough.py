@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct, field
 
-from shoal_schema.declaring import Json
+from shoal_schema.declaring import KIB, Json
 from shoal_schema.quantities import Quantity
 
-HEADER_NAME = r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$"
+HEADER_NAME = r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+\Z"
 """The pattern of a header's name (RFC 9110, a token)."""
 SET: Json = {"x-kubernetes-list-type": "set"}
 """Elements are unique and their order says nothing."""
@@ -20,6 +20,11 @@ BY_NAME: Json = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": 
 """Elements are told apart by their name; server-side apply merges the list as a map."""
 
 Text = Annotated[str, Meta(max_length=1024)]
+NO_NUL = r"^[^\x00]*$"
+"""The pattern of what a process is handed: NUL ends each argument and variable."""
+Value = Annotated[str, Meta(max_length=120 * KIB, pattern=NO_NUL)]
+"""Of a variable. Linux takes 128 KiB of one, its name included, and starts no process that has more."""
+Argument = Annotated[str, Meta(max_length=4096, pattern=NO_NUL)]
 StringMap = dict[str, Text]
 OpenObject = Annotated[dict[str, Any], Meta(extra_json_schema={"x-kubernetes-preserve-unknown-fields": True})]
 
@@ -47,7 +52,7 @@ class EnvironmentVariable(PassedThrough, frozen=True):
     """An element of a container's ``env``."""
 
     name: Text
-    value: str | None = None
+    value: Value | None = None
     value_from: OpenObject | None = None
 
 

@@ -8,7 +8,7 @@ from msgspec import Meta
 from shoal_schema.declaring import Rule, Section
 from shoal_schema.resource.passthrough import StringMap
 
-HOST_NAME = r"^(\*\.)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
+HOST_NAME = r"^(\*\.)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z"
 PathPrefix = Annotated[
     str,
     Meta(

@@ -7,7 +7,14 @@ from msgspec import Meta
 
 from shoal_schema.declaring import PROXY, RUNTIME, Env, Rule, Section
 from shoal_schema.headers import OWN_HEADERS, OWN_HEADERS_PATTERN
-from shoal_schema.resource.passthrough import HEADER_NAME, SET, EnvironmentVariables, ResourceClaims, Resources
+from shoal_schema.resource.passthrough import (
+    HEADER_NAME,
+    SET,
+    Argument,
+    EnvironmentVariables,
+    ResourceClaims,
+    Resources,
+)
 
 OWN_RUNTIME_ONLY = "has no effect on a foreign runtime (runtime.port is set): remove it"
 
@@ -29,7 +36,7 @@ class DType(StrEnum):
     FLOAT16 = "Float16"
 
 
-DeviceName = Annotated[str, Meta(pattern=r"(?i)^(auto|cpu|cuda(:\d+)?)$")]
+DeviceName = Annotated[str, Meta(pattern=r"(?i)^(auto|cpu|cuda(:\d+)?)\Z")]
 """A process may name one of several GPUs; a pod has those that it asked for."""
 
 
@@ -155,7 +162,7 @@ class RuntimeSpec(Section, frozen=True):
     ) = None
     command: (
         Annotated[
-            tuple[Annotated[str, Meta(max_length=4096)], ...],
+            tuple[Argument, ...],
             Meta(
                 max_length=64, description="Entry point of a foreign runtime; `$(NAME)` is replaced as in a container."
             ),
@@ -164,7 +171,7 @@ class RuntimeSpec(Section, frozen=True):
     ) = None
     args: (
         Annotated[
-            tuple[Annotated[str, Meta(max_length=4096)], ...],
+            tuple[Argument, ...],
             Meta(
                 max_length=256, description="Arguments of a foreign runtime; `$(NAME)` is replaced as in a container."
             ),

@@ -17,6 +17,10 @@ RENAMED: Mapping[str, str] = {
     "runtime.forwardHeaders": "proxy.forwardHeaders",
 }
 """Fields of older releases, by the names that users write -> what they are called now."""
+RENAMED_SINCE = "0.1.0"
+"""The release that reads the new names only."""
+ONCE_DEFAULTED = frozenset({"queue.maxItems"})
+"""Those of them that an API server wrote into every object by itself, as it had a default."""
 
 
 class InferenceServiceSpec(Section, frozen=True):

@@ -156,3 +156,9 @@ def test_headers_of_the_connection_itself_are_refused_before_anything_starts(
 ) -> None:
     with pytest.raises(FieldError, match=message):
         to_environment(values)
+
+
+def test_what_no_process_can_be_started_with_is_refused_by_field() -> None:
+    with pytest.raises(FieldError, match=r"model\.parameters takes 900031 bytes .*SHOAL_MODEL_PARAMETERS"):
+        to_environment({"model.parameters": {"a": "x" * 900_000}})
+    assert to_environment({"model.parameters": {"a": "x" * 100_000}})

@@ -62,3 +62,17 @@ def test_a_pod_whose_init_containers_run_is_not_initialized(spec: Object) -> Non
     told = status(spec, first=Observed(attempt=0, running_since=NOW))
     assert (told["phase"], condition(told, "Initialized")) == ("Pending", "False")
     assert told["containerStatuses"][0]["state"] == {"waiting": {"reason": "PodInitializing"}}
+
+
+def test_a_condition_that_has_become_true_takes_back_why_it_was_not(spec: Object) -> None:
+    unready = status(spec, a=Observed(attempt=0, running_since=NOW, started=True))
+    before = next(c for c in unready["conditions"] if c["type"] == "Ready")
+    pod = {"metadata": {"name": "web", "namespace": "default", "uid": "u"}, "spec": spec, "status": unready}
+    told = pod_status(Place(pod, NOW), {"a": RUNNING}, pod_ip="127.1.0.2", host_ip="127.0.0.1")
+    after = next(c for c in told["conditions"] if c["type"] == "Ready")
+
+    assert before["reason"] == "ContainersNotReady"
+    # A patch keeps what it does not name.
+    assert (after["status"], after["reason"], after["message"]) == ("True", None, None)
+    again = pod_status(Place({**pod, "status": told}, NOW), {"a": RUNNING}, pod_ip="127.1.0.2", host_ip="127.0.0.1")
+    assert "reason" not in next(c for c in again["conditions"] if c["type"] == "Ready")

@@ -261,3 +261,16 @@ def test_kubectl_shows_what_the_model_says_unless_the_user_prefers_another_conta
     assert shown(MINIMAL) == "runtime"
     chosen = {"kubectl.kubernetes.io/default-container": "proxy"}
     assert shown(with_fields(MINIMAL, pod={"annotations": chosen})) == "proxy"
+
+
+def test_a_proxy_that_does_not_listen_yet_is_not_asked_by_the_probes_that_warn_and_is_ready_no_later() -> None:
+    proxy = make_proxy(target(MINIMAL))
+    startup, readiness, liveness = (proxy[f"{kind}Probe"] for kind in ("startup", "readiness", "liveness"))
+
+    assert startup["httpGet"]["path"] == liveness["httpGet"]["path"] == "/healthz"
+    # It ends when readiness would have been asked for the second time, and gives up when liveness would have.
+    assert startup["initialDelaySeconds"] == readiness["periodSeconds"]
+    assert startup["failureThreshold"] * startup["periodSeconds"] == (
+        liveness["failureThreshold"] * liveness["periodSeconds"]
+    )
+    assert readiness["httpGet"]["path"] == "/readyz?wait_ms=2000"

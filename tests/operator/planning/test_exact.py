@@ -18,9 +18,9 @@ from shoal_operator.manifests.desired import (
     desired_objects,
 )
 from shoal_operator.planning.changes import Apply, plan_changes
-from shoal_operator.planning.exact import removal, replacement
+from shoal_operator.planning.exact import foreign_settings, removal, replacement
 from shoal_schema.declaring import Json
-from tests.operator.samples import EVERYTHING, target
+from tests.operator.samples import DOWNLOADED, EVERYTHING, target
 
 ADDED: list[tuple[Kind, tuple[Any, ...], Any]] = [
     (SERVICE, ("spec", "selector", "tier"), "x"),
@@ -142,3 +142,44 @@ def test_what_others_add_elsewhere_is_theirs() -> None:
     children[SERVICE]["metadata"]["annotations"]["team"] = "vision"
 
     assert plan_changes(target(EVERYTHING), children).actions == ()
+
+
+def edited(*edits: tuple[str, int, str]) -> Json:
+    """Return the stored Deployment after ``kubectl set env``: list of containers, index, variable."""
+    live = stored()[DEPLOYMENT]
+    pod = live["spec"]["template"]["spec"]
+    for part, index, name in edits:
+        pod[part][index].setdefault("env", []).append({"name": name, "value": "1"})
+    return live
+
+
+def test_a_setting_that_was_added_by_hand_is_taken_out_of_its_container_and_nothing_else_is() -> None:
+    desired = desired_objects(target(EVERYTHING))[DEPLOYMENT]
+    live = edited(("containers", 0, "SHOAL_QUEUE_MAX_BATCHES"), ("containers", 0, "HTTP_PROXY"))
+    pod = live["spec"]["template"]["spec"]
+    pod["containers"].append({"name": "mesh", "env": [{"name": "SHOAL_OTHER", "value": "1"}]})
+
+    assert foreign_settings(desired, live) == {"proxy": ("SHOAL_QUEUE_MAX_BATCHES",)}
+    patch = removal(DEPLOYMENT, desired, live)
+    wanted = copy.deepcopy(pod["containers"])
+    wanted[0]["env"] = [entry for entry in wanted[0]["env"] if entry["name"] != "SHOAL_QUEUE_MAX_BATCHES"]
+    assert patch == {"spec": {"template": {"spec": {"containers": wanted}}}}
+    pod |= patch["spec"]["template"]["spec"]
+    assert removal(DEPLOYMENT, desired, live) == {}
+
+
+def test_a_setting_is_taken_out_of_the_download_too() -> None:
+    desired = desired_objects(target(DOWNLOADED))[DEPLOYMENT]
+    live = copy.deepcopy(desired)
+    live["spec"]["template"]["spec"]["initContainers"][0]["env"].append({"name": "SHOAL_LOG_LEVEL", "value": "debug"})
+
+    assert foreign_settings(desired, live) == {"model": ("SHOAL_LOG_LEVEL",)}
+    lists = removal(DEPLOYMENT, desired, live)["spec"]["template"]["spec"]
+    assert lists == {part: desired["spec"]["template"]["spec"][part] for part in ("initContainers", "containers")}
+
+
+@pytest.mark.parametrize("name", ["HTTP_PROXY", "SHOAL_MODEL_NAME"])
+def test_what_is_no_setting_or_is_declared_stays(name: str) -> None:
+    desired = desired_objects(target(EVERYTHING))[DEPLOYMENT]
+
+    assert removal(DEPLOYMENT, desired, edited(("containers", 0, name))) == {}

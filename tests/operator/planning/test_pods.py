@@ -24,6 +24,22 @@ def failing(**status: Any) -> Json:
             ["runtime:1", "cannot be pulled", "no such tag"],
         ),
         (
+            failing(
+                containerStatuses=[
+                    waiting(
+                        "runtime", "ImagePullBackOff", 'Back-off pulling image "runtime:1": ErrImagePull: no such tag'
+                    )
+                ]
+            ),
+            Reason.IMAGE_PULL_FAILED,
+            ["the image runtime:1 of container runtime cannot be pulled: no such tag"],
+        ),
+        (
+            failing(containerStatuses=[waiting("runtime", "ImagePullBackOff", 'Back-off pulling image "runtime:1"')]),
+            Reason.IMAGE_PULL_FAILED,
+            ['cannot be pulled: Back-off pulling image "runtime:1"'],
+        ),
+        (
             failing(containerStatuses=[waiting("proxy", "CreateContainerConfigError", 'secret "x" not found')]),
             Reason.CONTAINER_CONFIG_INVALID,
             ["container proxy cannot be created", 'secret "x" not found'],
@@ -41,6 +57,24 @@ def failing(**status: Any) -> Json:
             failing(containerStatuses=[waiting("runtime", "CrashLoopBackOff", exitCode=3, message="no such file")]),
             Reason.RUNTIME_CRASHED,
             ["could not load the model (exit code 3): no such file"],
+        ),
+        (
+            failing(
+                containerStatuses=[
+                    waiting("runtime", "CrashLoopBackOff", exitCode=3, message="the model cannot be loaded: no weights")
+                ]
+            ),
+            Reason.RUNTIME_CRASHED,
+            ["the runtime could not load the model (exit code 3): no weights"],
+        ),
+        (
+            failing(
+                initContainerStatuses=[
+                    waiting("model", "CrashLoopBackOff", exitCode=3, message="http://a/b cannot be downloaded: 404")
+                ]
+            ),
+            Reason.MODEL_DOWNLOAD_FAILED,
+            ["the model cannot be fetched: http://a/b: 404"],
         ),
         (
             failing(containerStatuses=[running("runtime", exitCode=4, message="CUDA error")]),
@@ -108,9 +142,7 @@ def test_of_what_a_container_wrote_the_last_line_is_told_without_the_time_of_thi
     )
 
     assert problem is not None
-    assert problem.message == (
-        "the runtime could not load the model (exit code 3): the model cannot be loaded: no such file"
-    )
+    assert problem.message == ("the runtime could not load the model (exit code 3): no such file")
 
 
 def test_a_crash_is_told_before_a_missing_node() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from shoal_operator.load.exposition import Unread
 from shoal_operator.manifests.desired import DEPLOYMENT, HTTP_ROUTE, INGRESS, SERVICE, Kind
 from shoal_operator.planning.changes import Conflict, plan_changes
 from shoal_operator.planning.evidence import Evidence
@@ -290,6 +291,23 @@ def test_scaling_is_told_and_does_not_make_a_service_unready(reason: ScalingReas
 
     assert seen[ConditionType.SCALING_ACTIVE] == (status, reason)
     assert seen[ConditionType.READY] == (Status.TRUE, Reason.READY)
+
+
+@pytest.mark.parametrize(
+    ("why", "said"),
+    [
+        (Unread.NO_READY_POD, "no pod is ready"),
+        (Unread.UNREACHABLE, "NetworkPolicy"),
+        (Unread.REFUSED, "proxy.image"),
+    ],
+)
+def test_which_cause_there_is_no_load_data_for_is_told(why: Unread, said: str) -> None:
+    spec = with_fields(MINIMAL, scaling={"maxReplicas": 2})
+    told = judge(evidence(spec, pod(), deployment=healthy(), scaling=Reason.NO_LOAD_DATA, unread=why))
+    scaling = next(item for item in told if item.type is ConditionType.SCALING_ACTIVE)
+
+    assert (scaling.status, scaling.reason) == (Status.FALSE, Reason.NO_LOAD_DATA)
+    assert said in scaling.message
 
 
 def test_a_restarted_operator_keeps_what_was_said_of_scaling() -> None:

@@ -1,0 +1,72 @@
+"""What to change where a quota or a LimitRange refuses the pods: admission names neither container nor field."""
+
+import re
+from collections.abc import Iterator
+from decimal import Decimal
+
+from shoal_operator.manifests.containers import MODEL, PROXY, RUNTIME
+from shoal_operator.planning.drift import quantity
+from shoal_operator.planning.observation import dig
+from shoal_schema.declaring import Json
+
+_BOUND = re.compile(
+    r"(?:maximum|minimum) (?P<resource>\S+) usage per Container is [^,\s]*[^,.\s]"
+    r"(?:, but (?P<side>limit|request) is (?P<value>[^\s,\]]+)|\. No (?P<missing>limit|request) is specified)"
+)
+_RATIO = re.compile(r"(?P<resource>\S+) max limit to request ratio per Container is (?P<most>[^\s,]+), but")
+_FIELDS = {PROXY: "proxy.resources", RUNTIME: "runtime.resources", MODEL: "model.resources"}
+_ALL = "runtime.resources, proxy.resources or model.resources"
+
+
+def pod_advice(cause: str, template: Json) -> str:
+    """Return what to change, as the end of a sentence; empty where that is not known.
+
+    Args:
+        cause: the API server's words.
+        template: the pods that it refuses.
+    """
+    if "must specify" in cause:
+        return ". Give limits in runtime.resources, and in proxy.resources and model.resources where those are set"
+    if "exceeded quota" in cause:
+        return (
+            ". Ask for less, raise the quota, or set rollout.maxSurge 0 and maxUnavailable 1 if only the surge is over"
+        )
+    if found := list(dict.fromkeys(_at_fault(cause, template))):
+        return f". Change {' and '.join(found)}, or the namespace's LimitRange"
+    if " per Container is " in cause or " per Pod is " in cause:
+        return f". Change {_ALL}, or the namespace's LimitRange"
+    return ""
+
+
+def _at_fault(cause: str, template: Json) -> Iterator[str]:
+    """Yield the fields that LimitRanges refuse, each with what it is now."""
+    kinds = ("initContainers", "containers")
+    containers: list[Json] = [each for kind in kinds for each in dig(template, "spec", kind, default=[])]
+    for bound in _BOUND.finditer(cause):
+        side = bound["side"] or bound["missing"]
+        for container in containers:
+            asked = _asked(container, side, bound["resource"])
+            if quantity(asked) == quantity(bound["value"]):
+                yield _field(container, side, bound["resource"], asked)
+    for ratio in _RATIO.finditer(cause):
+        for container in containers:
+            limit, request = (_asked(container, side, ratio["resource"]) for side in ("limit", "request"))
+            if limit and request and _over(limit, request, ratio["most"]):
+                yield _field(container, "limit", ratio["resource"], limit)
+
+
+def _asked(container: Json, side: str, resource: str) -> str | None:
+    """Return what a container asks for; a limit alone is its request too."""
+    resources: Json = container.get("resources", {})
+    asked = dig(resources, f"{side}s", resource) or (dig(resources, "limits", resource) if side == "request" else None)
+    return None if asked is None else str(asked)
+
+
+def _over(limit: str, request: str, most: str) -> bool:
+    values = [quantity(each) for each in (limit, request, most)]
+    return all(isinstance(each, Decimal) for each in values) and values[0] > values[1] * values[2]
+
+
+def _field(container: Json, side: str, resource: str, asked: str | None) -> str:
+    name = container["name"]
+    return f"{_FIELDS.get(name, name)}.{side}s.{resource} (now {asked or 'not given'})"

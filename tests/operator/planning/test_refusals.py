@@ -1,0 +1,117 @@
+"""What is said to change where a quota, a policy or a LimitRange says no."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE, desired_objects
+from shoal_operator.planning.blocked import advice
+from shoal_operator.planning.observation import Failure
+from shoal_operator.planning.refusals import pod_advice
+from shoal_operator.planning.status import judge
+from shoal_schema.conditions import ConditionType, Reason, Status
+from shoal_schema.declaring import Json
+from tests.operator.samples import DOWNLOADED, MINIMAL, target, with_fields
+from tests.operator.worlds import evidence, healthy, pod
+
+QUOTA = 'services "cat" is forbidden: exceeded quota: few, requested: services=1, used: services=0, limited: services=0'
+
+
+def template(spec: Json) -> Json:
+    found: Json = desired_objects(target(spec))[DEPLOYMENT]["spec"]["template"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("spec", "cause", "named"),
+    [
+        (
+            {},
+            "maximum memory usage per Container is 700Mi, but limit is 1536Mi",
+            ["proxy.resources.limits.memory (now 1536Mi)"],
+        ),
+        (
+            {"runtime": {"resources": {"limits": {"memory": "1024Mi"}}}},
+            "[maximum memory usage per Container is 700Mi, but limit is 1536Mi, maximum memory usage per Container is"
+            " 700Mi, but limit is 1Gi]",
+            ["proxy.resources.limits.memory (now 1536Mi)", "runtime.resources.limits.memory (now 1024Mi)"],
+        ),
+        (
+            {"proxy": {"resources": {"limits": {"cpu": "10m"}}}},
+            "minimum cpu usage per Container is 50m, but request is 10m",
+            ["proxy.resources.requests.cpu (now 10m)"],
+        ),
+        (
+            {},
+            "maximum cpu usage per Container is 1.5. No limit is specified",
+            ["runtime.resources.limits.cpu (now not given)"],
+        ),
+        (
+            {},
+            "cpu max limit to request ratio per Container is 4, but provided ratio is 20.000000",
+            ["proxy.resources.limits.cpu (now 2)"],
+        ),
+        (
+            {"model": {"uri": "https://a/b"}},
+            "maximum cpu usage per Container is 500m, but limit is 1",
+            ["model.resources.limits.cpu (now 1)"],
+        ),
+        (
+            {},
+            "maximum memory usage per Pod is 1Gi, but limit is 1600Mi",
+            ["runtime.resources, proxy.resources or model.resources"],
+        ),
+    ],
+    ids=["default", "both", "request", "none", "ratio", "init", "pod"],
+)
+def test_the_field_that_a_limit_range_refuses_is_named(spec: Json, cause: str, named: list[str]) -> None:
+    told = pod_advice(cause, template({**MINIMAL, **spec}))
+
+    assert told == f". Change {' and '.join(named)}, or the namespace's LimitRange"
+
+
+@pytest.mark.parametrize(
+    "cause", ["maximum  usage per Container is 1", "no account", "per Container is x, but limit is"]
+)
+def test_words_that_nobody_foresaw_are_left_as_they_are(cause: str) -> None:
+    assert "now" not in pod_advice(cause, template(DOWNLOADED))
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ('services is forbidden: User "x" cannot create resource "services" in API group ""', "role of the chart"),
+        (QUOTA, "ResourceQuota of the namespace has no room"),
+        ('admission webhook "policy.example.com" denied the request: no team label', "policy or a webhook"),
+        ("something else", ""),
+    ],
+)
+def test_who_forbids_is_told_by_the_words(message: str, said: str) -> None:
+    assert said in advice(403, message)
+    assert bool(said) == bool(advice(403, message))
+    assert advice(422, message) == ""
+
+
+def test_a_service_that_a_quota_refused_is_not_spoken_of_as_if_it_were_there() -> None:
+    seen = evidence(None, pod(), deployment=healthy(), failures=(Failure(SERVICE, 403, QUOTA),))
+    children: Any = {kind: child for kind, child in seen.observation.children.items() if kind != SERVICE}
+    seen = dataclasses.replace(seen, observation=dataclasses.replace(seen.observation, children=children, slices=()))
+    available = next(item for item in judge(seen) if item.type is ConditionType.AVAILABLE)
+
+    assert (available.status, available.reason) == (Status.FALSE, Reason.APPLY_FAILED)
+    assert "exceeded quota: few" in available.message
+    assert "has no room" in available.message
+
+
+def test_pods_that_are_refused_are_the_reason_that_none_answers() -> None:
+    refusal = {
+        "type": "ReplicaFailure",
+        "status": "True",
+        "message": "maximum cpu usage per Container is 1, but limit is 2",
+    }
+    seen = evidence(with_fields(MINIMAL), deployment={"conditions": [refusal]})
+    told = {item.type: item for item in judge(seen)}
+
+    assert told[ConditionType.AVAILABLE].reason is Reason.PODS_REFUSED
+    assert "proxy.resources.limits.cpu" in told[ConditionType.READY].message

@@ -1,0 +1,79 @@
+"""Addresses of models: what every one of the pod's programs can read, and nothing else."""
+
+import ipaddress
+import re
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from msgspec import Struct
+
+from shoal_schema.declaring import Process
+from shoal_schema.decoding import SpecError, parse_spec
+from shoal_schema.environment import SettingsError, read
+from shoal_schema.resource.model import ModelSpec
+from shoal_schema.resource.uris import has_good_authority
+from tests.operator.samples import service
+
+
+class _Model(Struct, frozen=True):
+    model: ModelSpec
+
+
+GROUPS = st.lists(st.sampled_from(["", "0", "1", "ffff", "12345", "g", "1.2.3.4", "256.1.1.1", "01.2.3.4"]), max_size=9)
+
+
+@given(st.one_of(GROUPS.map(":".join), st.ip_addresses(v=6).map(str)))
+@example("::")
+@example("1::2::3")
+@example("::ffff:1.2.3.4")
+@example("1:2:3:4:5:6:7::")
+def test_an_ipv6_host_is_one_that_python_reads_too(host: str) -> None:
+    try:
+        ipaddress.IPv6Address(host)
+        good = True
+    except ValueError:
+        good = False
+
+    assert has_good_authority(f"http://[{host}]:80/cat") is good
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "file:///models/my cat",
+        "https://models.example.com/cat.pt2?v=1#top",
+        "http://[::1]:8000/cat",
+        "http://[fe80::1%25eth0]/cat",
+        "https://user:word@10.0.0.1:65535",
+        "http://cat/\u00e9",
+    ],
+)
+def test_an_address_that_can_be_asked_is_taken(uri: str) -> None:
+    assert parse_spec(service({"model": {"uri": uri}})).model.uri == uri
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "https:///cat",
+        "http://[::1/cat",
+        "http://[zz]/cat",
+        "http://::1/cat",
+        "http://h:65536/",
+        "http://u@/cat",
+        "file://[a/b",
+    ],
+)
+def test_an_address_that_names_no_host_is_refused_by_field(uri: str) -> None:
+    with pytest.raises(SpecError, match=r"spec\.model\.uri must name a host .*, not " + re.escape(repr(uri))):
+        parse_spec(service({"model": {"uri": uri}}))
+    with pytest.raises(SettingsError, match="SHOAL_MODEL_URI must name a host"):
+        read(_Model, {"SHOAL_MODEL_URI": uri}, Process.RUNTIME)
+
+
+@pytest.mark.parametrize("character", ["\0", "\n", "\r", "\t", "\x7f"])
+@pytest.mark.parametrize("where", ["file:///a{}b", "file:///a{}", "https://a{}b/c", "https://a/{}"])
+def test_no_control_character_is_part_of_an_address(character: str, where: str) -> None:
+    with pytest.raises(SpecError, match=r"spec\.model\.uri must match"):
+        parse_spec(service({"model": {"uri": where.format(character)}}))
