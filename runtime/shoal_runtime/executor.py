@@ -8,8 +8,6 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, Final, TypeVar
 
@@ -22,13 +20,30 @@ MAX_WAITING: Final = 256
 """Calls that may wait; a proxy sends a few ahead, more means a caller without a queue."""
 
 
-@dataclass(slots=True, eq=False)
 class _Call:
-    function: Callable[[], Any]
-    loop: asyncio.AbstractEventLoop
-    future: asyncio.Future[Any]
-    watched: bool
-    begun: bool = False
+    __slots__ = ("_loop", "begun", "function", "future", "watched")
+
+    def __init__(self, function: Callable[[], Any], loop: asyncio.AbstractEventLoop, *, watched: bool) -> None:
+        self.function = function
+        self.future: asyncio.Future[Any] = loop.create_future()
+        self.watched = watched
+        self.begun = False
+        self._loop = loop
+
+    def answer(self, result: Any, error: Exception | None) -> None:
+        """Resolve the future. Safe from any thread."""
+        try:
+            self._loop.call_soon_threadsafe(self._resolve, result, error)
+        except RuntimeError:  # the loop is closed: the process is stopping and nobody waits
+            return
+
+    def _resolve(self, result: Any, error: Exception | None) -> None:
+        if self.future.done():
+            return
+        if error is None:
+            self.future.set_result(result)
+        else:
+            self.future.set_exception(error)
 
 
 class Executor:
@@ -61,8 +76,7 @@ class Executor:
             raise DeviceLost(self._abandoned, executed=False)
         if len(self._waiting) >= MAX_WAITING:
             raise NotReady(f"{MAX_WAITING} batches wait already")
-        loop = asyncio.get_running_loop()
-        call = _Call(function, loop, loop.create_future(), watched)
+        call = _Call(function, asyncio.get_running_loop(), watched=watched)
         self._waiting.add(call)
         self._calls.put(call)
         try:
@@ -75,7 +89,7 @@ class Executor:
         """Fail the call that runs, those that wait and those to come. Safe from any thread."""
         self._abandoned = reason
         for call in tuple(self._waiting):
-            _answer(call, None, DeviceLost(reason, executed=call.begun))
+            call.answer(None, DeviceLost(reason, executed=call.begun))
 
     def stop(self, timeout_s: float) -> bool:
         """End the thread after the calls that wait; return whether it ended in time."""
@@ -100,24 +114,13 @@ class Executor:
                 continue
             if call.watched:
                 self.busy_since_s = time.monotonic()
+            result: Any = None
+            error: Exception | None = None
             try:
-                result, error = call.function(), None
+                result = call.function()
             except HANDLER_FAULTS as caught:
-                result, error = None, contained(caught)
+                error = contained(caught)
             self.busy_since_s = None
-            _answer(call, result, error)
+            call.answer(result, error)
             # Hold nothing of a finished batch while waiting for the next one.
             del call, result, error
-
-
-def _answer(call: _Call, result: Any, error: Exception | None) -> None:
-    def resolve() -> None:
-        if call.future.done():
-            return
-        if error is None:
-            call.future.set_result(result)
-        else:
-            call.future.set_exception(error)
-
-    with suppress(RuntimeError):  # the loop is closed: the process is stopping and nobody waits
-        call.loop.call_soon_threadsafe(resolve)

@@ -219,8 +219,13 @@ class GuardedProtocol(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep a header, unless it comes behind the body."""
         self._meter.field(name, value)
-        if self._in_head:
-            super().on_header(name, value.rstrip())
+        if not self._in_head:
+            return
+        # As uvicorn's, which would be asked once more for each of them.
+        name, value = name.lower(), value.rstrip()
+        if name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         """Refuse a head that leaves open where its request ends, and take any other."""
@@ -230,13 +235,14 @@ class GuardedProtocol(HttpToolsProtocol):
             return
         headers = dict(self.headers)
         check_head(self.parser.get_http_version(), headers)
-        self.take_head(headers)
-        super().on_headers_complete()
+        if not self.take_head(headers):
+            super().on_headers_complete()
         self._in_head, self._in_body = False, True
         self._meter.begin_body()
 
-    def take_head(self, headers: Mapping[bytes, bytes]) -> None:
-        """Prepare for the body of a request whose head is here and well-formed."""
+    def take_head(self, headers: Mapping[bytes, bytes]) -> bool:
+        """Prepare for the body of a request whose head is well-formed; return whether the application is spared it."""
+        return False
 
     def on_body(self, body: bytes) -> None:
         """Take a piece of the body; one that no page waits for ends as well."""
@@ -259,9 +265,11 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """Note since when the connection has been idle; the one timer sees to the rest."""
-        super().on_response_complete()
-        self._unset_keepalive_if_required()
         self._idle_since_s = time.monotonic()
+        if self.pipeline:
+            super().on_response_complete()
+        elif not self.transport.is_closing():
+            self.flow.resume_reading()
 
     def _fail(self, error: FramingError) -> None:
         """Answer what is no request, unless another one's answer is due, and hear no more."""

@@ -5,6 +5,7 @@ import errno
 import os
 import socket
 import stat
+import time
 from collections.abc import Callable, Mapping
 from ipaddress import ip_address
 from pathlib import Path
@@ -16,6 +17,7 @@ from uvicorn.server import ServerState
 
 from shoal_runtime.body import BODY, BodyReader, large_body
 from shoal_runtime.guarding import Bounds, GuardedProtocol
+from shoal_runtime.infer_cycle import InferCycle
 from shoal_schema.addresses import Address
 from shoal_schema.environment import SettingsError
 from shoal_schema.wire.body import Body
@@ -106,6 +108,7 @@ class Connections:
             proxy_headers=False,
         )
         self._config.load()
+        self._app = app
         self._bounds = Bounds(app.max_body_bytes) if bounds is None else bounds
         self._state = ServerState()
         self._listener = listener
@@ -140,7 +143,7 @@ class Connections:
         await asyncio.sleep(0)
 
     def _protocol(self) -> asyncio.BaseProtocol:
-        return _Connection(self._config, self._state, self._lost, self._bounds).reader
+        return _Connection(self._app, self._config, self._state, self._lost, self._bounds).reader
 
     def _lost(self) -> None:
         if not self._state.connections:
@@ -160,11 +163,16 @@ def _remove(path: str) -> None:
 
 
 class _Connection(GuardedProtocol):
-    def __init__(self, config: uvicorn.Config, state: ServerState, on_lost: Callable[[], None], bounds: Bounds) -> None:
+    def __init__(
+        self, app: "App", config: uvicorn.Config, state: ServerState, on_lost: Callable[[], None], bounds: Bounds
+    ) -> None:
         super().__init__(config, state, bounds)
+        self._app = app
         self._on_lost = on_lost
         self._limit_bytes = bounds.max_body_bytes
         self._body: Body | None = None
+        self._due: InferCycle | None = None
+        """The infer request whose body is being read."""
         self.reader = BodyReader(self, self.count_body, self.on_message_complete)
 
     def data_received(self, data: bytes) -> None:
@@ -174,20 +182,44 @@ class _Connection(GuardedProtocol):
             self.parser = httptools.HttpRequestParser(self)
             self.reader.body = self._body
 
-    def take_head(self, headers: Mapping[bytes, bytes]) -> None:
+    def take_head(self, headers: Mapping[bytes, bytes]) -> bool:
         self._body = large_body(headers, self._limit_bytes)
-        self.scope.update({BODY: self._body})  # type: ignore[misc]  # ASGI lets servers add keys of their own.
+        if not self._is_batch(headers):
+            self.scope.update({BODY: self._body})  # type: ignore[misc]  # ASGI lets servers add keys of their own.
+            return False
+        keep_alive = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
+        self._due = InferCycle(self.app, self, headers, arrived_s=time.monotonic(), keep_alive=keep_alive)
+        self.cycle = self._due
+        return True
+
+    def _is_batch(self, headers: Mapping[bytes, bytes]) -> bool:
+        """Return whether a request may go the short way: nothing is before it, and its whole body is about to come."""
+        size = headers.get(b"content-length")
+        return (
+            self.url in self._app.infer_targets
+            and self.parser.get_method() == b"POST"
+            and size is not None
+            and int(size) <= self._limit_bytes
+            and not self.expect_100_continue
+            and (self.cycle is None or self.cycle.response_complete)
+        )
 
     def on_body(self, body: bytes) -> None:
-        if self._body is None:
-            super().on_body(body)
-        else:
+        if self._body is not None:
             self.count_body(len(body))
             self._body.add(body)
+        elif self._due is not None:
+            self.count_body(len(body))
+            self._due.chunks.append(body)
+        else:
+            super().on_body(body)
 
     def on_message_complete(self) -> None:
-        self._body = None
+        large, self._body = self._body, None
+        due, self._due = self._due, None
         super().on_message_complete()
+        if due is not None:
+            due.begin(large.view if large is not None else None)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)

@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -29,30 +29,33 @@ from shoal_schema.wire.datatypes import Array
 T = TypeVar("T")
 
 
-@dataclass(slots=True)
 class Timings:
     """Microseconds spent in each stage; `queue_us` is what was spent waiting for one."""
 
-    queue_us: int = 0
-    preprocess_us: int = 0
-    forward_us: int = 0
-    postprocess_us: int = 0
+    __slots__ = ("forward_us", "postprocess_us", "preprocess_us", "queue_us")
+
+    def __init__(self) -> None:
+        self.queue_us = self.preprocess_us = self.forward_us = self.postprocess_us = 0
 
 
-@dataclass(frozen=True, slots=True)
 class BatchResult:
     """What became of one batch: outputs of the rows that succeeded, errors of the others, each in order.
 
     ``padded_rows`` were added to reach an allowed batch size.
     """
 
-    outputs: Mapping[str, Array]
-    errors: Sequence[FailedRow]
-    timings: Timings
-    padded_rows: int
+    __slots__ = ("errors", "outputs", "padded_rows", "timings")
+
+    def __init__(
+        self, outputs: Mapping[str, Array], errors: Sequence[FailedRow], timings: Timings, padded_rows: int
+    ) -> None:
+        self.outputs = outputs
+        self.errors = errors
+        self.timings = timings
+        self.padded_rows = padded_rows
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Lanes:
     """The threads that stages run in: the device's, and a pool for preprocess and postprocess."""
 
@@ -61,12 +64,16 @@ class Lanes:
     threads: int
 
 
-@dataclass(slots=True)
 class _Prepared:
-    batch: Any
-    rows: list[int]
-    given: int
-    errors: list[FailedRow] = field(default_factory=list)
+    """A batch as forward takes it: so many rows are given, of which `rows` are real, as the caller counts them."""
+
+    __slots__ = ("batch", "errors", "given", "rows")
+
+    def __init__(self, batch: Any, rows: list[int], given: int, errors: list[FailedRow]) -> None:
+        self.batch = batch
+        self.rows = rows
+        self.given = given
+        self.errors = errors
 
 
 class Pipeline:
@@ -100,7 +107,9 @@ class Pipeline:
         spent = timings.preprocess_us + timings.forward_us + timings.postprocess_us
         timings.queue_us = max(0, _micros(start) - spent)
         padded = prepared.given - len(prepared.rows)
-        return BatchResult(outputs, sorted(errors, key=lambda e: e.row), timings, padded)
+        if errors:
+            errors = sorted(errors, key=lambda e: e.row)
+        return BatchResult(outputs, errors, timings, padded)
 
     async def _prepare(self, inputs: Mapping[str, Array], rows: int, timings: Timings) -> _Prepared:
         if not self._per_row:
@@ -203,10 +212,13 @@ class Pipeline:
     async def _finish(
         self, prepared: _Prepared, collected: Collected, inputs: Mapping[str, Array], timings: Timings
     ) -> tuple[Mapping[str, Array], list[FailedRow]]:
-        finish = partial(self._answers.finish, collected, prepared.rows, prepared.given, inputs)
+        answers, rows, given = self._answers, prepared.rows, prepared.given
+        if not collected.per_row:
+            outputs, errors = answers.finish(collected, rows, given, inputs)
+            return outputs, prepared.errors + errors
         start = time.monotonic()
-        outputs, errors = await self._in_pool(finish) if collected.per_row else finish()
-        timings.postprocess_us = _micros(start) if collected.per_row else 0
+        outputs, errors = await self._in_pool(lambda: answers.finish(collected, rows, given, inputs))
+        timings.postprocess_us = _micros(start)
         return outputs, prepared.errors + errors
 
     async def _in_pool(self, function: Callable[[], T]) -> T:

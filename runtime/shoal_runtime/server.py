@@ -6,7 +6,7 @@ No framework: at a few hundred microseconds per batch, routing and response clas
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from shoal_schema.wire.body import Body
 
 
+Headers = tuple[tuple[bytes, bytes], ...]
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -45,11 +46,12 @@ HEADER_LENGTH: Final = names.HEADER_LENGTH.encode()
 EXECUTED: Final = names.EXECUTED.encode()
 """The header of every error answer: `no` where forward certainly did not begin with the batch's rows, else `maybe`."""
 TIMEOUT_MS: Final = names.TIMEOUT_MS.encode()
+BINARY: Final = (b"content-type", b"application/octet-stream")
 
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ServedModel:
     """A model that is loaded."""
 
@@ -61,21 +63,30 @@ class ServedModel:
     """Rows and seconds of the forwards in warm-up."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    status: int
-    body: bytes
-    headers: tuple[tuple[bytes, bytes], ...] = ()
+class Answer:
+    """What is answered to one request; ``content-length`` and the type of JSON are said by whoever writes it."""
+
+    __slots__ = ("body", "headers", "status")
+
+    def __init__(self, status: int, body: bytes, headers: Headers = ()) -> None:
+        self.status = status
+        self.body = body
+        self.headers = headers
 
 
 class App:
-    """The ASGI application; health questions are answered from ``readiness``."""
+    """The ASGI application; health questions are answered from ``readiness``.
+
+    A batch whose body the connection has read may also be asked for directly: `answer_batch`.
+    """
 
     def __init__(self, readiness: Readiness, *, max_body_bytes: int) -> None:
         self._readiness = readiness
         self.max_body_bytes = max_body_bytes
         self._model: ServedModel | None = None
         self._infer_paths: frozenset[str] = frozenset()
+        self.infer_targets: frozenset[bytes] = frozenset()
+        """The targets, as a request line has them, of requests for `answer_batch`."""
         self._item_log = ItemLog()
 
     def serve(self, model: ServedModel) -> None:
@@ -83,6 +94,7 @@ class App:
         base = f"/v2/models/{model.name}"
         self._model = model
         self._infer_paths = frozenset((f"{base}/infer", f"{base}/versions/{model.version}/infer"))
+        self.infer_targets = frozenset([path.encode() for path in self._infer_paths])
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request."""
@@ -90,40 +102,51 @@ class App:
             return
         try:
             if scope["path"] in self._infer_paths and scope["method"] == "POST":
-                answer = await self._infer(scope, receive)
+                answer = await self._infer_as_it_comes(scope, receive)
             else:
                 answer = self._route(scope)
-        except BatchError as error:
-            answer = _failure(error)
-        except Exception:
-            logger.exception("event=request_failed_inside_the_runtime path=%s", scope["path"])
-            failed = encode_error("the runtime failed; its log says how", "FORWARD_FAILED")
-            answer = _Answer(500, failed, ((EXECUTED, b"maybe"),))
+        except Exception as error:
+            answer = _failure(error, scope["path"])
         await _send(send, answer)
 
-    async def _infer(self, scope: Scope, receive: Receive) -> _Answer:
+    async def answer_batch(
+        self, headers: Mapping[bytes, bytes], body: bytes | memoryview, arrived_s: float, target: str
+    ) -> Answer:
+        """Answer one infer request, whose body is here: small ones as bytes, large ones where tensors lie aligned."""
+        try:
+            return await self._infer(headers, body, arrived_s)
+        except Exception as error:
+            return _failure(error, target)
+
+    async def _infer_as_it_comes(self, scope: Scope, receive: Receive) -> Answer:
         arrived_s = time.monotonic()
-        model = self._require_model()
+        self._require_model()
         headers = dict(scope["headers"])
-        json_bytes = _whole_number(headers, HEADER_LENGTH)
-        if headers.get(b"content-encoding", b"identity") != b"identity":
-            raise BadRequest("compressed bodies are not taken")
         large: Body | None = scope.get(BODY)
         if large is None:
-            body = await _read_body(headers, receive, json_bytes or 0, self.max_body_bytes)
+            body: bytes | memoryview = await _read_body(headers, receive, self.max_body_bytes)
         else:
             while not large.complete:  # the connection reads it
                 await _received(receive)
             body = large.view
+        return await self._infer(headers, body, arrived_s)
+
+    async def _infer(self, headers: Mapping[bytes, bytes], body: bytes | memoryview, arrived_s: float) -> Answer:
+        model = self._require_model()
+        json_bytes = _whole_number(headers, HEADER_LENGTH)
+        if headers.get(b"content-encoding", b"identity") != b"identity":
+            raise BadRequest("compressed bodies are not taken")
+        view = _aligned(body, json_bytes or 0) if isinstance(body, bytes) else body
         signature = model.pipeline.signature
-        request = decode_request(body, len(body) if json_bytes is None else json_bytes, signature)
+        request = decode_request(view, len(view) if json_bytes is None else json_bytes, signature)
         timeout_ms = _whole_number(headers, TIMEOUT_MS, clamp=True)
         deadline_s = None if timeout_ms is None else arrived_s + timeout_ms / 1000
         executed = False
         try:
             result = await model.pipeline.run(request.inputs, request.rows, deadline_s=deadline_s)
             executed = True
-            self._item_log.add(result.errors, request.parameters, time.monotonic())
+            if result.errors:
+                self._item_log.add(result.errors, request.parameters, time.monotonic())
             return _encoded(request, model, result)
         except BatchError as error:
             error.executed = executed or error.executed
@@ -140,7 +163,7 @@ class App:
             raise NotReady(self._readiness.reason)
         return self._model
 
-    def _route(self, scope: Scope) -> _Answer:
+    def _route(self, scope: Scope) -> Answer:
         path, method = scope["path"], scope["method"]
         parts = [part for part in path.split("/") if part]
         if parts[:1] != ["v2"]:
@@ -153,7 +176,7 @@ class App:
             raise WrongMethod(f"{path} takes GET")
         return self._read(parts)
 
-    def _read(self, parts: list[str]) -> _Answer:
+    def _read(self, parts: list[str]) -> Answer:
         if parts == ["v2"]:
             return _json(SERVER_METADATA)
         if parts == ["v2", "health", "live"]:
@@ -181,7 +204,7 @@ class App:
         if version not in (None, model.version):
             raise NotFound(f"model {name} has no version {version}; it has {model.version}")
 
-    def _ready(self) -> _Answer:
+    def _ready(self) -> Answer:
         ready = self._readiness.phase is Phase.READY
         return _json({"ready": True}) if ready else _json({"ready": False, "reason": self._readiness.reason}, 503)
 
@@ -199,20 +222,29 @@ def _whole_number(headers: Mapping[bytes, bytes], name: bytes, *, clamp: bool = 
     return int(text) if len(text) <= MAX_DIGITS else 10**MAX_DIGITS - 1
 
 
-async def _read_body(headers: Mapping[bytes, bytes], receive: Receive, json_bytes: int, limit_bytes: int) -> memoryview:
-    """Read the body; tensors behind `json_bytes` of JSON start aligned, to be used in place."""
+async def _read_body(headers: Mapping[bytes, bytes], receive: Receive, limit_bytes: int) -> bytes:
     too_large = f"the body is longer than {limit_bytes} bytes"
     if (_whole_number(headers, b"content-length") or 0) > limit_bytes:
         raise BodyTooLarge(too_large)
-    lead = -json_bytes % ALIGNMENT_BYTES
-    buffer = bytearray(lead)
+    chunks: list[bytes] = []
+    size_bytes = 0
     more = True
     while more:
         message = await _received(receive)
-        buffer += message.get("body", b"")
-        if len(buffer) - lead > limit_bytes:
+        chunk = message.get("body", b"")
+        chunks.append(chunk)
+        size_bytes += len(chunk)
+        if size_bytes > limit_bytes:
             raise BodyTooLarge(too_large)
         more = message.get("more_body", False)
+    return b"".join(chunks)
+
+
+def _aligned(body: bytes, json_bytes: int) -> memoryview:
+    """Return the body where it can be written, what follows so much JSON being aligned: to be used in place."""
+    lead = -json_bytes % ALIGNMENT_BYTES
+    buffer = bytearray(lead)
+    buffer += body
     return memoryview(buffer)[lead:]
 
 
@@ -223,31 +255,48 @@ async def _received(receive: Receive) -> MutableMapping[str, Any]:
     return message
 
 
-def _encoded(request: InferRequest, model: ServedModel, result: "BatchResult") -> _Answer:
-    parameters: dict[str, Any] = {**asdict(result.timings), "padded_rows": result.padded_rows}
+def _encoded(request: InferRequest, model: ServedModel, result: "BatchResult") -> Answer:
+    timings = result.timings
+    parameters: dict[str, Any] = {
+        "queue_us": timings.queue_us,
+        "preprocess_us": timings.preprocess_us,
+        "forward_us": timings.forward_us,
+        "postprocess_us": timings.postprocess_us,
+        "padded_rows": result.padded_rows,
+    }
     if result.errors:
         parameters["errors"] = orjson.dumps(encode_row_errors([failed.row_error for failed in result.errors])).decode()
     names = {"model_name": model.name, "model_version": model.version}
     json_bytes, body = encode_response(request, names, result.outputs, parameters)
     if json_bytes is None:
-        return _Answer(200, body)
-    length = (HEADER_LENGTH, b"%d" % json_bytes)
-    return _Answer(200, body, (length, (b"content-type", b"application/octet-stream")))
+        return Answer(200, body)
+    return Answer(200, body, (BINARY, (HEADER_LENGTH, b"%d" % json_bytes)))
 
 
-def _failure(error: BatchError) -> _Answer:
+def _failure(error: Exception, target: str) -> Answer:
+    """Return what is answered where answering raised."""
+    if not isinstance(error, BatchError):
+        logger.error("event=request_failed_inside_the_runtime path=%s", target, exc_info=error)
+        failed = encode_error("the runtime failed; its log says how", "FORWARD_FAILED")
+        return Answer(500, failed, ((EXECUTED, b"maybe"),))
     executed = (EXECUTED, b"maybe" if error.executed else b"no")
     headers = (executed, (b"connection", b"close")) if isinstance(error, BodyTooLarge) else (executed,)
-    return _Answer(error.status, encode_error(str(error), error.code), headers)
+    return Answer(error.status, encode_error(str(error), error.code), headers)
 
 
-def _json(document: Mapping[str, Any], status: int = 200) -> _Answer:
-    return _Answer(status, orjson.dumps(document))
+def _json(document: Mapping[str, Any], status: int = 200) -> Answer:
+    return Answer(status, orjson.dumps(document))
 
 
-async def _send(send: Send, answer: _Answer) -> None:
+def head_of(answer: Answer) -> list[tuple[bytes, bytes]]:
+    """Return all headers of an answer."""
     headers = [(b"content-length", b"%d" % len(answer.body)), *answer.headers]
-    if not any(name == b"content-type" for name, _ in answer.headers):
+    if BINARY not in answer.headers:
         headers.append((b"content-type", b"application/json"))
+    return headers
+
+
+async def _send(send: Send, answer: Answer) -> None:
+    headers = head_of(answer)
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     await send({"type": "http.response.body", "body": answer.body})

@@ -24,6 +24,7 @@ class Echo:
     """Answers with the body it got, and remembers how each request ended."""
 
     max_body_bytes = LIMIT_BYTES
+    infer_targets: frozenset[bytes] = frozenset()
 
     def __init__(self) -> None:
         self.ends: list[str] = []

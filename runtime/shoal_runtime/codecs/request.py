@@ -6,7 +6,6 @@ body = JSON, then raw tensors                        (it says how many bytes are
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,27 +19,36 @@ from shoal_schema.wire.datatypes import DTYPES, Array
 from shoal_schema.wire.elements import object_array, unpack_elements
 
 
-@dataclass(frozen=True, slots=True)
 class WantedOutput:
     """An output that the caller wants, and in which form."""
 
-    spec: TensorSpec
-    binary: bool
+    __slots__ = ("binary", "spec")
 
-    def __post_init__(self) -> None:
-        if self.spec.datatype == "BF16" and not self.binary:
-            raise BadRequest(f"output {self.spec.name} is BF16, which JSON cannot hold: ask for it with binary_data")
+    def __init__(self, spec: TensorSpec, binary: bool) -> None:  # noqa: FBT001 (as its caller has it)
+        if spec.datatype == "BF16" and not binary:
+            raise BadRequest(f"output {spec.name} is BF16, which JSON cannot hold: ask for it with binary_data")
+        self.spec = spec
+        self.binary = binary
 
 
-@dataclass(frozen=True, slots=True)
 class InferRequest:
     """One batch as it arrived; arrays look into the body, `BYTES` ones hold `bytes`, and `id` is echoed."""
 
-    id: str | None
-    parameters: Mapping[str, Any]
-    inputs: Mapping[str, Array]
-    rows: int
-    outputs: Sequence[WantedOutput]
+    __slots__ = ("id", "inputs", "outputs", "parameters", "rows")
+
+    def __init__(
+        self,
+        id_: str | None,
+        parameters: Mapping[str, Any],
+        inputs: Mapping[str, Array],
+        rows: int,
+        outputs: Sequence[WantedOutput],
+    ) -> None:
+        self.id = id_
+        self.parameters = parameters
+        self.inputs = inputs
+        self.rows = rows
+        self.outputs = outputs
 
 
 def decode_request(body: memoryview, json_bytes: int, signature: Signature) -> InferRequest:
@@ -94,9 +102,9 @@ def _inputs(document: dict[str, Any], raw: memoryview, signature: Signature) -> 
         inputs[spec.name], position = _tensor(entry, spec, raw, position)
     if position != len(raw):
         raise BadRequest(f"{len(raw) - position} bytes follow the last tensor")
-    missing = [s.name for s in signature.inputs if s.name not in inputs and not s.optional]
-    if missing:
-        raise BadRequest(f"input {missing[0]} is missing")
+    for spec in signature.inputs:
+        if spec.name not in inputs and not spec.optional:
+            raise BadRequest(f"input {spec.name} is missing")
     return inputs
 
 
@@ -153,23 +161,30 @@ def _array_from_bytes(raw: memoryview, datatype: str, shape: tuple[int, ...]) ->
 
 
 def _shape(value: Any, spec: TensorSpec) -> tuple[int, ...]:
-    if not isinstance(value, list) or not all(type(d) is int and d >= 0 for d in value):
+    if not isinstance(value, list) or not _whole(value):
         raise BadRequest(f"input {spec.name} needs a `shape` of whole numbers, not {value!r}")
     if not fits(value, spec.shape):
         raise BadRequest(f"input {spec.name} has shape {value}; the model takes {list(spec.shape)}")
     return tuple(value)
 
 
+def _whole(sizes: list[Any]) -> bool:
+    for size in sizes:  # noqa: SIM110 (a generator is an object with a frame)
+        if type(size) is not int or size < 0:
+            return False
+    return True
+
+
 def _rows(inputs: Mapping[str, Array], signature: Signature) -> int:
     counts = {s.name: inputs[s.name].shape[s.batch_dim] for s in signature.inputs if s.name in inputs}
-    if len(set(counts.values())) != 1:
+    rows: int = max(counts.values())
+    if min(counts.values()) != rows:
         raise BadRequest(f"the inputs hold different numbers of rows: {counts}")
-    rows = next(iter(counts.values()))
     if rows == 0:
         raise BadRequest("the inputs hold no rows")
     if rows > signature.max_batch_size:
         raise TooManyRows(f"{rows} rows; the model takes up to {signature.max_batch_size} at a time")
-    return int(rows)
+    return rows
 
 
 def _outputs(document: dict[str, Any], parameters: Mapping[str, Any], signature: Signature) -> list[WantedOutput]:

@@ -55,7 +55,9 @@ def _entry(wanted: WantedOutput, array: Array) -> tuple[dict[str, Any], bytes | 
         except ValueError as error:
             raise BadRequest(f"output {spec.name} {error}") from None
     if spec.datatype == "BYTES":
-        tail: bytes | memoryview = pack_elements(array.reshape(-1))
-    else:
-        tail = np.ascontiguousarray(array, dtype=DTYPES[spec.datatype]).reshape(-1).view(np.uint8).data
-    return {**entry, "parameters": {"binary_data_size": len(tail)}}, tail
+        packed = pack_elements(array.reshape(-1))
+        entry["parameters"] = {"binary_data_size": len(packed)}
+        return entry, packed
+    raw = np.ascontiguousarray(array, dtype=DTYPES[spec.datatype])
+    entry["parameters"] = {"binary_data_size": raw.nbytes}
+    return entry, raw.data

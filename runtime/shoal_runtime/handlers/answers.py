@@ -5,10 +5,10 @@ numbers do not fit are taken out. Everything else is finished row by row.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from shoal_runtime.batches.collate import as_tensor
@@ -17,6 +17,7 @@ from shoal_runtime.errors import FailedRow, ForwardFailed
 from shoal_runtime.faults import HANDLER_FAULTS, describe, said
 from shoal_runtime.handlers import results
 from shoal_runtime.handlers.calling import postprocess_row
+from shoal_runtime.handlers.items import torch_dtype
 from shoal_runtime.handlers.ranges import first_misfit, rows_with
 from shoal_runtime.handlers.signature import Signature
 from shoal_runtime.handlers.values import is_json, row_outputs, stack_rows
@@ -25,19 +26,24 @@ from shoal_schema.wire.datatypes import Array
 Outputs = dict[str, Array]
 
 
-@dataclass(frozen=True, slots=True)
+_NO_MISFITS: Final[dict[int, str]] = {}
+
+
 class Collected:
     """What forward returned, on the host.
 
     Args:
-        result: arrays by output; for rows finished one by one a list, or arrays at any depth.
+        result: tensors by output; for rows finished one by one a list, or arrays at any depth.
         per_row: whether rows are finished one by one, which is worth a thread.
         misfits: by row of what forward was given, why its numbers are not answered.
     """
 
-    result: Any
-    per_row: bool
-    misfits: Mapping[int, str] = field(default_factory=dict)
+    __slots__ = ("misfits", "per_row", "result")
+
+    def __init__(self, result: Any, *, per_row: bool, misfits: Mapping[int, str] = _NO_MISFITS) -> None:
+        self.result = result
+        self.per_row = per_row
+        self.misfits = misfits
 
 
 class Answers:
@@ -60,6 +66,8 @@ class Answers:
         self._postprocess = postprocess
         self._fetch = fetch
         self._one_json_value = len(signature.outputs) == 1 and is_json(signature.outputs[0])
+        self._declared = [(s.name, torch_dtype(s.datatype)) for s in signature.outputs if s.datatype != "BYTES"]
+        self._takes_whole = postprocess is None and not strict and len(self._declared) == len(signature.outputs)
 
     def collect(self, result: Any) -> Collected:
         """Bring what forward returned to the host. Belongs to the device's thread.
@@ -67,6 +75,10 @@ class Answers:
         Raises:
             ForwardFailed: an output is missing, no tensor, or of another kind than declared.
         """
+        tensors = self._as_declared(result)
+        if tensors is not None:
+            names = [name for name, _ in self._declared]
+            return Collected(dict(zip(names, self._fetch(tensors), strict=True)), per_row=False)
         if isinstance(result, list) or self._postprocess is not None:
             return Collected(results.fetch_all(result, self._fetch), per_row=True)
         if self._strict and (surplus := results.undeclared(result, self._signature)):
@@ -78,9 +90,27 @@ class Answers:
             cast[spec.name], where = results.cast_tensor(given[spec.name], spec)
             if where is not None and where.ndim > spec.batch_dim:
                 lost[spec.name] = rows_with(where, spec.batch_dim)
-        fetched = [results.host_array(tensor) for tensor in self._fetch([*cast.values(), *lost.values()])]
-        misfits = self._misfits(given, cast, dict(zip(lost, fetched[len(cast) :], strict=True)))
+        fetched = self._fetch([*cast.values(), *lost.values()])
+        where_lost = [results.host_array(tensor) for tensor in fetched[len(cast) :]]
+        misfits = self._misfits(given, cast, dict(zip(lost, where_lost, strict=True)))
         return Collected(dict(zip(cast, fetched, strict=False)), per_row=False, misfits=misfits)
+
+    def _as_declared(self, result: Any) -> list[Tensor] | None:
+        """Return the outputs if each is a tensor of its declared type, as most are: nothing is to be cast."""
+        if not self._takes_whole:
+            return None
+        if isinstance(result, torch.Tensor):
+            same = len(self._declared) == 1 and result.dtype == self._declared[0][1]
+            return [result] if same else None
+        if not isinstance(result, dict):
+            return None
+        tensors = []
+        for name, dtype in self._declared:
+            tensor = result.get(name)
+            if not isinstance(tensor, torch.Tensor) or tensor.dtype != dtype:
+                return None
+            tensors.append(tensor)
+        return tensors
 
     def _misfits(
         self, given: Mapping[str, Tensor], cast: Mapping[str, Tensor], lost: Mapping[str, Array]
@@ -108,7 +138,11 @@ class Answers:
         """
         if collected.per_row:
             return self._finish_rows(collected.result, rows, given, inputs)
-        outputs = results.take_rows(collected.result, self._signature, given=given, kept=len(rows))
+        # Not in `collect`: the device's thread has the next batch to run.
+        arrays = {name: results.host_array(tensor) for name, tensor in collected.result.items()}
+        outputs = results.take_rows(arrays, self._signature, given=given, kept=len(rows))
+        if not collected.misfits:
+            return outputs, []
         odd = [index for index in collected.misfits if index < len(rows)]
         if not odd:
             return outputs, []

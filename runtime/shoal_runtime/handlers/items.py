@@ -72,6 +72,8 @@ def tensor_batch(inputs: Mapping[str, Array], signature: Signature) -> dict[str,
         if mask is not None and mask.name not in batch and spec.name in batch and spec.pad_axis is not None:
             shape = batch[spec.name].shape[spec.batch_dim], batch[spec.name].shape[spec.pad_axis]
             masks[mask.name] = torch.ones(shape, dtype=torch_dtype(mask.datatype))
+    if not masks:
+        return batch
     made = {**masks, **batch}
     # In the signature's order, as in warm-up: a captured graph is found by it.
     return {spec.name: made[spec.name] for spec in signature.inputs if spec.name in made}

@@ -78,10 +78,12 @@ def fetch_all(result: Any, fetch: Callable[[list[Tensor]], list[Tensor]]) -> Any
 
 def host_array(tensor: Tensor) -> Array:
     """Return a CPU tensor as a wire array that shares its memory; bfloat16 gives its bits."""
-    tensor = tensor.detach()
+    if tensor.requires_grad:
+        tensor = tensor.detach()
     if tensor.dtype == torch.bfloat16:
         return tensor.contiguous().view(torch.int16).numpy().view(np.uint16)
-    return np.asarray(tensor.numpy())
+    array: Array = tensor.numpy()
+    return array
 
 
 def readable_array(tensor: Tensor) -> Array:
@@ -106,7 +108,8 @@ def take_rows(outputs: Mapping[str, Array], signature: Signature, *, given: int,
             raise WrongRows(f"forward returned no rows of {spec.name} for a batch of {given}: its shape is {shape}")
         if array.ndim == len(spec.shape):
             check_rows(array.shape[dim], given, spec.name)
-            array = array[(slice(None),) * dim + (slice(kept),)]
+            if kept != given:
+                array = array[(slice(None),) * dim + (slice(kept),)]
         if not fits(array.shape, spec.shape):
             raise WrongShape(f"output {spec.name} has shape {list(array.shape)}; the signature says {list(spec.shape)}")
         cut[spec.name] = array

@@ -26,7 +26,10 @@ class Signature:
 
     def input(self, name: str) -> TensorSpec | None:
         """Return the input of that name, or None."""
-        return next((spec for spec in self.inputs if spec.name == name), None)
+        for spec in self.inputs:
+            if spec.name == name:
+                return spec
+        return None
 
 
 def make_signature(

@@ -106,7 +106,12 @@ def every_length(rule: Rule) -> Rule:
 
 def fits(shape: Sequence[int], declared: Sequence[int]) -> bool:
     """Return whether a shape is one of those declared."""
-    return len(shape) == len(declared) and all(want in (ANY, got) for want, got in zip(declared, shape, strict=True))
+    if len(shape) != len(declared):
+        return False
+    for got, want in zip(shape, declared, strict=True):  # noqa: SIM110 (a generator is an object with a frame)
+        if want not in (ANY, got):
+            return False
+    return True
 
 
 def _check_name(name: object) -> None:
