@@ -5,26 +5,30 @@ about 0.01.
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import cast
+from typing import Final, cast
 
 import httptools
 
 from shoal_proxy.body import LARGE_BYTES
 from shoal_proxy.errors import NotExecuted, RuntimeLost
 from shoal_schema.wire.body import Body
+from shoal_schema.wire.patience import Lookout
 
-LOST = "the connection to the runtime was lost"
+_NEVER_S: Final = float("inf")
+LOST: Final = "the connection to the runtime was lost"
 
 
-@dataclass(frozen=True, slots=True)
 class Response:
     """The runtime's answer; header names in lower case."""
 
-    status: int
-    headers: dict[bytes, bytes]
-    body: bytes | memoryview
+    __slots__ = ("body", "headers", "status")
+
+    def __init__(self, status: int, headers: dict[bytes, bytes], body: bytes | memoryview) -> None:
+        self.status = status
+        self.headers = headers
+        self.body = body
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -46,6 +50,9 @@ class Connection(asyncio.BufferedProtocol):
         self._scratch = memoryview(bytearray(LARGE_BYTES))
         self._status = 0
         self._keep = False
+        self._due_s = _NEVER_S
+        # One timer for all exchanges, which looks whether the present one is late: not one for each.
+        self._lookout = Lookout(asyncio.get_running_loop().call_later, time.monotonic, self._look)
         self.idle_since_s = 0.0
         self.announced = False
         """The runtime said with its last answer that it closes the connection: no sign of trouble."""
@@ -55,7 +62,9 @@ class Connection(asyncio.BufferedProtocol):
         """Tell whether the next exchange may use this connection."""
         return self._transport is not None and not self._transport.is_closing() and self._answer is None
 
-    async def exchange(self, head: bytes, parts: Sequence[bytes | memoryview] = ()) -> Response:
+    async def exchange(
+        self, head: bytes, parts: Sequence[bytes | memoryview] = (), due_s: float = _NEVER_S
+    ) -> Response:
         """Send a request and return its response.
 
         Cancelling closes the connection, since the answer could not be told from the next one's.
@@ -63,11 +72,15 @@ class Connection(asyncio.BufferedProtocol):
         Raises:
             NotExecuted: nothing was sent.
             RuntimeLost: the connection was lost before the whole answer came.
+            TimeoutError: it did not come by ``due_s``, in monotonic seconds; the connection is closed.
         """
         transport = self._transport
         if transport is None or transport.is_closing():
             raise NotExecuted(LOST)
         self._answer = asyncio.get_running_loop().create_future()
+        self._due_s = due_s
+        if due_s < _NEVER_S:
+            self._lookout.by(due_s, time.monotonic())
         transport.writelines([head, *parts])
         try:
             return await self._answer
@@ -76,6 +89,15 @@ class Connection(asyncio.BufferedProtocol):
             raise
         finally:
             self._answer = None
+            self._due_s = _NEVER_S
+
+    def _look(self, now_s: float) -> None:
+        if self._answer is None or self._due_s == _NEVER_S:
+            return
+        if now_s < self._due_s:
+            self._lookout.by(self._due_s, now_s)
+        elif not self._answer.done():
+            self._answer.set_exception(TimeoutError())
 
     def close(self) -> None:
         """Close without waiting; an exchange under way fails."""
@@ -89,6 +111,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail the exchange under way and report (asyncio)."""
         self._transport = None
+        self._lookout.stop()
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(RuntimeLost(LOST if exc is None else f"{LOST}: {exc}"))
         self._on_lost(self)

@@ -75,7 +75,8 @@ class Dispatcher:
         Raises:
             Overloaded: the queue is full, or so long that the answer would be late.
         """
-        self.recorder.arrived(pending)
+        if self.recorder.active:
+            self.recorder.arrived(pending)
         refusal = self.scheduler.admit(pending, pending.arrived_s)
         if refusal is not None:
             raise refusal

@@ -1,8 +1,7 @@
 """One batch's way to the runtime and back."""
 
-import asyncio
 import time
-from dataclasses import dataclass
+from typing import Final
 
 from shoal_proxy.batching.batch import Batch, Merged, Result, merge
 from shoal_proxy.codecs.upstream import decode_answer, decode_failure, encode_batch
@@ -13,18 +12,25 @@ from shoal_proxy.model.signature import ModelSignature
 from shoal_proxy.upstream import RuntimeLink
 from shoal_schema.headers import EXECUTED, HEADER_LENGTH, TIMEOUT_MS
 
-STUCK_MARGIN_S = 1.0
+STUCK_MARGIN_S: Final = 1.0
 """How long after its last caller's deadline a batch is given up: a stuck runtime must not hold its slot for ever."""
 
 
-@dataclass(frozen=True, slots=True)
+_TIMEOUT_MS: Final = TIMEOUT_MS.encode()
+_EXECUTED: Final = EXECUTED.encode()
+_HEADER_LENGTH: Final = HEADER_LENGTH.encode()
+
+
 class Sent:
     """A batch that came back: what was sent, the runtime's raw answer, and when."""
 
-    merged: Merged
-    response: Response
-    sent_s: float
-    answered_s: float
+    __slots__ = ("answered_s", "merged", "response", "sent_s")
+
+    def __init__(self, merged: Merged, response: Response, sent_s: float, answered_s: float) -> None:
+        self.merged = merged
+        self.response = response
+        self.sent_s = sent_s
+        self.answered_s = answered_s
 
 
 async def exchange(batch: Batch, signature: ModelSignature, link: RuntimeLink, metrics: Metrics) -> Sent:
@@ -40,14 +46,11 @@ async def exchange(batch: Batch, signature: ModelSignature, link: RuntimeLink, m
     header, tail = encode_batch(batch, merged.inputs, signature, binary=link.binary)
     sent_s = time.monotonic()
     budget_s = max(0.001, batch.deadline_s - sent_s)
-    extra = [
-        *_trace_headers(batch),
-        *batch.key.headers,
-        (TIMEOUT_MS.encode(), b"%d" % max(1, int(budget_s * 1000))),
-    ]
+    extra = _trace_headers(batch)
+    extra.extend(batch.key.headers)
+    extra.append((_TIMEOUT_MS, b"%d" % max(1, int(budget_s * 1000))))
     try:
-        async with asyncio.timeout(budget_s + STUCK_MARGIN_S):
-            response = await link.upstream.infer(header, tail, extra)
+        response = await link.upstream.infer(header, tail, extra, sent_s + budget_s + STUCK_MARGIN_S)
     except TimeoutError:
         late = DeadlineExceeded("the runtime did not answer in time")
         late.may_have_run = True
@@ -65,8 +68,8 @@ def result_of(sent: Sent, signature: ModelSignature) -> Result:
     """
     response = sent.response
     if response.status != 200:
-        raise decode_failure(response.status, response.body, response.headers.get(EXECUTED.encode()))
-    return decode_answer(response.body, response.headers.get(HEADER_LENGTH.encode()), signature)
+        raise decode_failure(response.status, response.body, response.headers.get(_EXECUTED))
+    return decode_answer(response.body, response.headers.get(_HEADER_LENGTH), signature)
 
 
 def _trace_headers(batch: Batch) -> list[tuple[bytes, bytes]]:

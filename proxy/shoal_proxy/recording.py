@@ -40,6 +40,11 @@ class Recorder:
     def __init__(self) -> None:
         self._recordings: list[_Recording] = []
 
+    @property
+    def active(self) -> bool:
+        """Return whether anybody records."""
+        return bool(self._recordings)
+
     def arrived(self, pending: Pending) -> None:
         """Note an arrival, admitted or not."""
         for recording in self._recordings:

@@ -7,11 +7,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 from urllib.parse import quote
 
 import orjson
 
+from shoal_proxy.batching.pending import NEVER_S
 from shoal_proxy.connection import Connection, Response
 from shoal_proxy.errors import NotExecuted, ProxyError
 from shoal_proxy.model.overrides import NO_BUCKETS, PadBuckets, with_pad_buckets
@@ -20,10 +21,14 @@ from shoal_schema.addresses import Address
 
 logger = logging.getLogger(__name__)
 
-_MOST_REASONS = 16
+_MOST_REASONS: Final = 16
 """A foreign runtime may give another reason at each look."""
-_LONGEST_REASON = 1000
-IDLE_LIMIT_S = 4.0
+_LONGEST_REASON: Final = 1000
+_BINARY: Final = (
+    b"Content-Length: %d\r\nContent-Type: application/octet-stream\r\nInference-Header-Content-Length: %d\r\n"
+)
+_JSON: Final = b"Content-Length: %d\r\nContent-Type: application/json\r\n"
+IDLE_LIMIT_S: Final = 4.0
 """Foreign servers close idle connections after 5 s or more; ours go before, so that no batch meets a closing one."""
 
 
@@ -39,27 +44,28 @@ class Upstream:
         host = "localhost" if address.path else str(address)
         self._host = host.encode("ascii")
         self._model_path = f"/v2/models/{quote(model_name, safe='')}".encode("ascii")
+        self._infer_head = b"POST %b/infer HTTP/1.1\r\nHost: %b\r\n" % (self._model_path, self._host)
 
     async def infer(
         self,
         header: bytes,
         tensors: Sequence[bytes | memoryview],
         extra: Sequence[tuple[bytes, bytes]],
+        due_s: float,
     ) -> Response:
-        """Send one batch, JSON ``header`` and binary ``tensors``, and return the answer as it came."""
-        lines = [
-            b"POST %s/infer HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\n"
-            % (self._model_path, self._host, len(header) + sum(map(len, tensors)))
-        ]
-        if tensors:
-            lines.append(
-                b"Content-Type: application/octet-stream\r\nInference-Header-Content-Length: %d\r\n" % len(header)
-            )
-        else:
-            lines.append(b"Content-Type: application/json\r\n")
-        lines.extend(b"%s: %s\r\n" % item for item in extra)
+        """Send one batch, JSON ``header`` and binary ``tensors``, and return the answer as it came.
+
+        Raises:
+            TimeoutError: it did not come by ``due_s``, in monotonic seconds.
+        """
+        size_bytes = len(header)
+        for tensor in tensors:
+            size_bytes += len(tensor)
+        lines = [self._infer_head, (_BINARY % (size_bytes, len(header))) if tensors else _JSON % size_bytes]
+        for name, value in extra:
+            lines.append(b"%b: %b\r\n" % (name, value))
         lines.append(b"\r\n")
-        return await self._exchange(b"".join(lines), (header, *tensors))
+        return await self._exchange(b"".join(lines), [header, *tensors], due_s)
 
     async def ready_reason(self) -> str:
         """Return why the model cannot serve now, or nothing when it can."""
@@ -94,11 +100,14 @@ class Upstream:
             connection.close()
 
     async def _get(self, path: bytes) -> Response:
-        return await self._exchange(b"GET %s HTTP/1.1\r\nHost: %s\r\n\r\n" % (path, self._host), ())
+        return await self._exchange(b"GET %b HTTP/1.1\r\nHost: %b\r\n\r\n" % (path, self._host), [], NEVER_S)
 
-    async def _exchange(self, head: bytes, parts: Sequence[bytes | memoryview]) -> Response:
-        connection = self._take_idle() or await self._connect()
-        response = await connection.exchange(head, parts)
+    async def _exchange(self, head: bytes, parts: Sequence[bytes | memoryview], due_s: float) -> Response:
+        connection = self._take_idle()
+        if connection is None:
+            async with asyncio.timeout(None if due_s == NEVER_S else max(0.0, due_s - time.monotonic())):
+                connection = await self._connect()
+        response = await connection.exchange(head, parts, due_s)
         if connection.usable and not self._closed:
             connection.idle_since_s = time.monotonic()
             self._idle.append(connection)

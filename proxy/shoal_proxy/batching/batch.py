@@ -1,7 +1,6 @@
 """Merge waiting rows into one batch, and split the answer back into each caller's own rows."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,16 +18,18 @@ Rows = Array | tuple[Array, ...]
 """A batch's rows of one input, in one array or in several to be read one after another."""
 
 
-@dataclass(frozen=True)
 class Batch:
     """The rows of ``slices``, in order, that travel together."""
 
-    slices: tuple[Slice, ...]
-    rows: int
-    tries: int = 0
-    """How often its rows have been sent before."""
-    fitting_rows: int = 0
-    """What a batch could hold when the first try of these rows failed for want of memory."""
+    __slots__ = ("fitting_rows", "rows", "slices", "tries")
+
+    def __init__(self, slices: tuple[Slice, ...], rows: int, tries: int = 0, fitting_rows: int = 0) -> None:
+        self.slices = slices
+        self.rows = rows
+        self.tries = tries
+        """How often its rows have been sent before."""
+        self.fitting_rows = fitting_rows
+        """What a batch could hold when the first try of these rows failed for want of memory."""
 
     @property
     def key(self) -> BatchKey:
@@ -46,23 +47,31 @@ class Batch:
         return max(part.pending.deadline_s for part in self.slices)
 
 
-@dataclass(frozen=True)
 class Merged:
     """A batch's inputs, batch dimension first, with how many of their elements are padding."""
 
-    inputs: Mapping[str, Rows]
-    elements: int
-    padded_elements: int
+    __slots__ = ("elements", "inputs", "padded_elements")
+
+    def __init__(self, inputs: Mapping[str, Rows], elements: int, padded_elements: int) -> None:
+        self.inputs = inputs
+        self.elements = elements
+        self.padded_elements = padded_elements
 
 
-@dataclass(frozen=True)
 class Result:
-    """A runtime's answer to one batch: the rows that succeeded, in order, and the rows that failed."""
+    """A runtime's answer to one batch: the rows that succeeded, in order, and the rows that failed.
 
-    outputs: Mapping[str, Array]
-    errors: Sequence[RowError] = ()
-    forward_s: float | None = None
-    """What the runtime says its forward took."""
+    ``forward_s`` is what the runtime says its forward took.
+    """
+
+    __slots__ = ("errors", "forward_s", "outputs")
+
+    def __init__(
+        self, outputs: Mapping[str, Array], errors: Sequence[RowError] = (), forward_s: float | None = None
+    ) -> None:
+        self.outputs = outputs
+        self.errors = errors
+        self.forward_s = forward_s
 
 
 def make_batch(slices: Sequence[Slice], tries: int = 0, fitting_rows: int = 0) -> Batch:

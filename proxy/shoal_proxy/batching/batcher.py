@@ -5,7 +5,7 @@ The part of the `scheduler` that serves requests which succeed; what becomes of 
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from shoal_proxy.batching.admission import predict_finish_s
 from shoal_proxy.batching.batch import Batch, make_batch
@@ -48,12 +48,14 @@ class Running:
         """What its forward took; None where the runtime does not say."""
 
 
-@dataclass(frozen=True)
 class Formed:
     """Answer ``refused`` that they would be late; send ``running``, if there is one."""
 
-    refused: Sequence[Pending]
-    running: Running | None
+    __slots__ = ("refused", "running")
+
+    def __init__(self, refused: Sequence[Pending], running: Running | None) -> None:
+        self.refused = refused
+        self.running = running
 
 
 class Batcher:

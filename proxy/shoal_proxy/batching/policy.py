@@ -31,7 +31,6 @@ class BatchLimits:
     policy: BatchingPolicy = BatchingPolicy.ADAPTIVE
 
 
-@dataclass(frozen=True)
 class Device:
     """What is known of the runtime at the moment.
 
@@ -39,26 +38,33 @@ class Device:
     partial batch may leave for it although it is busy; `NEVER_S` for not before it is free.
     """
 
-    in_flight: int
-    now_s: float
-    free_s: float
-    ahead_s: float = NEVER_S
+    __slots__ = ("ahead_s", "free_s", "in_flight", "now_s")
+
+    def __init__(self, in_flight: int, now_s: float, free_s: float, ahead_s: float = NEVER_S) -> None:
+        self.in_flight = in_flight
+        self.now_s = now_s
+        self.free_s = free_s
+        self.ahead_s = ahead_s
 
 
-@dataclass(frozen=True)
 class Close:
     """Refuse ``refused``, then form a batch of ``rows`` from the head of this group; of nothing when that is 0."""
 
-    group: Group
-    rows: int
-    refused: Sequence[Pending] = ()
+    __slots__ = ("group", "refused", "rows")
+
+    def __init__(self, group: Group, rows: int, refused: Sequence[Pending] = ()) -> None:
+        self.group = group
+        self.rows = rows
+        self.refused = refused
 
 
-@dataclass(frozen=True)
 class Wait:
     """Nothing closes now; ask again at ``until_s``, or when something has happened."""
 
-    until_s: float = NEVER_S
+    __slots__ = ("until_s",)
+
+    def __init__(self, until_s: float = NEVER_S) -> None:
+        self.until_s = until_s
 
 
 @dataclass(frozen=True)

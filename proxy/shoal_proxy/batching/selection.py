@@ -16,7 +16,6 @@ grow with it.
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Generic, Protocol, TypeVar
 
@@ -39,13 +38,15 @@ class Waiting(Protocol):
 W = TypeVar("W", bound=Waiting)
 
 
-@dataclass(frozen=True)
 class Costs:
     """``table``: the device's time; ``around_s``: the host's, before and after each; ``max_rows`` of a batch."""
 
-    table: LatencyTable
-    around_s: float
-    max_rows: int
+    __slots__ = ("around_s", "max_rows", "table")
+
+    def __init__(self, table: LatencyTable, around_s: float, max_rows: int) -> None:
+        self.table = table
+        self.around_s = around_s
+        self.max_rows = max_rows
 
     def finish_s(self, start_s: float, rows: int) -> float:
         """Return when a batch of ``rows`` that starts at ``start_s`` has been answered."""

@@ -136,7 +136,9 @@ def test_requests_are_not_batched_where_that_is_asked_for() -> None:
 def test_a_fixed_batch_is_full_or_old() -> None:
     brain = batcher(BatchingPolicy.FIXED, delay_s=0.01)
     brain.admit(request(1, arrived_s=1.0), 1.0)
-    assert brain.next(1.0) == Wait(1.01)
+    waits = brain.next(1.0)
+    assert isinstance(waits, Wait)
+    assert waits.until_s == 1.01
     brain.admit(request(MAX_ROWS, arrived_s=1.005), 1.005)
 
     assert sum(part.rows for part in slices(formed(brain, 1.005))) == MAX_ROWS
