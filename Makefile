@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Shoal as its images have it: installed, the proxy's request path compiled. What is measured is this.
+# Shoal as its images have it: installed, the path of a request compiled. What is measured is this.
 COMPILED := $(CURDIR)/.venvs/compiled
 # Tests often wait for processes and sockets: three at once use up two cores. The threads of one PyTorch wait busily for
 # each other, so beside others it is quicker with one.
@@ -15,7 +15,7 @@ export PYTHONPATH := client:local:operator:proxy:runtime:schema:.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 # The project's own files. What else lies in a clone (a model of one's own, notes) is nobody's to judge.
-SOURCES := benchmarks client e2e examples local operator proxy runtime schema tests install.py pyproject.toml
+SOURCES := benchmarks client e2e examples local operator proxy runtime schema tests compile.py install.py pyproject.toml
 TEXTS := $(SOURCES) .ci .pre-commit-config.yaml charts crds docs CHANGELOG.md CONTRIBUTING.md Makefile README.md RELEASING.md constraints.txt
 
 .PHONY: demo test test-compiled e2e check format lint types contracts guard generated bench-operator bench-policy bench-serve bench-peers bench-models soak coverage mutants dist pins clean
@@ -26,9 +26,14 @@ demo: $(VENV)/.demo ## Deploy a real image classifier, send it 200 pictures, pri
 test: check ## Everything that must pass before a change lands
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=$(TEST_PROCESSES) --dist=loadfile --no-loadscope-reorder
 
-test-compiled: $(COMPILED)/.built ## The proxy's tests again, on the compiled request path
-	PYTHONPATH=$(COMPILED):. $(BIN)/python -m pytest --override-ini='pythonpath=$(COMPILED) .' \
-	  --numprocesses=$(TEST_PROCESSES) --dist=loadfile tests/proxy tests/contract
+# Those of the runtime that ask what is compiled; its other modules are the same sources.
+COMPILED_TESTS := $(addprefix tests/,proxy contract runtime/batches runtime/codecs runtime/handlers \
+  $(addprefix runtime/test_,body.py executor.py faults.py guarding.py infer_cycle.py item_log.py listening.py main.py pipeline.py \
+  server.py warmup.py watchdog.py))
+
+test-compiled: $(COMPILED)/.built ## The tests of proxy and runtime again, on the compiled path of a request
+	OMP_NUM_THREADS=1 PYTHONPATH=$(COMPILED):. $(BIN)/python -m pytest --override-ini='pythonpath=$(COMPILED) .' \
+	  --numprocesses=$(TEST_PROCESSES) --dist=loadfile $(COMPILED_TESTS)
 
 # Tests that ask the pure cores directly. Coverage doubles their time: too much for `make test`.
 CORE_TESTS := $(addprefix tests/,client/benching client/serving client/wire contract/test_settings.py contract/test_logs.py operator \
@@ -109,7 +114,7 @@ $(VENV)/.python:
 	@$(BIN)/python -m pip install --quiet --upgrade pip
 	@touch $@
 
-$(COMPILED)/.built: $(VENV)/.installed pyproject.toml local/pyproject.toml $(shell find client local operator proxy runtime schema -name '*.py')
+$(COMPILED)/.built: $(VENV)/.installed compile.py pyproject.toml local/pyproject.toml $(shell find client local operator proxy runtime schema -name '*.py')
 	rm -rf $(COMPILED)
 	SHOAL_COMPILE=1 $(BIN)/python -m pip install --quiet --no-deps --target $(COMPILED) . ./local
 	touch $@

@@ -59,8 +59,8 @@ class Executor:
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
         self._waiting: set[_Call] = set()
         self._abandoned: str | None = None
-        self._thread = threading.Thread(target=self._run, name="device", daemon=True)
-        self._thread.start()
+        self._device_thread = threading.Thread(target=self._run, name="device", daemon=True)
+        self._device_thread.start()
 
     async def call(self, function: Callable[[], T], *, watched: bool = True) -> T:
         """Run `function` on the device's thread, when all earlier calls are done, and return what it returns.
@@ -94,8 +94,8 @@ class Executor:
     def stop(self, timeout_s: float) -> bool:
         """End the thread after the calls that wait; return whether it ended in time."""
         self._calls.put(None)
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+        self._device_thread.join(timeout_s)
+        return not self._device_thread.is_alive()
 
     def _run(self) -> None:
         try:

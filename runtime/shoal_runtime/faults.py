@@ -88,11 +88,11 @@ def run_contained(function: Callable[[], T]) -> T:
 
 def own_traceback(error: BaseException) -> str:
     """Return the traceback from the first frame that is neither ours nor the import system's."""
-    ours = __file__.removesuffix("faults.py")
     trace = error.__traceback__
+    # By the module's name: where compiled, a frame's file is the source that it was compiled from.
     while trace is not None:
-        name = trace.tb_frame.f_code.co_filename
-        if not name.startswith((ours, "<frozen importlib")):
+        name = str(trace.tb_frame.f_globals.get("__name__"))
+        if not name.startswith(("shoal_runtime.", "importlib._bootstrap", "_frozen_importlib")):
             break
         trace = trace.tb_next
     lines = traceback.format_exception(type(error), error, trace)

@@ -7,11 +7,26 @@ another path) goes the usual way.
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from shoal_runtime.server import Answer, head_of
+
+
+class Application(Protocol):
+    """What a connection asks: an ASGI application, which answers some targets without ASGI too."""
+
+    max_body_bytes: int
+    infer_targets: frozenset[bytes]
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer one request (ASGI)."""
+
+    async def answer_batch(
+        self, headers: Mapping[bytes, bytes], body: bytes | memoryview, arrived_s: float, target: str
+    ) -> Answer:
+        """Answer one infer request, whose body is here."""
 
 
 class NobodyWaits:
@@ -28,7 +43,6 @@ class InferCycle:
     """Stands where uvicorn has its cycle, from the request's head until the answer is written.
 
     Args:
-        app: has `answer_batch`.
         protocol: the connection.
         headers: names in lower case.
         arrived_s: when the request began, in monotonic seconds.
@@ -41,7 +55,7 @@ class InferCycle:
     )  # fmt: skip
 
     def __init__(
-        self, app: Any, protocol: Any, headers: Mapping[bytes, bytes], *, arrived_s: float, keep_alive: bool
+        self, app: Application, protocol: Any, headers: Mapping[bytes, bytes], *, arrived_s: float, keep_alive: bool
     ) -> None:
         self._app = app
         self._protocol = protocol
@@ -66,9 +80,7 @@ class InferCycle:
         task.add_done_callback(tasks.discard)
 
     async def _run(self, body: bytes | memoryview) -> None:
-        answer: Answer = await self._app.answer_batch(
-            self._headers, body, self._arrived_s, self._target.decode("latin-1")
-        )
+        answer = await self._app.answer_batch(self._headers, body, self._arrived_s, self._target.decode("latin-1"))
         flow = self._protocol.flow
         if flow.write_paused and not self.disconnected:
             await flow.drain()

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 import httptools
 import uvicorn
@@ -17,14 +17,10 @@ from uvicorn.server import ServerState
 
 from shoal_runtime.body import BODY, BodyReader, large_body
 from shoal_runtime.guarding import Bounds, GuardedProtocol
-from shoal_runtime.infer_cycle import InferCycle
+from shoal_runtime.infer_cycle import Application, InferCycle
 from shoal_schema.addresses import Address
 from shoal_schema.environment import SettingsError
 from shoal_schema.wire.body import Body
-
-if TYPE_CHECKING:
-    from shoal_runtime.server import App
-
 
 BACKLOG: Final = 128
 
@@ -95,10 +91,11 @@ class Connections:
     """
 
     def __init__(
-        self, app: "App", listener: socket.socket, on_empty: Callable[[], None], bounds: Bounds | None = None
+        self, app: Application, listener: socket.socket, on_empty: Callable[[], None], bounds: Bounds | None = None
     ) -> None:
+        asgi: Any = app
         self._config = uvicorn.Config(
-            app,
+            asgi,
             http="httptools",
             ws="none",
             lifespan="off",
@@ -164,7 +161,7 @@ def _remove(path: str) -> None:
 
 class _Connection(GuardedProtocol):
     def __init__(
-        self, app: "App", config: uvicorn.Config, state: ServerState, on_lost: Callable[[], None], bounds: Bounds
+        self, app: Application, config: uvicorn.Config, state: ServerState, on_lost: Callable[[], None], bounds: Bounds
     ) -> None:
         super().__init__(config, state, bounds)
         self._app = app

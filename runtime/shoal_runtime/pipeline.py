@@ -167,7 +167,9 @@ class Pipeline:
                     raise
                 batch = collate(list(good.values()), rules) if good else None
             except HANDLER_FAULTS as last:
-                raise ForwardFailed(f"preprocessed rows do not stack: {said(last)}", executed=False) from last
+                failure = ForwardFailed(f"preprocessed rows do not stack: {said(last)}", executed=False)
+                failure.__cause__ = last
+                raise failure from last
         prepared = self._place(batch, list(good), errors) if good else _Prepared(None, [], 0, errors)
         timings.preprocess_us += _micros(start)
         return prepared
@@ -201,6 +203,11 @@ class Pipeline:
             timings.forward_us = _micros(start)
 
     def _classified(self, error: BaseException, stage: str) -> BatchError:
+        failure = self._kind_of(error, stage)
+        failure.__cause__ = error  # compiled, `raise` knows no `from`
+        return failure
+
+    def _kind_of(self, error: BaseException, stage: str) -> BatchError:
         if self._placement.is_lost(error):
             reason = f"the device failed: {describe(error)}"
             self._on_lost(reason)

@@ -6,8 +6,7 @@ No framework: at a few hundred microseconds per batch, routing and response clas
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import orjson
 
@@ -25,14 +24,16 @@ from shoal_runtime.errors import (
     Stopping,
     WrongMethod,
 )
+from shoal_runtime.handlers.signature import Signature
 from shoal_runtime.item_log import ItemLog
 from shoal_runtime.readiness import Phase, Readiness
 from shoal_schema import headers as names
 from shoal_schema.wire.body import ALIGNMENT_BYTES
+from shoal_schema.wire.datatypes import Array
 from shoal_schema.wire.row_errors import encode_row_errors
 
 if TYPE_CHECKING:
-    from shoal_runtime.pipeline import BatchResult, Pipeline
+    from shoal_runtime.pipeline import BatchResult
     from shoal_schema.wire.body import Body
 
 
@@ -51,16 +52,33 @@ BINARY: Final = (b"content-type", b"application/octet-stream")
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class ServedModel:
-    """A model that is loaded."""
+class RunsBatches(Protocol):
+    """What the server asks of a `Pipeline`, which is imported with torch, when the server is up long since."""
 
-    name: str
-    version: str
-    platform: str
-    pipeline: "Pipeline"
-    measured: Sequence[tuple[int, float]] = ()
-    """Rows and seconds of the forwards in warm-up."""
+    signature: Signature
+
+    async def run(self, inputs: Mapping[str, Array], rows: int, *, deadline_s: float | None = None) -> "BatchResult":
+        """Run one batch."""
+
+
+class ServedModel:
+    """A model that is loaded; ``measured`` are rows and seconds of the forwards in warm-up."""
+
+    __slots__ = ("measured", "name", "pipeline", "platform", "version")
+
+    def __init__(
+        self,
+        name: str,
+        version: str,
+        platform: str,
+        pipeline: RunsBatches,
+        measured: Sequence[tuple[int, float]] = (),
+    ) -> None:
+        self.name = name
+        self.version = version
+        self.platform = platform
+        self.pipeline = pipeline
+        self.measured = measured
 
 
 class Answer:

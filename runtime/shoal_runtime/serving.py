@@ -6,6 +6,7 @@ failure  exit 3 when the model cannot be loaded; the watchdog exits with 4 when 
 """
 
 import asyncio
+import inspect
 import logging
 import signal
 from concurrent.futures import ThreadPoolExecutor
@@ -61,7 +62,8 @@ class Runtime:
         """Serve until a signal comes; return the exit code."""
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number)
-        logger.info("event=listening address=%s", await self._connections.listen())
+        compiled = "no" if inspect.isfunction(App.serve) else "yes"
+        logger.info("event=listening address=%s compiled=%s", await self._connections.listen(), compiled)
         start = asyncio.create_task(self._start())
         stop = asyncio.create_task(self._stopping.wait())
         try:

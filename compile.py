@@ -1,4 +1,4 @@
-"""Build hook: the proxy's request path as C extensions, made by mypyc from the same sources.
+"""Build hook: the path of a request, in proxy and runtime, as C extensions, made by mypyc from the same sources.
 
 A wheel is built so where there is a C compiler with Python's headers; it takes two minutes, behaves the same and spends
 half of the processor on a small request. Elsewhere the wheel is pure Python, and a line says so. ``SHOAL_COMPILE=1``
@@ -10,23 +10,36 @@ import shlex
 import shutil
 import sysconfig
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-COMPILED = (
-    *(
-        f"proxy/shoal_proxy/{name}.py"
+COMPILED: Mapping[str, Sequence[str]] = {
+    "shoal_proxy": (
+        *(
+            f"proxy/shoal_proxy/{name}.py"
+            for name in (
+                "batching/*", "codecs/*", "edge/*", "model/*", "body", "connected", "connection", "dispatcher",
+                "exchange", "guard", "guarded", "header_cache", "inference", "metrics", "protocol", "timing",
+                "upstream",
+            )
+        ),
+        "schema/shoal_schema/wire/*.py",
+    ),
+    "shoal_runtime": tuple(
+        f"runtime/shoal_runtime/{name}.py"
         for name in (
-            "batching/*", "codecs/*", "edge/*", "model/*", "body", "connected", "dispatcher", "guard", "guarded",
-            "header_cache", "inference", "metrics", "protocol", "timing",
+            "batches/padding", "body", "codecs/request", "codecs/response", "guarding", "handlers/answers",
+            "handlers/items", "handlers/results", "infer_cycle", "listening", "pipeline", "server",
         )
     ),
-    "schema/shoal_schema/wire/*.py",
-)  # fmt: skip
-"""What each request passes; what runs once a batch or once a start stays as it is."""
+}  # fmt: skip
+"""By library, what each request or each batch passes; what runs once a start, or where something failed, stays so.
+
+One library for each process: neither loads the other's, but for what both do alike with bytes.
+"""
 
 SWITCH = "SHOAL_COMPILE"
 NEEDED = (
@@ -34,6 +47,10 @@ NEEDED = (
     "httptools", "msgspec", "mypy==2.4.1", "numpy", "orjson", "prometheus-client", "python-multipart", "setuptools",
     "starlette", "uvicorn>=0.54,<0.55",
 )  # fmt: skip
+
+
+LENIENT = ("--ignore-missing-imports", "--no-warn-return-any", "--no-warn-unused-ignores")
+"""torch is too large to be fetched for this: what it gives has no type here. `make types` knows better."""
 
 
 class Compile(BuildHookInterface):  # type: ignore[type-arg]
@@ -80,7 +97,7 @@ class Compile(BuildHookInterface):  # type: ignore[type-arg]
         build_data["infer_tag"] = True
 
     def _say_pure(self, why: str) -> None:
-        self.app.display_warning(f"{why}: the proxy stays pure Python, at twice the processor time a request")
+        self.app.display_warning(f"{why}: proxy and runtime stay pure Python, at twice the processor time a request")
 
 
 def _choice(environ: Mapping[str, str]) -> bool | None:
@@ -107,10 +124,16 @@ def build(root: Path, folder: Path) -> dict[Path, Path]:
     from mypyc.build import mypycify  # noqa: PLC0415
     from setuptools import Distribution  # type: ignore[import-untyped]  # noqa: PLC0415
 
-    sources = [str(path) for pattern in COMPILED for path in sorted(root.glob(pattern))]
-    extensions = mypycify(sources, target_dir=str(folder / "c"), opt_level="3", debug_level="0")
+    extensions: list[Any] = []
+    for library, patterns in COMPILED.items():
+        sources = [str(path) for pattern in patterns for path in sorted(root.glob(pattern))]
+        made = folder / library
+        extensions += mypycify(
+            [*LENIENT, *sources], target_dir=str(made), group_name=library, opt_level="3", debug_level="0"
+        )
     command: Any = Distribution({"name": "shoal", "ext_modules": extensions}).get_command_obj("build_ext")
     command.build_lib, command.build_temp = str(folder / "lib"), str(folder / "temp")
+    command.parallel = len(COMPILED)
     command.ensure_finalized()
     command.run()
     return {path: path.relative_to(folder / "lib") for path in (folder / "lib").rglob("*.so")}

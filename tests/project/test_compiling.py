@@ -1,0 +1,58 @@
+"""What becomes C extensions: that it is there, once, and nothing that its users could tell from Python."""
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import shoal_runtime
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def compiling() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("shoal_compile", ROOT / "compile.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def sources(compiling: ModuleType) -> dict[str, list[Path]]:
+    """Return the sources of each library."""
+    return {
+        library: [path for pattern in patterns for path in ROOT.glob(pattern)]
+        for library, patterns in compiling.COMPILED.items()
+    }
+
+
+def test_each_entry_names_modules_and_each_module_stands_once(compiling: ModuleType) -> None:
+    for patterns in compiling.COMPILED.values():
+        for pattern in patterns:
+            assert list(ROOT.glob(pattern)), pattern
+    every = [path for paths in sources(compiling).values() for path in paths]
+    assert len(every) == len(set(every))
+
+
+def test_a_library_holds_one_process_and_what_all_do_alike_with_bytes(compiling: ModuleType) -> None:
+    for library, paths in sources(compiling).items():
+        packages = {path.relative_to(ROOT).parts[1] for path in paths}
+        assert packages - {"shoal_schema"} == {library}
+
+
+def test_what_models_are_written_against_is_not_compiled(compiling: ModuleType) -> None:
+    compiled = {path for paths in sources(compiling).values() for path in paths}
+    public = {getattr(shoal_runtime, name).__module__ for name in shoal_runtime.__all__}
+    assert {Path(str(sys.modules[name].__file__)) for name in public}.isdisjoint(compiled)
+
+
+def test_the_tests_of_what_is_compiled_run_on_it(compiling: ModuleType) -> None:
+    listed = (ROOT / "Makefile").read_text().partition("COMPILED_TESTS :=")[2].partition("\n\n")[0]
+    for path in sources(compiling)["shoal_runtime"]:
+        part = path.relative_to(ROOT / "runtime" / "shoal_runtime")
+        own = f"runtime/{part.parts[0]}" if len(part.parts) > 1 else f"{part.stem}.py"
+        assert own in listed, part
