@@ -31,7 +31,7 @@ class Alarm:
         self._loop = loop
         self._ring = ring
         self._timer: asyncio.TimerHandle | None = None
-        self._set = False
+        self.is_set = False
         self._spec = _Itimerspec()
         self._libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
         self._fd = self._libc.timerfd_create(_CLOCK_MONOTONIC, _FLAGS) if self._libc is not None else -1
@@ -40,11 +40,12 @@ class Alarm:
 
     def set(self, at_s: float) -> None:
         """Ring at ``at_s`` and at no other time."""
-        self._set = True
         if self._fd < 0:
             self.clear()
             self._timer = self._loop.call_later(max(0.0, at_s - time.monotonic()), self._ring)
+            self.is_set = True
             return
+        self.is_set = True
         # A time of 0 would disarm the timer; one that is past rings at once.
         seconds, nanoseconds = divmod(max(1, int(at_s * 1e9)), 1_000_000_000)
         self._arm(seconds, nanoseconds)
@@ -54,9 +55,9 @@ class Alarm:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._set and self._fd >= 0:
+        if self.is_set and self._fd >= 0:
             self._arm(0, 0)
-        self._set = False
+        self.is_set = False
 
     def close(self) -> None:
         """Give the timer back."""
@@ -76,5 +77,5 @@ class Alarm:
             os.read(self._fd, 8)
         except BlockingIOError:  # set anew since it rang
             return
-        self._set = False
+        self.is_set = False
         self._ring()

@@ -108,7 +108,8 @@ class Dispatcher:
     def _look(self) -> None:
         """Send every batch that is due."""
         self._look_due = False
-        self._alarm.clear()
+        if self._alarm.is_set:
+            self._alarm.clear()
         signature = self._link.signature
         if signature is None or not self._link.ready:
             return

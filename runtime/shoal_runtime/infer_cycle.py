@@ -51,7 +51,7 @@ class InferCycle:
 
     __slots__ = (
         "_app", "_arrived_s", "_headers", "_protocol", "_target", "chunks", "disconnected", "keep_alive",
-        "message_event", "more_body", "response_complete",
+        "message_event", "response_complete",
     )  # fmt: skip
 
     def __init__(
@@ -66,7 +66,6 @@ class InferCycle:
         self.chunks: list[bytes] = []
         """What has come of a small body."""
         self.message_event = NOBODY_WAITS
-        self.more_body = True
         self.disconnected = False
         self.response_complete = False
 

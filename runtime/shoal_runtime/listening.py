@@ -214,9 +214,11 @@ class _Connection(GuardedProtocol):
     def on_message_complete(self) -> None:
         large, self._body = self._body, None
         due, self._due = self._due, None
-        super().on_message_complete()
-        if due is not None:
-            due.begin(large.view if large is not None else None)
+        if due is None:
+            super().on_message_complete()
+            return
+        self._in_body = False
+        due.begin(large.view if large is not None else None)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)

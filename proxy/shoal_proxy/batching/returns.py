@@ -23,7 +23,6 @@ Callers of an open loop return after many milliseconds or never; for them the su
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import accumulate
 
 from shoal_proxy.batching.fitted_line import FittedLine
@@ -37,17 +36,19 @@ _FORGET = 0.9
 """Weight that the think times of one burst keep after each later burst."""
 
 
-@dataclass(eq=False)
 class Burst:
     """The callers of one batch: when they were answered, and of how many rows they have not come back yet."""
 
-    answered_s: float
-    outstanding: int = 0
-    callers: int = 0
-    thinks: list[int] = field(default_factory=lambda: [0] * (len(THINK_S) + 1))
-    back_s: list[float] = field(default_factory=list)
-    """Think times of those who came back soon, shortest first."""
-    back_rows: int = 0
+    __slots__ = ("answered_s", "back_rows", "back_s", "callers", "outstanding", "thinks")
+
+    def __init__(self, answered_s: float) -> None:
+        self.answered_s = answered_s
+        self.outstanding = 0
+        self.callers = 0
+        self.thinks = [0] * (len(THINK_S) + 1)
+        self.back_s: list[float] = []
+        """Think times of those who came back soon, shortest first."""
+        self.back_rows = 0
 
     def answered(self, rows: int) -> None:
         """Count a caller who has been answered."""

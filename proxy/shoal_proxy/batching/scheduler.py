@@ -31,11 +31,14 @@ from shoal_proxy.model.signature import ModelSignature
 from shoal_schema.metrics import Rejection
 
 
-class Step(NamedTuple):
+class Step:
     """Send ``running``, if there is one, and hand over ``refused``; then ask again."""
 
-    running: Running | None
-    refused: Sequence[Delivery] = ()
+    __slots__ = ("refused", "running")
+
+    def __init__(self, running: Running | None, refused: Sequence[Delivery] = ()) -> None:
+        self.running = running
+        self.refused = refused
 
 
 class Failure(NamedTuple):
