@@ -1,0 +1,76 @@
+"""One connection to the runtime: until when an answer is waited for."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from shoal_proxy.connection import Connection
+from shoal_proxy.errors import NotExecuted
+
+ASK = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+
+
+def with_runtime(folder: Path, answers: int, ask: Callable[[Connection], Awaitable[None]]) -> None:
+    """Connect to a runtime that answers so many requests and no more."""
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        left = answers
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal left
+            while await reader.readline():
+                if await reader.readuntil(b"\r\n\r\n") and left:
+                    left -= 1
+                    writer.write(ANSWER)
+            writer.close()
+
+        server = await asyncio.start_unix_server(serve, str(folder / "s"))
+        lost = asyncio.Event()
+        _, connection = await loop.create_unix_connection(lambda: Connection(lambda _: lost.set()), str(folder / "s"))
+        async with asyncio.timeout(20):
+            await ask(connection)
+            connection.close()
+            await lost.wait()
+        server.close()
+        await server.wait_closed()
+
+    asyncio.run(run())
+
+
+def test_an_answer_that_does_not_come_is_given_up_when_it_is_due_and_with_it_the_connection(tmp_path: Path) -> None:
+    async def ask(connection: Connection) -> None:
+        due_s = time.monotonic() + 0.02
+        with pytest.raises(TimeoutError):
+            await connection.exchange(ASK, due_s=due_s)
+        assert time.monotonic() >= due_s
+        assert not connection.usable
+        with pytest.raises(NotExecuted):
+            await connection.exchange(ASK)
+
+    with_runtime(tmp_path, 0, ask)
+
+
+def test_the_time_of_one_exchange_is_not_the_next_ones(tmp_path: Path) -> None:
+    async def ask(connection: Connection) -> None:
+        assert (await connection.exchange(ASK, due_s=time.monotonic() + 0.5)).body == b"ok"
+        due_s = time.monotonic() + 0.8
+        with pytest.raises(TimeoutError):
+            await connection.exchange(ASK, due_s=due_s)
+        assert time.monotonic() >= due_s
+
+    with_runtime(tmp_path, 1, ask)
+
+
+def test_one_without_a_time_waits_beyond_that_of_the_one_before(tmp_path: Path) -> None:
+    async def ask(connection: Connection) -> None:
+        await connection.exchange(ASK, due_s=time.monotonic() + 0.5)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.8):
+                await connection.exchange(ASK)
+
+    with_runtime(tmp_path, 1, ask)
