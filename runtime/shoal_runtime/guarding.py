@@ -214,7 +214,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def on_url(self, url: bytes) -> None:
         """Keep a piece of the target."""
         self._meter.target(len(url))
-        self.url += url
+        self.url = self.url + url  # mypyc knows no += of what is inherited from outside
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep a header, unless it comes behind the body."""
