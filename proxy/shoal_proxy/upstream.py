@@ -160,6 +160,10 @@ def _document(response: Response) -> dict[str, Any]:
     return document
 
 
+_LATE_S = 60.0
+"""After which a runtime that was never ready is worth a warning; until then it is starting."""
+
+
 class RuntimeLink:
     """Whether the runtime can serve now, and the signature of what it serves; kept up to date by `watch`."""
 
@@ -174,6 +178,8 @@ class RuntimeLink:
         """Set once the runtime could serve."""
         self._wake = asyncio.Event()
         self._told: set[str] = set()
+        self._begun_s = time.monotonic()
+        self._starting = True
 
     @property
     def ready(self) -> bool:
@@ -200,8 +206,11 @@ class RuntimeLink:
                 if not reason and not self.ready:
                     self.signature = await self.upstream.signature(self._pad_buckets)
                     self.binary = await self.upstream.speaks_binary()
-        except (ProxyError, SignatureError) as error:
+        except ProxyError as error:
             reason = str(error)
+        except SignatureError as error:
+            # Nothing that a start brings with it.
+            reason, self._starting = str(error), False
         except TimeoutError:
             reason = "the runtime does not answer its health check"
         self._become(reason)
@@ -221,9 +230,17 @@ class RuntimeLink:
             self.on_change()
 
     def _tell(self, reason: str) -> None:
-        """Log each reason once until the runtime is ready again: it is asked ten times a second while it is away."""
+        """Log each reason once until the runtime is ready again: it is asked ten times a second while it is away.
+
+        It is no warning that a runtime starts, until that is late; then it is told once more, as one.
+        """
+        if self._starting and time.monotonic() > self._begun_s + _LATE_S:
+            self._starting = False
+            self._told.clear()
         if not reason:
             self._told.clear()
+            self._starting = False
         elif reason not in self._told and len(self._told) < _MOST_REASONS:
             self._told.add(reason)
-            logger.warning("event=not_ready reason=%r", reason[:_LONGEST_REASON])
+            level = logging.INFO if self._starting else logging.WARNING
+            logger.log(level, "event=not_ready reason=%r", reason[:_LONGEST_REASON])

@@ -1,6 +1,7 @@
 """Leaving without losing a request."""
 
 import asyncio
+import logging
 import threading
 
 import httpx
@@ -111,7 +112,27 @@ def test_why_a_proxy_is_not_ready_is_logged_once_though_it_never_was(caplog: pyt
     assert "batching.padBuckets names ['no-such-input'], but the model's inputs are" in told[0]
 
 
+def test_a_runtime_that_starts_is_no_warning_until_it_is_late(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.INFO)
+    link = RuntimeLink(Address("127.0.0.1", 1), "m")
+    link._become("starting")
+    link._become("starting")
+    monkeypatch.setattr(link, "_begun_s", link._begun_s - 61)
+    link._become("starting")
+    link._become("")
+    link._become("gone")
+
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("INFO", "event=not_ready reason='starting'"),
+        ("WARNING", "event=not_ready reason='starting'"),
+        ("WARNING", "event=not_ready reason='gone'"),
+    ]
+
+
 def test_a_runtime_that_gives_ever_new_reasons_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     link = RuntimeLink(Address("127.0.0.1", 1), "m")
     for number in range(100):
         link._become(f"loading {number}%")
