@@ -29,6 +29,27 @@ def test_one_token_is_changed_at_a_time(source: str, expected: list[str]) -> Non
 
 
 @pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("KEPT = 20", ["20 -> 200"]),
+        ("SHARE: Final = 0.9", ["0.9 -> 9.0"]),
+        ("NOTHING = 0", ["0 -> 1"]),
+        ("ON = True", ["True -> False"]),
+        ("LOW, HIGH = -1, 5.0", ["1 -> 10", "5.0 -> 50.0"]),
+        ("LIMIT = 1 << 20", ["1 -> 10", "20 -> 200"]),
+        ("LONG_S = 2 * SHORT_S", ["2 * SHORT_S -> 2 / SHORT_S", "2 -> 20"]),
+        ("MOST = 2**31 - 1", ["2 ** 31 - 1 -> 2 ** 31 + 1", "2 -> 3", "31 -> 32", "1 -> 2"]),
+        ("CODES = {503: 1}", ["503 -> 504", "1 -> 2"]),
+        ("Name = Meta(max_length=63)", ["63 -> 64"]),
+        ("def f(x=20): return x < 8", ["20 -> 21", "x < 8 -> x <= 8", "8 -> 9"]),
+        ("class A:\n    x = 20", ["20 -> 21"]),
+    ],
+)
+def test_constants_of_a_module_that_are_tuning_are_changed_by_a_lot(source: str, expected: list[str]) -> None:
+    assert sorted(changes(source)) == sorted(expected)
+
+
+@pytest.mark.parametrize(
     "source",
     ["x: Literal[1]", "def f(x: Range[2]) -> Range[3]: ...", "if TYPE_CHECKING:\n    x = 1", "'a'", "f(frozen=True)"],
 )

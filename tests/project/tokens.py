@@ -18,6 +18,9 @@ UNSEEN = ("TYPE_CHECKING", "__name__ == '__main__'")
 """Conditions of what no test can reach."""
 UNFELT = ("frozen", "slots")
 """Keywords that keep programmers from mistakes, and change nothing where none is made."""
+TUNING = (ast.Constant, ast.Tuple, ast.USub, ast.UnaryOp, ast.Mult, ast.LShift, ast.BinOp, ast.Name, ast.Load)
+"""What a module's constants of lengths, times and factors are made of. Powers are exact on purpose (``2**31 - 1``), and
+what stands in tables and calls is a code, a size or a bound that others know."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,20 @@ def changed(node: ast.AST) -> ast.AST | None:
     return cast("ast.AST", made)
 
 
+def far(node: ast.AST) -> ast.AST | None:
+    """Return a number of a module's constant times ten: 20 and 21 are as good where it is tuning, 200 is not."""
+    made: Any = changed(node)
+    if made is not None and isinstance(node, ast.Constant) and node.value and not isinstance(node.value, bool):
+        made.value = cast("float", node.value) * 10
+    return cast("ast.AST | None", made)
+
+
+def is_tuning(node: ast.AST) -> bool:
+    """Return whether an assignment, at a module's level, is of a length, a time or a factor."""
+    value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
+    return value is not None and all(isinstance(each, TUNING) for each in ast.walk(value))
+
+
 class _Places(ast.NodeTransformer):
     """Counts what can be changed, annotations left out; replaces the wanted one."""
 
@@ -79,13 +96,16 @@ class _Places(ast.NodeTransformer):
         self.wanted = wanted
         self.found: list[tuple[int, str, str]] = []
         self._within: list[str] = []
+        self._changed = changed
 
     def visit(self, node: ast.AST) -> ast.AST:
         if isinstance(node, ast.If) and ast.unparse(node.test) in UNSEEN:
             return node
         if isinstance(node, ast.keyword) and node.arg in UNFELT:
             return node
-        if (replacement := changed(node)) is not None:
+        if not self._within and isinstance(node, ast.stmt):
+            self._changed = far if is_tuning(node) else changed
+        if (replacement := self._changed(node)) is not None:
             line: int = cast("Any", node).lineno
             self.found.append((line, ".".join(self._within), _told(node, replacement)))
             if len(self.found) - 1 == self.wanted:
