@@ -14,6 +14,7 @@ def changes(source: str) -> list[str]:
     ("source", "expected"),
     [
         ("a < b", ["a < b -> a <= b"]),
+        ("(a - b).reshape(1, -1)", ["a - b -> a + b", "1 -> 2"]),
         ("a is not b", ["a is not b -> a is b"]),
         ("a + b", ["a + b -> a - b"]),
         ("a += b", ["a += b -> a -= b"]),
@@ -51,7 +52,14 @@ def test_constants_of_a_module_that_are_tuning_are_changed_by_a_lot(source: str,
 
 @pytest.mark.parametrize(
     "source",
-    ["x: Literal[1]", "def f(x: Range[2]) -> Range[3]: ...", "if TYPE_CHECKING:\n    x = 1", "'a'", "f(frozen=True)"],
+    [
+        "x: Literal[1]",
+        "def f(x: Range[2]) -> Range[3]: ...",
+        "if TYPE_CHECKING:\n    x = 1",
+        "'a'",
+        "f(frozen=True)",
+        "x.reshape(a, -1)",
+    ],
 )
 def test_what_no_test_can_reach_is_left_alone(source: str) -> None:
     assert changes(source) == []

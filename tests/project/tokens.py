@@ -114,14 +114,20 @@ class _Places(ast.NodeTransformer):
         self._within += own
         for field, value in ast.iter_fields(node):
             if field not in ("annotation", "returns"):
-                setattr(node, field, self._visited(value))
+                setattr(node, field, self._visited(value, node))
         del self._within[len(self._within) - len(own) :]
         return node
 
-    def _visited(self, value: object) -> object:
+    def _visited(self, value: object, of: ast.AST) -> object:
         if isinstance(value, list):
-            return [self._visited(each) for each in cast("Iterable[object]", value)]
-        return self.visit(value) if isinstance(value, ast.AST) else value
+            return [self._visited(each, of) for each in cast("Iterable[object]", value)]
+        return self.visit(value) if isinstance(value, ast.AST) and not _is_unknown_size(value, of) else value
+
+
+def _is_unknown_size(node: ast.AST, of: ast.AST) -> bool:
+    """Return whether a node is the size that numpy works out: any that is negative says so."""
+    reshapes = isinstance(of, ast.Call) and isinstance(of.func, ast.Attribute) and of.func.attr == "reshape"
+    return reshapes and ast.unparse(node) == "-1"
 
 
 def _told(before: ast.AST, after: ast.AST) -> str:

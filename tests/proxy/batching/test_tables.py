@@ -1,10 +1,11 @@
 from collections.abc import Callable
+from itertools import pairwise
 
 import hypothesis.strategies as st
 from hypothesis import given
 
 from shoal_proxy.batching.pending import BatchKey
-from shoal_proxy.batching.tables import _MAX_CAPS, _MAX_SHAPES, PROBE_AFTER, Tables
+from shoal_proxy.batching.tables import PROBE_AFTER, Tables
 
 
 def key(length: int, parameters: bytes = b"") -> BatchKey:
@@ -21,13 +22,21 @@ def test_each_shape_has_a_table_of_its_own_whatever_else_differs() -> None:
 def test_of_many_shapes_those_used_last_are_known() -> None:
     tables = Tables(8)
     often = tables[key(0)]
-    for length in range(1, 3 * _MAX_SHAPES):
+    for length in range(1, 1000):
         tables[key(length)].observe(1, 0.01)
         assert tables[key(0)] is often
 
-    assert len(tables.all()) == _MAX_SHAPES
+    assert len(tables.all()) <= 100
     assert next(reversed(tables.all())) == key(0).shapes
     assert not tables[key(1)].known, "it was forgotten"
+
+
+def test_the_table_used_last_is_known_of_two() -> None:
+    tables = Tables(8)
+    for length in (1, 2, 1):
+        assert not tables[key(length)].known
+
+    assert list(tables.all()) == [key(2).shapes, key(1).shapes]
 
 
 def test_every_table_begins_with_what_the_warm_up_measured() -> None:
@@ -91,6 +100,64 @@ def test_a_memory_that_stays_too_small_is_tried_more_and_more_rarely() -> None:
     assert len([number for number in failed if number >= 10_000]) <= 10
 
 
+def test_twice_as_many_batches_must_fit_before_each_next_try_up_to_a_thousand() -> None:
+    tables = Tables(32)
+
+    failed = full_batches(tables, 5_000, lambda number: 5)
+
+    assert failed[:3] == [0, 1, 2], "32, 16 and 8 rows"
+    fitted_between = [later - earlier - 1 for earlier, later in pairwise(failed[2:])]
+    assert fitted_between == [32, 64, 128, 256, 512, 1024, 1024, 1024]
+
+
+def test_a_try_that_fails_makes_the_next_one_rarer_once_however_small_its_pieces_must_become() -> None:
+    tables = Tables(32)
+
+    failed = full_batches(tables, 200, lambda number: 4 if number <= 2 + PROBE_AFTER else 1)
+
+    tried = 3 + PROBE_AFTER
+    assert failed == [0, 1, 2, tried, tried + 1, tried + 2, tried + 3 + 2 * PROBE_AFTER]
+
+
+def test_batches_that_fitted_before_a_limit_changed_say_nothing_of_it() -> None:
+    tables = Tables(32)
+    for rows in (32, 16, 8):
+        tables.ran_out_of_memory(key(1), rows)
+    for change in (lambda: tables.ran_out_of_memory(key(1), 4), lambda: tables.forgive(key(1), 4)):
+        for _ in range(PROBE_AFTER - 1):
+            tables.fitted(key(1), tables.max_rows(key(1)))
+        change()
+    for _ in range(PROBE_AFTER - 1):
+        tables.fitted(key(1), 4)
+    assert tables.max_rows(key(1)) == 4
+
+    tables.fitted(key(1), 4)
+    assert tables.max_rows(key(1)) == 8
+
+
+def test_only_full_batches_say_that_there_is_memory() -> None:
+    tables = Tables(32)
+    tables.ran_out_of_memory(key(1), 32)
+    for _ in range(2 * PROBE_AFTER):
+        tables.fitted(key(1), 15)
+
+    assert tables.max_rows(key(1)) == 16
+
+
+def test_forgiving_gives_no_more_than_there_was_and_takes_nothing_away() -> None:
+    tables = Tables(32)
+    tables.ran_out_of_memory(key(1), 32)
+
+    for _ in range(PROBE_AFTER - 1):
+        tables.fitted(key(1), 16)
+    for length, rows in ((1, 8), (1, 16), (2, 8)):
+        tables.forgive(key(length), rows)
+    assert (tables.max_rows(key(1)), tables.max_rows(key(2))) == (16, 32)
+
+    tables.fitted(key(1), 16)
+    assert tables.max_rows(key(1)) == 32, "the batches that fitted still count"
+
+
 def test_a_single_row_that_does_not_fit_caps_nothing() -> None:
     tables = Tables(32)
 
@@ -105,8 +172,8 @@ def test_a_single_row_that_does_not_fit_caps_nothing() -> None:
 
 def test_shapes_without_end_that_do_not_fit_cost_bounded_memory() -> None:
     tables = Tables(32)
-    for length in range(2 * _MAX_CAPS):
+    for length in range(5000):
         tables.ran_out_of_memory(key(length), 32)
 
-    assert len(tables.caps) == _MAX_CAPS
-    assert tables.max_rows(key(2 * _MAX_CAPS - 1)) == 16
+    assert len(tables.caps) <= 2000
+    assert tables.max_rows(key(4999)) == 16
