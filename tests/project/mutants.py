@@ -2,13 +2,15 @@
 
 A sample, drawn by a seed: ``--seed`` and ``--sample`` choose another. Each runs in a process forked from one that
 has imported the libraries already, and is imported from memory: no file is written, so tests that start processes see
-the sources. Mutants that no test can tell from the original are excused in ``equivalent_mutants.toml``, by name.
+the sources. The quickest tests come first, since the first that fails is enough. Mutants that no test can tell from the
+original are excused in ``equivalent_mutants.toml``, by name.
 """
 
 import argparse
 import importlib
 import importlib.abc
 import importlib.util
+import json
 import os
 import random
 import select
@@ -52,8 +54,8 @@ CORES = {
     "operator/shoal_operator/autoscaler": ("operator/autoscaler", "operator/test_scaling.py"),
     "operator/shoal_operator/load": ("operator/load", "operator/planning", "operator/test_scaling.py"),
     "schema/shoal_schema": (
-        "schema", "contract/test_settings.py", "proxy/test_settings.py", "runtime/test_settings.py",
-        "operator/test_settings.py", "client/serving",
+        "schema", "contract/test_names.py", "contract/test_settings.py", "proxy/test_settings.py",
+        "runtime/test_settings.py", "operator/test_settings.py", "client/serving",
     ),
     "runtime/shoal_runtime/batches": ("runtime/batches", "runtime/codecs", "runtime/test_pipeline.py"),
     "runtime/shoal_runtime/codecs": ("runtime/codecs", "runtime/test_pipeline.py"),
@@ -82,16 +84,24 @@ class Importer(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
 
 
 class FirstFailure:
-    """Remembers the first test that fails; runs only the tests that pass the mutant, if those are known."""
+    """Remembers the first test that fails; runs only the tests that pass the mutant, if those are known.
 
-    def __init__(self, passing: set[str]) -> None:
-        self.passing, self.failed = passing, ""
+    Args:
+        passing: names of tests.
+        durations: how long each took in another run (s).
+    """
+
+    def __init__(self, passing: set[str], durations: dict[str, float]) -> None:
+        self.passing, self.durations, self.failed = passing, durations, ""
+        self.took_s: dict[str, float] = {}
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         items[:] = [item for item in items if item.nodeid in self.passing] or items
+        items.sort(key=lambda item: self.durations.get(item.nodeid, 0.0))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self.failed = self.failed or (report.nodeid if report.failed else "")
+        self.took_s[report.nodeid] = self.took_s.get(report.nodeid, 0.0) + report.duration
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         self.failed = self.failed or (f"{report.nodeid} (import)" if report.failed else "")
@@ -102,12 +112,21 @@ class Tests:
 
     def __init__(self, places: Sequence[str]) -> None:
         self.places = [f"tests/{each}" for each in places]
-        self.lines = coverage.CoverageData(str(Path(tempfile.mkdtemp(prefix="shoal-mutants-")) / "lines"))
+        folder = Path(tempfile.mkdtemp(prefix="shoal-mutants-"))
+        self.lines = coverage.CoverageData(str(folder / "lines"))
         started = time.monotonic()
         options = ["--cov", "--cov-context=test", "--cov-report=", "--cov-fail-under=0"]
-        self.failed = in_a_child(lambda: first_failure(self.places, set(), *options), 1800, self.lines.data_filename())
+
+        def run() -> str:
+            first = FirstFailure(set(), {})
+            failed = first_failure(self.places, first, *options)
+            (folder / "durations").write_text(json.dumps(first.took_s))
+            return failed
+
+        self.failed = in_a_child(run, 1800, self.lines.data_filename())
         self.limit_s = 10 + 3 * (time.monotonic() - started)
         self.lines.read()
+        self.durations: dict[str, float] = json.loads((folder / "durations").read_text())
 
     def notice(self, mutant: Mutant) -> str:
         """Return the first test that fails for a mutant, or nothing."""
@@ -119,7 +138,7 @@ class Tests:
 
         def run() -> str:
             sys.meta_path.insert(0, Importer(mutant))
-            return first_failure(places, set() if whole else passing)
+            return first_failure(places, FirstFailure(set() if whole else passing, self.durations))
 
         return in_a_child(run, self.limit_s)
 
@@ -150,9 +169,8 @@ def in_a_child(run: Callable[[], str], limit_s: float, data_file: str = "") -> s
     return told
 
 
-def first_failure(places: Sequence[str], passing: set[str], *more: str) -> str:
+def first_failure(places: Sequence[str], first: FirstFailure, *more: str) -> str:
     """Run tests until one fails; return its name, or nothing."""
-    first = FirstFailure(passing)
     phases = [Phase.explicit, Phase.generate]  # a failure is enough: no smaller one is looked for
     settings.register_profile("mutants", deadline=None, database=None, phases=phases)
     options = ["-x", "-q", "-p", "no:cacheprovider", "--hypothesis-seed=0", "--hypothesis-profile=mutants"]

@@ -28,6 +28,12 @@ def test_a_length_past_the_end_is_refused_without_allocating_it() -> None:
         unpack_elements(memoryview(raw))
 
 
+@pytest.mark.parametrize(("second", "says"), [(b"abc", "element 1 says 4 bytes"), (b"", "element 1 says 4 bytes")])
+def test_a_length_past_the_end_is_told_with_its_element(second: bytes, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        unpack_elements(pack_elements([b"xy"]) + struct.pack("<I", 4) + second)
+
+
 def test_a_cut_length_is_refused() -> None:
     with pytest.raises(ValueError, match="2 of 4 bytes"):
         unpack_elements(memoryview(b"\x00\x00"))

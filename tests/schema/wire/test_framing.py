@@ -64,3 +64,38 @@ def test_the_framing_of_a_body_may_cost_so_many_times_the_body() -> None:
     meter.unreported(260, in_body=True)
     with pytest.raises(FramingError, match="all framing"):
         meter.unreported(1, in_body=True)
+
+
+def test_each_request_and_each_body_is_counted_anew() -> None:
+    meter = Meter(100)
+    for _ in range(3):
+        meter.begin()
+        meter.target(60)
+        meter.unreported(100, in_body=False)
+        meter.begin_body()
+        meter.body_bytes = 10
+        meter.unreported(260, in_body=True)
+
+
+@pytest.mark.parametrize("piece", ["target", "field", "unreported"])
+def test_a_head_of_just_the_limit_is_taken_and_one_byte_more_is_not(piece: str) -> None:
+    def count(meter: Meter, size_bytes: int) -> None:
+        if piece == "target":
+            meter.target(size_bytes)
+        elif piece == "field":
+            meter.field(b"", b"x" * (size_bytes - FIELD_BYTES))
+        else:
+            meter.unreported(size_bytes, in_body=False)
+
+    count(Meter(100), 100)
+    with pytest.raises(FramingError) as refused:
+        count(Meter(100), 101)
+    assert refused.value.status == 431
+
+
+def test_many_small_headers_are_a_large_head() -> None:
+    meter = Meter(16_384)
+    for _ in range(496):
+        meter.field(b"a", b"")
+    with pytest.raises(FramingError):
+        meter.field(b"abcdefgh", b"123456789")

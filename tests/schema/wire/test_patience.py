@@ -1,6 +1,6 @@
 from collections.abc import Callable
 
-from shoal_schema.wire.patience import STALLED_S, Lookout
+from shoal_schema.wire.patience import STALLED_S, Lookout, Patience
 
 
 class Loop:
@@ -54,6 +54,36 @@ def test_a_look_that_we_are_late_for_is_put_off() -> None:
     assert loop.looks == []
     loop.turn(1.0 + 3 * STALLED_S)
     assert loop.looks == [1.0 + 3 * STALLED_S]
+
+
+def test_a_look_is_put_off_for_a_second_only_if_it_comes_more_than_a_second_late() -> None:
+    loop = Loop()
+    loop.lookout.by(1.0, 0.0)
+    loop.turn(2.0)
+    assert loop.looks == [2.0]
+
+    loop.lookout.by(3.0, 2.0)
+    loop.turn(4.5)
+    loop.turn(5.4)
+    assert loop.looks == [2.0]
+    loop.turn(5.5)
+    assert loop.looks == [2.0, 5.5]
+
+
+def test_a_time_that_is_over_is_looked_at_next() -> None:
+    loop = Loop()
+    loop.turn(5.0)
+    loop.lookout.by(4.5, 5.0)
+
+    assert [timer.at_s for timer in loop.timers] == [5.0]
+
+
+def test_a_peer_keeps_up_as_long_as_each_stretch_has_its_bytes() -> None:
+    patience = Patience(1.0, 1.0, 1.0, 1.0, min_bytes_per_s=100.0)
+
+    assert patience.keeps_up(200, 2.0)
+    assert not patience.keeps_up(199, 2.0)
+    assert patience.keeps_up(0, 0.0)
 
 
 def test_after_the_end_nothing_is_looked_at() -> None:

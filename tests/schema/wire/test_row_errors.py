@@ -17,6 +17,11 @@ def test_errors_of_rows_go_there_and_back_as_json(errors: list[RowError]) -> Non
     assert decode_row_errors(orjson.loads(orjson.dumps(encode_row_errors(errors)))) == tuple(errors)
 
 
+@pytest.mark.parametrize("status", [400, 599])
+def test_the_first_row_may_fail_with_any_status_of_an_error(status: int) -> None:
+    assert decode_row_errors([{"row": 0, "status": status, "message": "no"}]) == (RowError(0, status, "no"),)
+
+
 def test_an_error_goes_from_one_process_to_another() -> None:
     assert pickle.loads(pickle.dumps(RowError(3, 400, "no"))) == RowError(3, 400, "no")
 
@@ -31,6 +36,8 @@ def test_an_error_goes_from_one_process_to_another() -> None:
         [{"row": -1, "status": 400, "message": "no"}],
         [{"row": True, "status": 400, "message": "no"}],
         [{"row": 0, "status": 200, "message": "yes"}],
+        [{"row": 0, "status": 399, "message": "no"}],
+        [{"row": 0, "status": 600, "message": "no"}],
         [{"row": 0, "status": "400", "message": "no"}],
         [{"row": 0, "status": 10**400, "message": "no"}],
     ],
