@@ -209,3 +209,50 @@ def test_batches_that_seem_to_take_no_time_are_no_trouble() -> None:
         table.observe(1, 0.0)
 
     assert 0 < table.expected_s(1) < 0.001
+
+
+@pytest.mark.parametrize(("rows", "nearer", "farther"), [(33, 32, 36), (35, 36, 32)])
+def test_a_batch_between_two_knots_says_more_of_the_nearer_one(rows: int, nearer: int, farther: int) -> None:
+    table = LatencyTable(MAX_ROWS)
+    for size in table.sizes * 20:
+        table.observe(size, linear(size))
+    before = {size: mean for size, mean, _, _ in table.rows_shown()}
+    for _ in range(3):
+        table.observe(rows, 1.2 * linear(rows))
+    after = {size: mean for size, mean, _, _ in table.rows_shown()}
+
+    assert after[nearer] - before[nearer] > 2 * (after[farther] - before[farther]) > 0
+
+
+def test_a_batch_half_way_between_two_knots_says_as_much_of_both() -> None:
+    table = LatencyTable(MAX_ROWS)
+    table.observe(34, 0.01)
+
+    assert [size for size, _, _, seen in table.rows_shown() if seen] == [32, 36]
+    assert table.expected_s(32) == pytest.approx(table.expected_s(36))
+    assert table.largest_seen == 36
+
+
+@pytest.mark.parametrize("rows", [1, 8, 40, 64, 100])
+def test_a_batch_of_a_knots_size_or_of_more_than_the_last_says_something_of_that_one_alone(rows: int) -> None:
+    table = LatencyTable(MAX_ROWS)
+    table.observe(rows, 0.01)
+
+    assert [size for size, _, _, seen in table.rows_shown() if seen] == [min(rows, 64)]
+    assert table.expected_s(rows) == pytest.approx(0.01)
+
+
+@pytest.mark.parametrize("seconds", [-1e-9, -1.0, inf, nan])
+def test_a_time_that_is_none_says_nothing(seconds: float) -> None:
+    table = LatencyTable(MAX_ROWS)
+    table.observe(1, seconds)
+
+    assert not table.known
+
+
+def test_a_clock_that_did_not_move_has_seen_a_batch() -> None:
+    table = LatencyTable(MAX_ROWS)
+    table.observe(4, 0.0)
+
+    assert table.known
+    assert 0 < table.expected_s(4) < 1e-6

@@ -12,7 +12,7 @@ from shoal_schema.resource.traffic import BatchingPolicy
 from tests.proxy.signatures import request
 
 A, B = BatchKey(parameters=b"a"), BatchKey(parameters=b"b")
-SOLO = BatchKey(solo=7)
+SOLO = BatchKey(solo=1)
 TABLE = LatencyTable(8)
 Waiting = list[tuple[BatchKey, int, float]]
 

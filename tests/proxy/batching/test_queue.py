@@ -74,6 +74,103 @@ def test_a_request_partly_taken_is_removed_with_the_rows_that_are_left() -> None
     assert not queue.remove(large)
 
 
+def test_what_waits_should_take_as_long_as_its_groups_do_and_less_when_some_of_it_leaves() -> None:
+    first, second, other = request(3, key=KEYS[0]), request(1, key=KEYS[0]), request(2, key=KEYS[1])
+    queue = queue_of(first, second, other)
+    assert queue.work_s == 0.0
+    one, two = (queue.groups[key] for key in KEYS[:2])
+    for group, work_s in ((one, 1.0), (two, 0.5), (one, 2.0)):
+        queue.weigh(group, work_s)
+    assert (queue.work_s, one.work_s, two.work_s) == (2.5, 2.0, 0.5)
+
+    queue.remove(second)
+    assert (queue.work_s, one.work_s) == (2.0, 1.5)
+    queue.take(one, 3)
+    assert queue.work_s == 0.5
+    queue.weigh(two, 0.1)
+    queue.take(two, 2)
+    assert queue.work_s == 0.0, "whatever rounding has left"
+
+
+def test_a_request_of_many_rows_counts_with_one_portion_and_others_come_between() -> None:
+    queue = Queue(QueueLimits(10, 10**9, portion_rows=4))
+    large, small = request(10, arrived_s=1.0), request(1, arrived_s=2.0)
+    queue.add(large)
+    assert (queue.rows, queue.later_rows, only_group(queue).claimed_rows) == (10, 6, 4)
+    assert queue.refusal(9, 0) is None, "a portion of it"
+    queue.add(small)
+
+    served: list[tuple[bool, int, int]] = []
+    while queue.groups:
+        slices = queue.take(only_group(queue), 2, now_s=5.0)
+        served.extend((part.pending is large, part.start, part.stop) for part in slices)
+        assert queue.later_rows == max(0, large.left - 4)
+    assert served == [
+        (True, 0, 2),
+        (True, 2, 4),
+        (False, 0, 1),
+        (True, 4, 5),
+        (True, 5, 7),
+        (True, 7, 9),
+        (True, 9, 10),
+    ]
+
+
+@pytest.mark.parametrize(("arrived_s", "now_s", "turn_s"), [(1.0, 5.0, 5.0), (1.0, 0.0, 1.0)])
+def test_the_rest_of_a_large_request_takes_its_turn_as_if_it_came_now(
+    arrived_s: float, now_s: float, turn_s: float
+) -> None:
+    queue = Queue(QueueLimits(10, 10**9, portion_rows=4))
+    large = request(10, arrived_s=arrived_s)
+    queue.add(large)
+
+    queue.take(only_group(queue), 3, now_s)
+    assert only_group(queue).oldest_s == arrived_s
+    queue.take(only_group(queue), 1, now_s)
+    assert only_group(queue).oldest_s == turn_s
+
+
+@pytest.mark.parametrize(("due_s", "in_order"), [((1.0, 2.0), False), ((2.0, 2.0), True), ((3.0, 2.0), False)])
+def test_a_large_request_that_falls_behind_those_due_later_is_served_out_of_order(
+    due_s: tuple[float, float], *, in_order: bool
+) -> None:
+    queue = Queue(QueueLimits(10, 10**9, portion_rows=2))
+    pendings = request(4), request(1)
+    for pending, each_s in zip(pendings, due_s, strict=True):
+        pending.due_s = each_s
+        queue.add(pending)
+    queue.take(only_group(queue), 2)
+
+    dues = [pending.due_s for pending in only_group(queue).requests()]
+    assert not only_group(queue).in_due_order or dues == sorted(dues)
+    assert only_group(queue).in_due_order is in_order
+
+
+def test_a_group_knows_whether_it_could_fill_a_batch() -> None:
+    queue = Queue(QueueLimits(1000, 10**9), None, lambda key: 4)
+    rest, whole, solo = request(2, key=KEYS[0]), request(2, key=KEYS[0]), request(1, key=BatchKey(solo=1))
+    for pending in (rest, whole, solo, request(3, key=KEYS[1])):
+        queue.add(pending)
+    assert list(queue.full) == [KEYS[0], solo.key], "a request that travels alone fills its batch"
+
+    queue.add(third := request(1, key=KEYS[0]))
+    queue.remove(third)
+    assert list(queue.full) == [KEYS[0], solo.key]
+    queue.remove(rest)
+    assert list(queue.full) == [solo.key]
+    queue.take(queue.groups[solo.key], 1)
+    assert list(queue.full) == []
+
+
+def test_a_group_that_could_fill_another_batch_waits_behind_the_others_that_are_full() -> None:
+    queue = Queue(QueueLimits(1000, 10**9), None, lambda key: 4)
+    for key, rows in ((KEYS[0], 9), (KEYS[1], 4)):
+        queue.add(request(rows, key=key))
+    for expected in ([KEYS[1], KEYS[0]], [KEYS[1]]):
+        queue.take(queue.groups[KEYS[0]], 4)
+        assert list(queue.full) == expected
+
+
 class QueueMachine(RuleBasedStateMachine):
     """The queue against a list of [pending, key, rows left]."""
 

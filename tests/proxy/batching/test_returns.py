@@ -47,7 +47,13 @@ def test_callers_who_all_come_back_at_once_are_held_for() -> None:
     assert 0 < hold_s(returns, now_s) <= 0.002
 
 
-@pytest.mark.parametrize("think_s", [[5.0], [0.1, 5.0]], ids=["never", "much later"])
+def test_think_times_are_told_apart_from_the_shortest_on() -> None:
+    assert list(THINK_S) == sorted(set(THINK_S))
+
+
+@pytest.mark.parametrize(
+    "think_s", [[5.0], [0.1, 5.0], [0.02], [0.0005, 0.02]], ids=["never", "much later", "later", "half of them later"]
+)
 def test_callers_of_an_open_loop_are_never_held_for(think_s: list[float]) -> None:
     returns, now_s = learned(think_s)
 

@@ -147,3 +147,58 @@ def test_the_batch_is_the_first_in_line_or_the_one_of_the_best_rate(waiting: lis
 
     best = max(rows / known.table.seconds(rows) for size in range(1, MAX_ROWS + 1) if (rows := possible(size)))
     assert plan.rows / known.table.seconds(plan.rows) == pytest.approx(best)
+
+
+def exact(seconds: dict[int, float], *, max_rows: int = MAX_ROWS, allowed: tuple[int, ...] = ()) -> Costs:
+    """Return costs of a runtime that always takes just so long."""
+    table = LatencyTable(max(seconds), allowed)
+    table.preset(tuple(seconds.items()))
+    return Costs(table, 0.0, max_rows)
+
+
+def test_whoever_is_due_just_when_the_answer_comes_is_in_time() -> None:
+    alone_s, both_s = (PLAIN.finish_s(START_S, rows) for rows in (1, 2))
+
+    last = One(1, alone_s)
+    assert taken([last]) == ([last], [])
+    pair = [One(1, both_s), One(1, both_s)]
+    assert taken(pair) == (pair, [])
+
+
+def test_a_request_that_does_not_begin_in_this_batch_does_not_shrink_it() -> None:
+    waiting = [One(MAX_ROWS, START_S + 60), One(1, PLAIN.finish_s(START_S, 1))]
+
+    assert select_batch(waiting, PLAIN, START_S).rows == MAX_ROWS
+    assert select_batch(waiting[::-1], PLAIN, START_S).refused == [waiting[1]]
+
+
+def test_whoever_could_only_just_make_the_next_batch_stays() -> None:
+    first = [One(1, START_S + 60) for _ in range(MAX_ROWS)]
+    after_s = PLAIN.finish_s(START_S + PLAIN.table.seconds(MAX_ROWS), 1)
+    hurried = One(1, START_S + 0.006)
+    just, late = One(1, after_s), One(1, after_s - 1e-6)
+
+    assert taken([hurried, *first, just])[1] == [hurried]
+    assert taken([hurried, *first, late])[1] == [hurried, late]
+
+
+def test_a_time_of_nothing_divides_nothing() -> None:
+    assert Costs(LatencyTable(8), 0.0, 8).rate(4) == pytest.approx(4e9)
+
+
+def test_a_padded_size_that_serves_no_more_rows_a_second_is_no_reason_to_trim() -> None:
+    even = exact({2: 0.25, 4: 0.5}, max_rows=4, allowed=(2, 4))
+    assert even.rate(2) == even.rate(4)
+    assert select_batch(ones(*[9000] * 4), even, START_S).rows == 4
+    assert select_batch(ones(*[9000] * 3), even, START_S).rows == 2
+
+
+def test_what_is_left_by_trimming_may_only_just_make_the_batch_after() -> None:
+    rest_s = PADDED.finish_s(START_S + PADDED.table.seconds(4), 1)
+
+    def trimmed(due_s: float) -> int:
+        waiting = [*ones(*[900] * 4), One(1, due_s)]
+        return select_batch(waiting, PADDED, START_S).rows
+
+    assert trimmed(rest_s) == 4
+    assert trimmed(rest_s - 1e-6) == 5

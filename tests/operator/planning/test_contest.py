@@ -1,0 +1,91 @@
+"""What is undone each time is written a few times a minute, and then once a pause; who undoes it is named."""
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from shoal_operator.planning.contest import Contests, last_writer
+from shoal_operator.planning.observation import Key
+
+CAT, DOG = Key("default", "cat"), Key("default", "dog")
+
+
+def written(contests: Contests, until_s: int, *, key: Key = CAT, text: str = "a", begin_s: int = 0) -> list[int]:
+    """Try each second, and return when it was written."""
+    times = []
+    for now_s in range(begin_s, until_s):
+        if contests.may_write(key, "Deployment", text, now_s):
+            contests.wrote(key, "Deployment", text, now_s)
+            times.append(now_s)
+    return times
+
+
+def test_after_five_writes_in_a_minute_there_is_one_a_pause_and_pauses_grow_to_five_minutes() -> None:
+    times = written(Contests(), 2000)
+
+    assert times[:5] == [0, 1, 2, 3, 4]
+    assert [later - earlier for earlier, later in pairwise(times[4:])] == [61, 121, 241, *[301] * 5]
+
+
+def test_five_writes_in_more_than_a_minute_are_no_quarrel() -> None:
+    contests, times = Contests(), range(0, 3000, 15)
+    for now_s in times:
+        assert contests.may_write(CAT, "Deployment", "a", now_s)
+        contests.wrote(CAT, "Deployment", "a", now_s)
+
+
+def test_another_text_another_object_and_another_service_are_written_at_once() -> None:
+    contests = Contests()
+    written(contests, 30)
+    assert not contests.may_write(CAT, "Deployment", "a", 30)
+
+    assert contests.may_write(CAT, "Service", "a", 30)
+    assert contests.may_write(DOG, "Deployment", "a", 30)
+    assert contests.may_write(CAT, "Deployment", "b", 30)
+    contests.wrote(CAT, "Deployment", "b", 30)
+    assert contests.may_write(CAT, "Deployment", "a", 31), "it was something else meanwhile"
+
+
+@pytest.mark.parametrize(("quiet_s", "writes"), [(599, 1), (600, 5)])
+def test_a_quarrel_is_over_when_nothing_was_undone_for_twice_the_longest_pause(quiet_s: int, writes: int) -> None:
+    contests = Contests()
+    *_, last_s = written(contests, 66)
+
+    begin_s = last_s + quiet_s
+    assert len(written(contests, begin_s + 10, begin_s=begin_s)) == writes
+
+
+def test_a_service_that_is_gone_is_forgotten_with_its_quarrels() -> None:
+    contests = Contests()
+    written(contests, 30)
+    contests.forget(CAT)
+
+    assert contests.may_write(CAT, "Deployment", "a", 30)
+
+
+def entry(manager: str, time: str = "", **more: Any) -> dict[str, Any]:
+    return {"manager": manager, **({"time": time} if time else {}), **more}
+
+
+@pytest.mark.parametrize(
+    ("entries", "writer"),
+    [
+        pytest.param([], "us", id="nobody"),
+        pytest.param([entry("us", "2026-01-03T00:00:00Z")], "us", id="we alone"),
+        pytest.param([entry("us"), entry("helm", "2026-01-01T00:00:00Z")], "helm", id="another"),
+        pytest.param(
+            [entry("old", "2026-01-01T00:00:00Z"), entry("new", "2026-01-02T00:00:00Z"), entry("early", "2025-12-31")],
+            "new",
+            id="the last of several",
+        ),
+        pytest.param([entry("timeless"), entry("helm", "2026-01-01T00:00:00Z")], "helm", id="one that tells no time"),
+        pytest.param(
+            [entry("kubectl", "2026-01-01"), entry("controller", "2026-01-02", subresource="status")],
+            "kubectl",
+            id="controllers write the status",
+        ),
+    ],
+)
+def test_who_undoes_our_writes_is_whoever_wrote_last_beside_us(entries: list[dict[str, Any]], writer: str) -> None:
+    assert last_writer({"metadata": {"managedFields": entries}}, "us") == writer
