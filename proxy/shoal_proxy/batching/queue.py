@@ -53,7 +53,7 @@ class Queue:
         self._portion_rows = limits.portion_rows
         self._classes = self.shares.classes
         self._lined_up = False
-        """A lane that is the only one needs no line."""
+        """A group that is the only one needs no line."""
 
     def refusal(self, rows: int, size_bytes: int) -> Rejection | None:
         """Return why ``rows`` more of ``size_bytes`` do not fit; None where they do.
@@ -128,10 +128,10 @@ class Queue:
         group.work_s = work_s
 
     def _line_up(self, group: Group, key: LaneKey, lane: Lane) -> None:
-        """Take in a new lane, and the one that has been alone so far."""
+        """Take in a new lane; with a second group, all those that there are."""
         if self._lined_up:
             self._line.add(group, key, lane)
-        elif len(self.groups) > 1 or len(group.lanes) > 1:
+        elif len(self.groups) > 1:
             self._lined_up = True
             for each in self.groups.values():
                 for lane_key, its_lane in each.lanes.items():

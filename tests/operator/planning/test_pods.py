@@ -92,6 +92,21 @@ def failing(**status: Any) -> Json:
             ["proxy crashed (exit code 1)", "left no message"],
         ),
         (
+            failing(containerStatuses=[waiting("proxy", "CrashLoopBackOff", exitCode=3, message="no port")]),
+            Reason.PROXY_CRASHED,
+            ["proxy crashed (exit code 3): no port"],
+        ),
+        (
+            failing(containerStatuses=[waiting("runtime", "CrashLoopBackOff", exitCode=1, reason="Error")]),
+            Reason.RUNTIME_CRASHED,
+            ["runtime crashed (exit code 1): Error"],
+        ),
+        (
+            failing(containerStatuses=[{"name": "runtime", "state": {"terminated": {"message": "gone"}}}]),
+            Reason.RUNTIME_CRASHED,
+            ["runtime crashed (exit code 0): gone"],
+        ),
+        (
             failing(conditions=unschedulable("0/3 nodes are available: 3 Insufficient nvidia.com/gpu.")),
             Reason.INSUFFICIENT_GPU,
             ["no node has a free nvidia.com/gpu", "0/3 nodes", "rollout.maxSurge 0"],

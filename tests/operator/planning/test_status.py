@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
+from shoal_operator.errors import ApiError
 from shoal_operator.load.exposition import Unread
 from shoal_operator.manifests.desired import DEPLOYMENT, HTTP_ROUTE, INGRESS, SERVICE, Kind
 from shoal_operator.planning.changes import Conflict, plan_changes
 from shoal_operator.planning.evidence import Evidence
 from shoal_operator.planning.observation import Failure, Observation
-from shoal_operator.planning.status import judge, make_status, transitions
+from shoal_operator.planning.status import judge, make_status, plain_status, transitions, unread_status
 from shoal_schema.conditions import ConditionType, Reason, ScalingReason, Status
 from shoal_schema.declaring import Json
 from tests.operator.samples import DOWNLOADED, EVERYTHING, MINIMAL, service, target, with_fields
@@ -346,3 +347,26 @@ def test_failures_and_changes_of_ready_are_announced_once() -> None:
     assert [(news.warning, news.reason) for news in transitions(loading, crashed)] == [(True, "RuntimeCrashed")]
     assert transitions(crashed, crashed) == []
     assert [(news.warning, news.reason) for news in transitions(crashed, fine)] == [(False, "Ready")]
+
+
+@pytest.mark.parametrize(
+    ("status", "replicas", "ready"), [({}, 0, 0), ({"replicas": 3, "readyReplicas": 2, "url": "http://cat"}, 3, 2)]
+)
+def test_where_objects_cannot_be_read_numbers_stay_and_no_more_is_claimed(
+    status: Json, replicas: int, ready: int
+) -> None:
+    told = unread_status(service(MINIMAL) | {"status": status}, ApiError(403, "pods is forbidden"), NOW)
+
+    assert (told["replicas"], told["readyReplicas"]) == (replicas, ready)
+    assert told.get("url") == status.get("url")
+    assert {each["type"]: each["status"] for each in told["conditions"]}["Ready"] == "False"
+    assert {each["status"] for each in told["conditions"] if each["type"] != "Ready"} == {"Unknown"}
+    assert all("pods is forbidden" in each["message"] for each in told["conditions"])
+
+
+def test_a_service_that_tells_no_generation_has_seen_none() -> None:
+    resource = service(MINIMAL)
+    resource["metadata"].pop("generation", None)
+
+    assert unread_status(resource, ApiError(403, "no"), NOW)["observedGeneration"] == 0
+    assert plain_status(resource, "no", NOW)["observedGeneration"] == 0

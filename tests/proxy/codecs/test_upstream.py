@@ -229,3 +229,17 @@ def test_a_failure_of_a_whole_batch(status: int, body: bytes, kind: type[ProxyEr
 def test_a_503_that_says_it_ran_nothing_may_be_sent_again() -> None:
     assert type(decode_failure(503, b"", b"no")) is NotExecuted
     assert type(decode_failure(503, b"", b"maybe")) is RuntimeLost
+
+
+def test_an_output_that_the_model_does_not_declare_is_taken_as_it_comes() -> None:
+    result = answer({"name": "new", "datatype": "INT64", "shape": [2, 1], "data": [7, 8]})
+
+    assert result.outputs["new"].tolist() == [[7], [8]]
+
+
+@pytest.mark.parametrize("datatype", ["FP32", "INT64"], ids=["as declared", "of another datatype"])
+def test_an_output_whose_rows_stand_in_another_dimension_is_turned_whatever_its_datatype(datatype: str) -> None:
+    model = signature(outputs=[tensor("y", "FP32", [2, -1], batch_dim=1)])
+    header = orjson.dumps({"outputs": [{"name": "y", "datatype": datatype, "shape": [2, 3], "data": [*range(6)]}]})
+
+    assert decode_answer(header, None, model).outputs["y"].tolist() == [[0, 3], [1, 4], [2, 5]]
