@@ -1,8 +1,10 @@
 """`make mutants`: which tokens it changes, and into what."""
 
+import tomllib
+
 import pytest
 
-from tests.project.mutants import CORES, ROOT
+from tests.project.mutants import CORES, EQUIVALENT, ROOT
 from tests.project.tokens import Mutant, compiled, mutants_of
 
 
@@ -91,3 +93,12 @@ def test_the_sources_are_what_they_were_when_nothing_is_to_be_changed() -> None:
 @pytest.mark.parametrize("core", CORES)
 def test_each_core_and_the_tests_that_are_to_notice_its_mutants_exist(core: str) -> None:
     assert [path for path in (core, *(f"tests/{path}" for path in CORES[core])) if not (ROOT / path).exists()] == []
+
+
+def test_every_mutant_that_is_excused_exists() -> None:
+    excused = [each["mutant"] for each in tomllib.loads(EQUIVALENT.read_text())["equivalent"]]
+    paths = {name.partition(" ")[0] for name in excused}
+    names = {mutant.name for path in paths for mutant in mutants_of(path, (ROOT / path).read_text())}
+
+    assert [name for name in excused if name not in names] == []
+    assert len(set(excused)) == len(excused)
