@@ -41,6 +41,7 @@ def test_one_token_is_changed_at_a_time(source: str, expected: list[str]) -> Non
         ("LOW, HIGH = -1, 5.0", ["1 -> 10", "5.0 -> 50.0"]),
         ("LIMIT = 1 << 20", ["1 -> 10", "20 -> 200"]),
         ("LONG_S = 2 * SHORT_S", ["2 * SHORT_S -> 2 / SHORT_S", "2 -> 20"]),
+        ("LEAST_S = SHORT_S / 2", ["SHORT_S / 2 -> SHORT_S * 2", "2 -> 20"]),
         ("MOST = 2**31 - 1", ["2 ** 31 - 1 -> 2 ** 31 + 1", "2 -> 3", "31 -> 32", "1 -> 2"]),
         ("CODES = {503: 1}", ["503 -> 504", "1 -> 2"]),
         ("Name = Meta(max_length=63)", ["63 -> 64"]),

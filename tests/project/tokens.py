@@ -18,7 +18,7 @@ UNSEEN = ("TYPE_CHECKING", "__name__ == '__main__'")
 """Conditions of what no test can reach."""
 UNFELT = ("frozen", "slots")
 """Keywords that keep programmers from mistakes, and change nothing where none is made."""
-TUNING = (ast.Constant, ast.Tuple, ast.USub, ast.UnaryOp, ast.Mult, ast.LShift, ast.BinOp, ast.Name, ast.Load)
+TUNING = (ast.Constant, ast.Tuple, ast.USub, ast.UnaryOp, ast.Mult, ast.Div, ast.LShift, ast.BinOp, ast.Name, ast.Load)
 """What a module's constants of lengths, times and factors are made of. Powers are exact on purpose (``2**31 - 1``), and
 what stands in tables and calls is a code, a size or a bound that others know."""
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal_operator.planning.observation import Key
-from shoal_operator.planning.workqueue import WAIT_S, Outcome, WorkQueue
+from shoal_operator.planning.workqueue import Outcome, WorkQueue
 
 CAT, DOG = Key("default", "cat"), Key("default", "dog")
 
@@ -136,4 +136,26 @@ def test_a_service_where_something_waits_is_looked_at_again_in_seconds() -> None
     assert queue.take(0.0) == CAT
     queue.finish(CAT, Outcome.WAITING, 0.0, jitter=0.9)
 
-    assert queue.next_due_s() == WAIT_S
+    assert queue.next_due_s() == 5.0
+
+
+@pytest.mark.parametrize(("jitter", "due_s"), [(0.0, 600.0), (0.5, 540.0)])
+def test_looks_that_went_well_are_spread(jitter: float, due_s: float) -> None:
+    queue = WorkQueue(resync_s=600)
+    queue.mark(CAT, 0.0)
+    queue.take(0.0)
+    queue.finish(CAT, Outcome.DONE, 0.0, jitter=jitter)
+
+    assert queue.next_due_s() == due_s
+
+
+def test_a_later_mark_changes_nothing_and_an_earlier_one_counts_once() -> None:
+    queue = WorkQueue(resync_s=600)
+    for due_s in (5.0, 5.0, 7.0, 3.0):
+        queue.mark(CAT, due_s)
+    assert (len(queue), queue.waiting(), queue.next_due_s()) == (1, (CAT,), 3.0)
+
+    assert queue.take(3.0) == CAT
+    assert queue.oldest_running_s() == 3.0
+    assert queue.next_due_s() is None
+    assert queue.take(10.0) is None

@@ -38,3 +38,15 @@ def test_a_first_request_finds_no_patience() -> None:
     clumps, now_s = after([1.0])
 
     assert clumps.hold_s(now_s, now_s) == 0
+
+
+def test_what_is_left_of_the_millisecond_is_all_that_a_clump_is_held_for() -> None:
+    clumps, now_s = after([0.05, 0.00001, 0.00001, 0.00001] * 100)
+
+    assert clumps.hold_s(now_s, now_s - 0.0009) == pytest.approx(0.0001)
+
+
+def test_one_clump_is_no_habit() -> None:
+    clumps, now_s = after([*[0.05] * 20, *[0.00001] * 10])
+
+    assert clumps.hold_s(now_s, now_s) == 0

@@ -256,3 +256,21 @@ def test_a_clock_that_did_not_move_has_seen_a_batch() -> None:
 
     assert table.known
     assert 0 < table.expected_s(4) < 1e-6
+
+
+def test_a_runtime_that_became_a_little_slower_is_believed_after_some_dozen_batches() -> None:
+    table = LatencyTable(MAX_ROWS)
+    for took_s, batches in ((0.01, 400), (0.0115, 40)):
+        for _ in range(batches):
+            table.observe(8, took_s)
+
+    assert table.expected_s(8) > 0.011
+
+
+def test_how_much_a_size_varies_is_known_after_a_few_batches() -> None:
+    table = LatencyTable(MAX_ROWS)
+    for _ in range(3):
+        table.observe(8, 0.01)
+        table.observe(8, 0.012)
+
+    assert table.seconds(8) > 1.01 * table.expected_s(8)

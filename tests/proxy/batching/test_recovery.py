@@ -249,3 +249,15 @@ def test_every_request_ends_with_exactly_one_outcome_and_only_the_culprits_fail(
     assert poison <= failed
     if holds >= sum(requests):
         assert failed == poison
+
+
+def test_each_caller_who_is_answered_pays_for_a_few_tries() -> None:
+    recovery, pair = Recovery(), batch_of(1, 1)
+    while recovery.again(pair, ModelFailed("no")):
+        pass
+    recovery.succeeded(batch_of(1, 1, 1))
+
+    tries = 0
+    while recovery.again(pair, ModelFailed("no")):
+        tries += 2
+    assert 3 <= tries <= 3 * 8

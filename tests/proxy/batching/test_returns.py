@@ -57,6 +57,7 @@ def test_think_times_are_told_apart_from_the_shortest_on() -> None:
 def test_callers_of_an_open_loop_are_never_held_for(think_s: list[float]) -> None:
     returns, now_s = learned(think_s)
 
+    assert not returns.closed_loop
     assert hold_s(returns, now_s) == 0.0
 
 
