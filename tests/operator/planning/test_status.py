@@ -151,6 +151,14 @@ def test_a_refused_write_is_told_in_the_servers_words(code: int, reason: Reason)
     assert ready.message == "Deployment: unknown field affinitie"
 
 
+@pytest.mark.parametrize("code", [400, 422])
+def test_what_is_wrong_with_the_spec_is_told_before_any_other_refusal(code: int) -> None:
+    failures = Failure(SERVICE, 403, "forbidden"), Failure(DEPLOYMENT, code, "unknown field affinitie")
+    ready = next(item for item in judge(evidence(None, failures=failures)) if item.type is ConditionType.READY)
+
+    assert (ready.reason, ready.message) == (Reason.INVALID_SPEC, "Deployment: unknown field affinitie")
+
+
 @pytest.mark.parametrize(
     ("stale", "reason"),
     [(False, Reason.NAME_TAKEN), (True, Reason.WAITING_FOR_CLEANUP)],

@@ -193,6 +193,15 @@ def test_a_whole_request_alone_travels_without_a_copy() -> None:
     assert merge(batch, MODEL).inputs["x"] is one.rows
 
 
+@pytest.mark.parametrize(("columns", "apart"), [(250, False), (16_000, True)], ids=["2 KB", "128 KB"])
+def test_large_rows_travel_from_where_they_lie_and_small_ones_are_copied_together(columns: int, *, apart: bool) -> None:
+    everyone = [caller(np.ones((1, columns))) for _ in range(3)]
+
+    merged = merge(batches_of(everyone, 100)[0], MODEL).inputs["x"]
+
+    assert isinstance(merged, tuple) is apart
+
+
 def test_merging_counts_elements() -> None:
     merged = merge(batches_of(callers(3, 2), 100)[0], MODEL)
 

@@ -251,3 +251,15 @@ def test_the_wire_form_is_contiguous_wherever_the_batch_dimension_is() -> None:
     assert wire.shape == (3, 2, 4)
     assert wire.flags.c_contiguous
     assert same(to_canonical(spec, wire), array)
+
+
+@pytest.mark.parametrize("shape", [[3], [3, 5], [3, 5, 1], [3, 5, 1, 1]])
+def test_a_shape_that_is_refused_is_told_as_it_was_sent_wherever_the_batch_dimension_is(shape: list[int]) -> None:
+    model = signature([tensor("x", "FP32", [4, 2, -1], batch_dim=2)])
+    entry = {"name": "x", "datatype": "FP32", "shape": shape, "data": [1.0] * int(np.prod(shape))}
+
+    with pytest.raises(InvalidRequest) as refused:
+        V2().decode(call({"inputs": [entry]}), model)
+
+    assert f"has shape {shape}" in refused.value.message
+    assert "[4, 2, -1]" in refused.value.message

@@ -283,6 +283,11 @@ def test_padding_is_bounded_before_it_is_made(form: str) -> None:
         tracemalloc.stop()
 
 
+def test_padding_of_some_hundred_megabytes_is_too_much_unless_asked_for() -> None:
+    with pytest.raises(PaddingTooLarge, match="would add 119997600 bytes"):
+        decode({"instances": [[1]] * 300 + [[1] * 50_000]}, RAGGED)
+
+
 def test_a_long_row_among_as_many_as_fit_is_padded() -> None:
     body = {"instances": [[1], [1, 2, 3]]}
 
