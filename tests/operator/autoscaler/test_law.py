@@ -137,3 +137,7 @@ def test_the_memory_stays_small(loads: list[int]) -> None:
 def test_a_law_that_makes_no_sense_is_refused(bad: tuple[int, int, int]) -> None:
     with pytest.raises(ValueError, match="minReplicas"):
         Law(*bad)
+
+
+def test_one_replica_for_each_row_is_a_law() -> None:
+    assert Law(1, 1, 1).within(5) == 1

@@ -192,6 +192,10 @@ def test_a_padded_size_that_serves_no_more_rows_a_second_is_no_reason_to_trim() 
     assert select_batch(ones(*[9000] * 4), even, START_S).rows == 4
     assert select_batch(ones(*[9000] * 3), even, START_S).rows == 2
 
+    slower = exact({2: 0.25, 4: 0.375}, max_rows=4, allowed=(2, 4))
+    assert slower.rate(2) == slower.rate(3)
+    assert select_batch(ones(*[9000] * 3), slower, START_S).rows == 3
+
 
 def test_what_is_left_by_trimming_may_only_just_make_the_batch_after() -> None:
     rest_s = PADDED.finish_s(START_S + PADDED.table.seconds(4), 1)
@@ -202,3 +206,47 @@ def test_what_is_left_by_trimming_may_only_just_make_the_batch_after() -> None:
 
     assert trimmed(rest_s) == 4
     assert trimmed(rest_s - 1e-6) == 5
+
+
+def test_all_go_together_if_that_is_just_in_time_although_fewer_would_be_served_faster() -> None:
+    dear = exact({1: 0.1, 2: 0.9}, max_rows=2)
+    just_s = dear.finish_s(START_S, 2)
+
+    assert dear.rate(1) > dear.rate(2)
+    assert select_batch([One(1, just_s), One(1, just_s)], dear, START_S).rows == 2
+    assert select_batch([One(1, just_s - 1e-6), One(1, just_s)], dear, START_S).rows == 1
+
+
+def test_of_sizes_that_serve_as_many_rows_a_second_the_smallest_goes_which_holds_the_oldest() -> None:
+    even = exact({2: 0.25, 4: 0.5}, max_rows=4, allowed=(2, 4))
+    waiting = [One(1, START_S + 0.3), *ones(*[9000] * 4)]
+
+    assert even.rate(2) == even.rate(4)
+    assert taken(waiting, even) == (waiting[:2], [])
+
+
+def test_whoever_is_due_just_when_the_fastest_batch_ends_is_in_it() -> None:
+    hurried, end_s = One(1, PLAIN.finish_s(START_S, 1)), PLAIN.finish_s(START_S, MAX_ROWS)
+    waiting = [hurried, *[One(1, end_s) for _ in range(MAX_ROWS)]]
+
+    assert taken(waiting) == (waiting[1:], [hurried])
+
+
+@pytest.mark.parametrize("rows", [1, 2, 31, 32, 33, 34, 35, 36, 37, 64])
+def test_the_batch_is_as_large_as_its_end_allows_also_between_the_sizes_that_the_table_knows(rows: int) -> None:
+    table = LatencyTable(64)
+    for size in table.sizes * 30:
+        table.observe(size, 0.004 + 0.001 * size)
+    known = Costs(table, 0.0005, 64)
+    end_s = (known.finish_s(START_S, rows) + known.finish_s(START_S, rows + 1)) / 2 if rows < 64 else START_S + 9
+    hurried = One(1, known.finish_s(START_S, 1))
+
+    assert select_batch([hurried, *[One(1, end_s) for _ in range(80)]], known, START_S).rows == rows
+
+
+def test_a_batch_of_just_a_padded_size_stays_whole_although_a_smaller_one_is_faster() -> None:
+    dear = exact({2: 0.1, 4: 0.9, 8: 1.9}, max_rows=8, allowed=(2, 4, 8))
+
+    assert dear.rate(2) > dear.rate(4)
+    assert select_batch(ones(*[9000] * 4), dear, START_S).rows == 4
+    assert select_batch(ones(*[9000] * 3), dear, START_S).rows == 2
