@@ -111,3 +111,80 @@ def test_no_request_waits_beyond_the_delay_while_a_slot_is_free(waiting: Waiting
         oldest_s = min((group.oldest_s for group in queue.groups.values()), default=NEVER_S)
         assert decision.until_s == oldest_s + delay_s
         assert now_s < oldest_s + delay_s
+
+
+@pytest.mark.parametrize(
+    ("waiting", "rows"), [([(A, 6, 9)], 4), ([(A, 1, 9), (A, 1, 9)], 1), ([(A, 3, 9), (A, 3, 9)], 3)]
+)
+def test_without_batching_a_request_goes_alone_in_pieces_that_the_model_takes(waiting: Waiting, rows: int) -> None:
+    limits = BatchLimits(4, policy=BatchingPolicy.NONE)
+
+    decision = decide(queue_of(waiting), limits, Device(0, 10.0, 10.0), outlook(4))
+
+    assert isinstance(decision, Close)
+    assert decision.rows == rows
+
+
+def test_unless_told_otherwise_nothing_is_delayed_and_one_batch_runs_at_a_time() -> None:
+    fixed = BatchLimits(4, policy=BatchingPolicy.FIXED)
+    queue = queue_of([(A, 1, 10.0)], fixed_rows=4)
+
+    assert isinstance(decide(queue, fixed, Device(0, 10.0, 10.0), outlook(4)), Close)
+    assert decide(queue, fixed, Device(1, 10.0, 10.0), outlook(4)) == Wait()
+
+
+def timed(due_s: list[float], device: Device, *, hold_s: float = 0.0, allowed: tuple[int, ...] = ()) -> Close | Wait:
+    """Decide for requests of one row, of a runtime that takes 10 ms and 1 ms for each row, at most 8."""
+    table = LatencyTable(8, allowed)
+    for size in table.sizes * 30:
+        table.observe(size, 0.01 + 0.001 * size)
+    queue = Queue(QueueLimits(10**6, 10**9))
+    for each_s in due_s:
+        pending = request(1, key=A)
+        pending.due_s = each_s
+        queue.add(pending)
+    known = Outlook(lambda group: Costs(table, 0.0, 8), lambda group, costs, device: hold_s)
+    return decide(queue, BatchLimits(8), device, known)
+
+
+FREE, BUSY = Device(0, 10.0, 10.0), Device(1, 10.0, 10.02)
+
+
+def closed(decision: Close | Wait) -> tuple[int, list[float]]:
+    assert isinstance(decision, Close)
+    return decision.rows, [pending.due_s for pending in decision.refused]
+
+
+def test_whoever_is_too_late_is_refused_whatever_the_order_in_which_they_are_due() -> None:
+    assert closed(timed([NEVER_S, 10.001, NEVER_S], FREE)) == (2, [10.001])
+    assert closed(timed([10.001, NEVER_S, NEVER_S], FREE)) == (2, [10.001])
+    assert closed(timed([60.0, 61.0, 62.0], FREE)) == (3, [])
+
+
+def test_a_batch_just_above_a_padded_size_is_trimmed() -> None:
+    assert closed(timed([60.0] * 5, FREE, allowed=(1, 2, 4, 8))) == (4, [])
+    assert closed(timed([60.0] * 7, FREE, allowed=(1, 2, 4, 8))) == (7, [])
+
+
+def test_callers_about_to_return_are_waited_for_unless_somebody_has_no_time() -> None:
+    assert timed([60.0], FREE, hold_s=0.5) == Wait(10.5)
+    assert closed(timed([10.001, 60.0], FREE, hold_s=0.5)) == (1, [10.001])
+
+
+def test_a_full_batch_is_sent_ahead_unless_what_may_still_happen_could_change_it() -> None:
+    assert closed(timed([60.0] * 8, BUSY)) == (8, [])
+    assert timed([10.021, *[60.0] * 8], BUSY) == Wait()
+    assert timed([10.021, *[60.0] * 7], BUSY) == Wait()
+
+
+def test_a_partial_batch_leaves_when_its_time_has_come() -> None:
+    assert timed([60.0], Device(1, 10.0, 10.02, 10.01)) == Wait(10.01)
+    assert closed(timed([60.0], Device(1, 10.01, 10.02, 10.01))) == (1, [])
+
+
+def test_a_fixed_batch_never_holds_more_than_the_model_takes() -> None:
+    fixed = BatchLimits(4, policy=BatchingPolicy.FIXED)
+    for rows, expected in ((9, 4), (3, 3)):
+        decision = decide(queue_of([(A, rows, 10.0)], fixed_rows=4), fixed, FREE, outlook(4))
+        assert isinstance(decision, Close)
+        assert decision.rows == expected
