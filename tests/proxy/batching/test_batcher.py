@@ -262,6 +262,152 @@ def test_huge_requests_of_one_key_starve_no_other_key() -> None:
     assert batches <= 3
 
 
+def learned(brain: Batcher, base_s: float = 0.01, row_s: float = 0.001, key: BatchKey = PLAIN) -> None:
+    """Know what batches of every size take, without having run any."""
+    for rows in brain.tables[key].sizes * 100:
+        brain.tables[key].observe(rows, base_s + row_s * rows)
+
+
+@pytest.mark.parametrize(
+    ("models_own", "expected"), [(None, MAX_ROWS), (MAX_ROWS - 3, MAX_ROWS - 3), (2 * MAX_ROWS, MAX_ROWS)]
+)
+def test_a_batch_holds_what_both_the_settings_and_the_model_allow(models_own: int | None, expected: int) -> None:
+    brain = batcher()
+    brain.serve(models_own)
+    brain.serve(models_own)
+    brain.admit(request(3 * MAX_ROWS), 0.0)
+
+    assert brain.limits.max_rows == expected
+    assert sum(part.rows for part in slices(formed(brain, 0.0))) == expected
+
+
+@pytest.mark.parametrize(("objective_s", "attainable"), [(0.011, True), (0.0109, False)])
+def test_an_objective_is_attainable_if_one_row_alone_just_meets_it(objective_s: float, *, attainable: bool) -> None:
+    brain = batcher(objective_s=objective_s)
+    learned(brain)
+    alone_s = brain.tables[PLAIN].seconds(1)
+    brain.objective_s = alone_s if attainable else alone_s - 1e-9
+
+    assert brain.attainable(PLAIN) is attainable
+
+
+def test_where_nobody_asks_by_when_nobody_is_due() -> None:
+    brain = batcher()
+    learned(brain)
+    pending = request(1)
+    brain.admit(pending, 0.0)
+
+    assert pending.due_s == NEVER_S
+
+
+@pytest.mark.parametrize(("objective_s", "within"), [(0.5, 0.5), (0.001, None), (0.03, 0.03)])
+def test_whoever_is_let_in_is_due_by_the_objective_or_by_two_full_batches_if_none_can_meet_it(
+    objective_s: float, within: float | None
+) -> None:
+    brain = batcher(objective_s=objective_s)
+    learned(brain)
+    first, pending = request(1, arrived_s=1.0), request(1, arrived_s=1.0)
+    brain.admit(first, 1.0)
+    brain.admit(pending, 1.0)
+
+    two_s = 2 * brain.tables[PLAIN].seconds(MAX_ROWS)
+    assert pending.due_s - 1.0 == pytest.approx(two_s if within is None else within)
+
+
+def test_an_answer_is_expected_when_the_runtime_is_free_and_has_taken_its_time() -> None:
+    brain = batcher()
+    learned(brain)
+    brain.pace.observe(0.002)
+    for _ in range(2 * MAX_ROWS):
+        brain.admit(request(1, arrived_s=5.0), 5.0)
+    first, second = formed(brain, 5.0).running, formed(brain, 5.0).running
+    assert first is not None
+    assert second is not None
+    forward_s = brain.tables[PLAIN].seconds(MAX_ROWS)
+
+    assert first.finish_s == pytest.approx(5.0 + forward_s + 0.002, abs=1e-4)
+    assert second.finish_s == pytest.approx(5.0 + 0.001 + 2 * forward_s + 0.002, abs=1e-4)
+    assert (first.alone, second.alone, first.guessed) == (True, False, False)
+    assert brain.free_s(5.0) == pytest.approx(5.0 + 2 * forward_s, abs=1e-4)
+    assert brain.free_s(9.0) == 9.0, "it should have been through by then"
+
+
+def test_what_was_a_guess_says_nothing_of_how_late_answers_are() -> None:
+    brain = batcher()
+    closed_loop(brain, 1, latency_s=0.5)
+    assert brain.slack.value == 0.0
+
+    closed_loop(brain, 1, latency_s=0.9, now_s=10.0)
+    assert brain.slack.value > 0.0
+
+
+def test_only_a_batch_that_found_the_runtime_free_tells_what_the_host_takes() -> None:
+    brain = batcher()
+    learned(brain)
+    for _ in range(2 * MAX_ROWS):
+        brain.admit(request(1), 0.0)
+    alone, behind = formed(brain, 0.0).running, formed(brain, 0.0).running
+    assert alone is not None
+    assert behind is not None
+
+    come_back(brain, alone, 0.018, 0.020)
+    assert brain.pace.overhead_s == pytest.approx(0.002)
+    come_back(brain, behind, 0.018, 0.060)
+    assert brain.pace.overhead_s == pytest.approx(0.002)
+    assert brain.rate.retry_after_s(1) == 1
+    assert brain.rate.row_s == pytest.approx((0.020 + 0.2 * (0.040 - 0.020)) / MAX_ROWS)
+
+
+def test_with_several_executors_the_next_batch_waits_for_the_one_that_ends_first() -> None:
+    brain = Batcher(QueueLimits(64, 10**9), BatchLimits(MAX_ROWS, 0.0, 2))
+    learned(brain)
+    for _ in range(3 * MAX_ROWS):
+        brain.admit(request(1), 0.0)
+    for now_s in (0.0, 0.001):
+        formed(brain, now_s)
+    batch_s = brain.tables[PLAIN].expected_s(MAX_ROWS)
+
+    assert brain.free_s(0.002) == pytest.approx(batch_s)
+    formed(brain, 0.002)
+    assert brain.free_s(0.002) == pytest.approx(0.001 + batch_s, rel=0.1)
+
+
+def test_what_waits_of_each_key_is_known_as_soon_as_there_are_two_and_somebody_has_asked() -> None:
+    brain = batcher(objective_s=10.0)
+    learned(brain)
+    third = BatchKey(parameters=b"third")
+
+    def expected_s(rows: int) -> float:
+        table, (full, rest) = brain.tables[PLAIN], divmod(rows, MAX_ROWS)
+        return full * table.expected_s(MAX_ROWS) + (table.expected_s(rest) if rest else 0.0)
+
+    for key in (PLAIN, PLAIN, PLAIN, RARE, PLAIN, *[third] * 9, RARE, *[PLAIN] * 5):
+        brain.admit(request(1, key=key), 0.0)
+        groups = brain.queue.groups.values()
+        if len(groups) > 1:
+            assert [group.work_s for group in groups] == pytest.approx([expected_s(group.rows) for group in groups])
+            assert brain.queue.work_s == pytest.approx(sum(group.work_s for group in groups))
+    formed(brain, 0.0)
+    assert [group.work_s for group in groups] == pytest.approx([expected_s(group.rows) for group in groups])
+
+
+@pytest.mark.parametrize(("spare_s", "held"), [(0.0001, False), (0.0003, True)])
+def test_a_batch_is_held_for_the_rest_of_a_clump_unless_its_head_would_be_late(spare_s: float, *, held: bool) -> None:
+    brain, now_s = batcher(), 1.0
+    learned(brain)
+    for _ in range(200):
+        now_s += 0.00001
+        brain.clumps.arrived(now_s)
+    pending = request(1, arrived_s=now_s)
+    pending.due_s = now_s + brain.tables[PLAIN].seconds(1) + spare_s
+    brain.admit(pending, now_s)
+
+    decision = brain.next(now_s)
+    assert isinstance(decision, Wait) is held
+    if isinstance(decision, Wait):
+        assert decision.until_s == pytest.approx(now_s + 0.0002)
+
+
 class BatcherMachine(RuleBasedStateMachine):
     """Requests come and go and batches run in any order and for any time; the clock only ever goes on."""
 

@@ -230,6 +230,7 @@ def test_a_batch_half_way_between_two_knots_says_as_much_of_both() -> None:
 
     assert [size for size, _, _, seen in table.rows_shown() if seen] == [32, 36]
     assert table.expected_s(32) == pytest.approx(table.expected_s(36))
+    assert table.expected_s(34) == pytest.approx(0.01)
     assert table.largest_seen == 36
 
 
@@ -274,3 +275,55 @@ def test_how_much_a_size_varies_is_known_after_a_few_batches() -> None:
         table.observe(8, 0.012)
 
     assert table.seconds(8) > 1.01 * table.expected_s(8)
+
+
+def test_a_size_lies_between_those_that_were_seen() -> None:
+    table = LatencyTable(MAX_ROWS)
+    assert table.bounds(8) == (0.0, inf)
+    for rows in (4, 16) * 50:
+        table.observe(rows, linear(rows))
+    small_s, large_s = table.expected_s(4), table.expected_s(16)
+
+    assert table.bounds(3) == (0.0, small_s)
+    assert table.bounds(4) == (small_s, small_s)
+    assert table.bounds(8) == (small_s, large_s)
+    assert table.bounds(16) == (large_s, large_s)
+    assert table.bounds(17) == (large_s, inf)
+    assert (table.largest_seen, LatencyTable(MAX_ROWS).largest_seen) == (16, 0)
+
+
+def test_what_is_padded_lies_where_its_padded_size_does() -> None:
+    table = LatencyTable(MAX_ROWS, PADDED)
+    for rows in (4, 16) * 50:
+        table.observe(rows, padded(rows))
+
+    assert table.bounds(3) == (table.expected_s(4), table.expected_s(4))
+    assert table.bounds(5) == (table.expected_s(4), table.expected_s(16))
+    assert table.bounds(9) == (table.expected_s(16), table.expected_s(16))
+
+
+@pytest.mark.parametrize("ratio", [3.0, 0.7])
+def test_four_batches_in_a_row_that_differ_alike_are_no_noise_and_three_are(ratio: float) -> None:
+    table = LatencyTable(MAX_ROWS)
+    for size in table.sizes * 20:
+        table.observe(size, linear(size))
+    other_s = table.expected_s(64)
+
+    for _ in range(3):
+        table.observe(8, ratio * linear(8))
+    assert table.expected_s(64) == pytest.approx(other_s, rel=0.02)
+    table.observe(8, ratio * linear(8))
+
+    assert table.expected_s(64) == pytest.approx(ratio * other_s, rel=0.15)
+
+
+@pytest.mark.parametrize("ratio", [1.2, 0.85])
+def test_batches_that_differ_by_less_are_noise(ratio: float) -> None:
+    table = LatencyTable(MAX_ROWS)
+    for size in table.sizes * 20:
+        table.observe(size, linear(size))
+    other_s = table.expected_s(64)
+    for _ in range(8):
+        table.observe(8, ratio * linear(8))
+
+    assert table.expected_s(64) == pytest.approx(other_s, rel=0.05)
