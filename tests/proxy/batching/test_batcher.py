@@ -314,6 +314,30 @@ def test_whoever_is_let_in_is_due_by_the_objective_or_by_two_full_batches_if_non
     assert pending.due_s - 1.0 == pytest.approx(two_s if within is None else within)
 
 
+def test_the_first_of_a_key_has_nobody_of_its_own_before_it() -> None:
+    brain = batcher(objective_s=0.045)
+    learned(brain)
+    brain.admit(request(MAX_ROWS, arrived_s=5.0), 5.0)
+    formed(brain, 5.0)
+
+    assert brain.admit(request(MAX_ROWS, arrived_s=5.0), 5.0) is None, "the batch after the one that runs"
+    assert brain.admit(request(MAX_ROWS, arrived_s=5.0), 5.0) is Rejection.LATE
+
+
+@pytest.mark.parametrize(("within_s", "refusal"), [(0.03, None), (0.04, Rejection.LATE)])
+def test_where_there_is_no_time_for_two_batches_whoever_comes_later_may_be_worth_more(
+    within_s: float, refusal: Rejection | None
+) -> None:
+    brain = batcher()
+    learned(brain)
+    for _ in range(3):
+        brain.admit(request(MAX_ROWS, arrived_s=5.0), 5.0)
+    hurried = request(1, arrived_s=5.0)
+    hurried.due_s = 5.0 + within_s
+
+    assert brain.admit(hurried, 5.0) is refusal
+
+
 def test_an_answer_is_expected_when_the_runtime_is_free_and_has_taken_its_time() -> None:
     brain = batcher()
     learned(brain)
