@@ -20,6 +20,9 @@ from shoal_schema.resource.traffic import BatchingPolicy
         (share(), "1", 1.0),
         (numbers(2), "1,0.5", (1.0, 0.5)),
         (numbers(1, least=0.0), "0", (0.0,)),
+        (numbers(1, least=2.0), "2", (2.0,)),
+        (integer(1), "1" + "0" * 30, 10**30),
+        (integer(0, 65535), "0", 0),
         (choice(BatchingPolicy), "Fixed", BatchingPolicy.FIXED),
     ],
 )
@@ -41,6 +44,10 @@ def test_what_fits_is_taken(kind: Callable[[str], object], text: str, value: obj
         (numbers(1, least=0.0), "-1", "a number of at least 0"),
         (numbers(1), "inf", "a positive number"),
         (numbers(2), "1", "2 positive numbers, comma-separated"),
+        (numbers(2), "1,-1", "2 positive numbers, comma-separated"),
+        (numbers(2), "nan,1", "2 positive numbers, comma-separated"),
+        (numbers(2), "1,2,3", "2 positive numbers, comma-separated"),
+        (numbers(1, least=2.0), "1.9", "a positive number"),
         (choice(BatchingPolicy), "fixed", "one of Adaptive, Fixed, None"),
     ],
 )

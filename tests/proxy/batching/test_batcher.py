@@ -338,6 +338,45 @@ def test_where_there_is_no_time_for_two_batches_whoever_comes_later_may_be_worth
     assert brain.admit(hurried, 5.0) is refusal
 
 
+@pytest.mark.parametrize(
+    ("rows", "due_s", "refusal"),
+    [
+        pytest.param(7, 5.03, None, id="it travels with who has as much time"),
+        pytest.param(8, 5.03, Rejection.LATE, id="it does not fit in beside it"),
+        pytest.param(7, 5.029, Rejection.LATE, id="it has less time"),
+    ],
+)
+def test_whoever_travels_with_one_who_was_let_in_waits_for_no_other_key(
+    rows: int, due_s: float, refusal: Rejection | None
+) -> None:
+    brain = batcher()
+    learned(brain)
+    head, joining = (request(count, key=RARE, arrived_s=5.0) for count in (1, rows))
+    head.due_s, joining.due_s = 5.03, due_s
+    assert brain.admit(head, 5.0) is None
+    brain.admit(request(3 * MAX_ROWS, arrived_s=5.0), 5.0)
+
+    assert brain.admit(joining, 5.0) is refusal
+
+
+@pytest.mark.parametrize(
+    ("runs", "spare_s", "refusal"), [(True, 0.001, None), (False, 0.001, Rejection.LATE), (False, 0.006, None)]
+)
+def test_behind_what_runs_a_row_is_alone_and_behind_what_waits_it_must_have_time_to_spare(
+    spare_s: float, refusal: Rejection | None, *, runs: bool
+) -> None:
+    brain = batcher()
+    learned(brain)
+    learned(brain, 0.1, 0.0, SLOW)
+    brain.admit(request(1, key=SLOW, arrived_s=5.0), 5.0)
+    if runs:
+        formed(brain, 5.0)
+    pending = request(1, arrived_s=5.0)
+    pending.due_s = 5.0 + 0.1 + 0.011 + spare_s
+
+    assert brain.admit(pending, 5.0) is refusal
+
+
 def test_an_answer_is_expected_when_the_runtime_is_free_and_has_taken_its_time() -> None:
     brain = batcher()
     learned(brain)

@@ -136,3 +136,24 @@ def test_counts_never_fall_below_none_and_bursts_are_forgotten() -> None:
         assert len(returns._bursts) < 50
     assert all(0 <= share <= 1 for share in returns._shares)
     assert returns._shares == sorted(returns._shares)
+
+
+def test_whoever_comes_back_at_the_last_moment_came_back() -> None:
+    returns = Returns()
+    first = returns.burst(0.0)
+    first.answered(3)
+    returns.burst(THINK_S[-1])
+    first.came_back(3, THINK_S[-1])
+
+    assert (first.outstanding, first.callers, first.back_rows) == (0, 0, 3)
+    assert first.gathered_s == THINK_S[-1]
+
+
+def test_a_burst_is_gathered_when_nine_of_ten_are_back() -> None:
+    burst = Burst(10.0)
+    for number in range(11):
+        burst.answered(1)
+        burst.came_back(1, 10.0 + number * 0.001)
+
+    assert burst.gathered_s == pytest.approx(0.009)
+    assert Burst(1.0).gathered_s == 0.0

@@ -379,3 +379,29 @@ class SchedulerMachine(RuleBasedStateMachine):
 
 SchedulerMachine.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
 TestSchedulerInAnyOrder = SchedulerMachine.TestCase
+
+
+def test_it_is_settled_when_nothing_waits_nothing_runs_and_nothing_is_to_be_tried_again() -> None:
+    brain = scheduler()
+    assert brain.settled
+    for value in (1, 2):
+        brain.admit(row(value), 0.0)
+    assert not brain.settled, "they wait"
+    running = sent(brain)
+    assert not brain.settled, "they run"
+    fail(brain, running, ModelFailed("no"))
+    assert not brain.settled, "they are tried again"
+    for _ in range(2):
+        answer(brain, sent(brain))
+    assert brain.settled
+
+
+def test_whoever_was_alone_by_chance_when_its_batch_failed_is_no_suspect() -> None:
+    brain = scheduler()
+    for number in range(5):
+        brain.admit(row(7), float(number))
+        fail(brain, sent(brain, float(number)), ModelFailed("no"), float(number))
+
+    brain.admit(row(7), 9.0)
+    brain.admit(row(8), 9.0)
+    assert sent(brain, 9.0).rows == 2
