@@ -28,9 +28,11 @@ def test_a_json_value_of_v1_is_sent_on_exactly_or_not_at_all(body: str, number: 
         V1().decode(Call(JSON, body.replace("@", number).encode()), VALUES)
 
 
-def test_a_torchserve_value_is_sent_on_exactly_or_not_at_all() -> None:
+@pytest.mark.parametrize("number", BEYOND)
+@pytest.mark.parametrize("body", ['{"a": @}', "@", "[@, 1]", "[1,@]"])
+def test_a_torchserve_value_is_sent_on_exactly_or_not_at_all(body: str, number: str) -> None:
     with pytest.raises(InvalidRequest, match="beyond 64 bits"):
-        TorchServe().decode(Call(JSON, b'{"a": 18446744073709551616}'), VALUES)
+        TorchServe().decode(Call(JSON, body.replace("@", number).encode()), VALUES)
 
 
 @pytest.mark.parametrize("number", BEYOND)
@@ -47,6 +49,8 @@ def test_a_parameter_of_v2_is_sent_on_exactly_or_not_at_all(where: str, number: 
     "text",
     [
         "[18446744073709551615, -9223372036854775808]",
+        "18446744073709551615",
+        "-9223372036854775808",
         "1e30",
         "123456789012345678901234567890.5",
         "0.12345678901234567890123",

@@ -243,3 +243,19 @@ def test_an_output_whose_rows_stand_in_another_dimension_is_turned_whatever_its_
     header = orjson.dumps({"outputs": [{"name": "y", "datatype": datatype, "shape": [2, 3], "data": [*range(6)]}]})
 
     assert decode_answer(header, None, model).outputs["y"].tolist() == [[0, 3], [1, 4], [2, 5]]
+
+
+@pytest.mark.parametrize("status", [400, 413, 415, 422, 431])
+def test_a_request_that_the_runtime_does_not_take_is_refused_with_its_own_status(status: int) -> None:
+    error = decode_failure(status, b'{"error": "no"}')
+
+    assert (type(error), error.status) == (InvalidRequest, status)
+
+
+@pytest.mark.parametrize("status", [401, 404, 409, 414, 416, 423, 430, 432, 500, 501, 505])
+def test_any_other_status_is_the_models_failure(status: int) -> None:
+    assert type(decode_failure(status, b'{"error": "no"}')) is ModelFailed
+
+
+def test_of_an_answer_that_is_no_json_only_the_beginning_is_told() -> None:
+    assert decode_failure(502, b"x" * 10_000).message == "x" * 200
