@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal_proxy.codecs.base import MAX_LISTS, MAX_ROWS, Decoded
+from shoal_proxy.codecs.base import MAX_ROWS, Decoded
 from shoal_proxy.codecs.v1 import V1
 from shoal_proxy.errors import BodyTooLarge, PaddingTooLarge, ProxyError, UnsupportedMediaType
 from shoal_proxy.model.signature import ModelSignature
@@ -303,7 +303,7 @@ def test_a_long_row_among_as_many_as_fit_is_padded() -> None:
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        (b'{"instances":[' + b"[1]," * MAX_LISTS + b"[1]]}", "send fewer rows in each, or binary tensors"),
+        (b'{"instances":[' + b"[1]," * (1 << 20) + b"[1]]}", "send fewer rows in each, or binary tensors"),
         (b'{"instances":[' + b"1," * (9 << 20) + b"1]}", "send fewer rows in each, or binary tensors"),
         (b'{"inputs":[' + b"1," * MAX_ROWS + b"1]}", "262145 rows in one request; at most 262144 are taken"),
         (b'{"instances":[' + b"1," * MAX_ROWS + b"1]}", "262145 rows in one request; at most 262144 are taken"),
