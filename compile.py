@@ -6,6 +6,7 @@ insists, ``SHOAL_COMPILE=0`` forbids. An editable install always runs the source
 """
 
 import os
+import re
 import shlex
 import shutil
 import sysconfig
@@ -128,6 +129,25 @@ def obstacle() -> str | None:
     return None
 
 
+FREED = re.compile(r"if \(\w+_free_instance == NULL\) \{")
+"""Where a class of mypyc keeps its last freed object for the next one."""
+
+
+def keep_nothing_freed(folder: Path) -> None:
+    """Let no frame of a coroutine or closure be used again that is not yet empty.
+
+    mypyc hands a freed frame out again before it has cleared it. Clearing may let another thread run, a tensor's end
+    does: that one then takes the frame, and loses what it writes there.
+    """
+    changed = 0
+    for path in folder.rglob("*.c"):
+        text, count = FREED.subn("if (0) {", path.read_text())
+        path.write_text(text)
+        changed += count
+    if not changed:
+        raise ValueError("mypyc writes what it keeps of freed objects in another way: see keep_nothing_freed")
+
+
 def build(root: Path, folder: Path) -> dict[Path, Path]:
     """Compile into ``folder``; return each library with its place in the wheel."""
     # Only here: a build that does not compile has neither.
@@ -147,6 +167,7 @@ def build(root: Path, folder: Path) -> dict[Path, Path]:
             opt_level="3",
             debug_level="0",
         )
+        keep_nothing_freed(made)
     command: Any = Distribution({"name": "shoal", "ext_modules": extensions}).get_command_obj("build_ext")
     command.build_lib, command.build_temp = str(folder / "lib"), str(folder / "temp")
     command.parallel = len(COMPILED)

@@ -1,7 +1,7 @@
 """The chart, through the real Helm SDK: linted, rendered, and refused where the values are wrong."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,15 @@ FULL = {
 }
 
 
+class Strict(yaml.SafeLoader):
+    """Refuses a key that stands twice: Helm and kubectl take the last one, kustomize none."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        keys = [key.value for key, _ in node.value]
+        assert len(keys) == len(set(keys)), f"a key stands twice: {sorted(keys)}, {node.start_mark}"
+        return super().construct_mapping(node, deep)
+
+
 @pytest.fixture(scope="module")
 def chart() -> Iterator[Chart]:
     with Chart.load(PATH) as loaded:
@@ -45,7 +54,7 @@ def chart() -> Iterator[Chart]:
 def rendered(chart: Chart, **values: Any) -> list[Json]:
     files = chart.render(values=values, name="shoal", namespace="shoal-system")
     texts = [text for path, text in files.items() if not path.endswith("NOTES.txt")]
-    return [body for text in texts for body in yaml.safe_load_all(text) if body]
+    return [body for text in texts for body in yaml.load_all(text, Strict) if body]
 
 
 def by_kind(objects: list[Json], kind: str) -> list[Json]:

@@ -139,3 +139,23 @@ def test_what_a_deployment_said_of_an_older_spec_is_not_said_of_the_newest(said:
 
     assert condition(seen, ConditionType.READY).reason is Reason.ROLLING_OUT
     assert condition(seen, ConditionType.PROGRESSING).reason is Reason.ROLLING_OUT
+
+
+def refused(*pods: Json, newest: str) -> Evidence:
+    progressing = {"type": "Progressing", "status": "True", "message": f'Created new replica set "{newest}"'}
+    return evidence(None, *pods, deployment={**ROLLING, "conditions": [OVER_QUOTA, progressing]})
+
+
+def test_a_refusal_is_told_in_its_words_only_while_it_is_that_of_the_newest_template() -> None:
+    now = condition(refused(newest="cat-5d9c7b4f"), ConditionType.PROGRESSING)
+    later = condition(refused(newest="cat-66f7"), ConditionType.PROGRESSING)
+
+    assert (now.reason, later.reason) == (Reason.PODS_REFUSED, Reason.PODS_REFUSED)
+    assert "exceeded quota" in now.message
+    assert "exceeded quota" not in later.message
+    assert "kubectl describe replicaset cat-66f7 " in later.message
+
+
+def test_a_refusal_that_is_over_hides_nothing_of_the_pods_that_came_after_it() -> None:
+    assert condition(refused(CRASHED, newest="cat-66f7"), ConditionType.PROGRESSING).reason is Reason.RUNTIME_CRASHED
+    assert condition(refused(CRASHED, newest="cat-5d9c7b4f"), ConditionType.PROGRESSING).reason is Reason.PODS_REFUSED
