@@ -56,3 +56,14 @@ def test_the_tests_of_what_is_compiled_run_on_it(compiling: ModuleType) -> None:
         part = path.relative_to(ROOT / "runtime" / "shoal_runtime")
         own = f"runtime/{part.parts[0]}" if len(part.parts) > 1 else f"{part.stem}.py"
         assert own in listed, part
+
+
+def test_no_freed_frame_is_handed_out_before_it_is_empty(compiling: ModuleType, tmp_path: Path) -> None:
+    text = "    if (run_env_free_instance == NULL) {\n    run_env_free_instance = self;\n    }\n"
+    (tmp_path / "made.c").write_text(text)
+
+    compiling.keep_nothing_freed(tmp_path)
+
+    assert "if (0) {\n    run_env_free_instance" in (tmp_path / "made.c").read_text()
+    with pytest.raises(ValueError, match="another way"):
+        compiling.keep_nothing_freed(tmp_path)

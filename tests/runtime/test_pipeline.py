@@ -473,3 +473,46 @@ def test_rows_of_different_shapes_without_a_cut_say_what_to_do() -> None:
             bench.run({"t": texts(b"1", b"2")})
 
         assert bench.run({"t": texts(b"2")}).outputs["n"].tolist() == [[0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("result", "told"),
+    [
+        (lambda x: x.to_sparse(), "output y is a sparse tensor"),
+        (lambda x: torch.nested.nested_tensor(list(x), layout=torch.jagged), "output y is a nested tensor"),
+        (lambda x: x.to("meta"), "output y is a meta tensor"),
+        (lambda x: np.ma.masked_equal((x + 1).numpy(), 2.0), "a masked array hides some of its numbers"),
+    ],
+    ids=["sparse", "nested", "meta", "masked"],
+)
+def test_what_is_no_table_of_numbers_is_the_model_s_fault_in_words(result: Any, told: str) -> None:
+    class Odd(Adder):
+        def forward(self, batch: Mapping[str, Any]) -> Any:
+            return result(batch["x"])
+
+    with Bench(Odd()) as bench, pytest.raises(ForwardFailed, match=told):
+        bench.run({"x": X})
+
+
+def test_numbers_whose_sign_is_still_to_be_turned_are_turned() -> None:
+    class Conjugate(Adder):
+        def forward(self, batch: Mapping[str, Any]) -> Any:
+            return torch.complex(batch["x"], batch["x"]).conj().imag
+
+    with Bench(Conjugate()) as bench:
+        assert bench.run({"x": X}).outputs["y"].tolist() == (-X).tolist()
+
+
+def test_a_row_that_is_masked_fails_alone() -> None:
+    class Masked(Adder):
+        def postprocess(self, row: Any) -> Any:
+            return {"y": np.ma.masked_equal(row["y"], 4.0)}
+
+        def forward(self, batch: Mapping[str, Any]) -> Any:
+            return {"y": batch["x"] + 1}
+
+    with Bench(Masked()) as bench:
+        result = bench.run({"x": X})
+
+    assert [(error.row, error.status) for error in result.errors] == [(1, 500)]
+    assert result.outputs["y"].tolist() == (X[[0, 2]] + 1).tolist()

@@ -47,13 +47,24 @@ def misfits(rows: Sequence[Any], rules: Sequence[Rule] = ()) -> dict[int, str]:
 
 
 def as_tensor(value: Any) -> Tensor:
-    """Return an array or number as a tensor that shares its memory where it can."""
+    """Return an array or number as a tensor that shares its memory where it can.
+
+    Raises:
+        ValueError: a masked array hides some of its numbers.
+    """
     if isinstance(value, torch.Tensor):
         return value
     if isinstance(value, np.ndarray):
+        refuse_hidden(value)
         # Four times as quick as as_tensor, which first asks what it has.
         return torch.from_numpy(value if value.flags.writeable else value.copy())
     return torch.as_tensor(value)
+
+
+def refuse_hidden(array: Any) -> None:
+    """Raise ValueError where numbers are masked: no tensor can say so, and its reader would take them for real."""
+    if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(array):
+        raise ValueError("a masked array hides some of its numbers: fill them first (array.filled(...))")
 
 
 def _stack_dicts(rows: Sequence[dict[str, Any]], rules: Sequence[Rule]) -> dict[str, Any]:

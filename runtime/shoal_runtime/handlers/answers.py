@@ -101,13 +101,13 @@ class Answers:
             return None
         if isinstance(result, torch.Tensor):
             same = len(self._declared) == 1 and result.dtype == self._declared[0][1]
-            return [result] if same else None
+            return [result] if same and results.is_dense(result) else None
         if not isinstance(result, dict):
             return None
         tensors = []
         for name, dtype in self._declared:
             tensor = result.get(name)
-            if not isinstance(tensor, torch.Tensor) or tensor.dtype != dtype:
+            if not isinstance(tensor, torch.Tensor) or tensor.dtype != dtype or not results.is_dense(tensor):
                 return None
             tensors.append(tensor)
         return tensors

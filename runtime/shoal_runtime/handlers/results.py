@@ -55,10 +55,13 @@ def cast_tensor(tensor: Tensor, spec: TensorSpec) -> tuple[Tensor, Tensor | None
     """Return the tensor in the output's datatype, on its own device, and where its numbers do not fit, if any may not.
 
     Raises:
-        ForwardFailed: numbers would lose their fractions, or the output is `BYTES`.
+        ForwardFailed: numbers would lose their fractions, the output is `BYTES`, or the tensor is not dense.
     """
     if spec.datatype == "BYTES":
         raise ForwardFailed(f"forward returned a tensor for output {spec.name}, which is BYTES")
+    if not is_dense(tensor):
+        kind = "nested" if tensor.is_nested else "meta" if tensor.is_meta else "sparse"
+        raise ForwardFailed(f"output {spec.name} is a {kind} tensor, which has no numbers in rows: return a dense one")
     wanted = torch_dtype(spec.datatype)
     if tensor.dtype == wanted:
         return tensor, None
@@ -66,6 +69,11 @@ def cast_tensor(tensor: Tensor, spec: TensorSpec) -> tuple[Tensor, Tensor | None
         raise ForwardFailed(f"output {spec.name} is {tensor.dtype}; the signature says {spec.datatype}")
     cast = tensor.to(wanted)
     return cast, misfits(tensor, cast)
+
+
+def is_dense(tensor: Tensor) -> bool:
+    """Return whether a tensor has its numbers, in rows."""
+    return tensor.layout is torch.strided and not tensor.is_nested and not tensor.is_meta
 
 
 def fetch_all(result: Any, fetch: Callable[[list[Tensor]], list[Tensor]]) -> Any:
@@ -80,6 +88,8 @@ def host_array(tensor: Tensor) -> Array:
     """Return a CPU tensor as a wire array that shares its memory; bfloat16 gives its bits."""
     if tensor.requires_grad:
         tensor = tensor.detach()
+    if tensor.is_neg():  # a sign that is still to be turned, as in `z.conj().imag`
+        tensor = tensor.resolve_neg()
     if tensor.dtype == torch.bfloat16:
         return tensor.contiguous().view(torch.int16).numpy().view(np.uint16)
     array: Array = tensor.numpy()
@@ -90,7 +100,7 @@ def readable_array(tensor: Tensor) -> Array:
     """Return a CPU tensor as an array that handlers can compute with; bfloat16 becomes float32."""
     if tensor.dtype == torch.bfloat16:
         tensor = tensor.float()
-    return np.asarray(tensor.detach().numpy())
+    return np.asarray(tensor.detach().resolve_conj().resolve_neg().numpy())
 
 
 def take_rows(outputs: Mapping[str, Array], signature: Signature, *, given: int, kept: int) -> dict[str, Array]:

@@ -11,6 +11,7 @@ import numpy as np
 import orjson
 import torch
 
+from shoal_runtime.batches.collate import refuse_hidden
 from shoal_runtime.batches.ragged import pad_ragged
 from shoal_runtime.errors import RaggedRows
 from shoal_runtime.handlers.signature import Signature
@@ -108,6 +109,7 @@ def _numeric_array(value: Any, spec: TensorSpec) -> Array:
 
 def _exact(value: Any, wanted: np.dtype[Any]) -> Array:
     """Return numbers as numpy sees them; Python's own integers stay exact beside one above 2**63."""
+    refuse_hidden(value)
     array = np.asarray(value)
     if array.dtype.kind != "f" or wanted.kind not in "iu" or isinstance(value, np.ndarray | np.generic):
         return array
