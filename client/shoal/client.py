@@ -15,6 +15,7 @@ from shoal.deadline import bounded, within
 from shoal.errors import ConnectionFailed, DeadlineExceeded, ShoalError
 from shoal.exchange import base_url, mapped_errors, request_of, response_of, too_late
 from shoal.files import plain
+from shoal.lanes import Lanes
 from shoal.progress import Progress, Report, reporting
 from shoal.wire.items import Items
 from shoal.wire.messages import Request, Response
@@ -215,6 +216,9 @@ class AsyncClient:
         self._options = CallOptions(timeout_s, retries=retries, retry_executed=retry_executed)
         self._session = Session(model, random.random, plain)
         self._http = httpx.AsyncClient(base_url=base_url(url), headers=dict(headers or {}), transport=transport)
+        if transport is None:
+            # Set afterwards, since httpx heeds a proxy of the environment only where it made the transport itself.
+            self._http._transport = Lanes()
 
     async def predict(
         self, item: Any, *, timeout_s: float | None = None, request_id: str | None = None, retries: int | None = None

@@ -1,0 +1,58 @@
+"""Connections of an asyncio client, each of which is found at once.
+
+httpcore's pool asks the operating system about every idle connection whenever a call begins or ends, and httpx keeps 20
+of them: with 32 callers that was most of what a call cost. Here each connection has a transport of its own. The one
+used last is used next, so those that nobody needs grow old, and are closed.
+"""
+
+import asyncio
+import time
+from collections import deque
+from typing import Final
+
+import httpx
+
+MAX_CONNECTIONS: Final = 100
+"""At a time; further calls wait for one, in the order in which they came."""
+IDLE_S: Final = 5.0
+"""After which a connection is closed; many servers do so after as long."""
+
+
+class Lanes(httpx.AsyncBaseTransport):
+    """Send each request on a connection that nobody uses; answers are read whole."""
+
+    def __init__(self) -> None:
+        self._ssl = httpx.create_ssl_context()
+        self._limits = httpx.Limits(max_connections=1, keepalive_expiry=IDLE_S)
+        self._places = asyncio.Semaphore(MAX_CONNECTIONS)
+        self._idle: deque[tuple[httpx.AsyncHTTPTransport, float]] = deque()
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Return the answer to one request (httpx)."""
+        async with self._places:
+            lane = self._idle.pop()[0] if self._idle else self._made()
+            try:
+                answer = await lane.handle_async_request(request)
+                try:
+                    assert isinstance(answer.stream, httpx.AsyncByteStream)
+                    body = b"".join([chunk async for chunk in answer.stream])
+                finally:
+                    await answer.aclose()
+            finally:
+                self._idle.append((lane, time.monotonic()))
+        await self._close_old()
+        return httpx.Response(
+            answer.status_code, headers=answer.headers, stream=httpx.ByteStream(body), extensions=answer.extensions
+        )
+
+    async def aclose(self) -> None:
+        """Close the connections (httpx)."""
+        while self._idle:
+            await self._idle.popleft()[0].aclose()
+
+    def _made(self) -> httpx.AsyncHTTPTransport:
+        return httpx.AsyncHTTPTransport(verify=self._ssl, limits=self._limits)
+
+    async def _close_old(self) -> None:
+        while self._idle and time.monotonic() - self._idle[0][1] > IDLE_S:
+            await self._idle.popleft()[0].aclose()
