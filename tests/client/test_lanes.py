@@ -45,7 +45,7 @@ class Counting:
 async def serving() -> AsyncIterator[tuple[Counting, httpx.AsyncClient]]:
     counting = Counting()
     server = await asyncio.start_server(counting.serve, "127.0.0.1", 0)
-    url = "http://127.0.0.1:%d" % server.sockets[0].getsockname()[1]
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with server, httpx.AsyncClient(base_url=url, transport=Lanes()) as client:
         yield counting, client
 
