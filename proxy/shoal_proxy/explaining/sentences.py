@@ -5,7 +5,7 @@ from math import floor, log10
 
 from shoal_proxy.explaining.bound import ENOUGH_BATCHES
 from shoal_proxy.explaining.report import Report, Span
-from shoal_schema.bounds import Bound
+from shoal_schema.bounds import MORE_PROCESSOR_TIME, Bound
 from shoal_schema.metrics import Rejection
 from shoal_schema.resource.traffic import BatchingPolicy
 
@@ -219,8 +219,8 @@ def _ceiling(report: Report) -> str:
 def _host(report: Report) -> str:
     return (
         f" The model is not the bound: batches of {rows(report.allowed_rows)} take it less time than the"
-        f" {number(report.overhead_ms)} ms of the host's work around them. More processor time (runtime.resources),"
-        " more rows a request, and binary tensors (Inference-Header-Content-Length) instead of JSON let it serve more."
+        f" {number(report.overhead_ms)} ms of the host's work around them. It serves more with {MORE_PROCESSOR_TIME},"
+        " more rows a request, and binary tensors (Inference-Header-Content-Length) instead of JSON."
     )
 
 

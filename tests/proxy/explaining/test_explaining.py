@@ -110,7 +110,7 @@ def test_where_the_host_takes_longer_no_bound_is_told_of_the_model() -> None:
 
     assert "has served lately is 640 rows per second" in text
     assert "The model is not the bound" in text
-    assert "runtime.resources" in text
+    assert "in a cluster runtime.resources, on one machine less beside it" in text
     assert "00,000" not in text
     full = Busiest(rows_per_s=5200.0, batch_rows=31.0, runtime_busy=0.97, proxy_busy=0.6)
     assert "The model is not the bound" in explained(brain, full), "at its end, too"
