@@ -177,13 +177,14 @@ class _Admin:
 def _text(measured: Measured, knee: Knee, sentences: list[str], explained: Explained | None) -> str:
     steps, marked = measured.steps, _marked(knee)
     parts = [
-        f"one request alone: {measured.alone_ms:.3g} ms",
+        f"one request alone: {measured.alone_ms:.3g} ms (the median, as a caller sees it)",
         f"{steps_table(steps, marked)}\n{legend(measured.within_ms)}",
         bars(steps, marked),
         "\n".join(sentences),
     ]
     if explained:
-        parts.append("\n".join(["the server itself says (/v1/explain):", *explained.sentences]))
+        said = "the server itself says (/v1/explain), of its own time, without the way to it:"
+        parts.append("\n".join([said, *explained.sentences]))
     return "\n\n".join(parts)
 
 

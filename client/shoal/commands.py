@@ -59,12 +59,13 @@ def serve(options: argparse.Namespace) -> int:
     if options.port and options.port == options.admin_port:
         raise FieldError(f"--port and --admin-port must differ, not both be {options.port}")
     service = find_target(options.target)
-    fields, ignored = service.fields, [f"spec.{field}" for field in service.ignored]
+    fields, idle = service.fields, []
     for assignment in options.set:
-        if idle := without_effect(assignment):
-            ignored.append(f"spec.{idle}")
+        if name := without_effect(assignment):
+            idle.append(name)
         else:
             fields = merge(fields, parse_assignment(assignment))
+    ignored = service.without_effect(idle)
     check_is_here(fields["model.uri"])
     log_level = options.log_level or ("error" if options.quiet else None)
     level = {"SHOAL_LOG_LEVEL": log_level.upper()} if log_level else {}

@@ -6,7 +6,7 @@ import json
 import sys
 
 from shoal_proxy.asking import AddressError, AskError, ask_lines
-from shoal_schema.arguments import number
+from shoal_schema.arguments import CommandParser, number
 
 _EXAMPLE = """\
 example:
@@ -20,7 +20,7 @@ _MOST_S = 3600
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command's arguments."""
-    made = argparse.ArgumentParser(
+    made = CommandParser(
         "shoal record",
         description="Write down what arrives at a running server, without payloads.",
         epilog=_EXAMPLE,

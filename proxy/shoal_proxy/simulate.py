@@ -16,7 +16,7 @@ from shoal_proxy.simulator.latencies import Latencies, LatencyError, parse_docum
 from shoal_proxy.simulator.report import lines, per_s
 from shoal_proxy.simulator.study import Service, Study, study
 from shoal_proxy.simulator.trace import Entry, TraceError, read_trace
-from shoal_schema.arguments import choice, integer, numbers, share
+from shoal_schema.arguments import CommandParser, choice, integer, numbers, share
 from shoal_schema.resource.traffic import BatchingPolicy
 
 EXAMPLES = """\
@@ -112,7 +112,7 @@ def _host_guess(result: Study) -> str:
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command's arguments."""
-    made = argparse.ArgumentParser(
+    made = CommandParser(
         "shoal simulate",
         description="Say what would become of a trace under another objective, batch size or load.",
         epilog=EXAMPLES,

@@ -1,24 +1,51 @@
 """Types of options of the command line, whose errors are sentences: ``--port: must be 0 to 65535, not x``."""
 
 import math
-from argparse import ArgumentParser, ArgumentTypeError
-from collections.abc import Callable
+from argparse import Action, ArgumentParser, ArgumentTypeError
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import Any, TypeVar
 
 Value = TypeVar("Value")
 Choice = TypeVar("Choice", bound=StrEnum)
+_OPTION = "O"
+"""How argparse writes an option in the pattern of the arguments; A is any other."""
 
 
 class CommandParser(ArgumentParser):
-    """A parser that tells of an unknown option itself; argparse leaves that to the parser of all commands."""
+    """A parser that takes options and arguments in any order, and tells of an unknown option itself.
+
+    argparse leaves that to the parser of all commands, and misses what is required before it does.
+    """
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse, and refuse the rest with the usage of the command that it was given to."""
-        options, rest = super().parse_known_args(args, namespace)
+        """Parse; refuse what is unknown with the usage of the command that it was given to, before what is missing."""
+        with self._nothing_required():
+            _, rest = super().parse_known_args(args)
         if rest:
             self.error(f"unrecognized arguments: {' '.join(rest)}")
-        return options, rest
+        return super().parse_known_args(args, namespace)
+
+    @contextmanager
+    def _nothing_required(self) -> Iterator[None]:
+        rules: list[Any] = [*self._actions, *self._mutually_exclusive_groups]
+        demanding = [each for each in rules if each.required]
+        for each in demanding:
+            each.required = False
+        try:
+            yield
+        finally:
+            for each in demanding:
+                each.required = True
+
+    def _match_arguments_partial(self, actions: Sequence[Action], arg_strings_pattern: str) -> list[int]:
+        # argparse of Python 3.11 gives an optional argument nothing as soon as an option comes ("URL --json FILE",
+        # bpo-15112), and has no place left for the FILE after it.
+        counts = super()._match_arguments_partial(actions, arg_strings_pattern)
+        while counts and not counts[-1] and _OPTION in arg_strings_pattern[sum(counts) :]:
+            counts.pop()
+        return counts
 
 
 def integer(least: int | None = None, most: int | None = None) -> Callable[[str], int]:

@@ -14,3 +14,7 @@ class Bound(StrEnum):
     """The host's work around a batch is longer than the model's own time: encode, carry, prepare, split."""
     PROXY = "Proxy"
     """Its thread used all of a core, and it can use no more than one."""
+
+
+MORE_PROCESSOR_TIME = "more processor time (in a cluster runtime.resources, on one machine less beside it)"
+"""What helps a host that is short of it: a server does not know, nor who loads it, whether it is in a pod."""

@@ -82,6 +82,7 @@ def test_people_get_a_table_and_bars(adder: tuple[str, str], capsys: pytest.Capt
     assert main(["bench", adder[0], "--seconds", "2", "--rows", "2"]) == 0
 
     output = capsys.readouterr().out
+    assert output.splitlines()[0].endswith(" ms (the median, as a caller sees it)"), "the server names another figure"
     assert "offered/s" in output
     assert "in time: answered within" in output
     assert re.search(r"/s \|[q.bR]+ ", output)

@@ -54,6 +54,17 @@ def test_predict_reads_an_item_from_a_file(
     assert capsys.readouterr().out == "y: [2., 3., 4.]\n"
 
 
+def test_predict_takes_its_options_before_the_file_too(
+    adder: FakeServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "item.json"
+    file.write_text("[1, 2, 3]")
+
+    for options in (["--json", str(file)], ["--timeout", "5", str(file), "--json"]):
+        assert main(["predict", adder.url, *options]) == 0
+        assert orjson.loads(capsys.readouterr().out) == [2, 3, 4]
+
+
 def test_predict_sends_text_and_other_files_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "question"
     file.write_bytes(b'{"from": "a file"}')
@@ -144,7 +155,7 @@ def test_a_port_of_the_superuser_is_told_as_such() -> None:
     assert "[Errno" not in result.stderr.splitlines()[-1]
 
 
-@pytest.mark.parametrize("command", ["serve", "info"])
+@pytest.mark.parametrize("command", ["serve", "info", "predict", "bench"])
 def test_an_unknown_option_is_told_with_the_usage_of_its_command(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

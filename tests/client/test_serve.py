@@ -346,3 +346,11 @@ def test_programs_get_an_object_a_line(start: Start) -> None:
     assert facts["url"] in facts["first_requests"][0]
     assert facts["ready_after_s"] > 0
     assert all(each["message"] for each in told)
+
+
+def test_a_field_without_effect_here_is_named_once_as_it_was_written(start: Start) -> None:
+    served = start("--set", "scaling.maxReplicas=3", "--set", "scaling.maxReplicas=4")
+
+    told = served.read_until("without effect")
+
+    assert told.endswith("without effect on one machine: scaling.maxReplicas\n")

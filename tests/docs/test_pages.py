@@ -46,3 +46,15 @@ def test_every_make_target_that_a_page_names_is_there(page: str) -> None:
     named = set(re.findall(r"(?:`|^|&& )make ([a-z][\w-]*)", (ROOT / page).read_text(), re.MULTILINE))
 
     assert named - targets == {name for name in named if name == "bench-"}
+
+
+FOREIGN = {"kubernetes/__init__.py", "sentiment/handler.py"}
+"""A module of another project, and of a reader's own model."""
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if "/" not in page or page.startswith("docs/")])
+def test_a_source_file_that_a_page_names_is_there(page: str) -> None:
+    """From the root: pages of one component's folder name that component's own."""
+    named = set(re.findall(r"`((?:[\w.-]+/)+[\w.-]+\.py)`", (ROOT / page).read_text()))
+
+    assert {name for name in named - FOREIGN if not (ROOT / name).is_file()} == set()

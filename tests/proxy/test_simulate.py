@@ -279,6 +279,14 @@ def test_an_option_that_cannot_be_meant_says_what_it_takes(
     assert capsys.readouterr().err.splitlines()[-1].endswith(message)
 
 
+@pytest.mark.parametrize("command", ["simulate", "record"])
+def test_an_unknown_option_is_told_before_what_is_missing(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        run([command, "--bogus"])
+
+    assert capsys.readouterr().err.endswith(f"shoal {command}: error: unrecognized arguments: --bogus\n")
+
+
 def test_the_module_runs_its_commands_and_no_others() -> None:
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "shoal_proxy", *arguments]

@@ -6,7 +6,7 @@ from math import ceil
 from shoal.benching.drawing import figure
 from shoal.benching.knee import MAX_BAD_STRETCHES, MAX_RUN_SHARE, MIN_REQUESTS, Knee, Verdict, find, judge
 from shoal.benching.steps import BUSY, Step
-from shoal_schema.bounds import Bound
+from shoal_schema.bounds import MORE_PROCESSOR_TIME, Bound
 
 FULL = 0.9
 IDLE = 0.2
@@ -33,7 +33,7 @@ def advice(
         *_knee(knee, within_ms, alone_ms),
         *_unsure(knee),
         *(_bound(knee.bent, max_batch_rows, bound) if knee.bent and not _idle(knee.bent, alone_ms) else _unbent(bound)),
-        *_untold(bound),
+        *_unasked(bound),
         *_light(ordered[0]),
         *_failures(ordered),
     ]
@@ -126,8 +126,8 @@ def _unsure(knee: Knee) -> Iterator[str]:
 
 _BOUNDS = {
     Bound.HOST: (
-        "the host's work around a batch, which takes longer than the model: give the pod more CPU (runtime.resources),"
-        " or send more rows a request, as binary tensors"
+        f"the host's work around a batch, which takes longer than the model: give it {MORE_PROCESSOR_TIME}, or send"
+        " more rows a request, as binary tensors"
     ),
     Bound.PROXY: (
         "the proxy's core, of which it can use one: compile it (docs/performance.md), send more rows a request or"
@@ -176,8 +176,8 @@ def _runtime(over: Step, max_batch_rows: int | None, bound: Bound | None) -> Ite
     elif parts["queue"] < parts["runtime"] and bound is not Bound.MODEL:
         yield (
             f"Requests hardly wait ({figure(parts['queue'])} ms) and batches are not full ({figure(over.batch_rows)} of"
-            f" {max_batch_rows} rows), so the runtime is not used up: the host is short of processor time. Give the pod"
-            " more CPU (runtime.resources), or send more rows a request."
+            f" {max_batch_rows} rows), so it is the time of a batch in the runtime ({runtime_ms} ms) that makes"
+            " answers late. More rows a request take the room that is left."
         )
     else:
         yield (
@@ -186,6 +186,7 @@ def _runtime(over: Step, max_batch_rows: int | None, bound: Bound | None) -> Ite
             " batching.latencyObjectiveMilliseconds lets them grow; inputs of different shapes share none"
             " (padBuckets); else raise scaling.maxReplicas."
         )
+    yield from _untold(bound)
 
 
 def _unbent(bound: Bound | None) -> Iterator[str]:
@@ -194,17 +195,22 @@ def _unbent(bound: Bound | None) -> Iterator[str]:
         yield f"What bounds the server was not seen; what will be used up first is {_BOUNDS[bound]}."
     else:
         yield "What bounds the server was not seen."
+    yield from _untold(bound)
 
 
 def _untold(bound: Bound | None) -> Iterator[str]:
-    """Say what is not known, and how it would be."""
+    """Say that the server itself does not know; of what lies outside the runtime that says nothing."""
+    if bound is Bound.UNKNOWN:
+        yield "The server itself cannot tell yet whether the model or the host's work around it takes longer."
+
+
+def _unasked(bound: Bound | None) -> Iterator[str]:
+    """Say what is not known without the admin port, and how it would be."""
     if bound is None:
         yield (
             "Whether the runtime's time is the model's or the host's work around it only the server can say, at its"
             " admin port (/v1/explain), and none was found that is this server's: --admin URL names it."
         )
-    elif bound is Bound.UNKNOWN:
-        yield "The server itself cannot tell yet whether the model or the host's work around it takes longer."
 
 
 def _light(first: Step) -> Iterator[str]:

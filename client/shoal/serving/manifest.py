@@ -4,12 +4,14 @@ What only matters in a cluster (scaling, routes, the pod) is named in ``ignored`
 no Shoal knows is an error.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from operator import attrgetter
 from typing import Any
 
 from shoal.serving.fields import FieldError, Values
+from shoal_schema.declaring import settings_of
 from shoal_schema.decoding import SpecError, decode
 from shoal_schema.environment import manifest_fields
 from shoal_schema.processes import Metadata
@@ -19,10 +21,18 @@ from shoal_schema.resource.service import InferenceServiceSpec
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """The fields of one manifest, and the branches of its spec that only a cluster acts on."""
+    """The fields of one manifest, and those of its spec that only a cluster acts on."""
 
     fields: Values
     ignored: tuple[str, ...] = ()
+
+    def without_effect(self, assigned: Iterable[str]) -> list[str]:
+        """Return what only a cluster acts on, each once: of the manifest, and of the fields that were ``assigned``."""
+        told: list[str] = []
+        for name in (*self.ignored, *assigned):
+            if not any(name == each or name.startswith(f"{each}.") for each in told):
+                told.append(name)
+        return told
 
 
 def find_service(documents: list[Any]) -> Service | None:
@@ -69,12 +79,17 @@ def _with_uri(spec: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _leaves(branch: Mapping[str, Any], *, prefix: str) -> Iterator[str]:
-    """Yield the fields that a process reads, and the branches that none does; null is the same as leaving them out."""
+    """Yield the fields that are given; null is the same as leaving them out."""
     for key, value in branch.items():
         name = f"{prefix}{key}"
         if value is None:
             continue
-        if isinstance(value, Mapping) and any(known.startswith(f"{name}.") for known in manifest_fields()):
+        if isinstance(value, Mapping) and value and any(known.startswith(f"{name}.") for known in _field_names()):
             yield from _leaves(value, prefix=f"{name}.")
         else:
             yield name
+
+
+@cache
+def _field_names() -> tuple[str, ...]:
+    return tuple(each.name for each in settings_of(InferenceServiceSpec))

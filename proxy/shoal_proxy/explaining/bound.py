@@ -6,20 +6,23 @@ from shoal_schema.bounds import Bound
 BUSY = 0.9
 FULL = 0.9
 """Share of a second, and of a batch's room, beyond which there is no more to be had."""
+ENOUGH_BATCHES = 20
+"""From which on their times are more than a guess: the 95th percentile of fewer is the slowest of them."""
 
 
-def bound(busiest: Busiest | None, *, model_ms: tuple[float, float], host_ms: float) -> Bound:
+def bound(busiest: Busiest | None, *, batches: int, model_ms: tuple[float, float], host_ms: float) -> Bound:
     """Return what is used up first.
 
     Args:
         busiest: the second in which most rows were served; None before the first request.
+        batches: that have run; the times of fewer than 20 conclude nothing.
         model_ms: what the model's own time for a batch lies between.
         host_ms: the host's work around a batch; 0 where nobody tells it from the model's time.
     """
     if busiest is not None and busiest.proxy_busy >= BUSY:
         return Bound.PROXY
     least_ms, most_ms = model_ms
-    if host_ms <= 0 or least_ms <= host_ms <= most_ms:
+    if batches < ENOUGH_BATCHES or host_ms <= 0 or least_ms <= host_ms <= most_ms:
         return Bound.UNKNOWN
     return Bound.HOST if most_ms < host_ms else Bound.MODEL
 

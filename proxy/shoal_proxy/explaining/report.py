@@ -120,7 +120,10 @@ def report(
         capped_rows=batcher.tables.capped_rows,
         rejected=rejected,
         bound=bound(
-            busiest, model_ms=_batch_ms(table, allowed, limits.in_flight), host_ms=1000 * batcher.pace.overhead_s
+            busiest,
+            batches=table.batches,
+            model_ms=_batch_ms(table, allowed, limits.in_flight),
+            host_ms=1000 * batcher.pace.overhead_s,
         ),
         at_its_end=at_its_end(busiest, room_rows=allowed),
     )

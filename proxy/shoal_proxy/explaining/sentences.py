@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from math import floor, log10
 
+from shoal_proxy.explaining.bound import ENOUGH_BATCHES
 from shoal_proxy.explaining.report import Report, Span
-from shoal_schema.bounds import Bound
+from shoal_schema.bounds import MORE_PROCESSOR_TIME, Bound
 from shoal_schema.metrics import Rejection
 from shoal_schema.resource.traffic import BatchingPolicy
 
@@ -12,8 +13,6 @@ _PADDING = 0.2
 _HOST_BOUND = 0.5
 _IDLE = 0.1
 """Share of a second up to which neither runtime nor proxy was at work: no load to speak of."""
-_ENOUGH_BATCHES = 20
-"""After which the 95th percentile of their times is more than a guess."""
 
 
 def explain(report: Report) -> list[str]:
@@ -114,7 +113,7 @@ def _latency(report: Report, alone_ms: Span, full_ms: Span) -> Iterator[str]:
 
 def _sure(report: Report) -> str:
     """Return of what that is a time, and of how many it is known."""
-    if report.batches < _ENOUGH_BATCHES:
+    if report.batches < ENOUGH_BATCHES:
         after = "warm-up" if not report.batches else "1 batch" if report.batches == 1 else f"{report.batches} batches"
         return f", by what {after} showed: too little to say how often it takes longer"
     return ", in most cases no more, from when it was read until its answer leaves (callers wait for the network, too)"
@@ -195,10 +194,10 @@ def _served(report: Report) -> Iterator[str]:
         )
     else:
         yield (
-            f"The most that this replica has served is {rate} rows per second (its busiest second, with batches of "
-            f"{number(busiest.batch_rows)} rows on average, one of them at the runtime for {busiest.runtime_busy:.0%} "
-            "of the time). Whether it can serve more is not known: send more requests at the same time and ask again."
-            + _ceiling(report)
+            f"The most that this replica has served lately is {rate} rows per second (its busiest second, with batches"
+            f" of {number(busiest.batch_rows)} rows on average, one of them at the runtime for"
+            f" {busiest.runtime_busy:.0%} of the time). Whether it can serve more is not known: send more requests at"
+            " the same time and ask again." + _ceiling(report)
         )
 
 
@@ -220,8 +219,8 @@ def _ceiling(report: Report) -> str:
 def _host(report: Report) -> str:
     return (
         f" The model is not the bound: batches of {rows(report.allowed_rows)} take it less time than the"
-        f" {number(report.overhead_ms)} ms of the host's work around them. More processor time (runtime.resources),"
-        " more rows a request, and binary tensors (Inference-Header-Content-Length) instead of JSON let it serve more."
+        f" {number(report.overhead_ms)} ms of the host's work around them. It serves more with {MORE_PROCESSOR_TIME},"
+        " more rows a request, and binary tensors (Inference-Header-Content-Length) instead of JSON."
     )
 
 

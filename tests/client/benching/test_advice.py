@@ -92,17 +92,28 @@ def test_a_model_that_is_slow_with_half_a_batch_is_the_bound() -> None:
 
 
 def test_a_host_without_time_is_not_called_the_models_fault() -> None:
-    for parts in ({"rest": 400.0}, {"batch": 40.0}, {"queue": 3.0}):
+    for parts in ({"rest": 400.0}, {"batch": 40.0}):
         words = said(step(100), bent(200, parts=parts), bound=Bound.UNKNOWN)
         assert "CPU" in words
         assert "model is the bound" not in words
+        assert "cannot tell" not in words, "of what lies outside the runtime nothing else is concluded"
+
+
+def test_where_the_server_cannot_tell_nothing_is_told_of_the_host_either() -> None:
+    words = said(step(100), bent(200, parts={"queue": 3.0}), bound=Bound.UNKNOWN)
+
+    assert "it is the time of a batch in the runtime (10 ms) that makes answers late" in words
+    assert words.count("cannot tell yet whether the model or the host's work around it takes longer") == 1
+    assert "short of processor time" not in words
+    assert "runtime.resources" not in words
+    assert "cannot tell" in said(step(100), bound=Bound.UNKNOWN)
 
 
 def test_where_the_server_concludes_that_the_host_is_its_bound_nothing_else_is_concluded() -> None:
     for batch_rows in (8.0, 31.0):
         words = said(step(100), bent(200, batch_rows=batch_rows, parts={"queue": 300.0}), bound=Bound.HOST)
         assert "The bound is the host's work around a batch" in words
-        assert "runtime.resources" in words
+        assert "in a cluster runtime.resources, on one machine less beside it" in words
         assert "maxBatchSize" not in words
     assert "The bound is the proxy's core" in said(step(100), bent(200), bound=Bound.PROXY)
 

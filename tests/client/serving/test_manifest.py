@@ -52,12 +52,32 @@ def test_what_only_a_cluster_acts_on_is_named() -> None:
     assert service.ignored == (
         "runtime.port",
         "runtime.resources",
-        "scaling",
+        "scaling.maxReplicas",
         "route",
         "replicas",
-        "pod",
+        "pod.labels",
         "proxy.image",
     )
+
+
+def test_what_has_no_effect_is_told_once_and_as_it_is_written() -> None:
+    spec = {"model": {"uri": "m"}, "scaling": {"minReplicas": 1, "maxReplicas": 8}, "runtime": {"resources": {}}}
+    service = find_service([manifest(spec)])
+
+    assert service is not None
+    assigned = [
+        "scaling.maxReplicas",
+        "scaling.maxReplicas",
+        "runtime.resources.limits.cpu",
+        "pod.labels",
+        "pod.labels",
+    ]
+    assert service.without_effect(assigned) == [
+        "scaling.minReplicas",
+        "scaling.maxReplicas",
+        "runtime.resources",
+        "pod.labels",
+    ]
 
 
 def test_documents_of_other_kinds_are_no_service() -> None:

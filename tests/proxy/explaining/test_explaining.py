@@ -73,7 +73,7 @@ def test_before_the_first_request_the_models_time_is_a_bound_and_no_promise() ->
 def test_what_was_served_is_told_as_such_and_the_models_time_beside_it() -> None:
     text = explained(batcher(), Busiest(rows_per_s=128.4, batch_rows=2.1, runtime_busy=0.4, proxy_busy=0.1))
 
-    assert "The most that this replica has served is 130 rows per second" in text
+    assert "The most that this replica has served lately is 130 rows per second" in text
     assert "2.1 rows on average, one of them at the runtime for 40% of the time" in text
     assert "Whether it can serve more is not known" in text
     assert "The model's own time allows about 890 at most" in text
@@ -108,9 +108,9 @@ def test_where_the_host_takes_longer_no_bound_is_told_of_the_model() -> None:
 
     text = explained(brain, Busiest(rows_per_s=640.0, batch_rows=2.5, runtime_busy=0.5, proxy_busy=0.6))
 
-    assert "has served is 640 rows per second" in text
+    assert "has served lately is 640 rows per second" in text
     assert "The model is not the bound" in text
-    assert "runtime.resources" in text
+    assert "in a cluster runtime.resources, on one machine less beside it" in text
     assert "00,000" not in text
     full = Busiest(rows_per_s=5200.0, batch_rows=31.0, runtime_busy=0.97, proxy_busy=0.6)
     assert "The model is not the bound" in explained(brain, full), "at its end, too"
@@ -247,4 +247,20 @@ def test_what_bounds_a_replica_is_one_rule(
 ) -> None:
     busiest = Busiest(rows_per_s=100.0, batch_rows=31.0, runtime_busy=0.97, proxy_busy=proxy_busy)
 
-    assert bound(busiest, model_ms=model_ms, host_ms=host_ms) is expected
+    assert bound(busiest, batches=20, model_ms=model_ms, host_ms=host_ms) is expected
+    few = bound(busiest, batches=19, model_ms=model_ms, host_ms=host_ms)
+    assert few is (Bound.PROXY if expected is Bound.PROXY else Bound.UNKNOWN), "a core in use was seen, times were not"
+
+
+def test_a_handful_of_batches_does_not_clear_the_model() -> None:
+    brain = batcher(known=False)
+    brain.pace.observe(0.0027)
+    brain.tables[PLAIN_KEY].observe(32, 0.0001)
+    brain.tables[PLAIN_KEY].observe(32, 0.0001)
+    two = Busiest(rows_per_s=2.0, batch_rows=1.0, runtime_busy=0.5, proxy_busy=0.1)
+
+    assert "The model is not the bound" not in explained(brain, two)
+    assert report(brain, two, model="cat", padding=0.0, rejected={}).bound is Bound.UNKNOWN
+    for _ in range(18):
+        brain.tables[PLAIN_KEY].observe(32, 0.0001)
+    assert "The model is not the bound" in explained(brain, two)
