@@ -212,9 +212,8 @@ class Reconciler:
             except ApiError as error:
                 self._check_passing(key, error)
                 logger.warning("event=write_failed service=%s kind=%s error=%s", key, action.kind.kind, error)
-                code = 422 if error.refuses_object else error.status
                 message = named_fractions(error.message, observation.resource["spec"])
-                failures.append(Failure(action.kind, code, message))
+                failures.append(Failure(action.kind, error.code, message))
         return replace(observation, children=children), failures
 
     def _changed(self, key: Key, action: Apply, stored: Json) -> list[Failure]:
@@ -268,7 +267,7 @@ class Reconciler:
         try:
             stored = await self._cluster.apply(action.kind, action.body, action.uid)
         except ApiError as error:
-            if live is None or error.status != 422:
+            if live is None or error.status != 422 or error.forbidden:
                 raise
             await self._replace(action, live, error)
             stored = await self._cluster.apply(action.kind, action.body, action.uid)
@@ -299,7 +298,7 @@ class Reconciler:
         try:
             written = await self._write_status(key, resource, status, now)
         except ApiError as error:
-            if error.status != 403:
+            if not error.forbidden:
                 raise
             await self._tell_speechless(key, resource, error, now)
             return False

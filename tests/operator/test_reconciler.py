@@ -433,6 +433,40 @@ NO_STATUS = ApiError(
 )
 
 
+VAP = (
+    "deployments.apps \"cat\" is forbidden: ValidatingAdmissionPolicy 'teams' with binding 'teams-all' denied request:"
+    " every Deployment needs the label team"
+)
+WEBHOOK = 'admission webhook "validate.kyverno.svc-fail" denied the request: every Deployment needs the label team'
+
+
+@pytest.mark.parametrize("status", [400, 403, 409, 422])
+@pytest.mark.parametrize("message", [VAP, WEBHOOK])
+def test_what_a_policy_denies_is_told_alike_whatever_status_the_policy_chose(status: int, message: str) -> None:
+    strict = False
+    denial = ApiError(status, message)
+    cluster = cluster_with(MINIMAL, refuse=lambda _, what: denial if what == "Deployment" and strict else None)
+    look(cluster)
+    cluster.writes.clear()
+    cluster.children[CAT, DEPLOYMENT]["spec"]["replicas"] = 7
+    strict = True
+
+    assert look(cluster) is Outcome.FAILED
+    assert ready(cluster)["reason"] == "ApplyFailed"
+    assert message in ready(cluster)["message"]
+    assert "A policy or a webhook of this cluster refuses it: ask who keeps it" in ready(cluster)["message"]
+    assert cluster.children[CAT, DEPLOYMENT]["spec"]["replicas"] == 7
+
+
+def test_a_status_that_a_policy_denies_is_told_as_one_that_may_not_be_written() -> None:
+    cluster = cluster_with(MINIMAL, refuse=lambda verb, _: ApiError(422, VAP) if verb == "status" else None)
+
+    assert look(cluster) is Outcome.FAILED
+    (event,) = cluster.events
+    assert "the status cannot be written" in event["message"]
+    assert "ask who keeps it" in event["message"]
+
+
 def test_a_status_that_may_not_be_written_is_told_once_and_tried_until_it_may(caplog: Any) -> None:
     may_write = False
     cluster = cluster_with(MINIMAL, refuse=lambda verb, _: NO_STATUS if verb == "status" and not may_write else None)

@@ -90,7 +90,7 @@ def failure_text(failure: Failure) -> str:
 def advice(code: int, message: str) -> str:
     """Return what to do about an answer of the API server, as the end of a sentence; empty where that is not known.
 
-    The authorizer, quotas and admission policies all answer 403: their words tell them apart.
+    The authorizer, quotas and admission policies all count as 403 (`ApiError.code`): their words tell them apart.
     """
     if code != 403:
         return ""

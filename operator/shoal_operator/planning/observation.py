@@ -46,7 +46,7 @@ class Failure:
     """A write that the API server refused, or took as something else.
 
     Args:
-        code: HTTP status; 0 when the server could not be reached.
+        code: HTTP status, as `ApiError.code` sorts it; 0 when the server could not be reached.
         message: the server's own words.
         undone: it was not refused, but not tried: somebody undoes it each time.
         at_admission: it was taken, but stored with what a policy of the cluster added or changed.

@@ -162,7 +162,7 @@ def unread_status(resource: Json, error: ApiError, now: str) -> Json:
         error: the API server's answer.
         now: RFC 3339 time in UTC.
     """
-    text = f"the service's objects cannot be read: {error}{blocked.advice(error.status, error.message)}"
+    text = f"the service's objects cannot be read: {error}{blocked.advice(error.code, error.message)}"
     stored = dig(resource, "status", default={})
     generation = resource["metadata"].get("generation", 0)
     previous: list[Json] = stored.get("conditions", [])
@@ -219,7 +219,7 @@ def unwritten(error: ApiError) -> Announcement:
     """Return what is said of a status that the operator may not write."""
     text = (
         f"the status cannot be written, so what it says may be old, Ready too: {error}"
-        f"{blocked.advice(error.status, error.message)}"
+        f"{blocked.advice(error.code, error.message)}"
     )
     return Announcement(warning=True, reason=Reason.APPLY_FAILED, message=text)
 
