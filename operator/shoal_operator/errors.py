@@ -8,6 +8,7 @@ A spec that cannot work is ``shoal_schema.decoding.SpecError``: it becomes a con
 ``shoal_schema.environment.SettingsError``.
 """
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -18,6 +19,10 @@ _FOR_EVER = (
     "unable to convert",
     "cannot convert",
     "request is too large",
+)
+# A ValidatingAdmissionPolicy says the one, with 422 unless it names a reason; a webhook the other, with any status.
+_DENIED = re.compile(
+    r"ValidatingAdmissionPolicy '[^']*' .*denied request|admission webhook \"[^\"]*\" denied the request"
 )
 
 
@@ -40,16 +45,26 @@ class ApiError(OperatorError):
         self.headers = headers
 
     @property
+    def forbidden(self) -> bool:
+        """Whether a permission, a quota, a policy or a webhook refuses it; the last two choose their status."""
+        return self.status == 403 or (400 <= self.status < 500 and _DENIED.search(self.message) is not None)
+
+    @property
     def refuses_object(self) -> bool:
         """Whether the object itself is refused, and will be for ever; some such answers are a 500."""
-        return self.status in (400, 413, 422) or (
-            self.status == 500 and any(words in self.message for words in _FOR_EVER)
+        return not self.forbidden and (
+            self.status in (400, 413, 422) or (self.status == 500 and any(words in self.message for words in _FOR_EVER))
         )
+
+    @property
+    def code(self) -> int:
+        """The status that says what kind of answer it is: 403 of all that is forbidden, 422 of all refused objects."""
+        return 403 if self.forbidden else 422 if self.refuses_object else self.status
 
     @property
     def passing(self) -> bool:
         """Whether the same request may succeed later: a race, an overload, an outage."""
-        return not self.refuses_object and (self.status in (0, 409, 429) or self.status >= 500)
+        return not (self.forbidden or self.refuses_object) and (self.status in (0, 409, 429) or self.status >= 500)
 
 
 class NotLeadingError(OperatorError):

@@ -17,10 +17,11 @@ from shoal_operator.load.fleet import Fleet
 from shoal_operator.manifests.desired import SERVICE, Kind
 from shoal_operator.manifests.labels import FIELD_MANAGER, digest
 from shoal_operator.manifests.target import Target
+from shoal_operator.planning.admission import changed_text, is_changed
 from shoal_operator.planning.changes import Apply, Changes, Delete, plan_changes
 from shoal_operator.planning.contest import Contests, last_writer
 from shoal_operator.planning.evidence import Evidence
-from shoal_operator.planning.exact import foreign_settings, removal, replacement
+from shoal_operator.planning.exact import removal, removed_settings, replacement
 from shoal_operator.planning.fractions import named_fractions
 from shoal_operator.planning.observation import Failure, Key, Observation, dig
 from shoal_operator.planning.status import (
@@ -194,8 +195,8 @@ class Reconciler:
         children = dict(observation.children)
         failures = []
         for action in changes.actions:
-            if undone := self._undone(key, action, children):
-                failures.append(undone)
+            if held := self._admitted(key, action, children) or self._undone(key, action, children):
+                failures.append(held)
                 continue
             try:
                 if isinstance(action, Delete):
@@ -203,17 +204,35 @@ class Reconciler:
                     del children[action.kind]
                 else:
                     live = children.get(action.kind)
-                    children[action.kind] = await self._write(action, live)
+                    children[action.kind] = stored = await self._write(action, live)
                     self._contests.wrote(key, action.kind.kind, digest(action.body), self._clock())
-                    await self._tell_removed(key, observation.resource, action, live)
+                    await self._tell_removed(key, observation.resource, action, live, stored)
+                    failures += self._changed(key, action, stored)
                 logger.info("event=wrote service=%s %s=%s", key, type(action).__name__.lower(), action.kind.kind)
             except ApiError as error:
                 self._check_passing(key, error)
                 logger.warning("event=write_failed service=%s kind=%s error=%s", key, action.kind.kind, error)
-                code = 422 if error.refuses_object else error.status
                 message = named_fractions(error.message, observation.resource["spec"])
-                failures.append(Failure(action.kind, code, message))
+                failures.append(Failure(action.kind, error.code, message))
         return replace(observation, children=children), failures
+
+    def _changed(self, key: Key, action: Apply, stored: Json) -> list[Failure]:
+        """Return the failure of a write whose very answer is not what was written, and remember it."""
+        if not is_changed(action.kind, action.body, stored):
+            return []
+        text, answer = digest(action.body), digest(stored.get("spec", {}))
+        self._contests.admit(key, action.kind.kind, text, answer, self._clock())
+        return [Failure(action.kind, 200, changed_text(action.body, stored), at_admission=True)]
+
+    def _admitted(self, key: Key, action: Apply | Delete, children: Mapping[Kind, Json]) -> Failure | None:
+        """Return the failure of a write that the API server would answer with what is there."""
+        live = children.get(action.kind)
+        if isinstance(action, Delete) or live is None:
+            return None
+        text, answer = digest(action.body), digest(live.get("spec", {}))
+        if not self._contests.is_admitted(key, action.kind.kind, text, answer, self._clock()):
+            return None
+        return Failure(action.kind, 200, changed_text(action.body, live), at_admission=True)
 
     def _undone(self, key: Key, action: Apply | Delete, children: Mapping[Kind, Json]) -> Failure | None:
         """Return the failure of a write that would be undone once more, as it was before."""
@@ -240,15 +259,15 @@ class Reconciler:
         if self._cut_short[key] < _PATIENCE_LOOKS:
             raise error
 
-    async def _tell_removed(self, key: Key, resource: Json, action: Apply, live: Json | None) -> None:
-        if live is not None and (settings := foreign_settings(action.body, live)):
+    async def _tell_removed(self, key: Key, resource: Json, action: Apply, live: Json | None, stored: Json) -> None:
+        if live is not None and (settings := removed_settings(action.body, live, stored)):
             await self._announce(key, resource, removed(settings), self._utc_now())
 
     async def _write(self, action: Apply, live: Json | None) -> Json:
         try:
             stored = await self._cluster.apply(action.kind, action.body, action.uid)
         except ApiError as error:
-            if live is None or error.status != 422:
+            if live is None or error.status != 422 or error.forbidden:
                 raise
             await self._replace(action, live, error)
             stored = await self._cluster.apply(action.kind, action.body, action.uid)
@@ -279,7 +298,7 @@ class Reconciler:
         try:
             written = await self._write_status(key, resource, status, now)
         except ApiError as error:
-            if error.status != 403:
+            if not error.forbidden:
                 raise
             await self._tell_speechless(key, resource, error, now)
             return False

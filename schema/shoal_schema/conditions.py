@@ -79,6 +79,7 @@ class Reason(StrEnum):
     GATEWAY_API_MISSING = "GatewayApiMissing"
     OBJECTIVE_UNATTAINABLE = "ObjectiveUnattainable"
     ANOTHER_OPERATOR = "AnotherOperator"
+    CHANGED_AT_ADMISSION = "ChangedAtAdmission"
     FIELD_RENAMED = "FieldRenamed"
 
 
@@ -104,6 +105,7 @@ FAILURES = frozenset(
         Reason.GATEWAY_API_MISSING,
         Reason.OBJECTIVE_UNATTAINABLE,
         Reason.ANOTHER_OPERATOR,
+        Reason.CHANGED_AT_ADMISSION,
         Reason.FIELD_RENAMED,
     }
 )

@@ -24,9 +24,14 @@ class FakeCluster:
 
     Args:
         refuse: looks at each write (verb, what) before it is done; what it returns is raised.
+        mutate: changes each child in place as it is written, as a mutating admission policy does.
     """
 
-    def __init__(self, refuse: Callable[[str, str], Exception | None] | None = None) -> None:
+    def __init__(
+        self,
+        refuse: Callable[[str, str], Exception | None] | None = None,
+        mutate: Callable[[Kind, Json], None] | None = None,
+    ) -> None:
         self.services: dict[Key, Json] = {}
         self.children: dict[tuple[Key, Kind], Json] = {}
         self.pods: dict[Key, list[Json]] = {}
@@ -35,6 +40,7 @@ class FakeCluster:
         self.scales: list[tuple[Key, int]] = []
         self.lease: Json | None = None
         self._refuse = refuse or (lambda verb, what: None)
+        self._mutate = mutate or (lambda kind, child: None)
         self._counter = itertools.count(1)
 
     async def read_service(self, key: Key) -> Json | None:
@@ -52,6 +58,7 @@ class FakeCluster:
             raise ApiError(409, "the object is another one")
         stored = merged(live or {}, body)
         stored["metadata"] |= {"uid": uid or f"uid-{next(self._counter)}", "generation": 1}
+        self._mutate(kind, stored)
         self.children[key, kind] = stored
         return copy.deepcopy(stored)
 
@@ -59,6 +66,7 @@ class FakeCluster:
         key = Key(stored["metadata"]["namespace"], stored["metadata"]["name"])
         self._write("merge", kind.kind)
         self.children[key, kind] = without_nulls(merged(self.children[key, kind], patch))
+        self._mutate(kind, self.children[key, kind])
         return copy.deepcopy(self.children[key, kind])
 
     async def annotate(self, kind: Kind, key: Key, uid: str, annotations: Mapping[str, str | None]) -> None:

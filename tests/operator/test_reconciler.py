@@ -341,11 +341,130 @@ def test_a_setting_that_was_added_by_hand_is_taken_out_and_told_once() -> None:
     assert "proxy.env" in event["message"]
 
 
+def adding_a_setting(kind: Kind, child: Json) -> None:
+    if kind == DEPLOYMENT:
+        env = child["spec"]["template"]["spec"]["containers"][0]["env"]
+        if all(variable["name"] != "SHOAL_QUEUE_MAX_ROWS" for variable in env):
+            env.append({"name": "SHOAL_QUEUE_MAX_ROWS", "value": "1"})
+
+
+def adding_a_selector(kind: Kind, child: Json) -> None:
+    if kind == SERVICE:
+        child["spec"]["selector"]["tier"] = "gold"
+
+
+def taking_a_replica_more(kind: Kind, child: Json) -> None:
+    if kind == DEPLOYMENT:
+        child["spec"]["replicas"] = 3
+
+
+@pytest.mark.parametrize(
+    ("mutate", "kind", "words"),
+    [
+        (adding_a_setting, DEPLOYMENT, "still holds SHOAL_QUEUE_MAX_ROWS of container proxy"),
+        (adding_a_selector, SERVICE, "is not what was written"),
+        (taking_a_replica_more, DEPLOYMENT, "is not what was written"),
+    ],
+)
+def test_what_a_policy_of_the_cluster_puts_into_each_write_is_told_once_and_not_written_against(
+    mutate: Any, kind: Kind, words: str
+) -> None:
+    cluster = cluster_with(MINIMAL, mutate=mutate)
+    clock = itertools.count(0.0, 0.1)
+    reconciler = Reconciler(cluster, DEFAULTS, Told(), now, fleet=Fleet(), clock=lambda: next(clock))
+    asyncio.run(reconciler.reconcile(CAT))
+    (event,) = cluster.events
+    cluster.writes.clear()
+    # What kubectl annotate writes passes the same policy, and its name stands in managedFields.
+    cluster.children[CAT, kind]["metadata"]["managedFields"] = [{"manager": "kubectl-annotate", "time": "2026"}]
+
+    assert {asyncio.run(reconciler.reconcile(CAT)) for _ in range(20)} == {Outcome.FAILED}
+    assert (cluster.writes, len(cluster.events)) == ([], 1)
+    assert (event["type"], event["reason"]) == ("Warning", "ChangedAtAdmission")
+    assert (ready(cluster)["status"], ready(cluster)["reason"]) == ("False", "ChangedAtAdmission")
+    assert words in ready(cluster)["message"]
+    assert "policy" in event["message"]
+
+
+def test_what_a_policy_put_into_a_write_is_taken_out_soon_after_the_policy_is_gone() -> None:
+    policies = [adding_a_setting]
+    cluster = cluster_with(MINIMAL, mutate=lambda kind, child: [policy(kind, child) for policy in policies] and None)
+    clock = itertools.count(0.0)
+    reconciler = Reconciler(cluster, DEFAULTS, Told(), now, fleet=Fleet(), clock=lambda: next(clock))
+    asyncio.run(reconciler.reconcile(CAT))
+    policies.clear()
+    asyncio.run(reconciler.reconcile(CAT))
+    assert ready(cluster)["reason"] == "ChangedAtAdmission"
+
+    clock = itertools.count(310.0)
+    assert asyncio.run(reconciler.reconcile(CAT)) is Outcome.DONE
+    assert ready(cluster)["reason"] != "ChangedAtAdmission"
+    assert "SettingRemoved" in [event["reason"] for event in cluster.events]
+
+
+def test_a_route_that_a_policy_changes_is_there_and_not_refused() -> None:
+    def mutate(kind: Kind, child: Json) -> None:
+        if kind == INGRESS:
+            child["spec"]["tls"] = [{"hosts": ["cat.example.com"]}]
+
+    cluster = cluster_with(ROUTED, mutate=mutate)
+    look(cluster)
+
+    conditions = {item["type"]: item["reason"] for item in cluster.services[CAT]["status"]["conditions"]}
+    assert (conditions["RouteReady"], conditions["Ready"]) == ("RoutePending", "ChangedAtAdmission")
+
+
+def test_what_somebody_changes_beside_a_policy_is_put_right_at_once() -> None:
+    cluster = cluster_with(MINIMAL, mutate=adding_a_setting)
+    clock = itertools.count(0.0, 0.1)
+    reconciler = Reconciler(cluster, DEFAULTS, Told(), now, fleet=Fleet(), clock=lambda: next(clock))
+    asyncio.run(reconciler.reconcile(CAT))
+    cluster.children[CAT, DEPLOYMENT]["spec"]["replicas"] = 7
+
+    asyncio.run(reconciler.reconcile(CAT))
+    assert cluster.children[CAT, DEPLOYMENT]["spec"]["replicas"] == 1
+    assert "SettingRemoved" not in [event["reason"] for event in cluster.events]
+
+
 NO_STATUS = ApiError(
     403,
     'inferenceservices.serving.shoal.dev "cat" is forbidden: User "shoal" cannot patch resource'
     ' "inferenceservices/status" in API group "serving.shoal.dev"',
 )
+
+
+VAP = (
+    "deployments.apps \"cat\" is forbidden: ValidatingAdmissionPolicy 'teams' with binding 'teams-all' denied request:"
+    " every Deployment needs the label team"
+)
+WEBHOOK = 'admission webhook "validate.kyverno.svc-fail" denied the request: every Deployment needs the label team'
+
+
+@pytest.mark.parametrize("status", [400, 403, 409, 422])
+@pytest.mark.parametrize("message", [VAP, WEBHOOK])
+def test_what_a_policy_denies_is_told_alike_whatever_status_the_policy_chose(status: int, message: str) -> None:
+    strict = False
+    denial = ApiError(status, message)
+    cluster = cluster_with(MINIMAL, refuse=lambda _, what: denial if what == "Deployment" and strict else None)
+    look(cluster)
+    cluster.writes.clear()
+    cluster.children[CAT, DEPLOYMENT]["spec"]["replicas"] = 7
+    strict = True
+
+    assert look(cluster) is Outcome.FAILED
+    assert ready(cluster)["reason"] == "ApplyFailed"
+    assert message in ready(cluster)["message"]
+    assert "A policy or a webhook of this cluster refuses it: ask who keeps it" in ready(cluster)["message"]
+    assert cluster.children[CAT, DEPLOYMENT]["spec"]["replicas"] == 7
+
+
+def test_a_status_that_a_policy_denies_is_told_as_one_that_may_not_be_written() -> None:
+    cluster = cluster_with(MINIMAL, refuse=lambda verb, _: ApiError(422, VAP) if verb == "status" else None)
+
+    assert look(cluster) is Outcome.FAILED
+    (event,) = cluster.events
+    assert "the status cannot be written" in event["message"]
+    assert "ask who keeps it" in event["message"]
 
 
 def test_a_status_that_may_not_be_written_is_told_once_and_tried_until_it_may(caplog: Any) -> None:

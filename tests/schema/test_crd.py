@@ -108,6 +108,8 @@ def test_good_specs_break_no_rule(spec: Json) -> None:
         (with_fields(FOREIGN, batching__allowedBatchSizes=[32]), "allowedBatchSizes has no effect"),
         (with_fields(MINIMAL, model__uri="http://[::1/cat"), "model.uri must name a host"),
         (with_fields(MINIMAL, model__uri="http://[1::2::3]/cat"), "model.uri must name a host"),
+        (with_fields(MINIMAL, model__uri="HTTPS://h/m"), "https:// in lower case"),
+        (with_fields(MINIMAL, model__uri="File:///m"), "https:// in lower case"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -116,6 +118,15 @@ def test_a_bad_spec_is_refused_in_words(spec: Json, message: str) -> None:
 
     assert len(broken) == 1
     assert message in broken[0]
+
+
+@pytest.mark.parametrize("uri", ["s3://b/k", "ftp://h/m", "/models/x", "models/x", "hf://org/model"])
+@pytest.mark.parametrize("volume", [None, {"hostPath": {"path": "/models"}}])
+def test_of_an_address_with_another_scheme_only_the_pattern_speaks(uri: str, volume: Json | None) -> None:
+    pattern = root_schema()["properties"]["spec"]["properties"]["model"]["properties"]["uri"]["pattern"]
+
+    assert not re.match(pattern.replace(r"\z", r"\Z"), uri)
+    assert refused(with_fields(MINIMAL, model__uri=uri, model__volume=volume)) == []
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,8 @@ def _taken(conflict: Conflict) -> Verdict:
 def _failed(failure: Failure) -> Verdict:
     if failure.undone:
         reason = Reason.ANOTHER_OPERATOR
+    elif failure.at_admission:
+        reason = Reason.CHANGED_AT_ADMISSION
     else:
         reason = Reason.INVALID_SPEC if failure.code in (400, 422) else Reason.APPLY_FAILED
     return Status.FALSE, reason, failure_text(failure)
@@ -71,8 +73,13 @@ def undone(evidence: Evidence) -> Verdict | None:
 
 def apply_failed(evidence: Evidence) -> Verdict | None:
     """The API server refused a write for a reason that is not the spec's."""
-    others = [f for f in evidence.failures if f.kind not in (HTTP_ROUTE, INGRESS)]
+    others = [f for f in evidence.failures if f.kind not in (HTTP_ROUTE, INGRESS) and not f.at_admission]
     return _failed(others[0]) if others else None
+
+
+def changed_at_admission(evidence: Evidence) -> Verdict | None:
+    """A policy of the cluster changes what we write, as it is written; the pods may well serve."""
+    return next((_failed(failure) for failure in evidence.failures if failure.at_admission), None)
 
 
 def failure_text(failure: Failure) -> str:
@@ -83,7 +90,7 @@ def failure_text(failure: Failure) -> str:
 def advice(code: int, message: str) -> str:
     """Return what to do about an answer of the API server, as the end of a sentence; empty where that is not known.
 
-    The authorizer, quotas and admission policies all answer 403: their words tell them apart.
+    The authorizer, quotas and admission policies all count as 403 (`ApiError.code`): their words tell them apart.
     """
     if code != 403:
         return ""

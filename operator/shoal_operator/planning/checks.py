@@ -177,7 +177,7 @@ def route_refused(evidence: Evidence) -> Verdict | None:
         if failure.kind == HTTP_ROUTE and failure.code == 404:
             text = "route.httpRoute needs the Gateway API: install its CRDs, or use route.ingress"
             return Status.FALSE, Reason.GATEWAY_API_MISSING, text
-        if failure.kind in (HTTP_ROUTE, INGRESS):
+        if failure.kind in (HTTP_ROUTE, INGRESS) and not failure.at_admission:
             return Status.FALSE, Reason.ROUTE_REFUSED, failure_text(failure)
     return None
 

@@ -48,11 +48,21 @@ def try_write(last: Contest, text: str, now_s: float) -> tuple[bool, Contest]:
     return False, Contest(text, recent, min(last.pauses + 1, 10), now_s + pause_s)
 
 
+@dataclass(frozen=True, slots=True)
+class _Admitted:
+    """What an API server made of a text as it took it, to be borne until a time in monotonic seconds."""
+
+    text: str
+    answer: str
+    until_s: float
+
+
 @dataclass(slots=True)
 class Contests:
     """What was written lately of each service, by what it is part of."""
 
     _known: dict[Key, dict[str, Contest]] = field(default_factory=dict)
+    _admitted: dict[Key, dict[str, _Admitted]] = field(default_factory=dict)
 
     def may_write(self, key: Key, what: str, text: str, now_s: float) -> bool:
         """Return whether a text may be written now."""
@@ -67,9 +77,19 @@ class Contests:
         known = self._known.setdefault(key, {})
         _, known[what] = try_write(known.get(what, Contest()), text, now_s)
 
+    def admit(self, key: Key, what: str, text: str, answer: str, now_s: float) -> None:
+        """Record that the answer to a write was not what was written: the next one would be answered alike."""
+        self._admitted.setdefault(key, {})[what] = _Admitted(text, answer, now_s + MAX_PAUSE_S)
+
+    def is_admitted(self, key: Key, what: str, text: str, live: str, now_s: float) -> bool:
+        """Return whether what is stored is the answer that the text got lately, so that writing it again is idle."""
+        last = self._admitted.get(key, {}).get(what)
+        return last is not None and (last.text, last.answer) == (text, live) and now_s < last.until_s
+
     def forget(self, key: Key) -> None:
         """Forget a service that is gone."""
         self._known.pop(key, None)
+        self._admitted.pop(key, None)
 
 
 def last_writer(live: Json, ours: str) -> str:

@@ -6,7 +6,7 @@ spec says. Server-side apply leaves what others add to a map or to a keyed list,
 so it is taken out by a JSON merge patch, in which null removes a key and a list replaces a list.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shoal_operator.manifests.desired import (
@@ -68,6 +68,21 @@ def foreign_settings(desired: Json, live: Json) -> Mapping[str, tuple[str, ...]]
     found = ((each["name"], _variables(each)) for each in _containers(live) if each.get("name") in ours)
     added = {name: tuple(v for v in variables if _foreign(v, ours[name])) for name, variables in found}
     return {name: variables for name, variables in added.items() if variables}
+
+
+def removed_settings(desired: Json, live: Json, stored: Json) -> Mapping[str, tuple[str, ...]]:
+    """Return by container the foreign settings that were there before a write and are not in its answer."""
+    kept = foreign_settings(desired, stored)
+    found = {
+        name: tuple(v for v in variables if v not in kept.get(name, ()))
+        for name, variables in foreign_settings(desired, live).items()
+    }
+    return {name: variables for name, variables in found.items() if variables}
+
+
+def settings_text(settings: Mapping[str, Sequence[str]]) -> str:
+    """Return settings by container, as a part of a sentence."""
+    return "; ".join(f"{', '.join(variables)} of container {name}" for name, variables in settings.items())
 
 
 def _without_settings(desired: Json, live: Json) -> Json:

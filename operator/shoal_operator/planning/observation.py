@@ -43,18 +43,20 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A write that the API server refused.
+    """A write that the API server refused, or took as something else.
 
     Args:
-        code: HTTP status; 0 when the server could not be reached.
+        code: HTTP status, as `ApiError.code` sorts it; 0 when the server could not be reached.
         message: the server's own words.
         undone: it was not refused, but not tried: somebody undoes it each time.
+        at_admission: it was taken, but stored with what a policy of the cluster added or changed.
     """
 
     kind: Kind
     code: int
     message: str
     undone: bool = False
+    at_admission: bool = False
 
 
 def dig(value: Any, *path: str, default: Any = None) -> Any:

@@ -23,6 +23,8 @@ _BACK_OFF = re.compile(r'^Back-off pulling image "[^"]*": (\w+: )?')
 _CONFIG_REASONS = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
 _LOAD_FAILED_EXIT = 3
 _DEVICE_LOST_EXIT = 4
+_TERMINATED_EXIT = 128 + 15
+"""SIGTERM ended it. In a pod that stays, a kubelet sends that when a startup or liveness probe has failed."""
 _MAX_MESSAGE_LENGTH = 1000
 
 
@@ -95,7 +97,7 @@ def crash_problem(pod: Json) -> Problem | None:
     """A runtime, or else a proxy, that ended by itself."""
     for container, reason in ((RUNTIME, Reason.RUNTIME_CRASHED), (PROXY, Reason.PROXY_CRASHED)):
         if ended := _crash(_status_of(pod, container)):
-            return Problem(reason, _sentence(_ended_text(container, ended)))
+            return Problem(reason, _sentence(_ended_text(pod, container, ended)))
     return None
 
 
@@ -152,16 +154,35 @@ def _crash(status: Json) -> Json | None:
     return None
 
 
-def _ended_text(container: str, ended: Json) -> str:
+def _ended_text(pod: Json, container: str, ended: Json) -> str:
     code = int(ended.get("exitCode") or 0)
     if ended.get("reason") == "OOMKilled":
         raise_it = f"raise {container}.resources.limits.memory, or lower batching.maxBatchSize"
         return f"the {container} was killed because it used too much memory: {raise_it}"
+    if code == _TERMINATED_EXIT and _is_probed(pod, container):
+        return _unanswered_text(container, ended)
     what = {
         _LOAD_FAILED_EXIT: "could not load the model",
         _DEVICE_LOST_EXIT: "lost its device, or a batch outlived runtime.forwardTimeoutSeconds",
     }.get(code, "crashed") if container == RUNTIME else "crashed"  # fmt: skip
     return f"the {container} {what} (exit code {code}): {_last_line(ended).removeprefix(_NOT_LOADED)}"
+
+
+def _unanswered_text(container: str, ended: Json) -> str:
+    slow = {
+        PROXY: "give it more CPU (proxy.resources), or its node less to do",
+        RUNTIME: "give it more CPU (runtime.resources), or more time to start (rollout.progressDeadlineSeconds)",
+    }[container]
+    said = f". Its last line: {_last_line(ended)}" if str(ended.get("message") or "").strip() else ""
+    return (
+        f"the {container} was stopped (exit code {_TERMINATED_EXIT}) since it did not answer its startup or liveness"
+        f" probe in time: {slow}; kubectl describe pod names the probe{said}"
+    )
+
+
+def _is_probed(pod: Json, container: str) -> bool:
+    found: Json = next((each for each in dig(pod, "spec", "containers", default=[]) if each["name"] == container), {})
+    return "startupProbe" in found or "livenessProbe" in found
 
 
 def _last_line(ended: Json) -> str:

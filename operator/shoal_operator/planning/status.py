@@ -17,6 +17,7 @@ from shoal_operator.planning import blocked, checks
 from shoal_operator.planning.blocked import Check, Verdict
 from shoal_operator.planning.conditions import Condition, find, stamped, told_before
 from shoal_operator.planning.evidence import Evidence
+from shoal_operator.planning.exact import settings_text
 from shoal_operator.planning.observation import dig
 from shoal_operator.planning.renamed import dropped_fields, dropped_text
 from shoal_schema.conditions import FAILURES, ConditionType, Reason, ScalingReason, Status
@@ -26,6 +27,7 @@ _BLOCKED: tuple[Check, ...] = (blocked.spec_invalid, blocked.name_taken, blocked
 POLICIES: dict[ConditionType, tuple[Check, ...]] = {
     ConditionType.READY: (
         *_BLOCKED,
+        blocked.changed_at_admission,
         checks.scaled_to_zero,
         checks.unless_served(checks.pods_refused),
         checks.unless_served(checks.pods_in_trouble),
@@ -160,7 +162,7 @@ def unread_status(resource: Json, error: ApiError, now: str) -> Json:
         error: the API server's answer.
         now: RFC 3339 time in UTC.
     """
-    text = f"the service's objects cannot be read: {error}{blocked.advice(error.status, error.message)}"
+    text = f"the service's objects cannot be read: {error}{blocked.advice(error.code, error.message)}"
     stored = dig(resource, "status", default={})
     generation = resource["metadata"].get("generation", 0)
     previous: list[Json] = stored.get("conditions", [])
@@ -206,10 +208,9 @@ def transitions(before: Sequence[Json], after: Sequence[Json]) -> list[Announcem
 
 def removed(settings: Mapping[str, Sequence[str]]) -> Announcement:
     """Return what is said of settings that others added to the Deployment, by container."""
-    names = "; ".join(f"{', '.join(variables)} of container {name}" for name, variables in settings.items())
     text = (
-        f"taken out of the Deployment, where somebody added it: {names}. Names that start with SHOAL_ come from the"
-        " InferenceService: set the field there, or proxy.env"
+        f"taken out of the Deployment, where somebody added it: {settings_text(settings)}. Names that start"
+        " with SHOAL_ come from the InferenceService: set the field there, or proxy.env"
     )
     return Announcement(warning=True, reason=Reason.SETTING_REMOVED, message=text)
 
@@ -218,7 +219,7 @@ def unwritten(error: ApiError) -> Announcement:
     """Return what is said of a status that the operator may not write."""
     text = (
         f"the status cannot be written, so what it says may be old, Ready too: {error}"
-        f"{blocked.advice(error.status, error.message)}"
+        f"{blocked.advice(error.code, error.message)}"
     )
     return Announcement(warning=True, reason=Reason.APPLY_FAILED, message=text)
 

@@ -7,7 +7,15 @@ from msgspec import Meta
 
 from shoal_schema.declaring import MODEL, NAME, NAME_IN_WORDS, PROXY, RUNTIME, Env, FieldFault, Rule, Section
 from shoal_schema.resource.passthrough import OpenObject, Resources
-from shoal_schema.resource.uris import AUTHORITY, BAD_AUTHORITY, PRINTABLE, URI, has_good_authority
+from shoal_schema.resource.uris import (
+    AUTHORITY,
+    BAD_AUTHORITY,
+    CAPITAL_SCHEME,
+    PRINTABLE,
+    SCHEME,
+    URI,
+    has_good_authority,
+)
 
 PATH = rf"^/{PRINTABLE}*\Z"
 
@@ -68,7 +76,7 @@ class ModelSpec(Section, frozen=True):
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            "!has(self.volume) || !has(self.uri) || self.uri.startsWith('file://')",
+            "!has(self.volume) || !has(self.uri) || !self.uri.matches(r'^https?://')",
             "model.volume has no effect on a model that is downloaded: "
             "use a file:// uri below volume.mountPath, or remove the volume",
             ".volume",
@@ -79,8 +87,14 @@ class ModelSpec(Section, frozen=True):
             ".handler",
         ),
         Rule(
-            f"!has(self.uri) || self.uri.matches(r'{AUTHORITY}')",
+            # Of another scheme the pattern has said all there is to say.
+            f"!has(self.uri) || !self.uri.matches(r'{SCHEME}') || self.uri.matches(r'{AUTHORITY}')",
             f"model.uri {BAD_AUTHORITY}",
+            ".uri",
+        ),
+        Rule(
+            f"!has(self.uri) || self.uri.matches(r'{SCHEME}') || !self.uri.matches(r'{CAPITAL_SCHEME}')",
+            "model.uri must write file://, http:// or https:// in lower case",
             ".uri",
         ),
     )

@@ -7,7 +7,7 @@ import pytest
 from shoal_operator.planning.pods import find_problem
 from shoal_schema.conditions import Reason
 from shoal_schema.declaring import Json
-from tests.operator.samples import DOWNLOADED
+from tests.operator.samples import DOWNLOADED, FOREIGN
 from tests.operator.worlds import pod, running, unschedulable, waiting
 
 
@@ -95,6 +95,29 @@ def failing(**status: Any) -> Json:
             failing(containerStatuses=[waiting("proxy", "CrashLoopBackOff", exitCode=3, message="no port")]),
             Reason.PROXY_CRASHED,
             ["proxy crashed (exit code 3): no port"],
+        ),
+        (
+            failing(containerStatuses=[waiting("proxy", "CrashLoopBackOff", exitCode=143, reason="Error")]),
+            Reason.PROXY_CRASHED,
+            [
+                "proxy was stopped (exit code 143) since it did not answer its startup or liveness probe",
+                "proxy.resources",
+            ],
+        ),
+        (
+            failing(containerStatuses=[running("proxy", exitCode=143, message="listening\nwaiting for the runtime")]),
+            Reason.PROXY_CRASHED,
+            ["did not answer", "Its last line: waiting for the runtime"],
+        ),
+        (
+            pod(FOREIGN, ready=False, containerStatuses=[running("runtime", exitCode=143, reason="Error")]),
+            Reason.RUNTIME_CRASHED,
+            ["runtime was stopped (exit code 143)", "probe", "rollout.progressDeadlineSeconds"],
+        ),
+        (
+            failing(containerStatuses=[running("runtime", exitCode=143, reason="Error")]),  # it has no probe
+            Reason.RUNTIME_CRASHED,
+            ["runtime crashed (exit code 143)"],
         ),
         (
             failing(containerStatuses=[waiting("runtime", "CrashLoopBackOff", exitCode=1, reason="Error")]),
