@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Protocol
 
 from shoal_operator.errors import ApiError
-from shoal_operator.load.exposition import Unread
 from shoal_operator.load.fleet import Fleet
 from shoal_operator.manifests.desired import SERVICE, Kind
 from shoal_operator.manifests.labels import FIELD_MANAGER, digest
@@ -20,7 +19,7 @@ from shoal_operator.manifests.target import Target
 from shoal_operator.planning.admission import changed_text, is_changed
 from shoal_operator.planning.changes import Apply, Changes, Delete, plan_changes
 from shoal_operator.planning.contest import Contests, last_writer
-from shoal_operator.planning.evidence import Evidence
+from shoal_operator.planning.evidence import Evidence, Unread
 from shoal_operator.planning.exact import removal, removed_settings, replacement
 from shoal_operator.planning.fractions import named_fractions
 from shoal_operator.planning.observation import Failure, Key, Observation, dig

@@ -8,9 +8,10 @@ from typing import Protocol
 
 from shoal_operator.autoscaler.law import Decision, State, decide
 from shoal_operator.errors import ApiError, NotLeadingError
-from shoal_operator.load.exposition import Reading, Unread, total_load, unread
+from shoal_operator.load.exposition import Reading, total_load, unread
 from shoal_operator.load.fleet import Fleet, Replica, Scaled, Watched
 from shoal_operator.load.objective import Reports, attainable, record
+from shoal_operator.planning.evidence import Unread
 from shoal_operator.planning.observation import Key
 from shoal_schema.conditions import ScalingReason
 

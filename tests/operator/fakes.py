@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from shoal_operator.errors import ApiError
-from shoal_operator.load.exposition import Reading, Unread
+from shoal_operator.load.exposition import Reading
 from shoal_operator.load.fleet import Replica
 from shoal_operator.manifests.desired import CHILD_KINDS, Kind
+from shoal_operator.planning.evidence import Unread
 from shoal_operator.planning.observation import Key, Observation
 from shoal_schema.conditions import ScalingReason
 from shoal_schema.declaring import Json

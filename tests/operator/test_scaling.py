@@ -3,8 +3,9 @@
 import asyncio
 
 from shoal_operator.errors import ApiError
-from shoal_operator.load.exposition import Reading, Unread
+from shoal_operator.load.exposition import Reading
 from shoal_operator.load.fleet import Fleet
+from shoal_operator.planning.evidence import Unread
 from shoal_operator.planning.observation import Key
 from shoal_operator.scaling import Autoscaler
 from shoal_schema.conditions import Reason

@@ -3,8 +3,9 @@
 import asyncio
 from collections.abc import Sequence
 
-from shoal_operator.load.exposition import Reading, Unread, unread
+from shoal_operator.load.exposition import Reading, unread
 from shoal_operator.load.fleet import Replica
+from shoal_operator.planning.evidence import Unread
 from shoal_operator.scraper import Scraper
 from tests.operator.servers import Answer, serving
 

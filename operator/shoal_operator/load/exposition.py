@@ -7,9 +7,9 @@ writes them, in one pass whose time grows with the text's length alone, and beli
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from shoal_operator.autoscaler.law import Load
+from shoal_operator.planning.evidence import Unread
 from shoal_schema.metrics import IN_FLIGHT_ROWS, OBJECTIVE_ATTAINABLE, QUEUE_ROWS
 
 MAX_ROWS = 2**31 - 1
@@ -34,14 +34,6 @@ class Reading:
     rows: int | None = None
     attainable: bool | None = None
     refused: bool = field(default=False, compare=False)
-
-
-class Unread(StrEnum):
-    """Why nothing is known of a service's load."""
-
-    NO_READY_POD = "no ready pod"
-    UNREACHABLE = "unreachable"
-    REFUSED = "refused"
 
 
 def read_metrics(text: str) -> Reading:

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
-from shoal_operator.load.exposition import Unread
 from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE
 from shoal_operator.manifests.target import Target
 from shoal_operator.planning.changes import Conflict
@@ -11,6 +11,14 @@ from shoal_operator.planning.observation import Failure, Observation, dig, is_ow
 from shoal_operator.planning.pods import Problem, find_problem, is_leaving, template_hash
 from shoal_schema.conditions import ScalingReason
 from shoal_schema.declaring import Json
+
+
+class Unread(StrEnum):
+    """Why nothing is known of a service's load."""
+
+    NO_READY_POD = "no ready pod"
+    UNREACHABLE = "unreachable"
+    REFUSED = "refused"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

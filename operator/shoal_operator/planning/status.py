@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from shoal_operator.errors import ApiError
-from shoal_operator.load.exposition import Unread
 from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE
 from shoal_operator.manifests.environment import ADMIN_PORT
 from shoal_operator.manifests.labels import selector_text
@@ -16,7 +15,7 @@ from shoal_operator.manifests.route import service_url
 from shoal_operator.planning import blocked, checks
 from shoal_operator.planning.blocked import Check, Verdict
 from shoal_operator.planning.conditions import Condition, find, stamped, told_before
-from shoal_operator.planning.evidence import Evidence
+from shoal_operator.planning.evidence import Evidence, Unread
 from shoal_operator.planning.exact import settings_text
 from shoal_operator.planning.observation import dig
 from shoal_operator.planning.renamed import dropped_fields, dropped_text

@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 
 from shoal_operator.errors import ApiError
-from shoal_operator.load.exposition import Unread
 from shoal_operator.manifests.desired import DEPLOYMENT, HTTP_ROUTE, INGRESS, SERVICE, Kind
 from shoal_operator.planning.changes import Conflict, plan_changes
-from shoal_operator.planning.evidence import Evidence
+from shoal_operator.planning.evidence import Evidence, Unread
 from shoal_operator.planning.observation import Failure, Observation
 from shoal_operator.planning.status import judge, make_status, plain_status, transitions, unread_status
 from shoal_schema.conditions import ConditionType, Reason, ScalingReason, Status
