@@ -31,7 +31,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             [*CONFINED, "up", "--dir", str(made.folder)], capture_output=True, text=True, check=False, timeout=120
         )
         assert done.returncode == 0, done.stderr
-        assert done.stderr.startswith("cannot mount volumes on this machine (unshare: Operation not permitted): ")
+        assert done.stderr.startswith("shoal: cannot mount volumes on this machine (unshare: Operation not permitted): ")
         assert done.stderr.count("\n") == 1
         yield made
     finally:
@@ -75,7 +75,7 @@ def test_a_later_up_says_the_same_and_keeps_what_runs(cluster: Cluster) -> None:
     before = {name: part.pid for name, part in cluster.parts.items()}
     command = [sys.executable, "-m", "shoal_local", "up", "--dir", str(cluster.folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stderr.startswith("cannot mount volumes on this machine")
+    assert done.stderr.startswith("shoal: cannot mount volumes on this machine")
     assert {name: part.pid for name, part in cluster.parts.items()} == before
 
 
