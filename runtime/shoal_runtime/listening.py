@@ -185,7 +185,7 @@ class _Connection(GuardedProtocol):
             self.scope.update({BODY: self._body})  # type: ignore[misc]  # ASGI lets servers add keys of their own.
             return False
         keep_alive = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
-        self._due = InferCycle(self.app, self, headers, arrived_s=time.monotonic(), keep_alive=keep_alive)
+        self._due = InferCycle(self._app, self, headers, arrived_s=time.monotonic(), keep_alive=keep_alive)
         self.cycle = self._due
         return True
 
