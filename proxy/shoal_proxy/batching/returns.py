@@ -39,13 +39,13 @@ _FORGET = 0.9
 class Burst:
     """The callers of one batch: when they were answered, and of how many rows they have not come back yet."""
 
-    __slots__ = ("answered_s", "back_rows", "back_s", "callers", "outstanding", "thinks")
+    __slots__ = ("answered_s", "back_rows", "back_s", "callers", "outstanding")
 
     def __init__(self, answered_s: float) -> None:
         self.answered_s = answered_s
         self.outstanding = 0
         self.callers = 0
-        self.thinks = [0] * (len(THINK_S) + 1)
+        """Those who have not come back soon."""
         self.back_s: list[float] = []
         """Think times of those who came back soon, shortest first."""
         self.back_rows = 0
@@ -58,12 +58,19 @@ class Burst:
     def came_back(self, rows: int, now_s: float) -> None:
         """Count a caller, answered ``rows`` then, that has sent its next request."""
         self.outstanding -= rows
-        self.callers -= 1
         think_s = now_s - self.answered_s
-        self.thinks[bisect_left(THINK_S, think_s)] += 1
         if think_s <= THINK_S[-1]:
+            self.callers -= 1
             self.back_s.append(think_s)
             self.back_rows += rows
+
+    def thinks(self) -> list[int]:
+        """Return how many came back within each of `THINK_S`, beyond the one before, and later than that or never."""
+        counts = [0] * (len(THINK_S) + 1)
+        for think_s in self.back_s:
+            counts[bisect_left(THINK_S, think_s)] += 1
+        counts[-1] = max(0, self.callers)
+        return counts
 
     @property
     def gathered_s(self) -> float:
@@ -142,11 +149,10 @@ class Returns:
         """Learn from the bursts that nobody waits for any more."""
         while self._bursts and now_s - self._bursts[0].answered_s > THINK_S[-1]:
             burst = self._bursts.popleft()
-            burst.thinks[-1] += max(0, burst.callers)
             burst.outstanding = 0
             if burst.back_s:
                 self._gathering.observe(burst.back_rows, burst.gathered_s)
-            self._counts = [_FORGET * old + new for old, new in zip(self._counts, burst.thinks, strict=True)]
+            self._counts = [_FORGET * old + new for old, new in zip(self._counts, burst.thinks(), strict=True)]
             total = sum(self._counts)
             self._shares = [count / total for count in accumulate(self._counts[:-1])] if total else self._shares
 
