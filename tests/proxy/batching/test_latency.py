@@ -302,11 +302,17 @@ def test_what_is_padded_lies_where_its_padded_size_does() -> None:
     assert table.bounds(9) == (table.expected_s(16), table.expected_s(16))
 
 
-@pytest.mark.parametrize("ratio", [3.0, 0.7])
-def test_four_batches_in_a_row_that_differ_alike_are_no_noise_and_three_are(ratio: float) -> None:
+def settled() -> LatencyTable:
+    """Return a table that has seen every size often enough to be sure of it."""
     table = LatencyTable(MAX_ROWS)
     for size in table.sizes * 20:
         table.observe(size, linear(size))
+    return table
+
+
+@pytest.mark.parametrize("ratio", [3.0, 0.7])
+def test_four_batches_in_a_row_that_differ_alike_are_no_noise_and_three_are(ratio: float) -> None:
+    table = settled()
     other_s = table.expected_s(64)
 
     for _ in range(3):
@@ -319,9 +325,7 @@ def test_four_batches_in_a_row_that_differ_alike_are_no_noise_and_three_are(rati
 
 @pytest.mark.parametrize("ratio", [1.2, 0.85])
 def test_batches_that_differ_by_less_are_noise(ratio: float) -> None:
-    table = LatencyTable(MAX_ROWS)
-    for size in table.sizes * 20:
-        table.observe(size, linear(size))
+    table = settled()
     other_s = table.expected_s(64)
     for _ in range(8):
         table.observe(8, ratio * linear(8))
