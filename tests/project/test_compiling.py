@@ -1,6 +1,5 @@
 """What becomes C extensions: that it is there, once, and nothing that its users could tell from Python."""
 
-import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -8,18 +7,12 @@ from types import ModuleType
 import pytest
 
 import shoal_runtime
-
-ROOT = Path(__file__).parents[2]
+from tests.project.scripts import ROOT, load
 
 
 @pytest.fixture(scope="module")
 def compiling() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("shoal_compile", ROOT / "compile.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load("compile")
 
 
 def sources(compiling: ModuleType) -> dict[str, list[Path]]:

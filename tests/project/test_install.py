@@ -1,28 +1,15 @@
 """install.py: which build of torch is installed how, and what a person sees of it."""
 
-import importlib.util
 import io
 import json
 import sys
 from collections.abc import Sequence
-from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.project.scripts import ROOT, load
 
-
-def load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("install", ROOT / "install.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-install = load()
+install = load("install")
 
 
 class Terminal(io.StringIO):
