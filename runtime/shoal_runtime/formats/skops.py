@@ -1,5 +1,9 @@
 """scikit-learn estimators as skops files, which hold no code but name the types that they are made of."""
 
+import sys
+from importlib.abc import MetaPathFinder
+from typing import Any
+
 from shoal_runtime.errors import LoadError
 from shoal_runtime.faults import HANDLER_FAULTS, describe, remedy
 from shoal_runtime.formats.estimators import limit_threads, serve
@@ -16,7 +20,7 @@ def load(source: Source) -> Loaded:
         LoadError: it is broken, holds types that nobody trusts, or skops is not installed.
     """
     path = model_file(source, Format.SKOPS)
-    skops = imported("skops.io", "sklearn")
+    skops = _skops()
     limit_threads(source.context.threads)
     try:
         # Read once: what is judged is what is loaded.
@@ -33,3 +37,21 @@ def load(source: Source) -> Loaded:
     except HANDLER_FAULTS as error:
         raise LoadError(f"{path.name} is not a readable skops file: {describe(error)}{remedy(error)}") from None
     return serve(estimator, source, path)
+
+
+class _NoTorch(MetaPathFinder):
+    """Lets nobody import torch who has not."""
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:
+        if fullname == "torch":
+            raise ModuleNotFoundError("torch is not needed here", name=fullname)
+
+
+def _skops() -> Any:
+    """Import skops: it imports all of scikit-learn, whose adapters would import torch, hundreds of megabytes."""
+    finder = _NoTorch()
+    sys.meta_path.insert(0, finder)
+    try:
+        return imported("skops.io", "sklearn")
+    finally:
+        sys.meta_path.remove(finder)
