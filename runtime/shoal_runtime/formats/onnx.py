@@ -62,8 +62,8 @@ def load(source: Source) -> Loaded:
 def static_batch(name: str, rows: int) -> str:
     """Return what to do about a graph that takes batches of one size only."""
     return (
-        f"{name} was exported with a batch of {rows}, and runs {rows} at a time: export with a dynamic batch, like this:"
-        ' torch.onnx.export(model, (example,), "model.onnx", dynamo=True,'
+        f"{name} was exported with a batch of {rows}, so it runs {rows} at a time: export with a dynamic batch, like"
+        ' this, from an example of two rows: torch.onnx.export(model, (example,), "model.onnx", dynamo=True,'
         ' dynamic_shapes=({0: torch.export.Dim("batch")},))'
     )
 
@@ -98,7 +98,9 @@ def _inputs(nodes: Iterable[Any]) -> list[TensorSpec]:
     made = []
     for node in nodes:
         if node.type not in DATATYPES or not node.shape:
-            raise LoadError(f"input {node.name} of the graph is a {node.type} of shape {node.shape}, not rows of numbers")
+            raise LoadError(
+                f"input {node.name} of the graph is a {node.type} of shape {node.shape}, not rows of numbers"
+            )
         made.append(_spec(node))
     return made
 

@@ -53,3 +53,18 @@ def test_a_text_of_another_kind_is_no_model(tmp_path: Path, load: Load) -> None:
 
     with pytest.raises(LoadError, match=r"holds no \.pt2"):
         load(tmp_path)
+
+
+def test_it_uses_the_threads_that_the_runtime_may(tmp_path: Path, load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    booster("regression", X[:, 0]).save_model(tmp_path / "model.txt")
+    asked: list[Any] = []
+
+    class Asked(lightgbm.Booster):  # type: ignore[misc]  # lightgbm has no types here
+        def predict(self, *given: Any, **more: Any) -> Any:
+            asked.append(more["num_threads"])
+            return super().predict(*given, **more)
+
+    monkeypatch.setattr(lightgbm, "Booster", Asked)
+    load(tmp_path, threads=3)
+
+    assert set(asked) == {3}
