@@ -103,6 +103,16 @@ def test_a_broken_file_is_refused(tmp_path: Path, load: Load, content: bytes) ->
         load(tmp_path)
 
 
+@pytest.mark.parametrize("part", [20, 4, 2])
+def test_half_a_file_is_refused(tmp_path: Path, load: Load, part: int) -> None:
+    booster("reg:squarederror", X[:, 0]).save_model(tmp_path / "model.ubj")
+    whole = (tmp_path / "model.ubj").read_bytes()
+    (tmp_path / "model.ubj").write_bytes(whole[: len(whole) // part])
+
+    with pytest.raises(LoadError, match=r"model\.ubj is not a readable XGBoost model: it ends too soon"):
+        load(tmp_path)
+
+
 def test_it_uses_the_threads_that_the_runtime_may(tmp_path: Path, load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     booster("reg:squarederror", X[:, 0]).save_model(tmp_path / "model.ubj")
     made: list[Any] = []
