@@ -14,7 +14,7 @@ from shoal_schema.resource.uris import BAD_AUTHORITY, has_good_authority
 
 MANIFEST_SUFFIXES = (".yaml", ".yml")
 MODEL_SUFFIXES = (".pt2", ".pt", ".safetensors", ".py")
-ARCHIVE_SUFFIXES = (".tar.gz", ".tgz", ".tar", ".zip")
+ARCHIVE_SUFFIXES = (".tar.gz", ".tgz", ".tar", ".zip", ".mar")
 DOWNLOADS = ("http", "https")
 PODS_MODELS = Path("/models")
 # Files whose name says nothing about the model: their folder's name does.

@@ -16,7 +16,7 @@ from shoal_runtime.errors import LoadError
 from shoal_runtime.fetching import ModelFiles
 from shoal_runtime.formats import handler as handler_format
 from shoal_runtime.formats import safetensors as safetensors_format
-from shoal_runtime.formats import torch_export, torch_script
+from shoal_runtime.formats import torch_export, torch_script, torchserve
 from shoal_runtime.formats.source import Loaded, Source, files_with
 from shoal_runtime.handlers.base import Context, Handler, Stages, stages_of
 from shoal_runtime.handlers.signature import Signature, make_signature
@@ -27,6 +27,7 @@ from shoal_runtime.placement import choose_dtype
 from shoal_runtime.settings import Settings
 from shoal_schema.declaring import NAME, NAME_IN_WORDS
 from shoal_schema.resource.model import ModelFormat as Format
+from shoal_schema.resource.runtime import RuntimeSpec
 from shoal_schema.wire.datatypes import DTYPES
 
 LOADERS: Final[Mapping[Format, Callable[[Source], Loaded]]] = {
@@ -34,6 +35,7 @@ LOADERS: Final[Mapping[Format, Callable[[Source], Loaded]]] = {
     Format.SAFETENSORS: safetensors_format.load,
     Format.TORCH_EXPORT: torch_export.load,
     Format.TORCH_SCRIPT: torch_script.load,
+    Format.TORCH_SERVE: torchserve.load,
 }
 SUFFIXES: Final[Mapping[Format, tuple[str, ...]]] = {
     Format.TORCH_EXPORT: torch_export.SUFFIXES,
@@ -54,6 +56,7 @@ class Model:
     stages: Stages
     signature: Signature
     graphs: bool
+    forward_timeout_s: float
 
 
 def load_model(files: ModelFiles, settings: Settings, device: torch.device) -> Model:
@@ -88,7 +91,16 @@ def load_model(files: ModelFiles, settings: Settings, device: torch.device) -> M
     signature = _signature(loaded, settings, device)
     for spec in signature.inputs:
         _check_row(spec, settings.process.max_body_bytes)
-    return Model(name, loaded.platform, loaded.handler, stages, signature, loaded.graphs)
+    return Model(
+        name, loaded.platform, loaded.handler, stages, signature, loaded.graphs, _forward_timeout_s(loaded, settings)
+    )
+
+
+def _forward_timeout_s(loaded: Loaded, settings: Settings) -> float:
+    """Return how long a forward may take: as the user says; else, where it says so, as the model does."""
+    given_s = settings.runtime.forward_timeout_seconds
+    by_default = given_s == RuntimeSpec().forward_timeout_seconds
+    return loaded.forward_timeout_s if by_default and loaded.forward_timeout_s else given_s
 
 
 def _check_row(spec: TensorSpec, max_body_bytes: int) -> None:
@@ -137,12 +149,16 @@ def _named_format(files: ModelFiles, settings: Settings, config: ModelConfig) ->
     """Return the format that somebody named, in the settings, by the URI's file, or in model.toml."""
     if settings.model.format is not Format.AUTO:
         return settings.model.format
+    if files.file is None and config.format is Format.AUTO and torchserve.is_archive(files.directory):
+        return Format.TORCH_SERVE
     suffix = PurePath(files.file).suffix if files.file is not None else ""
     return next((form for form, suffixes in SUFFIXES.items() if suffix in suffixes), config.format)
 
 
 def _guess(source: Source) -> Format:
     """Return the format that the files suggest; a class that is not a module is a handler."""
+    if source.handler is None and source.file is None and torchserve.is_archive(source.directory):
+        return Format.TORCH_SERVE
     is_module = source.handler is not None and issubclass(source.handler, torch.nn.Module)
     if source.handler is not None and not is_module:
         return Format.HANDLER

@@ -28,6 +28,7 @@ class ModelFormat(StrEnum):
     TORCH_SCRIPT = "TorchScript"
     SAFETENSORS = "Safetensors"
     HANDLER = "Handler"
+    TORCH_SERVE = "TorchServe"
 
 
 class Claim(Section, frozen=True):
