@@ -13,7 +13,7 @@ import orjson
 from shoal_schema.resource import API_VERSION, KIND
 
 
-def describe_model(  # noqa: PLR0913 (each is one value of the answer)
+def describe_model(
     name: str, version: str, *, batch_size: int, ready: bool, waiting: int, capacity: int
 ) -> dict[str, Any]:
     """Return what ``GET /models/{name}`` tells of the one version."""

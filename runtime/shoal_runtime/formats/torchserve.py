@@ -68,9 +68,7 @@ def load(source: Source) -> Loaded:
         handle, initialize = _entry_point(_handler_module(source.directory, model), model["handler"])
         initialize(context)
     timeout_s = _positive(config, "responseTimeout", 0) or None
-    return Loaded(
-        Service(handle, context), INPUTS, OUTPUTS, "torchserve", max_rows=rows, forward_timeout_s=timeout_s
-    )
+    return Loaded(Service(handle, context), INPUTS, OUTPUTS, "torchserve", max_rows=rows, forward_timeout_s=timeout_s)
 
 
 def _manifest(directory: Path) -> Mapping[str, Any]:
@@ -79,7 +77,9 @@ def _manifest(directory: Path) -> Mapping[str, Any]:
         if not isinstance(manifest["model"]["handler"], str):
             raise TypeError("`handler` is no text")
     except OSError as error:
-        raise LoadError(f"{directory / MANIFEST} cannot be read: {error.strerror}; it makes a folder an archive") from None
+        raise LoadError(
+            f"{directory / MANIFEST} cannot be read: {error.strerror}; it makes a folder an archive"
+        ) from None
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         why = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
         raise LoadError(f"{directory / MANIFEST} is no manifest of torch-model-archiver: {why}") from None
@@ -108,7 +108,9 @@ def _config(directory: Path, named: str | None) -> dict[str, Any]:
 def _positive(config: Mapping[str, Any], key: str, unset: int) -> float:
     value = config.get(key, unset)
     if type(value) not in (int, float) or value < unset:
-        raise LoadError(f"{key} in model-config.yaml, or among model.parameters, must be a number above 0, not {value!r:.80}")
+        raise LoadError(
+            f"{key} in model-config.yaml, or among model.parameters, must be a number above 0, not {value!r:.80}"
+        )
     return float(value)
 
 
@@ -136,7 +138,9 @@ def _handler_module(directory: Path, model: Mapping[str, Any]) -> ModuleType:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if module == error.name:
-            raise LoadError(f"the archive names {name} as its handler, which is neither in it nor a default one") from None
+            raise LoadError(
+                f"the archive names {name} as its handler, which is neither in it nor a default one"
+            ) from None
         raise HandlerFailed(f"importing {name} failed: {error}{_how_to_get(error, model)}") from error
     except HANDLER_FAULTS as error:
         raise HandlerFailed(f"importing {name} failed: {describe(error)}") from error
@@ -169,5 +173,5 @@ def _entry_point(module: ModuleType, handler: str) -> tuple[Handle, Callable[[Co
         raise LoadError(
             f"{module.__name__} must define a function `handle`, or one class with that method (it defines: {names})"
         )
-    service = found[0]()
+    service: Any = found[0]()
     return service.handle, service.initialize

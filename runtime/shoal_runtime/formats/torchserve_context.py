@@ -68,7 +68,7 @@ class Metrics:
 class Context:
     """The one argument of `initialize`, and the second of `handle`."""
 
-    def __init__(  # noqa: PLR0913 (TorchServe's)
+    def __init__(  # noqa: PLR0913, PLR0917 (TorchServe's)
         self,
         model_name: str | None,
         model_dir: str | None,
