@@ -15,13 +15,13 @@ def resource(**asked: str) -> dict[str, object]:
 
 def test_the_model_is_listed_and_described_as_torchserve_does(client: httpx.Client) -> None:
     listed = client.get("/models").json()
-    [described] = client.get("/models/m").json()
+    [described] = client.get("/models/double").json()
 
-    assert listed == {"models": [{"modelName": "m", "modelUrl": "m"}]}
-    assert (described["modelName"], described["workers"]) == ("m", [{"id": "1", "status": "READY"}])
+    assert listed == {"models": [{"modelName": "double", "modelUrl": "double"}]}
+    assert (described["modelName"], described["workers"]) == ("double", [{"id": "1", "status": "READY"}])
     assert described["jobQueueStatus"]["pendingRequests"] == 0
     for version in ("1", "all"):
-        assert client.get(f"/models/m/{version}").json() == [described]
+        assert client.get(f"/models/double/{version}").json() == [described]
 
 
 def test_a_model_that_is_not_here_is_named_in_torchserves_words(client: httpx.Client) -> None:
@@ -38,7 +38,7 @@ def test_registering_is_answered_with_the_resource_to_apply(client: httpx.Client
     assert answer.headers["allow"] == "GET"
     assert "maxBatchSize: 8" in answer.json()["message"]
     for method in ("PUT", "DELETE"):
-        assert client.request(method, "/models/m").status_code == 405
+        assert client.request(method, "/models/double").status_code == 405
 
 
 def test_the_resource_is_one_that_kubectl_takes() -> None:
