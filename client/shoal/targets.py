@@ -23,6 +23,20 @@ PLAIN_NAMES = ("handler", "model")
 _LOOKS_LIKE_SERVICE = re.compile(rf"^\s*[\"']?kind[\"']?\s*:\s*[\"']?{KIND}\b", re.MULTILINE)
 
 
+def named_target(text: str) -> tuple[str | None, str]:
+    """Return the name and the target in ``NAME=TARGET``; a path that is there is a target, whatever is in it.
+
+    Raises:
+        FieldError: what stands before ``=`` cannot be a model's name.
+    """
+    name, equals, target = text.partition("=")
+    if not equals or not target or "/" in name or Path(text).exists():
+        return None, text
+    if not re.search(NAME, name):
+        raise FieldError(f"{name!r:.80} cannot be a model's name ({NAME_IN_WORDS})")
+    return name, target
+
+
 def find_target(target: str) -> Service:
     """Return the fields that a path or a URL stands for; ``model.uri`` is absolute.
 
