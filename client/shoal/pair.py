@@ -217,7 +217,8 @@ class Pair:
             # A transport of our own: no HTTP proxy of the environment stands before this machine.
             transport = httpx.AsyncHTTPTransport()
             async with AsyncClient(url, self.launch.name, transport=transport) as client:
-                curl, command = first_requests(url, await client.signature(), self.launch.files)
+                signature = await client.signature()
+                curl, command = first_requests(url, signature, self.launch.files, among_others=self.launch.shared)
         except ShoalError as error:
             self._say(f"no example of a request: {error}")
         else:
