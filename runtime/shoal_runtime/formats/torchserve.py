@@ -36,11 +36,6 @@ IDLE: Final = frozenset({
 logger = logging.getLogger(__name__)
 
 
-def is_archive(directory: Path) -> bool:
-    """Return whether a folder is what an archive holds."""
-    return (directory / MANIFEST).is_file()
-
-
 def load(source: Source) -> Loaded:
     """Import the archive's handler and let it initialize.
 
