@@ -100,7 +100,7 @@ def test_a_url_that_cannot_be_served_says_why(url: str, message: str) -> None:
     ("files", "target", "message"),
     [
         pytest.param({}, "nothing", "there is no file or directory", id="nothing there"),
-        pytest.param({"a.txt": ""}, "a.txt", "neither a manifest nor a model", id="a text file"),
+        pytest.param({"a.md": ""}, "a.md", "neither a manifest nor a model", id="a text file"),
         pytest.param({"a.yaml": "kind: ConfigMap"}, "a.yaml", "holds no document of kind", id="other"),
         pytest.param({"a.yaml": "{{{"}, "a.yaml", "it is not valid YAML", id="broken YAML"),
         pytest.param({"a.yaml": "\x00"}, "a.yaml", "it is not valid YAML", id="no text"),
