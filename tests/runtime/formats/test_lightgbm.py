@@ -47,7 +47,7 @@ def test_half_a_file_is_refused(tmp_path: Path, load: Load, part: int) -> None:
     whole = (tmp_path / "model.txt").read_bytes()
     (tmp_path / "model.txt").write_bytes(whole[: len(whole) // part])
 
-    with pytest.raises(LoadError, match="model.txt is not a readable LightGBM model: it ends before its trees do"):
+    with pytest.raises(LoadError, match=r"model\.txt is not a readable LightGBM model: it ends before its trees do"):
         load(tmp_path)
 
 
