@@ -69,7 +69,7 @@ def test_it_uses_the_threads_that_the_runtime_may(tmp_path: Path, load: Load, mo
     booster("regression", X[:, 0]).save_model(tmp_path / "model.txt")
     asked: list[Any] = []
 
-    class Asked(lightgbm.Booster):  # type: ignore[misc]  # lightgbm has no types here
+    class Asked(lightgbm.Booster):
         def predict(self, *given: Any, **more: Any) -> Any:
             asked.append(more["num_threads"])
             return super().predict(*given, **more)

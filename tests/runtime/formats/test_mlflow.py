@@ -150,9 +150,10 @@ def folder_of(path: Path, **flavours: Any) -> Path:
 def test_what_only_mlflow_can_run_needs_leave_and_mlflow(
     tmp_path: Path, load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from mlflow.pyfunc import PythonModel  # warns, which pytest would take for an error outside of a test
+    # It warns, which pytest would take for an error outside of a test.
+    from mlflow.pyfunc import PythonModel  # type: ignore[attr-defined]
 
-    class Doubled(PythonModel):  # type: ignore[misc]  # mlflow has no types here
+    class Doubled(PythonModel):
         def predict(self, context: Any, model_input: Any, params: Any = None) -> Any:
             return model_input * 2
 

@@ -117,7 +117,7 @@ def test_it_uses_the_threads_that_the_runtime_may(tmp_path: Path, load: Load, mo
     booster("reg:squarederror", X[:, 0]).save_model(tmp_path / "model.ubj")
     made: list[Any] = []
 
-    class Kept(xgboost.Booster):  # type: ignore[misc]  # xgboost has no types here
+    class Kept(xgboost.Booster):
         def __init__(self, *given: Any, **more: Any) -> None:
             super().__init__(*given, **more)
             made.append(self)
