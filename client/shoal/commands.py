@@ -69,7 +69,7 @@ def serve(options: argparse.Namespace) -> int:
     check_is_here(fields["model.uri"])
     log_level = options.log_level or ("error" if options.quiet else None)
     level = {"SHOAL_LOG_LEVEL": log_level.upper()} if log_level else {}
-    settings = {**os.environ, **to_environment(fields), **level}
+    settings = {serving.DOCS: "true", **os.environ, **to_environment(fields), **level}
     output, log = serving.outlets(json=options.json)
     with serving.claimed(ADMIN_PORT) as ours:
         launch = serving.Launch(

@@ -28,6 +28,8 @@ from shoal_schema.ending import INTERRUPTED
 
 MODULES = {"runtime": "shoal_runtime", "proxy": "shoal_proxy"}
 SOCKET = "runtime.sock"
+DOCS = "SHOAL_PROXY_DOCS"
+"""The page to try a model, which a cluster has only where it is asked for."""
 # Hosts that mean every interface, with an address of this machine that reaches them.
 EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 POLL_INTERVAL_S = 0.1
@@ -291,7 +293,9 @@ class Server:
         except ShoalError as error:
             self._say(f"no example of a request: {error}")
         else:
-            self._say(f"try it:\n  {curl}\n  {command}", first_requests=[curl, command])
+            page = f"{url}/docs" if self._environment.get(DOCS, "").lower() == "true" else None
+            lines = [curl, command, *([f"{page} in a browser"] if page else ())]
+            self._say("\n  ".join(("try it:", *lines)), first_requests=[curl, command], docs_url=page)
         self._say("Ctrl-C stops")
 
 
