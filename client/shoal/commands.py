@@ -3,17 +3,30 @@
 import argparse
 import asyncio
 import os
+import shlex
 import sys
 from contextlib import closing
+from pathlib import Path
 
 from shoal import completion as completing
+from shoal import inspecting, starter
 from shoal import serve as serving
 from shoal.bench import bench as load_until_it_bends
 from shoal.client import Client
 from shoal.colours import Style, styled
 from shoal.files import given_item
+from shoal.outlet import Outlet
 from shoal.printing import answer_text, json_text, signature_json, signature_text
-from shoal.serving.fields import FieldError, merge, parse_assignment, to_environment, without_effect
+from shoal.serving.fields import (
+    FieldError,
+    MachineError,
+    Values,
+    merge,
+    parse_assignment,
+    to_environment,
+    without_effect,
+)
+from shoal.serving.inspection import report_text, with_requests
 from shoal.targets import check_is_here, default_name, files_beside, find_target, shown
 
 ADMIN_PORT = 9090
@@ -58,15 +71,7 @@ def serve(options: argparse.Namespace) -> int:
     """Serve a model until told to stop."""
     if options.port and options.port == options.admin_port:
         raise FieldError(f"--port and --admin-port must differ, not both be {options.port}")
-    service = find_target(options.target)
-    fields, idle = service.fields, []
-    for assignment in options.set:
-        if name := without_effect(assignment):
-            idle.append(name)
-        else:
-            fields = merge(fields, parse_assignment(assignment))
-    ignored = service.without_effect(idle)
-    check_is_here(fields["model.uri"])
+    fields, ignored = _fields(options)
     log_level = options.log_level or ("error" if options.quiet else None)
     level = {"SHOAL_LOG_LEVEL": log_level.upper()} if log_level else {}
     settings = {serving.DOCS: "true", **os.environ, **to_environment(fields), **level}
@@ -94,6 +99,45 @@ def serve(options: argparse.Namespace) -> int:
                     f"{ADMIN_PORT} is in use, so metrics are on {launch.admin_url}/metrics", admin_url=launch.admin_url
                 )
             return asyncio.run(serving.serve(launch))
+
+
+def inspect(options: argparse.Namespace) -> int:
+    """Load a model as if to serve it, and say what it is, or what is wrong with it."""
+    fields, _ = _fields(options)
+    settings = {**os.environ, **to_environment(fields), "PYTHONUNBUFFERED": "1"}
+    name = settings.get("SHOAL_MODEL_NAME") or default_name(fields["model.uri"])
+    if not options.json:
+        print(f"inspecting {shown(fields['model.uri'])}", file=sys.stderr)
+    with closing(Outlet(serving.STANDARD_ERROR)) as log:
+        report = inspecting.inspect({**settings, "SHOAL_MODEL_NAME": name}, log)
+    told = with_requests(report, files_beside(options.target))
+    text = json_text(told) if options.json else _with_headline(report_text(told, options.target))
+    if text:
+        print(text)
+    if told["refused"] is not None:
+        raise MachineError(f"the model cannot be loaded: {told['refused']}")
+    return 0
+
+
+def init(options: argparse.Namespace) -> int:
+    """Write a small model folder that serves at once."""
+    for file in starter.make(Path(options.folder), options.template):
+        print(f"wrote {file}")
+    print(f"serve it:\n  shoal serve {shlex.quote(options.folder)}")
+    return 0
+
+
+def _fields(options: argparse.Namespace) -> tuple[Values, list[str]]:
+    """Return the fields that a target and ``--set`` give, and those that only a cluster acts on."""
+    service = find_target(options.target)
+    fields, idle = service.fields, []
+    for assignment in options.set:
+        if name := without_effect(assignment):
+            idle.append(name)
+        else:
+            fields = merge(fields, parse_assignment(assignment))
+    check_is_here(fields["model.uri"])
+    return fields, service.without_effect(idle)
 
 
 def _admin_port(options: argparse.Namespace, *, usual_is_ours: bool) -> int:
