@@ -15,7 +15,6 @@ from shoal.bench import bench as load_until_it_bends
 from shoal.client import Client
 from shoal.colours import Style, styled
 from shoal.files import given_item
-from shoal.outlet import Outlet
 from shoal.printing import answer_text, json_text, signature_json, signature_text
 from shoal.serving.fields import (
     FieldError,
@@ -108,8 +107,7 @@ def inspect(options: argparse.Namespace) -> int:
     name = settings.get("SHOAL_MODEL_NAME") or default_name(fields["model.uri"])
     if not options.json:
         print(f"inspecting {shown(fields['model.uri'])}", file=sys.stderr)
-    with closing(Outlet(serving.STANDARD_ERROR)) as log:
-        report = inspecting.inspect({**settings, "SHOAL_MODEL_NAME": name}, log)
+    report = inspecting.inspect({**settings, "SHOAL_MODEL_NAME": name})
     told = with_requests(report, files_beside(options.target))
     text = json_text(told) if options.json else _with_headline(report_text(told, options.target))
     if text:

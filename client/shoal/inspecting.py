@@ -14,15 +14,24 @@ from shoal.serving.fields import MachineError
 from shoal.serving.supervision import CANNOT_LOAD, Exit, cause, exit_message
 
 
-def inspect(environment: Mapping[str, str], log: Outlet) -> dict[str, Any]:
-    """Return the report of a runtime with this environment; what the model's code prints goes to ``log``.
+STANDARD_ERROR = 2
+# What the model's code printed last waits this long for whoever reads it slowly.
+READERS_PATIENCE_S = 2.0
+
+
+def inspect(environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return the report of a runtime with this environment; what the model's code prints goes to standard error.
 
     Raises:
         MachineError: it ended without one.
     """
     with own_folder() as folder:
         file = Path(folder, "report.json")
-        end = asyncio.run(_run(environment, str(file), log))
+        log = Outlet(STANDARD_ERROR)
+        try:
+            end = asyncio.run(_run(environment, str(file), log))
+        finally:
+            log.close(READERS_PATIENCE_S)
         if end.returncode not in (0, CANNOT_LOAD) or not file.exists():
             raise MachineError(exit_message(end))
         report: dict[str, Any] = orjson.loads(file.read_bytes())

@@ -38,6 +38,7 @@ class Model:
     signature: Signature
     machine: Machine
     graphs: bool
+    format: Format = Format.AUTO
 
 
 def load_model(files: ModelFiles, settings: Settings) -> Model:
@@ -84,7 +85,7 @@ def load_model(files: ModelFiles, settings: Settings) -> Model:
     signature = _signature(loaded, settings, machine)
     for spec in signature.inputs:
         _check_row(spec, settings.process.max_body_bytes)
-    return Model(name, loaded.platform, loaded.handler, stages, signature, machine, loaded.graphs)
+    return Model(name, loaded.platform, loaded.handler, stages, signature, machine, loaded.graphs, form)
 
 
 def _check_row(spec: TensorSpec, max_body_bytes: int) -> None:
