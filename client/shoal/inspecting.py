@@ -13,7 +13,6 @@ from shoal.processes import Process
 from shoal.serving.fields import MachineError
 from shoal.serving.supervision import CANNOT_LOAD, Exit, cause, exit_message
 
-
 STANDARD_ERROR = 2
 # What the model's code printed last waits this long for whoever reads it slowly.
 READERS_PATIENCE_S = 2.0

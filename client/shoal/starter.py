@@ -18,7 +18,7 @@ NEEDS: Final[Mapping[str, Sequence[str]]] = {
     "torch": ("torch",),
     "sklearn": ("sklearn", "skops"),
     "transformers": ("torch", "transformers"),
-    "handler": ("torch",),
+    "handler": ("numpy",),
 }
 """What each template imports."""
 EXTRAS: Final = {"torch": "serve", "sklearn": "sklearn", "transformers": "transformers", "handler": "serve"}

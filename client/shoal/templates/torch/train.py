@@ -31,7 +31,7 @@ optimizer = torch.optim.Adam(model.parameters(), lr=0.03)
 for _ in range(300):
     loss = nn.functional.binary_cross_entropy(model(points)["inside"], inside)
     optimizer.zero_grad()
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
     optimizer.step()
 
 # With a batch of any size: what is exported without it takes just as many rows as the example has, and no others.
