@@ -182,7 +182,7 @@ def _none(directory: Path, file: Path | None) -> str:
     if file is not None:
         return f"{file.name} is not a {known}: set SHOAL_MODEL_FORMAT, or `format` in model.toml"
     if not any(directory.iterdir()):
-        return f"{directory} is empty: a model is a {known} in it"
+        return f"{directory} is empty: a model is a {known} in it; `shoal init` writes one to begin from"
     return (
         f"{directory} holds no {known}: a model is one of these; if it has another name, give that as `file`,"
         " and its `format`, in model.toml"
