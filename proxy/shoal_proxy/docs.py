@@ -7,7 +7,7 @@ that no text becomes HTML: what a model calls its tensors, or answers, cannot do
 import hashlib
 import re
 from base64 import b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -47,12 +47,22 @@ HEADERS: Final = {
 
 
 def docs_routes(signature: Callable[[], ModelSignature], *, name: str, version: str) -> Sequence[Route]:
-    """Return the routes; ``signature`` raises a `ProxyError` while there is none."""
+    """Return the routes; ``signature`` raises a `ProxyError` while there is none.
+
+    Below the model's own path they are reached where several models share a port.
+    """
 
     async def page(request: Request) -> Response:
         return Response(PAGE, headers=HEADERS, media_type="text/html")
 
-    async def document(request: Request) -> Response:
-        return JSONResponse(openapi(signature(), name=name, version=version))
+    def document(root: str) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            return JSONResponse(openapi(signature(), name=name, version=version, root=root))
 
-    return [Route("/docs", page), Route("/openapi.json", document)]
+        return answer
+
+    return [
+        Route(f"{place}/{what}", endpoint)
+        for place, root in (("", "."), (f"/v2/models/{name}", "../../.."))
+        for what, endpoint in (("docs", page), ("openapi.json", document(root)))
+    ]

@@ -51,10 +51,11 @@ TERMS: dict[str, Json] = {
 }
 
 
-def openapi(signature: ModelSignature, *, name: str, version: str) -> Json:
+def openapi(signature: ModelSignature, *, name: str, version: str, root: str = ".") -> Json:
     """Return the OpenAPI 3.1 document of a model, called ``name`` in paths.
 
-    Its ``x-shoal-inputs`` tell a page which fields to show.
+    Its ``x-shoal-inputs`` tell a page which fields to show. ``root`` is where paths begin, counted from where the
+    document lies, so that it holds behind a prefix of a route's, too.
     """
     rows = {"type": "array", "items": _ref("Row"), "minItems": 1, **({} if signature.batches else {"maxItems": 1})}
     v1 = {"type": "object", "properties": {"instances": rows}, "required": ["instances"]}
@@ -63,8 +64,7 @@ def openapi(signature: ModelSignature, *, name: str, version: str) -> Json:
     return {
         "openapi": "3.1.0",
         "info": {"title": name, "version": version, "description": "One model, whose requests share batches."},
-        # Counted from where this document lies, so that it holds behind a prefix of a route's, too.
-        "servers": [{"url": "."}],
+        "servers": [{"url": root}],
         "paths": {
             f"/v1/models/{name}:predict": {"post": _infer("KServe V1", {**_json(v1), **raw}, predictions, "Error")},
             f"/v2/models/{name}/infer": {

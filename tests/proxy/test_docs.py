@@ -241,6 +241,18 @@ def test_what_a_model_calls_its_tensors_and_answers_stays_text(browser: Browser)
 
 @pytest.mark.integration
 @needs_chromium
+def test_a_page_below_the_models_own_path_asks_the_same_routes(browser: Browser) -> None:
+    with running_proxy(proxy__docs=True) as running:
+        browser.open(f"{running.url}/v2/models/double/docs")
+        browser.until("!document.getElementById('form').hidden")
+        send(browser)
+
+        assert json.loads(shown(browser, "answer")) == {"predictions": [[1, 1, 1, 1]]}
+        assert f"'{running.url}/v1/models/double:predict'" in shown(browser, "curl")
+
+
+@pytest.mark.integration
+@needs_chromium
 def test_a_page_opened_too_early_shows_the_model_when_it_is_ready(browser: Browser) -> None:
     with running_proxy(lambda: FakeRuntime(ready=False), ready=False, proxy__docs=True) as running:
         browser.open(f"{running.url}/docs")
