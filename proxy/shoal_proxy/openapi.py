@@ -193,14 +193,14 @@ def _field(spec: InputSpec, signature: ModelSignature) -> Json:
 
 
 def _v2_request(signature: ModelSignature) -> Json:
-    tensors = [_v2_tensor(spec) for spec in signature.inputs.values()]
-    example = [_v2_example(spec, signature) for spec in signature.inputs.values() if not spec.optional]
-    small = sum(len(each["data"]) for each in example) <= SHOWN_NUMBERS
+    required = [spec for spec in signature.inputs.values() if not spec.optional]
+    small = sum(prod(_sample_shape(spec, signature)) for spec in required) <= SHOWN_NUMBERS
+    inputs = {"type": "array", "items": {"anyOf": [_v2_tensor(spec) for spec in signature.inputs.values()]}}
     return {
         "type": "object",
-        "properties": {"id": {"type": "string"}, "inputs": {"type": "array", "items": {"anyOf": tensors}}},
+        "properties": {"id": {"type": "string"}, "inputs": inputs},
         "required": ["inputs"],
-        **({"examples": [{"inputs": example}]} if small else {}),
+        **({"examples": [{"inputs": [_v2_example(spec, signature) for spec in required]}]} if small else {}),
     }
 
 

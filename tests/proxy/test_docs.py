@@ -104,6 +104,14 @@ def test_a_sample_is_a_row_of_the_schema(inputs: list[Any]) -> None:
     validator(told, "Row").validate(values if len(values) > 1 else next(iter(values.values())))
 
 
+def test_a_row_of_any_size_is_described_and_only_a_small_one_written_out() -> None:
+    large = tensor("x", "FP32", [-1, 1 << 40, 1 << 40])
+    told = document([large, tensor("any", "BYTES", [-1, 1 << 40], content_type="application/json")])
+
+    assert "examples" not in json.dumps(told["components"]["schemas"]["Row"]["properties"]["x"])
+    assert told["x-shoal-inputs"][0]["shape"] == [1 << 40, 1 << 40]
+
+
 def test_what_the_document_shows_as_an_example_is_answered() -> None:
     with running_proxy(proxy__docs=True) as running:
         told = plain.get(f"{running.url}/openapi.json").json()
