@@ -50,6 +50,8 @@ examples:
   shoal serve https://models.example.com/cat.zip
   shoal serve model.pt2 --set batching.maxBatchSize=64 --set runtime.device=cpu
   shoal serve ./adder --set model.parameters.baseMicroseconds=4000
+  shoal serve cat=./cat words=words.mar     several models, one port
+  shoal serve --management                  POST /models?url=words.mar at port 8081, as with TorchServe
 
 Fields are those of an InferenceService: docs/cli.md lists them. SHOAL_* environment variables that
 no field sets reach the processes as they are. Ctrl-C stops in order; a second one kills.
@@ -169,12 +171,13 @@ def make_parser() -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
 
-    _fill_serve(command("serve", "serve a model on this machine", epilog=SERVE_EXAMPLES))
     init = command("init", "write a small model folder that serves at once", epilog=INIT_EXAMPLES)
     init.add_argument("folder", metavar="NAME", help="the new folder, and the model's name")
     init.add_argument("--from", dest="template", choices=TEMPLATES, required=True, help="what it is made with")
+    _fill_serve(command("serve", "serve models on this machine", epilog=SERVE_EXAMPLES))
     inspect = command("inspect", "say what would be served, and what is wrong with it", epilog=INSPECT_EXAMPLES)
-    _fill_target(inspect)
+    inspect.add_argument("target", metavar="PATH", help="as of serve")
+    _fill_set(inspect)
     _fill_json(inspect, "print it as JSON")
     _fill_predict(command("predict", "ask a server about one item", epilog=PREDICT_EXAMPLES))
     command("local", "run a Kubernetes cluster on this machine", epilog="")
@@ -189,18 +192,25 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _fill_target(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("target", metavar="PATH", help="manifest, directory, model file or archive; or a URL of one")
-    parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="set a field; repeatable")
-
-
 def _fill_serve(parser: argparse.ArgumentParser) -> None:
-    _fill_target(parser)
+    parser.add_argument(
+        "targets",
+        metavar="PATH",
+        nargs="*",
+        help="manifest, directory, model file, archive, or a URL of one; several share a port: one=PATH two=PATH",
+    )
     parser.add_argument("--host", type=_host, default="127.0.0.1", help="address to listen on (%(default)s)")
     parser.add_argument("--port", type=integer(0, 65535), default=8080, help="%(default)s; 0 takes a free one")
     parser.add_argument(
-        "--admin-port", type=integer(0, 65535), help="/readyz and /metrics; 9090 if free, else any free one"
+        "--admin-port",
+        type=integer(0, 65535),
+        help="/readyz and /metrics; 9090 if free, else any free one; of several models the first one's",
     )
+    parser.add_argument(
+        "--management", action="store_true", help="let programs of this machine register models, as TorchServe does"
+    )
+    parser.add_argument("--management-port", type=integer(0, 65535), default=8081, help="of 127.0.0.1 (%(default)s)")
+    _fill_set(parser)
     parser.add_argument(
         "--log-level",
         choices=("debug", "info", "warning", "error"),
@@ -209,6 +219,10 @@ def _fill_serve(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--quiet", action="store_true", help="print errors only")
     _fill_json(parser, "print what happens as JSON, an object a line")
+
+
+def _fill_set(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="set a field; repeatable")
 
 
 def _fill_predict(parser: argparse.ArgumentParser) -> None:
