@@ -132,6 +132,16 @@ def test_a_model_is_served_and_the_first_request_shown(start: Start) -> None:
     assert "runtime SHOAL_MODEL_NAME=adder" in served.events()
 
 
+def test_a_page_to_try_it_is_on_unless_it_was_turned_off(start: Start) -> None:
+    output = start().read_until("Ctrl-C stops")
+
+    assert f"  {url_in(output)}/docs in a browser\n" in output
+
+
+def test_a_page_that_was_turned_off_is_not_named(start: Start) -> None:
+    assert "/docs" not in start("--set", "proxy.docs=false").read_until("Ctrl-C stops")
+
+
 def test_it_says_where_metrics_are_when_the_usual_port_is_in_use(start: Start) -> None:
     with claimed(ADMIN_PORT):
         output = start().read_until("Ctrl-C stops")
