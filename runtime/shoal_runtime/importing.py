@@ -12,6 +12,8 @@ from shoal_runtime.errors import LoadError
 from shoal_runtime.faults import HANDLER_FAULTS, describe, remedy
 
 DEFAULT_FILE = "handler.py"
+PACKAGE = "shoal_model"
+"""The package that a handler's file and its neighbours seem to be in; each model has a process of its own."""
 
 
 class HandlerFailed(LoadError):
@@ -30,9 +32,11 @@ def import_handler(text: str, directory: Path) -> type[Any]:
         LoadError: there is no such file, module or class.
         HandlerFailed: importing it raised.
     """
-    if str(directory) not in sys.path:
-        sys.path.insert(0, str(directory))
     where, _, name = text.partition(":")
+    # As `python code/handler.py` finds them: the file's own neighbours first.
+    for folder in (directory, (directory / where).parent if where.endswith(".py") else directory):
+        if str(folder) not in sys.path:
+            sys.path.insert(0, str(folder))
     try:
         module = _from_file(directory / where) if where.endswith(".py") else importlib.import_module(where)
     except LoadError:
@@ -54,7 +58,11 @@ def import_handler(text: str, directory: Path) -> type[Any]:
 def _from_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise LoadError(f"there is no handler file {path}")
-    name = f"shoal_model_{path.stem}"
+    package = ModuleType(PACKAGE)
+    # What `from .neighbour import ...` looks in.
+    package.__path__ = [str(path.parent)]
+    sys.modules[PACKAGE] = package
+    name = f"{PACKAGE}.{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise LoadError(f"{path} is not a Python file")
