@@ -29,16 +29,29 @@ from shoal_schema.declaring import NAME, NAME_IN_WORDS
 from shoal_schema.resource.model import ModelFormat as Format
 from shoal_schema.wire.datatypes import DTYPES
 
+
+def _lazy(name):
+    def load(source):
+        import importlib
+
+        return importlib.import_module(f"shoal_runtime.formats.{name}").load(source)
+
+    return load
+
+
 LOADERS: Final[Mapping[Format, Callable[[Source], Loaded]]] = {
     Format.HANDLER: handler_format.load,
     Format.SAFETENSORS: safetensors_format.load,
     Format.TORCH_EXPORT: torch_export.load,
     Format.TORCH_SCRIPT: torch_script.load,
+    Format.KERAS: _lazy("keras"),
+    Format.TRANSFORMERS: _lazy("transformers"),
 }
 SUFFIXES: Final[Mapping[Format, tuple[str, ...]]] = {
     Format.TORCH_EXPORT: torch_export.SUFFIXES,
     Format.SAFETENSORS: (".safetensors",),
     Format.TORCH_SCRIPT: torch_script.SUFFIXES,
+    Format.KERAS: (".keras",),
 }
 WITHOUT_CODE: Final = (Format.TORCH_EXPORT, Format.TORCH_SCRIPT)
 """Programs that need no class of the user's; weights do."""
@@ -146,6 +159,10 @@ def _guess(source: Source) -> Format:
     is_module = source.handler is not None and issubclass(source.handler, torch.nn.Module)
     if source.handler is not None and not is_module:
         return Format.HANDLER
+    from shoal_runtime.formats.source import is_transformers
+
+    if source.file is None and source.handler is None and is_transformers(source.directory):
+        return Format.TRANSFORMERS
     held = {path.suffix for path in ([source.file] if source.file else files_with(source.directory))}
     found = [form for form, suffixes in SUFFIXES.items() if not held.isdisjoint(suffixes)]
     if len(found) == 1:

@@ -28,6 +28,8 @@ class ModelFormat(StrEnum):
     TORCH_SCRIPT = "TorchScript"
     SAFETENSORS = "Safetensors"
     HANDLER = "Handler"
+    KERAS = "Keras"
+    TRANSFORMERS = "Transformers"
 
 
 class Claim(Section, frozen=True):
