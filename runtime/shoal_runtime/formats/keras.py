@@ -11,7 +11,7 @@ import torch
 from shoal_runtime.errors import LoadError
 from shoal_runtime.faults import said
 from shoal_runtime.formats.module import ModuleHandler, require_tensors
-from shoal_runtime.formats.source import Loaded, NotTrusted, Source, find_file
+from shoal_runtime.formats.source import Loaded, NotTrusted, Source, find_file, warn_of_static_batch
 from shoal_runtime.handlers.items import DATATYPE_OF
 from shoal_runtime.handlers.spec import ANY, TensorSpec
 
@@ -35,6 +35,9 @@ def load(source: Source) -> Loaded:
     inputs = source.inputs or _specs(keras.tree.flatten(taken), None)
     outputs = source.outputs or _specs(keras.tree.flatten(given), _output_names(model, given))
     require_tensors(inputs, outputs, path.name)
+    warn_of_static_batch(
+        path.name, inputs, "give keras.Input a shape, not a batch_shape or batch_size, and save it again"
+    )
     run = _by_position(keras, model, taken)
     return Loaded(ModuleHandler(run, inputs, outputs), inputs, outputs, "keras")
 

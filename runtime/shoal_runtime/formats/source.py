@@ -1,6 +1,7 @@
 """What a format is given, and what it gives back."""
 
 import json
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,13 +9,15 @@ from typing import Any, Final
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.handlers.base import Context, Handler
-from shoal_runtime.handlers.spec import TensorSpec
+from shoal_runtime.handlers.spec import ANY, TensorSpec
 
 
 MAX_JSON_BYTES: Final = 16 * 2**20
 """Of names and numbers, vocabularies lie beside it: more than any model's."""
 TRANSFORMERS_CONFIG: Final = "config.json"
 _REQUIRED: Final = object()
+
+logger = logging.getLogger(__name__)
 
 
 class NotTrusted(LoadError):
@@ -99,6 +102,20 @@ def find_file(source: Source, suffixes: Sequence[str]) -> Path:
 def files_with(directory: Path, suffixes: Sequence[str] | None = None) -> list[Path]:
     """Return the directory's files, sorted, that have one of these suffixes, if any are given."""
     return sorted(p for p in directory.iterdir() if (suffixes is None or p.suffix in suffixes) and p.is_file())
+
+
+def warn_of_static_batch(name: str, inputs: Sequence[TensorSpec], remedy: str) -> None:
+    """Log what to do about a model that takes batches of one size only; it is served with that size."""
+    rows = {spec.shape[spec.batch_dim] for spec in inputs} - {ANY}
+    if rows:
+        fixed = max(rows)
+        logger.warning(
+            "event=static_batch %s was exported with a batch of %d, so it runs %d at a time: %s",
+            name,
+            fixed,
+            fixed,
+            remedy,
+        )
 
 
 def read_json(path: Path, default: Any = _REQUIRED) -> Any:

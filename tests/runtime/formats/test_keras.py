@@ -100,12 +100,15 @@ def test_inputs_and_outputs_in_a_list_keep_their_order(tmp_path: Path, load: Cal
     assert answers["more"].tolist() == [[4, 4]] * 2
 
 
-def test_a_fixed_batch_is_padded_to(tmp_path: Path, load: Callable[..., "Model"]) -> None:
+def test_a_fixed_batch_is_padded_to_and_told(
+    tmp_path: Path, load: Callable[..., "Model"], caplog: pytest.LogCaptureFixture
+) -> None:
     fixed = keras.Sequential([keras.Input(batch_shape=(4, 2), name="x"), keras.layers.Rescaling(2.0, name="y")])
 
     model = load(save(fixed, tmp_path / "m.keras"))
 
     assert model.signature.allowed_batch_sizes == (4,)
+    assert "m.keras was exported with a batch of 4, so it runs 4 at a time: give keras.Input a shape" in caplog.text
     with Bench.around(model) as bench:
         assert bench.run({"x": np.ones((3, 2), dtype=np.float32)}).outputs["y"].tolist() == [[2, 2]] * 3
 
