@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.formats.encoders import WARM_TEXT, Parts, Texts
+from shoal_runtime.formats.encoders import WARM_TEXT, Parts, Texts, by_length
 from shoal_runtime.formats.source import read_json
 from shoal_runtime.handlers.spec import TensorSpec
 
@@ -94,6 +94,9 @@ class Embed(Texts):
 
     def forward(self, batch: dict[str, Tensor]) -> Tensor:
         """Return embeddings [n, width]."""
+        return by_length(self._embed, batch)
+
+    def _embed(self, batch: dict[str, Tensor]) -> Tensor:
         hidden = self.model(**batch).last_hidden_state.float()
         pooled = torch.cat([POOLINGS[name](hidden, batch["attention_mask"]) for name in self._poolings], 1)
         return functional.normalize(pooled, dim=1) if self._normalize else pooled
@@ -120,7 +123,7 @@ class Rerank(Texts):
 
     def forward(self, batch: dict[str, Tensor]) -> Tensor:
         """Return scores [n]."""
-        logits: Tensor = self.model(**batch).logits.float()[:, 0]
+        logits = by_length(lambda rows: self.model(**rows).logits.float()[:, 0], batch)
         return logits if self._plain else logits.sigmoid()
 
     def warmup_items(self) -> list[dict[str, str]]:

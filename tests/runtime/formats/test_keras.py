@@ -171,7 +171,7 @@ def test_a_class_of_the_authors_own_is_named(tmp_path: Path, load: Callable[...,
 
     path = save(keras.Sequential([keras.Input((2,)), Twice()]), tmp_path / "m.keras")
 
-    with pytest.raises(LoadError, match="uses Twice, which is not Keras' own.*write a handler"):
+    with pytest.raises(LoadError, match=r"uses Twice, which is not Keras' own.*write a handler"):
         load(path)
 
 

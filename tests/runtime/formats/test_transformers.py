@@ -83,7 +83,7 @@ def test_texts_are_classified_as_by_the_pipeline_at_every_batch_size(tmp_path: P
     model = load(folder, max_batch_size=64)
 
     assert (model.name, model.platform) == ("m", "transformers_text_classification")
-    assert np.std([each["score"] for each in expected]) > 0.02
+    assert np.std([each["score"] for each in expected]) > 0.01
     for size, got in zip(SIZES, ask(model, tiny.TEXTS), strict=True):
         alike(got, expected[:size])
 

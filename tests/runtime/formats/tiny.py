@@ -1,4 +1,4 @@
-"""Models folders as transformers and sentence-transformers save them: tiny, with random weights, made without a network."""
+"""Folders as transformers and sentence-transformers save them: tiny, with random weights, made without a network."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,10 @@ import torch
 import transformers
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
-WORDS = "a the cat dog kitten sleeps naps sits runs on under sofa couch in paris berlin rain falls ##ing ##s ##ed who".split()
+WORDS = (
+    *("a", "the", "cat", "dog", "kitten", "sleeps", "naps", "sits", "runs", "on", "under", "sofa", "couch", "in"),
+    *("paris", "berlin", "rain", "falls", "##ing", "##s", "##ed", "who"),
+)
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WIDTH, MAX_TOKENS = 16, 48
 SENTENCES = (
