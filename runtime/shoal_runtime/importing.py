@@ -33,10 +33,7 @@ def import_handler(text: str, directory: Path) -> type[Any]:
         HandlerFailed: importing it raised.
     """
     where, _, name = text.partition(":")
-    # As `python code/handler.py` finds them: the file's own neighbours first.
-    for folder in (directory, (directory / where).parent if where.endswith(".py") else directory):
-        if str(folder) not in sys.path:
-            sys.path.insert(0, str(folder))
+    _put_on_path(directory, (directory / where).parent if where.endswith(".py") else directory)
     try:
         module = _from_file(directory / where) if where.endswith(".py") else importlib.import_module(where)
     except LoadError:
@@ -53,6 +50,13 @@ def import_handler(text: str, directory: Path) -> type[Any]:
     if not isinstance(found, type):
         raise LoadError(f"{where} has no class {name}")
     return found
+
+
+def _put_on_path(*folders: Path) -> None:
+    """Let modules in these folders be imported, those in the last one first, as `python code/handler.py` does."""
+    for folder in folders:
+        if str(folder) not in sys.path:
+            sys.path.insert(0, str(folder))
 
 
 def _from_file(path: Path) -> ModuleType:

@@ -58,7 +58,7 @@ class Tokens:
         tokenizer = parts.processor
         self._backend = getattr(tokenizer, "backend_tokenizer", None)
         if self._backend is None:
-            raise LoadError(f"{type(tokenizer).__name__} has no tokenizer.json: save the tokenizer in its fast form")
+            raise LoadError(f"{type(tokenizer).__name__} has no tokenizer.json: save it in its fast form")
         self.limit = token_limit(parts)
         self._backend.no_padding()
         if cuts:
@@ -101,7 +101,7 @@ def _padding(tokenizer: Any, limit: int) -> list[PaddingRule]:
 
 
 def token_limit(parts: Parts) -> int:
-    """Return the most tokens of one row: what sentence-transformers or the tokenizer says, and the network has room for.
+    """Return the most tokens of one row: as many as the tokenizer's files say and the network has positions for.
 
     `max_tokens` in `[parameters]` lowers it.
     """
@@ -230,7 +230,7 @@ class ClassifyTokens(Texts):
             model=parts.model, tokenizer=parts.processor, device=parts.model.device, **wanted
         )
         self._finish = pipeline.postprocess
-        self._wanted = pipeline._postprocess_params  # noqa: SLF001
+        self._wanted = pipeline._postprocess_params
 
     def preprocess(self, text: str) -> dict[str, Any]:
         """Return the tokens of a text, and beside them where they stand in it."""

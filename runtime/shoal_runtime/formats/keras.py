@@ -11,11 +11,12 @@ import torch
 from shoal_runtime.errors import LoadError
 from shoal_runtime.faults import said
 from shoal_runtime.formats.module import ModuleHandler, require_tensors
-from shoal_runtime.formats.source import Loaded, NotTrusted, Source, find_file, warn_of_static_batch
-from shoal_runtime.handlers.items import DATATYPE_OF
+from shoal_runtime.formats.source import Loaded, NotTrusted, Source, find_file, imported, warn_of_static_batch
+from shoal_runtime.formats.table import FORMATS
 from shoal_runtime.handlers.spec import ANY, TensorSpec
+from shoal_runtime.tensors.torch_tensors import DATATYPE_OF
+from shoal_schema.resource.model import ModelFormat as Format
 
-SUFFIXES: Final = (".keras",)
 UNSAFE: Final = ("safe_mode", "unsafe")
 """What Keras' own sentences about a file that could run code have in common."""
 
@@ -26,7 +27,7 @@ def load(source: Source) -> Loaded:
     Raises:
         LoadError: it is broken, holds code, or classes of the author's own.
     """
-    path = find_file(source, SUFFIXES)
+    path = find_file(source, FORMATS[Format.KERAS].suffixes)
     if source.context.dtype is not None:
         raise LoadError("a Keras model keeps the dtype it was saved in: leave SHOAL_RUNTIME_DTYPE at auto")
     keras = _keras_on_torch(source.context.device)
@@ -45,10 +46,7 @@ def load(source: Source) -> Loaded:
 def _keras_on_torch(device: torch.device) -> Any:
     # Keras decides both when it is imported, and never again.
     os.environ["KERAS_BACKEND"], os.environ["KERAS_TORCH_DEVICE"] = "torch", str(device)
-    try:
-        import keras  # noqa: PLC0415 (seconds long, and only this format needs it)
-    except ImportError as error:
-        raise LoadError(f'{said(error)}: pip install "shoal[keras]"') from None
+    keras = imported("keras", "keras")
     if keras.backend.backend() != "torch":
         raise LoadError(f"Keras was imported with {keras.backend.backend()} before: set KERAS_BACKEND=torch")
     return keras
@@ -63,8 +61,8 @@ def _read(keras: Any, path: Path, *, trusted: bool) -> Any:
             raise NotTrusted(path.name, "code (a lambda, or what else Keras' safe mode refuses)") from None
         if found := re.search(r"Could not locate (?:class|function|object) '(.*?)'", text):
             raise LoadError(
-                f"{path.name} uses {found[1]}, which is not Keras' own, and a file cannot bring it along: write a handler"
-                " that imports it and loads the file"
+                f"{path.name} uses {found[1]}, which is not Keras' own, and a file cannot bring it along:"
+                " write a handler that imports it and loads the file"
             ) from None
         reason = text.strip().splitlines() or [type(error).__name__]
         raise LoadError(f"{path.name} is not a readable Keras model: {reason[0]}") from None

@@ -1,5 +1,6 @@
 """What a format is given, and what it gives back."""
 
+import importlib
 import json
 import logging
 from collections.abc import Sequence
@@ -10,7 +11,6 @@ from typing import Any, Final
 from shoal_runtime.errors import LoadError
 from shoal_runtime.handlers.base import Context, Handler
 from shoal_runtime.handlers.spec import ANY, TensorSpec
-
 
 MAX_JSON_BYTES: Final = 16 * 2**20
 """Of names and numbers, vocabularies lie beside it: more than any model's."""
@@ -102,6 +102,18 @@ def find_file(source: Source, suffixes: Sequence[str]) -> Path:
 def files_with(directory: Path, suffixes: Sequence[str] | None = None) -> list[Path]:
     """Return the directory's files, sorted, that have one of these suffixes, if any are given."""
     return sorted(p for p in directory.iterdir() if (suffixes is None or p.suffix in suffixes) and p.is_file())
+
+
+def imported(module: str, extra: str) -> Any:
+    """Import a library that only one format needs.
+
+    Raises:
+        LoadError: it, or something that it needs, is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise LoadError(f'this model needs {error.name or module} ({error}): pip install "shoal[{extra}]"') from None
 
 
 def warn_of_static_batch(name: str, inputs: Sequence[TensorSpec], remedy: str) -> None:

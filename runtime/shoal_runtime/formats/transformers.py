@@ -16,8 +16,7 @@ from shoal_runtime.faults import said
 from shoal_runtime.formats import encoders, sentences
 from shoal_runtime.formats.encoders import Parts
 from shoal_runtime.formats.source import TRANSFORMERS_CONFIG as CONFIG
-from shoal_runtime.formats.source import Loaded, NotTrusted, Source, files_with, read_json
-from shoal_runtime.handlers.base import Handler
+from shoal_runtime.formats.source import Loaded, NotTrusted, Source, files_with, imported, read_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +33,7 @@ class Task:
 
     architecture: str
     auto: str
-    make: Callable[[Parts], Handler]
+    make: Callable[[Parts], Any]
     processor: str = "AutoTokenizer"
     unused: tuple[str, ...] = ()
 
@@ -128,15 +127,13 @@ def _items(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _load_parts(task: Task, config: Mapping[str, Any], source: Source) -> Parts:
-    try:
-        import transformers  # noqa: PLC0415 (seconds long, and only this format needs it)
-    except ImportError as error:
-        raise LoadError(f'{said(error)}: pip install "shoal[transformers]"') from None
+    transformers = imported("transformers", "transformers")
     transformers.utils.logging.disable_progress_bar()
     own = {"trust_remote_code": False, "local_files_only": True}
     if "auto_map" in config and config.get("model_type") not in transformers.CONFIG_MAPPING:
         raise LoadError(
-            f"{CONFIG} asks for code of the folder's own (auto_map), which is never run: write a handler that imports it"
+            f"{CONFIG} asks for code of the folder's own (auto_map), which is never run: write a handler that"
+            " imports it"
         )
     device = source.context.device
     dtype = source.context.dtype or (torch.float32 if device.type == "cpu" else "auto")

@@ -61,7 +61,8 @@ def alike(got: Any, expected: Any) -> None:
 
 
 def pipeline(task: str, directory: Path, **options: Any) -> Any:
-    return transformers.pipeline(task, model=str(directory), device="cpu", **options)
+    made: Any = transformers.pipeline
+    return made(task, model=str(directory), device="cpu", **options)
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +156,7 @@ def test_a_broken_picture_fails_alone(tmp_path: Path, load: Load, monkeypatch: p
     assert len(result.outputs["prediction"]) == 2
 
 
-POOLINGS = {
+POOLINGS: dict[str, tuple[dict[str, Any], bool]] = {
     "mean": ({"pooling_mode_mean_tokens": True}, True),
     "cls": ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, False),
     "max": ({"pooling_mode_mean_tokens": False, "pooling_mode_max_tokens": True}, True),
@@ -210,7 +211,7 @@ def test_pairs_are_scored_as_by_a_cross_encoder_at_every_batch_size(
     tmp_path: Path, load: Load, activation: str | None
 ) -> None:
     sentence_transformers = pytest.importorskip("sentence_transformers")
-    told = {"sentence_transformers": {"activation_fn": activation}} if activation else {}
+    told: dict[str, Any] = {"sentence_transformers": {"activation_fn": activation}} if activation else {}
     folder = tiny.encoder("ForSequenceClassification", tmp_path / "m", labels=1, **told)
     expected = sentence_transformers.CrossEncoder(str(folder), device="cpu").predict(PAIRS)
 
@@ -269,7 +270,7 @@ def test_a_text_without_a_mask_fails_alone(tmp_path: Path, load: Load) -> None:
 def test_preprocess_may_run_in_many_threads(classifier: Path, load: Load) -> None:
     handler: Any = load(classifier).handler
     rows = [handler.preprocess(text)["input_ids"].tolist() for text in tiny.TEXTS]
-    wrong = []
+    wrong: list[str] = []
 
     def check() -> None:
         wrong.extend(
