@@ -239,8 +239,8 @@ class ClassifyTokens(Texts):
 
     def forward(self, batch: dict[str, Any]) -> dict[str, Any]:
         """Return logits [n, tokens, labels]."""
-        texts = batch.pop("text")
-        return {"logits": self.model(**batch).logits.float(), "text": texts}
+        tokens = {name: each for name, each in batch.items() if name != "text"}
+        return {"logits": self.model(**tokens).logits.float(), "text": batch["text"]}
 
     def postprocess(self, row: dict[str, Any]) -> list[dict[str, Any]]:
         """Return what was found, in the order of the text."""

@@ -13,6 +13,9 @@ import transformers
 from PIL import Image
 
 from shoal_runtime.errors import LoadError
+from shoal_runtime.formats.transformers import TASKS
+from shoal_runtime.readiness import Readiness
+from shoal_runtime.starting import warm
 from tests.runtime.fakes import Bench, texts
 from tests.runtime.formats import tiny
 
@@ -285,15 +288,19 @@ def test_preprocess_may_run_in_many_threads(classifier: Path, load: Load) -> Non
     assert wrong == []
 
 
-def test_the_warm_up_takes_every_task_to_an_answer(classifier: Path, load: Load) -> None:
-    handler: Any = load(classifier).handler
+@pytest.mark.parametrize("task", TASKS)
+def test_the_warm_up_takes_every_task_to_an_answer(tmp_path: Path, load: Load, task: str) -> None:
+    head = TASKS[task].architecture
+    if task == "image-classification":
+        folder = tiny.sees(tmp_path / "m")
+    else:
+        folder = tiny.encoder(head, tmp_path / "m", labels=1 if task == "rerank" else 3)
+    model = load(folder, max_batch_size=4)
 
-    assert answers_of_items(handler, load(classifier))
+    measured = warm(model, CpuPlacement(), Readiness())
 
-
-def answers_of_items(handler: Any, model: "Model") -> list[Any]:
-    with Bench.around(model) as bench:
-        return answers(bench, handler.warmup_items())
+    assert model.platform == f"transformers_{task.replace('-', '_')}"
+    assert [rows for rows, _ in measured] == [1, 2, 4]
 
 
 def change(folder: Path, **keys: Any) -> Path:
