@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:gymnasium", "ignore::UserWarning")
 def test_an_exported_policy_decides_as_the_original_at_every_batch_size(
-    tmp_path: Path, load: Callable[..., "Model"]  # noqa: F811
+    tmp_path: Path,
+    load: Callable[..., "Model"],  # noqa: F811
 ) -> None:
     pytest.importorskip("stable_baselines3")
     from examples.rl.train import export, train

@@ -11,8 +11,9 @@ import torch
 from shoal_runtime.errors import LoadError
 from shoal_runtime.faults import said
 from shoal_runtime.formats.module import ModuleHandler, require_tensors
-from shoal_runtime.formats.source import Loaded, NotTrusted, Source, find_file, imported, warn_of_static_batch
+from shoal_runtime.formats.source import Loaded, NotTrusted, Source, find_file, warn_of_static_batch
 from shoal_runtime.formats.table import FORMATS
+from shoal_runtime.formats.tabular import imported
 from shoal_runtime.handlers.spec import ANY, TensorSpec
 from shoal_runtime.tensors.torch_tensors import DATATYPE_OF
 from shoal_schema.resource.model import ModelFormat as Format

@@ -1,9 +1,8 @@
 """What a format is given, and what it gives back."""
 
-import importlib
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -42,6 +41,8 @@ class Source:
         context: device, dtype, parameters.
         inputs, outputs: from model.toml; empty when it says nothing.
         allow_pickle: whether the user opted in to pickles.
+        trusted_types: that a skops file may hold, as the user says.
+        told_outputs: as a file beside the model tells them; for models that cannot tell, nor show, their own.
     """
 
     directory: Path
@@ -51,6 +52,8 @@ class Source:
     inputs: Sequence[TensorSpec]
     outputs: Sequence[TensorSpec]
     allow_pickle: bool
+    trusted_types: Sequence[str] = ()
+    told_outputs: Sequence[TensorSpec] = ()
 
     def declared(self) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
         """Return the inputs and outputs that model.toml declares, or else the class."""
@@ -68,6 +71,7 @@ class Loaded:
         platform: for the metadata.
         min_rows, max_rows: fewest and most that it runs with; None when it says nothing.
         graphs: whether its forward may be captured in CUDA graphs: it depends on nothing but its inputs.
+        forward_timeout_s: how long a forward may take where the user does not say; None when it says nothing.
     """
 
     handler: Handler
@@ -77,10 +81,11 @@ class Loaded:
     min_rows: int = 1
     max_rows: int | None = None
     graphs: bool = False
+    forward_timeout_s: float | None = None
 
 
-def find_file(source: Source, suffixes: Sequence[str]) -> Path:
-    """Return the model's one file with one of these suffixes.
+def find_file(source: Source, suffixes: Sequence[str], holds: Callable[[Path], bool] = Path.is_file) -> Path:
+    """Return the model's one file with one of these suffixes that ``holds`` what it should.
 
     Raises:
         LoadError: there is none, or more than one.
@@ -89,7 +94,7 @@ def find_file(source: Source, suffixes: Sequence[str]) -> Path:
         if not source.file.is_file():
             raise LoadError(f"there is no file {source.file}")
         return source.file
-    found = files_with(source.directory, suffixes)
+    found = [path for path in files_with(source.directory, suffixes) if holds(path)]
     if len(found) != 1:
         names = ", ".join(path.name for path in found) or "none"
         raise LoadError(
@@ -102,18 +107,6 @@ def find_file(source: Source, suffixes: Sequence[str]) -> Path:
 def files_with(directory: Path, suffixes: Sequence[str] | None = None) -> list[Path]:
     """Return the directory's files, sorted, that have one of these suffixes, if any are given."""
     return sorted(p for p in directory.iterdir() if (suffixes is None or p.suffix in suffixes) and p.is_file())
-
-
-def imported(module: str, extra: str) -> Any:
-    """Import a library that only one format needs.
-
-    Raises:
-        LoadError: it, or something that it needs, is not installed.
-    """
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise LoadError(f'this model needs {error.name or module} ({error}): pip install "shoal[{extra}]"') from None
 
 
 def warn_of_static_batch(name: str, inputs: Sequence[TensorSpec], remedy: str) -> None:

@@ -16,7 +16,8 @@ from shoal_runtime.faults import said
 from shoal_runtime.formats import encoders, sentences
 from shoal_runtime.formats.encoders import Parts
 from shoal_runtime.formats.source import TRANSFORMERS_CONFIG as CONFIG
-from shoal_runtime.formats.source import Loaded, NotTrusted, Source, files_with, imported, read_json
+from shoal_runtime.formats.source import Loaded, NotTrusted, Source, files_with, read_json
+from shoal_runtime.formats.tabular import imported
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,6 +113,22 @@ def test_a_fixed_batch_is_padded_to_and_told(
         assert bench.run({"x": np.ones((3, 2), dtype=np.float32)}).outputs["y"].tolist() == [[2, 2]] * 3
 
 
+def test_a_folder_of_mlflows_keras_flavour_is_served(tmp_path: Path, load: Callable[..., "Model"]) -> None:
+    (tmp_path / "data").mkdir()
+    save(network(), tmp_path / "data" / "model.keras")
+    # As mlflow.keras.save_model of 3.17 writes it, without what is about environments.
+    (tmp_path / "MLmodel").write_text(
+        "flavors:\n  keras:\n    data: data\n    keras_backend: torch\n    save_exported_model: false\n"
+        "  python_function:\n    data: data\n    loader_module: mlflow.keras\n"
+        """signature:\n  inputs: '[{"type": "tensor", "tensor-spec": {"dtype": "float32", "shape": [-1, 6]}}]'\n"""
+    )
+
+    model = load(tmp_path)
+
+    assert model.platform == "keras"
+    assert [spec.name for spec in (*model.signature.inputs, *model.signature.outputs)] == ["x", "probability"]
+
+
 def with_config(path: Path, change: Callable[[dict[str, Any]], None]) -> Path:
     """Rewrite the config.json of a saved model."""
     with zipfile.ZipFile(path) as archive:

@@ -16,6 +16,7 @@ from shoal_runtime.errors import LoadError
 from shoal_runtime.formats.transformers import TASKS
 from shoal_runtime.readiness import Readiness
 from shoal_runtime.starting import warm
+from shoal_runtime.torch_placement import CpuPlacement
 from tests.runtime.fakes import Bench, texts
 from tests.runtime.formats import tiny
 
