@@ -59,7 +59,7 @@ def _predict(xgboost: Any, booster: Any, rounds: tuple[int, int], kind: str) -> 
 
 
 def _labels(scores: Array) -> Array:
-    return np.asarray(scores > 0.5 if scores.ndim == 1 else scores.argmax(axis=1), dtype=np.int64)
+    return np.asarray(scores > 0.5 if scores.ndim == 1 else scores.argmax(axis=1), dtype=np.int64)  # noqa: PLR2004
 
 
 def _probabilities(scores: Array) -> Array:
