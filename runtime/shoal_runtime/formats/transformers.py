@@ -62,6 +62,7 @@ FOREIGN: Final = (
     "transformers_weights",
 )
 """Keys by which config.json would have other code or other files loaded than the library's and the folder's."""
+PARAMETERS: Final = ("task", "top_k", "max_tokens", "aggregation_strategy", "ignore_labels")
 _OWN: Final = (None, "eager", "sdpa")
 
 
@@ -73,7 +74,10 @@ def load(source: Source) -> Loaded:
     """
     config = read_json(source.directory / CONFIG)
     _check(config, source)
-    name = source.context.parameters.get("task") or choose_task(config, source.directory)
+    for key in source.context.parameters:
+        if key not in PARAMETERS:
+            raise LoadError(f"parameter {key} is not one of those of Transformers folders: {', '.join(PARAMETERS)}")
+    name = str(source.context.parameters.get("task") or choose_task(config, source.directory))
     if name not in TASKS:
         raise LoadError(f"parameter task is {name!r}; it may be {', '.join(TASKS)}")
     parts = _load_parts(TASKS[name], config, source)

@@ -318,6 +318,8 @@ def test_a_task_may_be_chosen_and_weights_that_it_lacks_are_named(classifier: Pa
         load(plain, parameters={"task": "text-classification"})
     with pytest.raises(LoadError, match="parameter task is 'sing'; it may be text-classification, rerank"):
         load(plain, parameters={"task": "sing"})
+    with pytest.raises(LoadError, match="parameter topk is not one of those of Transformers folders: task, top_k"):
+        load(classifier, parameters={"topk": 2})
 
 
 @pytest.mark.parametrize("architecture", ["GPT2LMHeadModel", "LlamaForCausalLM", "T5ForConditionalGeneration"])
