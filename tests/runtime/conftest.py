@@ -28,5 +28,5 @@ def load(tmp_path: Path) -> Iterator[Callable[..., Model]]:
         os.environ.pop(name, None)
     sys.path[:] = path
     for name in set(sys.modules) - modules:
-        if name.startswith("shoal_model_"):
+        if name.startswith("shoal_model"):
             del sys.modules[name]

@@ -30,7 +30,7 @@ COLUMNS: Final = {
     "binary": "BYTES",
 }
 """The datatype of a column of MLflow's."""
-TELL_THEMSELVES: Final = (Format.ONNX, Format.TORCH_EXPORT)
+TELL_THEMSELVES: Final = (Format.KERAS, Format.ONNX, Format.TORCH_EXPORT)
 """Formats whose files name their tensors, which MLmodel often does not."""
 TELL_NOTHING: Final = (Format.MLFLOW, Format.TORCH_SCRIPT)
 """Formats whose outputs only MLmodel tells."""
@@ -39,6 +39,7 @@ FLAVOURS: Final[Mapping[str, Mapping[str, Format]]] = {
     "xgboost": {".pkl": Format.JOBLIB, "": Format.XGBOOST},
     "lightgbm": {".pkl": Format.JOBLIB, "": Format.LIGHTGBM},
     "onnx": {"": Format.ONNX},
+    "keras": {"": Format.KERAS},
     "pytorch": {".pt2": Format.TORCH_EXPORT, "": Format.TORCH_SCRIPT},
 }
 """By flavour and suffix of its file, the format; the suffix "" stands for any other."""

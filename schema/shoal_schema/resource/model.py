@@ -36,6 +36,8 @@ class ModelFormat(StrEnum):
     LIGHTGBM = "LightGBM"
     MLFLOW = "MLflow"
     TORCH_SERVE = "TorchServe"
+    KERAS = "Keras"
+    TRANSFORMERS = "Transformers"
 
 
 class Claim(Section, frozen=True):
