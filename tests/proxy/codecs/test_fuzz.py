@@ -11,6 +11,8 @@ from hypothesis import given, settings
 
 from shoal_proxy.batching.padding import check_lengths, shape_key
 from shoal_proxy.codecs.base import Call, Codec
+from shoal_proxy.codecs.invocations import Invocations
+from shoal_proxy.codecs.texts import Embeddings, Rerank
 from shoal_proxy.codecs.torchserve import TorchServe
 from shoal_proxy.codecs.upstream import decode_answer, decode_failure
 from shoal_proxy.codecs.v1 import V1
@@ -30,15 +32,26 @@ MODELS = {
     "sideways": signature([tensor("x", "UINT64", [4, -1], batch_dim=1)]),
     "optional": signature([tensor("x", "FP32", [-1, 4], optional=True)]),
     "words": signature([tensor("x", "BYTES", [])], [tensor("y", "FP32", [4])]),
+    "pairs": signature(
+        [tensor("query", "BYTES", [-1]), tensor("document", "BYTES", [-1])], [tensor("score", "FP32", [-1])]
+    ),
 }
-CODECS: list[Codec] = [V1(), V2(), TorchServe()]
+CODECS: list[Codec] = [V1(), V2(), TorchServe(), Embeddings("m"), Rerank("m", 1 << 20), Invocations(1 << 20)]
 WORDS = [
     "instances", "inputs", "outputs", "name", "datatype", "shape", "data", "parameters", "binary_data_size", "id", "x",
     "y", "b", "m", "b64", "timeout", "binary_data_output", "binary_data", "FP32", "BYTES", "errors", "error", "code",
     "pad_axis", "pad_buckets", "pad_mask", "pad_value", "batch_dim", "unpad_axis", "unpad_input", "max_batch_size",
-    "content_type", "optional", "2", "1,2",
+    "content_type", "optional", "2", "1,2", "columns", "input", "query", "documents", "text", "top_n", "params",
 ]  # fmt: skip
-MEDIA_TYPES = [b"", b"application/json", b"image/png", b"text/plain", b"multipart/form-data; boundary=B", b"\xff;;="]
+MEDIA_TYPES = [
+    b"",
+    b"application/json",
+    b"image/png",
+    b"text/plain",
+    b"text/csv",
+    b"multipart/form-data; boundary=B",
+    b"\xff;;=",
+]
 
 scalars = st.one_of(
     st.none(),
@@ -60,6 +73,8 @@ VALID = [
     b'"parameters":{"timeout":5}}',
     b'{"inputs":[{"name":"x","datatype":"FP32","shape":[1,4],"parameters":{"binary_data_size":16}}]}0123456789abcdef',
     b'{"inputs":[{"name":"x","datatype":"BYTES","shape":[1,1],"parameters":{"binary_data_size":6}}]}\2\0\0\0hi',
+    b'{"dataframe_split":{"columns":["x"],"data":[[1],[null]]}}',
+    b'x,b\n1,"two"\n,\n',
     b'--B\r\nContent-Disposition: form-data; name="d"\r\nContent-Type: image/png\r\n\r\nPNG\r\n--B--\r\n',
 ]
 
@@ -109,6 +124,9 @@ def test_any_json_is_decoded_or_refused(model: ModelSignature, value: Any, codec
     ask(codec, Call({}, orjson.dumps(value)), model)
     ask(codec, Call({}, orjson.dumps({"instances": value})), model)
     ask(codec, Call({}, orjson.dumps({"inputs": value})), model)
+    for form in ("dataframe_split", "dataframe_records", "input"):
+        ask(codec, Call({}, orjson.dumps({form: value})), model)
+    ask(codec, Call({}, orjson.dumps({"query": "q", "documents": value, "top_n": value})), model)
 
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
