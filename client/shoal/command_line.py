@@ -172,6 +172,7 @@ def _fill_serve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--admin-port", type=integer(0, 65535), help="/readyz and /metrics; 9090 if free, else any free one"
     )
+    parser.add_argument("--grpc-port", type=integer(0, 65535), help="the Open Inference Protocol over gRPC; else none")
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="set a field; repeatable")
     parser.add_argument(
         "--log-level",

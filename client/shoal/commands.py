@@ -65,6 +65,9 @@ def serve(options: argparse.Namespace) -> int:
             idle.append(name)
         else:
             fields = merge(fields, parse_assignment(assignment))
+    if options.grpc_port is not None:
+        port = serving.find_port(options.host, options.grpc_port, option="--grpc-port")
+        fields = merge(fields, {"proxy.grpcPort": port})
     ignored = service.without_effect(idle)
     check_is_here(fields["model.uri"])
     log_level = options.log_level or ("error" if options.quiet else None)
