@@ -5,6 +5,7 @@ import contextlib
 import gc
 import inspect
 import logging
+import os
 import resource
 import signal
 import socket
@@ -306,6 +307,8 @@ class Proxy:
     def _grpc_port(self) -> "GrpcPort | None":
         if self.settings.proxy.grpc_port is None:
             return None
+        # Or else its core writes a line of its own about each caller who breaks the protocol.
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         from shoal_proxy.rpc.port import GrpcPort  # noqa: PLC0415 (20 MB, and an extra that few install)
 
         return GrpcPort(self.inference, self.pages, self.settings)

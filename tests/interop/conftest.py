@@ -68,6 +68,47 @@ def kserve(clients_python: Path) -> Iterator[ForeignClient]:
         yield client
 
 
+@pytest.fixture(scope="session")
+def triton_grpc(clients_python: Path) -> Iterator[ForeignClient]:
+    """Run ``tritonclient.grpc``."""
+    with _foreign_client(clients_python, "triton_grpc_calls") as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def kserve_grpc(clients_python: Path) -> Iterator[ForeignClient]:
+    """Run the ``kserve`` client over gRPC."""
+    with _foreign_client(clients_python, "kserve_grpc_calls") as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def callers_python() -> Path:
+    """Return a Python that has the clients of OpenAI, Cohere and MLflow."""
+    return python_with("callers")
+
+
+@pytest.fixture(scope="session")
+def openai(callers_python: Path) -> Iterator[ForeignClient]:
+    """Run OpenAI's client."""
+    with _foreign_client(callers_python, "openai_calls") as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def cohere(callers_python: Path) -> Iterator[ForeignClient]:
+    """Run Cohere's client."""
+    with _foreign_client(callers_python, "cohere_calls") as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def mlflow(callers_python: Path) -> Iterator[ForeignClient]:
+    """Run MLflow's scoring client."""
+    with _foreign_client(callers_python, "mlflow_calls") as client:
+        yield client
+
+
 @pytest.fixture(scope="module")
 def running() -> Iterator[RunningProxy]:
     """Run a proxy in front of a model that doubles rows of four floats; a module's tests share it."""

@@ -114,8 +114,7 @@ def metadata_message(document: Mapping[str, Any]) -> ModelMetadataResponse:
 def _input(tensor: Any, raw: bytes | None, tail: list[bytes]) -> dict[str, Any]:
     """Return one input as V2's JSON has it; what is bytes already goes to ``tail``."""
     parameters = _parameters(tensor.parameters)
-    if parameters.pop("binary_data_size", None) is not None:
-        raise InvalidRequest(f"input {tensor.name!r}: binary_data_size has no meaning in gRPC")
+    parameters.pop("binary_data_size", None)  # KServe's client says it here too, where it means nothing
     told = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
     if raw is None:
         field = FIELDS.get(tensor.datatype)

@@ -56,8 +56,9 @@ class GrpcPort:
         self._settings = settings
         self._codec = GrpcV2(settings.name, settings.version)
         self._route = Route(self._codec)
-        # As many as may wait, and a batch at the runtime: what is beyond that would be refused by the queue.
-        calls = settings.queue_rows + settings.batching.max_batch_size
+        # Twice as many as can wait or run: it is the queue that refuses, and this holds what it has not seen yet.
+        batching = settings.batching
+        calls = 2 * (settings.queue_rows + (batching.in_flight + 1) * batching.max_batch_size)
         self._server = grpc.aio.server(options=_options(settings), maximum_concurrent_rpcs=calls)
         self._server.add_generic_rpc_handlers((self._handlers(),))
         self.address = self._bind(settings.grpc_address)
@@ -67,7 +68,7 @@ class GrpcPort:
         try:
             return TcpAddress(address.host, self._server.add_insecure_port(str(address)))
         except RuntimeError:
-            raise OSError(None, f"cannot listen on {address}: is the port of gRPC in use?") from None
+            raise OSError(None, f"cannot listen on {address}: gRPC's port is in use") from None
 
     async def start(self) -> None:
         """Take calls."""
