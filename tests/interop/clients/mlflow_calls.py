@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from mlflow.deployments import get_deploy_client
+from mlflow.deployments.interface import plugin_store
 from mlflow.pyfunc.scoring_server.client import ScoringServerClient
 
 
@@ -30,3 +32,19 @@ def invoke(url: str, form: str, rows: Any, params: dict[str, Any] | None = None)
         "list": lambda: rows,
     }
     return _client(url).invoke(made[form](), params=params)["predictions"]
+
+
+def deployments(target: str, method: str, **arguments: Any) -> Any:
+    """Call one method of the plugin's client."""
+    inputs = arguments.pop("frame", None)
+    more = {} if inputs is None else {"inputs": pd.DataFrame(inputs)}
+    answer = getattr(get_deploy_client(target), method)(**arguments, **more)
+    return answer["predictions"] if method == "predict" else answer
+
+
+def target_help() -> str:
+    return str(plugin_store["shoal"].target_help())
+
+
+def run_local(**arguments: Any) -> Any:
+    return plugin_store["shoal"].run_local(**arguments)
