@@ -19,6 +19,8 @@ from shoal_proxy.codecs.v1 import V1
 from shoal_proxy.codecs.v2 import V2
 from shoal_proxy.errors import ModelFailed, ProxyError
 from shoal_proxy.model.signature import ModelSignature, SignatureError, parse_metadata
+from shoal_proxy.rpc.inference_pb2 import ModelInferRequest
+from shoal_proxy.rpc.messages import GrpcV2
 from tests.fakes import tensor
 from tests.proxy.signatures import padded_request, signature
 
@@ -158,6 +160,36 @@ def test_any_bytes_are_decoded_or_refused(
         headers[b"inference-header-content-length"] = length
 
     ask(codec, Call(headers, body), model)
+
+
+def message(datatype: str, shape: list[int], raw: bytes, *, typed: bool) -> bytes:
+    """Return a request of gRPC with one input, whose data may not fit it."""
+    made = ModelInferRequest(model_name="m")
+    tensor_ = made.inputs.add(name="x", datatype=datatype, shape=shape)
+    if typed:
+        tensor_.contents.fp32_contents.extend(raw)
+        tensor_.contents.int_contents.extend(raw)
+        tensor_.contents.bytes_contents.append(raw)
+    else:
+        made.raw_input_contents.append(raw)
+    return made.SerializeToString()
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+@given(
+    datatype=st.sampled_from(["FP32", "INT8", "INT64", "UINT64", "BYTES", "FP16", "BOOL", "", "X"]),
+    shape=st.lists(st.integers(-1, 4), max_size=3) | st.just([2**62, 4]),
+    raw=st.binary(max_size=20),
+    typed=st.booleans(),
+    cut=st.integers(0, 3),
+)
+@settings(max_examples=60, deadline=None)
+def test_any_message_of_grpc_is_decoded_or_refused(
+    model: ModelSignature, datatype: str, shape: list[int], raw: bytes, *, typed: bool, cut: int
+) -> None:
+    body = message(datatype, shape, raw, typed=typed)
+    ask(GrpcV2("m", "1"), Call({}, body[: len(body) - cut]), model)
+    ask(GrpcV2("m", "1"), Call({}, raw), model)
 
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
