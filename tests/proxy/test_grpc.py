@@ -356,7 +356,8 @@ def test_a_drain_answers_what_was_accepted_and_takes_no_more() -> None:
         running.call(running.proxy.stop)
         running.until(lambda: running.proxy.dispatcher.phase == "draining")
         error = failure(lambda: stub.infer(request(row(2)), timeout=5))
-        assert error.code() is grpc.StatusCode.UNAVAILABLE
+        # The one from a connection that was told to go, or that is refused; the other in the moment before.
+        assert error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
         running.release()
         assert list(accepted.result().outputs[0].contents.fp32_contents) == [2 * value for value in row(1)]
         stub.channel.close()
