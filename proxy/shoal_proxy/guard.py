@@ -24,6 +24,7 @@ _NO_ROOM_PAUSE_S: Final = 1e-5
 _SPOKEN: Final[tuple[tuple[str, Codec], ...]] = (
     ("/predictions", TorchServe()),
     ("/ping", TorchServe()),
+    ("/models", TorchServe()),
     ("/v1/embeddings", Embeddings("")),
     ("/v1/rerank", Rerank("", 0)),
     ("/v2/rerank", Rerank("", 0)),

@@ -58,7 +58,9 @@ class Settings(Struct, frozen=True):
         """Where gRPC's callers connect, beside HTTP's; None: nowhere."""
         if self.proxy.grpc_port is None:
             return None
-        return TcpAddress(self.process.listen.host or "127.0.0.1", self.proxy.grpc_port)
+        # HTTP may come by a socket; the admin port then tells which address is ours.
+        host = self.process.listen.host or self.process.admin_listen.host
+        return TcpAddress(host, self.proxy.grpc_port)
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Self:

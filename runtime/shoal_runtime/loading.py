@@ -12,8 +12,9 @@ from typing import Any
 from shoal_runtime.batches.padding import powers_of_two
 from shoal_runtime.errors import LoadError
 from shoal_runtime.fetching import ModelFiles
+from shoal_runtime.formats.mlmodel import Described, read_mlmodel
 from shoal_runtime.formats.source import Loaded, Source, files_with
-from shoal_runtime.formats.table import FORMATS, by_suffix, loader, marked
+from shoal_runtime.formats.table import FORMATS, by_suffix, found, loader, marked
 from shoal_runtime.handlers.base import Context, Handler, Stages, stages_of
 from shoal_runtime.handlers.signature import Signature, make_signature
 from shoal_runtime.handlers.spec import ANY, TensorSpec, every_length
@@ -24,6 +25,7 @@ from shoal_runtime.placement import is_out_of_memory
 from shoal_runtime.settings import Settings
 from shoal_schema.declaring import NAME, NAME_IN_WORDS
 from shoal_schema.resource.model import ModelFormat as Format
+from shoal_schema.resource.runtime import RuntimeSpec
 from shoal_schema.wire.datatypes import DTYPES
 
 
@@ -38,6 +40,7 @@ class Model:
     signature: Signature
     machine: Machine
     graphs: bool
+    forward_timeout_s: float
 
 
 def load_model(files: ModelFiles, settings: Settings) -> Model:
@@ -56,6 +59,9 @@ def load_model(files: ModelFiles, settings: Settings) -> Model:
     file, handler = _named_file(files, config), _handler(files, settings, config)
     named = [form for form in (settings.model.format, config.format) if form is not Format.AUTO]
     form = named[0] if named else _guess(files.directory, file, handler)
+    described = Described(file, config.inputs, config.outputs)
+    if form is Format.MLFLOW:
+        form, described = read_mlmodel(files.directory, described)
     machine = choose_machine(settings.runtime, torch=_needs_torch(form, handler))
     context = Context(
         model_dir=files.directory,
@@ -67,12 +73,14 @@ def load_model(files: ModelFiles, settings: Settings) -> Model:
     )
     source = Source(
         directory=files.directory,
-        file=file,
+        file=described.file,
         handler=handler,
         context=context,
-        inputs=config.inputs,
-        outputs=config.outputs,
+        inputs=described.inputs,
+        outputs=described.outputs,
         allow_pickle=settings.model.allow_pickle,
+        trusted_types=settings.model.trusted_types,
+        told_outputs=described.told_outputs,
     )
     loaded = _loaded(form, source)
     stages = stages_of(loaded.handler)
@@ -84,7 +92,15 @@ def load_model(files: ModelFiles, settings: Settings) -> Model:
     signature = _signature(loaded, settings, machine)
     for spec in signature.inputs:
         _check_row(spec, settings.process.max_body_bytes)
-    return Model(name, loaded.platform, loaded.handler, stages, signature, machine, loaded.graphs)
+    limit_s = _forward_timeout_s(loaded, settings)
+    return Model(name, loaded.platform, loaded.handler, stages, signature, machine, loaded.graphs, limit_s)
+
+
+def _forward_timeout_s(loaded: Loaded, settings: Settings) -> float:
+    """Return how long a forward may take: as the user says; else, where it says so, as the model does."""
+    given_s = settings.runtime.forward_timeout_seconds
+    by_default = given_s == RuntimeSpec().forward_timeout_seconds
+    return loaded.forward_timeout_s if by_default and loaded.forward_timeout_s else given_s
 
 
 def _check_row(spec: TensorSpec, max_body_bytes: int) -> None:
@@ -138,6 +154,9 @@ def _handler_asked_for(files: ModelFiles, settings: Settings, config: ModelConfi
     if named is not None and named.endswith(".py"):
         return named
     form = _named_format(files, settings, config)
+    mark = marked(files.directory) if files.file is None else None
+    if mark is not None and FORMATS[mark].own_code and form in (Format.AUTO, mark):
+        return None
     if form is not Format.AUTO and not FORMATS[form].code and not settings.model.allow_pickle:
         return None
     by_default = form in (Format.AUTO, Format.HANDLER) and (files.directory / DEFAULT_FILE).is_file()
@@ -159,14 +178,13 @@ def _guess(directory: Path, file: Path | None, handler: type[Any] | None) -> For
         return Format.HANDLER
     if file is None and (form := marked(directory)) is not None:
         return form
-    held = {path.suffix for path in ([file] if file else files_with(directory))}
-    found = [form for form, entry in FORMATS.items() if not held.isdisjoint(entry.suffixes)]
-    if len(found) == 1:
-        return found[0]
-    if is_module and not found:
+    forms = found([file] if file else files_with(directory))
+    if len(forms) == 1:
+        return forms[0]
+    if is_module and not forms:
         return Format.HANDLER
-    several = f"{directory} holds {' and '.join(found)}: set SHOAL_MODEL_FORMAT, or `format` in model.toml"
-    raise LoadError(several if found else _none(directory, file))
+    several = f"{directory} holds {' and '.join(forms)}: set SHOAL_MODEL_FORMAT, or `format` in model.toml"
+    raise LoadError(several if forms else _none(directory, file))
 
 
 def _is_module(handler: type[Any] | None) -> bool:
