@@ -210,6 +210,9 @@ class Pair:
         url = self.launch.url
         admin = self.launch.admin_url
         self._say(f"listening on {url}, metrics on {admin}/metrics", Style.BOLD, url=url, admin_url=admin)
+        if port := self._environment.get("SHOAL_PROXY_GRPC_PORT"):
+            target = _address(_reachable(self.launch.host), int(port))
+            self._say(f"gRPC on {target}", grpc=target)
         if self.launch.host in EVERYWHERE:
             self._say(
                 f"{self.launch.host} is every interface: whoever reaches this machine can ask the model, read metrics"
