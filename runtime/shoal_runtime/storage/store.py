@@ -35,6 +35,7 @@ STORES: Final[Mapping[str, tuple[str, str]]] = {
     "gs": ("shoal_runtime.storage.objects", "gs"),
     "az": ("shoal_runtime.storage.objects", "az"),
     "abfss": ("shoal_runtime.storage.objects", "az"),
+    "hf": ("shoal_runtime.storage.hub", "hf"),
 }
 """Scheme -> module, which is imported when it is needed, and the extra that brings its library."""
 
