@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -21,6 +22,9 @@ from shoal_runtime.load_limit import FETCH_GRACE_S, within
 from shoal_runtime.progress import Progress
 from shoal_runtime.readiness import Readiness
 from shoal_runtime.settings import Settings
+from shoal_runtime.storage.downloading import Download
+from shoal_runtime.storage.listing import Listing, tree_digest
+from shoal_runtime.storage.store import STORES, StoreAway, open_store
 from shoal_runtime.unpacking import CHUNK_BYTES, Limits, archive_stem, check_time, unpack
 
 ATTEMPTS: Final = 3
@@ -79,8 +83,11 @@ class Fetcher:
             return self._remote(uri)
         if scheme == "file":
             return self._local(Path(unquote(urlsplit(uri).path)))
+        if scheme in STORES:
+            return self._listed(uri)
         if "://" in uri:
-            raise LoadError(f"SHOAL_MODEL_URI has scheme {scheme}; it must be a path, file://, http:// or https://")
+            known = ", ".join(f"{scheme}://" for scheme in ("file", "http", "https", *STORES))
+            raise LoadError(f"SHOAL_MODEL_URI has scheme {scheme}; it must be a path, or one of {known}")
         return self._local(Path(uri))
 
     def _local(self, path: Path) -> ModelFiles:
@@ -104,6 +111,51 @@ class Fetcher:
         if stem is None:
             return ModelFiles(path.parent, path.stem, path.name)
         return self._keep(path, sha256.hexdigest(), path.name)
+
+    def _listed(self, uri: str) -> ModelFiles:
+        """Return what a store lists, as it is now, or as it was when the store could last be asked."""
+        store = open_store(uri)
+        download = Download(
+            store,
+            self._cache_dir,
+            self._readiness,
+            limits=self._limits,
+            deadline_s=self._deadline_s,
+            pause_s=self._pause_s,
+        )
+        name = Path(unquote(urlsplit(uri).path).rstrip("/")).name or urlsplit(uri).netloc
+        try:
+            listing = download.list()
+        except StoreAway as reason:
+            if (old := self._last(uri, name)) is None:
+                raise LoadError(f"{store.shown} cannot be downloaded: {reason}") from None
+            logger.warning("event=download_failed_using_last directory=%s reason=%s", old.directory, reason)
+            return old
+        keep = partial(self._keep_listed, uri, store.shown, listing)
+        while (files := self._last(uri, name, listing)) is None:
+            download.bring(listing, keep)
+        return files
+
+    def _last(self, uri: str, name: str, listing: Listing | None = None) -> ModelFiles | None:
+        """Return what is here of ``uri``, if that is what is wanted, and all of ``listing`` where that is given."""
+        origin = recall(self._cache_dir, uri)
+        if origin is None or self._digest not in (None, origin.digest):
+            return None
+        if listing is not None and listing.digest() != origin.etag:
+            return None
+        if origin.file is not None:
+            return self._kept(origin.digest, origin.file)
+        directory = self._cache_dir / origin.digest
+        return ModelFiles(directory, name) if directory.is_dir() else None
+
+    def _keep_listed(self, uri: str, what: str, listing: Listing, folder: Path, sums: Mapping[str, str]) -> None:
+        digest = tree_digest(sums) if listing.file is None else sums[listing.file]
+        self._check(digest, what)
+        if listing.file is None:
+            settle(folder, self._cache_dir / digest)
+        else:
+            self._keep(folder / listing.file, digest, listing.file)
+        remember(self._cache_dir, uri, Origin(digest, etag=listing.digest(), file=listing.file))
 
     def _remote(self, uri: str) -> ModelFiles:
         name = Path(unquote(urlsplit(uri).path)).name or "model"

@@ -1,0 +1,137 @@
+"""The Hugging Face hub: `hf://OWNER/NAME[@REVISION][/PATH]`.
+
+A revision that moves, a branch or a tag, is resolved to its commit once, and all files are those of that commit. The
+token and the hub's address are found as huggingface_hub finds them (`HF_TOKEN`, `HF_ENDPOINT`).
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+import httpx
+from huggingface_hub import HfApi, hf_hub_url
+from huggingface_hub.errors import (
+    EntryNotFoundError,
+    GatedRepoError,
+    HfHubHTTPError,
+    HFValidationError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+from huggingface_hub.hf_api import RepoFile
+from huggingface_hub.utils._headers import build_hf_headers
+
+from shoal_runtime.errors import LoadError
+from shoal_runtime.storage.listing import Entry, Listing, below
+from shoal_runtime.storage.store import StoreAway
+from shoal_runtime.unpacking import CHUNK_BYTES
+
+TIMEOUT: Final = httpx.Timeout(60.0, connect=10.0)
+SAFETENSORS: Final = ".safetensors"
+REPEATED: Final = (".bin", ".h5", ".msgpack", ".ot", ".onnx", ".tflite", ".ckpt")
+"""The same weights for other frameworks, often larger than all the rest; not brought where there are safetensors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a URI names: the repository, a branch, tag or commit, and a folder or file in it."""
+
+    repository: str
+    revision: str
+    path: str
+
+
+class Hub:
+    """One repository's files at one commit."""
+
+    def __init__(self, place: Place, shown: str) -> None:
+        self._place = place
+        self._commit = place.revision
+        self._api = HfApi(endpoint=os.environ.get("HF_ENDPOINT"))
+        self.shown = shown
+
+    def list(self) -> Listing:
+        """Return the files that serving may need."""
+        repository, path = self._place.repository, self._place.path
+        with _mapped(self.shown):
+            info = self._api.model_info(repository, revision=self._place.revision, timeout=60.0)
+            self._commit = info.sha or self._place.revision
+            found = self._api.list_repo_tree(repository, recursive=True, revision=self._commit)
+            entries = [_entry(item) for item in found if isinstance(item, RepoFile)]
+        named = [entry for entry in entries if entry.key == path]
+        return Listing(named, named[0].path) if named else Listing(needed(below(path, entries)))
+
+    def read(self, entry: Entry) -> Iterator[bytes]:
+        """Yield a file of the commit that was listed."""
+        url = hf_hub_url(self._place.repository, entry.key, revision=self._commit, endpoint=self._api.endpoint)
+        with (
+            _mapped(f"{self.shown} ({entry.path})"),
+            # On to where large files lie, which the token is not for: httpx sends it to no other host.
+            httpx.Client(follow_redirects=True, timeout=TIMEOUT, headers=build_hf_headers()) as client,
+            client.stream("GET", url) as response,
+        ):
+            if response.status_code >= 500 or response.status_code == 429:
+                raise StoreAway(f"the hub answered {response.status_code}")
+            if response.status_code != 200:
+                raise LoadError(f"{self.shown} ({entry.path}): the hub answered {response.status_code}")
+            yield from response.iter_bytes(CHUNK_BYTES)
+
+
+def open_store(uri: str) -> Hub:
+    """Return the repository that a `hf://` URI names."""
+    return Hub(place_of(uri), uri)
+
+
+def place_of(uri: str) -> Place:
+    """Return what a URI names; the revision is `main` where it says none.
+
+    Raises:
+        LoadError: it names no repository.
+    """
+    parts = urlsplit(uri)
+    name, _, path = parts.path.strip("/").partition("/")
+    name, revision, path = *map(unquote, name.partition("@")[::2]), unquote(path)
+    if not parts.netloc or not name:
+        raise LoadError(f"{uri} names no repository: hf://OWNER/NAME[@REVISION]")
+    return Place(f"{parts.netloc}/{name}", revision or "main", path)
+
+
+def needed(entries: Sequence[Entry]) -> list[Entry]:
+    """Return the files without the hub's own, and without weights that are there as safetensors too."""
+    safe = any(entry.path.endswith(SAFETENSORS) for entry in entries)
+    return [
+        entry
+        for entry in entries
+        if not entry.path.startswith(".git") and not (safe and PurePosixPath(entry.path).suffix in REPEATED)
+    ]
+
+
+def _entry(file: RepoFile) -> Entry:
+    validator = file.lfs.sha256 if file.lfs is not None else file.blob_id
+    return Entry(file.path.rpartition("/")[2], file.size, validator, file.path)
+
+
+@contextmanager
+def _mapped(what: str) -> Iterator[None]:
+    """Say in a sentence what the hub's library raises."""
+    try:
+        yield
+    except GatedRepoError:
+        raise LoadError(f"{what} is gated: accept its terms on the hub, and give a token that has (HF_TOKEN)") from None
+    except (RepositoryNotFoundError, HFValidationError):
+        raise LoadError(f"there is no {what}, or the token that was found (HF_TOKEN) may not read it") from None
+    except RevisionNotFoundError:
+        raise LoadError(f"there is no such revision: {what}") from None
+    except EntryNotFoundError:
+        raise LoadError(f"there is nothing at {what}") from None
+    except HfHubHTTPError as error:
+        status = error.response.status_code
+        if status < 500 and status != 429:
+            raise LoadError(f"{what}: the hub answered {status}") from None
+        raise StoreAway(f"the hub answered {status}") from None
+    except httpx.TransportError as error:
+        raise StoreAway(f"{type(error).__name__}: {error}") from None
