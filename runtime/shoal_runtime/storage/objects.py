@@ -16,7 +16,7 @@ from obstore import exceptions
 from obstore.store import from_url
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.storage.listing import Entry, Listing, below
+from shoal_runtime.storage.listing import Entry, Listing, below, bounded
 from shoal_runtime.storage.redaction import safe
 from shoal_runtime.storage.store import StoreAway
 from shoal_runtime.unpacking import CHUNK_BYTES
@@ -55,12 +55,9 @@ class Objects:
         with _mapped(self.shown):
             if self._key and not self._key.endswith("/") and (entry := self._object()) is not None:
                 return Listing([entry], entry.path)
-            found: list[Entry] = []
-            for chunk in obstore.list(self._store, prefix=self._key or None):
-                found += below(self._key, map(_entry, chunk))
-                if len(found) > at_most:
-                    break
-        return Listing(found)
+            chunks = obstore.list(self._store, prefix=self._key or None)
+            found = (entry for chunk in chunks for entry in below(self._key, map(_entry, chunk)))
+            return Listing(list(bounded(found, at_most)))
 
     def read(self, entry: Entry) -> Iterator[bytes]:
         """Yield an object's content, if it still bears the tag that it was listed with."""
