@@ -1,4 +1,4 @@
-"""Log to an MLflow server, with MLflow's own client, what the test of its registry serves; print the run and a model's id."""
+"""Log, with MLflow's own client, what the test of its registry serves; print the run and a model's id."""
 
 import json
 import sys
@@ -21,4 +21,4 @@ with mlflow.start_run() as run:
     mlflow.log_artifacts(sys.argv[1], "served/adder")
     mlflow.log_text("", "served/empty file")
 client.set_registered_model_alias("my iris", "champion", "1")
-print(json.dumps({"run": run.info.run_id, "model": versions[0].model_id}))
+sys.stdout.write(json.dumps({"run": run.info.run_id, "model": versions[0].model_id}) + "\n")

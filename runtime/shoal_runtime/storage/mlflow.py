@@ -202,7 +202,7 @@ class Artifacts:
 
     def list(self, at_most: int) -> Listing:
         """Return the files in all folders, or the one file of that path."""
-        found = [each for each in bounded(self._below(""), at_most) if not each.is_dir]
+        found = [each for each in bounded(self._all(), at_most) if not each.is_dir]
         entries = [self._entry(each.path, each, f"{self._path}/{each.path}") for each in found]
         return Listing(entries) if entries else self._alone()
 
@@ -212,13 +212,16 @@ class Artifacts:
         with self._server.opened(url, f"{self.shown} ({entry.path})") as response:
             yield from response.iter_bytes(CHUNK_BYTES)
 
-    def _below(self, folder: str) -> Iterator[_File]:
-        """Yield all files and folders below a folder, with their paths."""
-        for found in self._in(f"{self._path}/{folder}"):
-            path = f"{folder}{found.path}"
-            yield _File(path, found.is_dir, found.file_size)
-            if found.is_dir:
-                yield from self._below(f"{path}/")
+    def _all(self) -> Iterator[_File]:
+        """Yield all files and folders with their paths from here."""
+        folders = [""]
+        while folders:
+            folder = folders.pop()
+            for found in self._in(f"{self._path}/{folder}"):
+                path = f"{folder}{found.path}"
+                yield _File(path, found.is_dir, found.file_size)
+                if found.is_dir:
+                    folders.append(f"{path}/")
 
     def _alone(self) -> Listing:
         parent, _, name = self._path.rpartition("/")
