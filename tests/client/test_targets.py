@@ -32,7 +32,7 @@ def test_a_manifests_relative_uri_is_counted_from_its_folder(tmp_path: Path, uri
     assert fields == {"metadata.name": "cat", "model.uri": str(tmp_path / "cat" / "model")}
 
 
-@pytest.mark.parametrize("uri", ["/models/cat", "file:///models/cat", "https://host/cat.pt2"])
+@pytest.mark.parametrize("uri", ["/models/cat", "file:///models/cat", "https://host/cat.pt2", "models:/m/3"])
 def test_a_uri_that_is_absolute_stays(tmp_path: Path, uri: str) -> None:
     file = write(tmp_path / "cat.yml", MANIFEST.replace("URI", uri))
 
