@@ -29,7 +29,8 @@ from shoal.serving.fields import (
     without_effect,
 )
 from shoal.serving.inspection import report_text, with_requests
-from shoal.targets import check_is_here, default_name, files_beside, find_target, named_target, shown
+from shoal.targets import check_is_here, default_name, files_beside, find_target, named_target
+from shoal_schema.resource.locations import shown
 
 ADMIN_PORT = 9090
 
