@@ -13,7 +13,10 @@ from shoal_schema.resource import KIND
 from shoal_schema.resource.uris import BAD_AUTHORITY, has_good_authority
 
 MANIFEST_SUFFIXES = (".yaml", ".yml")
-MODEL_SUFFIXES = (".pt2", ".pt", ".safetensors", ".py")
+MODEL_SUFFIXES = (
+    ".pt2", ".pt", ".safetensors", ".py", ".onnx", ".skops", ".joblib", ".pkl", ".pickle", ".ubj", ".json", ".bst", ".lgb",
+    ".txt",
+)  # fmt: skip
 ARCHIVE_SUFFIXES = (".tar.gz", ".tgz", ".tar", ".zip", ".mar")
 DOWNLOADS = ("http", "https")
 PODS_MODELS = Path("/models")
