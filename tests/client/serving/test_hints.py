@@ -70,3 +70,17 @@ def test_a_large_item_of_several_inputs_is_made_by_name() -> None:
 
     assert "{'a': numpy.zeros((99,)).tolist(), 'b': numpy.zeros((2,)).tolist()}" in curl
     assert shoal.endswith("item.npz")
+
+
+def test_what_a_model_that_takes_anything_is_sent_is_a_file_of_any_kind() -> None:
+    curl, shoal = first_requests(URL, signature((Tensor("body", "BYTES", (-1,), content_types=("*/*",)),)))
+
+    assert curl == f"curl -T FILE {URL}/predictions/model"
+    assert shoal == f"shoal predict {URL} FILE"
+
+
+@pytest.mark.parametrize("model", [ADDER, TEXTS, PICTURES])
+def test_a_model_among_others_is_named(model: Signature) -> None:
+    _, shoal = first_requests(URL, model, among_others=True)
+
+    assert shoal.startswith(f"shoal predict {URL} --model model ")
