@@ -83,10 +83,12 @@ def _only_class(module: ModuleType, where: str) -> type[Any]:
         for value in vars(module).values()
         if inspect.isclass(value) and value.__module__ == module.__name__ and callable(getattr(value, "forward", None))
     ]
-    if len(found) != 1:
-        names = ", ".join(cls.__name__ for cls in found) or "none"
+    if not found:
         raise LoadError(
-            f"{where} must define exactly one class with a forward method (it defines: {names});"
-            f" name the class, {where}:CLASS"
+            f"{where} defines no class with a forward method, which runs a batch: write one, or name one that it"
+            f" imports: {where}:CLASS"
         )
+    if len(found) > 1:
+        names = ", ".join(cls.__name__ for cls in found)
+        raise LoadError(f"{where} defines several classes with a forward method ({names}): name one, {where}:CLASS")
     return found[0]

@@ -48,9 +48,7 @@ FILE_KEYS: Final = ("pickled_model", "model_data", "data")
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """What is said about a model beside its file: where that lies, its tensors, and outputs that only count if it cannot
-    tell nor show them itself.
-    """
+    """What is said of a model beside its file; ``told_outputs`` only count if it cannot show them itself."""
 
     file: Path | None
     inputs: Sequence[TensorSpec] = ()
@@ -112,15 +110,15 @@ def _with_signature(described: Described, document: Mapping[str, Any], form: For
         told = _tensors(signature.get("outputs"), OUTPUT)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise LoadError(
-            f"the signature in {FILE_NAME} is not one of plain columns or tensors ({describe(error)}): declare [[inputs]]"
-            " and [[outputs]] in model.toml"
+            f"the signature in {FILE_NAME} is not one of plain columns or tensors ({describe(error)}): declare"
+            " [[inputs]] and [[outputs]] in model.toml"
         ) from None
     outputs = described.outputs or (told if form in TELL_NOTHING else ())
     return replace(described, inputs=inputs, outputs=outputs, told_outputs=told)
 
 
 def _tensors(text: Any, unnamed: str) -> tuple[TensorSpec, ...]:
-    """Return MLflow's columns or tensors as ours; those without a name are called as the first would be, and counted."""
+    """Return MLflow's columns or tensors as ours; those without a name are called after ``unnamed``."""
     stem = unnamed.removesuffix("0")
     entries = json.loads(text) if text else []
     return tuple(_tensor(entry, entry.get("name") or f"{stem}{index}") for index, entry in enumerate(entries))

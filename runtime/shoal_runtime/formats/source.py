@@ -30,6 +30,15 @@ class NotTrusted(LoadError):
         )
 
 
+class Unreadable(LoadError):
+    """The file is not what its name says, or not whole; ``why`` is its library's first sentence."""
+
+    def __init__(self, name: str, kind: str, why: object) -> None:
+        [first, *_] = str(why).strip().splitlines() or [type(why).__name__]
+        first = first.partition(". ")[0].rstrip(".")
+        super().__init__(f"{name} is not a readable {kind} ({first}): copy it here again, or export it again")
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """One model's files and what is known about them.

@@ -10,7 +10,7 @@ from torch.utils import _pytree as pytree
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.formats.module import name_outputs, require_tensors
-from shoal_runtime.formats.source import Loaded, Source, find_file, warn_of_static_batch
+from shoal_runtime.formats.source import Loaded, Source, Unreadable, find_file, warn_of_static_batch
 from shoal_runtime.formats.table import FORMATS
 from shoal_runtime.handlers.spec import ANY, TensorSpec
 from shoal_runtime.tensors.torch_tensors import DATATYPE_OF
@@ -75,8 +75,7 @@ def _read(path: Path, *, trusted: bool) -> torch.export.ExportedProgram:
     except LoadError:
         raise
     except Exception as error:
-        reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise LoadError(f"{path.name} is not a readable torch.export program: {reason[0]}") from None
+        raise Unreadable(path.name, "torch.export program", error) from None
 
 
 def _checked_reader() -> Callable[[Path], torch.export.ExportedProgram]:
