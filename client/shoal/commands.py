@@ -3,22 +3,34 @@
 import argparse
 import asyncio
 import os
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 
 from shoal import completion as completing
-from shoal import ports
+from shoal import inspecting, ports, starter
 from shoal import serve as serving
 from shoal.bench import bench as load_until_it_bends
 from shoal.client import Client
 from shoal.colours import Style, styled
 from shoal.files import given_item
-from shoal.pair import Launch, Teller, outlets
+from shoal.pair import DOCS, Launch, Teller, outlets
 from shoal.printing import answer_text, json_text, signature_json, signature_text
-from shoal.serving.fields import FieldError, Values, merge, parse_assignment, to_environment, without_effect
-from shoal.targets import check_is_here, default_name, files_beside, find_target, named_target, shown
+from shoal.serving.fields import (
+    FieldError,
+    MachineError,
+    Values,
+    merge,
+    parse_assignment,
+    to_environment,
+    without_effect,
+)
+from shoal.serving.inspection import report_text, with_requests
+from shoal.targets import check_is_here, default_name, files_beside, find_target, named_target
+from shoal_schema.resource.locations import shown
 
 ADMIN_PORT = 9090
 
@@ -56,6 +68,29 @@ def _with_headline(text: str) -> str:
     """Return a table or a summary with its first line in bold; a lone line needs none."""
     first, newline, rest = text.partition("\n")
     return f"{styled(first, Style.BOLD, stream=sys.stdout)}{newline}{rest}" if rest else text
+
+
+def init(options: argparse.Namespace) -> int:
+    """Write a small model folder that serves at once."""
+    for file in starter.make(Path(options.folder), options.template):
+        print(f"wrote {file}")
+    print(f"serve it:\n  shoal serve {shlex.quote(options.folder)}")
+    return 0
+
+
+def inspect(options: argparse.Namespace) -> int:
+    """Load a model as if to serve it, and say what it is, or what is wrong with it."""
+    plan = _plan(None, options.target, options.set)
+    if not options.json:
+        print(f"inspecting {shown(plan.fields['model.uri'])}", file=sys.stderr)
+    settings = {"PYTHONUNBUFFERED": "1", **os.environ, **to_environment(plan.fields), "SHOAL_MODEL_NAME": plan.name}
+    told = with_requests(inspecting.inspect(settings), files_beside(options.target))
+    text = json_text(told) if options.json else _with_headline(report_text(told, options.target))
+    if text:
+        print(text)
+    if told["refused"] is not None:
+        raise MachineError(f"the model cannot be loaded: {told['refused']}")
+    return 0
 
 
 def serve(options: argparse.Namespace) -> int:
@@ -126,7 +161,7 @@ class _Several:
         level = {"SHOAL_LOG_LEVEL": log_level.upper()} if log_level else {}
         launch = Launch(
             name=plan.name,
-            settings={**os.environ, **to_environment(fields), **level},
+            settings={DOCS: "true", **os.environ, **to_environment(fields), **level},
             host=options.host,
             port=self._port,
             admin_port=self._admin_port(index),

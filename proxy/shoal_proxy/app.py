@@ -11,6 +11,7 @@ from starlette.routing import Route
 
 from shoal_proxy.codecs.tensors import wire_axis, wire_shape
 from shoal_proxy.dispatcher import Dispatcher
+from shoal_proxy.docs import docs_routes
 from shoal_proxy.errors import NotFound, ProxyError
 from shoal_proxy.guard import codec_for
 from shoal_proxy.lifecycle.drain import unready_reason
@@ -58,6 +59,11 @@ class Pages:
             *(
                 Route(path, self.unknown_infer, methods=["POST", "PUT"])
                 for path in ("/predictions/{model}", "/predictions/{model}/{version}")
+            ),
+            *(
+                docs_routes(self._dispatcher.signature, name=self._settings.name, version=self._settings.version)
+                if self._settings.proxy.docs
+                else ()
             ),
         ]
 

@@ -142,6 +142,16 @@ def test_a_port_for_grpc_is_found_given_to_the_proxy_and_told(start: Start) -> N
     assert "runtime SHOAL_MODEL_NAME=adder" in served.events()
 
 
+def test_a_page_to_try_it_is_on_unless_it_was_turned_off(start: Start) -> None:
+    output = start().read_until("Ctrl-C stops")
+
+    assert f"  {url_in(output)}/docs in a browser\n" in output
+
+
+def test_a_page_that_was_turned_off_is_not_named(start: Start) -> None:
+    assert "/docs" not in start("--set", "proxy.docs=false").read_until("Ctrl-C stops")
+
+
 def test_it_says_where_metrics_are_when_the_usual_port_is_in_use(start: Start) -> None:
     with claimed(ADMIN_PORT):
         output = start().read_until("Ctrl-C stops")

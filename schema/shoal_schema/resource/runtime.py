@@ -216,6 +216,14 @@ class ProxySpec(Section, frozen=True):
         ),
         Env("SHOAL_PROXY_FORWARD_HEADERS", PROXY, allowed="comma-separated header names"),
     ] = ()
+    docs: Annotated[
+        bool,
+        Meta(
+            description="Answer `GET /docs`, a page to try the model in a browser, and `GET /openapi.json`. Off unless"
+            " asked for, as a route may show them to the world; `shoal serve` has them on."
+        ),
+        Env("SHOAL_PROXY_DOCS", PROXY),
+    ] = False
     grpc_port: (
         Annotated[
             int,
