@@ -311,6 +311,15 @@ class OperatorProcess(Section, frozen=True):
         Meta(ge=1, le=86400, description="Look at every service again after this long, though nothing was heard."),
         Env("SHOAL_OPERATOR_RESYNC_S", OPERATOR),
     ] = 600.0
+    follow_interval_s: Annotated[
+        float,
+        Meta(
+            ge=1,
+            le=86400,
+            description="How often a name that moves is resolved again, of services with `model.follow: Rollout`.",
+        ),
+        Env("SHOAL_OPERATOR_FOLLOW_INTERVAL_S", OPERATOR),
+    ] = 300.0
     scrape_interval_s: Annotated[
         float,
         Meta(

@@ -47,6 +47,7 @@ class InferenceServiceSpec(Section, frozen=True):
                 ("model.parameters", "!has(self.model.parameters)"),
                 ("model.allowPickle", "!self.model.allowPickle"),
                 ("model.resources", "!has(self.model.resources)"),
+                ("model.secretName", "!has(self.model.secretName)"),
                 ("batching.allowedBatchSizes", "!has(self.batching.allowedBatchSizes)"),
             )
         ),
