@@ -14,7 +14,8 @@ from shoal.colours import Style, styled
 from shoal.files import given_item
 from shoal.printing import answer_text, json_text, signature_json, signature_text
 from shoal.serving.fields import FieldError, merge, parse_assignment, to_environment, without_effect
-from shoal.targets import check_is_here, default_name, files_beside, find_target, shown
+from shoal.targets import check_is_here, default_name, files_beside, find_target
+from shoal_schema.resource.locations import shown
 
 ADMIN_PORT = 9090
 

@@ -79,6 +79,7 @@ def test_credentials_in_a_uri_are_refused_and_not_repeated(uri: str) -> None:
     ("uri", "expected"),
     [
         ("https://me:word@host:1/cat?token=word#word", "https://host:1/cat"),
+        ("/models/what?", "/models/what?"),
         ("abfss://box@acc.dfs.core.windows.net/m", "abfss://box@acc.dfs.core.windows.net/m"),
         ("abfss://box:word@acc.dfs.core.windows.net/m", "abfss://acc.dfs.core.windows.net/m"),
         ("hf://team/encoder@v1", "hf://team/encoder@v1"),

@@ -67,7 +67,8 @@ class Download:
             LoadError: it has nothing, or more than the limits allow.
             StoreAway: it cannot be asked.
         """
-        return checked(self._again(self._store.list), self._limits, self._store.shown)
+        listing = self._again(lambda: self._store.list(self._limits.max_files))
+        return checked(listing, self._limits, self._store.shown)
 
     def bring(self, listing: Listing, keep: Callable[[Path, Mapping[str, str]], None]) -> None:
         """Download all files and hand ``keep`` their folder, for it to move, and their SHA-256 by path.

@@ -7,10 +7,9 @@ token and the hub's address are found as huggingface_hub finds them (`HF_TOKEN`,
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from itertools import islice
 from pathlib import PurePosixPath
 from typing import Final
-from urllib.parse import unquote, urlsplit
 
 import httpx
 from huggingface_hub import HfApi, hf_hub_url
@@ -27,8 +26,10 @@ from huggingface_hub.utils._headers import build_hf_headers
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.storage.listing import Entry, Listing, below
+from shoal_runtime.storage.redaction import safe
 from shoal_runtime.storage.store import StoreAway
 from shoal_runtime.unpacking import CHUNK_BYTES
+from shoal_schema.resource.locations import Location, parse
 
 TIMEOUT: Final = httpx.Timeout(60.0, connect=10.0)
 SAFETENSORS: Final = ".safetensors"
@@ -36,38 +37,32 @@ REPEATED: Final = (".bin", ".h5", ".msgpack", ".ot", ".onnx", ".tflite", ".ckpt"
 """The same weights for other frameworks, often larger than all the rest; not brought where there are safetensors."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """What a URI names: the repository, a branch, tag or commit, and a folder or file in it."""
-
-    repository: str
-    revision: str
-    path: str
-
-
 class Hub:
     """One repository's files at one commit."""
 
-    def __init__(self, place: Place, shown: str) -> None:
-        self._place = place
-        self._commit = place.revision
+    def __init__(self, location: Location, shown: str) -> None:
+        self._repository = location.authority
+        self._path = location.path
+        self._revision = location.revision or "main"
         self._api = HfApi(endpoint=os.environ.get("HF_ENDPOINT"))
         self.shown = shown
 
-    def list(self) -> Listing:
+    def list(self, at_most: int) -> Listing:
         """Return the files that serving may need."""
-        repository, path = self._place.repository, self._place.path
         with _mapped(self.shown):
-            info = self._api.model_info(repository, revision=self._place.revision, timeout=60.0)
-            self._commit = info.sha or self._place.revision
-            found = self._api.list_repo_tree(repository, recursive=True, revision=self._commit)
-            entries = [_entry(item) for item in found if isinstance(item, RepoFile)]
-        named = [entry for entry in entries if entry.key == path]
-        return Listing(named, named[0].path) if named else Listing(needed(below(path, entries)))
+            info = self._api.model_info(self._repository, revision=self._revision, timeout=60.0)
+            self._revision = info.sha or self._revision
+            tree = self._api.list_repo_tree(self._repository, recursive=True, revision=self._revision)
+            files = (_entry(item) for item in tree if isinstance(item, RepoFile))
+            found = [*islice((file for file in files if _is_at(file, self._path)), at_most + 1)]
+        if [each.key for each in found] == [self._path]:
+            return Listing(found, found[0].path)
+        placed = below(self._path, found)
+        return Listing(placed if len(placed) > at_most else needed(placed))
 
     def read(self, entry: Entry) -> Iterator[bytes]:
         """Yield a file of the commit that was listed."""
-        url = hf_hub_url(self._place.repository, entry.key, revision=self._commit, endpoint=self._api.endpoint)
+        url = hf_hub_url(self._repository, entry.key, revision=self._revision, endpoint=self._api.endpoint)
         with (
             _mapped(f"{self.shown} ({entry.path})"),
             # On to where large files lie, which the token is not for: httpx sends it to no other host.
@@ -83,21 +78,7 @@ class Hub:
 
 def open_store(uri: str) -> Hub:
     """Return the repository that a `hf://` URI names."""
-    return Hub(place_of(uri), uri)
-
-
-def place_of(uri: str) -> Place:
-    """Return what a URI names; the revision is `main` where it says none.
-
-    Raises:
-        LoadError: it names no repository.
-    """
-    parts = urlsplit(uri)
-    name, _, path = parts.path.strip("/").partition("/")
-    name, revision, path = *map(unquote, name.partition("@")[::2]), unquote(path)
-    if not parts.netloc or not name:
-        raise LoadError(f"{uri} names no repository: hf://OWNER/NAME[@REVISION]")
-    return Place(f"{parts.netloc}/{name}", revision or "main", path)
+    return Hub(parse(uri), uri)
 
 
 def needed(entries: Sequence[Entry]) -> list[Entry]:
@@ -108,6 +89,10 @@ def needed(entries: Sequence[Entry]) -> list[Entry]:
         for entry in entries
         if not entry.path.startswith(".git") and not (safe and PurePosixPath(entry.path).suffix in REPEATED)
     ]
+
+
+def _is_at(file: Entry, path: str) -> bool:
+    return not path or file.key == path or file.key.startswith(f"{path}/")
 
 
 def _entry(file: RepoFile) -> Entry:
@@ -134,4 +119,4 @@ def _mapped(what: str) -> Iterator[None]:
             raise LoadError(f"{what}: the hub answered {status}") from None
         raise StoreAway(f"the hub answered {status}") from None
     except httpx.TransportError as error:
-        raise StoreAway(f"{type(error).__name__}: {error}") from None
+        raise StoreAway(f"{type(error).__name__}: {safe(str(error), os.environ)}") from None

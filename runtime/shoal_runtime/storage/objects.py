@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import obstore
 from obstore import exceptions
@@ -17,8 +16,10 @@ from obstore.store import from_url
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.storage.listing import Entry, Listing, below
+from shoal_runtime.storage.redaction import safe
 from shoal_runtime.storage.store import StoreAway
 from shoal_runtime.unpacking import CHUNK_BYTES
+from shoal_schema.resource.locations import parse
 
 TIMEOUT: Final = timedelta(seconds=60)
 ENDPOINTS: Final = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AZURE_STORAGE_ENDPOINT", "GOOGLE_BASE_URL")
@@ -32,13 +33,17 @@ class Objects:
         self._key = key
         self.shown = shown
 
-    def list(self) -> Listing:
+    def list(self, at_most: int) -> Listing:
         """Return the object of that very key, or else what lies below it."""
         with _mapped(self.shown):
             if self._key and not self._key.endswith("/") and (entry := self._object()) is not None:
                 return Listing([entry], entry.path)
-            found = [_entry(meta) for chunk in obstore.list(self._store, prefix=self._key or None) for meta in chunk]
-        return Listing(below(self._key, found))
+            found: list[Entry] = []
+            for chunk in obstore.list(self._store, prefix=self._key or None):
+                found += below(self._key, map(_entry, chunk))
+                if len(found) > at_most:
+                    break
+        return Listing(found)
 
     def read(self, entry: Entry) -> Iterator[bytes]:
         """Yield an object's content, if it still bears the tag that it was listed with."""
@@ -56,14 +61,12 @@ class Objects:
 
 def open_store(uri: str) -> Objects:
     """Return the objects that a `s3://`, `gs://`, `az://` or `abfss://` URI names."""
-    parts = urlsplit(uri)
-    if not parts.netloc:
-        raise LoadError(f"{uri} names no bucket: {parts.scheme}://BUCKET/PATH")
+    location = parse(uri)
     plain = any(os.environ.get(name, "").startswith("http://") for name in ENDPOINTS)
     options: Any = {"allow_http": plain, "timeout": TIMEOUT}
     with _mapped(uri):
-        store = from_url(f"{parts.scheme}://{parts.netloc}", client_options=options)
-    return Objects(store, parts.path.lstrip("/"), uri)
+        store = from_url(f"{location.scheme}://{location.authority}", client_options=options)
+    return Objects(store, location.path, uri)
 
 
 def _entry(meta: Any) -> Entry:
@@ -88,4 +91,4 @@ def _mapped(what: str) -> Iterator[None]:
 
 
 def _first(error: Exception) -> str:
-    return str(error).partition("\n")[0]
+    return safe(str(error), os.environ)

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from typing import Any, Final, Protocol
-from urllib.parse import urlsplit
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.storage.listing import Entry, Listing
+from shoal_schema.resource.locations import scheme_of
 
 
 class StoreAway(Exception):
@@ -19,8 +19,8 @@ class Store(Protocol):
     shown: str
     """Its URI, without what may be secret."""
 
-    def list(self) -> Listing:
-        """Return what there is."""
+    def list(self, at_most: int) -> Listing:
+        """Return what there is; of more files than ``at_most``, as many as show that."""
 
     def read(self, entry: Entry) -> Iterator[bytes]:
         """Yield a file's content as it was listed.
@@ -36,6 +36,8 @@ STORES: Final[Mapping[str, tuple[str, str]]] = {
     "az": ("shoal_runtime.storage.objects", "az"),
     "abfss": ("shoal_runtime.storage.objects", "az"),
     "hf": ("shoal_runtime.storage.hub", "hf"),
+    "models": ("shoal_runtime.storage.mlflow", "runtime"),
+    "runs": ("shoal_runtime.storage.mlflow", "runtime"),
 }
 """Scheme -> module, which is imported when it is needed, and the extra that brings its library."""
 
@@ -46,11 +48,10 @@ def open_store(uri: str) -> Store:
     Raises:
         LoadError: the scheme's library is not installed, or the URI makes no sense.
     """
-    module, extra = STORES[urlsplit(uri).scheme]
+    module, extra = STORES[scheme_of(uri)]
     try:
         open_it: Callable[[str], Any] = import_module(module).open_store
     except ImportError as error:
-        scheme = urlsplit(uri).scheme
-        raise LoadError(f"{scheme}:// needs {error.name}: pip install 'shoal[{extra}]'") from None
+        raise LoadError(f"{scheme_of(uri)}:// needs {error.name}: pip install 'shoal[{extra}]'") from None
     store: Store = open_it(uri)
     return store

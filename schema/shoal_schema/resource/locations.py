@@ -16,11 +16,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote, unquote, urlencode, urlsplit, urlunsplit
 
+WEB: Final = ("http", "https")
 OBJECTS: Final = ("s3", "gs", "az", "abfss")
 MLFLOW: Final = ("models", "runs")
 MOUNTED: Final = ("oci", "pvc")
 """What a cluster mounts; nothing is downloaded."""
-SCHEMES: Final = ("file", "http", "https", *OBJECTS, "hf", *MLFLOW, *MOUNTED)
+SCHEMES: Final = ("file", *WEB, *OBJECTS, "hf", *MLFLOW, *MOUNTED)
+NAKED: Final = f"^({'|'.join(SCHEMES[3:])}):/+([^/@]*:[^/@]*@|[^?]*[?])"
+"""Credentials or a query, where there can be none; read by API servers (RE2) too."""
 DEFAULT_HUB: Final = "https://huggingface.co"
 IN_WORDS: Final = ", ".join(f"{scheme}:/" if scheme in MLFLOW else f"{scheme}://" for scheme in SCHEMES)
 _FORMS: Final = {
@@ -32,7 +35,7 @@ _FORMS: Final = {
     "abfss": "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH",
 }
 _COMMIT: Final = re.compile("[0-9a-f]{40}")
-_SEVERAL: Final = re.compile("//+")
+_URI: Final = re.compile("([A-Za-z][A-Za-z0-9+.-]*):/")
 
 
 class LocationError(ValueError):
@@ -56,6 +59,17 @@ class Location:
     path: str
     revision: str = ""
 
+    @property
+    def name(self) -> str:
+        """What the model may be called: the last part of its path, else of what holds it; a file's with its suffix."""
+        return unquote(self.path.rstrip("/").rpartition("/")[2]) or self.authority.rpartition("/")[2]
+
+
+def scheme_of(text: str) -> str:
+    """Return the scheme of a URI as it is written; empty of what is a path."""
+    found = _URI.match(text)
+    return found[1] if found else ""
+
 
 def parse(uri: str) -> Location:
     """Return what a URI names.
@@ -66,11 +80,11 @@ def parse(uri: str) -> Location:
     scheme, colon, rest = uri.partition(":")
     if not colon or scheme not in SCHEMES or not rest.startswith("/" if scheme in MLFLOW else "//"):
         raise LocationError(f"{shown(uri)} must begin with one of {IN_WORDS}")
-    if scheme in ("file", "http", "https"):
-        parts = urlsplit(uri)
-        return Location(scheme, parts.netloc, parts.path)
+    if scheme in ("file", *WEB):
+        authority, slash, path = re.split("[?#]", rest[2:], maxsplit=1)[0].partition("/")
+        return Location(scheme, authority, slash + path)
     rest = rest.lstrip("/") if scheme in MLFLOW else rest[2:]
-    if "?" in rest or (":" in rest.partition("@")[0] and "@" in rest.partition("/")[0]):
+    if re.match(NAKED, uri):
         raise LocationError(f"{shown(uri)} must not hold credentials or a query: they belong into the environment")
     location = _PARSERS.get(scheme, _plain)(scheme, rest)
     if not location.authority:
@@ -157,10 +171,13 @@ def tracking_server(environment: Mapping[str, str]) -> tuple[str, dict[str, str]
 
 def shown(uri: str) -> str:
     """Return a URI as it may be told: without user, password, query and fragment, any of which may be secret."""
-    scheme, separator, rest = uri.partition("://")
-    if not separator:
-        return uri.partition("?")[0]
-    authority, slash, path = re.split("[?#]", rest, maxsplit=1)[0].partition("/")
+    if not (scheme := scheme_of(uri)):
+        return uri
+    uri = re.split("[?#]", uri, maxsplit=1)[0]
+    start, _, rest = uri.partition("://")
+    if start != scheme:
+        return uri
+    authority, slash, path = rest.partition("/")
     user, at, host = authority.rpartition("@")
     # Azure's container stands where others have a user.
     user = user if scheme == "abfss" and ":" not in user else ""

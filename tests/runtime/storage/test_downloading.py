@@ -30,7 +30,7 @@ class Shelf:
         self.before: Callable[[str], None] = lambda path: None
         self.lies: dict[str, int] = {}
 
-    def list(self) -> Listing:
+    def list(self, at_most: int) -> Listing:
         return Listing([Entry(path, len(body) + self.lies.get(path, 0), "", path) for path, body in self.files.items()])
 
     def read(self, entry: Entry) -> Iterator[bytes]:
@@ -130,7 +130,7 @@ def test_two_processes_on_one_volume_download_once(tmp_path: Path) -> None:
 
 def test_whoever_waits_for_another_process_waits_no_longer_than_a_model_may_take(tmp_path: Path) -> None:
     store = Shelf()
-    parts = tmp_path / f"{PARTS_PREFIX}{store.list().digest()}"
+    parts = tmp_path / f"{PARTS_PREFIX}{store.list(9).digest()}"
     parts.mkdir()
     lock = os.open(parts, os.O_RDONLY)
     fcntl.flock(lock, fcntl.LOCK_EX)
@@ -139,5 +139,5 @@ def test_whoever_waits_for_another_process_waits_no_longer_than_a_model_may_take
     )
 
     with pytest.raises(LoadError, match="SHOAL_MODEL_FETCH_TIMEOUT_S"):
-        download.bring(store.list(), lambda folder, sums: None)
+        download.bring(store.list(9), lambda folder, sums: None)
     os.close(lock)

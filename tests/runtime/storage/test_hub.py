@@ -11,7 +11,7 @@ import pytest
 from shoal_runtime.errors import LoadError
 from shoal_runtime.fetching import Fetcher
 from shoal_runtime.readiness import Readiness
-from shoal_runtime.storage.hub import Place, needed, place_of
+from shoal_runtime.storage.hub import needed
 from shoal_runtime.storage.listing import Entry
 
 COMMITS = {"main": "a" * 40, "v1": "b" * 40}
@@ -121,7 +121,7 @@ def test_one_file_can_be_named(hub: Hub, tmp_path: Path) -> None:
         ("hf://team/encoder@gone", "there is no such revision: hf://team/encoder@gone"),
         ("hf://team/secret", "hf://team/secret is gated: accept its terms"),
         ("hf://team/encoder@v1/nothing", "there is nothing at hf://team/encoder@v1/nothing"),
-        ("hf://team", "hf://team names no repository"),
+        ("hf://team", "hf://team is no model's address: hf://OWNER/NAME"),
     ],
 )
 def test_what_cannot_be_had_is_told_with_its_remedy(hub: Hub, uri: str, told: str, tmp_path: Path) -> None:
@@ -139,19 +139,6 @@ def test_a_hub_that_is_away_for_a_while_is_asked_again_and_then_the_last_model_i
     hub.away = 100
 
     assert fetcher(tmp_path).fetch("hf://team/encoder") == first
-
-
-@pytest.mark.parametrize(
-    ("uri", "place"),
-    [
-        ("hf://a/b", Place("a/b", "main", "")),
-        ("hf://a/b@refs%2Fpr%2F1", Place("a/b", "refs/pr/1", "")),
-        ("hf://a/b@v2/x/y.pt2", Place("a/b", "v2", "x/y.pt2")),
-    ],
-)
-def test_a_uri_names_repository_revision_and_path(uri: str, place: Place) -> None:
-
-    assert place_of(uri) == place
 
 
 def test_weights_of_other_frameworks_come_where_there_are_no_safetensors() -> None:
