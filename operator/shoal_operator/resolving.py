@@ -1,4 +1,4 @@
-"""Asks registries which version a model's moving name stands for, beside the looks: none of them waits for an answer."""
+"""Asks registries which version a moving name stands for, beside the looks: none of them waits for an answer."""
 
 import asyncio
 import json
@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
+from shoal_operator.manifests.origin import registry
 from shoal_operator.planning.naming import Naming, is_version_of, pause_s, stored_version
 from shoal_operator.planning.observation import Key
 from shoal_schema.declaring import Json
@@ -48,15 +49,23 @@ class Resolver:
         mark: makes a service due after a delay (s).
         clock: monotonic seconds.
         interval_s: between two questions about a name that is followed.
+        environment: where the operator finds registries.
     """
 
     def __init__(
-        self, ask: Ask, mark: Callable[[Key, float], None], clock: Callable[[], float], *, interval_s: float
+        self,
+        ask: Ask,
+        mark: Callable[[Key, float], None],
+        clock: Callable[[], float],
+        *,
+        interval_s: float,
+        environment: Mapping[str, str],
     ) -> None:
         self._ask = ask
         self._mark = mark
         self._clock = clock
         self._interval_s = interval_s
+        self._environment = environment
         self._asked: dict[Key, _Asked] = {}
 
     def naming(self, key: Key, resource: Json, uri: str | None, *, follows: bool) -> Naming | None:
@@ -75,6 +84,10 @@ class Resolver:
         if (follows or not known.naming.resolved) and known.task is None:
             self._ask_in_time(key, known)
         return known.naming
+
+    def registry(self, uri: str) -> Mapping[str, str]:
+        """Return the variables that tell a pod where the registry of ``uri`` is."""
+        return registry(uri, self._environment)
 
     def forget(self, key: Key) -> None:
         """Stop asking for a service."""
@@ -122,8 +135,7 @@ class Registries:
         """Return the version that a name stands for.
 
         Raises:
-            LocationError: the registry does not tell one.
-            aiohttp.ClientError, OSError: it cannot be asked now.
+            LocationError: the registry does not tell one, or cannot be asked.
         """
         found = uri
         for _ in range(_MOST_QUESTIONS):
@@ -151,15 +163,21 @@ class Registries:
         if self._session is None:
             # Proxies and certificates as the environment says; aiohttp hands credentials to no other host.
             self._session = aiohttp.ClientSession(trust_env=True, cookie_jar=aiohttp.DummyCookieJar())
-        async with self._session.get(asked.url, headers=dict(asked.headers), max_redirects=3) as answer:
-            if answer.status != 200:
-                remedy = _REMEDY if answer.status in (401, 403) else ""
-                raise LocationError(f"{refusal(uri, answer.status)}{remedy}")
-            body = await _whole(answer.content)
+        server = urlsplit(asked.url).netloc
         try:
-            return json.loads(body)
-        except ValueError:
-            raise LocationError(f"{_server(asked.url)} does not answer in JSON: is it a registry?") from None
+            async with self._session.get(asked.url, headers=dict(asked.headers), max_redirects=3) as answer:
+                if answer.status != 200:
+                    remedy = _REMEDY if answer.status in (401, 403) else ""
+                    raise LocationError(f"{refusal(uri, answer.status)}{remedy}")
+                return json.loads(await _whole(answer.content))
+        except ValueError as error:
+            told = isinstance(error, LocationError)
+            raise LocationError(
+                str(error) if told else f"{server} does not answer in JSON: is it a registry?"
+            ) from None
+        except (aiohttp.ClientError, OSError) as error:
+            why = f"{server} cannot be reached ({type(error).__name__})"
+            raise LocationError(f"{shown(uri)} cannot be resolved: {why}") from None
 
 
 async def _whole(content: aiohttp.StreamReader) -> bytes:
@@ -177,8 +195,4 @@ def _sentence(uri: str, error: Exception) -> str:
         return str(error)
     if isinstance(error, TimeoutError):
         return f"{shown(uri)} cannot be resolved: the registry did not answer within {_TIMEOUT_S:g} s"
-    return f"{shown(uri)} cannot be resolved: the registry cannot be reached ({type(error).__name__})"
-
-
-def _server(url: str) -> str:
-    return urlsplit(url).netloc
+    return f"{shown(uri)} cannot be resolved: {type(error).__name__}"

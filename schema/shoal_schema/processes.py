@@ -205,6 +205,14 @@ class RuntimeProcess(Section, frozen=True):
         Meta(gt=0, le=86400, description="Download, check and unpack the model within it, else exit 3."),
         Env("SHOAL_MODEL_FETCH_TIMEOUT_S", RUNTIME, MODEL),
     ] = 3600.0
+    model_fetched: Annotated[
+        bool,
+        Meta(
+            description="An init container has fetched the model into the cache: it is taken from there and nobody is"
+            " asked, so no credentials are needed."
+        ),
+        Env("SHOAL_MODEL_FETCHED", RUNTIME),
+    ] = False
     load_timeout_s: Annotated[
         float,
         Meta(gt=0, le=86400, description="Import, load and warm the model within it, else exit 3."),

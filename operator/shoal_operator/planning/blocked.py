@@ -20,6 +20,16 @@ def spec_invalid(evidence: Evidence) -> Verdict | None:
     return _failed(refused[0]) if refused else None
 
 
+def model_unresolved(evidence: Evidence) -> Verdict | None:
+    """No version is known of a name that moves, so pods cannot be told one; what runs now is left as it is."""
+    naming = evidence.naming
+    if naming is None or naming.resolved:
+        return None
+    if naming.problem:
+        return Status.FALSE, Reason.MODEL_UNRESOLVED, naming.problem
+    return Status.FALSE, Reason.MODEL_RESOLVING, f"the registry is asked which version {naming.uri} is"
+
+
 def name_taken(evidence: Evidence) -> Verdict | None:
     """An object of somebody else stands in the way."""
     return _taken(evidence.conflicts[0]) if evidence.conflicts else None

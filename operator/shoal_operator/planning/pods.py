@@ -21,6 +21,7 @@ _IMAGE_REASONS = frozenset({
 _BACK_OFF = re.compile(r'^Back-off pulling image "[^"]*": (\w+: )?')
 """What a kubelet puts before the cause from the second try on; the image has been named by then."""
 _CONFIG_REASONS = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
+_MISSING_SECRET = re.compile(r'secret "(?P<name>[^"]+)" not found')
 _LOAD_FAILED_EXIT = 3
 _DEVICE_LOST_EXIT = 4
 _TERMINATED_EXIT = 128 + 15
@@ -61,6 +62,11 @@ def unready_containers(pods: Iterable[Json]) -> list[str]:
     return sorted(set(names))
 
 
+def runs(pod: Json, container: str) -> bool:
+    """Return whether a container of the pod runs now."""
+    return dig(_status_of(pod, container), "state", "running") is not None
+
+
 def find_problem(pods: Iterable[Json]) -> Problem | None:
     """Return the most important problem of the pods that should serve and do not."""
     waiting = [pod for pod in pods if not is_leaving(pod) and not is_ready(pod)]
@@ -80,9 +86,20 @@ def image_problem(pod: Json) -> Problem | None:
 def config_problem(pod: Json) -> Problem | None:
     """A container that cannot be created: a missing Secret, a wrong command, a wrong user."""
     for status, detail in _waiting(pod, _CONFIG_REASONS):
-        text = f"container {status['name']} cannot be created: {detail}"
+        text = f"container {status['name']} cannot be created: {detail}{_secret_advice(pod, status['name'], detail)}"
         return Problem(Reason.CONTAINER_CONFIG_INVALID, _sentence(text))
     return None
+
+
+def _secret_advice(pod: Json, container: str, detail: str) -> str:
+    """Return what to do where it is the Secret of the spec that is missing; the kubelet looks again by itself."""
+    namespace = dig(pod, "metadata", "namespace", default="default")
+    if container != MODEL or not (missing := _MISSING_SECRET.search(detail)):
+        return ""
+    return (
+        f". It is model.secretName: kubectl create secret generic {missing['name']} --namespace {namespace}"
+        " --from-literal=NAME=VALUE makes it, and the pod goes on by itself"
+    )
 
 
 def download_problem(pod: Json) -> Problem | None:
