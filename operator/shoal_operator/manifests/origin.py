@@ -1,4 +1,4 @@
-"""Where a model comes from, as pods are told: a name at its version; what the cluster mounts, as a volume and a path."""
+"""Where a model comes from, as pods are told: a name at its version; what the cluster mounts: a volume and a path."""
 
 from collections.abc import Mapping
 
