@@ -43,8 +43,10 @@ class Registry(ThreadingHTTPServer):
         if path == f"{API}/registered-models/alias" and token == OPERATOR:
             known = query["alias"] == "champion"
             return (200, told(model_version={"version": self.champion})) if known else (400, told(error_code="INVALID"))
-        if token != PODS:
-            return 403, b"{}"
+        return self.files(path, query) if token == PODS else (403, b"{}")
+
+    def files(self, path: str, query: dict[str, str]) -> tuple[int, bytes]:
+        """Return what is told of a version's files, or one of them."""
         if path == f"{API}/model-versions/get-download-uri":
             return 200, told(artifact_uri=f"mlflow-artifacts:/{query['name']}/{query['version']}")
         if path == ARTIFACTS:

@@ -1,8 +1,10 @@
 """The checks of what stops a service before any pod is looked at: its spec, other owners, the API server."""
 
+import re
 from collections.abc import Callable
 
 from shoal_operator.manifests.desired import HTTP_ROUTE, INGRESS, Kind
+from shoal_operator.planning.admission import NO_IMAGE_VOLUMES
 from shoal_operator.planning.changes import Conflict
 from shoal_operator.planning.evidence import Evidence
 from shoal_operator.planning.observation import Failure
@@ -102,11 +104,14 @@ def advice(code: int, message: str) -> str:
 
     The authorizer, quotas and admission policies all count as 403 (`ApiError.code`): their words tell them apart.
     """
+    if code in (400, 422) and _UNKNOWN_VOLUME.search(message):
+        return f". {NO_IMAGE_VOLUMES}"
     if code != 403:
         return ""
     return next((text for words, text in _FORBIDDEN if all(word in message for word in words)), "")
 
 
+_UNKNOWN_VOLUME = re.compile(r'unknown field "[^"]*volumes\[\d+\]\.image"')
 _FORBIDDEN = (
     (
         (" cannot ", "resource "),

@@ -13,6 +13,7 @@ from shoal_operator.manifests.labels import TEMPLATE_HASH_ANNOTATION
 from shoal_operator.planning.observation import dig
 from shoal_schema.conditions import Reason
 from shoal_schema.declaring import Json
+from shoal_schema.redaction import redacted
 
 _IMAGE_REASONS = frozenset({
     "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError",
@@ -78,9 +79,16 @@ def image_problem(pod: Json) -> Problem | None:
     """An image that cannot be pulled."""
     for status, detail in _waiting(pod, _IMAGE_REASONS):
         cause = _BACK_OFF.sub("", detail)
-        text = f"the image {status.get('image', '')} of container {status['name']} cannot be pulled: {cause}"
+        text = f"the image {_pulled(pod, status, detail)} cannot be pulled: {cause}"
         return Problem(Reason.IMAGE_PULL_FAILED, _sentence(text))
     return None
+
+
+def _pulled(pod: Json, status: Json, detail: str) -> str:
+    """Return which image it is: a container waits for those of its volumes as for its own."""
+    volumes = (dig(volume, "image", "reference") for volume in dig(pod, "spec", "volumes", default=[]))
+    reference = next((each for each in volumes if each and each in detail), None)
+    return f"{reference} of model.uri" if reference else f"{status.get('image', '')} of container {status['name']}"
 
 
 def config_problem(pod: Json) -> Problem | None:
@@ -205,7 +213,7 @@ def _is_probed(pod: Json, container: str) -> bool:
 def _last_line(ended: Json) -> str:
     """Return the last line of what a container left, without time and logger: those differ at each restart."""
     words = str(ended.get("message") or "").strip() or str(ended.get("reason") or "it left no message")
-    return _LOG_PREFIX.sub("", words.splitlines()[-1].strip())[-_MAX_MESSAGE_LENGTH:]
+    return redacted(_LOG_PREFIX.sub("", words.splitlines()[-1].strip()))[-_MAX_MESSAGE_LENGTH:]
 
 
 def _device_resources(pod: Json) -> list[str]:
