@@ -1,12 +1,17 @@
 """Where models come from: a registry whose names move, with credentials; a claim; an image."""
 
+import hashlib
+import io
+import json
+import tarfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import yaml
 
 from e2e.callers import ANSWER, callers, metadata, predict
-from e2e.clusters.cluster import Cluster
+from e2e.clusters.cluster import MODELS, Cluster
 from e2e.registry import OPERATOR, PODS, Registry, registry
 from e2e.waiting import eventually
 
@@ -111,3 +116,34 @@ def test_what_cannot_be_resolved_is_told_and_the_last_version_serves_on(namespac
 
     mlflow.away = False
     eventually(lambda: namespace.condition("adder", "ModelResolved").get("status") == "True")
+
+
+def add_image(cluster: Cluster, name: str, folder: Path) -> None:
+    """Give this machine's node an image that holds the adder and nothing else, as `FROM scratch` makes one."""
+    blobs = folder / "blobs" / "sha256"
+    blobs.mkdir(parents=True)
+
+    def blob(content: bytes) -> dict[str, str]:
+        digest = hashlib.sha256(content).hexdigest()
+        (blobs / digest).write_bytes(content)
+        return {"digest": f"sha256:{digest}"}
+
+    with io.BytesIO() as raw:
+        with tarfile.open(fileobj=raw, mode="w:gz") as archive:
+            for path in MODELS["adder"].glob("*.*"):
+                archive.add(path, path.name)
+        manifest = blob(json.dumps({"layers": [blob(raw.getvalue())]}).encode())
+    (folder / "index.json").write_text(json.dumps({"manifests": [manifest]}))
+    (cluster.folder / "images.yaml").write_text(yaml.safe_dump({name: {"layout": str(folder)}}))
+
+
+def test_an_image_whose_files_are_the_model_is_mounted(namespace: Cluster, tmp_path: Path) -> None:
+    namespace.apply(model={"uri": "oci://registry.example/team/adder:1"})
+    eventually(
+        lambda: namespace.condition("adder").get("reason") == "ImagePullFailed", lambda: str(namespace.get("pods"))
+    )
+    assert "the image registry.example/team/adder:1 of model.uri" in namespace.condition("adder")["message"]
+
+    add_image(namespace, "adder", tmp_path / "layout")
+    namespace.until_ready()
+    assert predict(namespace) == ANSWER

@@ -123,8 +123,8 @@ def test_a_claim_is_mounted_read_only_and_its_path_is_the_model() -> None:
     (volume,) = [each for each in made["volumes"] if each["name"] == "model"]
     assert volume["persistentVolumeClaim"] == {"claimName": "models", "readOnly": True}
     runtime = made["containers"][1]
-    assert {"name": "model", "mountPath": "/models", "readOnly": True} in runtime["volumeMounts"]
-    assert variables(runtime)["SHOAL_MODEL_URI"] == "file:///models/team/cat"
+    assert {"name": "model", "mountPath": "/mnt/models", "readOnly": True} in runtime["volumeMounts"]
+    assert variables(runtime)["SHOAL_MODEL_URI"] == "file:///mnt/models/team/cat"
 
 
 @pytest.mark.parametrize("image", ["registry:5000/team/cat:1", "ghcr.io/team/cat@sha256:" + "0" * 64])
@@ -134,7 +134,7 @@ def test_the_files_of_an_image_are_the_model(image: str) -> None:
     assert "initContainers" not in made
     (volume,) = [each for each in made["volumes"] if each["name"] == "model"]
     assert volume["image"] == {"reference": image}
-    assert variables(made["containers"][1])["SHOAL_MODEL_URI"] == "file:///models"
+    assert variables(made["containers"][1])["SHOAL_MODEL_URI"] == "file:///mnt/models"
 
 
 def test_there_are_no_pods_before_the_version_is_known_and_everything_else_is() -> None:

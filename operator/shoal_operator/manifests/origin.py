@@ -8,6 +8,9 @@ from shoal_schema.resource.locations import MLFLOW, LocationError, parse, shown,
 from shoal_schema.resource.model import Claim, ImageVolume, ModelVolume
 from shoal_schema.resource.service import InferenceServiceSpec
 
+_MOUNT_PATH = "/mnt/models"
+"""Where no image of a runtime holds anything that the mount would hide."""
+
 
 def placed(spec: InferenceServiceSpec, resolved: str = "") -> InferenceServiceSpec:
     """Return the spec with the model's URI as pods read it.
@@ -24,11 +27,11 @@ def placed(spec: InferenceServiceSpec, resolved: str = "") -> InferenceServiceSp
         return spec
     where, volume = parse(uri), spec.model.volume
     if where.scheme == "pvc":
-        volume = ModelVolume(persistent_volume_claim=Claim(claim_name=where.authority))
-        uri = f"file://{volume.mount_path}/{where.path}".rstrip("/")
+        volume = ModelVolume(mount_path=_MOUNT_PATH, persistent_volume_claim=Claim(claim_name=where.authority))
+        uri = f"file://{_MOUNT_PATH}/{where.path}".rstrip("/")
     elif where.scheme == "oci":
-        volume = ModelVolume(image=ImageVolume(reference=uri.removeprefix("oci://")))
-        uri = f"file://{volume.mount_path}"
+        volume = ModelVolume(mount_path=_MOUNT_PATH, image=ImageVolume(reference=uri.removeprefix("oci://")))
+        uri = f"file://{_MOUNT_PATH}"
     return structs.replace(spec, model=structs.replace(spec.model, uri=uri, volume=volume))
 
 
