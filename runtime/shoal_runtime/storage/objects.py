@@ -21,7 +21,13 @@ from shoal_runtime.storage.store import StoreAway
 from shoal_runtime.unpacking import CHUNK_BYTES
 from shoal_schema.resource.locations import parse
 
-TIMEOUT: Final = timedelta(seconds=60)
+PATIENCE: Final[Any] = {
+    "connect_timeout": timedelta(seconds=10),
+    "read_timeout": timedelta(seconds=60),
+    # Of a whole request, which may bring gigabytes; how long a model may take is counted outside.
+    "timeout": timedelta(days=1),
+}
+RETRIES: Final[Any] = {"max_retries": 2, "retry_timeout": timedelta(seconds=60)}
 ENDPOINTS: Final = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AZURE_STORAGE_ENDPOINT", "GOOGLE_BASE_URL")
 
 
@@ -63,9 +69,9 @@ def open_store(uri: str) -> Objects:
     """Return the objects that a `s3://`, `gs://`, `az://` or `abfss://` URI names."""
     location = parse(uri)
     plain = any(os.environ.get(name, "").startswith("http://") for name in ENDPOINTS)
-    options: Any = {"allow_http": plain, "timeout": TIMEOUT}
+    options: Any = {"allow_http": plain, **PATIENCE}
     with _mapped(uri):
-        store = from_url(f"{location.scheme}://{location.authority}", client_options=options)
+        store = from_url(f"{location.scheme}://{location.authority}", client_options=options, retry_config=RETRIES)
     return Objects(store, location.path, uri)
 
 
