@@ -34,6 +34,7 @@ COMPILED: Mapping[str, Sequence[str]] = {
         for name in (
             "batches/padding", "body", "codecs/request", "codecs/response", "guarding", "handlers/answers",
             "handlers/items", "handlers/results", "infer_cycle", "listening", "pipeline", "server",
+            "tensors/numpy_tensors", "tensors/torch_tensors",
         )
     ),
 }  # fmt: skip

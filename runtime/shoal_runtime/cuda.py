@@ -21,6 +21,9 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from shoal_runtime.tensors.library import Library
+from shoal_runtime.tensors.torch_tensors import TORCH
+
 logger = logging.getLogger(__name__)
 
 
@@ -124,6 +127,7 @@ class _Staged:
 class CudaPlacement:
     """Batches on one CUDA device, whose forwards are captured as graphs where `graphs` allows it."""
 
+    library: Library = TORCH
     stages_off_loop = True
 
     def __init__(self, device: torch.device, *, graphs: bool) -> None:  # pragma: cuda

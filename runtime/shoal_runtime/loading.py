@@ -3,45 +3,28 @@
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
+import sys
 from dataclasses import dataclass, replace
 from itertools import chain
-from pathlib import PurePath
-from typing import Final
-
-import torch
+from pathlib import Path, PurePath
+from typing import Any
 
 from shoal_runtime.batches.padding import powers_of_two
 from shoal_runtime.errors import LoadError
 from shoal_runtime.fetching import ModelFiles
-from shoal_runtime.formats import handler as handler_format
-from shoal_runtime.formats import safetensors as safetensors_format
-from shoal_runtime.formats import torch_export, torch_script
 from shoal_runtime.formats.source import Loaded, Source, files_with
+from shoal_runtime.formats.table import FORMATS, by_suffix, loader, marked
 from shoal_runtime.handlers.base import Context, Handler, Stages, stages_of
 from shoal_runtime.handlers.signature import Signature, make_signature
 from shoal_runtime.handlers.spec import ANY, TensorSpec, every_length
 from shoal_runtime.importing import DEFAULT_FILE, import_handler
+from shoal_runtime.machine import Machine, choose_machine, has_torch
 from shoal_runtime.model_config import ModelConfig, read_config
-from shoal_runtime.placement import choose_dtype
+from shoal_runtime.placement import is_out_of_memory
 from shoal_runtime.settings import Settings
 from shoal_schema.declaring import NAME, NAME_IN_WORDS
 from shoal_schema.resource.model import ModelFormat as Format
 from shoal_schema.wire.datatypes import DTYPES
-
-LOADERS: Final[Mapping[Format, Callable[[Source], Loaded]]] = {
-    Format.HANDLER: handler_format.load,
-    Format.SAFETENSORS: safetensors_format.load,
-    Format.TORCH_EXPORT: torch_export.load,
-    Format.TORCH_SCRIPT: torch_script.load,
-}
-SUFFIXES: Final[Mapping[Format, tuple[str, ...]]] = {
-    Format.TORCH_EXPORT: torch_export.SUFFIXES,
-    Format.SAFETENSORS: (".safetensors",),
-    Format.TORCH_SCRIPT: torch_script.SUFFIXES,
-}
-WITHOUT_CODE: Final = (Format.TORCH_EXPORT, Format.TORCH_SCRIPT)
-"""Programs that need no class of the user's; weights do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +36,12 @@ class Model:
     handler: Handler
     stages: Stages
     signature: Signature
+    machine: Machine
     graphs: bool
 
 
-def load_model(files: ModelFiles, settings: Settings, device: torch.device) -> Model:
-    """Load a model onto the device.
+def load_model(files: ModelFiles, settings: Settings) -> Model:
+    """Load a model onto its device.
 
     Raises:
         LoadError: says what is wrong and what to do next.
@@ -69,26 +53,38 @@ def load_model(files: ModelFiles, settings: Settings, device: torch.device) -> M
     name = settings.metadata.name or config.name or files.stem
     if not re.search(NAME, name):
         raise LoadError(f"{name!r} cannot be a model's name ({NAME_IN_WORDS}): set SHOAL_MODEL_NAME")
+    file, handler = _named_file(files, config), _handler(files, settings, config)
+    named = [form for form in (settings.model.format, config.format) if form is not Format.AUTO]
+    form = named[0] if named else _guess(files.directory, file, handler)
+    machine = choose_machine(settings.runtime, torch=_needs_torch(form, handler))
     context = Context(
         model_dir=files.directory,
-        device=device,
-        dtype=choose_dtype(settings.runtime.dtype.lower()),
+        device=machine.device,
+        dtype=machine.dtype,
         max_batch_size=settings.batching.max_batch_size,
         parameters={**config.parameters, **(settings.model.parameters or {})},
+        threads=machine.threads,
     )
-    source = _source(files, settings, config, context)
-    named = [form for form in (settings.model.format, config.format) if form is not Format.AUTO]
-    loaded = LOADERS[named[0] if named else _guess(source)](source)
+    source = Source(
+        directory=files.directory,
+        file=file,
+        handler=handler,
+        context=context,
+        inputs=config.inputs,
+        outputs=config.outputs,
+        allow_pickle=settings.model.allow_pickle,
+    )
+    loaded = _loaded(form, source)
     stages = stages_of(loaded.handler)
-    if settings.runtime.compile:
-        stages = replace(stages, forward=torch.compile(stages.forward))
-    elif device.type == "cpu":
+    if machine.compile is not None:
+        stages = replace(stages, forward=machine.compile(stages.forward))
+    elif _on_cpu(machine):
         # Buckets keep down the number of forms to record or to compile; here they would only add padding.
         stages = replace(stages, preprocess_padding=[every_length(rule) for rule in stages.preprocess_padding])
-    signature = _signature(loaded, settings, device)
+    signature = _signature(loaded, settings, machine)
     for spec in signature.inputs:
         _check_row(spec, settings.process.max_body_bytes)
-    return Model(name, loaded.platform, loaded.handler, stages, signature, loaded.graphs)
+    return Model(name, loaded.platform, loaded.handler, stages, signature, machine, loaded.graphs)
 
 
 def _check_row(spec: TensorSpec, max_body_bytes: int) -> None:
@@ -103,18 +99,33 @@ def _check_row(spec: TensorSpec, max_body_bytes: int) -> None:
         )
 
 
-def _source(files: ModelFiles, settings: Settings, config: ModelConfig, context: Context) -> Source:
+def _loaded(form: Format, source: Source) -> Loaded:
+    try:
+        return loader(form)(source)
+    except (MemoryError, RuntimeError) as error:
+        if is_out_of_memory(error):
+            raise LoadError(f"the model does not fit into the memory of {source.context.device}") from None
+        raise
+
+
+def _on_cpu(machine: Machine) -> bool:
+    return str(machine.device) == "cpu"
+
+
+def _needs_torch(form: Format, handler: type[Any] | None) -> bool:
+    """Return whether a model computes with torch; a handler says otherwise, or has it where it is installed."""
+    needs = FORMATS[form].torch
+    return needs if needs is not None else has_torch() and getattr(handler, "tensors", "torch") == "torch"
+
+
+def _named_file(files: ModelFiles, config: ModelConfig) -> Path | None:
     named = files.file or config.file
+    return files.directory / named if named and not named.endswith(".py") else None
+
+
+def _handler(files: ModelFiles, settings: Settings, config: ModelConfig) -> type[Any] | None:
     text = settings.model.handler or _handler_asked_for(files, settings, config)
-    return Source(
-        directory=files.directory,
-        file=files.directory / named if named and not named.endswith(".py") else None,
-        handler=import_handler(text, files.directory) if text else None,
-        context=context,
-        inputs=config.inputs,
-        outputs=config.outputs,
-        allow_pickle=settings.model.allow_pickle,
-    )
+    return import_handler(text, files.directory) if text else None
 
 
 def _handler_asked_for(files: ModelFiles, settings: Settings, config: ModelConfig) -> str | None:
@@ -127,7 +138,7 @@ def _handler_asked_for(files: ModelFiles, settings: Settings, config: ModelConfi
     if named is not None and named.endswith(".py"):
         return named
     form = _named_format(files, settings, config)
-    if form in WITHOUT_CODE and not settings.model.allow_pickle:
+    if form is not Format.AUTO and not FORMATS[form].code and not settings.model.allow_pickle:
         return None
     by_default = form in (Format.AUTO, Format.HANDLER) and (files.directory / DEFAULT_FILE).is_file()
     return config.handler or (DEFAULT_FILE if by_default else None)
@@ -138,44 +149,52 @@ def _named_format(files: ModelFiles, settings: Settings, config: ModelConfig) ->
     if settings.model.format is not Format.AUTO:
         return settings.model.format
     suffix = PurePath(files.file).suffix if files.file is not None else ""
-    return next((form for form, suffixes in SUFFIXES.items() if suffix in suffixes), config.format)
+    return by_suffix(suffix) or config.format
 
 
-def _guess(source: Source) -> Format:
+def _guess(directory: Path, file: Path | None, handler: type[Any] | None) -> Format:
     """Return the format that the files suggest; a class that is not a module is a handler."""
-    is_module = source.handler is not None and issubclass(source.handler, torch.nn.Module)
-    if source.handler is not None and not is_module:
+    is_module = _is_module(handler)
+    if handler is not None and not is_module:
         return Format.HANDLER
-    held = {path.suffix for path in ([source.file] if source.file else files_with(source.directory))}
-    found = [form for form, suffixes in SUFFIXES.items() if not held.isdisjoint(suffixes)]
+    if file is None and (form := marked(directory)) is not None:
+        return form
+    held = {path.suffix for path in ([file] if file else files_with(directory))}
+    found = [form for form, entry in FORMATS.items() if not held.isdisjoint(entry.suffixes)]
     if len(found) == 1:
         return found[0]
     if is_module and not found:
         return Format.HANDLER
-    several = f"{source.directory} holds {' and '.join(found)}: set SHOAL_MODEL_FORMAT, or `format` in model.toml"
-    raise LoadError(several if found else _none(source))
+    several = f"{directory} holds {' and '.join(found)}: set SHOAL_MODEL_FORMAT, or `format` in model.toml"
+    raise LoadError(several if found else _none(directory, file))
 
 
-def _none(source: Source) -> str:
+def _is_module(handler: type[Any] | None) -> bool:
+    # Who defines one has imported torch.
+    torch = sys.modules.get("torch")
+    return torch is not None and handler is not None and issubclass(handler, torch.nn.Module)
+
+
+def _none(directory: Path, file: Path | None) -> str:
     """Return what was looked for; a format helps where a file was named, and no empty folder."""
-    known = f"{', '.join(chain.from_iterable(SUFFIXES.values()))} or {DEFAULT_FILE}"
-    if source.file is not None:
-        return f"{source.file.name} is not a {known}: set SHOAL_MODEL_FORMAT, or `format` in model.toml"
-    if not any(source.directory.iterdir()):
-        return f"{source.directory} is empty: a model is a {known} in it"
+    known = f"{', '.join(chain.from_iterable(entry.suffixes for entry in FORMATS.values()))} or {DEFAULT_FILE}"
+    if file is not None:
+        return f"{file.name} is not a {known}: set SHOAL_MODEL_FORMAT, or `format` in model.toml"
+    if not any(directory.iterdir()):
+        return f"{directory} is empty: a model is a {known} in it"
     return (
-        f"{source.directory} holds no {known}: a model is one of these; if it has another name, give that as `file`,"
+        f"{directory} holds no {known}: a model is one of these; if it has another name, give that as `file`,"
         " and its `format`, in model.toml"
     )
 
 
-def _signature(loaded: Loaded, settings: Settings, device: torch.device) -> Signature:
+def _signature(loaded: Loaded, settings: Settings, machine: Machine) -> Signature:
     limit = settings.batching.max_batch_size
     sizes = settings.batch_sizes
     if loaded.max_rows is not None and loaded.max_rows < limit:
         limit = loaded.max_rows
         sizes = (*(size for size in sizes if size < limit), limit) if sizes else ()
-    if not sizes and (device.type == "cuda" or loaded.min_rows > 1):
+    if not sizes and (not _on_cpu(machine) or loaded.min_rows > 1):
         sizes = powers_of_two(limit)
     if loaded.min_rows > 1:
         kept = {size for size in sizes if size >= loaded.min_rows}

@@ -24,6 +24,7 @@ from shoal_runtime.handlers.items import tensor_batch, unreadable_rows, without_
 from shoal_runtime.handlers.signature import Signature
 from shoal_runtime.handlers.spec import Rule
 from shoal_runtime.placement import Placement, is_out_of_memory
+from shoal_runtime.tensors.library import Library
 from shoal_schema.wire.datatypes import Array
 
 T = TypeVar("T")
@@ -85,10 +86,12 @@ class Pipeline:
         self.signature = signature
         self._stages = stages
         self._placement = placement
-        self._answers = Answers(signature, stages.postprocess, placement.fetch)
+        self._library = placement.library
+        self._answers = Answers(signature, stages.postprocess, placement.fetch, self._library)
         self._lanes = lanes
         self._on_lost = on_lost
-        self._per_row = stages.preprocess is not None or all(spec.datatype == "BYTES" for spec in signature.inputs)
+        lists = not self._library.holds_text and all(spec.datatype == "BYTES" for spec in signature.inputs)
+        self._per_row = stages.preprocess is not None or lists
         self._batch_dims = {} if stages.preprocess else {spec.name: spec.batch_dim for spec in signature.inputs}
 
     async def run(self, inputs: Mapping[str, Array], rows: int, *, deadline_s: float | None = None) -> BatchResult:
@@ -140,12 +143,12 @@ class Pipeline:
         start = time.monotonic()
         kept, errors = list(range(rows)), []
         try:
-            batch = tensor_batch(inputs, self.signature)
+            batch = tensor_batch(inputs, self.signature, self._library)
         except ItemError:
             bad = unreadable_rows(inputs, self.signature)
             errors = [FailedRow(row, 400, why) for row, why in bad.items()]
             kept = [row for row in kept if row not in bad]
-            batch = tensor_batch(without_rows(inputs, list(bad), self.signature), self.signature)
+            batch = tensor_batch(without_rows(inputs, list(bad), self.signature), self.signature, self._library)
         prepared = self._place(batch, kept, errors) if kept else _Prepared(None, [], 0, errors)
         timings.preprocess_us = _micros(start)
         return prepared
@@ -153,19 +156,19 @@ class Pipeline:
     def _place_rows(self, values: list[Any], kept: list[int], errors: list[FailedRow], timings: Timings) -> _Prepared:
         start = time.monotonic()
         rules = self._stages.preprocess_padding
-        odd = misfits(values, rules)
+        odd = misfits(values, rules, self._library)
         errors = errors + [FailedRow(kept[index], 400, why) for index, why in odd.items()]
         good = {row: value for index, (row, value) in enumerate(zip(kept, values, strict=True)) if index not in odd}
         try:
-            batch = collate(list(good.values()), rules)
+            batch = collate(list(good.values()), rules, self._library)
         except HANDLER_FAULTS:
-            culprits = _unstackable(good, rules)
+            culprits = _unstackable(good, rules, self._library)
             good = {row: value for row, value in good.items() if row not in culprits}
             errors = errors + list(culprits.values())
             try:
                 if not culprits:
                     raise
-                batch = collate(list(good.values()), rules) if good else None
+                batch = collate(list(good.values()), rules, self._library) if good else None
             except HANDLER_FAULTS as last:
                 failure = ForwardFailed(f"preprocessed rows do not stack: {said(last)}", executed=False)
                 failure.__cause__ = last
@@ -177,7 +180,7 @@ class Pipeline:
     def _place(self, batch: Any, kept: list[int], errors: list[FailedRow]) -> _Prepared:
         size = next_size(len(kept), self.signature.allowed_batch_sizes)
         if size > len(kept):
-            batch = pad_rows(batch, size, self._batch_dims)
+            batch = pad_rows(batch, size, self._batch_dims, self._library)
         given = count_rows(batch, self._batch_dims)
         try:
             return _Prepared(self._placement.stage(batch), kept, given, errors)
@@ -232,12 +235,12 @@ class Pipeline:
         return await asyncio.get_running_loop().run_in_executor(self._lanes.pool, run_contained, function)
 
 
-def _unstackable(values: Mapping[int, Any], rules: Sequence[Rule]) -> dict[int, FailedRow]:
+def _unstackable(values: Mapping[int, Any], rules: Sequence[Rule], library: Library) -> dict[int, FailedRow]:
     """Return the errors of rows that do not even make a batch of their own: too long, a number beyond 64 bits..."""
     errors = {}
     for row, value in values.items():
         try:
-            collate([value], rules)
+            collate([value], rules, library)
         except ValueError as error:
             errors[row] = FailedRow(row, 400, said(error))
         except HANDLER_FAULTS as error:

@@ -7,9 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-import torch
-
-from shoal_runtime.cuda import CudaPlacement
 from shoal_runtime.errors import BatchError, LoadError, RaggedRows, WrongShape
 from shoal_runtime.faults import HANDLER_FAULTS, describe, remedy
 from shoal_runtime.fetching import fetch_model
@@ -18,12 +15,11 @@ from shoal_runtime.importing import HandlerFailed
 from shoal_runtime.load_limit import within
 from shoal_runtime.loading import Model, load_model
 from shoal_runtime.pipeline import Lanes, Pipeline
-from shoal_runtime.placement import CpuPlacement, Placement, choose_device, is_out_of_memory
+from shoal_runtime.placement import Placement, is_out_of_memory
 from shoal_runtime.progress import Progress
 from shoal_runtime.readiness import Readiness
 from shoal_runtime.server import ServedModel
 from shoal_runtime.settings import Settings
-from shoal_runtime.threads import core_limit, default_threads
 from shoal_runtime.warmup import WarmupBatch, plan_measuring, plan_warmup
 from shoal_schema.memory import return_freed_memory
 
@@ -54,19 +50,12 @@ def start_model(settings: Settings, readiness: Readiness) -> Started:
         LoadError: says what is wrong and what to do next.
     """
     start_s = time.monotonic()
-    torch.set_num_threads(settings.runtime.threads or default_threads(torch.get_num_threads(), core_limit()))
-    device = choose_device(settings.runtime.device.lower())
     files = fetch_model(settings, readiness)
     readiness.progress("loading")
     with within(settings.process.load_timeout_s, "SHOAL_MODEL_LOAD_TIMEOUT_S", readiness):
-        try:
-            model = load_model(files, settings, device)
-        except (MemoryError, RuntimeError) as error:
-            if is_out_of_memory(error):
-                raise LoadError(f"the model does not fit into the memory of {device}") from None
-            raise
+        model = load_model(files, settings)
         return_freed_memory()
-        placement: Placement = CpuPlacement() if device.type == "cpu" else CudaPlacement(device, graphs=model.graphs)
+        placement = model.machine.place(model.graphs)
         measured = warm(model, placement, readiness)
     # What is there now stays: the collector need not look at it while batches run.
     gc.collect()
@@ -75,7 +64,7 @@ def start_model(settings: Settings, readiness: Readiness) -> Started:
         "event=model_ready name=%s platform=%s device=%s max_batch_size=%d seconds=%.1f",
         model.name,
         model.platform,
-        device,
+        model.machine.device,
         model.signature.max_batch_size,
         time.monotonic() - start_s,
     )
@@ -89,13 +78,13 @@ def warm(model: Model, placement: Placement, readiness: Readiness) -> Sequence[t
         LoadError: a batch does not fit into memory, or the model returns something else than its signature says.
         HandlerFailed: the model raised on a batch such as callers will send.
     """
-    batches = plan_warmup(model.stages, model.signature, model.handler)
+    batches = plan_warmup(model.stages, model.signature, model.handler, placement.library)
     if not batches:
         logger.info(
             "event=warmup_skipped outputs=unchecked reason=inputs cannot be made up, and there is no warmup_items()"
         )
         return ()
-    answers = Answers(model.signature, model.stages.postprocess, placement.fetch, strict=True)
+    answers = Answers(model.signature, model.stages.postprocess, placement.fetch, placement.library, strict=True)
     with Progress(readiness, "warming up", total=len(batches), unit="batch") as progress:
         measured = []
         for batch in batches:
@@ -111,7 +100,7 @@ def _measure_between(model: Model, placement: Placement, ends: Mapping[int, floa
     end_s = time.monotonic() + MEASURING_S
     measured: list[tuple[int, float]] = []
     last_s, largest_s = ends[min(ends)], ends[max(ends)]
-    for batch in plan_measuring(model.stages, model.signature, model.handler):
+    for batch in plan_measuring(model.stages, model.signature, model.handler, placement.library):
         # It takes at most twice what half as many rows took, and runs twice: once to warm.
         if time.monotonic() + 2 * min(2 * last_s, largest_s) > end_s:
             break

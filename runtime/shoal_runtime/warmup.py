@@ -12,13 +12,13 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 
 from shoal_runtime.batches.collate import collate
 from shoal_runtime.handlers.base import Stages
-from shoal_runtime.handlers.items import row_item, torch_dtype
+from shoal_runtime.handlers.items import row_item
 from shoal_runtime.handlers.signature import Signature
 from shoal_runtime.handlers.spec import ANY, TensorSpec
+from shoal_runtime.tensors.library import Library
 from shoal_schema.wire.datatypes import DTYPES
 
 
@@ -39,13 +39,13 @@ class WarmupBatch:
     own: bool = False
 
 
-def plan_warmup(stages: Stages, signature: Signature, handler: Any) -> list[WarmupBatch]:
+def plan_warmup(stages: Stages, signature: Signature, handler: Any, library: Library) -> list[WarmupBatch]:
     """Return the batches to warm with, largest first: memory runs out early or never."""
     sizes = signature.allowed_batch_sizes or tuple(sorted({1, signature.max_batch_size}))
-    return _batches(stages, signature, handler, sizes)
+    return _batches(stages, signature, handler, sizes, library)
 
 
-def plan_measuring(stages: Stages, signature: Signature, handler: Any) -> list[WarmupBatch]:
+def plan_measuring(stages: Stages, signature: Signature, handler: Any, library: Library) -> list[WarmupBatch]:
     """Return the batches between 1 and the largest, doubling, that are run only to see how long they take.
 
     The largest last, so that little time shows most; none where sizes are fixed, which all are measured already, nor
@@ -55,12 +55,14 @@ def plan_measuring(stages: Stages, signature: Signature, handler: Any) -> list[W
         return []
     powers = [1 << power for power in range(1, signature.max_batch_size.bit_length())]
     sizes = tuple(size for size in powers if size < signature.max_batch_size)
-    batches = _batches(stages, signature, handler, sizes)[::-1]
+    batches = _batches(stages, signature, handler, sizes, library)[::-1]
     telling = len(batches) == len(sizes) and all(batch.exact for batch in batches)
     return batches if telling else []
 
 
-def _batches(stages: Stages, signature: Signature, handler: Any, sizes: Sequence[int]) -> list[WarmupBatch]:
+def _batches(
+    stages: Stages, signature: Signature, handler: Any, sizes: Sequence[int], library: Library
+) -> list[WarmupBatch]:
     items: Any = getattr(handler, "warmup_items", None)
     preprocess, sizes = stages.preprocess, sizes[::-1]
 
@@ -68,14 +70,14 @@ def _batches(stages: Stages, signature: Signature, handler: Any, sizes: Sequence
         some = list(itertools.islice(itertools.cycle(items()), rows))
         if preprocess is None:
             return some
-        return collate([preprocess(item) for item in some], stages.preprocess_padding)
+        return collate([preprocess(item) for item in some], stages.preprocess_padding, library)
 
     def from_zeros(rows: int) -> Any:
         """Let `preprocess` make a row of an item that is all zeros, which it may refuse, and repeat it."""
         assert preprocess is not None
         shapes = {spec.name: [1 if size == ANY else size for size in spec.shape] for spec in signature.inputs}
         inputs = {spec.name: np.zeros(shapes[spec.name], DTYPES[spec.datatype]) for spec in signature.inputs}
-        return collate([preprocess(row_item(inputs, 0, signature))] * rows, stages.preprocess_padding)
+        return collate([preprocess(row_item(inputs, 0, signature))] * rows, stages.preprocess_padding, library)
 
     if items is not None:
         return [WarmupBatch(size, partial(from_items, size), exact=True, own=True) for size in sizes]
@@ -83,7 +85,7 @@ def _batches(stages: Stages, signature: Signature, handler: Any, sizes: Sequence
         return []
     if preprocess is not None:
         return [WarmupBatch(size, partial(from_zeros, size), exact=False) for size in sizes]
-    return [_zeros(signature, size, lengths) for size in sizes for lengths in _lengths(signature.inputs)]
+    return [_zeros(signature, size, lengths, library) for size in sizes for lengths in _lengths(signature.inputs)]
 
 
 def _lengths(inputs: Sequence[TensorSpec]) -> Iterator[Mapping[tuple[str, int], int]]:
@@ -94,15 +96,13 @@ def _lengths(inputs: Sequence[TensorSpec]) -> Iterator[Mapping[tuple[str, int], 
         yield {axis: buckets[min(index, len(buckets) - 1)] for axis, buckets in padded.items() if buckets}
 
 
-def _zeros(signature: Signature, rows: int, lengths: Mapping[tuple[str, int], int]) -> WarmupBatch:
+def _zeros(signature: Signature, rows: int, lengths: Mapping[tuple[str, int], int], library: Library) -> WarmupBatch:
     shapes = {spec.name: _shape(spec, rows, lengths) for spec in signature.inputs}
     known = all(ANY not in shape for shape in shapes.values())
 
-    def make() -> dict[str, torch.Tensor]:
+    def make() -> dict[str, Any]:
         return {
-            spec.name: torch.zeros(
-                [1 if size == ANY else size for size in shapes[spec.name]], dtype=torch_dtype(spec.datatype)
-            )
+            spec.name: library.filled([1 if size == ANY else size for size in shapes[spec.name]], spec.datatype, 0)
             for spec in signature.inputs
         }
 

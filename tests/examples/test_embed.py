@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from shoal_runtime import Context, ItemError
-from shoal_runtime.batches.collate import collate
+from tests.runtime.fakes import collate
 
 if TYPE_CHECKING:
     from examples.embed.model.handler import Embed

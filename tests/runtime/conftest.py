@@ -8,7 +8,6 @@ import pytest
 
 from shoal_runtime.fetching import Fetcher
 from shoal_runtime.loading import Model, load_model
-from shoal_runtime.placement import choose_device
 from shoal_runtime.readiness import Readiness
 from shoal_runtime.settings import Settings
 from tests.arranged import arranged
@@ -22,7 +21,7 @@ def load(tmp_path: Path) -> Iterator[Callable[..., Model]]:
     def load_it(where: Path, **settings: Any) -> Model:
         files = Fetcher(tmp_path / "cache", Readiness()).fetch(str(where))
         made = arranged(Settings.from_env({"SHOAL_MODEL_URI": str(where)}), **{"device": "cpu", **settings})
-        return load_model(files, made, choose_device("cpu"))
+        return load_model(files, made)
 
     yield load_it
     os.environ.pop("TORCH_FORCE_WEIGHTS_ONLY_LOAD", None)

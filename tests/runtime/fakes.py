@@ -11,11 +11,16 @@ import numpy as np
 import orjson
 
 from shoal_runtime import TensorSpec
+from shoal_runtime.batches import collate as collating
+from shoal_runtime.batches import padding
 from shoal_runtime.executor import Executor
 from shoal_runtime.handlers.base import stages_of
 from shoal_runtime.handlers.signature import Signature, make_signature
+from shoal_runtime.handlers.spec import Rule
 from shoal_runtime.pipeline import BatchResult, Lanes, Pipeline
-from shoal_runtime.placement import CpuPlacement, Placement
+from shoal_runtime.placement import Placement
+from shoal_runtime.tensors.torch_tensors import TORCH
+from shoal_runtime.torch_placement import CpuPlacement
 
 if TYPE_CHECKING:
     from shoal_runtime.loading import Model
@@ -77,6 +82,26 @@ class Bench:
         assert spec is not None
         rows = array.shape[spec.batch_dim]
         return asyncio.run(self.pipeline.run(inputs, rows, deadline_s=deadline_s))
+
+
+def collate(rows: Sequence[Any], rules: Sequence[Rule] = ()) -> Any:
+    """Collate with torch."""
+    return collating.collate(rows, rules, TORCH)
+
+
+def misfits(rows: Sequence[Any], rules: Sequence[Rule] = ()) -> dict[int, str]:
+    """Find the odd rows with torch."""
+    return collating.misfits(rows, rules, TORCH)
+
+
+def pad_rows(batch: Any, size: int, batch_dims: Mapping[str, int]) -> Any:
+    """Pad with torch."""
+    return padding.pad_rows(batch, size, batch_dims, TORCH)
+
+
+def pad_and_stack(rows: Sequence[Any], rule: Rule) -> tuple[Any, Any]:
+    """Pad and stack with torch."""
+    return padding.pad_and_stack(rows, rule, TORCH)
 
 
 class Adder:

@@ -7,12 +7,11 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from shoal_runtime.batches.collate import collate
 from shoal_runtime.errors import LoadError
 from shoal_runtime.importing import HandlerFailed
-from shoal_runtime.placement import choose_device
+from shoal_runtime.torch_placement import choose_device
 from shoal_schema.resource.model import ModelFormat
-from tests.runtime.fakes import Bench
+from tests.runtime.fakes import Bench, collate
 
 if TYPE_CHECKING:
     from shoal_runtime.loading import Model

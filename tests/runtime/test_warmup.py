@@ -10,21 +10,26 @@ from shoal_runtime.formats.module import ModuleHandler
 from shoal_runtime.handlers.base import stages_of
 from shoal_runtime.importing import HandlerFailed
 from shoal_runtime.loading import Model
-from shoal_runtime.placement import CpuPlacement
+from shoal_runtime.machine import choose_machine
 from shoal_runtime.readiness import Readiness
 from shoal_runtime.starting import warm
+from shoal_runtime.tensors.torch_tensors import TORCH
+from shoal_runtime.torch_placement import CpuPlacement
 from shoal_runtime.warmup import plan_warmup
+from shoal_schema.resource.runtime import RuntimeSpec
 from tests.runtime.fakes import Adder, signature_of
 
 
 def model_of(handler: Any, sizes: Sequence[int] = ()) -> Model:
     signature = signature_of(handler, allowed_batch_sizes=sizes)
-    return Model("m", "p", handler, stages_of(handler), signature, graphs=False)
+    return Model(
+        "m", "p", handler, stages_of(handler), signature, choose_machine(RuntimeSpec(), torch=True), graphs=False
+    )
 
 
 def shapes(handler: Any, sizes: Sequence[int] = ()) -> list[Any]:
     model = model_of(handler, sizes)
-    made = [batch.make() for batch in plan_warmup(model.stages, model.signature, handler)]
+    made = [batch.make() for batch in plan_warmup(model.stages, model.signature, handler, TORCH)]
     return [{name: tuple(t.shape) for name, t in batch.items()} for batch in made]
 
 
@@ -76,14 +81,14 @@ def test_inputs_that_cannot_be_made_up_are_not_warmed(caplog: pytest.LogCaptureF
 
     warm(model, CpuPlacement(), Readiness())
 
-    assert plan_warmup(model.stages, model.signature, model.handler) == []
+    assert plan_warmup(model.stages, model.signature, model.handler, TORCH) == []
     assert "event=warmup_skipped" in caplog.text
 
 
 def test_a_handler_s_own_items_are_repeated_to_fill_a_batch() -> None:
     model = model_of(WarmText(), (1, 4, 8))
 
-    batches = [b.make() for b in plan_warmup(model.stages, model.signature, model.handler)]
+    batches = [b.make() for b in plan_warmup(model.stages, model.signature, model.handler, TORCH)]
 
     assert [tuple(batch.shape) for batch in batches] == [(8, 3), (4, 3), (1, 1)]
 
@@ -94,7 +99,7 @@ def test_items_without_preprocess_are_a_list() -> None:
 
     model = model_of(Plain(), (3, 8))
 
-    assert plan_warmup(model.stages, model.signature, model.handler)[1].make() == ["a", "abc", "a"]
+    assert plan_warmup(model.stages, model.signature, model.handler, TORCH)[1].make() == ["a", "abc", "a"]
 
 
 def test_progress_counts_batches() -> None:

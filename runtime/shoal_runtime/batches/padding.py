@@ -8,10 +8,8 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from shoal_runtime.handlers.spec import Rule
+from shoal_runtime.tensors.library import Library, Tensor
 
 
 def next_size(count: int, sizes: Sequence[int]) -> int:
@@ -40,7 +38,7 @@ def padded_length(lengths: Sequence[int], buckets: Sequence[int]) -> int:
     return next_size(longest, buckets)
 
 
-def pad_and_stack(rows: Sequence[Tensor], rule: Rule) -> tuple[Tensor, Tensor]:
+def pad_and_stack(rows: Sequence[Tensor], rule: Rule, library: Library) -> tuple[Tensor, Tensor]:
     """Stack n rows of one type, without the batch dimension, that differ along one axis.
 
     Returns:
@@ -54,20 +52,20 @@ def pad_and_stack(rows: Sequence[Tensor], rule: Rule) -> tuple[Tensor, Tensor]:
     length = padded_length(lengths, rule.pad_buckets)
     shape = list(rows[0].shape)
     shape[axis] = length
-    batch = torch.full((len(rows), *shape), rule.pad_value, dtype=rows[0].dtype)
-    mask = torch.zeros((len(rows), length), dtype=torch.int64)
+    batch = library.filled_like(rows[0], (len(rows), *shape), rule.pad_value)
+    mask = library.filled((len(rows), length), "INT64", 0)
     for index, row in enumerate(rows):
         if [*row.shape[:axis], *row.shape[axis + 1 :]] != [*shape[:axis], *shape[axis + 1 :]]:
             raise ValueError(
                 f"{rule.name} has rows of shapes {list(rows[0].shape)} and {list(row.shape)},"
                 f" which differ beyond axis {axis + 1}"
             )
-        batch[index].narrow(axis, 0, row.shape[axis]).copy_(row)
+        batch[(index, *(slice(None),) * axis, slice(row.shape[axis]))] = row
         mask[index, : row.shape[axis]] = 1
     return batch, mask
 
 
-def pad_rows(batch: Any, size: int, batch_dims: Mapping[str, int]) -> Any:
+def pad_rows(batch: Any, size: int, batch_dims: Mapping[str, int], library: Library) -> Any:
     """Return the batch with its first row repeated until it has `size` rows, not less than it has.
 
     A real row is the one filling that no model chokes on. A plain list is returned as it is: its author counts rows.
@@ -75,22 +73,19 @@ def pad_rows(batch: Any, size: int, batch_dims: Mapping[str, int]) -> Any:
     """
 
     def pad(tensor: Tensor, dim: int) -> Tensor:
-        shape = list(tensor.shape)
-        shape[dim] = max(0, size - shape[dim])
-        return torch.cat((tensor, tensor.narrow(dim, 0, 1).expand(shape)), dim) if shape[dim] else tensor
+        missing = size - tensor.shape[dim] if tensor.shape[dim] else 0
+        return library.repeat_first(tensor, dim, missing) if missing > 0 else tensor
 
-    if isinstance(batch, torch.Tensor):
+    if library.is_tensor(batch):
         return pad(batch, 0)
-    if isinstance(batch, dict) and all(isinstance(v, torch.Tensor) for v in batch.values()):
+    if isinstance(batch, dict) and all(library.is_tensor(value) for value in batch.values()):
         return {name: pad(tensor, batch_dims.get(name, 0)) for name, tensor in batch.items()}
     return batch
 
 
 def count_rows(batch: Any, batch_dims: Mapping[str, int]) -> int:
     """Return how many rows a batch for `forward` has."""
-    if isinstance(batch, torch.Tensor):
-        return int(batch.shape[0])
     if isinstance(batch, dict):
         name, value = next(iter(batch.items()))
         return int(value.shape[batch_dims.get(name, 0)]) if hasattr(value, "shape") else len(value)
-    return len(batch)
+    return int(batch.shape[0]) if hasattr(batch, "shape") else len(batch)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch.export.passes import move_to_device_pass
@@ -11,10 +11,10 @@ from torch.utils import _pytree as pytree
 from shoal_runtime.errors import LoadError
 from shoal_runtime.formats.module import name_outputs, require_tensors
 from shoal_runtime.formats.source import Loaded, Source, find_file
-from shoal_runtime.handlers.items import DATATYPE_OF
+from shoal_runtime.formats.table import FORMATS
 from shoal_runtime.handlers.spec import ANY, TensorSpec
-
-SUFFIXES: Final = (".pt2",)
+from shoal_runtime.tensors.torch_tensors import DATATYPE_OF
+from shoal_schema.resource.model import ModelFormat as Format
 
 
 class ExportHandler:
@@ -41,7 +41,7 @@ def load(source: Source) -> Loaded:
     Raises:
         LoadError: it is broken, holds a pickle, or was exported in another dtype than asked for.
     """
-    path = find_file(source, SUFFIXES)
+    path = find_file(source, FORMATS[Format.TORCH_EXPORT].suffixes)
     if source.context.dtype is not None:
         raise LoadError("a torch.export program keeps the dtype it was exported in: leave SHOAL_RUNTIME_DTYPE at auto")
     program = _read(path, trusted=source.allow_pickle)

@@ -17,8 +17,9 @@ from shoal_runtime.errors import LoadError
 from shoal_runtime.formats.module import loaded_module, make_module, require_tensors
 from shoal_runtime.formats.script_check import check_script
 from shoal_runtime.formats.source import Loaded, Source, find_file
+from shoal_runtime.formats.table import FORMATS
+from shoal_schema.resource.model import ModelFormat as Format
 
-SUFFIXES: Final = (".pt", ".pth", ".ts", ".torchscript")
 MAX_PICKLE_BYTES: Final = 64 * 2**20
 """Of names and shapes, the weights lie beside it: more than any model's."""
 
@@ -29,7 +30,7 @@ def load(source: Source) -> Loaded:
     Raises:
         LoadError: it is a pickle and pickles are not allowed, it is broken, or model.toml gives no signature.
     """
-    path = find_file(source, SUFFIXES)
+    path = find_file(source, FORMATS[Format.TORCH_SCRIPT].suffixes)
     if is_torch_script(path):
         module = _load_script(path, trusted=source.allow_pickle)
     elif source.allow_pickle:

@@ -8,19 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from shoal_runtime.batches.collate import as_tensor
 from shoal_runtime.batches.ragged import own_lengths
 from shoal_runtime.errors import FailedRow, ForwardFailed
 from shoal_runtime.faults import HANDLER_FAULTS, describe, said
 from shoal_runtime.handlers import results
 from shoal_runtime.handlers.calling import postprocess_row
-from shoal_runtime.handlers.items import torch_dtype
-from shoal_runtime.handlers.ranges import first_misfit, rows_with
 from shoal_runtime.handlers.signature import Signature
-from shoal_runtime.handlers.values import is_json, row_outputs, stack_rows
+from shoal_runtime.handlers.spec import TensorSpec
+from shoal_runtime.handlers.values import is_json, row_outputs, stack_rows, text_array
+from shoal_runtime.tensors.library import Library, Tensor
 from shoal_schema.wire.datatypes import Array
 
 Outputs = dict[str, Array]
@@ -58,6 +55,7 @@ class Answers:
         signature: Signature,
         postprocess: Callable[[Any], Any] | None,
         fetch: Callable[[list[Tensor]], list[Tensor]],
+        library: Library,
         *,
         strict: bool = False,
     ) -> None:
@@ -65,8 +63,9 @@ class Answers:
         self._signature = signature
         self._postprocess = postprocess
         self._fetch = fetch
+        self._library = library
         self._one_json_value = len(signature.outputs) == 1 and is_json(signature.outputs[0])
-        self._declared = [(s.name, torch_dtype(s.datatype)) for s in signature.outputs if s.datatype != "BYTES"]
+        self._declared = [(s.name, library.dtype(s.datatype)) for s in signature.outputs if s.datatype != "BYTES"]
         self._takes_whole = postprocess is None and not strict and len(self._declared) == len(signature.outputs)
 
     def collect(self, result: Any) -> Collected:
@@ -80,18 +79,18 @@ class Answers:
             names = [name for name, _ in self._declared]
             return Collected(dict(zip(names, self._fetch(tensors), strict=True)), per_row=False)
         if isinstance(result, list) or self._postprocess is not None:
-            return Collected(results.fetch_all(result, self._fetch), per_row=True)
+            return Collected(self._library.fetch_all(result, self._fetch), per_row=True)
         if self._strict and (surplus := results.undeclared(result, self._signature)):
             raise ForwardFailed(surplus)
-        named = results.named_outputs(result, self._signature)
-        given = {spec.name: as_tensor(named[spec.name]) for spec in self._signature.outputs}
+        named = results.named_outputs(result, self._signature, self._library)
+        given = {spec.name: self._library.as_tensor(named[spec.name]) for spec in self._signature.outputs}
         cast, lost = {}, {}
         for spec in self._signature.outputs:
-            cast[spec.name], where = results.cast_tensor(given[spec.name], spec)
+            cast[spec.name], where = self._cast(given[spec.name], spec)
             if where is not None and where.ndim > spec.batch_dim:
-                lost[spec.name] = rows_with(where, spec.batch_dim)
+                lost[spec.name] = self._library.rows_with(where, spec.batch_dim)
         fetched = self._fetch([*cast.values(), *lost.values()])
-        where_lost = [results.host_array(tensor) for tensor in fetched[len(cast) :]]
+        where_lost = [self._library.host_array(tensor) for tensor in fetched[len(cast) :]]
         misfits = self._misfits(given, cast, dict(zip(lost, where_lost, strict=True)))
         return Collected(dict(zip(cast, fetched, strict=False)), per_row=False, misfits=misfits)
 
@@ -99,18 +98,23 @@ class Answers:
         """Return the outputs if each is a tensor of its declared type, as most are: nothing is to be cast."""
         if not self._takes_whole:
             return None
-        if isinstance(result, torch.Tensor):
-            same = len(self._declared) == 1 and result.dtype == self._declared[0][1]
-            return [result] if same and results.is_dense(result) else None
         if not isinstance(result, dict):
-            return None
+            same = len(self._declared) == 1 and self._library.is_declared(result, self._declared[0][1])
+            return [result] if same else None
         tensors = []
         for name, dtype in self._declared:
             tensor = result.get(name)
-            if not isinstance(tensor, torch.Tensor) or tensor.dtype != dtype or not results.is_dense(tensor):
+            if not self._library.is_declared(tensor, dtype):
                 return None
             tensors.append(tensor)
         return tensors
+
+    def _cast(self, tensor: Tensor, spec: TensorSpec) -> tuple[Tensor, Tensor | None]:
+        if spec.datatype != "BYTES":
+            return self._library.cast(tensor, spec)
+        if not self._library.holds_text:
+            raise ForwardFailed(f"forward returned a tensor for output {spec.name}, which is BYTES")
+        return text_array(tensor, spec), None
 
     def _misfits(
         self, given: Mapping[str, Tensor], cast: Mapping[str, Tensor], lost: Mapping[str, Array]
@@ -118,9 +122,12 @@ class Answers:
         found: dict[int, str] = {}
         for spec in self._signature.outputs:
             for row in np.flatnonzero(lost[spec.name]).tolist() if spec.name in lost else ():
-                value = first_misfit(given[spec.name].select(spec.batch_dim, row), cast[spec.name].dtype)
+                value = self._first_misfit(given[spec.name], row, spec)
                 found.setdefault(row, f"output {spec.name} is {spec.datatype}, which does not hold {value}")
         return found
+
+    def _first_misfit(self, tensor: Tensor, row: int, spec: TensorSpec) -> int | float:
+        return self._library.first_misfit(tensor[(slice(None),) * spec.batch_dim + (row,)], spec)
 
     def finish(
         self, collected: Collected, rows: Sequence[int], given: int, inputs: Mapping[str, Array]
@@ -139,7 +146,7 @@ class Answers:
         if collected.per_row:
             return self._finish_rows(collected.result, rows, given, inputs)
         # Not in `collect`: the device's thread has the next batch to run.
-        arrays = {name: results.host_array(tensor) for name, tensor in collected.result.items()}
+        arrays = {name: self._library.host_array(tensor) for name, tensor in collected.result.items()}
         outputs = results.take_rows(arrays, self._signature, given=given, kept=len(rows))
         if not collected.misfits:
             return outputs, []
@@ -171,7 +178,7 @@ class Answers:
         if isinstance(value, FailedRow):
             return value
         try:
-            outputs = row_outputs(value, self._signature)
+            outputs = row_outputs(value, self._signature, self._library)
             if self._strict and not self._one_json_value and (surplus := results.undeclared(value, self._signature)):
                 return FailedRow(row, 500, surplus)
             return outputs

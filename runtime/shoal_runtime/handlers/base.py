@@ -3,13 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.handlers.spec import Rule
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,17 +15,19 @@ class Context:
 
     Args:
         model_dir: the directory with the model's files; treat it as read-only.
-        device: where tensors given to `forward` lie.
-        dtype: the floating-point type asked for; None when the model may choose.
+        device: where tensors given to `forward` lie: torch's own, or the word `cpu` for a model without torch.
+        dtype: the floating-point type asked for, torch's own; None when the model may choose.
         max_batch_size: the most rows `forward` gets at once.
         parameters: `[parameters]` of model.toml under those of the InferenceService.
+        threads: of the CPU, for one forward: for libraries that would take all of the machine's.
     """
 
     model_dir: Path
-    device: "torch.device"
-    dtype: "torch.dtype | None"
+    device: Any
+    dtype: Any
     max_batch_size: int
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    threads: int = 1
 
 
 class Handler(Protocol):

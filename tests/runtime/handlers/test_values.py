@@ -7,10 +7,20 @@ import torch
 
 from shoal_runtime import TensorSpec
 from shoal_runtime.errors import ForwardFailed
+from shoal_runtime.handlers import values
 from shoal_runtime.handlers.signature import make_signature
-from shoal_runtime.handlers.values import row_array, row_outputs, stack_rows
+from shoal_runtime.handlers.values import stack_rows
+from shoal_runtime.tensors.torch_tensors import TORCH
 
 X = TensorSpec("x", "FP32", [-1])
+
+
+def row_array(value: Any, spec: TensorSpec) -> Any:
+    return values.row_array(value, spec, TORCH)
+
+
+def row_outputs(value: Any, signature: Any) -> Any:
+    return values.row_outputs(value, signature, TORCH)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Which numbers a datatype holds: a result that is cast must not wrap, nor become an infinity.
+"""Which numbers a type of torch holds: a result that is cast must not wrap, nor become an infinity.
 
 Floating-point outputs take the nearest number there is, and NaN and infinities as they are; only a finite number that
 would become an infinity is refused. What is in the declared type already costs nothing.
@@ -40,20 +40,6 @@ def misfits(tensor: Tensor, cast: Tensor) -> Tensor | None:
     if below is None or above is None:
         return above if below is None else below
     return below | above
-
-
-def rows_with(where: Tensor, batch_dim: int) -> Tensor:
-    """Return for each row whether `where` is true anywhere in it."""
-    others = [dim for dim in range(where.ndim) if dim != batch_dim]
-    return where.any(others) if others else where
-
-
-def first_misfit(row: Tensor, wanted: torch.dtype) -> int | float:
-    """Return the first number of a row that another type does not hold; there is one."""
-    where = misfits(row, row.to(wanted))
-    assert where is not None
-    number: int | float = row.reshape(-1)[int(where.reshape(-1).int().argmax())].item()
-    return number
 
 
 def _comparable(tensor: Tensor) -> Tensor:
