@@ -99,6 +99,14 @@ def test_an_alias_is_served_by_its_version_and_followed_without_a_lost_request(
 
 
 def test_what_cannot_be_resolved_is_told_and_the_last_version_serves_on(namespace: Cluster, mlflow: Registry) -> None:
+    make_secret(namespace, MLFLOW_TRACKING_TOKEN="wr0ng", MLFLOW_TRACKING_URI=mlflow.url)
+    namespace.apply(model={**MOVING, "uri": "models:/adder/1"})
+    eventually(lambda: namespace.condition("adder").get("reason") == "ModelDownloadFailed")
+    assert "models:/adder/1 may not be read with the credentials" in namespace.condition("adder")["message"]
+    assert "wr0ng" not in everything_told(namespace)
+    namespace.kubectl("delete", "infsvc", "adder")
+    eventually(lambda: not namespace.get("pods"))
+
     make_secret(namespace, MLFLOW_TRACKING_TOKEN=PODS, MLFLOW_TRACKING_URI=mlflow.url)
     mlflow.champion = "1"
     namespace.apply(model={**MOVING, "uri": "models:/adder@nobody"})

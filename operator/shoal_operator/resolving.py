@@ -81,9 +81,10 @@ class Resolver:
         if known is None or known.naming.uri != uri:
             self.forget(key)
             known = self._asked[key] = _Asked(Naming(uri, stored_version(resource, uri)), due_s=self._clock())
-        if (follows or not known.naming.resolved) and known.task is None:
+        asks = follows or not known.naming.resolved
+        if asks and known.task is None:
             self._ask_in_time(key, known)
-        return known.naming
+        return known.naming if asks else Naming(uri, known.naming.resolved)  # what was in vain matters no more
 
     def registry(self, uri: str) -> Mapping[str, str]:
         """Return the variables that tell a pod where the registry of ``uri`` is."""

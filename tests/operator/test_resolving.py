@@ -134,6 +134,7 @@ def test_a_registry_that_cannot_be_asked_is_tried_ever_more_slowly_and_the_last_
             await world.look(follows=True)
         assert waits == [5, 10, 20, 40, 80, 160, 300, 300, 300]
 
+        assert await world.look(follows=False) == Naming(NAME, "models:/cat/1")
         world.error = None
         await asyncio.sleep(300)
         assert (await world.look(follows=True)).problem == ""
