@@ -14,7 +14,10 @@ from shoal_schema.resource.locations import MOUNTED, WEB, LocationError, parse, 
 from shoal_schema.resource.uris import BAD_AUTHORITY, has_good_authority
 
 MANIFEST_SUFFIXES = (".yaml", ".yml")
-MODEL_SUFFIXES = (".pt2", ".pt", ".safetensors", ".py")
+MODEL_SUFFIXES = (
+    ".pt2", ".pt", ".safetensors", ".py", ".onnx", ".skops", ".joblib", ".pkl", ".pickle", ".ubj", ".json", ".bst", ".lgb",
+    ".txt",
+)  # fmt: skip
 ARCHIVE_SUFFIXES = (".tar.gz", ".tgz", ".tar", ".zip")
 PODS_MODELS = Path("/models")
 # Files whose name says nothing about the model: their folder's name does.

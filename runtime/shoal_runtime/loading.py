@@ -12,8 +12,9 @@ from typing import Any
 from shoal_runtime.batches.padding import powers_of_two
 from shoal_runtime.errors import LoadError
 from shoal_runtime.fetching import ModelFiles
+from shoal_runtime.formats.mlmodel import Described, read_mlmodel
 from shoal_runtime.formats.source import Loaded, Source, files_with
-from shoal_runtime.formats.table import FORMATS, by_suffix, loader, marked
+from shoal_runtime.formats.table import FORMATS, by_suffix, found, loader, marked
 from shoal_runtime.handlers.base import Context, Handler, Stages, stages_of
 from shoal_runtime.handlers.signature import Signature, make_signature
 from shoal_runtime.handlers.spec import ANY, TensorSpec, every_length
@@ -56,6 +57,9 @@ def load_model(files: ModelFiles, settings: Settings) -> Model:
     file, handler = _named_file(files, config), _handler(files, settings, config)
     named = [form for form in (settings.model.format, config.format) if form is not Format.AUTO]
     form = named[0] if named else _guess(files.directory, file, handler)
+    described = Described(file, config.inputs, config.outputs)
+    if form is Format.MLFLOW:
+        form, described = read_mlmodel(files.directory, described)
     machine = choose_machine(settings.runtime, torch=_needs_torch(form, handler))
     context = Context(
         model_dir=files.directory,
@@ -67,12 +71,14 @@ def load_model(files: ModelFiles, settings: Settings) -> Model:
     )
     source = Source(
         directory=files.directory,
-        file=file,
+        file=described.file,
         handler=handler,
         context=context,
-        inputs=config.inputs,
-        outputs=config.outputs,
+        inputs=described.inputs,
+        outputs=described.outputs,
         allow_pickle=settings.model.allow_pickle,
+        trusted_types=settings.model.trusted_types,
+        told_outputs=described.told_outputs,
     )
     loaded = _loaded(form, source)
     stages = stages_of(loaded.handler)
@@ -159,14 +165,13 @@ def _guess(directory: Path, file: Path | None, handler: type[Any] | None) -> For
         return Format.HANDLER
     if file is None and (form := marked(directory)) is not None:
         return form
-    held = {path.suffix for path in ([file] if file else files_with(directory))}
-    found = [form for form, entry in FORMATS.items() if not held.isdisjoint(entry.suffixes)]
-    if len(found) == 1:
-        return found[0]
-    if is_module and not found:
+    forms = found([file] if file else files_with(directory))
+    if len(forms) == 1:
+        return forms[0]
+    if is_module and not forms:
         return Format.HANDLER
-    several = f"{directory} holds {' and '.join(found)}: set SHOAL_MODEL_FORMAT, or `format` in model.toml"
-    raise LoadError(several if found else _none(directory, file))
+    several = f"{directory} holds {' and '.join(forms)}: set SHOAL_MODEL_FORMAT, or `format` in model.toml"
+    raise LoadError(several if forms else _none(directory, file))
 
 
 def _is_module(handler: type[Any] | None) -> bool:

@@ -17,6 +17,7 @@ VALUES = {
     "model.handler": "handler.py:Cat",
     "model.parameters": '{"depth": 3}',
     "model.allowPickle": "true",
+    "model.trustedTypes": "package.module.Kind,another.Type",
     "runtime.device": "cpu",
     "runtime.dtype": "float32",
     "runtime.compile": "true",

@@ -27,7 +27,7 @@ _WITH_A_VALUE = frozenset({"as", "file", "server", "skip"})
 _FENCE = re.compile(r"( *)```(.*)")
 _NOTE = re.compile(r" *<!-- test: *(\S*) *(.*?) *-->$")
 _LOOKS_LIKE_ONE = re.compile(r" *<!-- *test\b")
-_COMMAND = re.compile(r"`((?:shoal serve|curl) [^`]+)`")
+_COMMAND = re.compile(r"`((?:shoal serve|curl|python) [^`]+)`")
 _ITEM = re.compile(r" *([-*+]|\d+[.)]) ")
 
 
@@ -62,7 +62,7 @@ def read_page(path: Path, page: str) -> list[Block]:
 
 
 def commands_within(text: str, page: str) -> Iterator[Block]:
-    """Yield the commands that stand in the lines of a text and serve a model or ask it."""
+    """Yield the commands that stand in the lines of a text and make, serve or ask a model."""
     for number, line in enumerate(text.split("\n"), start=1):
         for command in _COMMAND.findall(line):
             yield Block(page, number, "sh", f"{command}\n", {"server": ""} if command.startswith("shoal") else {})

@@ -4,13 +4,16 @@ import pytest
 import yaml
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-NAMES = ["adder", "cat", "embed", "mlp"]
+WRITTEN = ["adder", "cat", "embed", "mlp"]
+TRAINED = ["mlflow", "sklearn"]
+NAMES = [*WRITTEN, *TRAINED]
 
 
 def test_every_example_is_checked_here() -> None:
     handlers = EXAMPLES.glob("*/model/handler.py")
 
-    assert sorted(path.parts[-3] for path in handlers) == NAMES
+    assert sorted(path.parts[-3] for path in handlers) == WRITTEN
+    assert sorted(path.parts[-2] for path in EXAMPLES.glob("*/train.py")) == TRAINED
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -29,7 +32,7 @@ def test_the_manifest_names_the_service_after_its_folder(name: str) -> None:
     assert manifest["kind"] == "InferenceService"
     assert manifest["metadata"] == {"name": name}
     assert manifest["spec"]["model"]["uri"] == f"file:///models/{name}"
-    assert (EXAMPLES / name / "model" / "handler.py").is_file()
+    assert (EXAMPLES / name / ("train.py" if name in TRAINED else "model/handler.py")).is_file()
 
 
 @pytest.mark.parametrize("name", NAMES)

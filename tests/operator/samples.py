@@ -21,6 +21,7 @@ EVERYTHING: Json = {
         "handler": "cat.model:Cat",
         "parameters": {"top": 5, "labels": ["cat", "dog"]},
         "allowPickle": True,
+        "trustedTypes": ["package.module.Kind"],
         "resources": {"limits": {"memory": "1Gi"}},
         "volume": {"mountPath": "/data", "persistentVolumeClaim": {"claimName": "models"}},
     },

@@ -66,7 +66,7 @@ class Bench:
     @classmethod
     def around(cls, model: "Model") -> "Bench":
         """Return a bench for a loaded model."""
-        return cls(model.handler, signature=model.signature)
+        return cls(model.handler, signature=model.signature, placement=model.machine.place(False))
 
     def __enter__(self) -> "Bench":
         return self

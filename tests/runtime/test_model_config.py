@@ -52,7 +52,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         ({"name": ""}, "name must be letters, digits"),
         ({"file": "../x.pt2"}, "file must be a file in the model's directory, not '../x.pt2'"),
         ({"handler": "/x.py:A"}, "handler must be a file in the model's directory, not '/x.py'"),
-        ({"format": "ONNX"}, "format 'ONNX' is not one of Auto"),
+        ({"format": "TensorFlow"}, "format 'TensorFlow' is not one of Auto"),
         ({"parameters": 5}, "parameters must be a table"),
         ({"inputs": 5}, r"must be \[\[inputs\]\] tables"),
         ({"inputs": [{"name": "x"}]}, r"\[\[inputs\]\]: .*missing"),

@@ -30,6 +30,7 @@ def test_every_variable_is_read() -> None:
             "SHOAL_MODEL_HANDLER": "handler.py:Model",
             "SHOAL_MODEL_PARAMETERS": '{"a": 1}',
             "SHOAL_MODEL_ALLOW_PICKLE": "true",
+            "SHOAL_MODEL_TRUSTED_TYPES": "package.module.Kind,another.Type",
             "SHOAL_BATCHING_MAX_BATCH_SIZE": "8",
             "SHOAL_BATCHING_ALLOWED_BATCH_SIZES": "1,4,8",
             "SHOAL_LOG_LEVEL": "debug",
@@ -65,6 +66,7 @@ def test_every_variable_is_read() -> None:
             handler="handler.py:Model",
             parameters={"a": 1},
             allow_pickle=True,
+            trusted_types=("package.module.Kind", "another.Type"),
         ),
         runtime=RuntimeSpec(
             device="CUDA:1",  # type: ignore[arg-type]  # a process takes more than a spec
@@ -107,7 +109,7 @@ def test_sizes_may_come_in_any_order() -> None:
         ("SHOAL_RUNTIME_LISTEN", "host:99999"),
         ("SHOAL_MODEL_NAME", "my model"),
         ("SHOAL_MODEL_CHECKSUM", "md5:abc"),
-        ("SHOAL_MODEL_FORMAT", "ONNX"),
+        ("SHOAL_MODEL_FORMAT", "TensorFlow"),
         ("SHOAL_MODEL_HANDLER", "handler"),
         ("SHOAL_MODEL_PARAMETERS", "[1]"),
         ("SHOAL_MODEL_PARAMETERS", "{"),

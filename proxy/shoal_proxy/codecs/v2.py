@@ -1,6 +1,7 @@
 """The Open Inference Protocol, V2: JSON and the binary tensor extension, in both directions."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -28,7 +29,7 @@ from shoal_proxy.codecs.v2_answer import ALL_BINARY, HEADER_LENGTH, PLAIN, Style
 from shoal_proxy.codecs.v2_fast import V2Fast
 from shoal_proxy.errors import InvalidRequest, ProxyError
 from shoal_proxy.model.signature import InputSpec, ModelSignature
-from shoal_schema.wire.datatypes import Array
+from shoal_schema.wire.datatypes import DTYPES, Array, is_widened
 
 _OURS = {"binary_data_size"}
 """Tensor parameters that are the protocol's own, not the model's."""
@@ -142,8 +143,9 @@ def _input_named(tensor: Any, signature: ModelSignature) -> InputSpec:
     spec = signature.inputs.get(name) if type(name) is str else None
     if spec is None:
         raise InvalidRequest(f"no input named {shown(name)}; the model takes {', '.join(map(repr, signature.inputs))}")
-    if tensor.get("datatype") != spec.datatype:
-        raise InvalidRequest(f"input {spec.name!r} is {spec.datatype}, not {shown(tensor.get('datatype'))}")
+    datatype = tensor.get("datatype")
+    if datatype != spec.datatype and not is_widened(datatype, spec.datatype):
+        raise InvalidRequest(f"input {spec.name!r} is {spec.datatype}, not {shown(datatype)}")
     return spec
 
 
@@ -167,7 +169,10 @@ def _decode_tensor(tensor: dict[str, Any], spec: InputSpec, rest: memoryview | N
         raise InvalidRequest(
             f"input {spec.name!r}: binary_data_size is {shown(size)}, but {len(rest)} bytes are left in the body"
         )
-    return to_canonical(spec, from_binary(spec, rest[:size], shape)), size
+    if tensor["datatype"] == spec.datatype:
+        return to_canonical(spec, from_binary(spec, rest[:size], shape)), size
+    narrow = from_binary(replace(spec, datatype=tensor["datatype"]), rest[:size], shape)
+    return to_canonical(spec, narrow.astype(DTYPES[spec.datatype])), size
 
 
 def _reshaped(spec: InputSpec, array: Array, shape: list[int]) -> Array:

@@ -15,7 +15,7 @@ from shoal_runtime.codecs.json_data import array_from_json
 from shoal_runtime.errors import BadRequest, TooManyRows
 from shoal_runtime.handlers.signature import Signature
 from shoal_runtime.handlers.spec import TensorSpec, fits
-from shoal_schema.wire.datatypes import DTYPES, Array
+from shoal_schema.wire.datatypes import DTYPES, Array, is_widened
 from shoal_schema.wire.elements import object_array, unpack_elements
 
 
@@ -115,8 +115,9 @@ def _declared(entry: Any, signature: Signature) -> TensorSpec:
     if spec is None:
         names = ", ".join(s.name for s in signature.inputs)
         raise BadRequest(f"the model has no input {entry['name']}; it takes {names}")
-    if entry.get("datatype") != spec.datatype:
-        raise BadRequest(f"input {spec.name} is {spec.datatype}, not {entry.get('datatype')}")
+    datatype = entry.get("datatype")
+    if datatype != spec.datatype and not is_widened(datatype, spec.datatype):
+        raise BadRequest(f"input {spec.name} is {spec.datatype}, not {datatype}")
     return spec
 
 
@@ -127,7 +128,8 @@ def _tensor(entry: dict[str, Any], spec: TensorSpec, raw: memoryview, position: 
         if size is None:
             return array_from_json(entry.get("data"), spec.datatype, shape), position
         end = _binary_end(entry, size, position, len(raw))
-        return _array_from_bytes(raw[position:end], spec.datatype, shape), end
+        array = _array_from_bytes(raw[position:end], entry["datatype"], shape)
+        return array if entry["datatype"] == spec.datatype else array.astype(DTYPES[spec.datatype]), end
     except ValueError as error:
         raise BadRequest(f"input {spec.name} {error}") from None
 

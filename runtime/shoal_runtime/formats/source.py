@@ -1,6 +1,6 @@
 """What a format is given, and what it gives back."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,8 @@ class Source:
         context: device, dtype, parameters.
         inputs, outputs: from model.toml; empty when it says nothing.
         allow_pickle: whether the user opted in to pickles.
+        trusted_types: that a skops file may hold, as the user says.
+        told_outputs: as a file beside the model tells them; for models that cannot tell, nor show, their own.
     """
 
     directory: Path
@@ -41,6 +43,8 @@ class Source:
     inputs: Sequence[TensorSpec]
     outputs: Sequence[TensorSpec]
     allow_pickle: bool
+    trusted_types: Sequence[str] = ()
+    told_outputs: Sequence[TensorSpec] = ()
 
     def declared(self) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
         """Return the inputs and outputs that model.toml declares, or else the class."""
@@ -69,8 +73,8 @@ class Loaded:
     graphs: bool = False
 
 
-def find_file(source: Source, suffixes: Sequence[str]) -> Path:
-    """Return the model's one file with one of these suffixes.
+def find_file(source: Source, suffixes: Sequence[str], holds: Callable[[Path], bool] = Path.is_file) -> Path:
+    """Return the model's one file with one of these suffixes that ``holds`` what it should.
 
     Raises:
         LoadError: there is none, or more than one.
@@ -79,7 +83,7 @@ def find_file(source: Source, suffixes: Sequence[str]) -> Path:
         if not source.file.is_file():
             raise LoadError(f"there is no file {source.file}")
         return source.file
-    found = files_with(source.directory, suffixes)
+    found = [path for path in files_with(source.directory, suffixes) if holds(path)]
     if len(found) != 1:
         names = ", ".join(path.name for path in found) or "none"
         raise LoadError(

@@ -1,12 +1,12 @@
 """Which formats there are: how each is known, and the module with its `load`, imported when it is chosen."""
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from shoal_runtime.formats.source import Loaded, Source
+from shoal_runtime.formats.source import Loaded, Source, find_file
 from shoal_schema.resource.model import ModelFormat as Format
 
 
@@ -17,6 +17,7 @@ class Entry:
     Args:
         module: beside this one, with `load(source) -> Loaded`.
         suffixes: of its files.
+        holds: whether a file of such a suffix is one of them, where others have it too.
         torch: whether it computes with PyTorch; None: its class says.
         marks: tells a folder that can be nothing else, whatever its files are called.
         code: whether a class of the user's goes with the files.
@@ -24,9 +25,31 @@ class Entry:
 
     module: str
     suffixes: tuple[str, ...] = ()
+    holds: Callable[[Path], bool] = lambda _: True
     torch: bool | None = True
     marks: Callable[[Path], bool] | None = None
     code: bool = False
+
+
+def _begins(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(64)
+    except OSError:
+        return b""
+
+
+def _is_xgboost(path: Path) -> bool:
+    head = _begins(path)
+    return path.suffix == ".ubj" or (head.startswith(b"{") and b"learner" in head)
+
+
+def _is_lightgbm(path: Path) -> bool:
+    return path.suffix == ".lgb" or _begins(path).startswith((b"tree\n", b"tree\r\n"))
+
+
+def _is_mlflow(directory: Path) -> bool:
+    return (directory / "MLmodel").is_file()
 
 
 FORMATS: Final[Mapping[Format, Entry]] = {
@@ -34,6 +57,12 @@ FORMATS: Final[Mapping[Format, Entry]] = {
     Format.TORCH_EXPORT: Entry("torch_export", (".pt2",)),
     Format.SAFETENSORS: Entry("safetensors", (".safetensors",), code=True),
     Format.TORCH_SCRIPT: Entry("torch_script", (".pt", ".pth", ".ts", ".torchscript")),
+    Format.ONNX: Entry("onnx", (".onnx",), torch=False),
+    Format.SKOPS: Entry("skops", (".skops",), torch=False),
+    Format.JOBLIB: Entry("joblib", (".joblib", ".pkl", ".pickle"), torch=False),
+    Format.XGBOOST: Entry("xgboost", (".ubj", ".json", ".bst"), _is_xgboost, torch=False),
+    Format.LIGHTGBM: Entry("lightgbm", (".lgb", ".txt", ".bst"), _is_lightgbm, torch=False),
+    Format.MLFLOW: Entry("mlflow", torch=False, marks=_is_mlflow),
 }
 
 
@@ -46,6 +75,25 @@ def loader(form: Format) -> Callable[[Source], Loaded]:
 def marked(directory: Path) -> Format | None:
     """Return the format whose mark the folder bears, or None."""
     return next((form for form, entry in FORMATS.items() if entry.marks is not None and entry.marks(directory)), None)
+
+
+def model_file(source: Source, form: Format) -> Path:
+    """Return the model's one file of a format.
+
+    Raises:
+        LoadError: there is none, or more than one.
+    """
+    return find_file(source, FORMATS[form].suffixes, FORMATS[form].holds)
+
+
+def found(paths: Iterable[Path]) -> list[Format]:
+    """Return the formats that files are of."""
+    given = list(paths)
+    return [
+        form
+        for form, entry in FORMATS.items()
+        if any(path.suffix in entry.suffixes and entry.holds(path) for path in given)
+    ]
 
 
 def by_suffix(suffix: str) -> Format | None:

@@ -24,7 +24,7 @@ from shoal_runtime.cache import PARTS_PREFIX
 from shoal_runtime.errors import LoadError
 from shoal_runtime.progress import Progress
 from shoal_runtime.readiness import Readiness
-from shoal_runtime.storage.listing import Entry, Listing, checked
+from shoal_runtime.storage.listing import Entry, Listing, TooMany, checked
 from shoal_runtime.storage.store import Store, StoreAway
 from shoal_runtime.unpacking import Limits, check_time
 
@@ -67,7 +67,10 @@ class Download:
             LoadError: it has nothing, or more than the limits allow.
             StoreAway: it cannot be asked.
         """
-        listing = self._again(lambda: self._store.list(self._limits.max_files))
+        try:
+            listing = self._again(lambda: self._store.list(self._limits.max_files))
+        except TooMany:
+            raise self._limits.too_many_files(self._store.shown) from None
         return checked(listing, self._limits, self._store.shown)
 
     def bring(self, listing: Listing, keep: Callable[[Path, Mapping[str, str]], None]) -> None:

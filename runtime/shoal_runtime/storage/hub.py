@@ -7,7 +7,6 @@ token and the hub's address are found as huggingface_hub finds them (`HF_TOKEN`,
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -25,7 +24,7 @@ from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils._headers import build_hf_headers
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.storage.listing import Entry, Listing, below
+from shoal_runtime.storage.listing import Entry, Listing, below, bounded
 from shoal_runtime.storage.redaction import safe
 from shoal_runtime.storage.store import StoreAway
 from shoal_runtime.unpacking import CHUNK_BYTES
@@ -54,11 +53,10 @@ class Hub:
             self._revision = info.sha or self._revision
             tree = self._api.list_repo_tree(self._repository, recursive=True, revision=self._revision)
             files = (_entry(item) for item in tree if isinstance(item, RepoFile))
-            found = [*islice((file for file in files if _is_at(file, self._path)), at_most + 1)]
+            found = list(bounded((file for file in files if _is_at(file, self._path)), at_most))
         if [each.key for each in found] == [self._path]:
             return Listing(found, found[0].path)
-        placed = below(self._path, found)
-        return Listing(placed if len(placed) > at_most else needed(placed))
+        return Listing(needed(below(self._path, found)))
 
     def read(self, entry: Entry) -> Iterator[bytes]:
         """Yield a file of the commit that was listed."""

@@ -5,11 +5,14 @@ so `model` never brings what lies in `model-old/`, and a key that ends in `/` on
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.unpacking import Limits, place_of
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,22 @@ class Listing:
         """Return what is the same as long as the store says that nothing has changed: SHA-256 in hex."""
         lines = (f"{entry.path}\0{entry.size_bytes}\0{entry.validator}\n" for entry in self.entries)
         return _sha256(lines)
+
+
+class TooMany(Exception):
+    """A store has more files than it was asked for."""
+
+
+def bounded(items: Iterable[T], at_most: int) -> Iterator[T]:
+    """Yield what a store lists, which may be without end.
+
+    Raises:
+        TooMany: there is more.
+    """
+    for count, item in enumerate(items, start=1):
+        if count > at_most:
+            raise TooMany
+        yield item
 
 
 def below(prefix: str, entries: Iterable[Entry]) -> list[Entry]:

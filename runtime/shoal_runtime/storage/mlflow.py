@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.storage.listing import Entry, Listing
+from shoal_runtime.storage.listing import Entry, Listing, bounded
 from shoal_runtime.storage.redaction import safe
 from shoal_runtime.storage.store import Store, StoreAway
 from shoal_runtime.storage.store import open_store as open_other
@@ -202,17 +202,8 @@ class Artifacts:
 
     def list(self, at_most: int) -> Listing:
         """Return the files in all folders, or the one file of that path."""
-        entries: list[Entry] = []
-        folders, seen = [""], 0
-        while folders and seen <= at_most:
-            folder = folders.pop()
-            for found in self._in(f"{self._path}/{folder}"):
-                seen += 1
-                path = f"{folder}{found.path}"
-                if found.is_dir:
-                    folders.append(f"{path}/")
-                else:
-                    entries.append(self._entry(path, found, f"{self._path}/{path}"))
+        found = [each for each in bounded(self._all(), at_most) if not each.is_dir]
+        entries = [self._entry(each.path, each, f"{self._path}/{each.path}") for each in found]
         return Listing(entries) if entries else self._alone()
 
     def read(self, entry: Entry) -> Iterator[bytes]:
@@ -220,6 +211,17 @@ class Artifacts:
         url = f"{self._server.base}{ARTIFACTS}/{quote(entry.key)}"
         with self._server.opened(url, f"{self.shown} ({entry.path})") as response:
             yield from response.iter_bytes(CHUNK_BYTES)
+
+    def _all(self) -> Iterator[_File]:
+        """Yield all files and folders with their paths from here."""
+        folders = [""]
+        while folders:
+            folder = folders.pop()
+            for found in self._in(f"{self._path}/{folder}"):
+                path = f"{folder}{found.path}"
+                yield _File(path, found.is_dir, found.file_size)
+                if found.is_dir:
+                    folders.append(f"{path}/")
 
     def _alone(self) -> Listing:
         parent, _, name = self._path.rpartition("/")

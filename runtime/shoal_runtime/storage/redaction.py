@@ -15,7 +15,7 @@ _QUERY: Final = re.compile(r"\?[^\s\"'()<>]+")
 
 
 def safe(text: str, environment: Mapping[str, str]) -> str:
-    """Return its first line without users, passwords and queries of URLs, and without the secrets of the environment."""
+    """Return a text's first line without users, passwords and queries of URLs and without the environment's secrets."""
     for name, value in environment.items():
         if _SECRET.search(name) and not _PLACE.search(name) and len(value) >= _SHORT:
             text = text.replace(value, "***").replace(quote(value, safe=""), "***")

@@ -20,7 +20,7 @@ class Store(Protocol):
     """Its URI, without what may be secret."""
 
     def list(self, at_most: int) -> Listing:
-        """Return what there is; of more files than ``at_most``, as many as show that."""
+        """Return what there is; raise `TooMany` where that is more files, or files and folders, than ``at_most``."""
 
     def read(self, entry: Entry) -> Iterator[bytes]:
         """Yield a file's content as it was listed.

@@ -7,7 +7,7 @@ from msgspec import Meta
 
 from shoal_schema.declaring import MODEL, NAME, NAME_IN_WORDS, PROXY, RUNTIME, Env, FieldFault, Rule, Section
 from shoal_schema.resource.locations import IN_WORDS, NAKED, LocationError, parse, scheme_of, shown
-from shoal_schema.resource.passthrough import OpenObject, Resources
+from shoal_schema.resource.passthrough import SET, OpenObject, Resources
 from shoal_schema.resource.uris import (
     ANY_SCHEME,
     AUTHORITY,
@@ -20,6 +20,7 @@ from shoal_schema.resource.uris import (
 )
 
 PATH = rf"^/{PRINTABLE}*\Z"
+TYPE = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*\Z"
 
 
 class ModelFormat(StrEnum):
@@ -30,6 +31,12 @@ class ModelFormat(StrEnum):
     TORCH_SCRIPT = "TorchScript"
     SAFETENSORS = "Safetensors"
     HANDLER = "Handler"
+    ONNX = "ONNX"
+    SKOPS = "Skops"
+    JOBLIB = "Joblib"
+    XGBOOST = "XGBoost"
+    LIGHTGBM = "LightGBM"
+    MLFLOW = "MLflow"
 
 
 class Follow(StrEnum):
@@ -189,6 +196,16 @@ class ModelSpec(Section, frozen=True):
         ),
         Env("SHOAL_MODEL_ALLOW_PICKLE", RUNTIME),
     ] = False
+    trusted_types: Annotated[
+        tuple[Annotated[str, Meta(pattern=TYPE, max_length=256)], ...],
+        Meta(
+            max_length=64,
+            extra_json_schema=SET,
+            description="Types beside scikit-learn's own that a skops file may hold, as `package.module.Name`. Trust one"
+            " only if nothing it does when it is loaded can harm; what the file says of itself counts for nothing.",
+        ),
+        Env("SHOAL_MODEL_TRUSTED_TYPES", RUNTIME, allowed="comma-separated types, package.module.Name"),
+    ] = ()
     resources: (
         Annotated[
             Resources,

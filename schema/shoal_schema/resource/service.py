@@ -46,6 +46,7 @@ class InferenceServiceSpec(Section, frozen=True):
                 ("model.handler", "!has(self.model.handler)"),
                 ("model.parameters", "!has(self.model.parameters)"),
                 ("model.allowPickle", "!self.model.allowPickle"),
+                ("model.trustedTypes", "!has(self.model.trustedTypes)"),
                 ("model.resources", "!has(self.model.resources)"),
                 ("model.secretName", "!has(self.model.secretName)"),
                 ("batching.allowedBatchSizes", "!has(self.batching.allowedBatchSizes)"),

@@ -17,6 +17,11 @@ DATATYPES: Final = {dtype: name for name, dtype in DTYPES.items() if name != "BF
 """The datatype of each dtype; BF16's raw bits look like UINT16 and are told apart by the signature alone."""
 
 
+def is_widened(given: object, declared: str) -> bool:
+    """Return whether numbers of a datatype may stand for the declared one: each of them is exactly one of its own."""
+    return given == "FP32" and declared == "FP64"
+
+
 def bfloat16_to_float32(bits: Array) -> Array:
     """Return the numbers whose bfloat16 bits these are."""
     return (bits.astype(np.uint32) << 16).view(np.float32)

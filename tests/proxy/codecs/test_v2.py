@@ -187,6 +187,20 @@ def test_a_binary_size_that_lies_is_refused(size: Any, tail: bytes, message: str
     assert message in refused(body, inference_header_content_length=length)
 
 
+def test_narrow_numbers_are_taken_where_the_model_says_wide_ones_and_are_the_same() -> None:
+    wide = signature([tensor("x", "FP64", [-1, 4])], [tensor("y", "FP64", [-1])])
+    header = orjson.dumps(x(data=None, parameters={"binary_data_size": 16}))
+    codec, numbers = V2(), np.array([0.1, 1, 2, 3], np.float32)
+
+    # The second is like the first, whose header may be known by then.
+    for sent in (numbers, numbers + 1):
+        made = codec.decode(call(header + sent.tobytes(), inference_header_content_length=str(len(header))), wide)
+        assert made.inputs["x"].dtype == np.float64
+        assert made.inputs["x"].tolist() == [sent.astype(np.float64).tolist()]
+    assert codec.decode(call(x(data=[0.1, 1, 2, 3])), wide).inputs["x"].tolist() == [[0.1, 1, 2, 3]]
+    assert "'x' is FP64, not 'FP16'" in refused(x(datatype="FP16"), wide)
+
+
 def test_huge_binary_shapes_are_refused_by_arithmetic() -> None:
     header = orjson.dumps(x(shape=[2**60, 4], data=None, parameters={"binary_data_size": 16}))
 

@@ -1,11 +1,12 @@
 import hashlib
+import itertools
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
 from shoal_runtime.errors import LoadError
-from shoal_runtime.storage.listing import Entry, Listing, below, checked, tree_digest
+from shoal_runtime.storage.listing import Entry, Listing, TooMany, below, bounded, checked, tree_digest
 from shoal_runtime.unpacking import Limits
 
 
@@ -63,6 +64,12 @@ def test_limits_hold_to_the_last_file_and_byte(limits: Limits) -> None:
     assert len(checked(listing("a", "b"), limits, "it").entries) == 2
     with pytest.raises(LoadError, match="SHOAL_MODEL_MAX"):
         checked(listing("a", "b", "c"), limits, "it")
+
+
+def test_a_listing_without_end_is_read_to_its_limit() -> None:
+    assert list(bounded(iter("ab"), 2)) == ["a", "b"]
+    with pytest.raises(TooMany):
+        list(bounded(itertools.count(), 1000))
 
 
 def test_a_listing_is_the_same_while_the_store_says_that_nothing_has_changed() -> None:

@@ -1,0 +1,31 @@
+"""Estimators as pickles, joblib's or Python's own: for those who opt in."""
+
+from shoal_runtime.errors import LoadError
+from shoal_runtime.faults import HANDLER_FAULTS, describe, remedy
+from shoal_runtime.formats.estimators import limit_threads, serve
+from shoal_runtime.formats.source import Loaded, Source
+from shoal_runtime.formats.table import model_file
+from shoal_runtime.formats.tabular import imported
+from shoal_schema.resource.model import ModelFormat as Format
+
+
+def load(source: Source) -> Loaded:
+    """Unpickle the estimator.
+
+    Raises:
+        LoadError: pickles are not allowed, it is broken, or a library that it names is not installed.
+    """
+    path = model_file(source, Format.JOBLIB)
+    if not source.allow_pickle:
+        raise LoadError(
+            f"{path.name} is a pickle, which can run any code when it is loaded: save the estimator with"
+            " skops.io.dump(model, 'model.skops'), or set SHOAL_MODEL_ALLOW_PICKLE=true (model.allowPickle) if you"
+            " trust it"
+        )
+    joblib = imported("joblib", "sklearn")
+    limit_threads(source.context.threads)
+    try:
+        estimator = joblib.load(path)
+    except HANDLER_FAULTS as error:
+        raise LoadError(f"{path.name} cannot be unpickled: {describe(error)}{remedy(error)}") from None
+    return serve(estimator, source, path)

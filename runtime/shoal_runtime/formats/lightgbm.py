@@ -1,0 +1,32 @@
+"""LightGBM boosters, as `save_model` writes them: text."""
+
+from typing import Any
+
+from shoal_runtime.errors import LoadError
+from shoal_runtime.faults import said
+from shoal_runtime.formats.source import Loaded, Source
+from shoal_runtime.formats.table import model_file
+from shoal_runtime.formats.tabular import OUTPUT, TableHandler, imported, matrix, rows_of
+from shoal_schema.resource.model import ModelFormat as Format
+from shoal_schema.wire.datatypes import Array
+
+
+def load(source: Source) -> Loaded:
+    """Load the booster.
+
+    Raises:
+        LoadError: it is broken, or lightgbm is not installed.
+    """
+    lightgbm = imported("lightgbm", "lightgbm")
+    path = model_file(source, Format.LIGHTGBM)
+    threads = source.context.threads
+    try:
+        booster = lightgbm.Booster(model_file=str(path))
+    except (lightgbm.basic.LightGBMError, ValueError) as error:
+        raise LoadError(f"{path.name} is not a readable LightGBM model: {said(error)}") from None
+
+    def predict(table: Array) -> Any:
+        return booster.predict(table, num_threads=threads, validate_features=False)
+
+    inputs = source.inputs or rows_of(booster.num_feature(), "FP64")
+    return TableHandler(source, inputs, matrix(inputs), {OUTPUT: predict}).loaded("lightgbm_booster")

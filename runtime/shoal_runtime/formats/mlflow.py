@@ -1,0 +1,41 @@
+"""MLflow's model folders that only mlflow itself can run (`python_function`): for those who opt in."""
+
+from functools import partial
+from typing import Any
+
+from shoal_runtime.errors import LoadError
+from shoal_runtime.faults import HANDLER_FAULTS, describe, remedy
+from shoal_runtime.formats.mlmodel import FILE_NAME, FLAVOURS
+from shoal_runtime.formats.source import Loaded, Source
+from shoal_runtime.formats.tabular import OUTPUT, TableHandler, frame, imported, matrix
+
+
+def load(source: Source) -> Loaded:
+    """Let mlflow itself load the folder and predict (`python_function`).
+
+    Raises:
+        LoadError: pickles are not allowed, mlflow is not installed, or fails.
+    """
+    if not source.allow_pickle:
+        raise LoadError(
+            f"{FILE_NAME} names no flavour that is served without mlflow ({', '.join(FLAVOURS)}): its python_function is"
+            " code and pickles; pip install mlflow and set SHOAL_MODEL_ALLOW_PICKLE=true (model.allowPickle) if you"
+            " trust it"
+        )
+    if not source.inputs:
+        raise LoadError(f"{FILE_NAME} has no signature: log the model with an input_example of two rows")
+    try:
+        model = imported("mlflow.pyfunc", None).load_model(str(source.directory))
+    except LoadError:
+        raise
+    except HANDLER_FAULTS as error:
+        raise LoadError(f"mlflow cannot load {source.directory.name}: {describe(error)}{remedy(error)}") from None
+    columns = all(len(spec.shape) == 1 for spec in source.inputs)
+    table = frame(source.inputs) if columns else matrix(source.inputs)
+    outputs = {name: partial(_column, name) for name in (OUTPUT, *(spec.name for spec in source.outputs))}
+    return TableHandler(source, source.inputs, lambda batch: model.predict(table(batch)), outputs).loaded("mlflow_pyfunc")
+
+
+def _column(name: str, made: Any) -> Any:
+    """Return an output's column of a frame or dict; an array is the only output."""
+    return made[name] if hasattr(made, "keys") and name in made else made

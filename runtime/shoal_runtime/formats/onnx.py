@@ -1,0 +1,128 @@
+"""ONNX models, run by onnxruntime: they tell their own signature."""
+
+import logging
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from shoal_runtime.errors import LoadError
+from shoal_runtime.faults import said
+from shoal_runtime.formats.source import Loaded, Source
+from shoal_runtime.formats.table import model_file
+from shoal_runtime.formats.tabular import TEXT, imported
+from shoal_runtime.handlers.spec import ANY, TensorSpec
+from shoal_schema.resource.model import ModelFormat as Format
+from shoal_schema.wire.datatypes import Array
+
+DATATYPES: Final = {
+    "tensor(bool)": "BOOL",
+    "tensor(double)": "FP64",
+    "tensor(float)": "FP32",
+    "tensor(float16)": "FP16",
+    "tensor(string)": "BYTES",
+    **{f"tensor({kind}{bits})": f"{kind.upper()}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
+}
+QUIET: Final = 3
+"""Errors only: of a graph's oddities, which are by the thousand, nobody who serves it can mend one."""
+
+logger = logging.getLogger(__name__)
+
+
+class OnnxHandler:
+    """Run a session on the declared inputs, for the declared outputs."""
+
+    def __init__(self, session: Any, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
+        self.inputs = tuple(inputs)
+        self.outputs = tuple(outputs)
+        self._names = [spec.name for spec in outputs]
+        self._session = session
+
+    def forward(self, batch: Mapping[str, Array]) -> dict[str, Array]:
+        """Run the graph."""
+        return dict(zip(self._names, self._session.run(self._names, dict(batch)), strict=True))
+
+
+def load(source: Source) -> Loaded:
+    """Load the graph.
+
+    Raises:
+        LoadError: it is broken, of a later opset, takes what no tensor is, or onnxruntime is not installed.
+    """
+    path = model_file(source, Format.ONNX)
+    session = _session(path, source.context.threads)
+    inputs = source.inputs or _inputs(session.get_inputs())
+    rows = sorted({spec.shape[spec.batch_dim] for spec in inputs} - {ANY})
+    if rows:
+        logger.warning("event=static_batch %s", static_batch(path.name, rows[0]))
+    outputs = source.outputs or _outputs(session.get_outputs(), path, free=not rows)
+    return Loaded(OnnxHandler(session, inputs, outputs), inputs, outputs, "onnx")
+
+
+def static_batch(name: str, rows: int) -> str:
+    """Return what to do about a graph that takes batches of one size only."""
+    return (
+        f"{name} was exported with a batch of {rows}, and runs {rows} at a time: export with a dynamic batch, like this:"
+        ' torch.onnx.export(model, (example,), "model.onnx", dynamo=True,'
+        ' dynamic_shapes=({0: torch.export.Dim("batch")},))'
+    )
+
+
+def _session(path: Path, threads: int) -> Any:
+    onnxruntime = imported("onnxruntime", "onnx")
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    # Threads that wait for the next request sleep: a core may be somebody else's by then.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.log_severity_level = QUIET
+    try:
+        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # its own kinds have no base in common
+        raise LoadError(_refused(path.name, said(error), onnxruntime.__version__)) from None
+
+
+def _refused(name: str, why: str, version: str) -> str:
+    found = re.search(r"Opset (\d+) is under .* till opset (\d+)", why)
+    if found:
+        return (
+            f"{name} is of opset {found[1]}, and onnxruntime {version} knows those up to {found[2]}: export it with"
+            f" opset_version={found[2]}, or install a later onnxruntime"
+        )
+    # What it says begins with codes, and where in its sources that was noticed.
+    reason = re.sub(r"^.*?(failed:|[A-Z_]+ : (?!.*failed:))(\S+\.(cc|h):\d+ .*?\) )?", "", why.strip().splitlines()[0])
+    return f"{name} is not an ONNX model that onnxruntime {version} runs: {reason}"
+
+
+def _inputs(nodes: Iterable[Any]) -> list[TensorSpec]:
+    made = []
+    for node in nodes:
+        if node.type not in DATATYPES or not node.shape:
+            raise LoadError(f"input {node.name} of the graph is a {node.type} of shape {node.shape}, not rows of numbers")
+        made.append(_spec(node))
+    return made
+
+
+def _outputs(nodes: Iterable[Any], path: Path, *, free: bool) -> list[TensorSpec]:
+    """Return the outputs that are tensors with rows, of any number of them if the inputs' is free."""
+    made = []
+    for node in nodes:
+        if node.type not in DATATYPES or (node.shape is not None and not len(node.shape)):
+            logger.warning(
+                "event=output_left_out %s gives %s, a %s without rows; of scikit-learn's it is one with the option"
+                " zipmap=False of skl2onnx",
+                path.name,
+                node.name,
+                node.type,
+            )
+            continue
+        made.append(_spec(node, free=free))
+    return made
+
+
+def _spec(node: Any, *, free: bool = False) -> TensorSpec:
+    shape = [size if isinstance(size, int) and size > 0 else ANY for size in node.shape]
+    datatype = DATATYPES[node.type]
+    return TensorSpec(
+        node.name, datatype, [ANY, *shape[1:]] if free else shape, content_type=TEXT if datatype == "BYTES" else None
+    )

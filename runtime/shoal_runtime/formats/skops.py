@@ -1,0 +1,57 @@
+"""scikit-learn estimators as skops files, which hold no code but name the types that they are made of."""
+
+import sys
+from importlib.abc import MetaPathFinder
+from typing import Any
+
+from shoal_runtime.errors import LoadError
+from shoal_runtime.faults import HANDLER_FAULTS, describe, remedy
+from shoal_runtime.formats.estimators import limit_threads, serve
+from shoal_runtime.formats.source import Loaded, Source
+from shoal_runtime.formats.table import model_file
+from shoal_runtime.formats.tabular import imported
+from shoal_schema.resource.model import ModelFormat as Format
+
+
+def load(source: Source) -> Loaded:
+    """Load the estimator, of types that skops knows to be safe or the settings trust; the file has no say in that.
+
+    Raises:
+        LoadError: it is broken, holds types that nobody trusts, or skops is not installed.
+    """
+    path = model_file(source, Format.SKOPS)
+    skops = _skops()
+    limit_threads(source.context.threads)
+    try:
+        # Read once: what is judged is what is loaded.
+        data = path.read_bytes()
+        kinds = sorted(set(skops.get_untrusted_types(data=data)) - set(source.trusted_types))
+        if kinds:
+            raise LoadError(
+                f"{path.name} holds types that nobody has vouched for: {', '.join(kinds)}: list them in"
+                " SHOAL_MODEL_TRUSTED_TYPES (model.trustedTypes) if you trust the file"
+            )
+        estimator = skops.loads(data, trusted=list(source.trusted_types))
+    except LoadError:
+        raise
+    except HANDLER_FAULTS as error:
+        raise LoadError(f"{path.name} is not a readable skops file: {describe(error)}{remedy(error)}") from None
+    return serve(estimator, source, path)
+
+
+class _NoTorch(MetaPathFinder):
+    """Lets nobody import torch who has not."""
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:
+        if fullname == "torch":
+            raise ModuleNotFoundError("torch is not needed here", name=fullname)
+
+
+def _skops() -> Any:
+    """Import skops: it imports all of scikit-learn, whose adapters would import torch, hundreds of megabytes."""
+    finder = _NoTorch()
+    sys.meta_path.insert(0, finder)
+    try:
+        return imported("skops.io", "sklearn")
+    finally:
+        sys.meta_path.remove(finder)

@@ -1,0 +1,66 @@
+"""XGBoost models, as `save_model` writes them."""
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from shoal_runtime.errors import LoadError
+from shoal_runtime.faults import said
+from shoal_runtime.formats.source import Loaded, Source
+from shoal_runtime.formats.table import model_file
+from shoal_runtime.formats.tabular import OUTPUT, PROBABILITIES, TableHandler, imported, matrix, rows_of
+from shoal_schema.resource.model import ModelFormat as Format
+from shoal_schema.wire.datatypes import Array
+
+
+def load(source: Source) -> Loaded:
+    """Load the booster.
+
+    Where one of xgboost's estimators wrote the file, it predicts as that: with the best of its rounds, and a classifier
+    gives labels, and probabilities beside them. Else the answer is that of `Booster.predict`.
+
+    Raises:
+        LoadError: it is broken, or xgboost is not installed.
+    """
+    xgboost = imported("xgboost", "xgboost")
+    path = model_file(source, Format.XGBOOST)
+    try:
+        booster = xgboost.Booster({"nthread": source.context.threads}, model_file=str(path))
+        learner = json.loads(booster.save_config())["learner"]
+    except (xgboost.core.XGBoostError, ValueError) as error:
+        raise LoadError(f"{path.name} is not a readable XGBoost model: {_reason(error)}") from None
+    inputs = source.inputs or rows_of(booster.num_features(), "FP32")
+    attributes = booster.attributes()
+    estimator = json.loads(attributes.get("scikit_learn", "{}")).get("_estimator_type")
+    rounds = (0, int(attributes["best_iteration"]) + 1) if estimator and "best_iteration" in attributes else (0, 0)
+    table, predict = matrix(inputs), _predict(xgboost, booster, rounds, learner["gradient_booster"]["name"])
+    outputs: dict[str, Callable[[Array], Array]] = {OUTPUT: np.asarray}
+    if estimator == "classifier":
+        outputs = {OUTPUT: _labels, PROBABILITIES: _probabilities}
+    return TableHandler(source, inputs, lambda batch: predict(table(batch)), outputs).loaded("xgboost_booster")
+
+
+def _reason(error: Exception) -> str:
+    """Return what is wrong, without where in xgboost's sources that was noticed."""
+    return re.sub(r"^\[[\d:]+\] \S+: (Check failed: [^:]*: )?", "", said(error).splitlines()[0])
+
+
+def _predict(xgboost: Any, booster: Any, rounds: tuple[int, int], kind: str) -> Callable[[Array], Array]:
+    def linear(table: Array) -> Any:
+        return booster.predict(xgboost.DMatrix(table), iteration_range=rounds, validate_features=False)
+
+    def trees(table: Array) -> Any:
+        return booster.inplace_predict(table, iteration_range=rounds, validate_features=False)
+
+    return linear if kind == "gblinear" else trees
+
+
+def _labels(scores: Array) -> Array:
+    return np.asarray(scores > 0.5 if scores.ndim == 1 else scores.argmax(axis=1), dtype=np.int64)  # noqa: PLR2004
+
+
+def _probabilities(scores: Array) -> Array:
+    return np.stack((1 - scores, scores), axis=1) if scores.ndim == 1 else scores

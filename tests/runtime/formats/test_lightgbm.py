@@ -1,0 +1,55 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import lightgbm
+import numpy as np
+import pytest
+
+from shoal_runtime.errors import LoadError
+from tests.runtime.formats.rounds import assert_answers_as
+
+if TYPE_CHECKING:
+    from shoal_runtime.loading import Model
+
+Load = Callable[..., "Model"]
+X = np.random.default_rng(3).standard_normal((64, 4))
+KINDS = np.argmax(X[:, :3], axis=1)
+
+
+def booster(objective: str, labels: Any, **more: Any) -> Any:
+    parameters = {"objective": objective, "min_data_in_leaf": 2, "num_threads": 1, "verbose": -1, **more}
+    return lightgbm.train(parameters, lightgbm.Dataset(X, labels), num_boost_round=5)
+
+
+@pytest.mark.parametrize("suffix", ["lgb", "txt", "bst"])
+@pytest.mark.parametrize(
+    ("objective", "labels", "more"),
+    [("regression", X[:, 0] * 2, {}), ("binary", KINDS > 0, {}), ("multiclass", KINDS, {"num_class": 3})],
+)
+def test_a_booster_answers_as_it_predicts(
+    tmp_path: Path, load: Load, objective: str, labels: Any, more: dict[str, Any], suffix: str
+) -> None:
+    made = booster(objective, labels, **more)
+    made.save_model(tmp_path / f"model.{suffix}")
+
+    model = load(tmp_path, max_batch_size=64)
+
+    assert model.platform == "lightgbm_booster"
+    (x,) = model.signature.inputs
+    assert (x.name, x.datatype, x.shape) == ("input-0", "FP64", (-1, 4))
+    assert_answers_as(model, {"input-0": X}, lambda rows: {"output-0": made.predict(X[:rows])}, tolerance=0)
+
+
+def test_a_broken_file_is_refused(tmp_path: Path, load: Load) -> None:
+    (tmp_path / "model.txt").write_text("tree\nversion=v4\n")
+
+    with pytest.raises(LoadError, match=r"model\.txt is not a readable LightGBM model: "):
+        load(tmp_path)
+
+
+def test_a_text_of_another_kind_is_no_model(tmp_path: Path, load: Load) -> None:
+    (tmp_path / "notes.txt").write_text("a tree\n")
+
+    with pytest.raises(LoadError, match=r"holds no \.pt2"):
+        load(tmp_path)

@@ -1,0 +1,163 @@
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import lightgbm
+import mlflow
+import numpy as np
+import pandas as pd
+import pytest
+import xgboost
+import yaml
+from mlflow.models import infer_signature
+from sklearn.compose import make_column_transformer
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
+
+from shoal_runtime.errors import LoadError
+from tests.runtime.fakes import Bench, texts
+from tests.runtime.formats.rounds import assert_answers_as
+
+if TYPE_CHECKING:
+    from shoal_runtime.loading import Model
+
+with warnings.catch_warnings(action="ignore"):
+    import mlflow.pyfunc
+
+# What mlflow warns of is its own affair.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+Load = Callable[..., "Model"]
+X = np.random.default_rng(3).standard_normal((64, 3))
+FRAME = pd.DataFrame(X, columns=["sepal length", "width", "petal"])
+KINDS = np.argmax(X, axis=1)
+COLUMNS = {name: FRAME[name].to_numpy() for name in FRAME}
+
+
+def test_columns_of_the_signature_are_inputs(tmp_path: Path, load: Load) -> None:
+    made = LogisticRegression().fit(FRAME, KINDS)
+    mlflow.sklearn.save_model(
+        made, tmp_path / "m", serialization_format="skops", pip_requirements=[], signature=infer_signature(FRAME, made.predict(FRAME))
+    )
+
+    model = load(tmp_path / "m", max_batch_size=64)
+
+    assert model.platform == "sklearn"
+    assert [(each.name, each.datatype, each.shape) for each in model.signature.inputs] == [
+        (name, "FP64", (-1,)) for name in FRAME
+    ]
+    assert_answers_as(
+        model,
+        COLUMNS,
+        lambda rows: {"output-0": made.predict(FRAME[:rows]), "probabilities": made.predict_proba(FRAME[:rows])},
+    )
+
+
+def test_outputs_that_cannot_be_found_out_are_those_of_the_signature(tmp_path: Path, load: Load) -> None:
+    frame = pd.DataFrame({"colour": ["red", "blue"] * 32, "size": X[:, 0]})
+    encoded = make_column_transformer((OneHotEncoder(), ["colour"]), ("passthrough", ["size"]))
+    made = make_pipeline(encoded, LinearRegression()).fit(frame, X[:, 1])
+    mlflow.sklearn.save_model(
+        made, tmp_path / "m", serialization_format="skops", pip_requirements=[], signature=infer_signature(frame, made.predict(frame))
+    )
+
+    model = load(tmp_path / "m", max_batch_size=64)
+
+    colours = texts(*(colour.encode() for colour in frame["colour"]))
+    assert_answers_as(
+        model, {"colour": colours, "size": X[:, 0]}, lambda rows: {"output-0": made.predict(frame[:rows])}
+    )
+
+
+def test_a_pickle_in_the_folder_needs_leave(tmp_path: Path, load: Load) -> None:
+    made = LogisticRegression().fit(X, KINDS)
+    mlflow.sklearn.save_model(made, tmp_path / "m", serialization_format="cloudpickle", pip_requirements=[])
+
+    with pytest.raises(LoadError, match=r"model\.pkl is a pickle, which can run any code"):
+        load(tmp_path / "m")
+
+    assert load(tmp_path / "m", allow_pickle=True).platform == "sklearn"
+
+
+def test_an_xgboost_estimator_answers_as_mlflow_lets_it(tmp_path: Path, load: Load) -> None:
+    made = xgboost.XGBClassifier(n_estimators=5, n_jobs=1).fit(FRAME, KINDS)
+    mlflow.xgboost.save_model(made, tmp_path / "m", pip_requirements=[], signature=infer_signature(FRAME, made.predict(FRAME)))
+
+    model = load(tmp_path / "m", max_batch_size=64)
+
+    expected = mlflow.pyfunc.load_model(str(tmp_path / "m"))
+    assert_answers_as(model, COLUMNS, lambda rows: {"output-0": expected.predict(FRAME[:rows])})
+
+
+def test_a_lightgbm_booster_answers_as_mlflow_lets_it(tmp_path: Path, load: Load) -> None:
+    made = lightgbm.train({"verbose": -1, "num_threads": 1}, lightgbm.Dataset(X, X[:, 0]), num_boost_round=5)
+    mlflow.lightgbm.save_model(made, tmp_path / "m", pip_requirements=[], signature=infer_signature(X, made.predict(X)))
+
+    model = load(tmp_path / "m", max_batch_size=64)
+
+    expected = mlflow.pyfunc.load_model(str(tmp_path / "m"))
+    assert_answers_as(model, {"input-0": X}, lambda rows: {"output-0": expected.predict(X[:rows])})
+
+
+class Doubled(mlflow.pyfunc.PythonModel):  # type: ignore[misc]  # mlflow has no types here
+    def predict(self, context: Any, model_input: Any, params: Any = None) -> Any:
+        return model_input * 2
+
+
+def folder_of(path: Path, **flavours: Any) -> Path:
+    path.mkdir()
+    (path / "MLmodel").write_text(yaml.safe_dump({"flavors": flavours}))
+    return path
+
+
+def test_what_only_mlflow_can_run_needs_leave_and_mlflow(
+    tmp_path: Path, load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mlflow.pyfunc.save_model(tmp_path / "m", python_model=Doubled(), pip_requirements=[], signature=infer_signature(X, X * 2))
+
+    with pytest.raises(LoadError, match=r"its python_function is code and pickles; .* SHOAL_MODEL_ALLOW_PICKLE=true"):
+        load(tmp_path / "m")
+
+    with Bench.around(load(tmp_path / "m", allow_pickle=True)) as bench:
+        np.testing.assert_array_equal(bench.run({"input-0": X[:8]}).outputs["output-0"], X[:8] * 2)
+
+    monkeypatch.setitem(sys.modules, "mlflow.pyfunc", None)
+    with pytest.raises(LoadError, match=r"^this model needs mlflow.pyfunc: pip install mlflow"):
+        load(tmp_path / "m", allow_pickle=True)
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "../elsewhere.ubj", "a/../../b.ubj", "", 7])
+def test_a_file_elsewhere_is_refused(tmp_path: Path, load: Load, name: Any) -> None:
+    with pytest.raises(LoadError, match="MLmodel must name a file in the model's directory"):
+        load(folder_of(tmp_path / "m", xgboost={"data": name}))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[{"type": "datetime", "name": "when"}]',
+        '[{"type": "array", "name": "a"}]',
+        '[{"type": "tensor", "tensor-spec": {"dtype": "complex64", "shape": [-1]}}]',
+        '["x"]',
+        "{",
+        "7",
+    ],
+)
+def test_a_signature_that_no_tensors_are_is_refused(tmp_path: Path, load: Load, text: str) -> None:
+    folder = folder_of(tmp_path / "m", xgboost={"data": "model.ubj"})
+    document = yaml.safe_load((folder / "MLmodel").read_text())
+    (folder / "MLmodel").write_text(yaml.safe_dump({**document, "signature": {"inputs": text}}))
+
+    with pytest.raises(LoadError, match=r"signature in MLmodel is not one of plain columns.*declare \[\[inputs\]\]"):
+        load(folder)
+
+
+@pytest.mark.parametrize("content", [b"", b"- 1", b"\xff\xfe\xff", b"a: [", b"flavors: 7", b"[" * 5000])
+def test_a_broken_description_is_refused(tmp_path: Path, load: Load, content: bytes) -> None:
+    (tmp_path / "MLmodel").write_bytes(content)
+
+    with pytest.raises(LoadError, match="MLmodel"):
+        load(tmp_path)

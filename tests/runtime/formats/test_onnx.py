@@ -1,0 +1,170 @@
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+
+from shoal_runtime.errors import LoadError
+from tests.runtime.fakes import Bench, texts
+from tests.runtime.formats.rounds import assert_answers_as
+
+if TYPE_CHECKING:
+    from shoal_runtime.loading import Model
+
+Load = Callable[..., "Model"]
+X = np.random.default_rng(3).standard_normal((64, 4), dtype=np.float32)
+WEIGHT = np.random.default_rng(4).standard_normal((4, 3), dtype=np.float32)
+FLOAT, TEXT = TensorProto.FLOAT, TensorProto.STRING
+value = helper.make_tensor_value_info
+
+
+def save(
+    path: Path, nodes: Sequence[Any], inputs: Sequence[Any], outputs: Sequence[Any], *constants: Any, opset: int = 17
+) -> Path:
+    graph = helper.make_graph(list(nodes), "g", list(inputs), list(outputs), list(constants))
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    model.ir_version = 8
+    onnx.save(model, path)
+    return path
+
+
+def product(path: Path, batch: int | str | None = "batch", *, opset: int = 17) -> Path:
+    """Save a graph that multiplies rows with a matrix."""
+    return save(
+        path,
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        [value("x", FLOAT, [batch, 4])],
+        [value("y", FLOAT, [batch, 3])],
+        onnx.numpy_helper.from_array(WEIGHT, "w"),
+        opset=opset,
+    )
+
+
+def test_a_graph_answers_as_onnxruntime_runs_it(tmp_path: Path, load: Load) -> None:
+    session = onnxruntime.InferenceSession(str(product(tmp_path / "model.onnx")))
+
+    model = load(tmp_path, max_batch_size=64)
+
+    assert model.platform == "onnx"
+    shapes = [(each.name, each.datatype, each.shape) for each in (*model.signature.inputs, *model.signature.outputs)]
+    assert shapes == [("x", "FP32", (-1, 4)), ("y", "FP32", (-1, 3))]
+    assert_answers_as(model, {"x": X}, lambda rows: {"y": session.run(["y"], {"x": X[:rows]})[0]})
+
+
+def test_a_graph_of_two_rows_is_served_two_at_a_time_and_says_what_to_do(
+    tmp_path: Path, load: Load, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        model = load(product(tmp_path / "fixed.onnx", 2))
+
+    assert model.signature.max_batch_size == 2
+    assert "fixed.onnx was exported with a batch of 2, and runs 2 at a time: export with a dynamic batch" in caplog.text
+    with Bench.around(model) as bench:
+        for rows in (1, 2):
+            np.testing.assert_allclose(bench.run({"x": X[:rows]}).outputs["y"], X[:rows] @ WEIGHT, rtol=1e-5)
+
+
+def test_texts_go_in_and_out(tmp_path: Path, load: Load) -> None:
+    save(
+        tmp_path / "model.onnx",
+        [helper.make_node("Identity", ["t"], ["same"])],
+        [value("t", TEXT, [None])],
+        [value("same", TEXT, [None])],
+    )
+
+    with Bench.around(load(tmp_path)) as bench:
+        assert bench.run({"t": texts(b"a", "ü".encode())}).outputs["same"].tolist() == [b"a", "ü".encode()]
+
+
+def test_outputs_that_are_no_rows_are_left_out(
+    tmp_path: Path, load: Load, caplog: pytest.LogCaptureFixture
+) -> None:
+    save(
+        tmp_path / "model.onnx",
+        [
+            helper.make_node("Identity", ["x"], ["y"]),
+            helper.make_node("ReduceSum", ["x"], ["loss"], keepdims=0),
+            helper.make_node("SequenceConstruct", ["x"], ["list"]),
+        ],
+        [value("x", FLOAT, [None, 4])],
+        [
+            value("y", FLOAT, [None, 4]),
+            value("loss", FLOAT, []),
+            helper.make_tensor_sequence_value_info("list", FLOAT, [None, 4]),
+        ],
+    )
+
+    with caplog.at_level(logging.WARNING), Bench.around(load(tmp_path)) as bench:
+        assert list(bench.run({"x": X[:2]}).outputs) == ["y"]
+
+    assert [record.message.split()[0] for record in caplog.records] == ["event=output_left_out"] * 2
+    assert "zipmap=False" in caplog.text
+
+
+def test_an_output_said_to_have_one_row_does_not_hold_back_inputs_of_many(tmp_path: Path, load: Load) -> None:
+    save(
+        tmp_path / "model.onnx",
+        [helper.make_node("Identity", ["x"], ["y"])],
+        [value("x", FLOAT, ["batch", 4])],
+        [value("y", FLOAT, ["other", 4])],
+    )
+
+    assert load(tmp_path, max_batch_size=64).signature.max_batch_size == 64
+
+
+def test_an_opset_of_the_future_is_named_with_the_one_to_export(tmp_path: Path, load: Load) -> None:
+    with pytest.raises(LoadError, match=r"is of opset 99, and onnxruntime .* knows those up to \d\d: export it with"):
+        load(product(tmp_path / "model.onnx", opset=99))
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff" * 100, b"\x08\x08"])
+def test_a_broken_file_is_refused(tmp_path: Path, load: Load, content: bytes) -> None:
+    (tmp_path / "model.onnx").write_bytes(content)
+
+    with pytest.raises(LoadError, match=r"model\.onnx is not an ONNX model that onnxruntime .* runs: "):
+        load(tmp_path)
+
+
+def test_weights_in_a_file_elsewhere_are_not_read(tmp_path: Path, load: Load) -> None:
+    (tmp_path / "secret").write_bytes(WEIGHT.tobytes())
+    folder = tmp_path / "model"
+    folder.mkdir()
+    path = product(folder / "model.onnx")
+    model = onnx.load(path)
+    (weight,) = model.graph.initializer
+    weight.ClearField("raw_data")
+    weight.data_location = TensorProto.EXTERNAL
+    weight.external_data.add(key="location", value="../secret")
+    path.write_bytes(model.SerializeToString())
+
+    with pytest.raises(LoadError, match=r"model\.onnx is not an ONNX model"):
+        load(folder)
+
+
+def test_a_graph_that_takes_no_rows_is_refused(tmp_path: Path, load: Load) -> None:
+    save(
+        tmp_path / "model.onnx",
+        [helper.make_node("Identity", ["x"], ["y"])],
+        [value("x", FLOAT, [])],
+        [value("y", FLOAT, [])],
+    )
+
+    with pytest.raises(LoadError, match="input x of the graph is a tensor"):
+        load(tmp_path)
+
+
+def test_a_session_uses_the_threads_that_the_runtime_may(
+    tmp_path: Path, load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = onnxruntime.InferenceSession
+    seen: list[Any] = []
+    monkeypatch.setattr(onnxruntime, "InferenceSession", lambda *given, **more: seen.append(given) or made(*given, **more))
+
+    load(product(tmp_path / "model.onnx"), threads=3)
+
+    assert seen[0][1].intra_op_num_threads == 3
