@@ -14,14 +14,10 @@ _OPAQUE = ".wh..wh..opq"
 _CPUS = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
-class BadLayoutError(Exception):
-    """A folder is no image that can be unpacked; the message says why."""
-
-
 def unpack(layout: Path, folder: Path) -> None:
     """Make ``folder`` hold the image's files, whole or not at all.
 
-    Raises BadLayoutError: it is no layout, a blob is missing or not what its name says, or a layer is no tar.
+    Raises OSError: it is no layout, a blob is missing or not what its name says, or a layer is no tar.
     """
     if folder.exists():
         return
@@ -32,7 +28,7 @@ def unpack(layout: Path, folder: Path) -> None:
         for layer in _manifest(layout)["layers"]:
             _add(_blob(layout, layer), new)
     except (OSError, ValueError, KeyError, tarfile.TarError) as error:
-        raise BadLayoutError(f"{layout} is no OCI layout that can be unpacked: {error}") from None
+        raise OSError(f"{layout} is no OCI layout that can be unpacked: {error}") from None
     new.rename(folder)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from shoal_local.kubelet.images import find_layout
-from shoal_local.kubelet.layouts import BadLayoutError, unpack
+from shoal_local.kubelet.layouts import unpack
 from shoal_local.kubelet.lookups import ROOT_CERTIFICATE, Lookups
 from shoal_local.kubelet.machine import Images
 from shoal_local.kubelet.records import PodRecord
@@ -77,11 +77,8 @@ class Volumes:
 
     async def _unpacked(self, reference: str, folder: Path) -> Path:
         layout = find_layout(reference, self._images.table(), str(self._images.file))
-        try:
-            async with self._unpacking:  # the pod's containers start side by side
-                await asyncio.to_thread(unpack, Path(layout), folder)
-        except BadLayoutError as error:
-            raise VolumeError(f'image "{reference}": {error}') from None
+        async with self._unpacking:  # the pod's containers start side by side
+            await asyncio.to_thread(unpack, Path(layout), folder)
         return folder
 
     async def _source_files(self, source: Object, name: str, found: Found, context: Context) -> dict[str, bytes]:
