@@ -212,9 +212,13 @@ def test_a_missing_secret_is_named_with_the_command_that_makes_it() -> None:
     look(cluster)
     cluster.children[CAT, DEPLOYMENT]["status"] = {"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1}
     missing = waiting("model", "CreateContainerConfigError", 'secret "keys" not found')
+    other = waiting("model", "CreateContainerConfigError", 'secret "of-runtime-env" not found')
+    cluster.pods[CAT] = [pod_now(cluster, initContainerStatuses=[other])]
+    look(cluster)
+    assert "model.secretName" not in condition(cluster)["message"]
+
     cluster.pods[CAT] = [pod_now(cluster, initContainerStatuses=[missing])]
     look(cluster)
-
     assert condition(cluster)["reason"] == "ContainerConfigInvalid"
     assert "model.secretName: kubectl create secret generic keys --namespace default" in condition(cluster)["message"]
 

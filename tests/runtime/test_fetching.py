@@ -365,6 +365,6 @@ def test_what_an_init_container_has_fetched_is_taken_and_nobody_is_asked(tmp_pat
 
     assert Fetcher(tmp_path, Readiness(), fetched=True).fetch(uri) == first
     assert len(site.asked) == 1
+    site.answers = [(200, CONTENT, None)]
     with pytest.raises(LoadError, match="sha256"):  # another file is wanted than was fetched
-        site.answers = [(200, CONTENT, None)]
         Fetcher(tmp_path, Readiness(), fetched=True, checksum="sha256:" + "0" * 64).fetch(uri)

@@ -102,7 +102,10 @@ def config_problem(pod: Json) -> Problem | None:
 def _secret_advice(pod: Json, container: str, detail: str) -> str:
     """Return what to do where it is the Secret of the spec that is missing; the kubelet looks again by itself."""
     namespace = dig(pod, "metadata", "namespace", default="default")
-    if container != MODEL or not (missing := _MISSING_SECRET.search(detail)):
+    containers = dig(pod, "spec", "initContainers", default=[])
+    ours = [dig(source, "secretRef", "name") for each in containers for source in each.get("envFrom") or ()]
+    missing = _MISSING_SECRET.search(detail)
+    if container != MODEL or missing is None or missing["name"] not in ours:
         return ""
     return (
         f". It is model.secretName: kubectl create secret generic {missing['name']} --namespace {namespace}"

@@ -40,7 +40,11 @@ COLUMNS = {name: FRAME[name].to_numpy() for name in FRAME}
 def test_columns_of_the_signature_are_inputs(tmp_path: Path, load: Load) -> None:
     made = LogisticRegression().fit(FRAME, KINDS)
     mlflow.sklearn.save_model(
-        made, tmp_path / "m", serialization_format="skops", pip_requirements=[], signature=infer_signature(FRAME, made.predict(FRAME))
+        made,
+        tmp_path / "m",
+        serialization_format="skops",
+        pip_requirements=[],
+        signature=infer_signature(FRAME, made.predict(FRAME)),
     )
 
     model = load(tmp_path / "m", max_batch_size=64)
@@ -61,7 +65,11 @@ def test_outputs_that_cannot_be_found_out_are_those_of_the_signature(tmp_path: P
     encoded = make_column_transformer((OneHotEncoder(), ["colour"]), ("passthrough", ["size"]))
     made = make_pipeline(encoded, LinearRegression()).fit(frame, X[:, 1])
     mlflow.sklearn.save_model(
-        made, tmp_path / "m", serialization_format="skops", pip_requirements=[], signature=infer_signature(frame, made.predict(frame))
+        made,
+        tmp_path / "m",
+        serialization_format="skops",
+        pip_requirements=[],
+        signature=infer_signature(frame, made.predict(frame)),
     )
 
     model = load(tmp_path / "m", max_batch_size=64)
@@ -84,7 +92,9 @@ def test_a_pickle_in_the_folder_needs_leave(tmp_path: Path, load: Load) -> None:
 
 def test_an_xgboost_estimator_answers_as_mlflow_lets_it(tmp_path: Path, load: Load) -> None:
     made = xgboost.XGBClassifier(n_estimators=5, n_jobs=1).fit(FRAME, KINDS)
-    mlflow.xgboost.save_model(made, tmp_path / "m", pip_requirements=[], signature=infer_signature(FRAME, made.predict(FRAME)))
+    mlflow.xgboost.save_model(
+        made, tmp_path / "m", pip_requirements=[], signature=infer_signature(FRAME, made.predict(FRAME))
+    )
 
     model = load(tmp_path / "m", max_batch_size=64)
 
@@ -116,7 +126,9 @@ def folder_of(path: Path, **flavours: Any) -> Path:
 def test_what_only_mlflow_can_run_needs_leave_and_mlflow(
     tmp_path: Path, load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mlflow.pyfunc.save_model(tmp_path / "m", python_model=Doubled(), pip_requirements=[], signature=infer_signature(X, X * 2))
+    mlflow.pyfunc.save_model(
+        tmp_path / "m", python_model=Doubled(), pip_requirements=[], signature=infer_signature(X, X * 2)
+    )
 
     with pytest.raises(LoadError, match=r"its python_function is code and pickles; .* SHOAL_MODEL_ALLOW_PICKLE=true"):
         load(tmp_path / "m")

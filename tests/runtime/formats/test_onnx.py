@@ -81,9 +81,7 @@ def test_texts_go_in_and_out(tmp_path: Path, load: Load) -> None:
         assert bench.run({"t": texts(b"a", "ü".encode())}).outputs["same"].tolist() == [b"a", "ü".encode()]
 
 
-def test_outputs_that_are_no_rows_are_left_out(
-    tmp_path: Path, load: Load, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_outputs_that_are_no_rows_are_left_out(tmp_path: Path, load: Load, caplog: pytest.LogCaptureFixture) -> None:
     save(
         tmp_path / "model.onnx",
         [
@@ -163,7 +161,9 @@ def test_a_session_uses_the_threads_that_the_runtime_may(
 ) -> None:
     made = onnxruntime.InferenceSession
     seen: list[Any] = []
-    monkeypatch.setattr(onnxruntime, "InferenceSession", lambda *given, **more: seen.append(given) or made(*given, **more))
+    monkeypatch.setattr(
+        onnxruntime, "InferenceSession", lambda *given, **more: seen.append(given) or made(*given, **more)
+    )
 
     load(product(tmp_path / "model.onnx"), threads=3)
 
