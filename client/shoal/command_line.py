@@ -46,6 +46,8 @@ examples:
   shoal serve https://models.example.com/cat.zip
   shoal serve model.pt2 --set batching.maxBatchSize=64 --set runtime.device=cpu
   shoal serve ./adder --set model.parameters.baseMicroseconds=4000
+  shoal serve cat=./cat words=words.mar     several models, one port
+  shoal serve --management                  POST /models?url=words.mar at port 8081, as with TorchServe
 
 Fields are those of an InferenceService: docs/cli.md lists them. SHOAL_* environment variables that
 no field sets reach the processes as they are. Ctrl-C stops in order; a second one kills.
@@ -151,7 +153,7 @@ def make_parser() -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
 
-    _fill_serve(command("serve", "serve a model on this machine", epilog=SERVE_EXAMPLES))
+    _fill_serve(command("serve", "serve models on this machine", epilog=SERVE_EXAMPLES))
     _fill_predict(command("predict", "ask a server about one item", epilog=PREDICT_EXAMPLES))
     command("local", "run a Kubernetes cluster on this machine", epilog="")
     command("simulate", "try objectives and loads without a device", epilog="")
@@ -166,12 +168,23 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def _fill_serve(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("target", metavar="PATH", help="manifest, directory, model file or archive; or a URL of one")
+    parser.add_argument(
+        "targets",
+        metavar="PATH",
+        nargs="*",
+        help="manifest, directory, model file, archive, or a URL of one; several share a port: one=PATH two=PATH",
+    )
     parser.add_argument("--host", type=_host, default="127.0.0.1", help="address to listen on (%(default)s)")
     parser.add_argument("--port", type=integer(0, 65535), default=8080, help="%(default)s; 0 takes a free one")
     parser.add_argument(
-        "--admin-port", type=integer(0, 65535), help="/readyz and /metrics; 9090 if free, else any free one"
+        "--admin-port",
+        type=integer(0, 65535),
+        help="/readyz and /metrics; 9090 if free, else any free one; of several models the first one's",
     )
+    parser.add_argument(
+        "--management", action="store_true", help="let programs of this machine register models, as TorchServe does"
+    )
+    parser.add_argument("--management-port", type=integer(0, 65535), default=8081, help="of 127.0.0.1 (%(default)s)")
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="set a field; repeatable")
     parser.add_argument(
         "--log-level",

@@ -4,17 +4,21 @@ import argparse
 import asyncio
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 
 from shoal import completion as completing
+from shoal import ports
 from shoal import serve as serving
 from shoal.bench import bench as load_until_it_bends
 from shoal.client import Client
 from shoal.colours import Style, styled
 from shoal.files import given_item
+from shoal.pair import Launch, Teller, outlets
 from shoal.printing import answer_text, json_text, signature_json, signature_text
-from shoal.serving.fields import FieldError, merge, parse_assignment, to_environment, without_effect
-from shoal.targets import check_is_here, default_name, files_beside, find_target
+from shoal.serving.fields import FieldError, Values, merge, parse_assignment, to_environment, without_effect
+from shoal.targets import check_is_here, default_name, files_beside, find_target, named_target
 from shoal_schema.resource.locations import shown
 
 ADMIN_PORT = 9090
@@ -56,51 +60,114 @@ def _with_headline(text: str) -> str:
 
 
 def serve(options: argparse.Namespace) -> int:
-    """Serve a model until told to stop."""
+    """Serve models until told to stop."""
     if options.port and options.port == options.admin_port:
         raise FieldError(f"--port and --admin-port must differ, not both be {options.port}")
-    service = find_target(options.target)
+    if not (options.targets or options.management):
+        raise FieldError("name what is to be served: a manifest, a folder, a file or a URL (shoal serve --help)")
+    plans = [_plan(*named_target(each), options.set) for each in options.targets]
+    names = [plan.name for plan in plans]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise FieldError(f"two models are called {', '.join(twice)}: name them as in `shoal serve one=PATH two=PATH`")
+    with ports.claimed(ADMIN_PORT) as ours:
+        port = ports.find_port(options.host, options.port, option="--port")
+        output, log = outlets(json=options.json)
+        teller = Teller(output, log, quiet=options.quiet, json=options.json)
+        with closing(teller):
+            several = _Several(options, teller, port, shared=options.management or len(plans) > 1, usual_is_ours=ours)
+            launches = [several.launch(plan) for plan in plans]
+            return asyncio.run(serving.serve(launches, teller, several.port_of_all()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What one target asks for; ``ignored`` is what only a cluster acts on."""
+
+    target: str
+    name: str
+    fields: Values
+    ignored: list[str]
+
+
+def _plan(name: str | None, target: str, assignments: Sequence[str]) -> _Plan:
+    service = find_target(target)
     fields, idle = service.fields, []
-    for assignment in options.set:
-        if name := without_effect(assignment):
-            idle.append(name)
+    for assignment in assignments:
+        if without := without_effect(assignment):
+            idle.append(without)
         else:
             fields = merge(fields, parse_assignment(assignment))
-    ignored = service.without_effect(idle)
     check_is_here(fields["model.uri"])
-    log_level = options.log_level or ("error" if options.quiet else None)
-    level = {"SHOAL_LOG_LEVEL": log_level.upper()} if log_level else {}
-    settings = {**os.environ, **to_environment(fields), **level}
-    output, log = serving.outlets(json=options.json)
-    with serving.claimed(ADMIN_PORT) as ours:
-        launch = serving.Launch(
-            name=settings.get("SHOAL_MODEL_NAME") or default_name(fields["model.uri"]),
-            settings=settings,
+    if name is not None:
+        fields = {**fields, "metadata.name": name}
+    known = to_environment(fields).get("SHOAL_MODEL_NAME") or os.environ.get("SHOAL_MODEL_NAME")
+    return _Plan(target, known or default_name(fields["model.uri"]), fields, service.without_effect(idle))
+
+
+class _Several:
+    """Launches, one after another, each with an admin port of its own."""
+
+    def __init__(
+        self, options: argparse.Namespace, teller: Teller, port: int, *, shared: bool, usual_is_ours: bool
+    ) -> None:
+        self._options = options
+        self._teller = teller
+        self._port = port
+        self._shared = shared
+        self._usual_is_ours = usual_is_ours
+        self._count = 0
+
+    def launch(self, plan: _Plan) -> Launch:
+        """Return how to serve one model, and tell of it."""
+        options, fields = self._options, plan.fields
+        log_level = options.log_level or ("error" if options.quiet else None)
+        level = {"SHOAL_LOG_LEVEL": log_level.upper()} if log_level else {}
+        launch = Launch(
+            name=plan.name,
+            settings={**os.environ, **to_environment(fields), **level},
             host=options.host,
-            port=serving.find_port(options.host, options.port, option="--port"),
-            admin_port=_admin_port(options, usual_is_ours=ours),
-            quiet=options.quiet,
-            json=options.json,
-            files=files_beside(options.target),
-            output=output,
-            log=log,
+            port=self._port,
+            admin_port=self._admin_port(),
+            teller=self._teller,
+            files=files_beside(plan.target),
+            shared=self._shared,
         )
-        with closing(launch):
-            uri = shown(fields["model.uri"])
-            launch.say(f"serving {launch.name} from {uri}", name=launch.name, uri=uri)
-            if ignored:
-                launch.say(f"without effect on one machine: {', '.join(ignored)}", ignored=ignored)
-            if options.admin_port is None and launch.admin_port != ADMIN_PORT:
-                launch.say(
-                    f"{ADMIN_PORT} is in use, so metrics are on {launch.admin_url}/metrics", admin_url=launch.admin_url
-                )
-            return asyncio.run(serving.serve(launch))
+        uri = shown(fields["model.uri"])
+        launch.say(f"serving {launch.name} from {uri}", name=launch.name, uri=uri)
+        if plan.ignored:
+            launch.say(f"without effect on one machine: {', '.join(plan.ignored)}", ignored=plan.ignored)
+        if not self._shared and options.admin_port is None and launch.admin_port != ADMIN_PORT:
+            launch.say(
+                f"{ADMIN_PORT} is in use, so metrics are on {launch.admin_url}/metrics", admin_url=launch.admin_url
+            )
+        return launch
 
+    def port_of_all(self) -> serving.Shared | None:
+        """Return what the models share, if they do."""
+        if not self._shared:
+            return None
+        management = None
+        if self._options.management:
+            asked = self._options.management_port
+            management = ports.find_port(serving.LOOPBACK, asked, option="--management-port")
+        return serving.Shared(self._options.host, self._port, management, self._register)
 
-def _admin_port(options: argparse.Namespace, *, usual_is_ours: bool) -> int:
-    """Return the admin port: the one asked for, else 9090 if it is free and nobody else's, else any that is free."""
-    if options.admin_port is not None:
-        return serving.find_port(options.host, options.admin_port, option="--admin-port")
-    if usual_is_ours and options.port != ADMIN_PORT and serving.is_free(options.host, ADMIN_PORT):
-        return ADMIN_PORT
-    return serving.find_port(options.host, 0, option="--admin-port")
+    def _register(self, asked: Mapping[str, str]) -> Launch:
+        """Return how to serve what TorchServe's ``POST /models`` asks for."""
+        if not asked.get("url"):
+            raise FieldError("say what to register: POST /models?url=MODEL.mar")
+        named = {"batch_size": "batching.maxBatchSize", "response_timeout": "runtime.forwardTimeoutSeconds"}
+        given = [f"{field}={asked[key]}" for key, field in named.items() if asked.get(key)]
+        return self.launch(_plan(asked.get("model_name"), asked["url"], [*self._options.set, *given]))
+
+    def _admin_port(self) -> int:
+        """Return an admin port: the one asked for and those after it, else 9090 if it is free, else any that is."""
+        options, index = self._options, self._count
+        self._count += 1
+        if options.admin_port is not None:
+            following = options.admin_port + index if options.admin_port else 0
+            return ports.find_port(options.host, following, option="--admin-port")
+        usual = index == 0 and self._usual_is_ours and options.port != ADMIN_PORT
+        if usual and ports.is_free(options.host, ADMIN_PORT):
+            return ADMIN_PORT
+        return ports.find_port(options.host, 0, option="--admin-port")

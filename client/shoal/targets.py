@@ -18,12 +18,26 @@ MODEL_SUFFIXES = (
     ".pt2", ".pt", ".safetensors", ".py", ".onnx", ".skops", ".joblib", ".pkl", ".pickle", ".ubj", ".json", ".bst", ".lgb",
     ".txt",
 )  # fmt: skip
-ARCHIVE_SUFFIXES = (".tar.gz", ".tgz", ".tar", ".zip")
+ARCHIVE_SUFFIXES = (".tar.gz", ".tgz", ".tar", ".zip", ".mar")
 PODS_MODELS = Path("/models")
 # Files whose name says nothing about the model: their folder's name does.
 PLAIN_NAMES = ("handler", "model")
 # Most .yaml files in a model's folder are something else, and need no parser to be passed over.
 _LOOKS_LIKE_SERVICE = re.compile(rf"^\s*[\"']?kind[\"']?\s*:\s*[\"']?{KIND}\b", re.MULTILINE)
+
+
+def named_target(text: str) -> tuple[str | None, str]:
+    """Return the name and the target in ``NAME=TARGET``; a path that is there is a target, whatever is in it.
+
+    Raises:
+        FieldError: what stands before ``=`` cannot be a model's name.
+    """
+    name, equals, target = text.partition("=")
+    if not equals or not target or "/" in name or Path(text).exists():
+        return None, text
+    if not re.search(NAME, name):
+        raise FieldError(f"{name!r:.80} cannot be a model's name ({NAME_IN_WORDS})")
+    return name, target
 
 
 def find_target(target: str) -> Service:

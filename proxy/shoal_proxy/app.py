@@ -14,6 +14,7 @@ from shoal_proxy.dispatcher import Dispatcher
 from shoal_proxy.errors import NotFound, ProxyError
 from shoal_proxy.guard import codec_for
 from shoal_proxy.lifecycle.drain import unready_reason
+from shoal_proxy.management import describe_model, instead_of_registering
 from shoal_proxy.model.signature import InputSpec, ModelSignature, OutputSpec
 from shoal_proxy.settings import Settings
 from shoal_proxy.upstream import RuntimeLink
@@ -37,6 +38,9 @@ class Pages:
         return [
             Route("/", self.alive),
             Route("/ping", self.ping),
+            Route("/models", self.list_models),
+            Route("/models", self.register_model, methods=["POST"]),
+            *(Route(path, self.described_model) for path in ("/models/{model}", "/models/{model}/{version}")),
             Route("/v1/models", self.v1_models),
             Route("/v1/models/{model}:predict", self.unknown_infer, methods=["POST"]),
             # Or else "NAME:predict" would be taken for a model's name.
@@ -66,6 +70,31 @@ class Pages:
         """Answer TorchServe's health check."""
         reason = self.reason()
         return JSONResponse({"status": "Unhealthy" if reason else "Healthy"}, 503 if reason else 200)
+
+    async def list_models(self, request: Request) -> Response:
+        """List the one model as TorchServe does."""
+        name = self._settings.name
+        return JSONResponse({"models": [{"modelName": name, "modelUrl": name}]})
+
+    async def described_model(self, request: Request) -> Response:
+        """Describe the one model as TorchServe does."""
+        if request.path_params.get("version") != "all":
+            self._check_model(request)
+        link, queue = self._link, self._dispatcher.scheduler.queue
+        most = self._settings.batching.max_batch_size
+        document = describe_model(
+            self._settings.name,
+            self._settings.version,
+            batch_size=link.signature.largest_batch(most) if link.signature is not None else most,
+            ready=not self.reason(),
+            waiting=queue.rows,
+            capacity=self._settings.queue_rows,
+        )
+        return JSONResponse([document])
+
+    async def register_model(self, request: Request) -> Response:
+        """Say what to do instead of registering a model here."""
+        raise HTTPException(405, instead_of_registering(request.query_params), headers={"allow": "GET"})
 
     async def live(self, request: Request) -> Response:
         """Answer V2's liveness."""
@@ -157,6 +186,7 @@ def _input_parameters(spec: InputSpec) -> dict[str, Any]:
         pad_value=spec.pad_value,
         pad_buckets=",".join(map(str, spec.pad_buckets)),
         pad_mask=spec.pad_mask,
+        carries=spec.carries,
     )
 
 
@@ -166,6 +196,7 @@ def _output_parameters(spec: OutputSpec) -> dict[str, Any]:
         content_type=spec.content_type if spec.datatype == "BYTES" else "",
         unpad_axis=None if spec.unpad_axis is None else wire_axis(spec, spec.unpad_axis),
         unpad_input=spec.unpad_input,
+        carries=spec.carries,
     )
 
 

@@ -20,7 +20,7 @@ _NO_ROOM_PAUSE_S: Final = 1e-5
 
 def codec_for(path: str) -> TorchServe | V2:
     """Errors outside the infer routes take the shape of the path's protocol; V1's and V2's are the same."""
-    return TorchServe() if path.startswith(("/predictions", "/ping")) else V2()
+    return TorchServe() if path.startswith(("/predictions", "/ping", "/models")) else V2()
 
 
 class Guard:

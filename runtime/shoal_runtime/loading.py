@@ -25,6 +25,7 @@ from shoal_runtime.placement import is_out_of_memory
 from shoal_runtime.settings import Settings
 from shoal_schema.declaring import NAME, NAME_IN_WORDS
 from shoal_schema.resource.model import ModelFormat as Format
+from shoal_schema.resource.runtime import RuntimeSpec
 from shoal_schema.wire.datatypes import DTYPES
 
 
@@ -39,6 +40,7 @@ class Model:
     signature: Signature
     machine: Machine
     graphs: bool
+    forward_timeout_s: float
 
 
 def load_model(files: ModelFiles, settings: Settings) -> Model:
@@ -90,7 +92,15 @@ def load_model(files: ModelFiles, settings: Settings) -> Model:
     signature = _signature(loaded, settings, machine)
     for spec in signature.inputs:
         _check_row(spec, settings.process.max_body_bytes)
-    return Model(name, loaded.platform, loaded.handler, stages, signature, machine, loaded.graphs)
+    limit_s = _forward_timeout_s(loaded, settings)
+    return Model(name, loaded.platform, loaded.handler, stages, signature, machine, loaded.graphs, limit_s)
+
+
+def _forward_timeout_s(loaded: Loaded, settings: Settings) -> float:
+    """Return how long a forward may take: as the user says; else, where it says so, as the model does."""
+    given_s = settings.runtime.forward_timeout_seconds
+    by_default = given_s == RuntimeSpec().forward_timeout_seconds
+    return loaded.forward_timeout_s if by_default and loaded.forward_timeout_s else given_s
 
 
 def _check_row(spec: TensorSpec, max_body_bytes: int) -> None:
@@ -144,6 +154,9 @@ def _handler_asked_for(files: ModelFiles, settings: Settings, config: ModelConfi
     if named is not None and named.endswith(".py"):
         return named
     form = _named_format(files, settings, config)
+    mark = marked(files.directory) if files.file is None else None
+    if mark is not None and FORMATS[mark].own_code and form in (Format.AUTO, mark):
+        return None
     if form is not Format.AUTO and not FORMATS[form].code and not settings.model.allow_pickle:
         return None
     by_default = form in (Format.AUTO, Format.HANDLER) and (files.directory / DEFAULT_FILE).is_file()

@@ -95,6 +95,7 @@ class Runtime:
             logger.exception("event=loading_failed_inside_the_runtime")
             _tell(LoadError(describe(error)))
             return False
+        self._watchdog.limit_s = self._started.model.forward_timeout_s
         self._app.serve(served)
         self._watchdog.start()
         self.readiness.ready()

@@ -25,6 +25,9 @@ from shoal_runtime.errors import LoadError
 
 TAR_SUFFIXES: Final = (".tar.gz", ".tgz", ".tar")
 ZIP_SUFFIXES: Final = (".zip",)
+MAR_SUFFIXES: Final = (".mar",)
+"""TorchServe's, which may be either."""
+ZIP_MAGIC: Final = b"PK\x03\x04"
 CHUNK_BYTES: Final = 1024 * 1024
 MAX_HEADER_BYTES: Final = 1024 * 1024
 """Of a member's long name or extra headers, which tarfile reads into memory whole."""
@@ -107,7 +110,7 @@ def check_time(limits: Limits, deadline_s: float) -> None:
 
 def archive_stem(name: str) -> str | None:
     """Return the name without its archive suffix; None when it is not an archive's."""
-    for suffix in (*TAR_SUFFIXES, *ZIP_SUFFIXES):
+    for suffix in (*TAR_SUFFIXES, *ZIP_SUFFIXES, *MAR_SUFFIXES):
         if name.lower().endswith(suffix) and len(name) > len(suffix):
             return name[: -len(suffix)]
     return None
@@ -124,7 +127,7 @@ def unpack(path: Path, target: Path, name: str, limits: Limits, deadline_s: floa
     """
     meter = Meter(name, path.stat().st_size, limits, deadline_s)
     try:
-        if name.lower().endswith(ZIP_SUFFIXES):
+        if _is_zip(path, name.lower()):
             _unzip(path, target, meter, limits)
         else:
             _untar(path, target, meter)
@@ -132,6 +135,13 @@ def unpack(path: Path, target: Path, name: str, limits: Limits, deadline_s: floa
         raise LoadError(f"{name} cannot be unpacked: {error}") from None
     inside = list(target.iterdir())
     return inside[0] if len(inside) == 1 and inside[0].is_dir() else target
+
+
+def _is_zip(path: Path, name: str) -> bool:
+    if not name.endswith(MAR_SUFFIXES):
+        return name.endswith(ZIP_SUFFIXES)
+    with path.open("rb") as file:
+        return file.read(len(ZIP_MAGIC)) == ZIP_MAGIC
 
 
 def place_of(name: str) -> PurePosixPath:

@@ -44,7 +44,7 @@ class Watchdog:
     ) -> None:
         self._executor = executor
         self._readiness = readiness
-        self._limit_s = limit_s
+        self.limit_s = limit_s
         self._end = end
         self._wake = threading.Event()
         self._reason: str | None = None
@@ -84,14 +84,14 @@ class Watchdog:
     def overdue(self, now_s: float) -> str | None:
         """Return why the device counts as lost at this time, or None."""
         since_s = self._executor.busy_since_s
-        if since_s is None or now_s - since_s <= self._limit_s:
+        if since_s is None or now_s - since_s <= self.limit_s:
             return None
-        return f"forward runs for longer than {self._limit_s:g} s (SHOAL_RUNTIME_FORWARD_TIMEOUT_S)"
+        return f"forward runs for longer than {self.limit_s:g} s (SHOAL_RUNTIME_FORWARD_TIMEOUT_S)"
 
     def _run(self) -> None:
-        tick_s = min(MAX_TICK_S, self._limit_s / 4)
+        tick_s = min(MAX_TICK_S, self.limit_s / 4)
         while not self._stopped and self._reason is None:
-            faulthandler.dump_traceback_later(self._limit_s + LOCK_HELD_AFTER_S, exit=True)
+            faulthandler.dump_traceback_later(self.limit_s + LOCK_HELD_AFTER_S, exit=True)
             self._wake.wait(tick_s)
             if self._reason is None and (reason := self.overdue(time.monotonic()) or self.ended()):
                 self.lose(reason)

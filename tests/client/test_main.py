@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from shoal.__main__ import main
-from shoal.serve import claimed
+from shoal.ports import claimed
 from tests.client.fake_server import FakeServer, metadata, running, tensor, v2
 
 JSON_MODEL = metadata(
@@ -145,7 +145,7 @@ def test_what_goes_wrong_is_one_line(
 def test_a_port_of_the_superuser_is_told_as_such() -> None:
     program = (
         "import os\n"
-        "from shoal.serve import find_port\n"
+        "from shoal.ports import find_port\n"
         "os.setgroups([]), os.setgid(65534), os.setuid(65534)\n"
         "find_port('127.0.0.1', 81, option='--port')"
     )

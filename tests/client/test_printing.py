@@ -4,7 +4,7 @@ import numpy as np
 import orjson
 import pytest
 
-from shoal.printing import answer_text, json_text, signature_text
+from shoal.printing import answer_text, json_text, progress_bar, signature_text
 from shoal.wire.datatypes import object_array
 from shoal.wire.signature import Signature, Tensor
 
@@ -88,3 +88,17 @@ def test_a_model_of_single_items_says_so() -> None:
     signature = Signature("x", (), (Tensor("a", "FP32", (2,)),), ())
 
     assert signature_text(signature).startswith("x; one item a call\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "bar"),
+    [
+        ("the runtime is not ready: downloading 0 %", f"downloading [{30 * '-'}] 0 %"),
+        ("downloading 50 %", f"downloading [{15 * '#'}{15 * '-'}] 50 %"),
+        ("downloading 100 %", f"downloading [{30 * '#'}] 100 %"),
+        ("downloading 12 MB", ""),
+        ("warming up 3 of 6", ""),
+    ],
+)
+def test_a_percentage_is_drawn(text: str, bar: str) -> None:
+    assert progress_bar(text) == bar

@@ -15,7 +15,7 @@ import pytest
 
 from shoal import Client
 from shoal.commands import ADMIN_PORT
-from shoal.serve import claimed
+from shoal.ports import claimed
 
 ROOT = Path(__file__).parents[2]
 FAKES = ROOT / "tests" / "client" / "fake_processes"

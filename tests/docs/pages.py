@@ -27,7 +27,7 @@ _WITH_A_VALUE = frozenset({"as", "file", "server", "skip"})
 _FENCE = re.compile(r"( *)```(.*)")
 _NOTE = re.compile(r" *<!-- test: *(\S*) *(.*?) *-->$")
 _LOOKS_LIKE_ONE = re.compile(r" *<!-- *test\b")
-_COMMAND = re.compile(r"`((?:shoal serve|curl|python) [^`]+)`")
+_COMMAND = re.compile(r"`((?:shoal serve|curl|python|torch-model-archiver) [^`]+)`")
 _ITEM = re.compile(r" *([-*+]|\d+[.)]) ")
 
 

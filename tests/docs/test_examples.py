@@ -13,7 +13,8 @@ EXAMPLES = [page for page in PAGES if page.startswith("examples/")]
 def test_an_examples_page_serves_it_and_asks_it(page: str) -> None:
     commands = [block.text.split()[0] for block in read_page(ROOT / page, page)]
 
-    assert commands in (["shoal", "curl"], ["python", "shoal", "curl"])
+    made = [command for command in commands if command not in ("python", "torch-model-archiver")]
+    assert made == ["shoal", "curl"]
 
 
 @pytest.mark.integration

@@ -98,7 +98,7 @@ def test_a_run_brings_its_artifacts_one_of_them_and_the_models_that_it_logged(he
             "the MLflow server knows no models:/my iris@gone: look at its name",
         ),
         ("models:/nobody/1", "the MLflow server knows no models:/nobody/1"),
-        ("models:/nobody/latest", "models:/nobody/latest"),
+        ("models:/nobody/latest", "the MLflow server knows no models:/nobody/latest"),
         ("models:/my iris/99", "the MLflow server knows no models:/my iris/99"),
         ("models:/m-0", "the MLflow server knows no models:/m-0"),
         ("runs:/nobody/model", "the MLflow server knows no runs:/nobody/model"),

@@ -17,35 +17,43 @@ SAMPLE_TEXT = "a small fish among many"
 SAMPLE_FILES = {"image/jpeg": "picture.jpg", "image/png": "picture.png"}
 
 
-def first_requests(url: str, signature: Signature, files: Collection[str] = ()) -> tuple[str, str]:
+def first_requests(
+    url: str, signature: Signature, files: Collection[str] = (), *, among_others: bool = False
+) -> tuple[str, str]:
     """Return a curl line and a shoal line, each a whole command for a shell.
 
     Args:
         url: the server's.
         signature: the model's.
         files: paths that are there, one of which may be an item to send.
+        among_others: other models share the server.
     """
+    server = f"{url} --model {signature.name}" if among_others else url
     required = [tensor for tensor in signature.inputs if not tensor.optional]
     only = required[0] if len(required) == 1 else None
     if only and only.datatype == "BYTES" and not set(only.content_types) <= {"text/plain", "application/json"}:
-        return _file_requests(url, signature, only, files)
+        return _file_requests(url, server, signature, only, files)
     if any(prod(_sample_shape(tensor, signature)) > TYPED_NUMBERS for tensor in required):
-        return _made_requests(url, signature, required)
+        return _made_requests(url, server, signature, required)
     values = {tensor.name: _filled(_sample_shape(tensor, signature), _element(tensor)) for tensor in required}
     row = next(iter(values.values())) if len(values) == 1 else values
-    return _curl(url, signature, f"-d {_quoted({'instances': [row]})}"), _shoal(url, row)
+    return _curl(url, signature, f"-d {_quoted({'instances': [row]})}"), _shoal(server, row)
 
 
-def _file_requests(url: str, signature: Signature, tensor: Tensor, files: Collection[str]) -> tuple[str, str]:
+def _file_requests(
+    url: str, server: str, signature: Signature, tensor: Tensor, files: Collection[str]
+) -> tuple[str, str]:
     media_type = tensor.content_types[0]
     name = SAMPLE_FILES.get(media_type, "FILE")
     file = shlex.quote(next((path for path in files if path.rpartition("/")[2] == name), name))
     path = f"{url}/predictions/{quote(signature.name, safe='')}"
+    if media_type == "*/*":
+        return f"curl -T {file} {path}", f"shoal predict {server} {file}"
     curl = f"curl -H 'Content-Type: {media_type}' --data-binary @{file} {path}"
-    return curl, f"shoal predict {url} {file}"
+    return curl, f"shoal predict {server} {file}"
 
 
-def _made_requests(url: str, signature: Signature, required: list[Tensor]) -> tuple[str, str]:
+def _made_requests(url: str, server: str, signature: Signature, required: list[Tensor]) -> tuple[str, str]:
     shapes = {tensor.name: _sample_shape(tensor, signature) for tensor in required}
     arrays = [f"numpy.zeros({shape}).tolist()" for shape in shapes.values()]
     row = arrays[0]
@@ -54,7 +62,7 @@ def _made_requests(url: str, signature: Signature, required: list[Tensor]) -> tu
         row = "{" + ", ".join(f"{name!r}: {array}" for name, array in pairs) + "}"
     program = f"import json, numpy; print(json.dumps({{'instances': [{row}]}}))"
     file = "item.npy" if len(arrays) == 1 else "item.npz"
-    return (f'python -c "{program}" | {_curl(url, signature, "-d @-")}', f"shoal predict {url} {file}")
+    return (f'python -c "{program}" | {_curl(url, signature, "-d @-")}', f"shoal predict {server} {file}")
 
 
 def _curl(url: str, signature: Signature, body: str) -> str:
@@ -62,10 +70,10 @@ def _curl(url: str, signature: Signature, body: str) -> str:
     return f"curl -H 'Content-Type: application/json' {body} {path}"
 
 
-def _shoal(url: str, row: Any) -> str:
+def _shoal(server: str, row: Any) -> str:
     if isinstance(row, str):
-        return f"shoal predict {url} --text {shlex.quote(row)}"
-    return f"shoal predict {url} --data {_quoted(row)}"
+        return f"shoal predict {server} --text {shlex.quote(row)}"
+    return f"shoal predict {server} --data {_quoted(row)}"
 
 
 def _quoted(value: Any) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from shoal_schema.wire.carried import REQUEST_HEADERS, RESPONSE_HEAD
 from shoal_schema.wire.datatypes import DTYPES
 
 
@@ -29,6 +30,7 @@ class InputSpec:
     pad_value: float = 0
     pad_buckets: tuple[int, ...] = ()
     pad_mask: str | None = None
+    carries: str = ""
     one_row: list[int] | None = None
     """The wire shape of a single row, where rows have one shape only: what most requests say."""
 
@@ -49,6 +51,7 @@ class OutputSpec:
     content_type: str = "text/plain"
     unpad_axis: int | None = None
     unpad_input: str | None = None
+    carries: str = ""
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,10 @@ class ModelSignature:
     """Whether any input has a padding rule."""
     fixed: bool = False
     """Whether every row of every request has the same shapes, so that all requests may share a batch."""
+    request_headers: str = ""
+    """The input that is given each caller's headers; empty: there is none."""
+    response_head: str = ""
+    """The output that holds status and headers of each answer; empty: there is none."""
 
     def largest_batch(self, configured_rows: int) -> int:
         """Return the rows that a batch may have: what is configured, or the model's own limit if that is less."""
@@ -104,9 +111,21 @@ def parse_metadata(metadata: Mapping[str, Any]) -> ModelSignature:
             measured=_measured(_parameters(metadata).get("forward_us")),
             pads=any(spec.pad_axis is not None for spec in input_specs.values()),
             fixed=batches and all(_is_fixed(spec) for spec in input_specs.values()),
+            request_headers=_carrier(input_specs.values(), REQUEST_HEADERS),
+            response_head=_carrier(output_specs.values(), RESPONSE_HEAD),
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise SignatureError(f"model metadata is unusable: {type(error).__name__}: {error}") from error
+
+
+def _carrier(specs: Iterable[InputSpec | OutputSpec], what: str) -> str:
+    """Return the name of the tensor that carries ``what``; it must hold one element a row."""
+    for spec in specs:
+        if spec.carries == what:
+            if spec.datatype != "BYTES" or len(spec.shape) != 1:
+                raise ValueError(f"tensor {spec.name!r} carries {what} and must be BYTES, one element a row")
+            return spec.name
+    return ""
 
 
 def _by_name(tensors: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
@@ -248,6 +267,7 @@ def _input_spec(tensor: Mapping[str, Any], batches: bool) -> InputSpec:  # noqa:
         pad_value=_pad_value(tensor),
         pad_buckets=_pad_buckets(tensor),
         pad_mask=rules.get("pad_mask"),
+        carries=str(rules.get("carries", "")),
         one_row=[1, *shape[1:]]
         if batches and not batch_dim and shape[0] == -1 and min(shape[1:], default=1) > 0
         else None,
@@ -265,4 +285,5 @@ def _output_spec(tensor: Mapping[str, Any], batches: bool) -> OutputSpec:  # noq
         content_type=str(rules.get("content_type", "text/plain")),
         unpad_axis=_canonical_axis(tensor, "unpad_axis", batches, batch_dim),
         unpad_input=rules.get("unpad_input"),
+        carries=str(rules.get("carries", "")),
     )

@@ -46,4 +46,6 @@ def _tensor(spec: TensorSpec) -> dict[str, Any]:
             parameters["pad_mask"] = spec.pad_mask
     if spec.unpad_axis is not None:
         parameters |= {"unpad_axis": spec.unpad_axis, "unpad_input": spec.unpad_input}
+    if spec.carries is not None:
+        parameters["carries"] = spec.carries
     return {"name": spec.name, "datatype": spec.datatype, "shape": list(spec.shape), "parameters": parameters}

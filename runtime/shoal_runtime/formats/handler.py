@@ -1,6 +1,8 @@
 """A model that is a Python class: any object with a `forward` method."""
 
 import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.faults import HANDLER_FAULTS, describe, remedy
@@ -21,10 +23,28 @@ def load(source: Source) -> Loaded:
             " or put a handler.py into the model directory"
         )
     name = source.handler.__name__
-    try:
+    with loading(name):
         handler = source.handler()
         if hasattr(handler, "load"):
             handler.load(source.context)
+    if not callable(getattr(handler, "forward", None)):
+        raise LoadError(f"{name} has no forward method")
+    inputs = source.inputs or tuple(getattr(handler, "inputs", ()))
+    outputs = source.outputs or tuple(getattr(handler, "outputs", ()))
+    return Loaded(handler, inputs, outputs, "shoal_handler", graphs=bool(getattr(handler, "cuda_graphs", False)))
+
+
+@contextmanager
+def loading(name: str) -> Iterator[None]:
+    """Run a handler's own code that loads it.
+
+    Raises:
+        HandlerFailed: it raised; what our own code says of it passes.
+    """
+    try:
+        yield
+    except LoadError:
+        raise
     except pickle.UnpicklingError as error:
         raise HandlerFailed(
             f"{name} failed to load a pickle, which can run any code: set"
@@ -32,8 +52,3 @@ def load(source: Source) -> Loaded:
         ) from error
     except HANDLER_FAULTS as error:
         raise HandlerFailed(f"{name} failed to load: {describe(error)}{remedy(error)}") from error
-    if not callable(getattr(handler, "forward", None)):
-        raise LoadError(f"{name} has no forward method")
-    inputs = source.inputs or tuple(getattr(handler, "inputs", ()))
-    outputs = source.outputs or tuple(getattr(handler, "outputs", ()))
-    return Loaded(handler, inputs, outputs, "shoal_handler", graphs=bool(getattr(handler, "cuda_graphs", False)))

@@ -33,7 +33,9 @@ def load(source: Source) -> Loaded:
     columns = all(len(spec.shape) == 1 for spec in source.inputs)
     table = frame(source.inputs) if columns else matrix(source.inputs)
     outputs = {name: partial(_column, name) for name in (OUTPUT, *(spec.name for spec in source.outputs))}
-    return TableHandler(source, source.inputs, lambda batch: model.predict(table(batch)), outputs).loaded("mlflow_pyfunc")
+    return TableHandler(source, source.inputs, lambda batch: model.predict(table(batch)), outputs).loaded(
+        "mlflow_pyfunc"
+    )
 
 
 def _column(name: str, made: Any) -> Any:

@@ -98,7 +98,9 @@ def _inputs(nodes: Iterable[Any]) -> list[TensorSpec]:
     made = []
     for node in nodes:
         if node.type not in DATATYPES or not node.shape:
-            raise LoadError(f"input {node.name} of the graph is a {node.type} of shape {node.shape}, not rows of numbers")
+            raise LoadError(
+                f"input {node.name} of the graph is a {node.type} of shape {node.shape}, not rows of numbers"
+            )
         made.append(_spec(node))
     return made
 

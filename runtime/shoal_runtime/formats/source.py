@@ -62,6 +62,7 @@ class Loaded:
         platform: for the metadata.
         min_rows, max_rows: fewest and most that it runs with; None when it says nothing.
         graphs: whether its forward may be captured in CUDA graphs: it depends on nothing but its inputs.
+        forward_timeout_s: how long a forward may take where the user does not say; None when it says nothing.
     """
 
     handler: Handler
@@ -71,6 +72,7 @@ class Loaded:
     min_rows: int = 1
     max_rows: int | None = None
     graphs: bool = False
+    forward_timeout_s: float | None = None
 
 
 def find_file(source: Source, suffixes: Sequence[str], holds: Callable[[Path], bool] = Path.is_file) -> Path:

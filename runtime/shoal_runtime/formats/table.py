@@ -21,6 +21,7 @@ class Entry:
         torch: whether it computes with PyTorch; None: its class says.
         marks: tells a folder that can be nothing else, whatever its files are called.
         code: whether a class of the user's goes with the files.
+        own_code: whether the code in a folder that bears its mark is its own to import, a handler.py too.
     """
 
     module: str
@@ -29,6 +30,11 @@ class Entry:
     torch: bool | None = True
     marks: Callable[[Path], bool] | None = None
     code: bool = False
+    own_code: bool = False
+
+
+def _is_torchserves(directory: Path) -> bool:
+    return (directory / "MAR-INF" / "MANIFEST.json").is_file()
 
 
 def _begins(path: Path) -> bytes:
@@ -63,6 +69,7 @@ FORMATS: Final[Mapping[Format, Entry]] = {
     Format.XGBOOST: Entry("xgboost", (".ubj", ".json", ".bst"), _is_xgboost, torch=False),
     Format.LIGHTGBM: Entry("lightgbm", (".lgb", ".txt", ".bst"), _is_lightgbm, torch=False),
     Format.MLFLOW: Entry("mlflow", torch=False, marks=_is_mlflow),
+    Format.TORCH_SERVE: Entry("torchserve", marks=_is_torchserves, own_code=True),
 }
 
 

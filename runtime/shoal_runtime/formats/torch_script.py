@@ -32,7 +32,7 @@ def load(source: Source) -> Loaded:
     """
     path = find_file(source, FORMATS[Format.TORCH_SCRIPT].suffixes)
     if is_torch_script(path):
-        module = _load_script(path, trusted=source.allow_pickle)
+        module = load_script(path, trusted=source.allow_pickle)
     elif source.allow_pickle:
         module = _load_pickle(path, source)
     else:
@@ -80,7 +80,12 @@ def _holds_weights_only(path: Path) -> bool:
         return False
 
 
-def _load_script(path: Path, *, trusted: bool) -> torch.nn.Module:
+def load_script(path: Path, *, trusted: bool) -> torch.nn.Module:
+    """Return the archive's module, on the CPU.
+
+    Raises:
+        LoadError: it is broken, or, where it is not trusted, it could do more than compute.
+    """
     try:
         if not trusted:
             check_script(path)

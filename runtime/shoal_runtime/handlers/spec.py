@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Final
 
+from shoal_schema.wire.carried import CARRIED
 from shoal_schema.wire.codes import CODES
 
 ANY: Final = -1
@@ -54,6 +55,7 @@ class TensorSpec:
         pad_mask: the input that says which positions are real.
         unpad_axis: the output axis that is cut back to the row's own length...
         unpad_input: ...in this input.
+        carries: of a `BYTES` tensor: `request_headers` (an input, filled by the proxy) or `response_head` (an output).
 
     Raises:
         ValueError: a field is out of its range; the message names the tensor and the field.
@@ -72,6 +74,7 @@ class TensorSpec:
     pad_mask: str | None = None
     unpad_axis: int | None = None
     unpad_input: str | None = None
+    carries: str | None = None
 
     def __post_init__(self) -> None:
         _check_name(self.name)
@@ -83,6 +86,8 @@ class TensorSpec:
         _check_padding(self)
         good = self.content_type is None or self.datatype == "BYTES"
         _require(good, f"tensor {self.name}: content_type goes with BYTES, not {self.datatype}")
+        good = self.carries is None or (self.carries in CARRIED and self.datatype == "BYTES" and len(self.shape) == 1)
+        _require(good, f"tensor {self.name}: carries is {' or '.join(CARRIED)}, of BYTES, one element a row")
 
     @property
     def media_types(self) -> tuple[str, ...]:

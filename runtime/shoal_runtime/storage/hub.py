@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import PurePosixPath
 from typing import Final
 
-import httpx
+import httpx2
 from huggingface_hub import HfApi, hf_hub_url
 from huggingface_hub.errors import (
     EntryNotFoundError,
@@ -30,7 +30,7 @@ from shoal_runtime.storage.store import StoreAway
 from shoal_runtime.unpacking import CHUNK_BYTES
 from shoal_schema.resource.locations import Location, parse
 
-TIMEOUT: Final = httpx.Timeout(60.0, connect=10.0)
+TIMEOUT: Final = httpx2.Timeout(60.0, connect=10.0)
 SAFETENSORS: Final = ".safetensors"
 REPEATED: Final = (".bin", ".h5", ".msgpack", ".ot", ".onnx", ".tflite", ".ckpt")
 """The same weights for other frameworks, often larger than all the rest; not brought where there are safetensors."""
@@ -63,8 +63,8 @@ class Hub:
         url = hf_hub_url(self._repository, entry.key, revision=self._revision, endpoint=self._api.endpoint)
         with (
             _mapped(f"{self.shown} ({entry.path})"),
-            # On to where large files lie, which the token is not for: httpx sends it to no other host.
-            httpx.Client(follow_redirects=True, timeout=TIMEOUT, headers=build_hf_headers()) as client,
+            # On to where large files lie, which the token is not for: httpx2 sends it to no other host.
+            httpx2.Client(follow_redirects=True, timeout=TIMEOUT, headers=build_hf_headers()) as client,
             client.stream("GET", url) as response,
         ):
             if response.status_code >= 500 or response.status_code == 429:
@@ -116,5 +116,5 @@ def _mapped(what: str) -> Iterator[None]:
         if status < 500 and status != 429:
             raise LoadError(f"{what}: the hub answered {status}") from None
         raise StoreAway(f"the hub answered {status}") from None
-    except httpx.TransportError as error:
+    except httpx2.TransportError as error:
         raise StoreAway(f"{type(error).__name__}: {safe(str(error), os.environ)}") from None

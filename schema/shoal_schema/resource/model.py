@@ -37,6 +37,7 @@ class ModelFormat(StrEnum):
     XGBOOST = "XGBoost"
     LIGHTGBM = "LightGBM"
     MLFLOW = "MLflow"
+    TORCH_SERVE = "TorchServe"
 
 
 class Follow(StrEnum):

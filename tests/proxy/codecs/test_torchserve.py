@@ -1,6 +1,7 @@
 from typing import Any
 
 import numpy as np
+import orjson
 import pytest
 
 from shoal_proxy.codecs.base import Decoded
@@ -119,3 +120,62 @@ def test_errors_have_torchserves_shape(error: ProxyError, code: int, kind: str) 
 
     assert reply.status == code
     assert document(reply) == {"code": code, "type": kind, "message": error.message}
+
+
+HEADED = signature(
+    [
+        tensor("body", "BYTES", [-1], content_type="*/*"),
+        tensor("headers", "BYTES", [-1], content_type="application/json", optional=True, carries="request_headers"),
+    ],
+    [
+        tensor("body", "BYTES", [-1]),
+        tensor("head", "BYTES", [-1], content_type="application/json", carries="response_head"),
+    ],
+)
+
+
+@pytest.mark.parametrize("media_type", ["application/json", "image/png", "multipart/form-data; boundary=B", ""])
+def test_a_model_that_is_given_headers_gets_the_body_as_it_came(media_type: str) -> None:
+    decoded = decode(b"{not even JSON", HEADED, content_type=media_type, x_who="ann\xe9")
+
+    assert decoded.inputs["body"].tolist() == [b"{not even JSON"]
+    assert orjson.loads(decoded.inputs["headers"].item(0)) == {"content-type": media_type, "x-who": "ann\xe9"}
+    assert decoded.rows == 1
+
+
+def answered(body: bytes, head: Any) -> Any:
+    outputs = {"body": np.array([body], object), "head": np.array([orjson.dumps(head)], object)}
+    return TorchServe().encode(Decoded({}, 1), outputs, {}, HEADED)
+
+
+def test_an_answer_goes_out_under_the_head_that_the_model_gave_it() -> None:
+    reply = answered(b"<p>", {"status": 201, "headers": {"content-type": "text/html", "x-row": "7"}})
+
+    assert (reply.status, reply.content_type, b"".join(reply.body)) == (201, b"text/html", b"<p>")
+    assert reply.lines == b"x-row: 7\r\n"
+
+
+def test_what_the_connection_says_itself_is_not_the_models_to_say() -> None:
+    headers = {"Content-Length": "1", "connection": "close", "x-shoal-executed": "no", "Transfer-Encoding": "chunked"}
+    reply = answered(b"abc", {"status": 200, "headers": headers})
+
+    assert reply.lines == b""
+    assert reply.content_type == b"application/octet-stream"
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        {"status": 204, "headers": {}},
+        {"status": 99, "headers": {}},
+        {"status": True, "headers": {}},
+        {"status": 200, "headers": {"a": "b\r\nc: d"}},
+        {"status": 200, "headers": {"a b": "c"}},
+        {"status": 200, "headers": {"a": 1}},
+        {"status": 200},
+        [],
+    ],
+)
+def test_a_head_that_cannot_be_written_is_refused(head: Any) -> None:
+    with pytest.raises(ValueError, match=r"status|header|head"):
+        answered(b"", head)

@@ -141,6 +141,13 @@ def test_a_hub_that_is_away_for_a_while_is_asked_again_and_then_the_last_model_i
     assert fetcher(tmp_path).fetch("hf://team/encoder") == first
 
 
+def test_a_hub_that_cannot_be_reached_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
+
+    with pytest.raises(LoadError, match="hf://team/encoder cannot be downloaded: ConnectError"):
+        fetcher(tmp_path).fetch("hf://team/encoder")
+
+
 def test_weights_of_other_frameworks_come_where_there_are_no_safetensors() -> None:
     files = [Entry(name, 1, "", name) for name in ("pytorch_model.bin", "config.json")]
 

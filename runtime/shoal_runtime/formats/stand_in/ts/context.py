@@ -1,0 +1,5 @@
+"""What handlers are told."""
+
+from shoal_runtime.formats.torchserve_context import Context, RequestProcessor
+
+__all__ = ["Context", "RequestProcessor"]

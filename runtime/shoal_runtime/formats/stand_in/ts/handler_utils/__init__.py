@@ -1,0 +1,1 @@
+"""What handlers decorate their methods with."""

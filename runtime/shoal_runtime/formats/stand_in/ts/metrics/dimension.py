@@ -1,0 +1,9 @@
+"""A dimension of a metric."""
+
+
+class Dimension:
+    """Names one value of a dimension."""
+
+    def __init__(self, name: str, value: str) -> None:
+        self.name = name
+        self.value = value

@@ -1,0 +1,1 @@
+"""Handlers that archives name instead of a file of their own."""

@@ -1,0 +1,27 @@
+"""The classes of pictures."""
+
+from typing import Any
+
+import torch
+
+from ts.torch_handler.vision_handler import VisionHandler
+from ts.utils.util import map_class_to_label
+
+
+class ImageClassifier(VisionHandler):
+    """Answer with the five most probable classes and their probabilities."""
+
+    topk = 5
+
+    def set_max_result_classes(self, topk: int) -> None:
+        """Set how many classes to answer."""
+        self.topk = topk
+
+    def get_max_result_classes(self) -> int:
+        """Return how many classes are answered."""
+        return self.topk
+
+    def postprocess(self, data: Any) -> list[dict[str, float]]:
+        """Return probabilities by label."""
+        probabilities, classes = torch.topk(torch.softmax(data, dim=1), self.topk, dim=1)
+        return map_class_to_label(probabilities.tolist(), self.mapping, classes.tolist())

@@ -1,0 +1,60 @@
+"""Pictures to a batch of tensors, without torchvision: Pillow resizes, as torchvision lets it do too."""
+
+import base64
+import io
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from ts.torch_handler.base_handler import BaseHandler
+
+SHORT_EDGE, EDGE = 256, 224
+MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+"""ImageNet's."""
+
+
+def to_tensor(image: Image.Image) -> torch.Tensor:
+    """Return a picture as channels x height x width, from 0 to 1."""
+    pixels = np.array(image, dtype=np.uint8)
+    planes = pixels[:, :, None] if pixels.ndim == 2 else pixels
+    return torch.from_numpy(planes).permute(2, 0, 1).contiguous().float() / 255
+
+
+def imagenet(image: Image.Image) -> torch.Tensor:
+    """Return the middle of a picture, 224 x 224, normalized as ImageNet's."""
+    width, height = image.size
+    long = int(SHORT_EDGE * max(width, height) / min(width, height))
+    size = (SHORT_EDGE, long) if width <= height else (long, SHORT_EDGE)
+    resized = image.resize(size, Image.Resampling.BILINEAR)
+    left, top = (round((edge - EDGE) / 2) for edge in size)
+    tensor = to_tensor(resized.crop((left, top, left + EDGE, top + EDGE)))
+    return (tensor - torch.tensor(MEAN)[:, None, None]) / torch.tensor(DEVIATION)[:, None, None]
+
+
+class VisionHandler(BaseHandler):
+    """Take pictures: as they are, in base64, or as lists of numbers."""
+
+    def initialize(self, context: Any) -> None:
+        """Load the model."""
+        super().initialize(context)
+        if not context.system_properties.get("limit_max_image_pixels"):
+            Image.MAX_IMAGE_PIXELS = None
+
+    def image_processing(self, image: Image.Image) -> torch.Tensor:
+        """Return a picture as a tensor."""
+        return imagenet(image)
+
+    def preprocess(self, data: Any) -> torch.Tensor:
+        """Return the batch."""
+        images = []
+        for row in data:
+            image = row.get("data") or row.get("body")
+            if isinstance(image, str):
+                image = base64.b64decode(image)
+            if isinstance(image, bytes | bytearray):
+                images.append(self.image_processing(Image.open(io.BytesIO(image))))
+            else:
+                images.append(torch.FloatTensor(image))
+        return torch.stack(images).to(self.device)

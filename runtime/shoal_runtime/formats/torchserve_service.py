@@ -1,0 +1,128 @@
+"""TorchServe's `handle(data, context)` as a handler: requests to its list of dicts, and its list of answers to rows.
+
+A row of data is a dict: a form's parts by their names, or the body as `body`. JSON is parsed, text decoded; all else,
+and what is neither although it says so, is a bytearray.
+"""
+
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+import torch
+
+from shoal_runtime.errors import ItemError
+from shoal_runtime.formats.torchserve_context import Context, RequestProcessor
+from shoal_runtime.handlers.spec import ANY, TensorSpec
+from shoal_schema.wire.carried import REQUEST_HEADERS, RESPONSE_HEAD, checked_head
+
+BODY: Final = "body"
+HEADERS: Final = "headers"
+HEAD: Final = "head"
+INPUTS: Final = (
+    TensorSpec(BODY, "BYTES", [ANY], content_type="*/*"),
+    TensorSpec(HEADERS, "BYTES", [ANY], content_type="application/json", optional=True, carries=REQUEST_HEADERS),
+)
+OUTPUTS: Final = (
+    TensorSpec(BODY, "BYTES", [ANY]),
+    TensorSpec(HEAD, "BYTES", [ANY], content_type="application/json", carries=RESPONSE_HEAD),
+)
+
+Handle = Callable[[Any, Context], Any]
+
+
+class Service:
+    """A handler that runs batches through one of TorchServe's."""
+
+    def __init__(self, handle: Handle, context: Context) -> None:
+        self._handle = handle
+        self._context = context
+
+    def forward(self, batch: Sequence[Mapping[str, Any]]) -> list[Any]:
+        """Return each row's answer and its head; an exception in its place fails that row alone."""
+        rows = [_row_of(item) for item in batch]
+        good = [row for row in rows if not isinstance(row, ItemError)]
+        processors = [processor for _, processor in good]
+        answers = iter(self._answers([data for data, _ in good], processors) if good else ())
+        return [row if isinstance(row, ItemError) else next(answers) for row in rows]
+
+    def _answers(self, data: list[dict[str, Any]], processors: Sequence[RequestProcessor]) -> list[Any]:
+        self._context.take(processors)
+        try:
+            results = self._handle(data, self._context)
+        except Exception as error:
+            # What it says of one request is that one's own; of several, the proxy finds out whose it is.
+            if len(data) == 1 and isinstance(status := getattr(error, "error_code", None), int):
+                return [ItemError(str(getattr(error, "message", error)), status)]
+            raise
+        if not isinstance(results, list):
+            raise TypeError(f"handle returned {type(results).__name__}; TorchServe takes a list, an answer a request")
+        if len(results) != len(data):
+            raise ValueError(f"handle returned {len(results)} answers to {len(data)} requests")
+        return [_answer(result, processor) for result, processor in zip(results, processors, strict=True)]
+
+
+def _row_of(item: Any) -> tuple[dict[str, Any], RequestProcessor] | ItemError:
+    """Return the data of one request and its headers, or what is wrong with its body."""
+    headers, body = item.get(HEADERS) or {}, item[BODY]
+    if not isinstance(headers, dict):
+        return ItemError(f"input {HEADERS} must be a JSON object of headers")
+    content_type = str(headers.get("content-type", ""))
+    try:
+        parts = _parts(body, content_type)
+    except ValueError as error:
+        return ItemError(str(error))
+    known = {name: {"content-type": media_type} for name, media_type, _ in parts}
+    data = {name: _value(value, media_type) for name, media_type, value in parts}
+    return data, RequestProcessor(headers, known)
+
+
+def _parts(body: bytes, content_type: str) -> list[tuple[str, str, bytes]]:
+    """Return names, media types and bytes of what a body consists of."""
+    media_type = content_type.partition(";")[0].strip().lower()
+    if media_type == "multipart/form-data":
+        from shoal_schema.wire.multipart import form_parts  # noqa: PLC0415 (only forms need python-multipart)
+
+        parts = form_parts(body, content_type.encode("latin-1"))
+        return [(part.name, part.media_type, part.data) for part in parts]
+    if media_type == "application/x-www-form-urlencoded":
+        fields = parse_qsl(body.decode("latin-1"), keep_blank_values=True, encoding="latin-1", max_num_fields=128)
+        return [(name, "", value.encode("latin-1")) for name, value in fields]
+    return [(BODY, media_type, body)]
+
+
+def _value(value: bytes, media_type: str) -> Any:
+    try:
+        if media_type == "application/json":
+            return json.loads(value)
+        if media_type.startswith("text"):
+            return value.decode()
+    except (ValueError, RecursionError):
+        pass
+    return bytearray(value)
+
+
+def _answer(result: Any, processor: RequestProcessor) -> dict[str, Any] | ItemError:
+    """Return one row's outputs; what is no text and no bytes is JSON, as TorchServe writes it."""
+    try:
+        body, content_type = _encoded(result)
+        headers = {"content-type": content_type}
+        for name, value in processor.get_response_headers().items():
+            headers[name.lower()] = value
+        head = checked_head(processor.get_response_status_code(), headers)
+    except (TypeError, ValueError, RecursionError) as error:
+        return ItemError(f"the handler's answer cannot be written: {error}", 500)
+    return {BODY: body, HEAD: {"status": head.status, "headers": head.headers}}
+
+
+def _encoded(result: Any) -> tuple[bytes, str]:
+    if isinstance(result, bytes | bytearray):
+        return bytes(result), "application/octet-stream"
+    if isinstance(result, str):
+        return result.encode(), "text/plain; charset=utf-8"
+    if isinstance(result, torch.Tensor):
+        file = io.BytesIO()
+        torch.save(result, file)
+        return file.getvalue(), "application/octet-stream"
+    return json.dumps(result, indent=2).encode(), "application/json"

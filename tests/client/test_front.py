@@ -1,0 +1,180 @@
+"""The front between sockets: real connections, and servers that write down what they are sent."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from shoal import front as fronting
+from shoal.front import Front
+from shoal.ports import find_port
+
+PATIENCE_S = 20.0
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+def request(model: str, body: bytes = b"") -> bytes:
+    return b"POST /predictions/%b HTTP/1.1\r\nContent-Length: %d\r\n\r\n%b" % (model.encode(), len(body), body)
+
+
+def answer(text: bytes) -> bytes:
+    return b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(text), text)
+
+
+class Model:
+    """A server that answers each request with its name and the length of the body."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.connections = 0
+        self.gone = asyncio.Event()
+        self.held: asyncio.Event | None = None
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        try:
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                length = int(head.partition(b"Content-Length: ")[2].partition(b"\r\n")[0] or b"0")
+                body = await reader.readexactly(length)
+                if self.held is not None:
+                    await self.held.wait()
+                writer.write(answer(b"%b %d" % (self.name.encode(), len(body))))
+                await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            self.gone.set()
+        finally:
+            writer.close()
+
+
+@asynccontextmanager
+async def fronted(folder: Path, *models: Model) -> AsyncIterator[Callable[[], Awaitable[Streams]]]:
+    """Run a front before these models, the last of which answers what names none; yield how to connect."""
+    sockets = {model.name: str(folder / model.name) for model in models}
+    servers = [await asyncio.start_unix_server(model, sockets[model.name]) for model in models]
+    front = Front({name: path for name, path in sockets.items() if name != "pages"}, str(folder / "pages"))
+    port = find_port("127.0.0.1", 0, option="--port")
+    await front.listen("127.0.0.1", port)
+    writers: list[asyncio.StreamWriter] = []
+
+    async def connect() -> Streams:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writers.append(writer)
+        return reader, writer
+
+    async with asyncio.timeout(PATIENCE_S):
+        try:
+            yield connect
+        finally:
+            for writer in writers:
+                writer.close()
+            front.refuse_more()
+            front.close()
+            for server in servers:
+                server.close()
+            # Connections end in callbacks, and whoever reads them is to see that.
+            await asyncio.gather(*(writer.wait_closed() for writer in writers), return_exceptions=True)
+            while len(asyncio.all_tasks()) > 1:  # noqa: ASYNC110 (streams' own tasks, which nobody hands out)
+                await asyncio.sleep(0)
+
+
+async def read_answer(reader: asyncio.StreamReader) -> bytes:
+    head = await reader.readuntil(b"\r\n\r\n")
+    return await reader.readexactly(int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0]))
+
+
+def test_one_connection_asks_several_models_by_turns(tmp_path: Path) -> None:
+    async def main() -> None:
+        a, b, pages = Model("a"), Model("b"), Model("pages")
+        async with fronted(tmp_path, a, b, pages) as connect:
+            reader, writer = await connect()
+            for model, expected in (("a", b"a 3"), ("a", b"a 3"), ("b", b"b 3"), ("a", b"a 3"), ("c", b"pages 3")):
+                writer.write(request(model, b"xyz"))
+                assert await read_answer(reader) == expected
+            # Requests to one model share a connection.
+            assert (a.connections, b.connections, pages.connections) == (2, 1, 1)
+
+    asyncio.run(main())
+
+
+def test_requests_sent_ahead_are_answered_in_their_order(tmp_path: Path) -> None:
+    async def main() -> None:
+        a, b, pages = Model("a"), Model("b"), Model("pages")
+        a.held = asyncio.Event()
+        async with fronted(tmp_path, a, b, pages) as connect:
+            reader, writer = await connect()
+            writer.write(request("a") + request("b", b"1") + request("b", b"22") + request("a", b"333"))
+            await writer.drain()
+            a.held.set()
+            assert [await read_answer(reader) for _ in range(4)] == [b"a 0", b"b 1", b"b 2", b"a 3"]
+
+    asyncio.run(main())
+
+
+def test_a_caller_who_sends_no_more_is_answered_and_the_connection_closed(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with fronted(tmp_path, Model("a"), Model("pages")) as connect:
+            reader, writer = await connect()
+            writer.write(request("a"))
+            writer.write_eof()
+            assert await read_answer(reader) == b"a 0"
+            assert await reader.read() == b""
+
+    asyncio.run(main())
+
+
+def test_a_caller_who_goes_is_gone_for_the_model_too(tmp_path: Path) -> None:
+    async def main() -> None:
+        a = Model("a")
+        async with fronted(tmp_path, a, Model("pages")) as connect:
+            _, writer = await connect()
+            writer.write(b"POST /predictions/a HTTP/1.1\r\nContent-Length: 10\r\n\r\nhalf")
+            while not a.connections:  # noqa: ASYNC110 (the model notices by being asked)
+                await asyncio.sleep(0)
+            writer.transport.abort()
+            await a.gone.wait()
+
+    asyncio.run(main())
+
+
+def test_a_large_body_flows_as_fast_as_the_model_reads_it(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with fronted(tmp_path, Model("a"), Model("pages")) as connect:
+            reader, writer = await connect()
+            size = 16 << 20
+            writer.write(b"POST /predictions/a HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % size)
+            for _ in range(16):
+                writer.write(bytes(1 << 20))
+                await writer.drain()
+            assert await read_answer(reader) == b"a %d" % size
+
+    asyncio.run(main())
+
+
+def test_a_model_that_is_away_is_told_as_such(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with fronted(tmp_path, Model("a"), Model("pages")) as connect:
+            (tmp_path / "a").unlink()
+            reader, writer = await connect()
+            writer.write(request("a"))
+            told = await reader.read()
+            assert told.startswith(b"HTTP/1.1 503 ")
+            assert b"retry-after: 1\r\nx-shoal-executed: no" in told
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("begun", [b"", b"POST /predictions/a HTT"])
+def test_a_head_that_does_not_come_ends_the_connection(
+    begun: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fronting, "HEAD_TIMEOUT_S", 0.05)
+
+    async def main() -> None:
+        async with fronted(tmp_path, Model("a"), Model("pages")) as connect:
+            reader, writer = await connect()
+            writer.write(begun)
+            assert await reader.read() == b""
+
+    asyncio.run(main())

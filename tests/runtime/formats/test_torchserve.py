@@ -1,0 +1,403 @@
+"""Archives of the real archiver, in handlers' own style, loaded and called without a server."""
+
+import io
+import json
+import logging
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from shoal_runtime.errors import ItemError, LoadError
+from shoal_runtime.importing import HandlerFailed
+from shoal_runtime.loading import Model
+from tests.archives import WORDS, archived
+
+Load = Callable[..., Model]
+
+CLASSIFIER = """\
+from ts.torch_handler.image_classifier import ImageClassifier
+
+
+class Colours(ImageClassifier):
+    topk = 2
+"""
+NET = """\
+import torch
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gain = torch.nn.Parameter(torch.ones(3))
+
+    def forward(self, x):
+        return x.mean(dim=(2, 3)) * self.gain
+"""
+LABELS = json.dumps({"0": ["n01", "red"], "1": ["n02", "green"], "2": ["n03", "blue"]})
+
+
+@pytest.fixture(autouse=True)
+def _modules_of_their_own(tmp_path: Path) -> Iterator[None]:
+    """Let no archive meet another's modules, nor the stand-in a test's own `ts`."""
+    yield
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None) or ""
+        if file.startswith(str(tmp_path)) or "stand_in" in file:
+            del sys.modules[name]
+
+
+def text_of(answer: Any) -> str:
+    return str(answer["body"].decode())
+
+
+def asked(model: Model, *bodies: bytes, **headers: str) -> list[Any]:
+    """Return what the model answers to these bodies, all under the same headers."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    rows = [{"body": body, "headers": named} if named else {"body": body} for body in bodies]
+    return list(model.handler.forward(rows))
+
+
+def picture(colour: tuple[int, int, int], size: tuple[int, int] = (300, 280)) -> bytes:
+    file = io.BytesIO()
+    Image.new("RGB", size, colour).save(file, "PNG")
+    return file.getvalue()
+
+
+def weights() -> bytes:
+    file = io.BytesIO()
+    torch.save({"gain": torch.tensor([1.0, 2.0, 3.0])}, file)
+    return file.getvalue()
+
+
+def only(files: str | Mapping[str, str | bytes], folder: Path, handler: str = "one.py", **options: Any) -> Path:
+    """Return an archive of one handler's text, or of several files."""
+    return archived(folder, "one", {handler: files} if isinstance(files, str) else files, handler, **options)
+
+
+def function(body: str) -> str:
+    """Return a handler of one function, which is not asked anything to begin with."""
+    return f"def handle(data, context):\n    if data is None:\n        return None\n    {body}\n"
+
+
+def by_hand(tmp_path: Path, handler: str) -> Path:
+    """Return an archive's folder that the archiver would not make."""
+    folder = tmp_path / "by-hand"
+    (folder / "MAR-INF").mkdir(parents=True)
+    (folder / "MAR-INF" / "MANIFEST.json").write_text(json.dumps({"model": {"modelName": "m", "handler": handler}}))
+    return folder
+
+
+@pytest.mark.parametrize("form", ["default", "tgz", "no-archive", "zip-store"])
+def test_every_form_of_an_archive_is_served_as_it_is(form: str, tmp_path: Path, load: Load) -> None:
+    model = load(archived(tmp_path, "words", WORDS, "words.py", archive_format=form))
+
+    assert (model.name, model.platform) == ("words", "torchserve")
+    assert [text_of(each) for each in asked(model, b"hello", content_type="text/plain")] == ["HELLO"]
+
+
+def test_a_function_is_called_once_with_nothing_before_it_is_asked(tmp_path: Path, load: Load) -> None:
+    model = load(archived(tmp_path, "words", WORDS, "words.py"))
+    asked(model, b"hello")
+
+    assert sys.modules["words"].calls == [None, [{"body": bytearray(b"hello")}]]
+
+
+def test_a_function_of_another_name_is_the_one_that_the_manifest_names(tmp_path: Path, load: Load) -> None:
+    folder = by_hand(tmp_path, "one.py:answer")
+    (folder / "one.py").write_text(
+        "def answer(data, context):\n    return [] if data is None else ['yes'] * len(data)\n"
+    )
+
+    assert [text_of(each) for each in asked(load(folder), b"x", b"y")] == ["yes", "yes"]
+
+
+def test_an_image_classifier_with_weights_and_labels_answers_as_torchserves_does(tmp_path: Path, load: Load) -> None:
+    files: dict[str, str | bytes] = {
+        "classifier.py": CLASSIFIER,
+        "net.py": NET,
+        "weights.pth": weights(),
+        "index_to_name.json": LABELS,
+        "model-config.yaml": "batchSize: 4\n",
+    }
+    path = archived(
+        tmp_path, "colours", files, "classifier.py", model_file="net.py", serialized_file="weights.pth",
+        config_file="model-config.yaml",
+    )  # fmt: skip
+    model = load(path)
+    first, second = asked(model, picture((255, 0, 0)), picture((0, 0, 255), (500, 224)), content_type="image/png")
+
+    # What torchvision's Resize, CenterCrop, ToTensor and Normalize make of a picture of one colour.
+    normal = (np.array([1.0, 0.0, 0.0]) - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225] * [1, 2, 3]
+    expected = np.exp(normal) / np.exp(normal).sum()
+    labels = json.loads(first["body"])
+    assert list(labels) == ["red", "green"]
+    np.testing.assert_allclose(list(labels.values()), expected[:2], rtol=1e-4)
+    assert next(iter(json.loads(second["body"]))) == "blue"
+    assert first["body"] == json.dumps(labels, indent=2).encode()
+    assert first["head"] == {"status": 200, "headers": {"content-type": "application/json"}}
+
+
+def test_a_default_handler_and_a_program_need_no_code_of_the_archives_own(tmp_path: Path, load: Load) -> None:
+    class Mean(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.cat([x.mean(dim=(2, 3)), x.amin(dim=(2, 3))], 1)
+
+    program = tmp_path / "mean.pt"
+    with pytest.warns(DeprecationWarning, match="torch.jit"):
+        torch.jit.save(torch.jit.trace(Mean(), torch.ones(1, 3, 224, 224)), program)  # type: ignore[no-untyped-call]
+    path = archived(tmp_path, "mean", {"mean.pt": program.read_bytes()}, "image_classifier", serialized_file="mean.pt")
+
+    [answer] = asked(load(path), picture((0, 255, 0)))
+    assert len(json.loads(answer["body"])) == 5
+    assert next(iter(json.loads(answer["body"]))) in ("1", "4")
+
+
+@pytest.mark.parametrize(
+    ("handler", "outcome", "expected"),
+    [
+        (
+            "object_detector",
+            "[{'boxes': torch.tensor([[0., 1., 2., 3.]] * 2), 'labels': torch.tensor([7, 8]),"
+            " 'scores': torch.tensor([0.9, 0.2])} for _ in x]",
+            [{"7": [0.0, 1.0, 2.0, 3.0], "score": pytest.approx(0.9)}],
+        ),
+        ("image_segmenter", "{'out': x[:, :2, :1, :1] * torch.tensor([0., 1.])[:, None, None]}", [[[0.0, 0.5]]]),
+    ],
+)
+def test_boxes_and_segments_are_answered_by_the_default_handlers(
+    handler: str, outcome: str, expected: Any, tmp_path: Path, load: Load
+) -> None:
+    net = f"import torch\n\n\nclass Net(torch.nn.Module):\n    def forward(self, x):\n        return {outcome}\n"
+    [answer] = asked(load(archived(tmp_path, "m", {"net.py": net}, handler, model_file="net.py")), picture((0, 0, 0)))
+
+    found = json.loads(answer["body"])
+    if handler == "image_segmenter":
+        assert np.array(found).shape == (1, 1, 2)
+    else:
+        assert found == expected
+
+
+FORM = (
+    b'--B\r\nContent-Disposition: form-data; name="data"; filename="a.json"\r\nContent-Type: application/json\r\n\r\n'
+    b'[1]\r\n--B\r\nContent-Disposition: form-data; name="note"\r\n\r\nhi\r\n--B--\r\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "data"),
+    [
+        (b'{"a": [1]}', "application/json", {"body": {"a": [1]}}),
+        (b'{"a": 1}', "application/json; charset=utf-8", {"body": {"a": 1}}),
+        (b"{broken", "application/json", {"body": bytearray(b"{broken")}),
+        ("grüße".encode(), "text/plain", {"body": "grüße"}),
+        (b"\xff", "text/plain", {"body": bytearray(b"\xff")}),
+        (b"\xff\xd8", "image/jpeg", {"body": bytearray(b"\xff\xd8")}),
+        (b"", "", {"body": bytearray()}),
+        (FORM, "multipart/form-data; boundary=B", {"data": [1], "note": bytearray(b"hi")}),
+        (b"a=1&b=%20x", "application/x-www-form-urlencoded", {"a": bytearray(b"1"), "b": bytearray(b" x")}),
+    ],
+)
+def test_data_arrives_as_torchserve_hands_it_over(
+    body: bytes, content_type: str, data: Any, tmp_path: Path, load: Load
+) -> None:
+    model = load(only(function("handle.seen = data; return [''] * len(data)"), tmp_path))
+    asked(model, body, content_type=content_type)
+
+    [seen] = sys.modules["one"].handle.seen
+    assert seen == data
+    assert [type(value) for value in seen.values()] == [type(value) for value in data.values()]
+
+
+def test_a_broken_form_fails_alone(tmp_path: Path, load: Load) -> None:
+    model = load(archived(tmp_path, "words", WORDS, "words.py"))
+    rows = [
+        {"body": b"no form", "headers": {"content-type": "multipart/form-data; boundary=B"}},
+        {"body": b"hello", "headers": {"content-type": "text/plain"}},
+    ]
+    broken, good = model.handler.forward(rows)
+
+    assert isinstance(broken, ItemError)
+    assert broken.status == 400
+    assert text_of(good) == "HELLO"
+
+
+def test_headers_are_read_and_set_by_row(tmp_path: Path, load: Load) -> None:
+    body = (
+        "context.set_response_header(1, 'X-Row', 'one'); context.set_response_status(201, idx=0);"
+        " return [f\"{context.get_request_header(i, 'X-Who')} {context.get_request_id(i)}\" for i in range(len(data))]"
+    )
+    model = load(only(function(body), tmp_path))
+    rows = [{"body": b"", "headers": {"x-who": who, "x-request-id": f"id-{who}"}} for who in ("ann", "bob")]
+    first, second = model.handler.forward(rows)
+
+    assert [text_of(first), text_of(second)] == ["ann id-ann", "bob id-bob"]
+    assert (first["head"]["status"], second["head"]["status"]) == (201, 200)
+    assert "x-row" not in first["head"]["headers"]
+    assert second["head"]["headers"] == {"content-type": "text/plain; charset=utf-8", "x-row": "one"}
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("return [{1, 2}] + [''] * (len(data) - 1)", "not JSON serializable"),
+        (
+            "context.set_response_header(0, 'X-A', 'a\\r\\nSet-Cookie: b'); return [''] * len(data)",
+            "'x-a' cannot be sent",
+        ),
+        ("context.set_response_status(99, idx=0); return [''] * len(data)", "99"),
+    ],
+)
+def test_an_answer_that_cannot_be_written_fails_alone(body: str, words: str, tmp_path: Path, load: Load) -> None:
+    bad, good = asked(load(only(function(body), tmp_path)), b"", b"")
+
+    assert isinstance(bad, ItemError)
+    assert bad.status == 500
+    assert words in str(bad)
+    assert good["head"]["status"] == 200
+
+
+@pytest.mark.parametrize(("answers", "words"), [("data[1:]", "0 answers to 1"), ("{}", "returned dict")])
+def test_an_answer_that_is_no_list_of_the_requests_fails_the_batch(
+    answers: str, words: str, tmp_path: Path, load: Load
+) -> None:
+    model = load(only(function(f"return {answers}"), tmp_path))
+
+    with pytest.raises((TypeError, ValueError), match=words):
+        asked(model, b"x")
+
+
+def test_an_error_with_a_status_is_the_lone_requests_answer_and_halves_a_batch(tmp_path: Path, load: Load) -> None:
+    handler = "from ts.utils.util import PredictionException\n\n\n" + function(
+        "raise PredictionException('no such city', 513)"
+    )
+    model = load(only(handler, tmp_path))
+    [alone] = asked(model, b"x")
+
+    assert (str(alone), alone.status) == ("no such city", 513)
+    with pytest.raises(Exception, match="no such city"):
+        asked(model, b"x", b"y")
+
+
+@pytest.mark.parametrize(
+    ("files", "handler", "options", "words"),
+    [
+        ({"one.py": "import captum\n"}, "one.py", {}, r"importing one failed: .*'captum': pip install captum"),
+        (
+            {"one.py": "import torchvision\n", "needs.txt": "torchvision\n"},
+            "one.py",
+            {"requirements_file": "needs.txt"},
+            r"'torchvision': pip install torchvision \(or all that the archive's .*needs.txt names\)",
+        ),
+        (
+            {"one.py": "from ts.handler_utils.micro_batching import MicroBatching\n"},
+            "one.py",
+            {},
+            "pip install torchserve",
+        ),
+        ({"x.py": ""}, "text_classifier", {}, "needs torchtext"),
+        ({"one.py": "class A:\n    pass\n"}, "one.py", {}, "one class with that method .it defines: none"),
+        (
+            {"one.py": "def handle(data, context):\n    raise KeyError('key')\n"},
+            "one.py",
+            {},
+            "one.py failed to load: KeyError",
+        ),
+        (
+            {"one.py": function("pass"), "c.yaml": "batchSize: many\n"},
+            "one.py",
+            {"config_file": "c.yaml"},
+            "batchSize .*'many'",
+        ),
+        (
+            {"one.py": function("pass"), "c.yaml": "[1]\n"},
+            "one.py",
+            {"config_file": "c.yaml"},
+            "must hold keys and values",
+        ),
+        ({"one.py": function("pass"), "c.yaml": "{"}, "one.py", {"config_file": "c.yaml"}, "no YAML"),
+    ],
+)
+def test_what_is_wrong_with_an_archive_is_one_sentence(
+    files: dict[str, str], handler: str, options: dict[str, str], words: str, tmp_path: Path, load: Load
+) -> None:
+    with pytest.raises(LoadError, match=words):
+        load(archived(tmp_path, "one", files, handler, **options))
+
+
+def test_a_handler_that_is_not_there_is_named(tmp_path: Path, load: Load) -> None:
+    with pytest.raises(LoadError, match="image_magician as its handler, which is neither in it nor a default one"):
+        load(by_hand(tmp_path, "image_magician"))
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"model": {}}', '{"model": {"handler": 5}}'])
+def test_a_broken_manifest_is_named(text: str, tmp_path: Path, load: Load) -> None:
+    (tmp_path / "m" / "MAR-INF").mkdir(parents=True)
+    (tmp_path / "m" / "MAR-INF" / "MANIFEST.json").write_text(text)
+
+    with pytest.raises(LoadError, match="no manifest of torch-model-archiver"):
+        load(tmp_path / "m")
+
+
+def test_a_pickled_program_in_an_archive_needs_the_users_word(tmp_path: Path, load: Load) -> None:
+    file = io.BytesIO()
+    torch.save(torch.nn.Linear(1, 1), file)
+    handler = function("pass").replace(
+        "return None", "import torch; torch.load(context.system_properties['model_dir'] + '/m.bin')"
+    )
+    path = only({"one.py": handler, "m.bin": file.getvalue()}, tmp_path)
+
+    with pytest.raises(HandlerFailed, match="SHOAL_MODEL_ALLOW_PICKLE"):
+        load(path)
+
+
+CONFIG = "minWorkers: 1\nmaxWorkers: 2\nbatchSize: 8\nmaxBatchDelay: 100\nresponseTimeout: 300\nhandler:\n  beams: 4\n"
+
+
+def test_batch_size_and_time_out_of_an_archive_are_defaults(tmp_path: Path, load: Load) -> None:
+    path = only({"one.py": function("pass"), "c.yaml": CONFIG}, tmp_path, config_file="c.yaml")
+    model = load(path)
+
+    assert (model.signature.max_batch_size, model.forward_timeout_s) == (8, 300)
+    chosen = load(path, max_batch_size=16, forward_timeout_seconds=5.0)
+    assert (chosen.signature.max_batch_size, chosen.forward_timeout_s) == (16, 5)
+    assert load(path, parameters={"batchSize": 3}).signature.max_batch_size == 3
+
+
+def test_without_a_batch_size_requests_come_alone_as_with_torchserve(tmp_path: Path, load: Load) -> None:
+    path = only(function("return [1]"), tmp_path)
+
+    assert load(path).signature.max_batch_size == 1
+    assert load(path, max_batch_size=4).signature.max_batch_size == 4
+
+
+def test_what_has_no_effect_is_named_in_one_line(tmp_path: Path, load: Load, caplog: pytest.LogCaptureFixture) -> None:
+    files = {"one.py": function("return [context.model_yaml_config['handler']]"), "c.yaml": CONFIG, "r.txt": "torch\n"}
+    with caplog.at_level(logging.INFO, "shoal_runtime.formats.torchserve"):
+        model = load(only(files, tmp_path, config_file="c.yaml", requirements_file="r.txt"))
+
+    [line] = [record.getMessage() for record in caplog.records if "without_effect" in record.getMessage()]
+    assert line.startswith("event=torchserve_without_effect keys=maxBatchDelay, maxWorkers, minWorkers, ")
+    assert line.endswith("r.txt (nothing is installed at start)")
+    assert json.loads(asked(model, b"")[0]["body"]) == {"beams": 4}
+
+
+def test_torchserves_own_package_is_used_where_it_is_installed(tmp_path: Path, load: Load) -> None:
+    real = tmp_path / "site" / "ts" / "torch_handler"
+    real.mkdir(parents=True)
+    (real.parent / "__init__.py").write_text("")
+    (real / "__init__.py").write_text("")
+    (real / "base_handler.py").write_text("class BaseHandler:\n    real = True\n")
+    handler = (
+        "from ts.torch_handler.base_handler import BaseHandler\n\n\nclass Mine(BaseHandler):\n"
+        "    def initialize(self, context):\n        assert self.real\n\n"
+        "    def handle(self, data, context):\n        return ['real'] * len(data)\n"
+    )
+    sys.path.insert(0, str(real.parents[1]))
+
+    assert text_of(asked(load(only(handler, tmp_path)), b"")[0]) == "real"
