@@ -29,9 +29,13 @@ OTHER_PROGRAMS = {
 DISTRIBUTIONS = {"shoal_local": "shoal-local"}
 """What brings a module that is not in this distribution."""
 
+TEMPLATES = ("torch", "sklearn", "transformers", "handler")
+
 EXAMPLES = """\
 examples:
+  shoal init circle --from torch            a small model folder to begin from
   shoal serve examples/cat                  serve a model from a manifest or a model directory
+  shoal inspect model.pt2                   what would be served, and what is wrong with it
   shoal info http://127.0.0.1:8080          what it takes and gives
   shoal predict http://127.0.0.1:8080 examples/cat/picture.jpg
   shoal bench http://127.0.0.1:8080         how much it takes, and what bounds it
@@ -51,6 +55,20 @@ examples:
 
 Fields are those of an InferenceService: docs/cli.md lists them. SHOAL_* environment variables that
 no field sets reach the processes as they are. Ctrl-C stops in order; a second one kills.
+"""
+INIT_EXAMPLES = """\
+examples:
+  shoal init circle --from torch            a network, trained and exported by a script of 40 lines
+  shoal init irises --from sklearn          a pipeline of scikit-learn
+  shoal init mood --from transformers       a tiny classifier of texts
+  shoal init words --from handler           a Python class of your own, and a module beside it
+"""
+INSPECT_EXAMPLES = """\
+examples:
+  shoal inspect ./cat                       what would be served, how big it is, and its first request
+  shoal inspect https://models.example.com/cat.zip --json
+
+The model is loaded and warmed, its code included, exactly as `shoal serve` does it, but nobody can ask it.
 """
 PREDICT_EXAMPLES = """\
 examples:
@@ -153,7 +171,14 @@ def make_parser() -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
 
+    init = command("init", "write a small model folder that serves at once", epilog=INIT_EXAMPLES)
+    init.add_argument("folder", metavar="NAME", help="the new folder, and the model's name")
+    init.add_argument("--from", dest="template", choices=TEMPLATES, required=True, help="what it is made with")
     _fill_serve(command("serve", "serve models on this machine", epilog=SERVE_EXAMPLES))
+    inspect = command("inspect", "say what would be served, and what is wrong with it", epilog=INSPECT_EXAMPLES)
+    inspect.add_argument("target", metavar="PATH", help="as of serve")
+    _fill_set(inspect)
+    _fill_json(inspect, "print it as JSON")
     _fill_predict(command("predict", "ask a server about one item", epilog=PREDICT_EXAMPLES))
     command("local", "run a Kubernetes cluster on this machine", epilog="")
     command("simulate", "try objectives and loads without a device", epilog="")
@@ -182,10 +207,15 @@ def _fill_serve(parser: argparse.ArgumentParser) -> None:
         help="/readyz and /metrics; 9090 if free, else any free one; of several models the first one's",
     )
     parser.add_argument(
+        "--grpc-port",
+        type=integer(0, 65535),
+        help="the Open Inference Protocol over gRPC, of several models the first one's; else none",
+    )
+    parser.add_argument(
         "--management", action="store_true", help="let programs of this machine register models, as TorchServe does"
     )
     parser.add_argument("--management-port", type=integer(0, 65535), default=8081, help="of 127.0.0.1 (%(default)s)")
-    parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="set a field; repeatable")
+    _fill_set(parser)
     parser.add_argument(
         "--log-level",
         choices=("debug", "info", "warning", "error"),
@@ -194,6 +224,10 @@ def _fill_serve(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--quiet", action="store_true", help="print errors only")
     _fill_json(parser, "print what happens as JSON, an object a line")
+
+
+def _fill_set(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="set a field; repeatable")
 
 
 def _fill_predict(parser: argparse.ArgumentParser) -> None:

@@ -3,21 +3,32 @@
 import argparse
 import asyncio
 import os
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 
 from shoal import completion as completing
-from shoal import ports
+from shoal import inspecting, ports, starter
 from shoal import serve as serving
 from shoal.bench import bench as load_until_it_bends
 from shoal.client import Client
 from shoal.colours import Style, styled
 from shoal.files import given_item
-from shoal.pair import Launch, Teller, outlets
+from shoal.pair import DOCS, Launch, Teller, outlets
 from shoal.printing import answer_text, json_text, signature_json, signature_text
-from shoal.serving.fields import FieldError, Values, merge, parse_assignment, to_environment, without_effect
+from shoal.serving.fields import (
+    FieldError,
+    MachineError,
+    Values,
+    merge,
+    parse_assignment,
+    to_environment,
+    without_effect,
+)
+from shoal.serving.inspection import report_text, with_requests
 from shoal.targets import check_is_here, default_name, files_beside, find_target, named_target
 from shoal_schema.resource.locations import shown
 
@@ -57,6 +68,29 @@ def _with_headline(text: str) -> str:
     """Return a table or a summary with its first line in bold; a lone line needs none."""
     first, newline, rest = text.partition("\n")
     return f"{styled(first, Style.BOLD, stream=sys.stdout)}{newline}{rest}" if rest else text
+
+
+def init(options: argparse.Namespace) -> int:
+    """Write a small model folder that serves at once."""
+    for file in starter.make(Path(options.folder), options.template):
+        print(f"wrote {file}")
+    print(f"serve it:\n  shoal serve {shlex.quote(options.folder)}")
+    return 0
+
+
+def inspect(options: argparse.Namespace) -> int:
+    """Load a model as if to serve it, and say what it is, or what is wrong with it."""
+    plan = _plan(None, options.target, options.set)
+    if not options.json:
+        print(f"inspecting {shown(plan.fields['model.uri'])}", file=sys.stderr)
+    settings = {"PYTHONUNBUFFERED": "1", **os.environ, **to_environment(plan.fields), "SHOAL_MODEL_NAME": plan.name}
+    told = with_requests(inspecting.inspect(settings), files_beside(options.target))
+    text = json_text(told) if options.json else _with_headline(report_text(told, options.target))
+    if text:
+        print(text)
+    if told["refused"] is not None:
+        raise MachineError(f"the model cannot be loaded: {told['refused']}")
+    return 0
 
 
 def serve(options: argparse.Namespace) -> int:
@@ -119,15 +153,18 @@ class _Several:
 
     def launch(self, plan: _Plan) -> Launch:
         """Return how to serve one model, and tell of it."""
-        options, fields = self._options, plan.fields
+        options, index = self._options, self._count
+        self._count += 1
+        grpc = {} if options.grpc_port is None else {"proxy.grpcPort": self._grpc_port(index)}
+        fields = merge(plan.fields, grpc)
         log_level = options.log_level or ("error" if options.quiet else None)
         level = {"SHOAL_LOG_LEVEL": log_level.upper()} if log_level else {}
         launch = Launch(
             name=plan.name,
-            settings={**os.environ, **to_environment(fields), **level},
+            settings={DOCS: "true", **os.environ, **to_environment(fields), **level},
             host=options.host,
             port=self._port,
-            admin_port=self._admin_port(),
+            admin_port=self._admin_port(index),
             teller=self._teller,
             files=files_beside(plan.target),
             shared=self._shared,
@@ -160,14 +197,21 @@ class _Several:
         given = [f"{field}={asked[key]}" for key, field in named.items() if asked.get(key)]
         return self.launch(_plan(asked.get("model_name"), asked["url"], [*self._options.set, *given]))
 
-    def _admin_port(self) -> int:
+    def _grpc_port(self, index: int) -> int:
+        """Return the port of gRPC that was asked for, or one of those after it."""
+        return ports.find_port(self._options.host, _following(self._options.grpc_port, index), option="--grpc-port")
+
+    def _admin_port(self, index: int) -> int:
         """Return an admin port: the one asked for and those after it, else 9090 if it is free, else any that is."""
-        options, index = self._options, self._count
-        self._count += 1
+        options = self._options
         if options.admin_port is not None:
-            following = options.admin_port + index if options.admin_port else 0
-            return ports.find_port(options.host, following, option="--admin-port")
+            return ports.find_port(options.host, _following(options.admin_port, index), option="--admin-port")
         usual = index == 0 and self._usual_is_ours and options.port != ADMIN_PORT
         if usual and ports.is_free(options.host, ADMIN_PORT):
             return ADMIN_PORT
         return ports.find_port(options.host, 0, option="--admin-port")
+
+
+def _following(port: int, index: int) -> int:
+    """Return the port of the model with this number, from 0 on, where the first one's was asked for; 0 is any."""
+    return port + index if port else 0

@@ -22,6 +22,8 @@ from shoal.serving.supervision import Exit
 
 MODULES = {"runtime": "shoal_runtime", "proxy": "shoal_proxy"}
 SOCKET, PROXY_SOCKET = "runtime.sock", "proxy.sock"
+DOCS = "SHOAL_PROXY_DOCS"
+"""The page to try a model, which a cluster has only where it is asked for."""
 # Hosts that mean every interface, with an address of this machine that reaches them.
 EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 POLL_INTERVAL_S = 0.1
@@ -225,6 +227,9 @@ class Pair:
         url = self.launch.url
         admin = self.launch.admin_url
         self._say(f"listening on {url}, metrics on {admin}/metrics", Style.BOLD, url=url, admin_url=admin)
+        if port := self._environment.get("SHOAL_PROXY_GRPC_PORT"):
+            target = _address(_reachable(self.launch.host), int(port))
+            self._say(f"gRPC on {target}", grpc=target)
         if self.launch.host in EVERYWHERE:
             self._say(
                 f"{self.launch.host} is every interface: whoever reaches this machine can ask the model, read metrics"
@@ -239,9 +244,18 @@ class Pair:
         except ShoalError as error:
             self._say(f"no example of a request: {error}")
         else:
-            self._say(f"try it:\n  {curl}\n  {command}", first_requests=[curl, command])
+            page = self._page()
+            lines = [curl, command, *([f"{page} in a browser"] if page else ())]
+            self._say("\n  ".join(("try it:", *lines)), first_requests=[curl, command], docs_url=page)
         if not self.launch.shared:
             self._say("Ctrl-C stops")
+
+    def _page(self) -> str | None:
+        """Return where a browser finds the page to try the model, if it is on."""
+        if self._environment.get(DOCS, "").lower() != "true":
+            return None
+        place = f"/v2/models/{self.launch.name}" if self.launch.shared else ""
+        return f"{self.launch.url}{place}/docs"
 
 
 def _reason(answer: httpx.Response) -> str:

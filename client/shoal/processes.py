@@ -29,13 +29,13 @@ class Process:
         self._output = output
 
     @classmethod
-    async def start(cls, module: str, environment: Mapping[str, str], *, log: Outlet | None) -> Self:
+    async def start(cls, module: str, environment: Mapping[str, str], *arguments: str, log: Outlet | None) -> Self:
         """Start ``python -m module``; its output goes to ``log``, or nowhere."""
         transport, output = await asyncio.get_running_loop().subprocess_exec(
             lambda: Output(log),
             *(sys.executable, "-I", "-S", TETHER, str(os.getpid())),
             # -P: not our caller's folder first, which may be a model's with a file of any name in it.
-            *(sys.executable, "-P", "-m", module),
+            *(sys.executable, "-P", "-m", module, *arguments),
             env=dict(environment),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,

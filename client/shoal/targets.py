@@ -15,8 +15,8 @@ from shoal_schema.resource.uris import BAD_AUTHORITY, has_good_authority
 
 MANIFEST_SUFFIXES = (".yaml", ".yml")
 MODEL_SUFFIXES = (
-    ".pt2", ".pt", ".safetensors", ".py", ".onnx", ".skops", ".joblib", ".pkl", ".pickle", ".ubj", ".json", ".bst", ".lgb",
-    ".txt",
+    ".pt2", ".pt", ".safetensors", ".py", ".onnx", ".skops", ".joblib", ".pkl", ".pickle",
+    ".ubj", ".json", ".bst", ".lgb", ".txt", ".keras",
 )  # fmt: skip
 ARCHIVE_SUFFIXES = (".tar.gz", ".tgz", ".tar", ".zip", ".mar")
 PODS_MODELS = Path("/models")

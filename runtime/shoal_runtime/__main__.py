@@ -1,6 +1,7 @@
 """`python -m shoal_runtime`: serve one model; settings come from the environment.
 
-`python -m shoal_runtime fetch` only brings the model into the cache, for an init container.
+`python -m shoal_runtime fetch` only brings the model into the cache, for an init container; `inspect FILE` loads it and
+writes what it is, as JSON, into FILE.
 Only a guard: Ctrl-C counts from here on, while all the rest is imported.
 """
 

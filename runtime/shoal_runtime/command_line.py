@@ -1,9 +1,12 @@
-"""The runtime's command line: nothing to serve, or `fetch`."""
+"""The runtime's command line: nothing to serve, `fetch` or `inspect FILE`."""
 
+import json
 import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
 
 from shoal_runtime.errors import EXIT_LOAD_FAILED, EXIT_USAGE, LoadError
 from shoal_runtime.settings import Settings, help_text
@@ -24,6 +27,8 @@ def run(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
         sys.stdout.write(f"shoal-runtime {VERSION}\n")
         return 0
     command = {(): serve, ("fetch",): fetch}.get(tuple(arguments))
+    if arguments[:1] == ["inspect"] and len(arguments) == 2:
+        command = partial(inspect, file=Path(arguments[1]))
     if command is None:
         asked = arguments in (["--help"], ["-h"])
         (sys.stdout if asked else sys.stderr).write(help_text() + "\n")
@@ -63,6 +68,22 @@ def serve(settings: Settings) -> int:
         logging.shutdown()
         os._exit(code)
     return code
+
+
+def inspect(settings: Settings, file: Path) -> int:
+    """Load the model, and write what it is into ``file``, as JSON; return an exit code if it cannot begin."""
+    keep_freed_memory(KEEP_TENSORS)
+    wait_briefly(os.environ)
+    try:
+        from shoal_runtime.inspecting import inspect  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        logger.error('%s: pip install "shoal[runtime]"', error)
+        return EXIT_USAGE
+    report = inspect(settings)
+    file.write_text(json.dumps(report), encoding="utf-8")
+    # Threads that the model's code has left running are waited for by nobody.
+    logging.shutdown()
+    os._exit(0 if report["refused"] is None else EXIT_LOAD_FAILED)
 
 
 def fetch(settings: Settings) -> int:

@@ -41,6 +41,7 @@ class Model:
     machine: Machine
     graphs: bool
     forward_timeout_s: float
+    format: Format = Format.AUTO
 
 
 def load_model(files: ModelFiles, settings: Settings) -> Model:
@@ -93,7 +94,7 @@ def load_model(files: ModelFiles, settings: Settings) -> Model:
     for spec in signature.inputs:
         _check_row(spec, settings.process.max_body_bytes)
     limit_s = _forward_timeout_s(loaded, settings)
-    return Model(name, loaded.platform, loaded.handler, stages, signature, machine, loaded.graphs, limit_s)
+    return Model(name, loaded.platform, loaded.handler, stages, signature, machine, loaded.graphs, limit_s, form)
 
 
 def _forward_timeout_s(loaded: Loaded, settings: Settings) -> float:
@@ -176,7 +177,8 @@ def _guess(directory: Path, file: Path | None, handler: type[Any] | None) -> For
     is_module = _is_module(handler)
     if handler is not None and not is_module:
         return Format.HANDLER
-    if file is None and (form := marked(directory)) is not None:
+    # A class that is a module says how weights are read, whatever lies beside them.
+    if file is None and handler is None and (form := marked(directory)) is not None:
         return form
     forms = found([file] if file else files_with(directory))
     if len(forms) == 1:
@@ -199,7 +201,7 @@ def _none(directory: Path, file: Path | None) -> str:
     if file is not None:
         return f"{file.name} is not a {known}: set SHOAL_MODEL_FORMAT, or `format` in model.toml"
     if not any(directory.iterdir()):
-        return f"{directory} is empty: a model is a {known} in it"
+        return f"{directory} is empty: a model is a {known} in it; `shoal init` writes one to begin from"
     return (
         f"{directory} holds no {known}: a model is one of these; if it has another name, give that as `file`,"
         " and its `format`, in model.toml"

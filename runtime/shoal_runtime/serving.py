@@ -147,6 +147,11 @@ class Runtime:
 
 def _tell(error: LoadError) -> None:
     """Log why the model cannot be loaded, after the traceback if the handler's code raised."""
+    log_cause(error)
+    logger.critical("the model cannot be loaded: %s", error)
+
+
+def log_cause(error: LoadError) -> None:
+    """Log the traceback if the handler's code raised."""
     if isinstance(error, HandlerFailed) and error.__cause__ is not None:
         logger.error("event=model_code_failed\n%s", own_traceback(error.__cause__))
-    logger.critical("the model cannot be loaded: %s", error)

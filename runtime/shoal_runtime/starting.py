@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 from shoal_runtime.errors import BatchError, LoadError, RaggedRows, WrongShape
 from shoal_runtime.faults import HANDLER_FAULTS, describe, remedy
-from shoal_runtime.fetching import fetch_model
+from shoal_runtime.fetching import ModelFiles, fetch_model
 from shoal_runtime.handlers.answers import Answers
 from shoal_runtime.importing import HandlerFailed
 from shoal_runtime.load_limit import within
@@ -49,8 +49,12 @@ def start_model(settings: Settings, readiness: Readiness) -> Started:
     Raises:
         LoadError: says what is wrong and what to do next.
     """
+    return bring_up(fetch_model(settings, readiness), settings, readiness)
+
+
+def bring_up(files: ModelFiles, settings: Settings, readiness: Readiness) -> Started:
+    """Load and warm a model that was fetched; as `start_model` says."""
     start_s = time.monotonic()
-    files = fetch_model(settings, readiness)
     readiness.progress("loading")
     with within(settings.process.load_timeout_s, "SHOAL_MODEL_LOAD_TIMEOUT_S", readiness):
         model = load_model(files, settings)

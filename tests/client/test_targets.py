@@ -32,7 +32,7 @@ def test_a_manifests_relative_uri_is_counted_from_its_folder(tmp_path: Path, uri
     assert fields == {"metadata.name": "cat", "model.uri": str(tmp_path / "cat" / "model")}
 
 
-@pytest.mark.parametrize("uri", ["/models/cat", "file:///models/cat", "https://host/cat.pt2"])
+@pytest.mark.parametrize("uri", ["/models/cat", "file:///models/cat", "https://host/cat.pt2", "models:/m/3"])
 def test_a_uri_that_is_absolute_stays(tmp_path: Path, uri: str) -> None:
     file = write(tmp_path / "cat.yml", MANIFEST.replace("URI", uri))
 
@@ -105,7 +105,7 @@ def test_a_url_that_cannot_be_served_says_why(url: str, message: str) -> None:
     ("files", "target", "message"),
     [
         pytest.param({}, "nothing", "there is no file or directory", id="nothing there"),
-        pytest.param({"a.txt": ""}, "a.txt", "neither a manifest nor a model", id="a text file"),
+        pytest.param({"a.md": ""}, "a.md", "neither a manifest nor a model", id="a text file"),
         pytest.param({"a.yaml": "kind: ConfigMap"}, "a.yaml", "holds no document of kind", id="other"),
         pytest.param({"a.yaml": "{{{"}, "a.yaml", "it is not valid YAML", id="broken YAML"),
         pytest.param({"a.yaml": "\x00"}, "a.yaml", "it is not valid YAML", id="no text"),

@@ -7,7 +7,7 @@ import mlflow
 from mlflow.pyfunc import PythonModel, log_model
 
 
-class Same(PythonModel):
+class Same(PythonModel):  # type: ignore[misc]  # mlflow is not installed here
     """Answers what it is asked."""
 
     def predict(self, model_input: list[str]) -> list[str]:

@@ -119,6 +119,8 @@ def test_a_directory_has_no_checksum(tmp_path: Path) -> None:
         ("/no/such/model", "no model at /no/such/model$"),
         ("file:///models/missing", "no model at /models/missing: .*`shoal local up --model missing=DIR`"),
         ("ftp://b/m", "ftp://b/m must begin with one of file://"),
+        ("oci://registry/m:1", "oci://registry/m:1 is mounted by the operator"),
+        ("pvc://claim/m", "pvc://claim/m is mounted by the operator"),
     ],
 )
 def test_what_is_not_there_is_named(tmp_path: Path, uri: str, message: str) -> None:

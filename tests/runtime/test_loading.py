@@ -115,7 +115,9 @@ def test_a_module_class_without_weights_is_a_handler(model_dir: Path, load: Call
 
 
 def test_an_empty_directory_is_told_what_it_lacks(tmp_path: Path, load: Callable[..., "Model"]) -> None:
-    with pytest.raises(LoadError, match=r"is empty: a model is a \.pt2,.* or handler\.py in it$"):
+    with pytest.raises(
+        LoadError, match=r"is empty: a model is a \.pt2,.* or handler\.py in it; `shoal init` writes one"
+    ):
         load(tmp_path)
     (tmp_path / "notes.txt").touch()
     with pytest.raises(LoadError, match=r"holds no \.pt2, \.safetensors, \.pt, .* or handler\.py: .*`file`"):

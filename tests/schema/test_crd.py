@@ -87,6 +87,8 @@ def test_good_specs_break_no_rule(spec: Json) -> None:
             with_fields(MINIMAL, proxy__forwardHeaders=["x-a", "Content-Length"]),
             "forwardHeaders must not name",
         ),
+        (with_fields(MINIMAL, proxy__grpcPort=9090), "grpcPort cannot be 8080 or 9090"),
+        (with_fields(FOREIGN, proxy__grpcPort=8000), "proxy.grpcPort and runtime.port must differ"),
         (with_fields(MINIMAL, queue__fairShareHeader="Host"), "fairShareHeader must not name a header"),
         (with_fields(MINIMAL, route={}), "give ingress, httpRoute or both"),
         (with_fields(MINIMAL, route={"httpRoute": {"parentRefs": []}}), "at least one Gateway"),

@@ -6,7 +6,7 @@ from safetensors.torch import load_model
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.formats.module import loaded_module, make_module, require_tensors
-from shoal_runtime.formats.source import Loaded, Source, files_with
+from shoal_runtime.formats.source import Loaded, Source, Unreadable, files_with
 
 
 def load(source: Source) -> Loaded:
@@ -32,7 +32,7 @@ def _load_weights(module: torch.nn.Module, source: Source) -> None:
         try:
             left_out, extra = load_model(module, path, strict=False)
         except (SafetensorError, OSError) as error:
-            raise LoadError(f"{path} is not a readable safetensors file: {error}") from None
+            raise Unreadable(path.name, "safetensors file", error) from None
         except RuntimeError as error:
             raise LoadError(f"{path} does not fit the module: {error}") from None
         missing.append(set(left_out))

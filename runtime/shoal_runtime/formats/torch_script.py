@@ -16,7 +16,7 @@ from torch.serialization import get_unsafe_globals_in_checkpoint
 from shoal_runtime.errors import LoadError
 from shoal_runtime.formats.module import loaded_module, make_module, require_tensors
 from shoal_runtime.formats.script_check import check_script
-from shoal_runtime.formats.source import Loaded, Source, find_file
+from shoal_runtime.formats.source import Loaded, Source, Unreadable, find_file
 from shoal_runtime.formats.table import FORMATS
 from shoal_schema.resource.model import ModelFormat as Format
 
@@ -94,8 +94,7 @@ def load_script(path: Path, *, trusted: bool) -> torch.nn.Module:
             warnings.simplefilter("ignore", DeprecationWarning)
             module: torch.nn.Module = torch.jit.load(path, map_location="cpu")  # type: ignore[no-untyped-call]
     except (RuntimeError, ValueError, OSError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise LoadError(f"{path.name} is not a readable TorchScript archive: {reason}") from None
+        raise Unreadable(path.name, "TorchScript archive", error) from None
     return module
 
 

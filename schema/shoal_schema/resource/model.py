@@ -38,6 +38,8 @@ class ModelFormat(StrEnum):
     LIGHTGBM = "LightGBM"
     MLFLOW = "MLflow"
     TORCH_SERVE = "TorchServe"
+    KERAS = "Keras"
+    TRANSFORMERS = "Transformers"
 
 
 class Follow(StrEnum):
@@ -202,8 +204,8 @@ class ModelSpec(Section, frozen=True):
         Meta(
             max_length=64,
             extra_json_schema=SET,
-            description="Types beside scikit-learn's own that a skops file may hold, as `package.module.Name`. Trust one"
-            " only if nothing it does when it is loaded can harm; what the file says of itself counts for nothing.",
+            description="Types beside scikit-learn's own that a skops file may hold, as `package.module.Name`. Trust"
+            " one only if nothing it does when it is loaded can harm; what the file says of itself counts for nothing.",
         ),
         Env("SHOAL_MODEL_TRUSTED_TYPES", RUNTIME, allowed="comma-separated types, package.module.Name"),
     ] = ()

@@ -1,5 +1,7 @@
 import hashlib
 import itertools
+import subprocess
+from pathlib import Path
 
 import hypothesis.strategies as st
 import pytest
@@ -94,3 +96,17 @@ def test_the_digest_of_a_tree_is_what_sha256sum_prints_summed_again() -> None:
 @given(st.dictionaries(st.text("ab/", min_size=1, max_size=4), st.sampled_from(["0" * 64, "1" * 64]), max_size=4))
 def test_the_digest_of_a_tree_does_not_depend_on_the_order(sums: dict[str, str]) -> None:
     assert tree_digest(dict(reversed(sums.items()))) == tree_digest(sums)
+
+
+def test_the_page_tells_how_a_folder_is_summed(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "models.md").read_text()
+    command = next(part for part in page.split("`") if part.startswith("find . -type f"))
+    files = {"b/c d": b"2", "a": b"1", "a-b": b"", "\u00e9": b"3"}
+    for path, content in files.items():
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_bytes(content)
+
+    told = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=20, check=True)
+
+    sums = {path: hashlib.sha256(content).hexdigest() for path, content in files.items()}
+    assert told.stdout.split()[0] == tree_digest(sums)

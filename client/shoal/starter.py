@@ -1,0 +1,53 @@
+"""``shoal init``: a small model folder that serves at once, to begin from."""
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from shoal.serving.fields import FieldError, MachineError
+from shoal_schema.declaring import NAME, NAME_IN_WORDS
+
+TEMPLATES: Final = Path(__file__).with_name("templates")
+TRAIN: Final = "train.py"
+NEEDS: Final[Mapping[str, Sequence[str]]] = {
+    "torch": ("torch",),
+    "sklearn": ("sklearn", "skops"),
+    "transformers": ("torch", "transformers"),
+    "handler": ("numpy",),
+}
+"""What each template imports."""
+EXTRAS: Final = {"torch": "serve", "sklearn": "sklearn", "transformers": "transformers", "handler": "serve"}
+
+
+def make(folder: Path, template: str) -> list[Path]:
+    """Write a template into a new folder, and make the model that it describes; return the files.
+
+    Raises:
+        FieldError: the folder is there already, or no model can have its name.
+        MachineError: a package that the template needs is missing, or its script failed.
+    """
+    if not re.search(NAME, folder.name):
+        raise FieldError(f"a model's name must be {NAME_IN_WORDS}, not {folder.name!r:.200}")
+    if folder.exists():
+        raise FieldError(f"{folder} is there already: choose another name")
+    if missing := [each for each in NEEDS[template] if find_spec(each) is None]:
+        raise MachineError(f'--from {template} needs {", ".join(missing)}: pip install "shoal[{EXTRAS[template]}]"')
+    try:
+        shutil.copytree(TEMPLATES / template, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    except OSError as error:
+        raise MachineError(f"cannot write {folder}: {error.strerror or error}") from error
+    if (folder / TRAIN).exists():
+        _train(folder)
+    return sorted(folder.iterdir())
+
+
+def _train(folder: Path) -> None:
+    print(f"running {folder / TRAIN}", file=sys.stderr)
+    ended = subprocess.run([sys.executable, TRAIN], cwd=folder, stdout=sys.stderr, check=False)
+    if ended.returncode:
+        raise MachineError(f"{folder / TRAIN} failed, as it says above: mend it, and run python {folder / TRAIN}")

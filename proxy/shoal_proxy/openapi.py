@@ -1,0 +1,258 @@
+"""The OpenAPI document of one model: what it really takes and gives, as JSON Schema.
+
+Names of tensors are a model's, and may hold anything: they stand in values and keys, never in a path. Pure.
+"""
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from shoal_proxy.codecs.raw import bytes_input
+from shoal_proxy.codecs.tensors import wire_shape
+from shoal_proxy.model.signature import InputSpec, ModelSignature, OutputSpec
+from shoal_schema.headers import PRIORITY, TIMEOUT_MS
+from shoal_schema.wire.datatypes import DTYPES
+
+Json = dict[str, Any]
+
+SAMPLE_LENGTH = 3
+"""Of a dimension that may have any."""
+SHOWN_NUMBERS = 64
+SAMPLE_TEXT = "a small fish among many"
+B64 = {"type": "object", "properties": {"b64": {"type": "string"}}, "required": ["b64"], "additionalProperties": False}
+NO_JSON = {"not": {}, "description": "BF16 cannot be written in JSON: send V2 binary data"}
+ERRORS = {
+    "Error": {
+        "type": "object",
+        "properties": {"error": {"type": "string"}, "errors": {"type": "array", "items": {"type": "object"}}},
+        "required": ["error"],
+    },
+    "TorchServeError": {
+        "type": "object",
+        "properties": {"code": {"type": "integer"}, "type": {"type": "string"}, "message": {"type": "string"}},
+        "required": ["code", "type", "message"],
+    },
+}
+TERMS: dict[str, Json] = {
+    "timeout": {
+        "name": TIMEOUT_MS,
+        "in": "header",
+        "description": "Answer 504 when so many milliseconds have passed.",
+        "schema": {"type": "number", "exclusiveMinimum": 0},
+    },
+    "priority": {
+        "name": PRIORITY,
+        "in": "header",
+        "description": "0, the first served, to 9.",
+        "schema": {"type": "integer", "minimum": 0, "maximum": 9},
+    },
+}
+
+
+def openapi(signature: ModelSignature, *, name: str, version: str, root: str = ".") -> Json:
+    """Return the OpenAPI 3.1 document of a model, called ``name`` in paths.
+
+    Its ``x-shoal-inputs`` tell a page which fields to show. ``root`` is where paths begin, counted from where the
+    document lies, so that it holds behind a prefix of a route's, too.
+    """
+    rows = {"type": "array", "items": _ref("Row"), "minItems": 1, **({} if signature.batches else {"maxItems": 1})}
+    v1 = {"type": "object", "properties": {"instances": rows}, "required": ["instances"]}
+    predictions = {"type": "object", "properties": {"predictions": {"type": "array", "items": _ref("Answer")}}}
+    raw = _raw_bodies(signature)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": name, "version": version, "description": "One model, whose requests share batches."},
+        "servers": [{"url": root}],
+        "paths": {
+            f"/v1/models/{name}:predict": {"post": _infer("KServe V1", {**_json(v1), **raw}, predictions, "Error")},
+            f"/v2/models/{name}/infer": {
+                "post": _infer(
+                    "Open Inference Protocol V2", {**_json(_v2_request(signature)), **raw}, {"type": "object"}, "Error"
+                )
+            },
+            f"/predictions/{name}": {
+                "post": _infer("TorchServe", {**_json(_ref("Row")), **raw}, _ref("Answer"), "TorchServeError")
+            },
+            f"/v2/models/{name}": {"get": {"summary": "What the model takes and gives", "responses": _ok("metadata")}},
+            "/v2/health/ready": {"get": {"summary": "Whether it can be asked now", "responses": _ok("ready")}},
+        },
+        "components": {
+            "schemas": {"Row": row_schema(signature), "Answer": answer_schema(signature), **ERRORS},
+            "parameters": TERMS,
+        },
+        "x-shoal-inputs": [_field(spec, signature) for spec in signature.inputs.values()],
+    }
+
+
+def row_schema(signature: ModelSignature) -> Json:
+    """Return what one row is: an object of inputs, or the value itself of a model that needs one only."""
+    inputs = signature.inputs.values()
+    required = [spec for spec in inputs if not spec.optional]
+    by_name = {
+        "type": "object",
+        "properties": {spec.name: _input_schema(spec, signature) for spec in inputs},
+        "required": [spec.name for spec in required],
+        "additionalProperties": False,
+    }
+    if len(required) != 1:
+        return by_name
+    value = _input_schema(required[0], signature)
+    return value if len(signature.inputs) == 1 else {"anyOf": [value, by_name]}
+
+
+def answer_schema(signature: ModelSignature) -> Json:
+    """Return what the answer to one row is: the output itself, or an object of several."""
+    outputs = {
+        spec.name: _nested(_row_shape(spec, signature), _output_element(spec)) for spec in signature.outputs.values()
+    }
+    if len(outputs) == 1:
+        return next(iter(outputs.values()))
+    return {"type": "object", "properties": outputs, "required": list(outputs)}
+
+
+def sample(spec: InputSpec, signature: ModelSignature) -> Any:
+    """Return a value that the input takes, by its type; a free dimension is 3 long."""
+    value = _sample_element(spec)
+    for size in reversed(_sample_shape(spec, signature)):
+        value = [value] * size
+    return value
+
+
+def _input_schema(spec: InputSpec, signature: ModelSignature) -> Json:
+    if spec.holds_json:
+        # Whatever its shape: each row is one JSON value.
+        return {"description": "any JSON value"}
+    schema = _nested(_row_shape(spec, signature), _input_element(spec))
+    small = prod(_sample_shape(spec, signature)) <= SHOWN_NUMBERS and spec.datatype != "BF16"
+    return {**schema, "examples": [sample(spec, signature)]} if small else schema
+
+
+def _nested(shape: Sequence[int], element: Json) -> Json:
+    for size in reversed(shape):
+        bounds = {"minItems": size, "maxItems": size} if size >= 0 else {}
+        element = {"type": "array", "items": element, **bounds}
+    return element
+
+
+def _input_element(spec: InputSpec) -> Json:
+    if spec.datatype == "BYTES":
+        return {"anyOf": [{"type": "string"}, B64]}
+    if spec.datatype == "BF16":
+        return NO_JSON
+    if spec.datatype == "BOOL":
+        return {"type": "boolean"}
+    if DTYPES[spec.datatype].kind not in "iu":
+        return {"type": "number"}
+    limits = np.iinfo(DTYPES[spec.datatype])
+    return {"type": "integer", "minimum": int(limits.min), "maximum": int(limits.max)}
+
+
+def _output_element(spec: OutputSpec) -> Json:
+    if spec.datatype == "BYTES":
+        return {} if spec.content_type == "application/json" else {"anyOf": [{"type": "string"}, B64]}
+    if spec.datatype == "BOOL":
+        return {"type": "boolean"}
+    # NaN and infinities are null, which is all that JSON has for them.
+    whole = spec.datatype != "BF16" and DTYPES[spec.datatype].kind in "iu"
+    return {"type": "integer"} if whole else {"type": ["number", "null"]}
+
+
+def _row_shape(spec: InputSpec | OutputSpec, signature: ModelSignature) -> tuple[int, ...]:
+    return spec.shape[1:] if signature.batches else spec.shape
+
+
+def _sample_shape(spec: InputSpec, signature: ModelSignature) -> list[int]:
+    if spec.holds_json:
+        return []
+    return [SAMPLE_LENGTH if size < 0 else size for size in _row_shape(spec, signature)]
+
+
+def _sample_element(spec: InputSpec) -> Any:
+    if spec.datatype == "BYTES":
+        return {} if spec.holds_json else SAMPLE_TEXT
+    if spec.datatype == "BOOL":
+        return True
+    return 1 if "INT" in spec.datatype else 0.5
+
+
+def _field(spec: InputSpec, signature: ModelSignature) -> Json:
+    """Return what a page needs to know to ask for one input; ``media`` of one that is a file or a text."""
+    element = spec.datatype == "BYTES" and not spec.holds_json and prod(_sample_shape(spec, signature)) == 1
+    texts = bool(spec.content_types) and all(kind.startswith("text/") for kind in spec.content_types)
+    return {
+        "name": spec.name,
+        "datatype": spec.datatype,
+        "optional": spec.optional,
+        "kind": ("text" if texts else "file") if element else "json",
+        "media": list(spec.content_types),
+        "shape": [] if spec.holds_json else list(_row_shape(spec, signature)),
+        "element": _sample_element(spec),
+    }
+
+
+def _v2_request(signature: ModelSignature) -> Json:
+    required = [spec for spec in signature.inputs.values() if not spec.optional]
+    small = sum(prod(_sample_shape(spec, signature)) for spec in required) <= SHOWN_NUMBERS
+    inputs = {"type": "array", "items": {"anyOf": [_v2_tensor(spec) for spec in signature.inputs.values()]}}
+    return {
+        "type": "object",
+        "properties": {"id": {"type": "string"}, "inputs": inputs},
+        "required": ["inputs"],
+        **({"examples": [{"inputs": [_v2_example(spec, signature) for spec in required]}]} if small else {}),
+    }
+
+
+def _v2_example(spec: InputSpec, signature: ModelSignature) -> Json:
+    row = [1] * len(_row_shape(spec, signature)) if spec.holds_json else _sample_shape(spec, signature)
+    shape = wire_shape(spec, [1, *row]) if signature.batches else row
+    element = "{}" if spec.holds_json else _sample_element(spec)
+    return {"name": spec.name, "datatype": spec.datatype, "shape": shape, "data": [element] * prod(row)}
+
+
+def _v2_tensor(spec: InputSpec) -> Json:
+    sizes = [{"const": size} if size >= 0 else {"type": "integer"} for size in wire_shape(spec, spec.shape)]
+    return {
+        "type": "object",
+        "properties": {
+            "name": {"const": spec.name},
+            "datatype": {"const": spec.datatype},
+            "shape": {"type": "array", "prefixItems": sizes, "minItems": len(sizes), "maxItems": len(sizes)},
+            "data": {"type": "array", "description": "nested or flat, row by row"},
+            "parameters": {"type": "object"},
+        },
+        "required": ["name", "datatype", "shape"],
+    }
+
+
+def _raw_bodies(signature: ModelSignature) -> Json:
+    """Return the media types of which a body is one row itself."""
+    spec = bytes_input(signature)
+    if spec is None or spec.holds_json:
+        return {}
+    return {kind: {"schema": {}} for kind in spec.content_types or ("application/octet-stream",)}
+
+
+def _infer(protocol: str, content: Json, answer: Json, error: str) -> Json:
+    return {
+        "summary": f"Ask the model ({protocol})",
+        "parameters": [{"$ref": f"#/components/parameters/{term}"} for term in TERMS],
+        "requestBody": {"required": True, "content": content},
+        "responses": {
+            "200": {"description": "the answer", "content": _json(answer)},
+            "default": {"description": "what is wrong, and what to do", "content": _json(_ref(error))},
+        },
+    }
+
+
+def _ok(what: str) -> Json:
+    return {"200": {"description": what, "content": _json({"type": "object"})}}
+
+
+def _json(schema: Json) -> Json:
+    return {"application/json": {"schema": schema}}
+
+
+def _ref(name: str) -> Json:
+    return {"$ref": f"#/components/schemas/{name}"}
