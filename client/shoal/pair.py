@@ -239,7 +239,7 @@ class Pair:
         else:
             self._say(f"listening on {url}, metrics on {admin}/metrics", Style.BOLD, url=url, admin_url=admin)
             if port := self._environment.get("SHOAL_PROXY_GRPC_PORT"):
-                target = address_of(self.launch.host, int(port))
+                target = _address(EVERYWHERE.get(self.launch.host, self.launch.host), int(port))
                 self._say(f"gRPC on {target}", grpc=target)
             tell_of_everywhere(self.launch.host, self.launch.teller)
         try:
