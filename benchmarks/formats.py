@@ -120,10 +120,94 @@ def library_torch_export(folder: Path) -> Predict:
     return predict
 
 
+def save_onnx(folder: Path) -> None:
+    """Export the perceptron of `save_torch_export` to ONNX."""
+    import torch  # noqa: PLC0415
+
+    torch.manual_seed(20)
+    layers = [torch.nn.Linear(256, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 16)]
+    module = torch.nn.Sequential(*layers).eval()
+    named = {"input_names": ["x"], "output_names": ["y"], "dynamic_shapes": ({0: torch.export.Dim("rows")},)}
+    torch.onnx.export(
+        module, (torch.zeros(2, 256),), folder / "model.onnx", dynamo=True, external_data=False, verbose=False, **named
+    )
+
+
+def library_onnx(folder: Path) -> Predict:
+    """Run a session of onnxruntime."""
+    import onnxruntime  # noqa: PLC0415
+
+    session = onnxruntime.InferenceSession(folder / "model.onnx")
+    return lambda rows: session.run(None, {"x": np.array(rows, np.float32)})
+
+
+def _labelled(width: int) -> tuple[Any, Any]:
+    rows = np.random.default_rng(20).standard_normal((512, width))
+    return rows, (rows[:, 0] + rows[:, 1] > 0).astype(int)
+
+
+def save_skops(folder: Path) -> None:
+    """Save a scaled perceptron of scikit-learn."""
+    import skops.io  # noqa: PLC0415
+    from sklearn.neural_network import MLPClassifier  # noqa: PLC0415
+    from sklearn.pipeline import make_pipeline  # noqa: PLC0415
+    from sklearn.preprocessing import StandardScaler  # noqa: PLC0415
+
+    network = MLPClassifier((64,), random_state=20, max_iter=1000)
+    skops.io.dump(make_pipeline(StandardScaler(), network).fit(*_labelled(32)), folder / "model.skops")
+
+
+def library_skops(folder: Path) -> Predict:
+    """Predict labels and probabilities, as is served."""
+    import skops.io  # noqa: PLC0415
+
+    path = folder / "model.skops"
+    model = skops.io.load(path, trusted=skops.io.get_untrusted_types(file=path))
+    return lambda rows: (model.predict(rows), model.predict_proba(rows))
+
+
+def save_xgboost(folder: Path) -> None:
+    """Save 100 trees."""
+    import xgboost  # noqa: PLC0415
+
+    rows, labels = _labelled(32)
+    data = xgboost.DMatrix(rows, label=labels)
+    xgboost.train({"objective": "binary:logistic"}, data, 100).save_model(folder / "model.ubj")
+
+
+def library_xgboost(folder: Path) -> Predict:
+    """Predict with the Booster."""
+    import xgboost  # noqa: PLC0415
+
+    booster = xgboost.Booster(model_file=folder / "model.ubj")
+    return lambda rows: booster.inplace_predict(np.array(rows, np.float32))
+
+
+def save_lightgbm(folder: Path) -> None:
+    """Save 100 trees."""
+    import lightgbm  # noqa: PLC0415
+
+    rows, labels = _labelled(32)
+    data = lightgbm.Dataset(rows, label=labels)
+    lightgbm.train({"objective": "binary", "verbose": -1}, data, 100).save_model(folder / "model.lgb")
+
+
+def library_lightgbm(folder: Path) -> Predict:
+    """Predict with the Booster."""
+    import lightgbm  # noqa: PLC0415
+
+    booster = lightgbm.Booster(model_file=folder / "model.lgb")
+    return lambda rows: booster.predict(np.array(rows, np.float64))
+
+
 CASES: Mapping[str, Case] = {
     "keras": Case(save_keras, library_keras, rows_of(256)),
     "transformers": Case(save_transformers, library_transformers, INPUTS["embed"]),
     "torch_export": Case(save_torch_export, library_torch_export, rows_of(256)),
+    "onnx": Case(save_onnx, library_onnx, rows_of(256)),
+    "skops": Case(save_skops, library_skops, rows_of(32)),
+    "xgboost": Case(save_xgboost, library_xgboost, rows_of(32)),
+    "lightgbm": Case(save_lightgbm, library_lightgbm, rows_of(32)),
 }
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.faults import said
-from shoal_runtime.formats.source import Loaded, Source
+from shoal_runtime.formats.source import Loaded, Source, warn_of_static_batch
 from shoal_runtime.formats.table import model_file
 from shoal_runtime.formats.tabular import TEXT, imported
 from shoal_runtime.handlers.spec import ANY, TensorSpec
@@ -25,6 +25,10 @@ DATATYPES: Final = {
 }
 QUIET: Final = 3
 """Errors only: of a graph's oddities, which are by the thousand, nobody who serves it can mend one."""
+DYNAMIC: Final = (
+    "export with a dynamic batch, like this, from an example of two rows: torch.onnx.export(model, (example,),"
+    ' "model.onnx", dynamo=True, dynamic_shapes=({0: torch.export.Dim("batch")},))'
+)
 
 logger = logging.getLogger(__name__)
 
@@ -52,20 +56,10 @@ def load(source: Source) -> Loaded:
     path = model_file(source, Format.ONNX)
     session = _session(path, source.context.threads)
     inputs = source.inputs or _inputs(session.get_inputs())
-    rows = sorted({spec.shape[spec.batch_dim] for spec in inputs} - {ANY})
-    if rows:
-        logger.warning("event=static_batch %s", static_batch(path.name, rows[0]))
-    outputs = source.outputs or _outputs(session.get_outputs(), path, free=not rows)
+    warn_of_static_batch(path.name, inputs, DYNAMIC)
+    free = all(spec.shape[spec.batch_dim] == ANY for spec in inputs)
+    outputs = source.outputs or _outputs(session.get_outputs(), path, free=free)
     return Loaded(OnnxHandler(session, inputs, outputs), inputs, outputs, "onnx")
-
-
-def static_batch(name: str, rows: int) -> str:
-    """Return what to do about a graph that takes batches of one size only."""
-    return (
-        f"{name} was exported with a batch of {rows}, so it runs {rows} at a time: export with a dynamic batch, like"
-        ' this, from an example of two rows: torch.onnx.export(model, (example,), "model.onnx", dynamo=True,'
-        ' dynamic_shapes=({0: torch.export.Dim("batch")},))'
-    )
 
 
 def _session(path: Path, threads: int) -> Any:
