@@ -161,9 +161,9 @@ def hostile() -> FakeRuntime:
     return FakeRuntime(inputs=inputs, outputs=[tensor(HOSTILE, "BYTES", [-1])], model=answer)
 
 
-@pytest.fixture
-def browser(tmp_path: Path) -> Iterator[Browser]:
-    with browsing(tmp_path) as running:
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with browsing(tmp_path_factory.mktemp("browser")) as running:
         yield running
 
 
