@@ -77,7 +77,7 @@ def test_a_large_item_of_several_inputs_is_made_by_name() -> None:
 
 def made(curl: str) -> object:
     """Run the program of a hint, as a shell does, and return the body that it makes."""
-    program = shlex.join(shlex.split(curl.split(" | ")[0]))
+    program = shlex.join(shlex.split(curl.split(" | ", maxsplit=1)[0]))
     ended = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=True, timeout=60)
     return orjson.loads(ended.stdout)
 
