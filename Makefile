@@ -18,7 +18,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 SOURCES := benchmarks client e2e examples local operator proxy runtime schema tests compile.py install.py pyproject.toml
 TEXTS := $(SOURCES) .ci .pre-commit-config.yaml charts crds docs CHANGELOG.md CONTRIBUTING.md Makefile README.md RELEASING.md constraints.txt
 
-.PHONY: demo test test-compiled e2e check format lint types contracts guard generated bench-operator bench-policy bench-serve bench-peers bench-models soak coverage mutants dist pins clean
+.PHONY: demo test test-compiled e2e check format lint types contracts guard generated messages bench-operator bench-policy bench-serve bench-peers bench-models soak coverage mutants dist pins clean
 
 demo: $(VENV)/.demo ## Deploy a real image classifier, send it 200 pictures, print the figures
 	$(BIN)/python -m examples.demo
@@ -74,6 +74,12 @@ format: $(VENV)/.installed
 
 generated: $(VENV)/.installed ## Write again what follows from schema/: the CRD, its reference, the tables of settings
 	$(BIN)/python -m shoal_schema.generate
+
+# Written with the same major version of protobuf as constraints.txt pins: a later one would warn of it.
+messages: ## Write again the messages of gRPC from their .proto
+	$(PYTHON) -m venv .venvs/messages
+	.venvs/messages/bin/pip install --quiet --disable-pip-version-check grpcio-tools==1.81.1
+	cd proxy/shoal_proxy/rpc && $(CURDIR)/.venvs/messages/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. inference.proto
 
 bench-%: export PYTHONPATH = $(COMPILED):$(CURDIR)
 

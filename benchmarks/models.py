@@ -7,6 +7,9 @@ the same work (bytes in, answers out) with torch as it comes; to `forward` alone
 ready, which nobody reaches whose preprocessing needs the same cores; and to the loop of the same work
 that keeps memory and waits as the runtime does, which tells what serving itself costs. Where a target
 is missed, the processor time of each part says where the time goes. ``--device cuda`` measures a GPU.
+
+Beside them one row for each format that is served without code (`benchmarks.formats`), compared with a loop over the
+library's own `predict`, on the CPU.
 """
 
 import argparse
@@ -15,6 +18,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
@@ -23,7 +27,8 @@ from typing import Any
 
 import torch
 
-from benchmarks.inputs import INPUTS
+from benchmarks.formats import CASES
+from benchmarks.inputs import INPUTS, Inputs
 from benchmarks.report import Row, Target, document, make_row, slug, table
 from benchmarks.steady import under_load
 from benchmarks.surroundings import surroundings
@@ -42,7 +47,7 @@ TARGETS = tuple(
     Target(model, f"ratio_to_{loop}", 0.95, at_least=True)
     for model in INPUTS
     for loop in ("whole", "forward", "tuned_whole")
-)
+) + tuple(Target(name, "ratio_to_library", 0.95, at_least=True) for name in CASES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         seconds, repetitions = (2, 1) if options.quick else (6, 3)
         trials = Trials(find_wrk(ROOT / ".tools"), options.device, options.threads, seconds, repetitions)
-        rows = [measure(model, trials) for model in options.only]
+        rows = [(measure if name in INPUTS else measure_format)(name, trials) for name in options.only]
     except (WrkError, ServerError, subprocess.SubprocessError) as error:
         print(f"benchmark: {error}", file=sys.stderr)
         return 1
@@ -83,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Return the options."""
     parser = argparse.ArgumentParser("python -m benchmarks.models", description=__doc__)
-    parser.add_argument("--only", nargs="+", choices=list(INPUTS), default=list(INPUTS), help="models")
+    parser.add_argument("--only", nargs="+", choices=[*INPUTS, *CASES], default=[*INPUTS, *CASES], help="models")
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="for torch's operations")
     parser.add_argument("--quick", action="store_true", help="one short round, and nothing is written")
@@ -102,10 +107,35 @@ def measure(model: str, trials: Trials) -> Row:
     for _ in range(trials.repetitions):
         loops = {loop: run_bare(model, trials, sizes[loop], loop) for loop in LOOPS}
         sizes = {loop: str(measured["batch_size"]) for loop, measured in loops.items()}
-        served = run_served(model, trials, loops["tuned"])
+        served = run_served(ROOT / "examples" / model, model, INPUTS[model], trials, loops["tuned"])
         repetitions.append(ratios(served["rows_per_s"], loops) | served | flat(loops))
         print(f"{model}: {', '.join(f'{name} {value:.3g}' for name, value in repetitions[-1].items())}", flush=True)
     return make_row(model, repetitions)
+
+
+def measure_format(name: str, trials: Trials) -> Row:
+    """Measure the library's loop and the server in turn, on the same folder."""
+    case, sizes, repetitions = CASES[name], SIZES["cpu"], []
+    with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
+        folder = Path(scratch) / name
+        folder.mkdir()
+        case.save(folder)
+        for _ in range(trials.repetitions):
+            loop = run_library(name, folder, trials, sizes)
+            sizes = str(loop["batch_size"])
+            served = run_served(folder, name, case.inputs, trials, loop)
+            ratio = served["rows_per_s"] / loop["whole_per_s"]
+            repetitions.append({"ratio_to_library": ratio} | served | flat({"library": loop}))
+            print(f"{name}: {', '.join(f'{what} {value:.3g}' for what, value in repetitions[-1].items())}", flush=True)
+    return make_row(name, repetitions)
+
+
+def run_library(name: str, folder: Path, trials: Trials, sizes: str) -> dict[str, Any]:
+    """Run the library's loop in a process of its own."""
+    options = [f"--seconds={trials.duration_s / 2}", f"--sizes={sizes}"]
+    # What libraries without torch go by, too.
+    environ = {**os.environ, "OMP_NUM_THREADS": str(trials.threads)}
+    return measured([sys.executable, "-m", "benchmarks.formats", name, str(folder), *options], environ)
 
 
 def ratios(rows_per_s: float, loops: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
@@ -133,15 +163,20 @@ def run_bare(model: str, trials: Trials, sizes: str, loop: str) -> dict[str, Any
         options.append("--tuned")
         wait_briefly(environ)
     command = [sys.executable, "-m", "benchmarks.bare", model, *options, f"--sizes={sizes}"]
+    return measured(command, environ)
+
+
+def measured(command: Sequence[str], environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return what a loop's process prints."""
     result = subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=BARE_TIMEOUT_S)
     if result.returncode != 0:
         raise subprocess.SubprocessError(f"the bare loop failed: {result.stderr.strip()[-500:]}")
-    measured: dict[str, Any] = json.loads(result.stdout)
-    return measured
+    printed: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
+    return printed
 
 
-def run_served(model: str, trials: Trials, loop: Mapping[str, Any]) -> dict[str, float]:
-    """Serve the model with the batch size of that loop, and load it."""
+def run_served(folder: Path, name: str, inputs: Inputs, trials: Trials, loop: Mapping[str, Any]) -> dict[str, float]:
+    """Serve the folder with the batch size of that loop, and load it."""
     batch_size = loop["batch_size"]
     fields = {
         "batching.maxBatchSize": str(batch_size),
@@ -152,16 +187,15 @@ def run_served(model: str, trials: Trials, loop: Mapping[str, Any]) -> dict[str,
     warm_up_s, window_s = (max(trials.duration_s * share, count * batch_s) for share, count in ((0.3, 4), (1, 12)))
     # A reserve for a machine that becomes slower meanwhile: the window must end under load.
     duration_s = ceil(1.3 * (warm_up_s + window_s) + BATCHES_AT_ONCE * batch_s)
-    with serving(ROOT / "examples" / model, fields=fields) as server:
-        load = requests(model, server, BATCHES_AT_ONCE * batch_size, duration_s)
+    with serving(folder, fields=fields) as server:
+        load = requests(name, inputs, server, BATCHES_AT_ONCE * batch_size, duration_s)
         return under_load(trials.wrk, load, server, warm_up_s=warm_up_s, window_s=window_s)
 
 
-def requests(model: str, server: Server, connections: int, duration_s: int) -> Load:
-    """Return a load of the model's real inputs, one per request, in turn."""
-    inputs = INPUTS[model]
+def requests(name: str, inputs: Inputs, server: Server, connections: int, duration_s: int) -> Load:
+    """Return a load of these inputs, one per request, in turn."""
     first, *rest = [inputs.encode(item) for item in inputs.items()]
-    url = f"{server.url}/v1/models/{model}:predict"
+    url = f"{server.url}/v1/models/{name}:predict"
     headers = {"content-type": inputs.content_type}
     return Load(url, first, connections, duration_s, headers, rest, PATIENCE_S)
 

@@ -47,12 +47,12 @@ class Server:
 
 @contextmanager
 def serving(
-    target: Path, *, fields: Mapping[str, str] | None = None, start_timeout_s: float = 120.0
+    target: Path | str, *, fields: Mapping[str, str] | None = None, start_timeout_s: float = 120.0
 ) -> Iterator[Server]:
     """Serve ``target`` on free ports of 127.0.0.1; stop the server when the block ends.
 
     Args:
-        target: a manifest, a model directory, or a folder with one manifest.
+        target: a manifest, a model directory, a folder with one manifest, or a URI.
         fields: of the InferenceService, set over those of the manifest.
         start_timeout_s: how long loading and warming up may take.
 

@@ -207,6 +207,11 @@ def _fill_serve(parser: argparse.ArgumentParser) -> None:
         help="/readyz and /metrics; 9090 if free, else any free one; of several models the first one's",
     )
     parser.add_argument(
+        "--grpc-port",
+        type=integer(0, 65535),
+        help="the Open Inference Protocol over gRPC, of several models the first one's; else none",
+    )
+    parser.add_argument(
         "--management", action="store_true", help="let programs of this machine register models, as TorchServe does"
     )
     parser.add_argument("--management-port", type=integer(0, 65535), default=8081, help="of 127.0.0.1 (%(default)s)")

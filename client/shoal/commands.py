@@ -29,7 +29,8 @@ from shoal.serving.fields import (
     without_effect,
 )
 from shoal.serving.inspection import report_text, with_requests
-from shoal.targets import check_is_here, default_name, files_beside, find_target, named_target, shown
+from shoal.targets import check_is_here, default_name, files_beside, find_target, named_target
+from shoal_schema.resource.locations import shown
 
 ADMIN_PORT = 9090
 
@@ -152,7 +153,10 @@ class _Several:
 
     def launch(self, plan: _Plan) -> Launch:
         """Return how to serve one model, and tell of it."""
-        options, fields = self._options, plan.fields
+        options, index = self._options, self._count
+        self._count += 1
+        grpc = {} if options.grpc_port is None else {"proxy.grpcPort": self._grpc_port(index)}
+        fields = merge(plan.fields, grpc)
         log_level = options.log_level or ("error" if options.quiet else None)
         level = {"SHOAL_LOG_LEVEL": log_level.upper()} if log_level else {}
         launch = Launch(
@@ -160,7 +164,7 @@ class _Several:
             settings={DOCS: "true", **os.environ, **to_environment(fields), **level},
             host=options.host,
             port=self._port,
-            admin_port=self._admin_port(),
+            admin_port=self._admin_port(index),
             teller=self._teller,
             files=files_beside(plan.target),
             shared=self._shared,
@@ -193,14 +197,21 @@ class _Several:
         given = [f"{field}={asked[key]}" for key, field in named.items() if asked.get(key)]
         return self.launch(_plan(asked.get("model_name"), asked["url"], [*self._options.set, *given]))
 
-    def _admin_port(self) -> int:
+    def _grpc_port(self, index: int) -> int:
+        """Return the port of gRPC that was asked for, or one of those after it."""
+        return ports.find_port(self._options.host, _following(self._options.grpc_port, index), option="--grpc-port")
+
+    def _admin_port(self, index: int) -> int:
         """Return an admin port: the one asked for and those after it, else 9090 if it is free, else any that is."""
-        options, index = self._options, self._count
-        self._count += 1
+        options = self._options
         if options.admin_port is not None:
-            following = options.admin_port + index if options.admin_port else 0
-            return ports.find_port(options.host, following, option="--admin-port")
+            return ports.find_port(options.host, _following(options.admin_port, index), option="--admin-port")
         usual = index == 0 and self._usual_is_ours and options.port != ADMIN_PORT
         if usual and ports.is_free(options.host, ADMIN_PORT):
             return ADMIN_PORT
         return ports.find_port(options.host, 0, option="--admin-port")
+
+
+def _following(port: int, index: int) -> int:
+    """Return the port of the model with this number, from 0 on, where the first one's was asked for; 0 is any."""
+    return port + index if port else 0

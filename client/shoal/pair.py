@@ -1,6 +1,7 @@
 """One model's runtime and proxy: what they are told, when they are ready, how they ended."""
 
 import asyncio
+import os
 import sys
 import time
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from shoal.client import AsyncClient
 from shoal.colours import Style, styled
 from shoal.errors import ShoalError
 from shoal.outlet import Outlet, lines_lost
+from shoal.printing import progress_bar
 from shoal.processes import Process, Supervisor
 from shoal.serving.hints import first_requests
 from shoal.serving.supervision import Exit
@@ -30,6 +32,8 @@ STANDARD_OUTPUT, STANDARD_ERROR = 1, 2
 READERS_PATIENCE_S = 2.0
 # A start may take this long, and a step of a longer one, before it is said what is waited for.
 PATIENCE_S = 5.0
+CLEAR = "\r\x1b[K"
+"""Takes a terminal's cursor back to an empty line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,17 @@ class Teller:
         if not self.quiet:
             told = orjson.dumps({"message": line, **facts}).decode()
             text = told if self.json else styled(line, *styles, stream=sys.stdout) if styles else line
-            self.output.write(f"{text}\n".encode(errors="replace"))
+            self.output.write(f"{CLEAR if self._draws else ''}{text}\n".encode(errors="replace"))
+
+    def draw(self, line: str) -> bool:
+        """Show what passes in one line, whose place what is told next takes; return False where no terminal is."""
+        if self._draws and not self.quiet:
+            self.output.write(f"{CLEAR}{line}\r".encode(errors="replace"))
+        return self._draws
+
+    @property
+    def _draws(self) -> bool:
+        return not self.json and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
     def close(self) -> None:
         """Wait a while until all that was told is read."""
@@ -201,7 +215,10 @@ class Pair:
                 continue
             if answer.status_code == 200:
                 return
-            if time.monotonic() >= say_s and (now := _reason(answer)) != reason:
+            now = _reason(answer)
+            if (bar := progress_bar(now)) and self.launch.teller.draw(f"{self.launch.name}: {bar}"):
+                reason = now
+            elif time.monotonic() >= say_s and now != reason:
                 reason, say_s = now, time.monotonic() + PATIENCE_S
                 self._say(f"not ready yet: {reason}", not_ready=reason)
             await asyncio.sleep(POLL_INTERVAL_S)
@@ -210,6 +227,9 @@ class Pair:
         url = self.launch.url
         admin = self.launch.admin_url
         self._say(f"listening on {url}, metrics on {admin}/metrics", Style.BOLD, url=url, admin_url=admin)
+        if port := self._environment.get("SHOAL_PROXY_GRPC_PORT"):
+            target = _address(_reachable(self.launch.host), int(port))
+            self._say(f"gRPC on {target}", grpc=target)
         if self.launch.host in EVERYWHERE:
             self._say(
                 f"{self.launch.host} is every interface: whoever reaches this machine can ask the model, read metrics"

@@ -1,5 +1,6 @@
 """Answers and signatures as text for a person: tables where there are rows, JSON on request."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,8 @@ from shoal.wire.signature import Signature, Tensor
 # Longer arrays are described rather than written out.
 MAX_ARRAY_ELEMENTS = 64
 MAX_TABLE_ROWS = 50
+BAR_WIDTH = 30
+_PERCENTAGE = re.compile(r"(?P<what>\w+) (?P<percent>\d{1,3}) %")
 
 
 def answer_text(answer: Any, names: Sequence[str]) -> str:
@@ -65,6 +68,15 @@ def signature_json(signature: Signature) -> str:
             "outputs": tensors(signature.outputs),
         }
     )
+
+
+def progress_bar(text: str) -> str:
+    """Return what is told with a percentage, and how far that is; empty of anything else."""
+    found = _PERCENTAGE.search(text)
+    if found is None:
+        return ""
+    done = min(int(found["percent"]) * BAR_WIDTH // 100, BAR_WIDTH)
+    return f"{found['what']} [{done * '#'}{(BAR_WIDTH - done) * '-'}] {found['percent']} %"
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:

@@ -10,15 +10,15 @@ from shoal.serving.fields import FieldError, MachineError, Values
 from shoal.serving.manifest import Service, find_service
 from shoal_schema.declaring import NAME, NAME_IN_WORDS
 from shoal_schema.resource import KIND
+from shoal_schema.resource.locations import MOUNTED, WEB, LocationError, parse, scheme_of, shown
 from shoal_schema.resource.uris import BAD_AUTHORITY, has_good_authority
 
 MANIFEST_SUFFIXES = (".yaml", ".yml")
 MODEL_SUFFIXES = (
-    ".pt2", ".pt", ".safetensors", ".py", ".onnx", ".skops", ".joblib", ".pkl", ".pickle", ".ubj", ".json", ".bst", ".lgb",
-    ".txt",
+    ".pt2", ".pt", ".safetensors", ".py", ".onnx", ".skops", ".joblib", ".pkl", ".pickle",
+    ".ubj", ".json", ".bst", ".lgb", ".txt", ".keras",
 )  # fmt: skip
 ARCHIVE_SUFFIXES = (".tar.gz", ".tgz", ".tar", ".zip", ".mar")
-DOWNLOADS = ("http", "https")
 PODS_MODELS = Path("/models")
 # Files whose name says nothing about the model: their folder's name does.
 PLAIN_NAMES = ("handler", "model")
@@ -46,19 +46,18 @@ def find_target(target: str) -> Service:
     Raises:
         FieldError: there is nothing to serve there; the message says what would do.
     """
-    scheme, separator, _ = target.partition("://")
     if not has_good_authority(target):
-        raise FieldError(f"{target} {BAD_AUTHORITY}")
-    if separator and scheme.lower() != "file":
-        return _remote(target, scheme.lower())
-    return _found(Path(unquote(urlsplit(target).path) if separator else target))
+        raise FieldError(f"{shown(target)} {BAD_AUTHORITY}")
+    scheme = scheme_of(target)
+    target = scheme.lower() + target.removeprefix(scheme)
+    return _found(_path_of(target)) if scheme_of(target) in ("", "file") else _remote(target)
 
 
 def files_beside(target: str) -> tuple[str, ...]:
     """Return the files of the folder that ``target`` is or lies in, as they are called from here; none of a URL."""
     path = Path(target)
     folder = path if path.is_dir() else path.parent
-    return () if "://" in target else tuple(str(each) for each in sorted(folder.iterdir()) if each.is_file())
+    return () if scheme_of(target) else tuple(str(each) for each in sorted(folder.iterdir()) if each.is_file())
 
 
 def check_is_here(uri: str) -> None:
@@ -67,10 +66,10 @@ def check_is_here(uri: str) -> None:
     Raises:
         FieldError: ``uri`` is a path of this machine at which nothing lies; the message says where it may lie.
     """
-    scheme, separator, _ = uri.partition("://")
-    if separator and scheme.lower() != "file":
+    if scheme_of(uri) not in ("", "file"):
+        _remote(uri)
         return
-    path = Path(unquote(urlsplit(uri).path) if separator else uri)
+    path = _path_of(uri)
     if path.exists():
         return
     place = " (a pod's place for it)" if path.parent == PODS_MODELS else ""
@@ -80,12 +79,20 @@ def check_is_here(uri: str) -> None:
     )
 
 
-def _remote(uri: str, scheme: str) -> Service:
-    """Take a URL at its word: the runtime downloads what is there, and says what is wrong with it."""
-    if scheme not in DOWNLOADS:
-        raise FieldError(f"{scheme}:// cannot be downloaded: a URL begins with {', '.join(DOWNLOADS)} or file")
-    if urlsplit(uri).path.endswith(MANIFEST_SUFFIXES):
-        raise FieldError(f"{uri} is a manifest: download it, and serve the file")
+def _path_of(target: str) -> Path:
+    return Path(unquote(urlsplit(target).path) if scheme_of(target) else target)
+
+
+def _remote(uri: str) -> Service:
+    """Take a URI at its word: the runtime downloads what is there, and says what is wrong with it."""
+    try:
+        location = parse(uri)
+    except LocationError as error:
+        raise FieldError(str(error)) from None
+    if location.scheme in MOUNTED:
+        raise FieldError(f"{shown(uri)} is mounted by a cluster: copy it to a folder, and serve that")
+    if location.path.endswith(MANIFEST_SUFFIXES):
+        raise FieldError(f"{shown(uri)} is a manifest: download it, and serve the file")
     return Service({"model.uri": uri})
 
 
@@ -114,8 +121,9 @@ def default_name(uri: str) -> str:
     Raises:
         FieldError: ``model.toml`` gives a name that no path can have.
     """
-    path = Path(unquote(urlsplit(uri).path) if "://" in uri else uri)
-    named = _toml_name(path / "model.toml")
+    here = scheme_of(uri) in ("", "file")
+    path = _path_of(uri) if here else _path_there(uri)
+    named = _toml_name(path / "model.toml") if here else None
     if named:
         if not re.search(NAME, named):
             raise FieldError(f"{path / 'model.toml'}: name must be {NAME_IN_WORDS}, not {named!r:.200}")
@@ -126,18 +134,15 @@ def default_name(uri: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-") or "model"
 
 
+def _path_there(uri: str) -> Path:
+    location = parse(uri)
+    return Path(unquote(location.path) if location.scheme in WEB else f"{location.authority}/{location.path}")
+
+
 def _model_suffix(path: Path) -> str:
     """Return the suffix of a file that is a model or an archive of one; empty for any other."""
     name = path.name.lower()
     return next((each for each in (*MODEL_SUFFIXES, *ARCHIVE_SUFFIXES) if name.endswith(each)), "")
-
-
-def shown(uri: str) -> str:
-    """Return a model's URI as it may be printed: what follows ``?`` and what precedes ``@`` may be secret."""
-    if "://" not in uri:
-        return uri
-    parts = urlsplit(uri)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def _may_be_service(file: Path) -> bool:
@@ -166,7 +171,7 @@ def _absolute(fields: Values, folder: Path) -> Values:
     if not uri:
         raise FieldError("spec.model.uri is missing: it says where the model lies")
     path = uri.removeprefix("file://")
-    if "://" in path:
+    if scheme_of(path):
         return fields
     if Path(path).is_absolute():
         return _in_pod(fields, Path(path), folder)

@@ -22,6 +22,8 @@ from shoal_proxy.upstream import RuntimeLink
 from shoal_schema.headers import EXECUTED
 
 _NOT_POST = ["GET", "PUT", "PATCH", "DELETE", "OPTIONS"]
+_INFER_PATHS = ("/v1/embeddings", "/v1/rerank", "/v2/rerank", "/invocations")
+"""Infer routes that name no model in their path."""
 
 
 class Pages:
@@ -47,6 +49,7 @@ class Pages:
             # Or else "NAME:predict" would be taken for a model's name.
             Route("/v1/models/{model}:predict", self.only_post, methods=_NOT_POST),
             Route("/v1/models/{model}", self.v1_model),
+            *(Route(path, self.only_post, methods=_NOT_POST) for path in _INFER_PATHS),
             Route("/v2", self.server),
             Route("/v2/health/live", self.live),
             Route("/v2/health/ready", self.ready),
@@ -123,16 +126,25 @@ class Pages:
 
     async def server(self, request: Request) -> Response:
         """Answer V2's server metadata."""
-        return JSONResponse({"name": "shoal", "version": self._version, "extensions": ["binary_tensor_data"]})
+        return JSONResponse(self.about())
+
+    def about(self) -> dict[str, Any]:
+        """Return V2's server metadata."""
+        return {"name": "shoal", "version": self._version, "extensions": ["binary_tensor_data"]}
 
     async def metadata(self, request: Request) -> Response:
         """Answer V2's model metadata."""
         self._check_model(request)
-        return JSONResponse(describe(self._dispatcher.signature(), self._settings))
+        return JSONResponse(self.description())
+
+    def description(self) -> dict[str, Any]:
+        """Return V2's metadata of the one model."""
+        return describe(self._dispatcher.signature(), self._settings)
 
     async def v1_models(self, request: Request) -> Response:
-        """List the one model."""
-        return JSONResponse({"models": [self._settings.name]})
+        """List the one model, as V1 has it and as OpenAI's clients do."""
+        model = {"id": self._settings.name, "object": "model", "created": 0, "owned_by": "shoal"}
+        return JSONResponse({"models": [self._settings.name], "object": "list", "data": [model]})
 
     async def v1_model(self, request: Request) -> Response:
         """Answer V1's readiness of one model."""

@@ -6,13 +6,16 @@ from collections.abc import Sequence
 
 from shoal_schema.version import VERSION
 
+_OF_GRPC = ("grpc", "google")
+
 
 def run(arguments: Sequence[str]) -> int:
     """Run the proxy, or the command that ``arguments`` name; return the exit status."""
     try:
         return _command(arguments) if arguments or _is_completing() else _serve()
     except ModuleNotFoundError as missing:
-        print(f'shoal-proxy: {missing}: pip install "shoal[proxy]"', file=sys.stderr)  # noqa: T201
+        extra = "grpc" if (missing.name or "").partition(".")[0] in _OF_GRPC else "proxy"
+        print(f'shoal-proxy: {missing}: pip install "shoal[{extra}]"', file=sys.stderr)  # noqa: T201
         return 1
 
 

@@ -4,6 +4,9 @@ import logging
 import time
 from typing import Any, Final
 
+from shoal_proxy.codecs.base import Codec
+from shoal_proxy.codecs.invocations import Invocations
+from shoal_proxy.codecs.texts import Embeddings, Rerank
 from shoal_proxy.codecs.torchserve import TorchServe
 from shoal_proxy.codecs.v2 import V2
 from shoal_proxy.edge.crowd import make_room
@@ -18,9 +21,24 @@ _NO_ROOM_PAUSE_S: Final = 1e-5
 """For each connection that was looked at in vain, so that looking takes a few percent of the time at the most."""
 
 
-def codec_for(path: str) -> TorchServe | V2:
+_SPOKEN: Final[tuple[tuple[str, Codec], ...]] = (
+    ("/predictions", TorchServe()),
+    ("/ping", TorchServe()),
+    ("/models", TorchServe()),
+    ("/v1/embeddings", Embeddings("")),
+    ("/v1/rerank", Rerank("", 0)),
+    ("/v2/rerank", Rerank("", 0)),
+    ("/invocations", Invocations(0)),
+)
+_ELSEWHERE: Final[Codec] = V2()
+
+
+def codec_for(path: str) -> Codec:
     """Errors outside the infer routes take the shape of the path's protocol; V1's and V2's are the same."""
-    return TorchServe() if path.startswith(("/predictions", "/ping", "/models")) else V2()
+    for start, codec in _SPOKEN:
+        if path.startswith(start):
+            return codec
+    return _ELSEWHERE
 
 
 class Guard:

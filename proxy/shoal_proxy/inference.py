@@ -18,6 +18,8 @@ from shoal_proxy.batching.pending import (
 )
 from shoal_proxy.body import LARGE_BYTES
 from shoal_proxy.codecs.base import EXECUTED, Call, Decoded, Reply, check_rows
+from shoal_proxy.codecs.invocations import Invocations
+from shoal_proxy.codecs.texts import Embeddings, Rerank
 from shoal_proxy.codecs.torchserve import TorchServe
 from shoal_proxy.codecs.upstream import check_json
 from shoal_proxy.codecs.v1 import V1
@@ -60,6 +62,7 @@ _TERM_NAMES = (*[name for name, _ in _TRACED], _CONTENT_ENCODING, _TIMEOUT_MS, _
 def infer_routes(model_name: str, version: str, max_body_bytes: int) -> Mapping[bytes, Route]:
     """Return the infer paths of the one model served here; what they pad takes no more than a body may."""
     v2, v1, torchserve = Route(V2()), Route(V1(max_body_bytes)), Route(TorchServe())
+    embeddings, rerank = Route(Embeddings(model_name)), Route(Rerank(model_name, max_body_bytes))
     name = model_name.encode("ascii")
     return {
         b"/v2/models/%s/infer" % name: v2,
@@ -67,6 +70,10 @@ def infer_routes(model_name: str, version: str, max_body_bytes: int) -> Mapping[
         b"/v1/models/%s:predict" % name: v1,
         b"/predictions/%s" % name: torchserve,
         b"/predictions/%s/%s" % (name, version.encode("ascii")): torchserve,
+        b"/v1/embeddings": embeddings,
+        b"/v1/rerank": rerank,
+        b"/v2/rerank": rerank,
+        b"/invocations": Route(Invocations(max_body_bytes)),
     }
 
 

@@ -5,6 +5,7 @@ import contextlib
 import gc
 import inspect
 import logging
+import os
 import resource
 import signal
 import socket
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
@@ -42,6 +43,9 @@ from shoal_schema.resource.traffic import BatchingSpec
 from shoal_schema.version import VERSION
 from shoal_schema.wire.patience import Patience
 
+if TYPE_CHECKING:
+    from shoal_proxy.rpc.port import GrpcPort
+
 logger = logging.getLogger(__name__)
 
 ADMIN_CONNECTIONS = 64
@@ -50,6 +54,8 @@ ADMIN_BODY_BYTES = 65536
 
 _TICK_S = 0.1  # uvicorn's: ten of them renew the Date header
 _LEAVING_TICK_S = 0.005
+_GRACE_S = 1.0
+"""After the drain's time, for its refusals to reach gRPC's callers."""
 
 
 class Listener(uvicorn.Server):
@@ -219,6 +225,7 @@ class Proxy:
         self.front_guard, self.admin_guard = make_guards(settings, self.metrics, open_files())
         self.socket = bind(settings.process.listen)
         self.admin_socket = bind(settings.process.admin_listen)
+        self.grpc = self._grpc_port()
         self._leave = asyncio.Event()
         self._hurry = asyncio.Event()
         self._drained = asyncio.Event()
@@ -242,6 +249,8 @@ class Proxy:
         admin = _listener(pages.app(), http=admin_protocol)
         watch = asyncio.create_task(self.link.watch())
         front_task = asyncio.create_task(front.serve([self.socket]))
+        if self.grpc is not None:
+            await self.grpc.start()
         admin_task = asyncio.create_task(admin.serve([self.admin_socket]))
         # What is alive now lives as long as the process: keep the collector from walking it during requests.
         gc.collect()
@@ -274,6 +283,10 @@ class Proxy:
                 await self._hurry.wait()
         self._enter(Phase.DRAINING)
         front.leave()
+        others = [front_task]
+        if self.grpc is not None:
+            grace_s = self.settings.rollout.drain_timeout_seconds + _GRACE_S
+            others.append(asyncio.create_task(self.grpc.stop(grace_s)))
         try:
             async with asyncio.timeout(self.settings.rollout.drain_timeout_seconds):
                 await asyncio.shield(front_task)
@@ -284,12 +297,21 @@ class Proxy:
             logger.warning("event=drain_timed_out rows=%d", self.scheduler.queue.rows)
             self.dispatcher.refuse_waiting(Draining("this replica had to stop before the answer came"))
             front.force_exit = True
-        await asyncio.gather(front_task, return_exceptions=True)
+        await asyncio.gather(*others, return_exceptions=True)
         self._enter(Phase.STOPPED)
 
     def _enter(self, phase: Phase) -> None:
         self.dispatcher.phase = phase
         logger.info("event=%s waiting_rows=%d", phase, self.scheduler.queue.rows)
+
+    def _grpc_port(self) -> "GrpcPort | None":
+        if self.settings.proxy.grpc_port is None:
+            return None
+        # Or else its core writes a line of its own about each caller who breaks the protocol.
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+        from shoal_proxy.rpc.port import GrpcPort  # noqa: PLC0415 (20 MB, and an extra that few install)
+
+        return GrpcPort(self.inference, self.pages, self.settings)
 
     def _read_metrics(self) -> None:
         scheduler, queue = self.scheduler, self.scheduler.queue
@@ -335,11 +357,12 @@ async def serve(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, proxy.stop)
     logger.info(
-        "event=listening address=%s reach=%s admin=%s admin_reach=%s connections=%d compiled=%s",
+        "event=listening address=%s reach=%s admin=%s admin_reach=%s grpc=%s connections=%d compiled=%s",
         _bound(proxy.socket),
         _reach(proxy.socket),
         _bound(proxy.admin_socket),
         _reach(proxy.admin_socket),
+        "off" if proxy.grpc is None else proxy.grpc.address,
         proxy.front_guard.max_connections,
         "no" if inspect.isfunction(InferProtocol.data_received) else "yes",
     )

@@ -6,6 +6,7 @@ from typing import Self
 from msgspec import Struct, field
 
 from shoal_schema import environment
+from shoal_schema.addresses import TcpAddress
 from shoal_schema.declaring import PROXY
 from shoal_schema.environment import SettingsError
 from shoal_schema.headers import OWN_HEADERS
@@ -51,6 +52,15 @@ class Settings(Struct, frozen=True):
     def fair_share_header(self) -> bytes:
         """The header whose values share the runtime, as it arrives; empty: there is none."""
         return (self.queue.fair_share_header or "").lower().encode()
+
+    @property
+    def grpc_address(self) -> TcpAddress | None:
+        """Where gRPC's callers connect, beside HTTP's; None: nowhere."""
+        if self.proxy.grpc_port is None:
+            return None
+        # HTTP may come by a socket; the admin port then tells which address is ours.
+        host = self.process.listen.host or self.process.admin_listen.host
+        return TcpAddress(host, self.proxy.grpc_port)
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Self:

@@ -25,6 +25,8 @@ STALE_AFTER_S: Final = 24 * 3600
 UNLOCKED_AFTER_S: Final = 60
 """Who has made a folder is given this long to lock it."""
 PARTIAL_PREFIX: Final = ".partial-"
+PARTS_PREFIX: Final = ".parts-"
+"""Of folders from which a killed download goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,8 @@ class Origin:
     digest: str
     etag: str | None = None
     last_modified: str | None = None
+    file: str | None = None
+    """Its name, where a store lists it; None for a tree of files."""
 
     def conditions(self) -> dict[str, str]:
         """Return the request headers that ask for the file only if it has changed."""
@@ -104,10 +108,11 @@ def sweep(cache_dir: Path) -> None:
     # The file system's own clock, which may not be this machine's.
     now_s = newest.stat().st_mtime
     newest.rmdir()
-    for path in cache_dir.glob(f"{PARTIAL_PREFIX}*"):
+    for path in cache_dir.glob(".part*-*"):
         with suppress(FileNotFoundError):  # another process has just finished with it
             age_s = now_s - path.stat().st_mtime
-            if age_s > STALE_AFTER_S or (age_s > UNLOCKED_AFTER_S and _is_unlocked(path)):
+            left = age_s > UNLOCKED_AFTER_S and path.name.startswith(PARTIAL_PREFIX)
+            if age_s > STALE_AFTER_S or (left and _is_unlocked(path)):
                 shutil.rmtree(path, ignore_errors=True)
 
 

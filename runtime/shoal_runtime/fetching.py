@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -21,7 +22,12 @@ from shoal_runtime.load_limit import FETCH_GRACE_S, within
 from shoal_runtime.progress import Progress
 from shoal_runtime.readiness import Readiness
 from shoal_runtime.settings import Settings
+from shoal_runtime.storage.downloading import Download
+from shoal_runtime.storage.listing import Listing, tree_digest
+from shoal_runtime.storage.redaction import safe
+from shoal_runtime.storage.store import StoreAway, open_store
 from shoal_runtime.unpacking import CHUNK_BYTES, Limits, archive_stem, check_time, unpack
+from shoal_schema.resource.locations import MOUNTED, WEB, LocationError, parse, scheme_of, shown
 
 ATTEMPTS: Final = 3
 MODELS: Final = Path("/models")
@@ -74,14 +80,19 @@ class Fetcher:
             LoadError: there is nothing, it cannot be had within the limits, or it is not what the checksum says.
         """
         self._deadline_s = time.monotonic() + self._limits.timeout_s
-        scheme = urlsplit(uri).scheme
-        if scheme in ("http", "https"):
-            return self._remote(uri)
-        if scheme == "file":
-            return self._local(Path(unquote(urlsplit(uri).path)))
-        if "://" in uri:
-            raise LoadError(f"SHOAL_MODEL_URI has scheme {scheme}; it must be a path, file://, http:// or https://")
-        return self._local(Path(uri))
+        if not scheme_of(uri):
+            return self._local(Path(uri))
+        try:
+            location = parse(uri)
+            if location.scheme == "file":
+                return self._local(Path(unquote(location.path)))
+            if location.scheme in WEB:
+                return self._remote(uri)
+            if location.scheme in MOUNTED:
+                raise LoadError(f"{shown(uri)} is mounted by the operator: here a path must say where it is")
+            return self._listed(uri, location.name)
+        except LocationError as error:
+            raise LoadError(str(error)) from None
 
     def _local(self, path: Path) -> ModelFiles:
         path = Path(os.path.abspath(path))
@@ -104,6 +115,50 @@ class Fetcher:
         if stem is None:
             return ModelFiles(path.parent, path.stem, path.name)
         return self._keep(path, sha256.hexdigest(), path.name)
+
+    def _listed(self, uri: str, name: str) -> ModelFiles:
+        """Return what a store lists, as it is now, or as it was when the store could last be asked."""
+        store = open_store(uri)
+        download = Download(
+            store,
+            self._cache_dir,
+            self._readiness,
+            limits=self._limits,
+            deadline_s=self._deadline_s,
+            pause_s=self._pause_s,
+        )
+        try:
+            listing = download.list()
+        except StoreAway as reason:
+            if (old := self._last(uri, name)) is None:
+                raise LoadError(f"{store.shown} cannot be downloaded: {reason}") from None
+            logger.warning("event=download_failed_using_last directory=%s reason=%s", old.directory, reason)
+            return old
+        keep = partial(self._keep_listed, uri, store.shown, listing)
+        while (files := self._last(uri, name, listing)) is None:
+            download.bring(listing, keep)
+        return files
+
+    def _last(self, uri: str, name: str, listing: Listing | None = None) -> ModelFiles | None:
+        """Return what is here of ``uri``, if that is what is wanted, and all of ``listing`` where that is given."""
+        origin = recall(self._cache_dir, uri)
+        if origin is None or self._digest not in (None, origin.digest):
+            return None
+        if listing is not None and listing.digest() != origin.etag:
+            return None
+        if origin.file is not None:
+            return self._kept(origin.digest, origin.file)
+        directory = self._cache_dir / origin.digest
+        return ModelFiles(directory, name) if directory.is_dir() else None
+
+    def _keep_listed(self, uri: str, what: str, listing: Listing, folder: Path, sums: Mapping[str, str]) -> None:
+        digest = tree_digest(sums) if listing.file is None else sums[listing.file]
+        self._check(digest, what)
+        if listing.file is None:
+            settle(folder, self._cache_dir / digest)
+        else:
+            self._keep(folder / listing.file, digest, listing.file)
+        remember(self._cache_dir, uri, Origin(digest, etag=listing.digest(), file=listing.file))
 
     def _remote(self, uri: str) -> ModelFiles:
         name = Path(unquote(urlsplit(uri).path)).name or "model"
@@ -159,9 +214,9 @@ class Fetcher:
                 headers = response.headers
                 return Origin(self._write(response, path), headers.get("etag"), headers.get("last-modified"))
         except httpx.TransportError as error:
-            raise _Retry(f"{type(error).__name__}: {error}") from error
+            raise _Retry(f"{type(error).__name__}: {safe(str(error), os.environ)}") from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise LoadError(f"{shown(uri)} cannot be downloaded: {error}") from None
+            raise LoadError(f"{shown(uri)} cannot be downloaded: {safe(str(error), os.environ)}") from None
 
     def _write(self, response: httpx.Response, path: Path) -> str:
         digest = hashlib.sha256()
@@ -223,12 +278,6 @@ def fetch_model(settings: Settings, readiness: Readiness) -> ModelFiles:
     fetcher = Fetcher(settings.cache_dir, readiness, checksum=settings.model.checksum, limits=limits)
     with within(limits.timeout_s, "SHOAL_MODEL_FETCH_TIMEOUT_S", readiness, grace_s=FETCH_GRACE_S):
         return fetcher.fetch(settings.uri)
-
-
-def shown(uri: str) -> str:
-    """Return the URI without user, password and query, which may hold secrets."""
-    parts = urlsplit(uri)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
 def stay_secure(uri: str) -> dict[str, list[Callable[[httpx.Request], None]]]:

@@ -12,6 +12,8 @@ from shoal_runtime.errors import LoadError
 from shoal_runtime.faults import HANDLER_FAULTS, describe, remedy
 
 DEFAULT_FILE = "handler.py"
+PACKAGE = "shoal_model"
+"""The package that a handler's file and its neighbours seem to be in; each model has a process of its own."""
 
 
 class HandlerFailed(LoadError):
@@ -30,9 +32,8 @@ def import_handler(text: str, directory: Path) -> type[Any]:
         LoadError: there is no such file, module or class.
         HandlerFailed: importing it raised.
     """
-    if str(directory) not in sys.path:
-        sys.path.insert(0, str(directory))
     where, _, name = text.partition(":")
+    _put_on_path(directory, (directory / where).parent if where.endswith(".py") else directory)
     try:
         module = _from_file(directory / where) if where.endswith(".py") else importlib.import_module(where)
     except LoadError:
@@ -51,10 +52,21 @@ def import_handler(text: str, directory: Path) -> type[Any]:
     return found
 
 
+def _put_on_path(*folders: Path) -> None:
+    """Let modules in these folders be imported, those in the last one first, as `python code/handler.py` does."""
+    for folder in folders:
+        if str(folder) not in sys.path:
+            sys.path.insert(0, str(folder))
+
+
 def _from_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise LoadError(f"there is no handler file {path}")
-    name = f"shoal_model_{path.stem}"
+    package = ModuleType(PACKAGE)
+    # What `from .neighbour import ...` looks in.
+    package.__path__ = [str(path.parent)]
+    sys.modules[PACKAGE] = package
+    name = f"{PACKAGE}.{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise LoadError(f"{path} is not a Python file")

@@ -177,7 +177,8 @@ def _guess(directory: Path, file: Path | None, handler: type[Any] | None) -> For
     is_module = _is_module(handler)
     if handler is not None and not is_module:
         return Format.HANDLER
-    if file is None and (form := marked(directory)) is not None:
+    # A class that is a module says how weights are read, whatever lies beside them.
+    if file is None and handler is None and (form := marked(directory)) is not None:
         return form
     forms = found([file] if file else files_with(directory))
     if len(forms) == 1:

@@ -9,6 +9,9 @@ QUIET = {
     "uvicorn": logging.ERROR,
     "httpx": logging.ERROR,
     "httpcore": logging.ERROR,
+    # Of huggingface_hub; they tell of addresses that are signed.
+    "httpx2": logging.ERROR,
+    "httpcore2": logging.ERROR,
     "kopf.objects": logging.WARNING,
     "kopf.activities": logging.WARNING,
     "aiohttp.access": logging.WARNING,

@@ -62,7 +62,12 @@ def _histogram(name: str, description: str) -> Metric:
     return Metric(f"shoal_proxy_{name}", Kind.HISTOGRAM, description)
 
 
-REQUESTS = _counter("requests", "Requests answered.", protocol="v1, v2, torchserve", status="of HTTP")
+REQUESTS = _counter(
+    "requests",
+    "Requests answered.",
+    protocol="v1, v2, torchserve, embeddings, rerank, invocations, grpc",
+    status="of HTTP",
+)
 REJECTIONS = _counter("rejections", "Requests refused or given up.", reason=", ".join(Rejection))
 QUEUE_ROWS = _gauge("queue_rows", "Rows waiting.")
 QUEUE_REQUESTS = _gauge("queue_requests", "Requests waiting.")

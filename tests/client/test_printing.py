@@ -4,7 +4,7 @@ import numpy as np
 import orjson
 import pytest
 
-from shoal.printing import answer_text, json_text, signature_text, table
+from shoal.printing import answer_text, json_text, progress_bar, signature_text, table
 from shoal.wire.datatypes import object_array
 from shoal.wire.signature import Signature, Tensor
 
@@ -94,3 +94,17 @@ def test_a_name_that_a_terminal_would_obey_is_shown_instead() -> None:
     assert (
         table([("a\x1b]0;owned\x07", "b\nc"), ("größe", "d")]) == "a\\x1b]0;owned\\x07  b\\nc\ngröße" + " " * 14 + "d"
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "bar"),
+    [
+        ("the runtime is not ready: downloading 0 %", f"downloading [{30 * '-'}] 0 %"),
+        ("downloading 50 %", f"downloading [{15 * '#'}{15 * '-'}] 50 %"),
+        ("downloading 100 %", f"downloading [{30 * '#'}] 100 %"),
+        ("downloading 12 MB", ""),
+        ("warming up 3 of 6", ""),
+    ],
+)
+def test_a_percentage_is_drawn(text: str, bar: str) -> None:
+    assert progress_bar(text) == bar

@@ -128,6 +128,16 @@ def test_a_model_is_served_and_the_first_request_shown(start: Start) -> None:
     with Client(url_in(output), "adder") as client:
         assert client.predict([1, 2, 3]).tolist() == [2, 3, 4]
     assert "runtime SHOAL_BATCHING_MAX_BATCH_SIZE=64" in served.events()
+    assert "gRPC" not in output
+
+
+def test_a_port_for_grpc_is_found_given_to_the_proxy_and_told(start: Start) -> None:
+    served = start("--grpc-port", "0", "--admin-port", "0")
+
+    output = served.read_until("Ctrl-C stops")
+
+    port = output.partition("gRPC on 127.0.0.1:")[2].split()[0]
+    assert f"proxy SHOAL_PROXY_GRPC_PORT={port}" in served.events()
     assert f"runtime SHOAL_MODEL_URI={served.model}" in served.events()
     assert "runtime SHOAL_MODEL_NAME=adder" in served.events()
 

@@ -26,6 +26,7 @@ VALUES = {
     "runtime.forwardTimeoutSeconds": "2.5",
     "proxy.forwardHeaders": "authorization,x-tenant",
     "proxy.docs": "true",
+    "proxy.grpcPort": "8081",
     "batching.maxBatchSize": "16",
     "batching.allowedBatchSizes": "8,32",
     "batching.policy": "Fixed",

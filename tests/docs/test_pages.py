@@ -29,6 +29,7 @@ def test_every_block_says_what_it_is_and_can_be_read(page: str) -> None:
 
 
 @pytest.mark.integration
+@pytest.mark.timeout(600)  # models.md serves one model after another
 @pytest.mark.skipif(hindrance() is not None, reason=str(hindrance()))
 @pytest.mark.parametrize("page", [page for page in STORIES if not page.startswith("examples/")])
 def test_a_page_can_be_followed(page: str) -> None:

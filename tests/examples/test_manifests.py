@@ -5,7 +5,7 @@ import yaml
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 WRITTEN = ["adder", "cat", "embed", "mlp"]
-TRAINED = ["mlflow", "sklearn"]
+TRAINED = ["keras", "mlflow", "rl", "sklearn"]
 NAMES = [*WRITTEN, *TRAINED]
 
 

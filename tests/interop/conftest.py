@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,9 +40,10 @@ class ForeignClient:
 
 
 @contextmanager
-def _foreign_client(python: Path, module: str) -> Iterator[ForeignClient]:
+def foreign_client(python: Path, module: str, **environment: str) -> Iterator[ForeignClient]:
     command = [str(python), str(HERE / "clients" / "answering.py"), module]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    environ = {**os.environ, **environment}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ) as process:
         try:
             yield ForeignClient(process)
         finally:
@@ -57,14 +59,55 @@ def clients_python() -> Path:
 @pytest.fixture(scope="session")
 def triton(clients_python: Path) -> Iterator[ForeignClient]:
     """Run ``tritonclient``."""
-    with _foreign_client(clients_python, "triton_calls") as client:
+    with foreign_client(clients_python, "triton_calls") as client:
         yield client
 
 
 @pytest.fixture(scope="session")
 def kserve(clients_python: Path) -> Iterator[ForeignClient]:
     """Run the ``kserve`` client."""
-    with _foreign_client(clients_python, "kserve_calls") as client:
+    with foreign_client(clients_python, "kserve_calls") as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def triton_grpc(clients_python: Path) -> Iterator[ForeignClient]:
+    """Run ``tritonclient.grpc``."""
+    with foreign_client(clients_python, "triton_grpc_calls") as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def kserve_grpc(clients_python: Path) -> Iterator[ForeignClient]:
+    """Run the ``kserve`` client over gRPC."""
+    with foreign_client(clients_python, "kserve_grpc_calls") as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def callers_python() -> Path:
+    """Return a Python that has the clients of OpenAI, Cohere and MLflow."""
+    return python_with("callers")
+
+
+@pytest.fixture(scope="session")
+def openai(callers_python: Path) -> Iterator[ForeignClient]:
+    """Run OpenAI's client."""
+    with foreign_client(callers_python, "openai_calls") as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def cohere(callers_python: Path) -> Iterator[ForeignClient]:
+    """Run Cohere's client."""
+    with foreign_client(callers_python, "cohere_calls") as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def mlflow(callers_python: Path) -> Iterator[ForeignClient]:
+    """Run MLflow's scoring client."""
+    with foreign_client(callers_python, "mlflow_calls") as client:
         yield client
 
 

@@ -5,6 +5,7 @@ import hashlib
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -18,16 +19,28 @@ def python_with(name: str) -> Path:
     """
     pins = HERE / "requirements" / f"{name}.txt"
     key = hashlib.sha256(pins.read_bytes() + sys.version.encode()).hexdigest()[:12]
-    venv = ROOT / ".venvs" / f"interop-{name}-{key}"
-    python, installed = venv / "bin" / "python", venv / ".installed"
-    venv.parent.mkdir(exist_ok=True)
+    return _built(f"{name}-{key}", lambda venv: _build(venv, pins)) / "bin" / "python"
+
+
+def npm_program(package: str, program: str) -> Path:
+    """Return a program of a package `NAME@VERSION` of npm's, installed when it is not there yet."""
+    options = ["--no-audit", "--no-fund", "--ignore-scripts", "--omit=optional"]
+    folder = _built(
+        package, lambda folder: _run(["npm", "install", "--silent", *options, "--prefix", str(folder), package])
+    )
+    return folder / "node_modules" / ".bin" / program
+
+
+def _built(name: str, build: Callable[[Path], None]) -> Path:
+    folder = ROOT / ".venvs" / f"interop-{name}"
+    folder.parent.mkdir(exist_ok=True)
     # Pytest may run as several processes that want the same one; the kernel unlocks for one that is killed.
-    with venv.with_suffix(".lock").open("w") as lock:
+    with folder.with_name(f"{folder.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not installed.exists():
-            _build(venv, pins)
-            installed.touch()
-    return python
+        if not (folder / ".installed").exists():
+            build(folder)
+            (folder / ".installed").touch()
+    return folder
 
 
 def _build(venv: Path, pins: Path) -> None:

@@ -43,6 +43,7 @@ EVERYTHING: Json = {
     "proxy": {
         "image": "example/proxy:1",
         "forwardHeaders": ["x-tenant", "authorization"],
+        "grpcPort": 8081,
         "resources": {"requests": {"cpu": "0.5"}},
     },
     "batching": {

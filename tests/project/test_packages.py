@@ -124,9 +124,20 @@ def test_an_image_carries_no_cluster_for_one_machine(clone: Path, wheels: Wheels
 @pytest.mark.parametrize("component", ["operator", "proxy", "runtime"])
 def test_an_image_installs_one_component_of_shoal_and_no_other_distribution(component: str) -> None:
     dockerfile = (ROOT / component / "Dockerfile").read_text()
-    assert dockerfile.count(f"[{component}]") == 1
+    # The runtime's may be built with other extras, and so without torch.
+    extras = "[$EXTRAS]" if component == "runtime" else f"[{component}]"
+    assert dockerfile.count(extras) == 1
+    assert component != "runtime" or "ARG EXTRAS=runtime\n" in dockerfile
     assert "shoal-local" not in dockerfile
     assert {requirement.name for requirement in closure(f"shoal[{component}]")}.isdisjoint({"shoal-local", "pytest"})
+
+
+def test_what_serves_light_formats_brings_no_torch() -> None:
+    extras = ("runtime-light", "trees", "onnx")
+    brought = {requirement.name for extra in extras for requirement in closure(f"shoal[{extra}]")}
+
+    assert "skops" in brought
+    assert "torch" not in brought
 
 
 @pytest.mark.integration

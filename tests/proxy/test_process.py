@@ -2,13 +2,14 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-HEAVY = ("torch", "kopf", "kubernetes", "transformers", "pandas", "yaml", "httpx")
+HEAVY = ("torch", "grpc", "google.protobuf", "kopf", "kubernetes", "transformers", "pandas", "yaml", "httpx")
 PROXY = [sys.executable, "-m", "shoal_proxy"]
 
 
@@ -79,6 +80,25 @@ def test_settings_out_of_range_stop_the_start(tmp_path: Path, variables: dict[st
     assert process.returncode == 2
     assert words in errors
     assert "Traceback" not in errors
+
+
+@pytest.mark.integration
+def test_a_taken_port_of_grpc_is_said_in_one_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = "{}:{}".format(*taken.getsockname())
+        process = start(tmp_path, SHOAL_PROXY_GRPC_PORT=address.rpartition(":")[2])
+        _, errors = process.communicate(timeout=20)
+    assert (process.returncode, errors) == (1, f"shoal-proxy: cannot listen on {address}: gRPC's port is in use\n")
+
+
+@pytest.mark.integration
+def test_what_grpc_needs_is_named_where_it_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "grpc.py").write_text("raise ModuleNotFoundError(\"No module named 'grpc'\", name='grpc')")
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    process = start(tmp_path, SHOAL_PROXY_GRPC_PORT="0", PYTHONPATH=path)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 1
+    assert errors.splitlines() == ["shoal-proxy: No module named 'grpc': pip install \"shoal[grpc]\""]
 
 
 @pytest.mark.integration

@@ -24,8 +24,9 @@ def load(tmp_path: Path) -> Iterator[Callable[..., Model]]:
         return load_model(files, made)
 
     yield load_it
-    os.environ.pop("TORCH_FORCE_WEIGHTS_ONLY_LOAD", None)
+    for name in ("TORCH_FORCE_WEIGHTS_ONLY_LOAD", "LOKY_MAX_CPU_COUNT"):
+        os.environ.pop(name, None)
     sys.path[:] = path
     for name in set(sys.modules) - modules:
-        if name.startswith("shoal_model_"):
+        if name.startswith("shoal_model"):
             del sys.modules[name]

@@ -43,11 +43,34 @@ def test_a_class_is_found_in_a_module_beside_the_model(tmp_path: Path) -> None:
     assert import_handler("felines_of_test.cat:Cat", tmp_path).__name__ == "Cat"
 
 
-def test_a_handler_imports_its_neighbours(tmp_path: Path) -> None:
-    write(tmp_path, "neighbour_of_test.py", "NAME = 'tom'")
-    write(tmp_path, "handler.py", "from neighbour_of_test import NAME\n" + CLASS)
+@pytest.mark.parametrize(
+    "statement",
+    ["from neighbour_of_test import NAME", "from .neighbour_of_test import NAME", "from . import neighbour_of_test"],
+)
+@pytest.mark.parametrize("folder", ["", "code/"])
+def test_a_handler_imports_what_lies_beside_it_in_any_way(tmp_path: Path, folder: str, statement: str) -> None:
+    write(tmp_path, f"{folder}neighbour_of_test.py", "NAME = 'tom'")
+    write(tmp_path, f"{folder}handler.py", f"{statement}\n{CLASS}")
 
-    assert import_handler("handler.py:Cat", tmp_path)
+    assert import_handler(f"{folder}handler.py", tmp_path).__name__ == "Cat"
+
+
+def test_neighbours_import_one_another_and_packages_beside_them(tmp_path: Path) -> None:
+    write(tmp_path, "animals_of_test/__init__.py", "")
+    write(tmp_path, "animals_of_test/names.py", "from .more import NAME")
+    write(tmp_path, "animals_of_test/more.py", "NAME = 'tom'")
+    write(tmp_path, "neighbour_of_test.py", "from animals_of_test.names import NAME")
+    write(tmp_path, "handler.py", f"from .neighbour_of_test import NAME\nfrom .animals_of_test import names\n{CLASS}")
+
+    assert import_handler("handler.py", tmp_path)
+
+
+def test_a_handlers_class_can_be_found_by_its_modules_name(tmp_path: Path) -> None:
+    write(tmp_path, "handler.py", CLASS)
+
+    made = import_handler("handler.py", tmp_path)
+
+    assert getattr(sys.modules[made.__module__], made.__name__) is made
 
 
 def test_the_only_class_with_a_forward_needs_no_name(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def test_rows_of_different_lengths_are_padded_with_a_mask() -> None:
 def test_warm_up_needs_no_torch_either() -> None:
     signature = signature_of(Adder())
     machine = choose_machine(RuntimeSpec(), torch=False)
-    model = Model("m", "p", Adder(), stages_of(Adder()), signature, machine, graphs=False)
+    model = Model("m", "p", Adder(), stages_of(Adder()), signature, machine, graphs=False, forward_timeout_s=60)
 
     assert [rows for rows, _ in warm(model, machine.place(False), Readiness())] == [1, 2, 4, 8]
 

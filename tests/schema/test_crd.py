@@ -87,6 +87,8 @@ def test_good_specs_break_no_rule(spec: Json) -> None:
             with_fields(MINIMAL, proxy__forwardHeaders=["x-a", "Content-Length"]),
             "forwardHeaders must not name",
         ),
+        (with_fields(MINIMAL, proxy__grpcPort=9090), "grpcPort cannot be 8080 or 9090"),
+        (with_fields(FOREIGN, proxy__grpcPort=8000), "proxy.grpcPort and runtime.port must differ"),
         (with_fields(MINIMAL, queue__fairShareHeader="Host"), "fairShareHeader must not name a header"),
         (with_fields(MINIMAL, route={}), "give ingress, httpRoute or both"),
         (with_fields(MINIMAL, route={"httpRoute": {"parentRefs": []}}), "at least one Gateway"),
@@ -108,8 +110,15 @@ def test_good_specs_break_no_rule(spec: Json) -> None:
         (with_fields(FOREIGN, batching__allowedBatchSizes=[32]), "allowedBatchSizes has no effect"),
         (with_fields(MINIMAL, model__uri="http://[::1/cat"), "model.uri must name a host"),
         (with_fields(MINIMAL, model__uri="http://[1::2::3]/cat"), "model.uri must name a host"),
-        (with_fields(MINIMAL, model__uri="HTTPS://h/m"), "https:// in lower case"),
-        (with_fields(MINIMAL, model__uri="File:///m"), "https:// in lower case"),
+        (with_fields(MINIMAL, model__uri="HTTPS://h/m"), "in lower case"),
+        (with_fields(MINIMAL, model__uri="File:///m"), "in lower case"),
+        (with_fields(MINIMAL, model__uri="ftp://h/m"), "model.uri must begin with one of file://"),
+        (with_fields(MINIMAL, model__uri="s3://me:word@bucket/m"), "must not hold credentials or a query"),
+        (with_fields(MINIMAL, model__uri="hf://team/m?token=word"), "must not hold credentials or a query"),
+        (
+            with_fields(MINIMAL, model__uri="models:/iris/3", model__volume={"hostPath": {"path": "/models"}}),
+            "no effect on a model that is downloaded",
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -120,9 +129,33 @@ def test_a_bad_spec_is_refused_in_words(spec: Json, message: str) -> None:
     assert message in broken[0]
 
 
-@pytest.mark.parametrize("uri", ["s3://b/k", "ftp://h/m", "/models/x", "models/x", "hf://org/model"])
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "file:///models/a@b?c",
+        "https://me:word@host/m?sig=1",
+        "s3://bucket/a@b:c",
+        "gs://bucket",
+        "abfss://box@acc.dfs.core.windows.net/m",
+        "hf://team/encoder@v1/sub",
+        "models:/iris/3",
+        "models:/iris@champion",
+        "runs:/12/model",
+        "oci://registry:5000/cat@sha256:12",
+        "pvc://claim/cat",
+    ],
+)
+def test_every_address_of_a_model_is_taken(uri: str) -> None:
+    pattern = root_schema()["properties"]["spec"]["properties"]["model"]["properties"]["uri"]["pattern"]
+
+    assert re.match(pattern.replace(r"\z", r"\Z"), uri)
+    assert refused(with_fields(MINIMAL, model__uri=uri)) == []
+    assert parse_spec({"spec": with_fields(MINIMAL, model__uri=uri)}).model.uri == uri
+
+
+@pytest.mark.parametrize("uri", ["/models/x", "models/x", "C:models"])
 @pytest.mark.parametrize("volume", [None, {"hostPath": {"path": "/models"}}])
-def test_of_an_address_with_another_scheme_only_the_pattern_speaks(uri: str, volume: Json | None) -> None:
+def test_of_what_is_no_address_only_the_pattern_speaks(uri: str, volume: Json | None) -> None:
     pattern = root_schema()["properties"]["spec"]["properties"]["model"]["properties"]["uri"]["pattern"]
 
     assert not re.match(pattern.replace(r"\z", r"\Z"), uri)

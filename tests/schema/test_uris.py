@@ -11,6 +11,7 @@ from msgspec import Struct
 from shoal_schema.declaring import Process
 from shoal_schema.decoding import SpecError, parse_spec
 from shoal_schema.environment import SettingsError, read
+from shoal_schema.resource.locations import shown
 from shoal_schema.resource.model import ModelSpec
 from shoal_schema.resource.uris import has_good_authority
 from tests.operator.samples import service
@@ -66,7 +67,7 @@ def test_an_address_that_can_be_asked_is_taken(uri: str) -> None:
     ],
 )
 def test_an_address_that_names_no_host_is_refused_by_field(uri: str) -> None:
-    with pytest.raises(SpecError, match=r"spec\.model\.uri must name a host .*, not " + re.escape(repr(uri))):
+    with pytest.raises(SpecError, match=r"spec\.model\.uri must name a host .*, not " + re.escape(repr(shown(uri)))):
         parse_spec(service({"model": {"uri": uri}}))
     with pytest.raises(SettingsError, match="SHOAL_MODEL_URI must name a host"):
         read(_Model, {"SHOAL_MODEL_URI": uri}, Process.RUNTIME)

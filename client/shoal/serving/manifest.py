@@ -16,6 +16,7 @@ from shoal_schema.decoding import SpecError, decode
 from shoal_schema.environment import manifest_fields
 from shoal_schema.processes import Metadata
 from shoal_schema.resource import API_VERSION, KIND
+from shoal_schema.resource.locations import scheme_of
 from shoal_schema.resource.service import InferenceServiceSpec
 
 
@@ -73,7 +74,7 @@ def _with_uri(spec: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a spec whose model's path, which is this machine's alone, is a URI as clusters take it."""
     model = spec.get("model")
     uri = model.get("uri") if isinstance(model, Mapping) else None
-    if not isinstance(model, Mapping) or not isinstance(uri, str) or not uri or "://" in uri:
+    if not isinstance(model, Mapping) or not isinstance(uri, str) or not uri or scheme_of(uri):
         return spec
     return {**spec, "model": {**model, "uri": f"file://{uri}"}}
 

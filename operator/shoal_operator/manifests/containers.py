@@ -49,14 +49,12 @@ def make_proxy(target: Target) -> Json:
     proxy = target.spec.proxy
     # Limits too, since a quota on limits refuses a pod without them.
     memory_mi = _PROXY_BASE_MI + -(-_COPIES_OF_QUEUE * target.spec.queue.max_bytes // _MI)
+    grpc = [] if proxy.grpc_port is None else [_port("grpc", proxy.grpc_port)]
     resources = {"requests": _PROXY_REQUESTS, "limits": {"cpu": _PROXY_CPUS, "memory": f"{memory_mi}Mi"}}
     return {
         "name": PROXY,
         "image": proxy.image or target.defaults.proxy_image,
-        "ports": [
-            {"name": "http", "containerPort": HTTP_PORT, "protocol": "TCP"},
-            {"name": "admin", "containerPort": ADMIN_PORT, "protocol": "TCP"},
-        ],
+        "ports": [_port("http", HTTP_PORT), _port("admin", ADMIN_PORT), *grpc],
         "env": _merged(_proxy_fixed(target), spec_variables(target.spec, Process.PROXY), as_json(proxy.env)),
         "resources": as_json(proxy.resources) if proxy.resources else resources,
         "startupProbe": _STARTUP_PROBE,
@@ -194,6 +192,10 @@ def _model_mount(target: Target) -> list[Json]:
     if volume is None:
         return []
     return [{"name": "model", "mountPath": volume.mount_path, "readOnly": True}]
+
+
+def _port(name: str, number: int) -> Json:
+    return {"name": name, "containerPort": number, "protocol": "TCP"}
 
 
 def _mount(name: str, path: str) -> Json:

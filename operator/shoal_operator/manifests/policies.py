@@ -17,11 +17,13 @@ def make_disruption_budget(target: Target) -> Json:
 
 
 def make_network_policy(target: Target) -> Json:
-    """Return a policy that opens the inference port to all and the admin port to the operator."""
+    """Return a policy that opens the inference ports to all and the admin port to the operator."""
+    grpc = target.spec.proxy.grpc_port
+    inference = [_port(HTTP_PORT), *([] if grpc is None else [_port(grpc)])]
     spec: Json = {
         "podSelector": {"matchLabels": selector_labels(target.name)},
         "policyTypes": ["Ingress"],
-        "ingress": [{"ports": [_port(HTTP_PORT)]}, {"ports": [_port(ADMIN_PORT)], **_admin_peers(target)}],
+        "ingress": [{"ports": inference}, {"ports": [_port(ADMIN_PORT)], **_admin_peers(target)}],
     }
     return make_object(target, "NetworkPolicy", "networking.k8s.io/v1", spec=spec)
 

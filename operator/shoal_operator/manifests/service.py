@@ -10,7 +10,12 @@ SERVICE_PORT = 80
 def make_service(target: Target) -> Json:
     """Return the Service in front of the proxies."""
     port = {"name": "http", "port": SERVICE_PORT, "targetPort": "http", "appProtocol": "http"}
-    spec: Json = {"type": "ClusterIP", "selector": selector_labels(target.name), "ports": [{**port, "protocol": "TCP"}]}
+    ports: list[Json] = [{**port, "protocol": "TCP"}]
+    if (number := target.spec.proxy.grpc_port) is not None:
+        # The name is what Istio reads, the protocol all else: HTTP/2 without TLS.
+        grpc = {"name": "grpc", "port": number, "targetPort": "grpc", "appProtocol": "kubernetes.io/h2c"}
+        ports.append({**grpc, "protocol": "TCP"})
+    spec: Json = {"type": "ClusterIP", "selector": selector_labels(target.name), "ports": ports}
     # Other installs that see the name leave the InferenceService alone (planning/tenure).
     keeper = {OPERATOR_ANNOTATION: target.defaults.namespace}
     return make_object(target, "Service", "v1", annotations=keeper, spec=spec)

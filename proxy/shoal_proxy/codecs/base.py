@@ -138,7 +138,7 @@ def parse_json(body: bytes | memoryview) -> Any:
         InvalidRequest: it is malformed.
     """
     if len(body) > MAX_LISTS:
-        _check_values(bytes(body))
+        check_values(bytes(body))
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -151,7 +151,7 @@ def check_rows(rows: int) -> None:
         raise BodyTooLarge(f"{rows} rows in one request; at most {MAX_ROWS} are taken: send them in several")
 
 
-def _check_values(text: bytes) -> None:
+def check_values(text: bytes) -> None:
     """Count before anything is made: a parsed value takes up to a hundred times the memory of its text."""
     lists, values = text.count(b"[") + text.count(b"{"), text.count(b",")
     if lists > MAX_LISTS or values > MAX_VALUES:

@@ -55,7 +55,7 @@ class V2:
             return _decode_binary(call.body, header_length, fast)
         document = parse_json(call.body)
         known = fast.row(document)
-        return _decode(document, None, signature, call.body) if known is None else known
+        return decode_document(document, None, signature, call.body) if known is None else known
 
     def encode(
         self,
@@ -79,18 +79,21 @@ def _decode_binary(body: bytes | memoryview, header_length: bytes, fast: V2Fast)
     if known is not None:
         return known
     document = parse_json(header)
-    decoded = _decode(document, tail, fast.signature, header)
+    decoded = decode_document(document, tail, fast.signature, header)
     fast.remember(header, document["inputs"], decoded)
     return decoded
 
 
-def _decode(document: Any, tail: memoryview | None, signature: ModelSignature, text: bytes | memoryview) -> Decoded:
+def decode_document(
+    document: Any, tail: memoryview | None, signature: ModelSignature, text: bytes | memoryview
+) -> Decoded:
+    """Return what a V2 ``document`` asks, whose binary tensors are in ``tail``; ``text`` is the JSON it came in."""
     if type(document) is not dict or type(document.get("inputs")) is not list:
         raise InvalidRequest('a V2 request is an object with a list "inputs"')
     asked: dict[str, Any] = {}
     inputs = _decode_inputs(document["inputs"], tail, signature, asked)
     parameters = document.get("parameters")
-    binary, timeout_ms, forwarded = _take_parameters(parameters) if parameters is not None else (False, None, b"")
+    binary, timeout_ms, forwarded = take_parameters(parameters) if parameters is not None else (False, None, b"")
     style = _style(document, signature, asked, binary=binary)
     rows = next(iter(inputs.values())).shape[0] if signature.batches else 1
     if asked or forwarded:
@@ -197,7 +200,7 @@ def check_complete(inputs: Mapping[str, Array], signature: ModelSignature) -> No
             raise InvalidRequest(f"inputs differ in their number of rows: {rows}")
 
 
-def _take_parameters(parameters: Any) -> tuple[bool, float | None, bytes]:
+def take_parameters(parameters: Any) -> tuple[bool, float | None, bytes]:
     """Return what is meant for us, binary output and a time-out, and the rest as JSON text for the model."""
     if type(parameters) is not dict:
         raise InvalidRequest("parameters must be an object")

@@ -34,7 +34,7 @@ def encode_answer(style: Style, outputs: Mapping[str, Array], signature: ModelSi
     tail: list[bytes | memoryview] = []
     tensors = [
         tensor_entry(output_spec(name, array, signature), array, tail if binary else None, words=text)
-        for name, array, binary in _chosen(style, outputs)
+        for name, array, binary in chosen(style, outputs)
     ]
     document = answer_document(signature, tensors, style.id)
     if not tail:
@@ -58,7 +58,7 @@ def output_spec(name: str, array: Array, signature: ModelSignature) -> OutputSpe
     return OutputSpec(name, DATATYPES[array.dtype], (-1,))
 
 
-def _chosen(style: Style, outputs: Mapping[str, Array]) -> list[tuple[str, Array, bool]]:
+def chosen(style: Style, outputs: Mapping[str, Array]) -> list[tuple[str, Array, bool]]:
     """Return the outputs to send, in the caller's order, and whether each goes as binary."""
     if style.outputs is None:
         return [(name, array, style.binary) for name, array in outputs.items()]

@@ -87,8 +87,9 @@ class V2Fast:
         sizes: list[Any] = [(tensor.get("parameters") or {}).get("binary_data_size") for tensor in tensors]
         if len(header) > _MAX_HEADER_BYTES or decoded.style.id is not None or None in sizes:
             return
-        if any(tensor["datatype"] != self.signature.inputs[tensor["name"]].datatype for tensor in tensors):
-            return  # widened: what is sent is not what is kept
+        for tensor in tensors:
+            if tensor["datatype"] != self.signature.inputs[tensor["name"]].datatype:
+                return  # widened: what is sent is not what is kept
         parts = [
             (self.signature.inputs[tensor["name"]], tensor["shape"], size)
             for tensor, size in zip(tensors, sizes, strict=True)

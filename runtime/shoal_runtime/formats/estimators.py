@@ -58,7 +58,7 @@ def _classified(classes: Array) -> tuple[TensorSpec, ...]:
 
 
 def _own_inputs(estimator: Any) -> Sequence[TensorSpec]:
-    """Return rows of numbers, or texts where the estimator counts no features, as those that begin with a vectorizer."""
+    """Return rows of numbers; texts where no features are counted, as in what begins with a vectorizer."""
     features = getattr(estimator, "n_features_in_", None)
     return rows_of(int(features), "FP64") if features else (TensorSpec(INPUT, "BYTES", [ANY], content_type=TEXT),)
 

@@ -18,8 +18,8 @@ def load(source: Source) -> Loaded:
     """
     if not source.allow_pickle:
         raise LoadError(
-            f"{FILE_NAME} names no flavour that is served without mlflow ({', '.join(FLAVOURS)}): its python_function is"
-            " code and pickles; pip install mlflow and set SHOAL_MODEL_ALLOW_PICKLE=true (model.allowPickle) if you"
+            f"{FILE_NAME} names no flavour that is served without mlflow ({', '.join(FLAVOURS)}): its python_function"
+            " is code and pickles; pip install mlflow and set SHOAL_MODEL_ALLOW_PICKLE=true (model.allowPickle) if you"
             " trust it"
         )
     if not source.inputs:

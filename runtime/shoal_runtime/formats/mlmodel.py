@@ -30,7 +30,7 @@ COLUMNS: Final = {
     "binary": "BYTES",
 }
 """The datatype of a column of MLflow's."""
-TELL_THEMSELVES: Final = (Format.ONNX, Format.TORCH_EXPORT)
+TELL_THEMSELVES: Final = (Format.KERAS, Format.ONNX, Format.TORCH_EXPORT)
 """Formats whose files name their tensors, which MLmodel often does not."""
 TELL_NOTHING: Final = (Format.MLFLOW, Format.TORCH_SCRIPT)
 """Formats whose outputs only MLmodel tells."""
@@ -39,6 +39,7 @@ FLAVOURS: Final[Mapping[str, Mapping[str, Format]]] = {
     "xgboost": {".pkl": Format.JOBLIB, "": Format.XGBOOST},
     "lightgbm": {".pkl": Format.JOBLIB, "": Format.LIGHTGBM},
     "onnx": {"": Format.ONNX},
+    "keras": {"": Format.KERAS},
     "pytorch": {".pt2": Format.TORCH_EXPORT, "": Format.TORCH_SCRIPT},
 }
 """By flavour and suffix of its file, the format; the suffix "" stands for any other."""
@@ -47,9 +48,7 @@ FILE_KEYS: Final = ("pickled_model", "model_data", "data")
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """What is said about a model beside its file: where that lies, its tensors, and outputs that only count if it cannot
-    tell nor show them itself.
-    """
+    """What is said of a model beside its file; ``told_outputs`` only count if it cannot show them itself."""
 
     file: Path | None
     inputs: Sequence[TensorSpec] = ()
@@ -111,15 +110,15 @@ def _with_signature(described: Described, document: Mapping[str, Any], form: For
         told = _tensors(signature.get("outputs"), OUTPUT)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise LoadError(
-            f"the signature in {FILE_NAME} is not one of plain columns or tensors ({describe(error)}): declare [[inputs]]"
-            " and [[outputs]] in model.toml"
+            f"the signature in {FILE_NAME} is not one of plain columns or tensors ({describe(error)}): declare"
+            " [[inputs]] and [[outputs]] in model.toml"
         ) from None
     outputs = described.outputs or (told if form in TELL_NOTHING else ())
     return replace(described, inputs=inputs, outputs=outputs, told_outputs=told)
 
 
 def _tensors(text: Any, unnamed: str) -> tuple[TensorSpec, ...]:
-    """Return MLflow's columns or tensors as ours; those without a name are called as the first would be, and counted."""
+    """Return MLflow's columns or tensors as ours; those without a name are called after ``unnamed``."""
     stem = unnamed.removesuffix("0")
     entries = json.loads(text) if text else []
     return tuple(_tensor(entry, entry.get("name") or f"{stem}{index}") for index, entry in enumerate(entries))

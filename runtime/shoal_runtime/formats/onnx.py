@@ -62,8 +62,8 @@ def load(source: Source) -> Loaded:
 def static_batch(name: str, rows: int) -> str:
     """Return what to do about a graph that takes batches of one size only."""
     return (
-        f"{name} was exported with a batch of {rows}, and runs {rows} at a time: export with a dynamic batch, like this:"
-        ' torch.onnx.export(model, (example,), "model.onnx", dynamo=True,'
+        f"{name} was exported with a batch of {rows}, so it runs {rows} at a time: export with a dynamic batch, like"
+        ' this, from an example of two rows: torch.onnx.export(model, (example,), "model.onnx", dynamo=True,'
         ' dynamic_shapes=({0: torch.export.Dim("batch")},))'
     )
 

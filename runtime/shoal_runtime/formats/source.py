@@ -1,13 +1,22 @@
 """What a format is given, and what it gives back."""
 
+import json
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.handlers.base import Context, Handler
-from shoal_runtime.handlers.spec import TensorSpec
+from shoal_runtime.handlers.spec import ANY, TensorSpec
+
+MAX_JSON_BYTES: Final = 16 * 2**20
+"""Of names and numbers, vocabularies lie beside it: more than any model's."""
+TRANSFORMERS_CONFIG: Final = "config.json"
+_REQUIRED: Final = object()
+
+logger = logging.getLogger(__name__)
 
 
 class NotTrusted(LoadError):
@@ -109,3 +118,46 @@ def find_file(source: Source, suffixes: Sequence[str], holds: Callable[[Path], b
 def files_with(directory: Path, suffixes: Sequence[str] | None = None) -> list[Path]:
     """Return the directory's files, sorted, that have one of these suffixes, if any are given."""
     return sorted(p for p in directory.iterdir() if (suffixes is None or p.suffix in suffixes) and p.is_file())
+
+
+def warn_of_static_batch(name: str, inputs: Sequence[TensorSpec], remedy: str) -> None:
+    """Log what to do about a model that takes batches of one size only; it is served with that size."""
+    rows = {spec.shape[spec.batch_dim] for spec in inputs} - {ANY}
+    if rows:
+        fixed = max(rows)
+        logger.warning(
+            "event=static_batch %s was exported with a batch of %d, so it runs %d at a time: %s",
+            name,
+            fixed,
+            fixed,
+            remedy,
+        )
+
+
+def read_json(path: Path, default: Any = _REQUIRED) -> Any:
+    """Return what a JSON file holds, of the default's type; the default where there is no file.
+
+    Raises:
+        LoadError: it is missing without a default, too large, no JSON, or something else than the default.
+    """
+    try:
+        if not path.is_file():
+            if default is _REQUIRED:
+                raise LoadError(f"there is no file {path}")
+            return default
+        if path.stat().st_size > MAX_JSON_BYTES:
+            raise LoadError(f"{path} is over {MAX_JSON_BYTES} bytes")
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError, OSError) as error:
+        raise LoadError(f"{path} cannot be read: {error}") from None
+    if not isinstance(value, dict if default is _REQUIRED else type(default)):
+        raise LoadError(f"{path} holds a {type(value).__name__}")
+    return value
+
+
+def is_transformers(directory: Path) -> bool:
+    """Return whether a folder is one that transformers wrote: its config.json names the kind of model."""
+    try:
+        return "model_type" in read_json(directory / TRANSFORMERS_CONFIG, {})
+    except LoadError:
+        return False

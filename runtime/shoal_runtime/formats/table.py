@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from shoal_runtime.formats.source import Loaded, Source, find_file
+from shoal_runtime.formats.source import Loaded, Source, find_file, is_transformers
 from shoal_schema.resource.model import ModelFormat as Format
 
 
@@ -70,6 +70,8 @@ FORMATS: Final[Mapping[Format, Entry]] = {
     Format.LIGHTGBM: Entry("lightgbm", (".lgb", ".txt", ".bst"), _is_lightgbm, torch=False),
     Format.MLFLOW: Entry("mlflow", torch=False, marks=_is_mlflow),
     Format.TORCH_SERVE: Entry("torchserve", marks=_is_torchserves, own_code=True),
+    Format.KERAS: Entry("keras", (".keras",)),
+    Format.TRANSFORMERS: Entry("transformers", marks=is_transformers),
 }
 
 

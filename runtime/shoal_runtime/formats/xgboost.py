@@ -26,6 +26,9 @@ def load(source: Source) -> Loaded:
     """
     xgboost = imported("xgboost", "xgboost")
     path = model_file(source, Format.XGBOOST)
+    # Where half of one ends, xgboost may read on.
+    if path.read_bytes().rstrip()[-1:] != b"}":
+        raise LoadError(f"{path.name} is not a readable XGBoost model: it ends too soon")
     try:
         booster = xgboost.Booster({"nthread": source.context.threads}, model_file=str(path))
         learner = json.loads(booster.save_config())["learner"]
@@ -58,7 +61,7 @@ def _predict(xgboost: Any, booster: Any, rounds: tuple[int, int], kind: str) -> 
 
 
 def _labels(scores: Array) -> Array:
-    return np.asarray(scores > 0.5 if scores.ndim == 1 else scores.argmax(axis=1), dtype=np.int64)  # noqa: PLR2004
+    return np.asarray(scores > 0.5 if scores.ndim == 1 else scores.argmax(axis=1), dtype=np.int64)
 
 
 def _probabilities(scores: Array) -> Array:

@@ -6,14 +6,16 @@ from typing import Annotated, ClassVar
 from msgspec import Meta
 
 from shoal_schema.declaring import MODEL, NAME, NAME_IN_WORDS, PROXY, RUNTIME, Env, FieldFault, Rule, Section
+from shoal_schema.resource.locations import IN_WORDS, NAKED, LocationError, parse, scheme_of, shown
 from shoal_schema.resource.passthrough import SET, OpenObject, Resources
 from shoal_schema.resource.uris import (
+    ANY_SCHEME,
     AUTHORITY,
     BAD_AUTHORITY,
-    CAPITAL_SCHEME,
     PRINTABLE,
     SCHEME,
     URI,
+    WITH_HOST,
     has_good_authority,
 )
 
@@ -36,6 +38,8 @@ class ModelFormat(StrEnum):
     LIGHTGBM = "LightGBM"
     MLFLOW = "MLflow"
     TORCH_SERVE = "TorchServe"
+    KERAS = "Keras"
+    TRANSFORMERS = "Transformers"
 
 
 class Claim(Section, frozen=True):
@@ -84,7 +88,7 @@ class ModelSpec(Section, frozen=True):
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            "!has(self.volume) || !has(self.uri) || !self.uri.matches(r'^https?://')",
+            f"!has(self.volume) || !has(self.uri) || !self.uri.matches(r'{SCHEME}') || self.uri.startsWith('file://')",
             "model.volume has no effect on a model that is downloaded: "
             "use a file:// uri below volume.mountPath, or remove the volume",
             ".volume",
@@ -95,14 +99,18 @@ class ModelSpec(Section, frozen=True):
             ".handler",
         ),
         Rule(
-            # Of another scheme the pattern has said all there is to say.
-            f"!has(self.uri) || !self.uri.matches(r'{SCHEME}') || self.uri.matches(r'{AUTHORITY}')",
+            f"!has(self.uri) || !self.uri.matches(r'{ANY_SCHEME}') || self.uri.matches(r'{SCHEME}')",
+            f"model.uri must begin with one of {IN_WORDS}, in lower case",
+            ".uri",
+        ),
+        Rule(
+            f"!has(self.uri) || !self.uri.matches(r'{WITH_HOST}') || self.uri.matches(r'{AUTHORITY}')",
             f"model.uri {BAD_AUTHORITY}",
             ".uri",
         ),
         Rule(
-            f"!has(self.uri) || self.uri.matches(r'{SCHEME}') || !self.uri.matches(r'{CAPITAL_SCHEME}')",
-            "model.uri must write file://, http:// or https:// in lower case",
+            f"!has(self.uri) || !self.uri.matches(r'{NAKED}')",
+            "model.uri must not hold credentials or a query: they belong into a Secret",
             ".uri",
         ),
     )
@@ -113,11 +121,13 @@ class ModelSpec(Section, frozen=True):
             Meta(
                 pattern=URI,
                 max_length=2048,
-                description="Where the model lies: `file://` (inside the image, or below `volume.mountPath`),"
-                " `http://` or `https://`. A downloaded model is fetched by the init container `model`. Required"
-                " unless `runtime.port` names a foreign runtime.",
+                description="Where the model lies: `file://` (inside the image, or below `volume.mountPath`), `http://`,"
+                " `https://`, `s3://`, `gs://`, `az://`, `abfss://`, `hf://OWNER/NAME[@REVISION]`,"
+                " `models:/NAME/VERSION`, `models:/NAME@ALIAS` or `runs:/RUN/PATH` of an MLflow server; `oci://IMAGE`"
+                " and `pvc://CLAIM/PATH` are mounted. A downloaded model is fetched by the init container `model`."
+                " Required unless `runtime.port` names a foreign runtime.",
             ),
-            Env("SHOAL_MODEL_URI", MODEL, RUNTIME, reads=str, allowed="a path, or file://, http:// or https://"),
+            Env("SHOAL_MODEL_URI", MODEL, RUNTIME, reads=str, allowed=f"a path, or one of {IN_WORDS}"),
         ]
         | None
     ) = None
@@ -176,8 +186,8 @@ class ModelSpec(Section, frozen=True):
         Meta(
             max_length=64,
             extra_json_schema=SET,
-            description="Types beside scikit-learn's own that a skops file may hold, as `package.module.Name`. Trust one"
-            " only if nothing it does when it is loaded can harm; what the file says of itself counts for nothing.",
+            description="Types beside scikit-learn's own that a skops file may hold, as `package.module.Name`. Trust"
+            " one only if nothing it does when it is loaded can harm; what the file says of itself counts for nothing.",
         ),
         Env("SHOAL_MODEL_TRUSTED_TYPES", RUNTIME, allowed="comma-separated types, package.module.Name"),
     ] = ()
@@ -194,6 +204,13 @@ class ModelSpec(Section, frozen=True):
     volume: ModelVolume | None = None
 
     def __post_init__(self) -> None:
-        """Refuse an address that cannot be asked, as an API server does by the rule above."""
-        if self.uri is not None and not has_good_authority(self.uri):
-            raise FieldFault("uri", f"{BAD_AUTHORITY}, not {self.uri!r:.200}")
+        """Refuse an address that cannot be asked, as an API server does by the rules above."""
+        if self.uri is None:
+            return
+        if not has_good_authority(self.uri):
+            raise FieldFault("uri", f"{BAD_AUTHORITY}, not {shown(self.uri)!r:.200}")
+        try:
+            if scheme_of(self.uri):
+                parse(self.uri)
+        except LocationError as error:
+            raise FieldFault("uri", f"cannot be used: {error}") from None

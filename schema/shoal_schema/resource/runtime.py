@@ -38,6 +38,8 @@ class DType(StrEnum):
 
 DeviceName = Annotated[str, Meta(pattern=r"(?i)^(auto|cpu|cuda(:\d+)?)\Z")]
 """A process may name one of several GPUs; a pod has those that it asked for."""
+GrpcPort = Annotated[int, Meta(ge=0, le=65_535)]
+"""On one machine any port will do, and 0 picks one."""
 
 
 class RuntimeSpec(Section, frozen=True):
@@ -189,6 +191,11 @@ class ProxySpec(Section, frozen=True):
             f"forwardHeaders must not name a header of the connection's own: {', '.join(sorted(OWN_HEADERS))}",
             ".forwardHeaders",
         ),
+        Rule(
+            "!has(self.grpcPort) || !(self.grpcPort in [8080, 9090])",
+            "grpcPort cannot be 8080 or 9090: the proxy serves HTTP there",
+            ".grpcPort",
+        ),
     )
 
     image: (
@@ -217,6 +224,19 @@ class ProxySpec(Section, frozen=True):
         ),
         Env("SHOAL_PROXY_DOCS", PROXY),
     ] = False
+    grpc_port: (
+        Annotated[
+            int,
+            Meta(
+                ge=1024,
+                le=65_535,
+                description="A port for the Open Inference Protocol over gRPC, beside HTTP's, on the pods and on the"
+                " Service, as `grpc`; any but 8080 and 9090. Default: none.",
+            ),
+            Env("SHOAL_PROXY_GRPC_PORT", PROXY, reads=GrpcPort),
+        ]
+        | None
+    ) = None
     resources: (
         Annotated[
             Resources,

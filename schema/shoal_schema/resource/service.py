@@ -37,6 +37,11 @@ class InferenceServiceSpec(Section, frozen=True):
             "model.uri is required, unless runtime.port names a foreign runtime",
             ".model.uri",
         ),
+        Rule(
+            "!has(self.runtime.port) || !has(self.proxy.grpcPort) || self.runtime.port != self.proxy.grpcPort",
+            "proxy.grpcPort and runtime.port must differ: both listen in the same pod",
+            ".proxy.grpcPort",
+        ),
         *(
             Rule(f"!has(self.runtime.port) || {test}", f"{name} {OWN_RUNTIME_ONLY}", f".{name}")
             for name, test in (

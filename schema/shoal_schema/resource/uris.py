@@ -2,12 +2,14 @@
 
 import re
 
+from shoal_schema.resource.locations import MLFLOW, SCHEMES
+
 PRINTABLE = r"[^\x00-\x1f\x7f]"
 """No control character: none of them belongs into an address or a path, and NUL ends a process before it begins."""
-SCHEME = "^(file|https?)://"
-URI = rf"{SCHEME}{PRINTABLE}+\Z"
-CAPITAL_SCHEME = "^([Ff][Ii][Ll][Ee]|[Hh][Tt][Tt][Pp][Ss]?)://"
-"""The same schemes in any letters. Readers below compare them as they are written, so capitals are refused, by name."""
+SCHEME = f"^(({'|'.join(each for each in SCHEMES if each not in MLFLOW)})://|({'|'.join(MLFLOW)}):/)"
+ANY_SCHEME = "^[A-Za-z][A-Za-z0-9+.-]*:/"
+URI = rf"{ANY_SCHEME}{PRINTABLE}+\Z"
+WITH_HOST = "^(file|https?)://"
 _H16 = "[0-9A-Fa-f]{1,4}"
 _OCTET = "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 _LS32 = rf"({_H16}:{_H16}|({_OCTET}\.){{3}}{_OCTET})"

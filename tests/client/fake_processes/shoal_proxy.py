@@ -34,6 +34,8 @@ def readiness(call: Call) -> Answer:
 
 
 write(f"started {os.getpid()}")
+if port := os.environ.get("SHOAL_PROXY_GRPC_PORT"):
+    write(f"SHOAL_PROXY_GRPC_PORT={port}")
 if os.environ.get("FAKE_PROXY") == "refuses":
     sys.exit("shoal-proxy: SHOAL_QUEUE_MAX_ROWS must be at least the max batch size 32, not 1")
 # Before the threads, which leave it to this one.

@@ -11,12 +11,16 @@ from hypothesis import given, settings
 
 from shoal_proxy.batching.padding import check_lengths, shape_key
 from shoal_proxy.codecs.base import Call, Codec
+from shoal_proxy.codecs.invocations import Invocations
+from shoal_proxy.codecs.texts import Embeddings, Rerank
 from shoal_proxy.codecs.torchserve import TorchServe
 from shoal_proxy.codecs.upstream import decode_answer, decode_failure
 from shoal_proxy.codecs.v1 import V1
 from shoal_proxy.codecs.v2 import V2
 from shoal_proxy.errors import ModelFailed, ProxyError
 from shoal_proxy.model.signature import ModelSignature, SignatureError, parse_metadata
+from shoal_proxy.rpc.inference_pb2 import ModelInferRequest
+from shoal_proxy.rpc.messages import GrpcV2
 from tests.fakes import tensor
 from tests.proxy.signatures import padded_request, signature
 
@@ -30,15 +34,26 @@ MODELS = {
     "sideways": signature([tensor("x", "UINT64", [4, -1], batch_dim=1)]),
     "optional": signature([tensor("x", "FP32", [-1, 4], optional=True)]),
     "words": signature([tensor("x", "BYTES", [])], [tensor("y", "FP32", [4])]),
+    "pairs": signature(
+        [tensor("query", "BYTES", [-1]), tensor("document", "BYTES", [-1])], [tensor("score", "FP32", [-1])]
+    ),
 }
-CODECS: list[Codec] = [V1(), V2(), TorchServe()]
+CODECS: list[Codec] = [V1(), V2(), TorchServe(), Embeddings("m"), Rerank("m", 1 << 20), Invocations(1 << 20)]
 WORDS = [
     "instances", "inputs", "outputs", "name", "datatype", "shape", "data", "parameters", "binary_data_size", "id", "x",
     "y", "b", "m", "b64", "timeout", "binary_data_output", "binary_data", "FP32", "BYTES", "errors", "error", "code",
     "pad_axis", "pad_buckets", "pad_mask", "pad_value", "batch_dim", "unpad_axis", "unpad_input", "max_batch_size",
-    "content_type", "optional", "2", "1,2",
+    "content_type", "optional", "2", "1,2", "columns", "input", "query", "documents", "text", "top_n", "params",
 ]  # fmt: skip
-MEDIA_TYPES = [b"", b"application/json", b"image/png", b"text/plain", b"multipart/form-data; boundary=B", b"\xff;;="]
+MEDIA_TYPES = [
+    b"",
+    b"application/json",
+    b"image/png",
+    b"text/plain",
+    b"text/csv",
+    b"multipart/form-data; boundary=B",
+    b"\xff;;=",
+]
 
 scalars = st.one_of(
     st.none(),
@@ -60,6 +75,8 @@ VALID = [
     b'"parameters":{"timeout":5}}',
     b'{"inputs":[{"name":"x","datatype":"FP32","shape":[1,4],"parameters":{"binary_data_size":16}}]}0123456789abcdef',
     b'{"inputs":[{"name":"x","datatype":"BYTES","shape":[1,1],"parameters":{"binary_data_size":6}}]}\2\0\0\0hi',
+    b'{"dataframe_split":{"columns":["x"],"data":[[1],[null]]}}',
+    b'x,b\n1,"two"\n,\n',
     b'--B\r\nContent-Disposition: form-data; name="d"\r\nContent-Type: image/png\r\n\r\nPNG\r\n--B--\r\n',
 ]
 
@@ -109,6 +126,9 @@ def test_any_json_is_decoded_or_refused(model: ModelSignature, value: Any, codec
     ask(codec, Call({}, orjson.dumps(value)), model)
     ask(codec, Call({}, orjson.dumps({"instances": value})), model)
     ask(codec, Call({}, orjson.dumps({"inputs": value})), model)
+    for form in ("dataframe_split", "dataframe_records", "input"):
+        ask(codec, Call({}, orjson.dumps({form: value})), model)
+    ask(codec, Call({}, orjson.dumps({"query": "q", "documents": value, "top_n": value})), model)
 
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
@@ -140,6 +160,36 @@ def test_any_bytes_are_decoded_or_refused(
         headers[b"inference-header-content-length"] = length
 
     ask(codec, Call(headers, body), model)
+
+
+def message(datatype: str, shape: list[int], raw: bytes, *, typed: bool) -> bytes:
+    """Return a request of gRPC with one input, whose data may not fit it."""
+    made = ModelInferRequest(model_name="m")
+    tensor_ = made.inputs.add(name="x", datatype=datatype, shape=shape)
+    if typed:
+        tensor_.contents.fp32_contents.extend(raw)
+        tensor_.contents.int_contents.extend(raw)
+        tensor_.contents.bytes_contents.append(raw)
+    else:
+        made.raw_input_contents.append(raw)
+    return made.SerializeToString()
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+@given(
+    datatype=st.sampled_from(["FP32", "INT8", "INT64", "UINT64", "BYTES", "FP16", "BOOL", "", "X"]),
+    shape=st.lists(st.integers(-1, 4), max_size=3) | st.just([2**62, 4]),
+    raw=st.binary(max_size=20),
+    typed=st.booleans(),
+    cut=st.integers(0, 3),
+)
+@settings(max_examples=60, deadline=None)
+def test_any_message_of_grpc_is_decoded_or_refused(
+    model: ModelSignature, datatype: str, shape: list[int], raw: bytes, *, typed: bool, cut: int
+) -> None:
+    body = message(datatype, shape, raw, typed=typed)
+    ask(GrpcV2("m", "1"), Call({}, body[: len(body) - cut]), model)
+    ask(GrpcV2("m", "1"), Call({}, raw), model)
 
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)

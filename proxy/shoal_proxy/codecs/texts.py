@@ -1,0 +1,230 @@
+"""What callers of language models ask: embeddings as OpenAI's clients do, reranking as Cohere's and Jina's do.
+
+A model fits by its signature. Embeddings: one input of texts, and one output of floating-point numbers [rows, width].
+Reranking: inputs ``query`` and ``document`` of texts, and an output ``score`` of one number a row. An output
+``tokens``, one whole number a row, is what a request used.
+"""
+
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from shoal_proxy.codecs import raw
+from shoal_proxy.codecs.base import Call, Decoded, Reply, check_rows, error_document, json_reply, parse_json, shown
+from shoal_proxy.codecs.tensors import widen_bf16
+from shoal_proxy.errors import BodyTooLarge, InvalidRequest, NotFound, ProxyError
+from shoal_proxy.model.signature import InputSpec, ModelSignature, OutputSpec
+from shoal_schema.wire.datatypes import Array
+from shoal_schema.wire.elements import bytes_array
+
+QUERY: Final = "query"
+DOCUMENT: Final = "document"
+SCORE: Final = "score"
+TOKENS: Final = "tokens"
+_FLOATING: Final = frozenset({"FP16", "BF16", "FP32", "FP64"})
+_TOKEN_IDS: Final = (
+    '"input" holds token ids; this model takes texts: send the strings themselves'
+    " (in LangChain: check_embedding_ctx_length=False)"
+)
+
+
+class Embeddings:
+    """Decode and encode ``POST /v1/embeddings``."""
+
+    name = "embeddings"
+
+    def __init__(self, model_name: str) -> None:
+        self._model_name = model_name
+
+    def decode(self, call: Call, signature: ModelSignature) -> Decoded:
+        """Return the texts, a row each; the style says whether the answer is base64."""
+        document = _document(call, self._model_name)
+        spec, output = raw.bytes_input(signature), _embedding(signature)
+        if spec is None or not _takes_texts(spec, signature) or output is None:
+            raise InvalidRequest(
+                f"model {self._model_name!r} gives no embeddings: for that a model has one input of texts and one"
+                " output of floating-point numbers [rows, width]; GET /v2/models/NAME tells what this one has"
+            )
+        encoding = document.get("encoding_format")
+        if encoding not in (None, "float", "base64"):
+            raise InvalidRequest(f'encoding_format is "float" or "base64", not {shown(encoding)}')
+        dimensions, width = document.get("dimensions"), output.shape[1]
+        if dimensions is not None and (type(dimensions) is not int or dimensions != width):
+            raise InvalidRequest(f"dimensions cannot be {shown(dimensions)}: this model's embeddings have {width}")
+        texts = _texts(document.get("input"))
+        return Decoded({spec.name: _rows_of_texts(spec, texts)}, len(texts), encoding == "base64")
+
+    def encode(
+        self,
+        decoded: Decoded,
+        outputs: Mapping[str, Array],
+        lengths: Mapping[str, Sequence[int]],
+        signature: ModelSignature,
+    ) -> Reply:
+        """Return OpenAI's list of embeddings, in the order of the texts."""
+        spec = _embedding(signature)
+        assert spec is not None  # or else it would not have been decoded
+        array = widen_bf16(outputs[spec.name]) if spec.datatype == "BF16" else outputs[spec.name]
+        rows = np.ascontiguousarray(array, dtype="<f4")
+        values: list[Any] = list(rows)
+        if decoded.style:
+            values = [b64encode(row.tobytes()).decode("ascii") for row in rows]
+        data = [{"object": "embedding", "index": number, "embedding": value} for number, value in enumerate(values)]
+        return json_reply(
+            200, {"object": "list", "data": data, "model": self._model_name, "usage": _usage(outputs, signature)}
+        )
+
+    def error(self, error: ProxyError) -> Reply:
+        """Return OpenAI's error object."""
+        kind = "invalid_request_error" if error.status < 500 else "server_error"
+        told = {"message": error.message, "type": kind, "param": None, "code": None}
+        return json_reply(error.status, {**error_document(error), "error": told})
+
+
+class Rerank:
+    """Decode and encode ``POST /v1/rerank`` and ``/v2/rerank``."""
+
+    name = "rerank"
+
+    def __init__(self, model_name: str, max_query_bytes: int) -> None:
+        self._model_name = model_name
+        self._max_query_bytes = max_query_bytes
+        """Of a query, as often as there are documents."""
+
+    def decode(self, call: Call, signature: ModelSignature) -> Decoded:
+        """Return the query with each of the documents, a row each."""
+        document = _document(call, self._model_name)
+        query, against = signature.inputs.get(QUERY), signature.inputs.get(DOCUMENT)
+        if query is None or against is None or not _reranks(signature):
+            raise InvalidRequest(
+                f"model {self._model_name!r} does not rerank: for that a model has the inputs 'query' and 'document'"
+                " of texts, and an output 'score' of one number a row"
+            )
+        asked = document.get("query")
+        if type(asked) is not str:
+            raise InvalidRequest(f'"query" must be a string, not {shown(asked)}')
+        texts = _documents(document.get("documents"))
+        question = asked.encode()
+        if len(question) * len(texts) > self._max_query_bytes:
+            raise BodyTooLarge(
+                f"the query, {len(question)} bytes, with each of {len(texts)} documents is over the limit of"
+                f" {self._max_query_bytes} bytes: send fewer documents, or a shorter query"
+            )
+        inputs = {QUERY: _rows_of_texts(query, [question] * len(texts)), DOCUMENT: _rows_of_texts(against, texts)}
+        return Decoded(inputs, len(texts), _Wanted(document, texts))
+
+    def encode(
+        self,
+        decoded: Decoded,
+        outputs: Mapping[str, Array],
+        lengths: Mapping[str, Sequence[int]],
+        signature: ModelSignature,
+    ) -> Reply:
+        """Return the documents' numbers by falling score."""
+        scores, wanted = outputs[SCORE].reshape(-1), decoded.style
+        if signature.outputs[SCORE].datatype == "BF16":
+            scores = widen_bf16(scores)
+        order = np.argsort(-scores.astype(np.float64), kind="stable")[: wanted.top_n]
+        results: list[dict[str, Any]] = [{"index": int(at), "relevance_score": scores[at]} for at in order]
+        if wanted.texts is not None:
+            for result in results:
+                result["document"] = {"text": wanted.texts[result["index"]].decode()}
+        return json_reply(200, {"model": self._model_name, "results": results, "usage": _usage(outputs, signature)})
+
+    def error(self, error: ProxyError) -> Reply:
+        """Return Cohere's error object."""
+        told = error_document(error)
+        told["message"] = told.pop("error")
+        return json_reply(error.status, told)
+
+
+class _Wanted:
+    """How many results a caller of rerank wants, and the texts if they are to come with them."""
+
+    __slots__ = ("texts", "top_n")
+
+    def __init__(self, document: dict[str, Any], texts: list[bytes]) -> None:
+        top_n, with_texts = document.get("top_n"), document.get("return_documents")
+        if top_n is not None and (type(top_n) is not int or top_n < 1):
+            raise InvalidRequest(f'"top_n" must be a whole number from 1 on, not {shown(top_n)}')
+        if with_texts is not None and type(with_texts) is not bool:
+            raise InvalidRequest(f'"return_documents" must be true or false, not {shown(with_texts)}')
+        self.top_n: int = len(texts) if top_n is None else top_n
+        self.texts: list[bytes] | None = texts if with_texts else None
+
+
+def _document(call: Call, model_name: str) -> dict[str, Any]:
+    document = parse_json(call.body)
+    if type(document) is not dict:
+        raise InvalidRequest(f"the body must be a JSON object, not {shown(document)}")
+    asked = document.get("model")
+    if asked is not None and asked != model_name:
+        raise NotFound(f"no model named {shown(asked)} here; this server has {model_name!r}")
+    return document
+
+
+def _texts(given: Any) -> list[bytes]:
+    texts = [given] if type(given) is str else given
+    if type(texts) is not list or not texts:
+        raise InvalidRequest(f'"input" must be a string or a list of strings, not {shown(given)}')
+    check_rows(len(texts))
+    kinds = set(map(type, texts))
+    if kinds <= {int, list}:
+        raise InvalidRequest(_TOKEN_IDS)
+    if kinds != {str}:
+        raise InvalidRequest('"input" must be a string or a list of strings')
+    return [text.encode() for text in texts]
+
+
+def _documents(given: Any) -> list[bytes]:
+    if type(given) is not list or not given:
+        raise InvalidRequest(f'"documents" must be a list of texts, not {shown(given)}')
+    check_rows(len(given))
+    texts: list[bytes] = []
+    for number, each in enumerate(given):
+        text = each.get("text") if type(each) is dict else each
+        if type(text) is not str:
+            raise InvalidRequest(f'document {number} must be a string or {{"text": "..."}}, not {shown(each)}')
+        texts.append(text.encode())
+    return texts
+
+
+def _rows_of_texts(spec: InputSpec, texts: list[bytes]) -> Array:
+    return bytes_array(texts, (len(texts),) + (1,) * (len(spec.shape) - 1))
+
+
+def _takes_texts(spec: InputSpec, signature: ModelSignature) -> bool:
+    if spec.datatype != "BYTES" or not signature.batches or not {1, -1}.issuperset(spec.shape[1:]):
+        return False
+    return not spec.content_types or any(raw.accepts(kind, "text/plain") for kind in spec.content_types)
+
+
+def _embedding(signature: ModelSignature) -> OutputSpec | None:
+    """Return the one output that can be an embedding."""
+    found = [
+        spec
+        for spec in signature.outputs.values()
+        if spec.datatype in _FLOATING and len(spec.shape) == 2 and spec.unpad_axis is None
+    ]
+    return found[0] if len(found) == 1 else None
+
+
+def _reranks(signature: ModelSignature) -> bool:
+    for name, spec in signature.inputs.items():
+        if name in (QUERY, DOCUMENT):
+            if not _takes_texts(spec, signature):
+                return False
+        elif not spec.optional:
+            return False
+    score = signature.outputs.get(SCORE)
+    return score is not None and score.datatype in _FLOATING and score.shape[1:] in ((), (1,))
+
+
+def _usage(outputs: Mapping[str, Array], signature: ModelSignature) -> dict[str, int]:
+    """Return how many tokens a request was, where the model says so."""
+    used, spec = outputs.get(TOKENS), signature.outputs.get(TOKENS)
+    counts = used is not None and used.dtype.kind in "iu" and spec is not None and len(spec.shape) == 1
+    tokens = int(used.sum()) if used is not None and counts else 0
+    return {"prompt_tokens": tokens, "total_tokens": tokens}

@@ -1,0 +1,193 @@
+"""The gRPC port: a call becomes a request on the one queue, and a reply its answer or its status."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any
+
+import grpc
+
+from shoal_proxy.app import Pages
+from shoal_proxy.codecs.base import Reply
+from shoal_proxy.errors import ProxyError
+from shoal_proxy.header_cache import Head, Route
+from shoal_proxy.inference import Inference
+from shoal_proxy.rpc import inference_pb2 as messages
+from shoal_proxy.rpc.messages import GrpcV2, metadata_message
+from shoal_proxy.settings import Settings
+from shoal_schema.addresses import TcpAddress
+from shoal_schema.headers import REQUEST_ID, TIMEOUT_MS, TRACEPARENT
+
+logger = logging.getLogger(__name__)
+
+CONNECTION_AGE_MS = 60_000
+"""After about so long a client is told to connect anew; its calls under way are finished."""
+SERVICE = "inference.GRPCInferenceService"
+CODES: Mapping[int, grpc.StatusCode] = {
+    400: grpc.StatusCode.INVALID_ARGUMENT,
+    404: grpc.StatusCode.NOT_FOUND,
+    408: grpc.StatusCode.DEADLINE_EXCEEDED,
+    413: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    415: grpc.StatusCode.INVALID_ARGUMENT,
+    422: grpc.StatusCode.INVALID_ARGUMENT,
+    429: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    501: grpc.StatusCode.UNIMPLEMENTED,
+    503: grpc.StatusCode.UNAVAILABLE,
+    504: grpc.StatusCode.DEADLINE_EXCEEDED,
+}
+"""By the status of HTTP; any other of a caller's is INVALID_ARGUMENT, of ours INTERNAL."""
+_TIMEOUT, _ECHOED = TIMEOUT_MS.encode(), (REQUEST_ID.encode(), TRACEPARENT.encode())
+_MIN_TIMEOUT_MS = 0.001
+
+
+class GrpcPort:
+    """Serves the Open Inference Protocol's service; create it inside a running event loop.
+
+    Args:
+        inference: where calls are queued.
+        pages: what the calls that ask about the server answer.
+        settings: of the proxy.
+
+    Raises:
+        OSError: nobody can listen there.
+    """
+
+    def __init__(self, inference: Inference, pages: Pages, settings: Settings) -> None:
+        self._inference = inference
+        self._pages = pages
+        self._settings = settings
+        self._codec = GrpcV2(settings.name, settings.version)
+        self._route = Route(self._codec)
+        # Twice as many as can wait or run: it is the queue that refuses, and this holds what it has not seen yet.
+        batching = settings.batching
+        calls = 2 * (settings.queue_rows + (batching.in_flight + 1) * batching.max_batch_size)
+        self._server = grpc.aio.server(options=_options(settings), maximum_concurrent_rpcs=calls)
+        self._server.add_generic_rpc_handlers((self._handlers(),))
+        self.address = self._bind(settings.grpc_address)
+
+    def _bind(self, address: TcpAddress | None) -> TcpAddress:
+        assert address is not None  # or else there would be no such port
+        try:
+            return TcpAddress(address.host, self._server.add_insecure_port(str(address)))
+        except RuntimeError:
+            raise OSError(None, f"cannot listen on {address}: gRPC's port is in use") from None
+
+    async def start(self) -> None:
+        """Take calls."""
+        await self._server.start()
+
+    async def stop(self, grace_s: float) -> None:
+        """Take no more calls, and return when those that were taken are answered, or given up after ``grace_s``."""
+        await self._server.stop(grace_s)
+
+    def _handlers(self) -> Any:
+        pages: dict[str, tuple[Callable[[Any], Any], Any]] = {
+            "ServerLive": (self._server_live, messages.ServerLiveRequest),
+            "ServerReady": (self._server_ready, messages.ServerReadyRequest),
+            "ModelReady": (self._model_ready, messages.ModelReadyRequest),
+            "ServerMetadata": (self._server_metadata, messages.ServerMetadataRequest),
+            "ModelMetadata": (self._model_metadata, messages.ModelMetadataRequest),
+        }
+        handlers = {
+            name: grpc.unary_unary_rpc_method_handler(
+                _page(answer), request_deserializer=request.FromString, response_serializer=_serialized
+            )
+            for name, (answer, request) in pages.items()
+        }
+        # The message is read by us, as bytes: a caller who announces one and sends none is not waited for for ever.
+        handlers["ModelInfer"] = grpc.stream_unary_rpc_method_handler(self._infer)
+        return grpc.method_handlers_generic_handler(SERVICE, handlers)
+
+    async def _infer(self, requests: AsyncIterator[bytes], context: Any) -> bytes:
+        try:
+            async with asyncio.timeout(self._settings.process.body_timeout_s):
+                body = await anext(requests)
+        except (TimeoutError, StopAsyncIteration):
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the request did not arrive whole in time")
+        headers = _headers(context)
+        reply = await self._reply(headers, body)
+        lines = [line.partition(b": ") for line in reply.lines.split(b"\r\n") if line]
+        told = [(name.decode(), value.decode("latin-1")) for name, _, value in lines]
+        told += [(name.decode(), headers[name].decode("latin-1")) for name in _ECHOED if name in headers]
+        answer = b"".join(map(bytes, reply.body))
+        if reply.status != 200:
+            await context.abort(_code(reply.status), answer.decode(errors="replace"), tuple(told))
+        context.set_trailing_metadata(tuple(told))
+        return answer
+
+    async def _reply(self, headers: dict[bytes, bytes], body: bytes) -> Reply:
+        """Return what the queue answers; a caller who leaves, or whose deadline passes, leaves the queue too."""
+        answered: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+
+        def reply(given: Reply) -> None:
+            if not answered.done():
+                answered.set_result(given)
+
+        pending = self._inference.start(Head(self._route, headers, keep_alive=True), body, reply)
+        try:
+            return await answered
+        except asyncio.CancelledError:
+            if pending is not None:
+                self._inference.cancel(pending)
+            raise
+
+    def _server_live(self, request: messages.ServerLiveRequest) -> messages.ServerLiveResponse:
+        return messages.ServerLiveResponse(live=True)
+
+    def _server_ready(self, request: messages.ServerReadyRequest) -> messages.ServerReadyResponse:
+        return messages.ServerReadyResponse(ready=not self._pages.reason())
+
+    def _model_ready(self, request: messages.ModelReadyRequest) -> messages.ModelReadyResponse:
+        self._codec.check_model(request.name, request.version)
+        return messages.ModelReadyResponse(ready=not self._pages.reason())
+
+    def _server_metadata(self, request: messages.ServerMetadataRequest) -> messages.ServerMetadataResponse:
+        return messages.ServerMetadataResponse(**self._pages.about())
+
+    def _model_metadata(self, request: messages.ModelMetadataRequest) -> messages.ModelMetadataResponse:
+        self._codec.check_model(request.name, request.version)
+        return metadata_message(self._pages.description())
+
+
+def _options(settings: Settings) -> list[tuple[str, int]]:
+    return [
+        # Two servers on one port would share its callers, and neither would know.
+        ("grpc.so_reuseport", 0),
+        ("grpc.max_receive_message_length", settings.queue.max_body_bytes),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.max_metadata_size", settings.process.max_head_bytes),
+        ("grpc.max_connection_idle_ms", int(settings.process.idle_timeout_s * 1000)),
+        # A channel stays with the replica that it found first, which scaling and rollouts would not change.
+        ("grpc.max_connection_age_ms", CONNECTION_AGE_MS),
+    ]
+
+
+def _page(answer: Callable[[Any], Any]) -> Callable[[Any, Any], Awaitable[Any]]:
+    async def handle(request: Any, context: Any) -> Any:
+        try:
+            return answer(request)
+        except ProxyError as error:
+            await context.abort(_code(error.status), error.message)
+
+    return handle
+
+
+def _serialized(message: Any) -> bytes:
+    data: bytes = message.SerializeToString()
+    return data
+
+
+def _code(status: int) -> grpc.StatusCode:
+    return CODES.get(status, grpc.StatusCode.INVALID_ARGUMENT if status < 500 else grpc.StatusCode.INTERNAL)
+
+
+def _headers(context: Any) -> dict[bytes, bytes]:
+    """Return a call's metadata as headers, and its deadline as what HTTP's callers say of theirs."""
+    headers = {
+        name.encode(): value if isinstance(value, bytes) else value.encode("latin-1", "replace")
+        for name, value in context.invocation_metadata() or ()
+    }
+    left_s = context.time_remaining()
+    if left_s is not None and _TIMEOUT not in headers:
+        headers[_TIMEOUT] = b"%.3f" % max(left_s * 1000, _MIN_TIMEOUT_MS)
+    return headers

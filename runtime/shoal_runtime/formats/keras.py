@@ -1,0 +1,110 @@
+"""Keras 3 models (.keras) on torch, read in Keras' safe mode: they tell their own signature."""
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from shoal_runtime.errors import LoadError
+from shoal_runtime.faults import said
+from shoal_runtime.formats.module import ModuleHandler, require_tensors
+from shoal_runtime.formats.source import Loaded, NotTrusted, Source, find_file, warn_of_static_batch
+from shoal_runtime.formats.table import FORMATS
+from shoal_runtime.formats.tabular import imported
+from shoal_runtime.handlers.spec import ANY, TensorSpec
+from shoal_runtime.tensors.torch_tensors import DATATYPE_OF
+from shoal_schema.resource.model import ModelFormat as Format
+
+UNSAFE: Final = ("safe_mode", "unsafe")
+"""What Keras' own sentences about a file that could run code have in common."""
+
+
+def load(source: Source) -> Loaded:
+    """Load the model onto the device.
+
+    Raises:
+        LoadError: it is broken, holds code, or classes of the author's own.
+    """
+    path = find_file(source, FORMATS[Format.KERAS].suffixes)
+    if source.context.dtype is not None:
+        raise LoadError("a Keras model keeps the dtype it was saved in: leave SHOAL_RUNTIME_DTYPE at auto")
+    keras = _keras_on_torch(source.context.device)
+    model = _read(keras, path, trusted=source.allow_pickle)
+    taken, given = _structures(keras, model, path.name)
+    inputs = source.inputs or _specs(keras.tree.flatten(taken), None)
+    outputs = source.outputs or _specs(keras.tree.flatten(given), _output_names(model, given))
+    require_tensors(inputs, outputs, path.name)
+    warn_of_static_batch(
+        path.name, inputs, "give keras.Input a shape, not a batch_shape or batch_size, and save it again"
+    )
+    run = _by_position(keras, model, taken)
+    return Loaded(ModuleHandler(run, inputs, outputs), inputs, outputs, "keras")
+
+
+def _keras_on_torch(device: torch.device) -> Any:
+    # Keras decides both when it is imported, and never again.
+    os.environ["KERAS_BACKEND"], os.environ["KERAS_TORCH_DEVICE"] = "torch", str(device)
+    keras = imported("keras", "keras")
+    if keras.backend.backend() != "torch":
+        raise LoadError(f"Keras was imported with {keras.backend.backend()} before: set KERAS_BACKEND=torch")
+    return keras
+
+
+def _read(keras: Any, path: Path, *, trusted: bool) -> Any:
+    try:
+        model = keras.saving.load_model(path, compile=False, safe_mode=not trusted)
+    except Exception as error:  # h5py, zipfile and every layer's constructor have their own kinds
+        text = said(error)
+        if any(word in text for word in UNSAFE):
+            raise NotTrusted(path.name, "code (a lambda, or what else Keras' safe mode refuses)") from None
+        if found := re.search(r"Could not locate (?:class|function|object) '(.*?)'", text):
+            raise LoadError(
+                f"{path.name} uses {found[1]}, which is not Keras' own, and a file cannot bring it along:"
+                " write a handler that imports it and loads the file"
+            ) from None
+        reason = text.strip().splitlines() or [type(error).__name__]
+        raise LoadError(f"{path.name} is not a readable Keras model: {reason[0]}") from None
+    return model.eval()
+
+
+def _structures(keras: Any, model: Any, name: str) -> tuple[Any, Any]:
+    """Return what the model takes and gives: one tensor, a list or a dict of them."""
+    if isinstance(model, keras.Sequential) and model.inputs:
+        return model.inputs[0], model.outputs[0]
+    try:
+        return model.input, model.output
+    except (AttributeError, ValueError):
+        raise LoadError(f"{name} does not tell its inputs: begin it with keras.Input(...) and save it again") from None
+
+
+def _by_position(keras: Any, model: Any, taken: Any) -> Callable[..., Any]:
+    """Return the model as a function of its inputs one by one."""
+
+    def run(*tensors: torch.Tensor) -> Any:
+        return model(keras.tree.pack_sequence_as(taken, list(tensors)), training=False)
+
+    return run
+
+
+def _output_names(model: Any, given: Any) -> list[str]:
+    """Return a dict's keys, or the names of the layers that the outputs come from, or output_0, output_1..."""
+    if isinstance(given, dict):
+        return sorted(map(str, given))
+    names = [str(name) for name in getattr(model, "output_names", (model.layers[-1].name,))]
+    return names if len(set(names)) == len(names) else [f"output_{index}" for index in range(len(names))]
+
+
+def _specs(tensors: Sequence[Any], names: Sequence[str] | None) -> list[TensorSpec]:
+    return [
+        _spec(tensor, name) for tensor, name in zip(tensors, names or [tensor.name for tensor in tensors], strict=True)
+    ]
+
+
+def _spec(tensor: Any, name: str) -> TensorSpec:
+    datatype = DATATYPE_OF.get(getattr(torch, str(tensor.dtype), None))  # type: ignore[arg-type]
+    if datatype is None or not tensor.shape:
+        raise LoadError(f"{name} of the model is {tensor.dtype} of {len(tensor.shape)} dimensions")
+    return TensorSpec(name, datatype, [ANY if size is None else size for size in tensor.shape])

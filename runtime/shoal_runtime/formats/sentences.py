@@ -1,0 +1,149 @@
+"""Sentences as vectors, and how well two go together: what sentence-transformers' files ask of an encoder."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from shoal_runtime.errors import LoadError
+from shoal_runtime.formats.encoders import WARM_TEXT, Parts, Texts, by_length
+from shoal_runtime.formats.source import read_json
+from shoal_runtime.handlers.spec import TensorSpec
+
+MODULES: Final = "modules.json"
+SETTINGS: Final = "config_sentence_transformers.json"
+
+
+def tells_pooling(directory: Path) -> bool:
+    """Return whether the folder says how a text's tokens become one vector."""
+    return "Pooling" in _modules(directory)
+
+
+def _modules(directory: Path) -> dict[str, str]:
+    """Return the path of each step by its class's last name, in order; none where the folder is a plain encoder."""
+    steps = read_json(directory / MODULES, [])
+    return {str(step["type"]).rpartition(".")[2]: str(step.get("path", "")) for step in steps}
+
+
+def _mean(hidden: Tensor, mask: Tensor) -> Tensor:
+    weights = mask.unsqueeze(-1).to(hidden.dtype)
+    return (hidden * weights).sum(1) / weights.sum(1).clamp(min=1e-9)
+
+
+def _max(hidden: Tensor, mask: Tensor) -> Tensor:
+    return hidden.masked_fill(mask.unsqueeze(-1) == 0, -torch.inf).amax(1)
+
+
+def _last(hidden: Tensor, mask: Tensor) -> Tensor:
+    return hidden[torch.arange(len(hidden), device=hidden.device), mask.sum(1) - 1]
+
+
+POOLINGS: Final[Mapping[str, Callable[[Tensor, Tensor], Tensor]]] = {
+    "cls": lambda hidden, _: hidden[:, 0],
+    "max": _max,
+    "mean": _mean,
+    "lasttoken": _last,
+}
+_FLAGS: Final = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+"""How files before sentence-transformers 6 name them."""
+
+
+def poolings_of(config: Mapping[str, Any]) -> list[str]:
+    """Return the names of the poolings that a Pooling's config.json asks for, one after the other in the vector.
+
+    Raises:
+        LoadError: one of them is not here.
+    """
+    stated = config.get("pooling_mode") or [name for flag, name in _FLAGS.items() if config.get(flag)] or "mean"
+    names = [stated] if isinstance(stated, str) else list(stated)
+    for name in names:
+        if name not in POOLINGS:
+            raise LoadError(f"the folder pools by {name!r}; Shoal knows {', '.join(POOLINGS)}: write a handler")
+    return names
+
+
+class Embed(Texts):
+    """A text as numbers; pooled and normalised as the folder says, else the mean of its tokens."""
+
+    def __init__(self, parts: Parts) -> None:
+        super().__init__(parts)
+        modules = _modules(parts.directory)
+        strange = [name for name in modules if name not in ("Transformer", "Pooling", "Normalize")]
+        if strange:
+            raise LoadError(f"{MODULES} has a step {strange[0]}, which Shoal does not know: write a handler")
+        self._poolings = poolings_of(read_json(parts.directory / modules.get("Pooling", "") / "config.json", {}))
+        self._normalize = "Normalize" in modules
+        settings = read_json(parts.directory / SETTINGS, {})
+        self._prompt = (settings.get("prompts") or {}).get(settings.get("default_prompt_name"), "")
+        width = self.config.hidden_size * len(self._poolings)
+        self.outputs = (TensorSpec("embedding", "FP32", [-1, width]),)
+
+    def preprocess(self, text: str) -> dict[str, Any]:
+        """Return the tokens of a text, behind the prompt that the folder sets before each."""
+        return super().preprocess(self._prompt + text)
+
+    def forward(self, batch: dict[str, Tensor]) -> Tensor:
+        """Return embeddings [n, width]."""
+        return by_length(self._embed, batch)
+
+    def _embed(self, batch: dict[str, Tensor]) -> Tensor:
+        hidden = self.model(**batch).last_hidden_state.float()
+        pooled = torch.cat([POOLINGS[name](hidden, batch["attention_mask"]) for name in self._poolings], 1)
+        return functional.normalize(pooled, dim=1) if self._normalize else pooled
+
+
+class Rerank(Texts):
+    """How well a document answers a query, as a cross-encoder sees them together."""
+
+    inputs = (
+        TensorSpec("query", "BYTES", [-1], content_type="text/plain"),
+        TensorSpec("document", "BYTES", [-1], content_type="text/plain"),
+    )
+    outputs = (TensorSpec("score", "FP32", [-1]),)
+
+    def __init__(self, parts: Parts) -> None:
+        super().__init__(parts)
+        if self.config.num_labels != 1:
+            raise LoadError(f"rerank needs a head of one label; this one has {self.config.num_labels}")
+        self._plain = _activation(self.config, read_json(parts.directory / SETTINGS, {})) == "Identity"
+
+    def preprocess(self, pair: dict[str, str]) -> dict[str, Any]:  # type: ignore[override]
+        """Return the tokens of query and document in one row; what is too long loses the end of the longer."""
+        return dict(self.tokens.row(pair["query"], pair["document"])[0])
+
+    def forward(self, batch: dict[str, Tensor]) -> Tensor:
+        """Return scores [n]."""
+        logits = by_length(lambda rows: self.model(**rows).logits.float()[:, 0], batch)
+        return logits if self._plain else logits.sigmoid()
+
+    def warmup_items(self) -> list[dict[str, str]]:
+        """Return a query and its answer."""
+        return [{"query": "What does the fox do?", "document": WARM_TEXT}]
+
+
+def _activation(config: Any, settings: Mapping[str, Any]) -> str:
+    """Return the last name of what follows the logits: the sigmoid unless the folder says otherwise.
+
+    Raises:
+        LoadError: it is neither the sigmoid nor nothing.
+    """
+    stated = (
+        settings.get("activation_fn")
+        or (getattr(config, "sentence_transformers", None) or {}).get("activation_fn")
+        or getattr(config, "sbert_ce_default_activation_function", None)
+        or "Sigmoid"
+    )
+    name = str(stated).rpartition(".")[2]
+    if name not in ("Sigmoid", "Identity"):
+        raise LoadError(f"the folder asks for {stated} after the logits; Shoal knows Sigmoid and Identity")
+    return name

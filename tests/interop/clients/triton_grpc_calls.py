@@ -1,0 +1,84 @@
+"""What the tests do with ``tritonclient.grpc``, unmodified."""
+
+import threading
+from typing import Any
+
+import numpy as np
+import tritonclient.grpc as triton
+
+MODEL = "double"
+
+
+def _client(target: str) -> Any:
+    return triton.InferenceServerClient(target)
+
+
+def _input(rows: Any) -> Any:
+    array = np.array(rows, dtype=np.float32)
+    tensor = triton.InferInput("x", list(array.shape), "FP32")
+    tensor.set_data_from_numpy(array)
+    return tensor
+
+
+def pages(target: str) -> dict[str, Any]:
+    with _client(target) as client:
+        return {
+            "live": client.is_server_live(),
+            "ready": client.is_server_ready(),
+            "model_ready": client.is_model_ready(MODEL),
+            "version_ready": client.is_model_ready(MODEL, "1"),
+            "server": client.get_server_metadata(as_json=True),
+            "model": client.get_model_metadata(MODEL, as_json=True),
+        }
+
+
+def infer(target: str, rows: Any, model: str = MODEL, **options: Any) -> dict[str, Any]:
+    with _client(target) as client:
+        result = client.infer(model, [_input(rows)], outputs=[triton.InferRequestedOutput("y")], **options)
+    head = result.get_response(as_json=True)
+    return {"y": result.as_numpy("y").tolist(), "id": head.get("id"), "model": head["model_name"]}
+
+
+def infer_texts(target: str, texts: list[str]) -> list[str]:
+    array = np.array([text.encode() for text in texts], dtype=np.object_).reshape(-1, 1)
+    tensor = triton.InferInput("text", list(array.shape), "BYTES")
+    tensor.set_data_from_numpy(array)
+    with _client(target) as client:
+        answer = client.infer("shout", [tensor]).as_numpy("shout")
+    return [element.decode() for element in answer.ravel().tolist()]
+
+
+def infer_together(target: str, count: int) -> list[Any]:
+    answers: list[Any] = [None] * count
+    done = threading.Semaphore(0)
+
+    def took(number: int, result: Any, error: Any) -> None:
+        answers[number] = str(error) if error else result.as_numpy("y").tolist()
+        done.release()
+
+    with _client(target) as client:
+        for number in range(count):
+            client.async_infer(MODEL, [_input([[number] * 4])], lambda result, error, n=number: took(n, result, error))
+        for _ in range(count):
+            done.acquire(timeout=20)
+    return answers
+
+
+def cancelled(target: str) -> str:
+    told: list[str] = []
+    done = threading.Event()
+
+    def took(result: Any, error: Any) -> None:
+        told.append(str(error))
+        done.set()
+
+    with _client(target) as client:
+        context = client.async_infer(MODEL, [_input([[1.0] * 4])], took)
+        context.cancel()
+        done.wait(20)
+    return told[0]
+
+
+def model_statistics(target: str) -> Any:
+    with _client(target) as client:
+        return client.get_inference_statistics(MODEL, as_json=True)

@@ -1,0 +1,24 @@
+"""Log, with MLflow's own client, what the test of its registry serves; print the run and a model's id."""
+
+import json
+import sys
+
+import mlflow
+from mlflow.pyfunc import PythonModel, log_model
+
+
+class Same(PythonModel):  # type: ignore[misc]  # mlflow is not installed here
+    """Answers what it is asked."""
+
+    def predict(self, model_input: list[str]) -> list[str]:
+        """Return the input."""
+        return model_input
+
+
+client = mlflow.MlflowClient()
+with mlflow.start_run() as run:
+    versions = [log_model(name="model", python_model=Same(), registered_model_name="my iris") for _ in range(2)]
+    mlflow.log_artifacts(sys.argv[1], "served/adder")
+    mlflow.log_text("", "served/empty file")
+client.set_registered_model_alias("my iris", "champion", "1")
+sys.stdout.write(json.dumps({"run": run.info.run_id, "model": versions[0].model_id}) + "\n")

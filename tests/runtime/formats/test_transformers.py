@@ -1,0 +1,419 @@
+import json
+import random
+import threading
+from collections.abc import Callable, Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from PIL import Image
+
+from shoal_runtime.errors import LoadError
+from shoal_runtime.formats.transformers import TASKS
+from shoal_runtime.readiness import Readiness
+from shoal_runtime.starting import warm
+from shoal_runtime.torch_placement import CpuPlacement
+from tests.runtime.fakes import Bench, texts
+from tests.runtime.formats import tiny
+
+if TYPE_CHECKING:
+    from shoal_runtime.loading import Model
+
+SIZES = (1, 2, 7, 64)
+TOLERANCE = 2e-5
+"""Sums of floating-point numbers come in another order where rows are longer or more."""
+
+Load = Callable[..., "Model"]
+
+
+def ask(model: "Model", items: Sequence[Any], sizes: Sequence[int] = SIZES) -> list[list[Any]]:
+    """Return for each batch size what the first so many items are answered, one output a row."""
+    with Bench.around(model) as bench:
+        return [answers(bench, items[:size]) for size in sizes]
+
+
+def answers(bench: Bench, items: Sequence[Any]) -> list[Any]:
+    specs = bench.signature.inputs
+    rows = [item if isinstance(item, tuple) else (item,) for item in items]
+    columns = [
+        [each.encode() if isinstance(each, str) else each for each in column] for column in zip(*rows, strict=True)
+    ]
+    result = bench.run({spec.name: texts(*column) for spec, column in zip(specs, columns, strict=True)})
+    assert result.errors == []
+    [output] = result.outputs.values()
+    return [json.loads(each) for each in output] if output.dtype == object else list(output)
+
+
+def alike(got: Any, expected: Any) -> None:
+    """Compare nested answers: all as it is, but numbers within the tolerance."""
+    if isinstance(expected, dict):
+        assert got.keys() == expected.keys()
+        for key, value in expected.items():
+            alike(got[key], value)
+    elif isinstance(expected, list | tuple):
+        assert len(got) == len(expected)
+        for one, other in zip(got, expected, strict=True):
+            alike(one, other)
+    elif isinstance(expected, float | np.floating):
+        assert got == pytest.approx(float(expected), abs=TOLERANCE)
+    else:
+        assert got == expected
+
+
+def pipeline(task: str, directory: Path, **options: Any) -> Any:
+    made: Any = transformers.pipeline
+    return made(task, model=str(directory), device="cpu", **options)
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.encoder("ForSequenceClassification", tmp_path_factory.mktemp("models") / "reviews")
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.encoder("Model", tmp_path_factory.mktemp("models") / "plain")
+
+
+@pytest.mark.parametrize("kind", ["Bert", "Roberta"])
+def test_texts_are_classified_as_by_the_pipeline_at_every_batch_size(tmp_path: Path, load: Load, kind: str) -> None:
+    folder = tiny.encoder("ForSequenceClassification", tmp_path / "m", kind=kind)
+    original = pipeline("text-classification", folder)
+    expected = [original(text, truncation=True)[0] for text in tiny.TEXTS]
+
+    model = load(folder, max_batch_size=64)
+
+    assert (model.name, model.platform) == ("m", "transformers_text_classification")
+    assert np.std([each["score"] for each in expected]) > 0.01
+    for size, got in zip(SIZES, ask(model, tiny.TEXTS), strict=True):
+        alike(got, expected[:size])
+
+
+@pytest.mark.parametrize("problem", ["multi_label_classification", "regression"])
+def test_scores_are_of_the_kind_that_the_problem_asks_for(tmp_path: Path, load: Load, problem: str) -> None:
+    folder = tiny.encoder("ForSequenceClassification", tmp_path / "m", problem_type=problem)
+    (folder / "model.toml").write_text("[parameters]\ntop_k = 3\n")
+    expected = pipeline("text-classification", folder, top_k=3)(tiny.TEXTS[:2])
+
+    alike(ask(load(folder), tiny.TEXTS, [2])[0], expected)
+
+
+@pytest.mark.parametrize("strategy", ["none", "simple", "first"])
+def test_tokens_are_classified_as_by_the_pipeline_at_every_batch_size(
+    tmp_path: Path, load: Load, strategy: str
+) -> None:
+    folder = tiny.encoder("ForTokenClassification", tmp_path / "m")
+    config = json.loads((folder / "config.json").read_text())
+    tiny.write(folder / "config.json", {**config, "id2label": {"0": "O", "1": "B-LOC", "2": "I-LOC"}})
+    (folder / "model.toml").write_text(f'[parameters]\naggregation_strategy = "{strategy}"\n')
+    original = pipeline("token-classification", folder, aggregation_strategy=strategy)
+    expected = [original(text) if text else [] for text in tiny.TEXTS]
+
+    for size, got in zip(SIZES, ask(load(folder, max_batch_size=64), tiny.TEXTS), strict=True):
+        alike(got, expected[:size])
+    assert any(expected)
+
+
+def test_masks_are_filled_as_by_the_pipeline_at_every_batch_size(tmp_path: Path, load: Load) -> None:
+    folder = tiny.encoder("ForMaskedLM", tmp_path / "m")
+    items = [
+        f"{text[:60]} [MASK]" if n % 3 else f"[MASK] sits on [MASK] {text[:40]}" for n, text in enumerate(tiny.TEXTS)
+    ]
+    original = pipeline("fill-mask", folder)
+    expected = [original(item) for item in items]
+
+    for size, got in zip(SIZES, ask(load(folder, max_batch_size=64), items), strict=True):
+        alike(got, expected[:size])
+
+
+def photo(side: int, seed: int, form: str = "PNG", mode: str = "RGB") -> bytes:
+    pixels = np.random.default_rng(seed).integers(0, 255, (side, side + 5, 3), dtype=np.uint8)
+    file = BytesIO()
+    Image.fromarray(pixels).convert(mode).save(file, form)
+    return file.getvalue()
+
+
+def test_pictures_are_classified_as_by_the_pipeline_at_every_batch_size(tmp_path: Path, load: Load) -> None:
+    folder = tiny.sees(tmp_path / "m")
+    items = [photo(10 + n, n, ("PNG", "JPEG")[n % 2], ("RGB", "L")[n % 3 == 0]) for n in range(64)]
+    original = pipeline("image-classification", folder)
+    expected = [original(Image.open(BytesIO(item))) for item in items]
+
+    for size, got in zip(SIZES, ask(load(folder, max_batch_size=64), items), strict=True):
+        alike(got, expected[:size])
+
+
+def test_a_broken_picture_fails_alone(tmp_path: Path, load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal_runtime.formats.encoders.MAX_PIXELS", 1000)
+    good = photo(12, 1)
+
+    with Bench.around(load(tiny.sees(tmp_path / "m"))) as bench:
+        result = bench.run({"image": texts(good, good[:200], b"GIF89a", photo(50, 2), good)})
+
+    assert [(error.row, error.status) for error in result.errors] == [(1, 400), (2, 400), (3, 400)]
+    assert "not a whole JPEG or PNG (6 bytes)" in result.errors[1].message
+    assert "2750 pixels" in result.errors[2].message
+    assert len(result.outputs["prediction"]) == 2
+
+
+POOLINGS: dict[str, tuple[dict[str, Any], bool]] = {
+    "mean": ({"pooling_mode_mean_tokens": True}, True),
+    "cls": ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, False),
+    "max": ({"pooling_mode_mean_tokens": False, "pooling_mode_max_tokens": True}, True),
+    "last": ({"pooling_mode": "lasttoken"}, False),
+    "two": ({"pooling_mode": ["cls", "mean"]}, True),
+}
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_texts_are_embedded_as_by_sentence_transformers_at_every_batch_size(
+    tmp_path: Path, load: Load, pooling: str
+) -> None:
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    settings, normalize = POOLINGS[pooling]
+    folder = tiny.pooled(tiny.encoder("Model", tmp_path / "m"), normalize=normalize, **settings)
+    tiny.write(folder / "sentence_bert_config.json", {"max_seq_length": 20})
+    expected = sentence_transformers.SentenceTransformer(str(folder), device="cpu").encode(tiny.TEXTS)
+
+    model = load(folder, max_batch_size=64)
+
+    assert [(s.name, s.datatype, s.shape) for s in model.signature.outputs] == [
+        ("embedding", "FP32", (-1, expected.shape[1]))
+    ]
+    for size, got in zip(SIZES, ask(model, tiny.TEXTS), strict=True):
+        np.testing.assert_allclose(got, expected[:size], atol=TOLERANCE)
+
+
+def test_a_plain_encoder_embeds_as_sentence_transformers_takes_it(plain: Path, load: Load) -> None:
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    expected = sentence_transformers.SentenceTransformer(str(plain), device="cpu").encode(tiny.TEXTS[:5])
+
+    np.testing.assert_allclose(ask(load(plain), tiny.TEXTS, [5])[0], expected, atol=TOLERANCE)
+
+
+def test_the_prompt_that_the_folder_sets_stands_before_each_text(tmp_path: Path, load: Load) -> None:
+    folder = tiny.pooled(tiny.encoder("Model", tmp_path / "m"), normalize=True, pooling_mode="mean")
+    bare = ask(load(folder), ["who sits in paris"], [1])
+
+    tiny.write(
+        folder / "config_sentence_transformers.json", {"prompts": {"q": "who sits "}, "default_prompt_name": "q"}
+    )
+
+    np.testing.assert_allclose(ask(load(folder), ["in paris"], [1]), bare, atol=TOLERANCE)
+
+
+PAIRS = [(tiny.TEXTS[n], tiny.TEXTS[-n - 1]) for n in range(64)]
+
+
+@pytest.mark.parametrize("activation", [None, "torch.nn.modules.linear.Identity"])
+def test_pairs_are_scored_as_by_a_cross_encoder_at_every_batch_size(
+    tmp_path: Path, load: Load, activation: str | None
+) -> None:
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    told: dict[str, Any] = {"sentence_transformers": {"activation_fn": activation}} if activation else {}
+    folder = tiny.encoder("ForSequenceClassification", tmp_path / "m", labels=1, **told)
+    expected = sentence_transformers.CrossEncoder(str(folder), device="cpu").predict(PAIRS)
+
+    model = load(folder, max_batch_size=64)
+
+    assert [(s.name, s.datatype) for s in model.signature.inputs] == [("query", "BYTES"), ("document", "BYTES")]
+    assert [(s.name, s.datatype, s.shape) for s in model.signature.outputs] == [("score", "FP32", (-1,))]
+    assert expected.std() > 0.01
+    for size, got in zip(SIZES, ask(model, PAIRS), strict=True):
+        np.testing.assert_allclose(got, expected[:size], atol=TOLERANCE)
+
+
+def test_an_answer_does_not_depend_on_who_shared_the_batch(tmp_path: Path, load: Load) -> None:
+    folder = tiny.encoder("ForSequenceClassification", tmp_path / "m", kind="Roberta", problem_type="regression")
+    alone = {}
+
+    with Bench.around(load(folder, max_batch_size=64)) as bench:
+        for text in tiny.TEXTS[:16]:
+            alone[text] = answers(bench, [text])[0]
+        for seed in range(20):
+            shared = random.Random(seed).sample(tiny.TEXTS[:16], 9)
+            alike(answers(bench, shared), [alone[text] for text in shared])
+
+
+def test_a_text_that_is_too_long_is_cut_or_refused_by_the_task(classifier: Path, tmp_path: Path, load: Load) -> None:
+    long = "cat " * 500
+    with Bench.around(load(classifier)) as bench:
+        assert bench.run({"text": texts(long.encode())}).errors == []
+    with Bench.around(load(tiny.encoder("ForTokenClassification", tmp_path / "m"))) as bench:
+        result = bench.run({"text": texts(b"cat", long.encode())})
+
+    [error] = result.errors
+    assert (error.row, error.status) == (1, 400)
+    assert error.message == f"the text has 502 tokens, the model takes {tiny.MAX_TOKENS}: send it in parts"
+
+
+def test_roberta_takes_as_many_tokens_as_it_has_positions_for(tmp_path: Path, load: Load) -> None:
+    folder = tiny.encoder("ForTokenClassification", tmp_path / "m", kind="Roberta")
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    tiny.write(folder / "tokenizer_config.json", {**config, "model_max_length": 10**30})
+
+    with Bench.around(load(folder)) as bench:
+        result = bench.run({"text": texts(b"cat " * (tiny.MAX_TOKENS - 2), b"cat " * (tiny.MAX_TOKENS - 1))})
+
+    assert [error.row for error in result.errors] == [1]
+
+
+def test_a_text_without_a_mask_fails_alone(tmp_path: Path, load: Load) -> None:
+    with Bench.around(load(tiny.encoder("ForMaskedLM", tmp_path / "m"))) as bench:
+        result = bench.run({"text": texts(b"the [MASK] sleeps", b"the cat sleeps")})
+
+    assert [(error.row, error.status) for error in result.errors] == [(1, 400)]
+    assert "holds no [MASK]" in result.errors[0].message
+
+
+def test_preprocess_may_run_in_many_threads(classifier: Path, load: Load) -> None:
+    handler: Any = load(classifier).handler
+    rows = [handler.preprocess(text)["input_ids"].tolist() for text in tiny.TEXTS]
+    wrong: list[str] = []
+
+    def check() -> None:
+        wrong.extend(
+            t for t, row in zip(tiny.TEXTS, rows, strict=True) if handler.preprocess(t)["input_ids"].tolist() != row
+        )
+
+    threads = [threading.Thread(target=check) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_warm_up_takes_every_task_to_an_answer(tmp_path: Path, load: Load, task: str) -> None:
+    head = TASKS[task].architecture
+    if task == "image-classification":
+        folder = tiny.sees(tmp_path / "m")
+    else:
+        folder = tiny.encoder(head, tmp_path / "m", labels=1 if task == "rerank" else 3)
+    model = load(folder, max_batch_size=4)
+
+    measured = warm(model, CpuPlacement(), Readiness())
+
+    assert model.platform == f"transformers_{task.replace('-', '_')}"
+    assert [rows for rows, _ in measured] == [1, 2, 4]
+
+
+def change(folder: Path, **keys: Any) -> Path:
+    config = json.loads((folder / "config.json").read_text())
+    tiny.write(folder / "config.json", {key: value for key, value in {**config, **keys}.items() if value is not ...})
+    return folder
+
+
+def test_a_task_may_be_chosen_and_weights_that_it_lacks_are_named(classifier: Path, plain: Path, load: Load) -> None:
+    assert load(classifier, parameters={"task": "embeddings"}).platform == "transformers_embeddings"
+    with pytest.raises(
+        LoadError, match=r"the weights lack classifier\.bias, which BertForSequenceClassification needs"
+    ):
+        load(plain, parameters={"task": "text-classification"})
+    with pytest.raises(LoadError, match="parameter task is 'sing'; it may be text-classification, rerank"):
+        load(plain, parameters={"task": "sing"})
+    with pytest.raises(LoadError, match="parameter topk is not one of those of Transformers folders: task, top_k"):
+        load(classifier, parameters={"topk": 2})
+
+
+@pytest.mark.parametrize("architecture", ["GPT2LMHeadModel", "LlamaForCausalLM", "T5ForConditionalGeneration"])
+def test_a_model_that_generates_is_refused_with_what_is_served(tmp_path: Path, load: Load, architecture: str) -> None:
+    folder = change(tiny.encoder("Model", tmp_path / "m"), architectures=[architecture])
+
+    with pytest.raises(
+        LoadError, match=f"{architecture}, which generates text token by token: Shoal serves text-class"
+    ):
+        load(folder)
+
+
+def test_code_of_the_folders_own_is_never_run(tmp_path: Path, load: Load) -> None:
+    folder = tiny.encoder("Model", tmp_path / "m")
+    mark = tmp_path / "mark"
+    (folder / "own.py").write_text(f"from pathlib import Path\nPath({str(mark)!r}).touch()\n")
+    change(folder, auto_map={"AutoConfig": "own.Own", "AutoModel": "own.Own"})
+
+    load(folder)  # of a kind that the library knows, its own class is taken
+    with pytest.raises(LoadError, match=r"asks for code of the folder's own \(auto_map\), which is never run"):
+        load(change(folder, model_type="own"))
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("attn_implementation", "someone/kernel"),
+        ("_attn_implementation", "someone/kernel"),
+        ("fusion_config", {"a": 1}),
+        ("quantization_config", {"quant_method": "torchao"}),
+        ("transformers_weights", "../other.safetensors"),
+        ("vision_config", {"attn_implementation": "someone/kernel"}),
+    ],
+)
+def test_a_config_that_asks_for_more_than_the_librarys_own_is_refused(
+    tmp_path: Path, load: Load, key: str, value: Any
+) -> None:
+    folder = change(tiny.encoder("Model", tmp_path / "m"), **{key: value})
+
+    with pytest.raises(LoadError, match=r"config\.json holds .*SHOAL_MODEL_ALLOW_PICKLE"):
+        load(folder)
+
+
+def test_weights_come_from_safetensors_only(tmp_path: Path, load: Load) -> None:
+    folder = tiny.encoder("Model", tmp_path / "m")
+    weights = folder / "model.safetensors"
+    torch.save({}, folder / "pytorch_model.bin")
+    weights.unlink()
+
+    with pytest.raises(LoadError, match=r"found: pytorch_model\.bin\).*save_pretrained"):
+        load(folder)
+    weights.write_bytes(b"no weights")
+    with pytest.raises(LoadError, match="is not a folder that transformers can read"):
+        load(folder)
+
+
+def test_an_adapter_is_refused_with_what_to_do(tmp_path: Path, load: Load) -> None:
+    folder = tiny.encoder("Model", tmp_path / "m")
+    tiny.write(folder / "adapter_config.json", {"base_model_name_or_path": "/etc"})
+
+    with pytest.raises(LoadError, match="merge_and_unload"):
+        load(folder)
+
+
+def test_a_tokenizer_that_cannot_pad_is_refused(tmp_path: Path, load: Load) -> None:
+    folder = tiny.encoder("Model", tmp_path / "m")
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    tiny.write(folder / "tokenizer_config.json", {**config, "pad_token": None})
+
+    with pytest.raises(LoadError, match="no token to pad with"):
+        load(folder)
+
+
+@pytest.mark.parametrize("step", ["Dense", "WeightedLayerPooling"])
+def test_a_step_that_is_not_known_is_named(tmp_path: Path, load: Load, step: str) -> None:
+    folder = tiny.pooled(tiny.encoder("Model", tmp_path / "m"), normalize=False, pooling_mode="mean")
+    modules = json.loads((folder / "modules.json").read_text())
+    tiny.write(
+        folder / "modules.json", [*modules, {"idx": 2, "path": "2", "type": f"sentence_transformers.models.{step}"}]
+    )
+
+    with pytest.raises(LoadError, match=f"has a step {step}, which Shoal does not know"):
+        load(folder)
+
+
+def test_a_folder_with_a_handler_is_its_handlers(classifier: Path, tmp_path: Path, load: Load) -> None:
+    for path in classifier.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    (tmp_path / "handler.py").write_text(
+        "from shoal_runtime import TensorSpec\n"
+        "class Own:\n"
+        "    inputs = outputs = [TensorSpec('x', 'FP32', [-1])]\n"
+        "    def forward(self, batch): return batch['x']\n"
+    )
+
+    assert load(tmp_path).platform == "shoal_handler"

@@ -1,0 +1,154 @@
+"""Models of the hub, from a server that stands in for its three routes."""
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from shoal_runtime.errors import LoadError
+from shoal_runtime.fetching import Fetcher
+from shoal_runtime.readiness import Readiness
+from shoal_runtime.storage.hub import needed
+from shoal_runtime.storage.listing import Entry
+
+COMMITS = {"main": "a" * 40, "v1": "b" * 40}
+FILES = {
+    COMMITS["main"]: {
+        "config.json": b"{}",
+        "model.safetensors": b"new",
+        "pytorch_model.bin": b"huge",
+        ".gitattributes": b"",
+    },
+    COMMITS["v1"]: {"config.json": b"{}", "sub/model.safetensors": b"old", "sub/empty.txt": b""},
+}
+
+
+class Hub(ThreadingHTTPServer):
+    """Knows one repository, `team/encoder`, of two commits; one that is gated; and is away when told to."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str | None]] = []
+        self.away = 0
+        super().__init__(("127.0.0.1", 0), Answer)
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+
+    def answer(self, path: str) -> tuple[int, bytes, dict[str, str]]:
+        """Return status, body and headers."""
+        if path.startswith("/api/models/team/encoder/revision/"):
+            commit = COMMITS.get(revision := path.rpartition("/")[2], revision)
+            if commit not in FILES:
+                return 404, b"{}", {"x-error-code": "RevisionNotFound"}
+            return 200, json.dumps({"id": "team/encoder", "sha": commit, "siblings": []}).encode(), {}
+        if path.startswith("/api/models/team/encoder/tree/"):
+            files = FILES[path.partition("?")[0].rpartition("/")[2]]
+            listed = [
+                {"type": "file", "path": name, "size": len(body), "oid": f"{name}1"} for name, body in files.items()
+            ]
+            return 200, json.dumps(listed).encode(), {}
+        if path.startswith("/team/encoder/resolve/"):
+            commit, _, name = path.removeprefix("/team/encoder/resolve/").partition("/")
+            return 200, FILES[commit][name], {}
+        if path.startswith("/api/models/team/secret"):
+            return 403, b"{}", {"x-error-code": "GatedRepo"}
+        return 404, b"{}", {"x-error-code": "RepoNotFound"}
+
+
+class Answer(BaseHTTPRequestHandler):
+    server: Hub
+
+    def do_GET(self) -> None:
+        self.server.asked.append((self.path, self.headers.get("authorization")))
+        self.server.away -= self.server.away > 0
+        status, body, headers = (503, b"", {}) if self.server.away else self.server.answer(self.path)
+        self.send_response(status)
+        for name, value in {**headers, "content-length": str(len(body))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    with Hub() as made:
+        thread = threading.Thread(target=made.serve_forever, args=(0.01,))
+        thread.start()
+        monkeypatch.setenv("HF_ENDPOINT", made.url)
+        yield made
+        made.shutdown()
+        thread.join()
+
+
+def fetcher(cache: Path) -> Fetcher:
+    return Fetcher(cache, Readiness(), pause_s=lambda attempt: 0.0)
+
+
+def test_a_repository_comes_as_its_newest_commit_without_what_repeats_its_weights(hub: Hub, tmp_path: Path) -> None:
+    found = fetcher(tmp_path).fetch("hf://team/encoder")
+
+    assert found.stem == "encoder"
+    assert {path.name: path.read_bytes() for path in found.directory.iterdir()} == {
+        "config.json": b"{}",
+        "model.safetensors": b"new",
+    }
+    assert all(COMMITS["main"] in path for path, _ in hub.asked if "/resolve/" in path or "/tree/" in path)
+
+
+def test_a_tag_and_a_folder_of_it_can_be_named(hub: Hub, tmp_path: Path) -> None:
+    found = fetcher(tmp_path).fetch("hf://team/encoder@v1/sub")
+
+    assert {path.name: path.read_bytes() for path in found.directory.iterdir()} == {
+        "model.safetensors": b"old",
+        "empty.txt": b"",
+    }
+
+
+def test_one_file_can_be_named(hub: Hub, tmp_path: Path) -> None:
+    found = fetcher(tmp_path).fetch("hf://team/encoder@v1/sub/model.safetensors")
+
+    assert found.file == "model.safetensors"
+
+
+@pytest.mark.parametrize(
+    ("uri", "told"),
+    [
+        ("hf://team/nothing", "there is no hf://team/nothing, or the token"),
+        ("hf://team/encoder@gone", "there is no such revision: hf://team/encoder@gone"),
+        ("hf://team/secret", "hf://team/secret is gated: accept its terms"),
+        ("hf://team/encoder@v1/nothing", "there is nothing at hf://team/encoder@v1/nothing"),
+        ("hf://team", "hf://team is no model's address: hf://OWNER/NAME"),
+    ],
+)
+def test_what_cannot_be_had_is_told_with_its_remedy(hub: Hub, uri: str, told: str, tmp_path: Path) -> None:
+    with pytest.raises(LoadError) as error:
+        fetcher(tmp_path).fetch(uri)
+
+    assert str(error.value).startswith(told)
+
+
+def test_a_hub_that_is_away_for_a_while_is_asked_again_and_then_the_last_model_is_used(
+    hub: Hub, tmp_path: Path
+) -> None:
+    hub.away = 3
+    first = fetcher(tmp_path).fetch("hf://team/encoder")
+    hub.away = 100
+
+    assert fetcher(tmp_path).fetch("hf://team/encoder") == first
+
+
+def test_a_hub_that_cannot_be_reached_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
+
+    with pytest.raises(LoadError, match="hf://team/encoder cannot be downloaded: ConnectError"):
+        fetcher(tmp_path).fetch("hf://team/encoder")
+
+
+def test_weights_of_other_frameworks_come_where_there_are_no_safetensors() -> None:
+    files = [Entry(name, 1, "", name) for name in ("pytorch_model.bin", "config.json")]
+
+    assert needed(files) == files

@@ -1,0 +1,89 @@
+"""Nothing that may be secret is told: a whole process, which logs all that it can, with a secret in each place."""
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+
+class Refusal(BaseHTTPRequestHandler):
+    """Repeats what it was sent, in head and body; `/moved` sends on to an address that is signed."""
+
+    def do_GET(self) -> None:
+        body = f"no: {self.path} {self.headers}".encode()
+        self.send_response(302 if self.path.startswith("/moved") else 403)
+        self.send_header("location", "https://127.0.0.1:1/there?sig=s3cret-signature")
+        self.send_header("x-error-message", self.path)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_HEAD = do_GET  # noqa: N815
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def host() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refusal) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
+AWS = {"AWS_ACCESS_KEY_ID": "s3cret-id", "AWS_SECRET_ACCESS_KEY": "s3cret-key", "AWS_REGION": "here"}
+AZURE = {"AZURE_STORAGE_ACCOUNT_NAME": "acc", "AZURE_STORAGE_SAS_TOKEN": "sv=1&sig=s3cret-signature"}
+
+
+@pytest.mark.parametrize(
+    ("uri", "settings", "told"),
+    [
+        ("http://me:s3cret-word@HOST/cat.pt2?sig=s3cret-query", {}, "/cat.pt2 cannot be downloaded"),
+        ("http://me:s3cret-word@HOST/moved?sig=s3cret-query", {}, "/moved cannot be downloaded"),
+        ("s3://bucket/cat?sig=s3cret-query", {}, "must not hold credentials or a query"),
+        ("s3://me:s3cret-word@bucket/cat", {}, "must not hold credentials or a query"),
+        ("s3://bucket/cat", {**AWS, "AWS_ENDPOINT_URL": "http://HOST"}, "may not be read with the credentials"),
+        (
+            "az://box/cat",
+            {**AZURE, "AZURE_STORAGE_ENDPOINT": "http://HOST/acc"},
+            "may not be read with the credentials",
+        ),
+        ("hf://team/cat", {"HF_TOKEN": "s3cret-token", "HF_ENDPOINT": "http://HOST"}, "hf://team/cat"),
+        (
+            "models:/cat/1",
+            {"MLFLOW_TRACKING_URI": "http://me:s3cret-word@HOST"},
+            "models:/cat/1 may not be read with the credentials",
+        ),
+        (
+            "runs:/cat/1",
+            {"MLFLOW_TRACKING_URI": "http://HOST", "MLFLOW_TRACKING_TOKEN": "s3cret-token"},
+            "runs:/cat/1 may not be read with the credentials",
+        ),
+    ],
+)
+def test_no_secret_is_logged_nor_in_the_last_words(
+    uri: str, settings: dict[str, str], told: str, host: str, tmp_path: Path
+) -> None:
+    given = {name: value.replace("HOST", host) for name, value in settings.items()}
+    environment = {
+        **{name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ},
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "HOME": str(tmp_path),
+        "SHOAL_MODEL_URI": uri.replace("HOST", host),
+        "SHOAL_LOG_LEVEL": "DEBUG",
+        **given,
+    }
+    command = [sys.executable, "-m", "shoal_runtime", "fetch"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
+
+    assert done.returncode == 3 or "must not hold" in done.stderr
+    assert told in done.stderr
+    assert "s3cret" not in done.stdout + done.stderr

@@ -1,0 +1,231 @@
+"""What a model's URI names, whether it moves, and what is asked about it; answers as the real servers give them."""
+
+import base64
+from collections.abc import Mapping
+
+import pytest
+
+from shoal_schema.resource.locations import Location, LocationError, moves, parse, question, refusal, shown
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+MLFLOW = {"MLFLOW_TRACKING_URI": "http://mlflow:5000/"}
+
+
+@pytest.mark.parametrize(
+    ("uri", "location"),
+    [
+        ("file:///models/cat", Location("file", "", "/models/cat")),
+        ("https://host:1/cat.pt2?v=1", Location("https", "host:1", "/cat.pt2")),
+        ("s3://bucket/models/a b#c/", Location("s3", "bucket", "models/a b#c/")),
+        ("gs://bucket", Location("gs", "bucket", "")),
+        ("abfss://box@acc.dfs.core.windows.net/m", Location("abfss", "box@acc.dfs.core.windows.net", "m")),
+        ("hf://team/encoder", Location("hf", "team/encoder", "")),
+        ("hf://team/encoder@refs%2Fpr%2F1/sub/a.bin", Location("hf", "team/encoder", "sub/a.bin", "refs/pr/1")),
+        ("models:/my model/3", Location("models", "my model", "", "3")),
+        ("models:/iris@champion", Location("models", "iris", "", "@champion")),
+        ("models:/iris/Latest", Location("models", "iris", "", "latest")),
+        ("models:/m-12ab", Location("models", "m-12ab", "")),
+        ("runs:/12ab/model/data", Location("runs", "12ab", "model/data")),
+        ("oci://registry:5000/team/cat:v1", Location("oci", "registry:5000", "team/cat", ":v1")),
+        ("oci://registry/cat@sha256:12", Location("oci", "registry", "cat", "@sha256:12")),
+        ("pvc://claim/models/cat", Location("pvc", "claim", "models/cat")),
+    ],
+)
+def test_a_uri_is_taken_apart(uri: str, location: Location) -> None:
+    assert parse(uri) == location
+
+
+@pytest.mark.parametrize(
+    ("uri", "told"),
+    [
+        ("ftp://host/cat", "ftp://host/cat must begin with one of file://, http://, https://, s3://"),
+        ("s3:/bucket/cat", "must begin with one of"),
+        ("/models/cat", "must begin with one of"),
+        ("s3:///cat", "s3:///cat is no model's address: s3://BUCKET/PATH"),
+        ("hf://team", "hf://team is no model's address: hf://OWNER/NAME[@REVISION][/PATH]"),
+        ("hf://team/@main", "hf://OWNER/NAME"),
+        ("models:/", "models:/NAME/VERSION, models:/NAME@ALIAS or models:/ID"),
+        ("models:/a/b/c", "models:/NAME/VERSION"),
+        ("models:/@champion", "models:/NAME/VERSION"),
+        ("models:/iris@", "models:/NAME/VERSION"),
+        ("runs:/", "runs:/RUN/PATH"),
+        ("oci://registry", "oci://REGISTRY/NAME:TAG"),
+    ],
+)
+def test_what_names_no_model_is_refused_with_what_would(uri: str, told: str) -> None:
+    with pytest.raises(LocationError) as error:
+        parse(uri)
+
+    assert told in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "s3://me:s3cret@bucket/cat",
+        "s3://bucket/cat?key=s3cret",
+        "hf://me:s3cret@team/cat",
+        "abfss://a:s3cret@b/c?sig=s3cret",
+    ],
+)
+def test_credentials_in_a_uri_are_refused_and_not_repeated(uri: str) -> None:
+    with pytest.raises(LocationError, match="they belong into the environment") as error:
+        parse(uri)
+
+    assert "s3cret" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("uri", "expected"),
+    [
+        ("https://me:word@host:1/cat?token=word#word", "https://host:1/cat"),
+        ("/models/what?", "/models/what?"),
+        ("abfss://box@acc.dfs.core.windows.net/m", "abfss://box@acc.dfs.core.windows.net/m"),
+        ("abfss://box:word@acc.dfs.core.windows.net/m", "abfss://acc.dfs.core.windows.net/m"),
+        ("hf://team/encoder@v1", "hf://team/encoder@v1"),
+        ("models:/iris@champion", "models:/iris@champion"),
+    ],
+)
+def test_what_may_be_secret_is_not_shown(uri: str, expected: str) -> None:
+    assert shown(uri) == expected
+
+
+@pytest.mark.parametrize(
+    ("uri", "expected"),
+    [
+        ("hf://a/b", True),
+        ("hf://a/b@v1", True),
+        (f"hf://a/b@{COMMIT}", False),
+        ("models:/iris@champion", True),
+        ("models:/iris/latest", True),
+        ("models:/iris/3", False),
+        ("models:/m-12ab", False),
+        ("runs:/12ab/model", False),
+        ("s3://bucket/iris", False),
+        ("https://host/iris@v1", False),
+    ],
+)
+def test_a_name_moves_where_somebody_may_point_it_elsewhere(uri: str, *, expected: bool) -> None:
+    assert moves(uri) is expected
+
+
+@pytest.mark.parametrize(
+    ("uri", "asked", "answer", "resolved"),
+    [
+        ("hf://a/b", "https://huggingface.co/api/models/a/b/revision/main", {"sha": COMMIT}, f"hf://a/b@{COMMIT}"),
+        (
+            "hf://a/b@refs%2Fpr%2F1/x y",
+            "https://huggingface.co/api/models/a/b/revision/refs%2Fpr%2F1",
+            {"sha": COMMIT},
+            f"hf://a/b@{COMMIT}/x%20y",
+        ),
+        (
+            "models:/my iris@champion",
+            "http://mlflow:5000/api/2.0/mlflow/registered-models/alias?name=my+iris&alias=champion",
+            {"model_version": {"name": "my iris", "version": "3"}},
+            "models:/my iris/3",
+        ),
+        (
+            "models:/iris/latest",
+            "http://mlflow:5000/api/2.0/mlflow/registered-models/get-latest-versions?name=iris",
+            {"model_versions": [{"version": "9"}, {"version": "10"}]},
+            "models:/iris/10",
+        ),
+        (
+            "models:/iris/3",
+            "http://mlflow:5000/api/2.0/mlflow/model-versions/get-download-uri?name=iris&version=3",
+            {"artifact_uri": "models:/m-12"},
+            "models:/m-12",
+        ),
+        (
+            "models:/m-12",
+            "http://mlflow:5000/api/2.0/mlflow/logged-models/m-12",
+            {"model": {"info": {"artifact_uri": "mlflow-artifacts:/0/models/m-12/artifacts"}}},
+            "mlflow-artifacts:/0/models/m-12/artifacts",
+        ),
+        (
+            "runs:/ab/model",
+            "http://mlflow:5000/api/2.0/mlflow/runs/get?run_id=ab",
+            {"run": {"info": {"artifact_uri": "s3://bucket/0/ab/artifacts"}}},
+            "s3://bucket/0/ab/artifacts/model",
+        ),
+    ],
+)
+def test_a_question_leads_to_the_next_uri(uri: str, asked: str, answer: object, resolved: str) -> None:
+    it = question(uri, MLFLOW)
+
+    assert it is not None
+    assert (it.url, it.answer(answer)) == (asked, resolved)
+
+
+@pytest.mark.parametrize(
+    "uri", [f"hf://a/b@{COMMIT}", "s3://bucket/cat", "mlflow-artifacts:/0/x", "file:///models/cat"]
+)
+def test_of_what_says_where_its_files_lie_nothing_is_asked(uri: str) -> None:
+    assert question(uri, {}) is None
+
+
+@pytest.mark.parametrize(
+    ("uri", "environment", "header"),
+    [
+        ("hf://a/b", {"HF_TOKEN": "s3cret"}, "Bearer s3cret"),
+        ("models:/a/1", {**MLFLOW, "MLFLOW_TRACKING_TOKEN": "s3cret"}, "Bearer s3cret"),
+        (
+            "models:/a/1",
+            {**MLFLOW, "MLFLOW_TRACKING_USERNAME": "me", "MLFLOW_TRACKING_PASSWORD": "s3cret"},
+            "Basic " + base64.b64encode(b"me:s3cret").decode(),
+        ),
+        (
+            "models:/a/1",
+            {"MLFLOW_TRACKING_URI": "https://me:s3%20cret@mlflow"},
+            "Basic " + base64.b64encode(b"me:s3 cret").decode(),
+        ),
+    ],
+)
+def test_credentials_travel_in_a_header_that_is_not_printed(
+    uri: str, environment: Mapping[str, str], header: str
+) -> None:
+    it = question(uri, environment)
+
+    assert it is not None
+    assert it.headers["authorization"] == header
+    assert "cret" not in it.url
+    assert header not in repr(it)
+
+
+@pytest.mark.parametrize("given", ["", "sqlite:///mlflow.db", "databricks"])
+def test_an_mlflow_server_must_be_named(given: str) -> None:
+    with pytest.raises(LocationError, match="need MLFLOW_TRACKING_URI, the http:// or https:// of an MLflow server"):
+        question("models:/iris/3", {"MLFLOW_TRACKING_URI": given})
+
+
+@pytest.mark.parametrize("answer", [{}, [], None, {"sha": None}, {"sha": 3}, "sha"])
+def test_an_answer_that_tells_nothing_is_refused(answer: object) -> None:
+    it = question("hf://a/b", {})
+
+    assert it is not None
+    with pytest.raises(LocationError, match="the hub does not tell sha"):
+        it.answer(answer)
+
+
+@pytest.mark.parametrize("answer", [{}, {"model_versions": []}])
+def test_a_model_without_a_version_is_told(answer: object) -> None:
+    it = question("models:/iris/latest", MLFLOW)
+
+    assert it is not None
+    with pytest.raises(LocationError, match="models:/iris/latest has no version yet"):
+        it.answer(answer)
+
+
+@pytest.mark.parametrize(
+    ("uri", "status", "told"),
+    [
+        ("models:/iris@champion", 400, "the MLflow server knows no models:/iris@champion: look at its name"),
+        ("models:/iris/3", 404, "the MLflow server knows no models:/iris/3"),
+        ("models:/iris/3", 401, "may not be read with the credentials that were found (MLFLOW_TRACKING_TOKEN)"),
+        ("hf://a/b", 403, "hf://a/b may not be read with the credentials that were found (HF_TOKEN)"),
+        ("hf://a/b", 418, "hf://a/b cannot be resolved: the hub answered 418"),
+    ],
+)
+def test_a_refused_question_is_told_with_its_remedy(uri: str, status: int, told: str) -> None:
+    assert told in refusal(uri, status)
