@@ -46,7 +46,10 @@ def test_a_full_spec_is_read_whole() -> None:
         (with_fields(MINIMAL, batching__maxBatchSize=True), "spec.batching.maxBatchSize must be of type int"),
         (with_fields(MINIMAL, runtime__device="TPU"), "spec.runtime.device must be one of Auto, CPU, CUDA"),
         (with_fields(MINIMAL, model__uri="/models/cat"), "spec.model.uri must match"),
-        (with_fields(MINIMAL, model__uri="ftp://cat"), "spec.model.uri cannot be used: ftp://cat must begin with one of"),
+        (
+            with_fields(MINIMAL, model__uri="ftp://cat"),
+            "spec.model.uri cannot be used: ftp://cat must begin with one of",
+        ),
         (with_fields(MINIMAL, batching__size=3), "there is no field spec.batching.size; known are"),
         (
             with_fields(MINIMAL, queue__maxItems=3),

@@ -21,7 +21,7 @@ def load(source: Source) -> Loaded:
     threads = source.context.threads
     # Where half of one ends, lightgbm reads on.
     if b"\nend of trees" not in path.read_bytes():
-        raise LoadError(f"{path.name} is not a readable LightGBM model: it ends before its trees do")
+        raise Unreadable(path.name, "LightGBM model", "it ends before its trees do")
     try:
         booster = lightgbm.Booster(model_file=str(path))
     except (lightgbm.basic.LightGBMError, ValueError) as error:

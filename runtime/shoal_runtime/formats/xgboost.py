@@ -28,7 +28,7 @@ def load(source: Source) -> Loaded:
     path = model_file(source, Format.XGBOOST)
     # Where half of one ends, xgboost may read on.
     if path.read_bytes().rstrip()[-1:] != b"}":
-        raise LoadError(f"{path.name} is not a readable XGBoost model: it ends too soon")
+        raise Unreadable(path.name, "XGBoost model", "it ends too soon")
     try:
         booster = xgboost.Booster({"nthread": source.context.threads}, model_file=str(path))
         learner = json.loads(booster.save_config())["learner"]
