@@ -24,7 +24,7 @@ from e2e.waiting import eventually
         ({"batching": {"maxBatchSize": 64}, "queue": {"maxRows": 8}}, ["queue.maxRows must hold at least one batch"]),
         ({"batching": {"maxBatchSise": 8}}, ['unknown field "spec.batching.maxBatchSise"']),
         ({"runtime": {"device": "TPU"}}, ["spec.runtime.device", "Unsupported value", "CUDA"]),
-        ({"model": {"uri": "ftp://models/adder"}}, ["spec.model.uri", "ftp://models/adder"]),
+        ({"model": {"uri": "ftp://models/adder"}}, ["spec.model.uri", "must begin with one of file://"]),
         ({"model": {"uri": "HTTPS://models/adder"}}, ["spec.model.uri", "in lower case"]),
         ({"model": {"uri": "http://[zz]/adder"}}, ["spec.model.uri", "must name a host"]),
         ({"model": {"uri": "file:///models/adder\0"}}, ["spec.model.uri", "should match"]),

@@ -63,6 +63,8 @@ def handle(data, context):
         if context.get_request_header(index, "X-As") == "html":
             context.set_response_content_type(index, "text/html")
         answers.append(shout(value) if isinstance(value, str) else {"kind": type(value).__name__, "keys": sorted(row)})
+    if any(row.get("body") == "short" for row in data) and len(data) > 1:
+        return answers[:-1]
     return answers
 """,
     "shared.py": "def shout(text):\n    return text.upper()\n",

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from shoal import completion as completing
 from shoal import inspecting, ports, starter
@@ -195,6 +196,9 @@ class _Several:
             raise FieldError("say what to register: POST /models?url=MODEL.mar")
         named = {"batch_size": "batching.maxBatchSize", "response_timeout": "runtime.forwardTimeoutSeconds"}
         given = [f"{field}={asked[key]}" for key, field in named.items() if asked.get(key)]
+        if asked.get("batch_size") and urlsplit(asked["url"]).path.endswith(".mar"):
+            # Over what the archive says, whatever the number is.
+            given.append(f"model.parameters.batchSize={asked['batch_size']}")
         return self.launch(_plan(asked.get("model_name"), asked["url"], [*self._options.set, *given]))
 
     def _grpc_port(self, index: int) -> int:

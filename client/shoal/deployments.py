@@ -140,7 +140,8 @@ class ShoalDeployments(BaseDeploymentClient):
             raise MlflowException(f"no answer from {url}: {error}; {remedy}", TEMPORARILY_UNAVAILABLE) from error
         if answer.status_code != 200:
             raise MlflowException(answer.text, _CODES.get(answer.status_code, INTERNAL_ERROR))
-        return PredictionsResponse.from_json(answer.text)
+        predictions: PredictionsResponse = PredictionsResponse.from_json(answer.text)
+        return predictions
 
     def _until_ready(self, name: str, timeout_s: float) -> dict[str, Any]:
         end_s = time.monotonic() + timeout_s

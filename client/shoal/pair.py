@@ -107,12 +107,12 @@ class Launch:
     @property
     def url(self) -> str:
         """Where callers on this machine reach the server."""
-        return f"http://{_address(_reachable(self.host), self.port)}"
+        return url_of(self.host, self.port)
 
     @property
     def admin_url(self) -> str:
         """Where the proxy answers /readyz and /metrics."""
-        return f"http://{_address(_reachable(self.host), self.admin_port)}"
+        return url_of(self.host, self.admin_port)
 
     def environment(self, folder: str) -> dict[str, str]:
         """Return the environment of both processes, whose socket lies in ``folder``."""
@@ -137,6 +137,15 @@ def outlets(*, json: bool) -> tuple[Outlet, Outlet]:
         return orjson.dumps({"message": line, "lines_lost": count}).decode() if json else line
 
     return Outlet(STANDARD_OUTPUT, lost=lost), Outlet(STANDARD_ERROR)
+
+
+def tell_of_everywhere(host: str, teller: Teller) -> None:
+    """Tell what it means to listen on every interface, where that is so."""
+    if host in EVERYWHERE:
+        teller.say(
+            f"{host} is every interface: whoever reaches this machine can ask the model, read metrics"
+            " and stop the server; --host 127.0.0.1 is for this machine alone"
+        )
 
 
 class Pair:
@@ -202,8 +211,8 @@ class Pair:
                 self._say(f"ready after {took_s:.1f} s", Style.GREEN, ready_after_s=took_s)
                 if not self._runtime.served:
                     self._runtime.served = self._proxy.served = True
-                    self.ready.set()
                     await self._show_first_requests()
+                    self.ready.set()
 
     async def _until_ready(self, http: httpx.AsyncClient) -> None:
         reason, say_s = "", time.monotonic() + PATIENCE_S
@@ -224,17 +233,15 @@ class Pair:
             await asyncio.sleep(POLL_INTERVAL_S)
 
     async def _show_first_requests(self) -> None:
-        url = self.launch.url
-        admin = self.launch.admin_url
-        self._say(f"listening on {url}, metrics on {admin}/metrics", Style.BOLD, url=url, admin_url=admin)
-        if port := self._environment.get("SHOAL_PROXY_GRPC_PORT"):
-            target = _address(_reachable(self.launch.host), int(port))
-            self._say(f"gRPC on {target}", grpc=target)
-        if self.launch.host in EVERYWHERE:
-            self._say(
-                f"{self.launch.host} is every interface: whoever reaches this machine can ask the model, read metrics"
-                " and stop the server; --host 127.0.0.1 is for this machine alone"
-            )
+        url, admin = self.launch.url, self.launch.admin_url
+        if self.launch.shared:
+            self._say(f"metrics on {admin}/metrics", admin_url=admin)
+        else:
+            self._say(f"listening on {url}, metrics on {admin}/metrics", Style.BOLD, url=url, admin_url=admin)
+            if port := self._environment.get("SHOAL_PROXY_GRPC_PORT"):
+                target = _address(EVERYWHERE.get(self.launch.host, self.launch.host), int(port))
+                self._say(f"gRPC on {target}", grpc=target)
+            tell_of_everywhere(self.launch.host, self.launch.teller)
         try:
             # A transport of our own: no HTTP proxy of the environment stands before this machine.
             transport = httpx.AsyncHTTPTransport()
@@ -272,6 +279,6 @@ def _address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _reachable(host: str) -> str:
-    """Return an address of this machine to ask at, for a host that means all of them."""
-    return EVERYWHERE.get(host, host)
+def url_of(host: str, port: int) -> str:
+    """Return where a server is reached from this machine, also one that listens on all of its addresses."""
+    return f"http://{_address(EVERYWHERE.get(host, host), port)}"

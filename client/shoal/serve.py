@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from shoal.colours import Style
 from shoal.folder import own_folder
 from shoal.front import Front
-from shoal.pair import PROXY_SOCKET, READERS_PATIENCE_S, Launch, Pair, Teller
+from shoal.pair import PROXY_SOCKET, READERS_PATIENCE_S, Launch, Pair, Teller, tell_of_everywhere, url_of
 from shoal.serving.fields import FieldError
 from shoal.serving.supervision import Exit, exit_message, was_drained
 from shoal_schema.ending import INTERRUPTED
@@ -81,8 +82,9 @@ class Server:
             await self._share(self._shared)
         for launch in self._launches:
             self._start(launch)
+        telling = asyncio.create_task(self._tell_when_ready())
         await self._stop.wait()
-        watches = list(self._watches.values())
+        watches = [telling, *self._watches.values()]
         for watch in watches:
             watch.cancel()
         outcomes = await asyncio.gather(*watches, return_exceptions=True)
@@ -170,6 +172,16 @@ class Server:
             self._teller.say(f"models are registered at http://{LOOPBACK}:{shared.management_port}/models")
         self._front = Front(self._sockets, socket)
         await self._front.listen(shared.host, shared.port)
+
+    async def _tell_when_ready(self) -> None:
+        if self._shared is None:
+            return
+        for pair in list(self._pairs.values()):
+            await pair.ready.wait()
+        url = url_of(self._shared.host, self._shared.port)
+        self._teller.say(f"listening on {url}", Style.BOLD, url=url)
+        tell_of_everywhere(self._shared.host, self._teller)
+        self._teller.say("Ctrl-C stops")
 
     @property
     def sockets(self) -> Mapping[str, str]:

@@ -2,9 +2,13 @@
 
 import re
 import tomllib
+import zipfile
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import orjson
+
+from shoal import documents
 from shoal.documents import read_text, read_yaml
 from shoal.serving.fields import FieldError, MachineError, Values
 from shoal.serving.manifest import Service, find_service
@@ -15,10 +19,13 @@ from shoal_schema.resource.uris import BAD_AUTHORITY, has_good_authority
 
 MANIFEST_SUFFIXES = (".yaml", ".yml")
 MODEL_SUFFIXES = (
-    ".pt2", ".pt", ".safetensors", ".py", ".onnx", ".skops", ".joblib", ".pkl", ".pickle",
-    ".ubj", ".json", ".bst", ".lgb", ".txt", ".keras",
+    ".pt2", ".pt", ".safetensors", ".py", ".onnx", ".skops", ".joblib", ".pkl", ".pickle", ".ubj", ".json", ".bst",
+    ".lgb", ".txt", ".keras",
 )  # fmt: skip
 ARCHIVE_SUFFIXES = (".tar.gz", ".tgz", ".tar", ".zip", ".mar")
+MAR_MANIFEST = "MAR-INF/MANIFEST.json"
+VERSION = r"^[A-Za-z0-9._-]{1,63}\Z"
+DOWNLOADS = ("http", "https")
 PODS_MODELS = Path("/models")
 # Files whose name says nothing about the model: their folder's name does.
 PLAIN_NAMES = ("handler", "model")
@@ -102,7 +109,7 @@ def _found(path: Path) -> Service:
         services = {each.name: service for each in manifests if (service := _read(each))}
         if len(services) > 1:
             raise FieldError(f"{path} holds several manifests, name one: {', '.join(services)}")
-        return next(iter(services.values()), Service({"model.uri": str(path.absolute())}))
+        return next(iter(services.values()), Service({"model.uri": str(path.absolute()), **_version_in(path)}))
     if not path.exists():
         raise FieldError(f"there is no file or directory {path}")
     if path.suffix in MANIFEST_SUFFIXES:
@@ -110,9 +117,23 @@ def _found(path: Path) -> Service:
             return service
         raise FieldError(f"{path} holds no document of kind {KIND}")
     if _model_suffix(path):
-        return Service({"model.uri": str(path.absolute())})
+        return Service({"model.uri": str(path.absolute()), **_version_in(path)})
     known = ", ".join((*MANIFEST_SUFFIXES, *MODEL_SUFFIXES, *ARCHIVE_SUFFIXES))
     raise FieldError(f"{path} is neither a manifest nor a model: known are {known} and directories")
+
+
+def _version_in(path: Path) -> Values:
+    """Return the version that a TorchServe archive names, if it does: its callers may ask for it."""
+    try:
+        if path.is_dir():
+            text = (path / MAR_MANIFEST).read_bytes()
+        else:
+            with zipfile.ZipFile(path) as archive, archive.open(MAR_MANIFEST) as file:
+                text = file.read(documents.MAX_BYTES)
+        version = orjson.loads(text)["model"]["modelVersion"]
+    except (OSError, KeyError, TypeError, ValueError, RuntimeError, zipfile.BadZipFile):
+        return {}
+    return {"model.version": version} if isinstance(version, str) and re.search(VERSION, version) else {}
 
 
 def default_name(uri: str) -> str:

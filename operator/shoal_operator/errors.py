@@ -12,6 +12,8 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from shoal_schema.redaction import redacted
+
 # Server-side apply says so with a 500: of a field that no schema knows, of 1.5 for an integer, of too large an object.
 _FOR_EVER = (
     "failed to create typed",
@@ -39,6 +41,7 @@ class ApiError(OperatorError):
     """
 
     def __init__(self, status: int, message: str, headers: Mapping[str, str] = MappingProxyType({})) -> None:
+        message = redacted(message)  # an object that is refused is quoted, with its model's URI
         super().__init__(f"{status}: {message}" if status else message)
         self.status = status
         self.message = message

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import datetime
 import logging
+import os
 import signal
 import time
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from shoal_operator.planning.lease import Election
 from shoal_operator.planning.observation import Key
 from shoal_operator.planning.workqueue import Outcome, WorkQueue
 from shoal_operator.reconciler import Reconciler
+from shoal_operator.resolving import Registries, Resolver
 from shoal_operator.scaling import Autoscaler
 from shoal_operator.scraper import Scraper
 from shoal_operator.settings import Settings
@@ -49,8 +51,22 @@ class Operation:
         self._workers = Workers(self._queue, self._look, time.monotonic)
         window_s = settings.process.scale_down_window_s
         self._autoscaler = Autoscaler(self._fleet, self._scraper, self._workers.mark, time.monotonic, window_s=window_s)
+        self._registries = Registries(os.environ)
+        self._resolver = Resolver(
+            self._registries.resolve,
+            self._workers.mark,
+            time.monotonic,
+            interval_s=settings.process.follow_interval_s,
+            environment=os.environ,
+        )
         self._reconciler = Reconciler(
-            self._cluster, settings.process, self._autoscaler, _utc_now, fleet=self._fleet, clock=time.monotonic
+            self._cluster,
+            settings.process,
+            self._autoscaler,
+            _utc_now,
+            fleet=self._fleet,
+            clock=time.monotonic,
+            names=self._resolver,
         )
         self._discovery = Discovery(self._workers.mark_all)
         self._watching = asyncio.Event()
@@ -76,6 +92,8 @@ class Operation:
             lead.cancel()
             watches.cancel()
             await asyncio.gather(lead, watches, return_exceptions=True)
+            await self._resolver.close()
+            await self._registries.close()
             await self._scraper.close()
             await self._server.close()
 

@@ -13,8 +13,9 @@ from typing import Protocol
 
 from shoal_operator.errors import ApiError
 from shoal_operator.load.fleet import Fleet
-from shoal_operator.manifests.desired import SERVICE, Kind
+from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE, Kind
 from shoal_operator.manifests.labels import FIELD_MANAGER, digest
+from shoal_operator.manifests.origin import placed
 from shoal_operator.manifests.target import Target
 from shoal_operator.planning.admission import changed_text, is_changed
 from shoal_operator.planning.changes import Apply, Changes, Delete, plan_changes
@@ -22,6 +23,7 @@ from shoal_operator.planning.contest import Contests, last_writer
 from shoal_operator.planning.evidence import Evidence, Unread
 from shoal_operator.planning.exact import removal, removed_settings, replacement
 from shoal_operator.planning.fractions import named_fractions
+from shoal_operator.planning.naming import Naming
 from shoal_operator.planning.observation import Failure, Key, Observation, dig
 from shoal_operator.planning.status import (
     Announcement,
@@ -40,6 +42,9 @@ from shoal_schema.declaring import Json
 from shoal_schema.decoding import SpecError, parse_spec
 from shoal_schema.processes import OperatorProcess
 from shoal_schema.resource import API_VERSION, KIND
+from shoal_schema.resource.locations import LocationError
+from shoal_schema.resource.model import Follow
+from shoal_schema.resource.service import InferenceServiceSpec
 
 logger = logging.getLogger(__name__)
 
@@ -69,6 +74,14 @@ class _Known(Protocol):
     def attainable(self, key: Key) -> Mapping[str, bool] | None: ...
 
 
+class _Names(Protocol):
+    """What is known of names that move: see `shoal_operator.resolving.Resolver`."""
+
+    def naming(self, key: Key, resource: Json, uri: str | None, *, follows: bool) -> Naming | None: ...
+    def registry(self, uri: str) -> Mapping[str, str]: ...
+    def forget(self, key: Key) -> None: ...
+
+
 class Reconciler:
     """Brings services to what their specs ask.
 
@@ -77,9 +90,10 @@ class Reconciler:
         utc_now: the wall clock, for the times in a status.
         fleet: told what each look reads, so that the autoscaler asks the pods that there are.
         clock: monotonic seconds.
+        names: what models' names stand for, and where their registries are.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (its seams)
         self,
         cluster: _Cluster,
         defaults: OperatorProcess,
@@ -88,6 +102,7 @@ class Reconciler:
         *,
         fleet: Fleet,
         clock: Callable[[], float],
+        names: _Names,
     ) -> None:
         self._cluster = cluster
         self._defaults = defaults
@@ -95,6 +110,7 @@ class Reconciler:
         self._utc_now = utc_now
         self._fleet = fleet
         self._clock = clock
+        self._names = names
         self._tenures = Tenures(defaults.namespace)
         self._contests = Contests()
         self._cut_short: Counter[Key] = Counter()
@@ -111,6 +127,7 @@ class Reconciler:
             self._cut_short.pop(key, None)
             self._speechless.discard(key)
             self._fleet.drop(key)
+            self._names.forget(key)
             self._tenures.forget(key)
             self._contests.forget(key)
             return Outcome.GONE
@@ -163,11 +180,14 @@ class Reconciler:
 
     async def _act(self, key: Key, observation: Observation) -> Evidence:
         try:
-            uid = observation.resource["metadata"]["uid"]
             spec = parse_spec(observation.resource)
-            target = Target(name=key.name, namespace=key.namespace, uid=uid, spec=spec, defaults=self._defaults)
+            follows = spec.model.follow is Follow.ROLLOUT
+            naming = self._names.naming(key, observation.resource, spec.model.uri, follows=follows)
+            target = self._target(key, observation.resource, spec, naming)
             changes = plan_changes(target, observation.children)
-        except SpecError as error:
+            if naming and not naming.resolved:
+                changes = changes.without(DEPLOYMENT)  # pods are told of one version, or there are none
+        except (SpecError, LocationError) as error:
             return Evidence(observation=observation, target=None, spec_error=str(error))
         except Exception as error:  # an unforeseen spec: its author must hear of it, not only the log
             logger.exception("event=planning_failed service=%s", key)
@@ -182,7 +202,18 @@ class Reconciler:
             scaling=self._known.scaling(key),
             unread=self._known.unread(key),
             attainable=self._known.attainable(key),
+            naming=naming,
             rival=self._tenures.rival(key, self._clock()),
+        )
+
+    def _target(self, key: Key, resource: Json, spec: InferenceServiceSpec, naming: Naming | None) -> Target:
+        return Target(
+            name=key.name,
+            namespace=key.namespace,
+            uid=resource["metadata"]["uid"],
+            spec=placed(spec, naming.resolved if naming else ""),
+            defaults=self._defaults,
+            registry=self._names.registry(spec.model.uri or ""),
         )
 
     async def _execute(self, key: Key, changes: Changes, observation: Observation) -> tuple[Observation, list[Failure]]:

@@ -55,6 +55,7 @@ class Fetcher:
     """Fetch one model into a cache of downloads and unpacked archives.
 
     ``checksum`` is `sha256:` and hex digits of the file; ``pause_s`` waits between attempts, by their number.
+    ``fetched``: what the cache holds of a URI is taken as it is, and nobody is asked.
     """
 
     def __init__(
@@ -64,12 +65,14 @@ class Fetcher:
         *,
         checksum: str | None = None,
         limits: Limits | None = None,
+        fetched: bool = False,
         pause_s: Callable[[int], float] = lambda attempt: 2.0**attempt,
     ) -> None:
         self._cache_dir = cache_dir
         self._readiness = readiness
         self._digest = checksum.removeprefix("sha256:").lower() if checksum else None
         self._limits = limits or Limits()
+        self._fetched = fetched
         self._deadline_s = float("inf")
         self._pause_s = pause_s
 
@@ -118,6 +121,8 @@ class Fetcher:
 
     def _listed(self, uri: str, name: str) -> ModelFiles:
         """Return what a store lists, as it is now, or as it was when the store could last be asked."""
+        if self._fetched and (files := self._last(uri, name)) is not None:
+            return files
         store = open_store(uri)
         download = Download(
             store,
@@ -167,6 +172,8 @@ class Fetcher:
             return kept
         origin = recall(self._cache_dir, uri)
         old = self._kept(origin.digest, name) if origin is not None and self._digest in (None, origin.digest) else None
+        if self._fetched and old is not None:
+            return old
         conditions = origin.conditions() if origin is not None and old is not None else {}
         for attempt in range(ATTEMPTS):
             try:
@@ -275,7 +282,13 @@ def fetch_model(settings: Settings, readiness: Readiness) -> ModelFiles:
     """
     process = settings.process
     limits = Limits(process.model_max_bytes, process.model_max_files, process.model_max_ratio, process.fetch_timeout_s)
-    fetcher = Fetcher(settings.cache_dir, readiness, checksum=settings.model.checksum, limits=limits)
+    fetcher = Fetcher(
+        settings.cache_dir,
+        readiness,
+        checksum=settings.model.checksum,
+        limits=limits,
+        fetched=process.model_fetched,
+    )
     with within(limits.timeout_s, "SHOAL_MODEL_FETCH_TIMEOUT_S", readiness, grace_s=FETCH_GRACE_S):
         return fetcher.fetch(settings.uri)
 

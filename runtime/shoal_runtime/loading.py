@@ -40,7 +40,8 @@ class Model:
     signature: Signature
     machine: Machine
     graphs: bool
-    forward_timeout_s: float
+    forward_timeout_s: float | None = None
+    """How long a forward may take by the model's word, where the user has left it to the default."""
     format: Format = Format.AUTO
 
 
@@ -97,11 +98,9 @@ def load_model(files: ModelFiles, settings: Settings) -> Model:
     return Model(name, loaded.platform, loaded.handler, stages, signature, machine, loaded.graphs, limit_s, form)
 
 
-def _forward_timeout_s(loaded: Loaded, settings: Settings) -> float:
-    """Return how long a forward may take: as the user says; else, where it says so, as the model does."""
-    given_s = settings.runtime.forward_timeout_seconds
-    by_default = given_s == RuntimeSpec().forward_timeout_seconds
-    return loaded.forward_timeout_s if by_default and loaded.forward_timeout_s else given_s
+def _forward_timeout_s(loaded: Loaded, settings: Settings) -> float | None:
+    by_default = settings.runtime.forward_timeout_seconds == RuntimeSpec().forward_timeout_seconds
+    return loaded.forward_timeout_s if by_default else None
 
 
 def _check_row(spec: TensorSpec, max_body_bytes: int) -> None:

@@ -87,7 +87,7 @@ class Runtime:
 
     async def _start(self) -> bool:
         try:
-            self._started, served = await self._executor.call(self._load, watched=False)
+            started, served = await self._executor.call(self._load, watched=False)
         except LoadError as error:
             _tell(error)
             return False
@@ -95,7 +95,9 @@ class Runtime:
             logger.exception("event=loading_failed_inside_the_runtime")
             _tell(LoadError(describe(error)))
             return False
-        self._watchdog.limit_s = self._started.model.forward_timeout_s
+        self._started = started
+        if started.model.forward_timeout_s is not None:
+            self._watchdog.limit_s = started.model.forward_timeout_s
         self._app.serve(served)
         self._watchdog.start()
         self.readiness.ready()

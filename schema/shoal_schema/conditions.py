@@ -15,6 +15,8 @@ class ConditionType(StrEnum):
     """Pods of the newest spec are there, or on their way."""
     MODEL_LOADED = "ModelLoaded"
     """The model of the newest spec is loaded and warm in a pod."""
+    MODEL_RESOLVED = "ModelResolved"
+    """The version is known that the model's name stands for; told only of names that move."""
     ROUTE_READY = "RouteReady"
     """Callers from outside the cluster reach the service."""
     SCALING_ACTIVE = "ScalingActive"
@@ -44,6 +46,7 @@ class Reason(StrEnum):
     SERVED_BY_OLD_PODS = "ServedByOldPods"
     COMPLETE = "Complete"
     MODEL_LOADED = "ModelLoaded"
+    MODEL_RESOLVED = "ModelResolved"
     ROUTE_ACCEPTED = "RouteAccepted"
     CLUSTER_INTERNAL = "ClusterInternal"
     FOLLOWING_LOAD = "FollowingLoad"
@@ -52,6 +55,8 @@ class Reason(StrEnum):
     SCALED_TO_ZERO = "ScaledToZero"
     # On the way.
     ROLLING_OUT = "RollingOut"
+    MODEL_RESOLVING = "ModelResolving"
+    MODEL_DOWNLOADING = "ModelDownloading"
     MODEL_LOADING = "ModelLoading"
     ROUTE_PENDING = "RoutePending"
     PODS_NOT_READY = "PodsNotReady"
@@ -70,6 +75,7 @@ class Reason(StrEnum):
     PODS_REFUSED = "PodsRefused"
     IMAGE_PULL_FAILED = "ImagePullFailed"
     CONTAINER_CONFIG_INVALID = "ContainerConfigInvalid"
+    MODEL_UNRESOLVED = "ModelUnresolved"
     MODEL_DOWNLOAD_FAILED = "ModelDownloadFailed"
     RUNTIME_CRASHED = "RuntimeCrashed"
     PROXY_CRASHED = "ProxyCrashed"
@@ -96,6 +102,7 @@ FAILURES = frozenset(
         Reason.PODS_REFUSED,
         Reason.IMAGE_PULL_FAILED,
         Reason.CONTAINER_CONFIG_INVALID,
+        Reason.MODEL_UNRESOLVED,
         Reason.MODEL_DOWNLOAD_FAILED,
         Reason.RUNTIME_CRASHED,
         Reason.PROXY_CRASHED,

@@ -16,6 +16,7 @@ from msgspec import Struct
 from shoal_schema.addresses import Address, TcpAddress, parse_address, parse_tcp_address
 from shoal_schema.declaring import Json, element_of, fields_of, section_of, without_annotations
 from shoal_schema.quantities import Quantity, read_quantity
+from shoal_schema.redaction import redacted
 from shoal_schema.resource.service import RENAMED, InferenceServiceSpec
 
 T = TypeVar("T", bound=Struct)
@@ -168,7 +169,7 @@ def _struct(kind: Any) -> type[Struct] | None:
 
 def _found(value: Any, place: str) -> str:
     found = _value_at(value, place)
-    return "" if found is None or isinstance(found, dict | list) else f", not {found!r:.200}"
+    return "" if found is None or isinstance(found, dict | list) else f", not {redacted(repr(found)):.200}"
 
 
 def _value_at(value: Any, place: str) -> Any:

@@ -205,6 +205,14 @@ class RuntimeProcess(Section, frozen=True):
         Meta(gt=0, le=86400, description="Download, check and unpack the model within it, else exit 3."),
         Env("SHOAL_MODEL_FETCH_TIMEOUT_S", RUNTIME, MODEL),
     ] = 3600.0
+    model_fetched: Annotated[
+        bool,
+        Meta(
+            description="An init container has fetched the model into the cache: it is taken from there and nobody is"
+            " asked, so no credentials are needed."
+        ),
+        Env("SHOAL_MODEL_FETCHED", RUNTIME),
+    ] = False
     load_timeout_s: Annotated[
         float,
         Meta(gt=0, le=86400, description="Import, load and warm the model within it, else exit 3."),
@@ -311,6 +319,15 @@ class OperatorProcess(Section, frozen=True):
         Meta(ge=1, le=86400, description="Look at every service again after this long, though nothing was heard."),
         Env("SHOAL_OPERATOR_RESYNC_S", OPERATOR),
     ] = 600.0
+    follow_interval_s: Annotated[
+        float,
+        Meta(
+            ge=1,
+            le=86400,
+            description="How often a name that moves is resolved again, of services with `model.follow: Rollout`.",
+        ),
+        Env("SHOAL_OPERATOR_FOLLOW_INTERVAL_S", OPERATOR),
+    ] = 300.0
     scrape_interval_s: Annotated[
         float,
         Meta(

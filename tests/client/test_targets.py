@@ -1,12 +1,14 @@
+import json
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from shoal.serving.fields import FieldError
-from shoal.targets import default_name, files_beside, find_target
+from shoal.targets import default_name, files_beside, find_target, named_target
 
 MANIFEST = """\
 apiVersion: serving.shoal.dev/v1alpha1
@@ -271,3 +273,45 @@ def test_a_name_that_no_path_can_have_is_refused_with_the_file(tmp_path: Path) -
 
     with pytest.raises(FieldError, match=r"model\.toml: name must be letters, digits, .* not '\.\./\.\./x'"):
         default_name(str(tmp_path))
+
+
+def test_a_name_before_a_target_is_the_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a=b").mkdir()
+
+    assert named_target("cat=./cat") == ("cat", "./cat")
+    assert named_target("./cat") == (None, "./cat")
+    assert named_target("https://h/m.mar?x=1") == (None, "https://h/m.mar?x=1")
+    assert named_target("a=b") == (None, "a=b")
+    with pytest.raises(FieldError, match="'my cat' cannot be a model's name"):
+        named_target("my cat=./cat")
+
+
+@pytest.mark.parametrize(
+    ("manifest", "version"),
+    [
+        (json.dumps({"model": {"modelVersion": "1.0"}}), {"model.version": "1.0"}),
+        (json.dumps({"model": {"modelVersion": "one two"}}), {}),
+        (json.dumps({"model": {"modelVersion": 1}}), {}),
+        ("[]", {}),
+        ("{", {}),
+        (None, {}),
+    ],
+)
+def test_a_torchserve_archive_tells_its_version(tmp_path: Path, manifest: str | None, version: dict[str, str]) -> None:
+    path, folder = tmp_path / "m.mar", tmp_path / "m" / "MAR-INF"
+    folder.mkdir(parents=True)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("handler.py", "")
+        if manifest is not None:
+            archive.writestr("MAR-INF/MANIFEST.json", manifest)
+            (folder / "MANIFEST.json").write_text(manifest)
+
+    assert find_target(str(path)).fields == {"model.uri": str(path), **version}
+    assert find_target(str(folder.parent)).fields == {"model.uri": str(folder.parent), **version}
+
+
+def test_an_archive_that_is_none_is_the_runtimes_to_refuse(tmp_path: Path) -> None:
+    path = write(tmp_path / "m.mar", "no zip")
+
+    assert find_target(str(path)).fields == {"model.uri": str(path)}

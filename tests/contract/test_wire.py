@@ -215,3 +215,15 @@ def test_what_warm_up_measured_is_where_the_latency_table_starts() -> None:
     metadata = model_metadata("m", "1", "test", runtime_signature("FP32", 0), [(1, 0.0042), (64, 0.0104)])
 
     assert parse_metadata(orjson.loads(orjson.dumps(metadata))).measured == ((1, 0.0042), (64, 0.0104))
+
+
+def test_what_carries_heads_of_http_is_known_on_both_sides() -> None:
+    from shoal_runtime.formats.torchserve_service import INPUTS, OUTPUTS
+
+    runtime = make_signature(INPUTS, OUTPUTS, max_batch_size=8, allowed_batch_sizes=())
+    proxy = proxy_signature(runtime)
+
+    assert (proxy.request_headers, proxy.response_head) == ("headers", "head")
+    assert proxy.inputs["headers"].optional
+    plain = proxy_signature(runtime_signature("FP32", 0))
+    assert (plain.request_headers, plain.response_head) == ("", "")

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import BinaryIO
 
 import httpx
 import pytest
@@ -29,7 +29,7 @@ ROW = list(range(16))
 @dataclass(frozen=True)
 class Served:
     process: "subprocess.Popen[bytes]"
-    log: IO[bytes]
+    log: BinaryIO
     url: str
     management: str
     admin_port: int
@@ -106,7 +106,7 @@ def test_models_come_and_go_as_torchserves_tutorial_has_it(served: Served) -> No
         asked = {"url": str(served.archive), "model_name": "more", "batch_size": "8", "initial_workers": "1"}
         made = client.post("/models", params={**asked, "synchronous": "true"})
         assert (made.status_code, made.json()) == (
-            200, {"status": 'Model "more" Version: 1 registered with 1 initial workers'},
+            200, {"status": 'Model "more" Version: 1.0 registered with 1 initial workers'},
         )  # fmt: skip
         assert client.get("/models/more").json()[0]["batchSize"] == 8
         assert client.post("/models", params=asked).status_code == 409

@@ -68,6 +68,18 @@ def test_one_bad_request_of_a_batch_fails_alone(server: Server) -> None:
     assert answers[1].json()["message"] == "forward raised ValueError: boom in the batch"
 
 
+def test_fewer_answers_than_requests_cost_nobody_an_answer(server: Server) -> None:
+    texts = ["short" if number == 3 else f"text {number}" for number in range(CALLERS)]
+    with plain.Client(base_url=server.url) as client, ThreadPoolExecutor(CALLERS) as callers:
+
+        def ask(text: str) -> httpx.Response:
+            return client.post("/predictions/words", content=text, headers=TEXT)
+
+        answers = list(callers.map(ask, texts))
+
+    assert [(answer.status_code, answer.text) for answer in answers] == [(200, text.upper()) for text in texts]
+
+
 def test_other_protocols_reach_the_same_handler(server: Server) -> None:
     with plain.Client(base_url=server.url) as client:
         answer = client.post("/v1/models/words:predict", json={"instances": ["hello"]})

@@ -13,9 +13,11 @@ from shoal_operator.load.exposition import Reading
 from shoal_operator.load.fleet import Replica
 from shoal_operator.manifests.desired import CHILD_KINDS, Kind
 from shoal_operator.planning.evidence import Unread
+from shoal_operator.planning.naming import Naming
 from shoal_operator.planning.observation import Key, Observation
 from shoal_schema.conditions import ScalingReason
 from shoal_schema.declaring import Json
+from shoal_schema.resource.locations import moves
 
 T = TypeVar("T")
 
@@ -153,6 +155,21 @@ class Told:
 
     def attainable(self, key: Key) -> Mapping[str, bool] | None:
         return self.objective
+
+
+@dataclass
+class NoNames:
+    """Names of which nothing is known but what is said here: no registry is asked."""
+
+    known: Naming | None = None
+
+    def naming(self, key: Key, resource: Json, uri: str | None, *, follows: bool) -> Naming | None:
+        return self.known if uri and moves(uri) else None
+
+    def registry(self, uri: str) -> Mapping[str, str]:
+        return {}
+
+    def forget(self, key: Key) -> None: ...
 
 
 class _NoWaiting(selectors.SelectSelector):

@@ -36,6 +36,7 @@ def test_every_setting_is_read() -> None:
         "SHOAL_OPERATOR_METRICS_LISTEN": "127.0.0.1:2",
         "SHOAL_OPERATOR_RESYNC_S": "30",
         "SHOAL_OPERATOR_SCRAPE_INTERVAL_S": "0.5",
+        "SHOAL_OPERATOR_FOLLOW_INTERVAL_S": "60",
         "SHOAL_OPERATOR_SCALE_DOWN_WINDOW_S": "5",
         "SHOAL_OPERATOR_WORKERS": "3",
     }

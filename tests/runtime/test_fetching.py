@@ -358,3 +358,15 @@ def test_what_was_noted_badly_is_as_good_as_nothing(tmp_path: Path, site: Site) 
         note.write_bytes(b"[1, 2")
     fetcher(tmp_path).fetch(f"{site.url}/model.pt2")
     assert site.conditions == [None, None]
+
+
+def test_what_an_init_container_has_fetched_is_taken_and_nobody_is_asked(tmp_path: Path, site: Site) -> None:
+    site.answers = [(200, CONTENT, None)]
+    uri = f"{site.url}/model.pt2"
+    first = fetcher(tmp_path).fetch(uri)
+
+    assert Fetcher(tmp_path, Readiness(), fetched=True).fetch(uri) == first
+    assert len(site.asked) == 1
+    site.answers = [(200, CONTENT, None)]
+    with pytest.raises(LoadError, match="sha256"):  # another file is wanted than was fetched
+        Fetcher(tmp_path, Readiness(), fetched=True, checksum="sha256:" + "0" * 64).fetch(uri)

@@ -119,6 +119,11 @@ def test_good_specs_break_no_rule(spec: Json) -> None:
             with_fields(MINIMAL, model__uri="models:/iris/3", model__volume={"hostPath": {"path": "/models"}}),
             "no effect on a model that is downloaded",
         ),
+        (with_fields(MINIMAL, model__secretName="keys"), "no effect on a model that is not downloaded"),
+        (with_fields(MINIMAL, model__uri="oci://r/cat", model__secretName="keys"), "pod.imagePullSecrets"),
+        (with_fields(FOREIGN, model__secretName="keys"), "model.secretName has no effect"),
+        (with_fields(MINIMAL, model__follow="Rollout"), "follow Rollout needs a name that moves"),
+        (with_fields(MINIMAL, model__uri="s3://b/cat", model__follow="Rollout"), "follow Rollout needs a name"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -151,6 +156,11 @@ def test_every_address_of_a_model_is_taken(uri: str) -> None:
     assert re.match(pattern.replace(r"\z", r"\Z"), uri)
     assert refused(with_fields(MINIMAL, model__uri=uri)) == []
     assert parse_spec({"spec": with_fields(MINIMAL, model__uri=uri)}).model.uri == uri
+
+
+@pytest.mark.parametrize("uri", ["hf://team/encoder", "models:/iris@champion", "models:/iris/latest"])
+def test_a_name_that_moves_may_be_followed_with_a_secret(uri: str) -> None:
+    assert refused(with_fields(MINIMAL, model={"uri": uri, "follow": "Rollout", "secretName": "team.keys"})) == []
 
 
 @pytest.mark.parametrize("uri", ["/models/x", "models/x", "C:models"])

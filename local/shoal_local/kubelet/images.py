@@ -1,6 +1,7 @@
 """The table that stands in for a registry. An image's name to the command that is its content here."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,6 +25,8 @@ class Image:
     working_dir: str = ""
     files: tuple[tuple[str, str], ...] = ()
     """What it holds: a path in the image, and the file or folder of this machine that is there."""
+    layout: str = ""
+    """The folder of an OCI layout, from which a volume gets the image's files."""
 
 
 Table = Mapping[str, Image]
@@ -37,7 +40,7 @@ def default_table(python: str) -> dict[str, Image]:
 
 
 def parse_table(document: Mapping[str, Any]) -> dict[str, Image]:
-    """Read ``{name: {command: [...], args: [...], env: {...}, workingDir: "...", files: {path: source}}}``.
+    """Read ``{name: {command: [], args: [], env: {}, workingDir: "...", files: {path: source}, layout: DIR}}``.
 
     Raises BadTableError: an entry is not of that form.
     """
@@ -45,7 +48,7 @@ def parse_table(document: Mapping[str, Any]) -> dict[str, Image]:
 
 
 def _image(name: str, entry: Any) -> Image:
-    known = {"command", "args", "env", "workingDir", "files"}
+    known = {"command", "args", "env", "workingDir", "files", "layout"}
     if not isinstance(entry, dict) or not set(entry) <= known:
         raise BadTableError(f"image {name!r}: expected a mapping of {', '.join(sorted(known))}")
     for part in ("command", "args"):
@@ -60,6 +63,7 @@ def _image(name: str, entry: Any) -> Image:
         env=tuple((str(k), str(v)) for k, v in (entry.get("env") or {}).items()),
         working_dir=str(entry.get("workingDir", "")),
         files=tuple((str(k), str(v)) for k, v in (entry.get("files") or {}).items()),
+        layout=str(entry.get("layout", "")),
     )
 
 
@@ -85,6 +89,18 @@ def find_image(name: str, table: Table, where: str) -> Image:
     raise UnknownImageError(
         f'image "{name}" is not known on this machine: containers run as processes here, so an '
         f"image needs a command; add '{last}: {{command: [\"/path/to/program\"]}}' to {where}"
+    )
+
+
+def find_layout(name: str, table: Table, where: str) -> str:
+    """Return the folder of the layout that an image's files are in. Raises UnknownImageError: there is none."""
+    with suppress(UnknownImageError):
+        if found := find_image(name, table, where).layout:
+            return found
+    last = name.partition("@")[0].rpartition("/")[2].partition(":")[0]
+    raise UnknownImageError(
+        f'image "{name}" of a volume is not known on this machine: `skopeo copy docker://{name} oci:DIR` makes a layout'
+        f" of it; add '{last}: {{layout: DIR}}' to {where}"
     )
 
 

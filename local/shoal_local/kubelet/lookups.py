@@ -40,6 +40,8 @@ _NAMING = {
     "configMapKeyRef": ("configmaps", "name"),
     "configMap": ("configmaps", "name"),
     "secretKeyRef": ("secrets", "name"),
+    "configMapRef": ("configmaps", "name"),
+    "secretRef": ("secrets", "name"),
     "secret": ("secrets", "secretName"),
 }
 

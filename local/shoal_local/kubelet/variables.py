@@ -44,8 +44,8 @@ def make_variables(container: Object, context: Context) -> dict[str, str]:
     Raises ConfigError: a reference leads nowhere.
     """
     variables: dict[str, str] = {}
-    if container.get("envFrom"):
-        raise ConfigError("envFrom is not supported by the kubelet of shoal local; env is")
+    for source in container.get("envFrom") or []:
+        variables |= _all_of(source, context)
     for entry in container.get("env") or []:
         if "valueFrom" in entry:
             found = _value_from(entry["valueFrom"], context)
@@ -67,11 +67,26 @@ def _value_from(source: Object, context: Context) -> str | None:
     raise ConfigError(f"valueFrom has no source that is known here: {', '.join(source)}")
 
 
+def _all_of(source: Object, context: Context) -> dict[str, str]:
+    field, plural = ("secretRef", "secrets") if "secretRef" in source else ("configMapRef", "configmaps")
+    reference = source[field]
+    found = context.find(plural, reference["name"])
+    if found is None and not reference.get("optional"):
+        raise ConfigError(f'{plural[:-1]} "{reference["name"]}" not found')
+    held = ((found or {}).get("data") or {}).items()
+    texts = {key: text if plural == "configmaps" else _decoded(text) for key, text in held}
+    return {source.get("prefix", "") + key: text for key, text in texts.items() if _NAME.fullmatch(key)}
+
+
+def _decoded(text: str) -> str:
+    return base64.b64decode(text).decode(errors="replace")
+
+
 def _key_of(reference: Object, plural: str, context: Context) -> str | None:
     found = context.find(plural, reference["name"])
     text = ((found or {}).get("data") or {}).get(reference["key"])
     if text is not None:
-        return str(text) if plural == "configmaps" else base64.b64decode(text).decode(errors="replace")
+        return str(text) if plural == "configmaps" else _decoded(text)
     if reference.get("optional"):
         return None
     if found is None:

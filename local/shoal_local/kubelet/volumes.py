@@ -1,5 +1,6 @@
 """Makes a pod's volumes. Directories of this machine that its containers see at their mount paths."""
 
+import asyncio
 import base64
 import contextlib
 import json
@@ -8,7 +9,10 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+from shoal_local.kubelet.images import find_layout
+from shoal_local.kubelet.layouts import unpack
 from shoal_local.kubelet.lookups import ROOT_CERTIFICATE, Lookups
+from shoal_local.kubelet.machine import Images
 from shoal_local.kubelet.records import PodRecord
 from shoal_local.kubelet.variables import ConfigError, Context, field_value
 from shoal_local.objects import Object
@@ -35,11 +39,13 @@ class VolumeError(Exception):
 class Volumes:
     """The volumes of one pod."""
 
-    def __init__(self, pod: Object, record: PodRecord, lookups: Lookups, *, short: bool) -> None:
+    def __init__(self, pod: Object, record: PodRecord, lookups: Lookups, images: Images, *, short: bool) -> None:
         self._pod = pod
         self._record = record
         self._short = short
         self._lookups = lookups
+        self._images = images
+        self._unpacking = asyncio.Lock()
         self._sources: dict[str, Path] = {}
 
     async def prepare(self, found: Found, context: Context) -> None:
@@ -61,10 +67,18 @@ class Volumes:
             return _empty(folder, volume["emptyDir"] or {}, self._record.uid)
         if "hostPath" in volume:
             return _host_path(volume)
+        if "image" in volume:
+            return await self._unpacked(volume["image"]["reference"], folder)
         files: dict[str, bytes] = {}
         for source in (volume["projected"].get("sources") or []) if "projected" in volume else [volume]:
             files |= await self._source_files(source, volume["name"], found, context)
         _write_files(folder, files)
+        return folder
+
+    async def _unpacked(self, reference: str, folder: Path) -> Path:
+        layout = find_layout(reference, self._images.table(), str(self._images.file))
+        async with self._unpacking:  # the pod's containers start side by side
+            await asyncio.to_thread(unpack, Path(layout), folder)
         return folder
 
     async def _source_files(self, source: Object, name: str, found: Found, context: Context) -> dict[str, bytes]:
@@ -87,7 +101,7 @@ class Volumes:
         kind = ", ".join(key for key in source if key != "name")
         raise VolumeError(
             f'volume "{name}": {kind} volumes are not supported by the kubelet of shoal local; '
-            "emptyDir, hostPath, configMap, secret, projected and downwardAPI are"
+            "emptyDir, hostPath, image, configMap, secret, projected and downwardAPI are"
         )
 
     def mounts_of(self, container: Object) -> list[Object]:

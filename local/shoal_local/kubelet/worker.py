@@ -43,7 +43,7 @@ class PodWorker:
         self._changed = asyncio.Event()
         self._erased_at: float | None = None
         self._containers = {m.name: Container(m, record, self._changed.set) for m in members_of(pod["spec"])}
-        self._volumes = Volumes(pod, record, machine.lookups, short=not machine.mounts)
+        self._volumes = Volumes(pod, record, machine.lookups, machine.images, short=not machine.mounts)
         self._tasks: set[asyncio.Task[None]] = set()
         self._written: Object = {}
         self._held_back: dict[str, int] = {}

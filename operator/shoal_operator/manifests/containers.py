@@ -72,14 +72,16 @@ def make_runtime(target: Target) -> Json:
 
 
 def make_model(target: Target) -> Json:
-    """Return the init container that fetches the model into the cache the runtime reads."""
+    """Return the init container that fetches the model into the cache the runtime reads; it alone has credentials."""
+    secret = target.spec.model.secret_name
+    known = [] if secret else [variable(*each) for each in target.registry.items()]
+    given = as_json(target.spec.runtime.env)
     return {
         "name": MODEL,
         "image": _runtime_image(target),
         "command": ["python", "-m", "shoal_runtime", "fetch"],
-        "env": _merged(
-            _cache_variables(), spec_variables(target.spec, Process.MODEL), as_json(target.spec.runtime.env)
-        ),
+        "env": _merged(known, _cache_variables(), spec_variables(target.spec, Process.MODEL), given),
+        **({"envFrom": [{"secretRef": {"name": secret}}]} if secret else {}),
         "resources": as_json(target.spec.model.resources) if target.spec.model.resources else _FETCH_RESOURCES,
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": _restricted(read_only=True),
@@ -101,6 +103,7 @@ def _own_runtime(target: Target) -> Json:
         variable("SHOAL_RUNTIME_LISTEN", SOCKET),
         variable("SHOAL_RUNTIME_SHUTDOWN_TIMEOUT_S", str(shutdown_s)),
         *_cache_variables(),
+        *([variable("SHOAL_MODEL_FETCHED", "true")] if target.downloads else ()),
     ]
     return {
         "name": RUNTIME,

@@ -1,5 +1,6 @@
 """The ``InferenceService`` that objects are made for."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from shoal_schema.declaring import Json
@@ -10,13 +11,19 @@ from shoal_schema.resource.service import InferenceServiceSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """One service: who it is, what its user asks for, and the operator's defaults."""
+    """One service: who it is, what its user asks for, and the operator's defaults.
+
+    Args:
+        spec: what its user asks for, with the model's URI as pods are told it (`manifests.origin`).
+        registry: variables that tell the init container where the model's registry is, unless a Secret does.
+    """
 
     name: str
     namespace: str
     uid: str
     spec: InferenceServiceSpec
     defaults: OperatorProcess = field(repr=False)
+    registry: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def foreign(self) -> bool:
@@ -26,7 +33,7 @@ class Target:
     @property
     def downloads(self) -> bool:
         """Whether the pod fetches the model before it starts."""
-        return (self.spec.model.uri or "").startswith(("http://", "https://"))
+        return not (self.spec.model.uri or "file:").startswith("file:")
 
     @property
     def replicas(self) -> int:

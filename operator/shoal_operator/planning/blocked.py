@@ -1,8 +1,10 @@
 """The checks of what stops a service before any pod is looked at: its spec, other owners, the API server."""
 
+import re
 from collections.abc import Callable
 
 from shoal_operator.manifests.desired import HTTP_ROUTE, INGRESS, Kind
+from shoal_operator.planning.admission import NO_IMAGE_VOLUMES
 from shoal_operator.planning.changes import Conflict
 from shoal_operator.planning.evidence import Evidence
 from shoal_operator.planning.observation import Failure
@@ -18,6 +20,16 @@ def spec_invalid(evidence: Evidence) -> Verdict | None:
         return Status.FALSE, Reason.INVALID_SPEC, evidence.spec_error
     refused = [f for f in evidence.failures if f.code in (400, 422)]
     return _failed(refused[0]) if refused else None
+
+
+def model_unresolved(evidence: Evidence) -> Verdict | None:
+    """No version is known of a name that moves, so pods cannot be told one; what runs now is left as it is."""
+    naming = evidence.naming
+    if naming is None or naming.resolved:
+        return None
+    if naming.problem:
+        return Status.FALSE, Reason.MODEL_UNRESOLVED, naming.problem
+    return Status.FALSE, Reason.MODEL_RESOLVING, f"the registry is asked which version {naming.uri} is"
 
 
 def name_taken(evidence: Evidence) -> Verdict | None:
@@ -92,11 +104,14 @@ def advice(code: int, message: str) -> str:
 
     The authorizer, quotas and admission policies all count as 403 (`ApiError.code`): their words tell them apart.
     """
+    if code in (400, 422) and _UNKNOWN_VOLUME.search(message):
+        return f". {NO_IMAGE_VOLUMES}"
     if code != 403:
         return ""
     return next((text for words, text in _FORBIDDEN if all(word in message for word in words)), "")
 
 
+_UNKNOWN_VOLUME = re.compile(r'unknown field "[^"]*volumes\[\d+\]\.image"')
 _FORBIDDEN = (
     (
         (" cannot ", "resource "),

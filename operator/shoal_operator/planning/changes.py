@@ -1,7 +1,7 @@
 """What to write: desired objects against observed ones."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shoal_operator.manifests.desired import CHILD_KINDS, Kind, desired_objects
 from shoal_operator.manifests.target import Target
@@ -55,6 +55,10 @@ class Changes:
 
     actions: tuple[Apply | Delete, ...]
     conflicts: tuple[Conflict, ...]
+
+    def without(self, kind: Kind) -> "Changes":
+        """Return the same, with the objects of a kind left as they are."""
+        return replace(self, actions=tuple(action for action in self.actions if action.kind != kind))
 
 
 def plan_changes(target: Target, children: Mapping[Kind, Json]) -> Changes:

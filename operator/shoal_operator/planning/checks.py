@@ -2,7 +2,7 @@
 
 import re
 
-from shoal_operator.manifests.containers import PROXY
+from shoal_operator.manifests.containers import MODEL, PROXY
 from shoal_operator.manifests.desired import HTTP_ROUTE, INGRESS, SERVICE
 from shoal_operator.manifests.environment import ADMIN_PORT
 from shoal_operator.manifests.labels import SERVICE_NAME_LABEL, selector_text
@@ -10,7 +10,7 @@ from shoal_operator.planning.blocked import Check, Verdict, failure_text
 from shoal_operator.planning.conditions import find, told_before
 from shoal_operator.planning.evidence import Evidence
 from shoal_operator.planning.observation import dig
-from shoal_operator.planning.pods import is_ready, unready_containers
+from shoal_operator.planning.pods import is_ready, runs, unready_containers
 from shoal_operator.planning.refusals import pod_advice
 from shoal_schema.conditions import ConditionType, Reason, Status
 from shoal_schema.declaring import Json
@@ -164,6 +164,15 @@ def model_loaded(evidence: Evidence) -> Verdict | None:
     if any(is_ready(pod) for pod in evidence.new_pods):
         return Status.TRUE, Reason.MODEL_LOADED, "the model is loaded and warm"
     return None
+
+
+def model_downloading(evidence: Evidence) -> Verdict | None:
+    """The init container fetches the model; how far it is stands in its log, which the operator may not read."""
+    if not any(runs(pod, MODEL) for pod in evidence.new_pods):
+        return None
+    pods = f"--namespace {evidence.namespace} --selector {selector_text(evidence.name)}"
+    text = f"the model is being fetched; kubectl logs {pods} --container {MODEL} tells how far it is"
+    return Status.FALSE, Reason.MODEL_DOWNLOADING, text
 
 
 def model_loading(_: Evidence) -> Verdict:

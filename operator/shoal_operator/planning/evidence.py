@@ -7,6 +7,7 @@ from enum import StrEnum
 from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE
 from shoal_operator.manifests.target import Target
 from shoal_operator.planning.changes import Conflict
+from shoal_operator.planning.naming import Naming
 from shoal_operator.planning.observation import Failure, Observation, dig, is_owned
 from shoal_operator.planning.pods import Problem, find_problem, is_leaving, template_hash
 from shoal_schema.conditions import ScalingReason
@@ -31,6 +32,7 @@ class Evidence:
         unread: why the law of scaling has no data; None where it has.
         attainable: by uid, whether the pods that said so lately can meet their latency
             objective; None when it is too early to tell.
+        naming: what is known of the model's name, where it is one that moves.
         rival: another install of the operator that wants this service; empty when none does.
     """
 
@@ -42,6 +44,7 @@ class Evidence:
     scaling: ScalingReason | None = None
     unread: Unread | None = None
     attainable: Mapping[str, bool] | None = None
+    naming: Naming | None = None
     rival: str = ""
 
     @property

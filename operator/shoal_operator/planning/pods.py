@@ -13,6 +13,7 @@ from shoal_operator.manifests.labels import TEMPLATE_HASH_ANNOTATION
 from shoal_operator.planning.observation import dig
 from shoal_schema.conditions import Reason
 from shoal_schema.declaring import Json
+from shoal_schema.redaction import redacted
 
 _IMAGE_REASONS = frozenset({
     "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError",
@@ -21,6 +22,7 @@ _IMAGE_REASONS = frozenset({
 _BACK_OFF = re.compile(r'^Back-off pulling image "[^"]*": (\w+: )?')
 """What a kubelet puts before the cause from the second try on; the image has been named by then."""
 _CONFIG_REASONS = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
+_MISSING_SECRET = re.compile(r'secret "(?P<name>[^"]+)" not found')
 _LOAD_FAILED_EXIT = 3
 _DEVICE_LOST_EXIT = 4
 _TERMINATED_EXIT = 128 + 15
@@ -61,6 +63,11 @@ def unready_containers(pods: Iterable[Json]) -> list[str]:
     return sorted(set(names))
 
 
+def runs(pod: Json, container: str) -> bool:
+    """Return whether a container of the pod runs now."""
+    return dig(_status_of(pod, container), "state", "running") is not None
+
+
 def find_problem(pods: Iterable[Json]) -> Problem | None:
     """Return the most important problem of the pods that should serve and do not."""
     waiting = [pod for pod in pods if not is_leaving(pod) and not is_ready(pod)]
@@ -72,17 +79,38 @@ def image_problem(pod: Json) -> Problem | None:
     """An image that cannot be pulled."""
     for status, detail in _waiting(pod, _IMAGE_REASONS):
         cause = _BACK_OFF.sub("", detail)
-        text = f"the image {status.get('image', '')} of container {status['name']} cannot be pulled: {cause}"
+        text = f"the image {_pulled(pod, status, detail)} cannot be pulled: {cause}"
         return Problem(Reason.IMAGE_PULL_FAILED, _sentence(text))
     return None
+
+
+def _pulled(pod: Json, status: Json, detail: str) -> str:
+    """Return which image it is: a container waits for those of its volumes as for its own."""
+    volumes = (dig(volume, "image", "reference") for volume in dig(pod, "spec", "volumes", default=[]))
+    reference = next((each for each in volumes if each and each in detail), None)
+    return f"{reference} of model.uri" if reference else f"{status.get('image', '')} of container {status['name']}"
 
 
 def config_problem(pod: Json) -> Problem | None:
     """A container that cannot be created: a missing Secret, a wrong command, a wrong user."""
     for status, detail in _waiting(pod, _CONFIG_REASONS):
-        text = f"container {status['name']} cannot be created: {detail}"
+        text = f"container {status['name']} cannot be created: {detail}{_secret_advice(pod, status['name'], detail)}"
         return Problem(Reason.CONTAINER_CONFIG_INVALID, _sentence(text))
     return None
+
+
+def _secret_advice(pod: Json, container: str, detail: str) -> str:
+    """Return what to do where it is the Secret of the spec that is missing; the kubelet looks again by itself."""
+    namespace = dig(pod, "metadata", "namespace", default="default")
+    containers = dig(pod, "spec", "initContainers", default=[])
+    ours = [dig(source, "secretRef", "name") for each in containers for source in each.get("envFrom") or ()]
+    missing = _MISSING_SECRET.search(detail)
+    if container != MODEL or missing is None or missing["name"] not in ours:
+        return ""
+    return (
+        f". It is model.secretName: kubectl create secret generic {missing['name']} --namespace {namespace}"
+        " --from-literal=NAME=VALUE makes it, and the pod goes on by itself"
+    )
 
 
 def download_problem(pod: Json) -> Problem | None:
@@ -188,7 +216,7 @@ def _is_probed(pod: Json, container: str) -> bool:
 def _last_line(ended: Json) -> str:
     """Return the last line of what a container left, without time and logger: those differ at each restart."""
     words = str(ended.get("message") or "").strip() or str(ended.get("reason") or "it left no message")
-    return _LOG_PREFIX.sub("", words.splitlines()[-1].strip())[-_MAX_MESSAGE_LENGTH:]
+    return redacted(_LOG_PREFIX.sub("", words.splitlines()[-1].strip()))[-_MAX_MESSAGE_LENGTH:]
 
 
 def _device_resources(pod: Json) -> list[str]:

@@ -22,7 +22,13 @@ from shoal_operator.planning.renamed import dropped_fields, dropped_text
 from shoal_schema.conditions import FAILURES, ConditionType, Reason, ScalingReason, Status
 from shoal_schema.declaring import Json
 
-_BLOCKED: tuple[Check, ...] = (blocked.spec_invalid, blocked.name_taken, blocked.undone, blocked.apply_failed)
+_BLOCKED: tuple[Check, ...] = (
+    blocked.spec_invalid,
+    blocked.model_unresolved,
+    blocked.name_taken,
+    blocked.undone,
+    blocked.apply_failed,
+)
 POLICIES: dict[ConditionType, tuple[Check, ...]] = {
     ConditionType.READY: (
         *_BLOCKED,
@@ -44,6 +50,7 @@ POLICIES: dict[ConditionType, tuple[Check, ...]] = {
         checks.served_by_old,
         checks.answers,
         checks.answers_unowned,
+        blocked.model_unresolved,
         blocked.missing(DEPLOYMENT),
         checks.scaled_to_zero,
         checks.pods_refused,
@@ -61,6 +68,7 @@ POLICIES: dict[ConditionType, tuple[Check, ...]] = {
         checks.complete,
     ),
     ConditionType.MODEL_LOADED: (
+        blocked.model_unresolved,
         checks.model_loaded,
         blocked.missing(DEPLOYMENT),
         checks.scaled_to_zero,
@@ -68,6 +76,7 @@ POLICIES: dict[ConditionType, tuple[Check, ...]] = {
         checks.pods_in_trouble,
         checks.deadline_exceeded,
         checks.rollout_paused,
+        checks.model_downloading,
         checks.model_loading,
     ),
     ConditionType.ROUTE_READY: (
@@ -109,7 +118,7 @@ def judge(evidence: Evidence) -> list[Condition]:
     conditions += [scaling] if scaling else []
     if evidence.objective_ms is not None:
         conditions.append(Condition(ConditionType.OBJECTIVE_ATTAINABLE, *_first(OBJECTIVE, evidence)))
-    exceptional = (_sole_condition(evidence), _read_condition(evidence))
+    exceptional = (_resolved_condition(evidence), _sole_condition(evidence), _read_condition(evidence))
     return [*conditions, *(condition for condition in exceptional if condition)]
 
 
@@ -134,8 +143,17 @@ def make_status(evidence: Evidence, now: str) -> Json:
         "readyReplicas": evidence.count("readyReplicas"),
         "selector": selector_text(resource["metadata"]["name"]),
         "url": url,
+        **_model_status(evidence, stored),
         "conditions": [stamped(item, previous, generation, now) for item in judge(evidence)],
     }
+
+
+def _model_status(evidence: Evidence, stored: Json) -> Json:
+    """Return what is said of a name that moves; of a spec that cannot be read, what was said."""
+    if evidence.target is None:
+        return {"model": stored["model"]} if "model" in stored else {}
+    model = evidence.naming.as_status() if evidence.naming else {}
+    return {"model": model} if model else {}
 
 
 def plain_status(resource: Json, why: str, now: str) -> Json:
@@ -149,8 +167,10 @@ def plain_status(resource: Json, why: str, now: str) -> Json:
     text = f"the status cannot be written: {why}".encode("ascii", "replace").decode()
     condition = Condition(ConditionType.READY, Status.FALSE, Reason.APPLY_FAILED, text)
     generation = resource["metadata"].get("generation", 0)
-    previous: list[Json] = dig(resource, "status", "conditions", default=[])
-    return {"observedGeneration": generation, "conditions": [stamped(condition, previous, generation, now)]}
+    stored = dig(resource, "status", default={})
+    kept = {"model": stored["model"]} if "model" in stored else {}
+    said = stamped(condition, stored.get("conditions", []), generation, now)
+    return {"observedGeneration": generation, **kept, "conditions": [said]}
 
 
 def unread_status(resource: Json, error: ApiError, now: str) -> Json:
@@ -235,6 +255,19 @@ def another_keeps(keeper: str, me: str) -> Announcement:
 def _first(policy: Sequence[Check], evidence: Evidence) -> Verdict:
     verdicts = (check(evidence) for check in policy)
     return next(verdict for verdict in verdicts if verdict is not None)
+
+
+def _resolved_condition(evidence: Evidence) -> Condition | None:
+    naming = evidence.naming
+    if naming is None:
+        return None
+    kind = ConditionType.MODEL_RESOLVED
+    if verdict := blocked.model_unresolved(evidence):
+        return Condition(kind, *verdict)
+    if naming.problem:
+        text = f"{naming.problem}; pods keep {naming.resolved}"
+        return Condition(kind, Status.FALSE, Reason.MODEL_UNRESOLVED, text)
+    return Condition(kind, Status.TRUE, Reason.MODEL_RESOLVED, f"{naming.uri} is {naming.resolved}")
 
 
 def _sole_condition(evidence: Evidence) -> Condition | None:

@@ -56,7 +56,7 @@ class Tokens:
 
     def __init__(self, parts: Parts, *, cuts: bool) -> None:
         tokenizer = parts.processor
-        self._backend = getattr(tokenizer, "backend_tokenizer", None)
+        self._backend: Any = getattr(tokenizer, "backend_tokenizer", None)
         if self._backend is None:
             raise LoadError(f"{type(tokenizer).__name__} has no tokenizer.json: save it in its fast form")
         self.limit = token_limit(parts)
@@ -155,7 +155,7 @@ def by_length(answer: Callable[[dict[str, Tensor]], Tensor], batch: dict[str, Te
     lengths = mask.sum(1)
     steps = (lengths - 1).div(LENGTH_STEP, rounding_mode="floor")
     order, made = [], []
-    for step in steps.unique():
+    for step in set(steps.tolist()):
         rows = torch.nonzero(steps == step)[:, 0]
         longest = int(lengths[rows].max())
         made.append(answer({name: each[rows, :longest] for name, each in batch.items()}))
@@ -226,7 +226,7 @@ class ClassifyTokens(Texts):
         known = ("aggregation_strategy", "ignore_labels")
         wanted = {name: parts.parameters[name] for name in known if name in parts.parameters}
         # Joining tokens to words differs by tokenizer: 200 lines of theirs.
-        pipeline = TokenClassificationPipeline(
+        pipeline: Any = TokenClassificationPipeline(  # type: ignore[no-untyped-call]
             model=parts.model, tokenizer=parts.processor, device=parts.model.device, **wanted
         )
         self._finish = pipeline.postprocess
@@ -293,7 +293,7 @@ class FillMask(Texts):
     def postprocess(self, row: tuple[Array, Array, Array]) -> list[Any]:
         """Return the fillings of the one mask, or a list of them for each."""
         ids, values, tokens = row
-        places = np.flatnonzero(ids == self._mask)
+        places = np.flatnonzero(ids == self._mask).tolist()
         filled = [
             [self._filling(ids, place, token, value, alone=len(places) == 1) for value, token in zip(*at, strict=True)]
             for place, *at in zip(places, values.tolist(), tokens.tolist(), strict=True)

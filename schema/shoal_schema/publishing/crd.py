@@ -57,6 +57,7 @@ def _columns() -> list[Json]:
         {"name": "URL", "type": "string", "jsonPath": ".status.url"},
         {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
         {"name": "Wanted", "type": "integer", "jsonPath": ".spec.replicas", "priority": 1},
+        {"name": "Model", "type": "string", "jsonPath": ".status.model.resolved", "priority": 1},
         {"name": "Message", "type": "string", "jsonPath": f"{ready}.message", "priority": 1},
     ]
 
@@ -97,6 +98,14 @@ def _status_schema() -> Json:
                 "description": "Label selector of the pods, for `kubectl scale` and an HPA.",
             },
             "url": {"type": "string", "description": "Where callers send requests."},
+            "model": {
+                "type": "object",
+                "description": "What the name of the model stands for, where it is one that moves.",
+                "properties": {
+                    "uri": {"type": "string", "description": "The name: what `spec.model.uri` was."},
+                    "resolved": {"type": "string", "description": "The one version of it that pods get."},
+                },
+            },
             "conditions": _conditions_schema(),
         },
     }

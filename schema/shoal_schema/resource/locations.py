@@ -34,6 +34,7 @@ _FORMS: Final = {
     "pvc": "pvc://CLAIM/PATH",
     "abfss": "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH",
 }
+_HUB_NAME: Final = re.compile("[A-Za-z0-9_-][A-Za-z0-9._-]*")
 _COMMIT: Final = re.compile("[0-9a-f]{40}")
 _URI: Final = re.compile("([A-Za-z][A-Za-z0-9+.-]*):/")
 
@@ -193,7 +194,9 @@ def _hub(scheme: str, rest: str) -> Location:
     owner, _, rest = rest.partition("/")
     name, _, path = rest.rstrip("/").partition("/")
     name, revision = map(unquote, name.partition("@")[::2])
-    return Location(scheme, f"{owner}/{name}" if owner and name else "", unquote(path), revision)
+    # Who asks for it has credentials: no name leads to another route of the hub's.
+    named = all(_HUB_NAME.fullmatch(each) for each in (owner, name)) and revision not in (".", "..")
+    return Location(scheme, f"{owner}/{name}" if named else "", unquote(path), revision)
 
 
 def _registered(scheme: str, rest: str) -> Location:

@@ -42,6 +42,13 @@ class ModelFormat(StrEnum):
     TRANSFORMERS = "Transformers"
 
 
+class Follow(StrEnum):
+    """What becomes of pods when the name of their model stands for another version."""
+
+    NEVER = "Never"
+    ROLLOUT = "Rollout"
+
+
 class Claim(Section, frozen=True):
     """A PersistentVolumeClaim in the service's namespace."""
 
@@ -92,6 +99,17 @@ class ModelSpec(Section, frozen=True):
             "model.volume has no effect on a model that is downloaded: "
             "use a file:// uri below volume.mountPath, or remove the volume",
             ".volume",
+        ),
+        Rule(
+            "!has(self.secretName) || !has(self.uri) || !self.uri.matches(r'^(file|oci|pvc):')",
+            "model.secretName has no effect on a model that is not downloaded: remove it (pod.imagePullSecrets is for"
+            " images)",
+            ".secretName",
+        ),
+        Rule(
+            "self.follow == 'Never' || (has(self.uri) && self.uri.matches(r'^(hf|models):'))",
+            "model.follow Rollout needs a name that moves: hf://OWNER/NAME or models:/NAME@ALIAS",
+            ".follow",
         ),
         Rule(
             "!has(self.handler) || self.format in ['Auto', 'Handler']",
@@ -202,6 +220,27 @@ class ModelSpec(Section, frozen=True):
         | None
     ) = None
     volume: ModelVolume | None = None
+    secret_name: (
+        Annotated[
+            str,
+            Meta(
+                pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?\Z",
+                max_length=253,
+                description="A Secret of the namespace whose keys are environment variables of the init container"
+                " `model` (`AWS_ACCESS_KEY_ID`, `HF_TOKEN`, `MLFLOW_TRACKING_TOKEN`, ...), and of no other. A key that"
+                " starts with `SHOAL_` has no effect where the operator sets it.",
+            ),
+        ]
+        | None
+    ) = None
+    follow: Annotated[
+        Follow,
+        Meta(
+            description="Of a name that moves (a branch, a tag, an alias) pods get the version that it stood for when"
+            " the uri was written, `status.model.resolved`. `Rollout` asks again every few minutes, and rolls out"
+            " what is new."
+        ),
+    ] = Follow.NEVER
 
     def __post_init__(self) -> None:
         """Refuse an address that cannot be asked, as an API server does by the rules above."""

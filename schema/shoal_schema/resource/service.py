@@ -53,6 +53,7 @@ class InferenceServiceSpec(Section, frozen=True):
                 ("model.allowPickle", "!self.model.allowPickle"),
                 ("model.trustedTypes", "!has(self.model.trustedTypes)"),
                 ("model.resources", "!has(self.model.resources)"),
+                ("model.secretName", "!has(self.model.secretName)"),
                 ("batching.allowedBatchSizes", "!has(self.batching.allowedBatchSizes)"),
             )
         ),

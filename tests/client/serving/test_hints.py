@@ -107,3 +107,17 @@ def test_what_a_model_calls_its_inputs_runs_in_no_shell(tmp_path: Path, monkeypa
 
     assert sorted(file.name for file in tmp_path.iterdir()) == ["curl", "shoal"]
     assert made(first_requests(URL, large)[0]) == {"instances": [{HOSTILE: [0.5] * 99, "b": [0.5] * 2}]}
+
+
+def test_what_a_model_that_takes_anything_is_sent_is_a_file_of_any_kind() -> None:
+    curl, shoal = first_requests(URL, signature((Tensor("body", "BYTES", (-1,), content_types=("*/*",)),)))
+
+    assert curl == f"curl -T FILE {URL}/predictions/model"
+    assert shoal == f"shoal predict {URL} FILE"
+
+
+@pytest.mark.parametrize("model", [ADDER, TEXTS, PICTURES])
+def test_a_model_among_others_is_named(model: Signature) -> None:
+    _, shoal = first_requests(URL, model, among_others=True)
+
+    assert shoal.startswith(f"shoal predict {URL} --model model ")

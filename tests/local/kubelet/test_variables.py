@@ -16,7 +16,7 @@ OBJECTS: dict[tuple[str, str], Object] = {
 }
 
 
-def variables(*env: Object) -> dict[str, str]:
+def variables(*env: Object, sources: tuple[Object, ...] = ()) -> dict[str, str]:
     meta = {"name": "web", "namespace": "default", "uid": "u", "labels": {"app": "cat"}}
     context = Context(
         pod={"metadata": meta, "spec": {"nodeName": "n"}},
@@ -24,7 +24,7 @@ def variables(*env: Object) -> dict[str, str]:
         host_ip="127.0.0.1",
         find=lambda plural, name: OBJECTS.get((plural, name)),
     )
-    return make_variables({"env": list(env)}, context)
+    return make_variables({"env": list(env), "envFrom": list(sources)}, context)
 
 
 @pytest.mark.parametrize(
@@ -78,3 +78,12 @@ def test_a_reference_that_leads_nowhere_says_so(source: Object, told: str) -> No
 def test_an_optional_reference_may_lead_nowhere() -> None:
     source = {"secretKeyRef": {"name": "none", "key": "a", "optional": True}}
     assert variables({"name": "X", "valueFrom": source}) == {}
+
+
+def test_all_keys_that_are_names_become_variables_and_one_that_is_named_goes_before_them() -> None:
+    conf, secret = {"configMapRef": {"name": "conf"}}, {"secretRef": {"name": "secret"}, "prefix": "P_"}
+    given = variables({"name": "a", "value": "own"}, {"name": "b", "value": "$(P_token)"}, sources=(conf, secret))
+    assert given == {"a": "own", "P_token": "s3cret", "b": "s3cret"}
+    assert variables(sources=({"secretRef": {"name": "none", "optional": True}},)) == {}
+    with pytest.raises(ConfigError, match='secret "none" not found'):
+        variables(sources=({"secretRef": {"name": "none"}},))

@@ -31,6 +31,7 @@ FULL = {
     "tolerations": [{"key": "a", "operator": "Exists"}],
     "affinity": {"nodeAffinity": {}},
     "podAnnotations": {"a": "b"},
+    "env": [{"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token"}}}],
     "serviceAccount": {"name": "own", "annotations": {"a": "b"}},
     "images": {"operator": {"digest": "sha256:" + "0" * 64}, "pullSecrets": [{"name": "registry"}]},
 }
@@ -75,7 +76,7 @@ def test_what_is_rendered_passes_the_strict_schemas_of_kubernetes(chart: Chart, 
 
 @pytest.mark.parametrize("values", [{}, FULL, NAMESPACED], ids=["default", "full", "namespaced"])
 def test_every_setting_that_is_rendered_is_known_to_the_operator(chart: Chart, values: Json) -> None:
-    assert environment(rendered(chart, **values)).keys() - {"POD_IP"} <= set(variables())
+    assert environment(rendered(chart, **values)).keys() - {"POD_IP", "HF_TOKEN"} <= set(variables())
 
 
 def test_an_operator_that_does_not_answer_is_not_ready(chart: Chart) -> None:

@@ -172,7 +172,8 @@ def message(datatype: str, shape: list[int], raw: bytes, *, typed: bool) -> byte
         tensor_.contents.bytes_contents.append(raw)
     else:
         made.raw_input_contents.append(raw)
-    return made.SerializeToString()
+    written: bytes = made.SerializeToString()
+    return written
 
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)

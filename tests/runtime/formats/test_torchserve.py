@@ -365,7 +365,7 @@ def test_batch_size_and_time_out_of_an_archive_are_defaults(tmp_path: Path, load
 
     assert (model.signature.max_batch_size, model.forward_timeout_s) == (8, 300)
     chosen = load(path, max_batch_size=16, forward_timeout_seconds=5.0)
-    assert (chosen.signature.max_batch_size, chosen.forward_timeout_s) == (16, 5)
+    assert (chosen.signature.max_batch_size, chosen.forward_timeout_s) == (16, None)
     assert load(path, parameters={"batchSize": 3}).signature.max_batch_size == 3
 
 
@@ -385,6 +385,57 @@ def test_what_has_no_effect_is_named_in_one_line(tmp_path: Path, load: Load, cap
     assert line.startswith("event=torchserve_without_effect keys=maxBatchDelay, maxWorkers, minWorkers, ")
     assert line.endswith("r.txt (nothing is installed at start)")
     assert json.loads(asked(model, b"")[0]["body"]) == {"beams": 4}
+
+
+TRANSFORMER = """\
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from ts.torch_handler.base_handler import BaseHandler
+
+
+class Classifier(BaseHandler):
+    def initialize(self, ctx):
+        self.manifest = ctx.manifest
+        model_dir = ctx.system_properties.get("model_dir")
+        self.device = torch.device("cpu")
+        self.model = AutoModelForSequenceClassification.from_pretrained(model_dir).to(self.device).eval()
+        self.tokenizer = AutoTokenizer.from_pretrained(model_dir)
+        self.initialized = True
+
+    def preprocess(self, requests):
+        texts = [row.get("data") or row.get("body") for row in requests]
+        texts = [text.decode("utf-8") if isinstance(text, (bytes, bytearray)) else text for text in texts]
+        return self.tokenizer(texts, padding=True, return_tensors="pt").to(self.device)
+
+    def inference(self, data):
+        with torch.inference_mode():
+            return self.model(**data).logits
+
+    def postprocess(self, data):
+        return [{"logits": row} for row in data.tolist()]
+"""
+
+
+def test_a_transformer_answers_as_the_library_does(tmp_path: Path, load: Load) -> None:
+    from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
+
+    kept, words = tmp_path / "bert", ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "day"]
+    config = BertConfig(
+        vocab_size=len(words), hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8
+    )
+    network = BertForSequenceClassification(config).eval()  # type: ignore[no-untyped-call]
+    network.save_pretrained(kept)
+    (kept / "vocab.txt").write_text("\n".join(words))
+    tokenizer = BertTokenizer(str(kept / "vocab.txt"))
+    tokenizer.save_pretrained(kept)
+    files = {path.name: path.read_bytes() for path in kept.iterdir()}
+    model = load(archived(tmp_path, "bert-mar", {**files, "handler.py": TRANSFORMER.encode()}, "handler.py"))
+
+    answers = asked(model, b"good day", b"bad", content_type="text/plain")
+
+    with torch.inference_mode():
+        expected = network(**tokenizer(["good day", "bad"], padding=True, return_tensors="pt")).logits
+    torch.testing.assert_close(torch.tensor([json.loads(each["body"])["logits"] for each in answers]), expected)
 
 
 def test_torchserves_own_package_is_used_where_it_is_installed(tmp_path: Path, load: Load) -> None:

@@ -38,7 +38,8 @@ def tokenizer(*, roberta: bool = False) -> Any:
     special = [(name, vocabulary[name]) for name in ("[CLS]", "[SEP]")]
     made.post_processor = processors.TemplateProcessing(single=first, pair=f"{first} {second}", special_tokens=special)
     names = ("pad", "unk", "cls", "sep", "mask")
-    return transformers.PreTrainedTokenizerFast(
+    make: Any = transformers.PreTrainedTokenizerFast
+    return make(
         tokenizer_object=made,
         model_max_length=MAX_TOKENS,
         model_input_names=["input_ids", *([] if roberta else ["token_type_ids"]), "attention_mask"],

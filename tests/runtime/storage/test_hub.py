@@ -152,3 +152,11 @@ def test_weights_of_other_frameworks_come_where_there_are_no_safetensors() -> No
     files = [Entry(name, 1, "", name) for name in ("pytorch_model.bin", "config.json")]
 
     assert needed(files) == files
+
+
+def test_what_an_init_container_has_fetched_is_taken_without_credentials(hub: Hub, tmp_path: Path) -> None:
+    first = fetcher(tmp_path).fetch("hf://team/encoder@v1")
+    hub.asked.clear()
+
+    assert Fetcher(tmp_path, Readiness(), fetched=True).fetch("hf://team/encoder@v1") == first
+    assert hub.asked == []

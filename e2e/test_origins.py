@@ -1,0 +1,157 @@
+"""Where models come from: a registry whose names move, with credentials; a claim; an image."""
+
+import hashlib
+import io
+import json
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from e2e.callers import ANSWER, callers, metadata, predict
+from e2e.clusters.cluster import MODELS, Cluster
+from e2e.registry import OPERATOR, PODS, Registry, registry
+from e2e.waiting import eventually
+
+SYSTEM = "shoal-system"
+MOVING = {"uri": "models:/adder@champion", "secretName": "mlflow"}
+
+
+@pytest.fixture(scope="module")
+def mlflow(cluster: Cluster) -> Iterator[Registry]:
+    """Run a registry, and tell the operator of it: once for the file, as each time is a new operator."""
+    with registry() as running:
+        told = (
+            f"MLFLOW_TRACKING_URI={running.url}",
+            f"MLFLOW_TRACKING_TOKEN={OPERATOR}",
+            "SHOAL_OPERATOR_FOLLOW_INTERVAL_S=1",
+        )
+        tell_operator(cluster, *told)
+        yield running
+        tell_operator(cluster, *(f"{each.partition('=')[0]}-" for each in told))
+
+
+def tell_operator(cluster: Cluster, *variables: str) -> None:
+    """Set variables of the operator (NAME=VALUE) or remove them (NAME-), and wait for the one that has them."""
+    system = cluster.within(SYSTEM)
+    system.kubectl("set", "env", "deployment/shoal-operator", *variables)
+    system.kubectl("rollout", "status", "deployment/shoal-operator", "--timeout=60s")
+
+
+def make_secret(cluster: Cluster, **data: str) -> None:
+    body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "mlflow"}, "stringData": data}
+    cluster.kubectl("apply", "--filename", "-", text=yaml.safe_dump(body))
+
+
+def resolved(cluster: Cluster) -> str:
+    found = cluster.get("infsvc", "adder")["status"].get("model", {}).get("resolved", "")
+    return str(found)
+
+
+def told_to_pods(cluster: Cluster) -> set[str]:
+    pod = cluster.get("deployment", "adder")["spec"]["template"]["spec"]
+    variables = (each for container in (*pod["initContainers"], *pod["containers"]) for each in container["env"])
+    return {each["value"] for each in variables if each["name"] == "SHOAL_MODEL_URI"}
+
+
+def everything_told(cluster: Cluster) -> str:
+    """Return all that may be read without being allowed to read Secrets: objects, Events and logs."""
+    kinds = "infsvc,events,deployments,replicasets,pods"
+    texts = [cluster.kubectl("get", kinds, "--output", "yaml").stdout]
+    selector = ("--selector", "serving.shoal.dev/inferenceservice=adder", "--all-containers", "--prefix")
+    texts.append(cluster.kubectl("logs", *selector, "--tail=-1", check=False).stdout)  # a pod may just have gone
+    texts.append(cluster.within(SYSTEM).kubectl("logs", "deployment/shoal-operator").stdout)
+    return "\n".join(texts)
+
+
+def test_an_alias_is_served_by_its_version_and_followed_without_a_lost_request(
+    namespace: Cluster, mlflow: Registry
+) -> None:
+    rollout = {"drainDelaySeconds": 1}
+    namespace.apply(model=MOVING, rollout=rollout)
+    missing = "ContainerConfigInvalid"
+    eventually(lambda: namespace.condition("adder").get("reason") == missing, lambda: everything_told(namespace))
+    assert "kubectl create secret generic mlflow" in namespace.condition("adder")["message"]
+
+    make_secret(namespace, MLFLOW_TRACKING_TOKEN=PODS, MLFLOW_TRACKING_URI=mlflow.url)
+    namespace.until_ready()
+    assert predict(namespace) == ANSWER
+    assert resolved(namespace) == "models:/adder/1"
+    assert "models:/adder/1" in namespace.kubectl("get", "infsvc", "--output", "wide").stdout
+
+    mlflow.champion = "2"
+    namespace.kubectl("annotate", "infsvc", "adder", "look=again")
+    assert told_to_pods(namespace) == {"models:/adder/1"}
+    with callers(namespace, keeping=2, fresh=1) as seen:
+        eventually(lambda: seen.answered > 0)
+        namespace.apply(model={**MOVING, "follow": "Rollout"}, rollout=rollout)
+        eventually(lambda: resolved(namespace) == "models:/adder/2", lambda: everything_told(namespace))
+        namespace.until_ready()
+        assert metadata(namespace)["outputs"][0]["name"] == "z"
+    assert seen.failures == []
+
+    told = everything_told(namespace)
+    assert told_to_pods(namespace) == {"models:/adder/2"}
+    assert "event=model_fetched" in told
+    assert PODS not in told
+
+
+def test_what_cannot_be_resolved_is_told_and_the_last_version_serves_on(namespace: Cluster, mlflow: Registry) -> None:
+    make_secret(namespace, MLFLOW_TRACKING_TOKEN="wr0ng", MLFLOW_TRACKING_URI=mlflow.url)
+    namespace.apply(model={**MOVING, "uri": "models:/adder/1"})
+    eventually(lambda: namespace.condition("adder").get("reason") == "ModelDownloadFailed")
+    assert "models:/adder/1 may not be read with the credentials" in namespace.condition("adder")["message"]
+    assert "wr0ng" not in everything_told(namespace)
+    namespace.kubectl("delete", "infsvc", "adder")
+    eventually(lambda: not namespace.get("pods"))
+
+    make_secret(namespace, MLFLOW_TRACKING_TOKEN=PODS, MLFLOW_TRACKING_URI=mlflow.url)
+    mlflow.champion = "1"
+    namespace.apply(model={**MOVING, "uri": "models:/adder@nobody"})
+    eventually(lambda: namespace.condition("adder").get("reason") == "ModelUnresolved")
+    assert "models:/adder@nobody" in namespace.condition("adder")["message"]
+    assert not namespace.get("pods")
+
+    namespace.apply(model={**MOVING, "follow": "Rollout"})
+    namespace.until_ready()
+    mlflow.away = True
+    eventually(lambda: namespace.condition("adder", "ModelResolved").get("status") == "False")
+    assert namespace.condition("adder", "ModelResolved")["message"].endswith("pods keep models:/adder/1")
+    assert namespace.condition("adder")["status"] == "True"
+    assert predict(namespace) == ANSWER
+
+    mlflow.away = False
+    eventually(lambda: namespace.condition("adder", "ModelResolved").get("status") == "True")
+
+
+def add_image(cluster: Cluster, name: str, folder: Path) -> None:
+    """Give this machine's node an image that holds the adder and nothing else, as `FROM scratch` makes one."""
+    blobs = folder / "blobs" / "sha256"
+    blobs.mkdir(parents=True)
+
+    def blob(content: bytes) -> dict[str, str]:
+        digest = hashlib.sha256(content).hexdigest()
+        (blobs / digest).write_bytes(content)
+        return {"digest": f"sha256:{digest}"}
+
+    with io.BytesIO() as raw:
+        with tarfile.open(fileobj=raw, mode="w:gz") as archive:
+            for path in MODELS["adder"].glob("*.*"):
+                archive.add(path, path.name)
+        manifest = blob(json.dumps({"layers": [blob(raw.getvalue())]}).encode())
+    (folder / "index.json").write_text(json.dumps({"manifests": [manifest]}))
+    (cluster.folder / "images.yaml").write_text(yaml.safe_dump({name: {"layout": str(folder)}}))
+
+
+def test_an_image_whose_files_are_the_model_is_mounted(namespace: Cluster, tmp_path: Path) -> None:
+    namespace.apply(model={"uri": "oci://registry.example/team/adder:1"})
+    eventually(
+        lambda: namespace.condition("adder").get("reason") == "ImagePullFailed", lambda: str(namespace.get("pods"))
+    )
+    assert "the image registry.example/team/adder:1 of model.uri" in namespace.condition("adder")["message"]
+
+    add_image(namespace, "adder", tmp_path / "layout")
+    namespace.until_ready()
+    assert predict(namespace) == ANSWER

@@ -1,0 +1,57 @@
+"""Which version a model's moving name stands for: what is known, and when to ask again."""
+
+from dataclasses import dataclass
+
+from shoal_operator.planning.observation import dig
+from shoal_schema.declaring import Json
+from shoal_schema.resource.locations import LocationError, moves, parse
+
+RETRY_S = 5.0
+"""After a question that brought no version; twice as long after each further one, up to the operator's interval."""
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """What is known of a name that moves.
+
+    Args:
+        uri: the name.
+        resolved: the version that pods get; empty while none is known.
+        problem: why the last question brought none; empty where it did.
+    """
+
+    uri: str
+    resolved: str = ""
+    problem: str = ""
+
+    def as_status(self) -> Json:
+        """Return ``status.model``; empty while no version is known."""
+        return {"uri": self.uri, "resolved": self.resolved} if self.resolved else {}
+
+
+def stored_version(resource: Json, uri: str) -> str:
+    """Return the version that the status says ``uri`` stands for; empty where it says none that pods could be given."""
+    resolved = dig(resource, "status", "model", "resolved")
+    if dig(resource, "status", "model", "uri") != uri or not isinstance(resolved, str):
+        return ""
+    return resolved if is_version_of(resolved, uri) else ""
+
+
+def is_version_of(resolved: str, uri: str) -> bool:
+    """Return whether ``resolved`` names one version of the same model, whoever says so."""
+    try:
+        version, name = parse(resolved), parse(uri)
+        same = (version.scheme, version.authority, version.path) == (name.scheme, name.authority, name.path)
+        return same and not moves(resolved)
+    except LocationError:
+        return False
+
+
+def pause_s(failures: int, interval_s: float) -> float:
+    """Return how long to wait before the next question.
+
+    Args:
+        failures: questions in a row that brought no version.
+        interval_s: what the operator waits after one that did.
+    """
+    return min(interval_s, RETRY_S * 2.0 ** min(failures - 1, 16)) if failures else interval_s

@@ -1,0 +1,257 @@
+"""What names stand for: asked beside the looks, again where they are followed, and never of what is known."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from shoal_operator.planning.naming import Naming
+from shoal_operator.planning.observation import Key
+from shoal_operator.resolving import MAX_BODY_BYTES, Registries, Resolver
+from shoal_schema.declaring import Json
+from shoal_schema.resource.locations import LocationError
+from tests.operator.fakes import clock, run
+from tests.operator.samples import service
+from tests.operator.servers import Answer, serving
+
+CAT, DOG = Key("default", "cat"), Key("default", "dog")
+NAME = "models:/cat@best"
+
+
+@dataclass
+class World:
+    """A registry that says what it is told to say, and a resolver that asks it."""
+
+    version: str = "models:/cat/1"
+    error: Exception | None = None
+    asked: list[str] = field(default_factory=list)
+    marked: list[tuple[Key, float]] = field(default_factory=list)
+    hanging: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.resolver = Resolver(
+            self.ask, lambda key, delay_s: self.marked.append((key, delay_s)), clock, interval_s=300, environment={}
+        )
+
+    async def ask(self, uri: str) -> str:
+        self.asked.append(uri)
+        if uri in self.hanging:
+            await asyncio.Event().wait()
+        if self.error:
+            raise self.error
+        return self.version
+
+    async def look(self, key: Key = CAT, uri: str = NAME, *, follows: bool = False, stored: Json | None = None) -> Any:
+        """Look, let what was asked be answered, and look again."""
+        resource = service() if stored is None else {**service(), "status": {"model": stored}}
+        self.resolver.naming(key, resource, uri, follows=follows)
+        await asyncio.sleep(0.01)
+        return self.resolver.naming(key, resource, uri, follows=follows)
+
+
+def test_a_name_is_asked_for_once_and_a_look_does_not_wait_for_the_answer() -> None:
+    async def main() -> None:
+        world = World()
+        assert world.resolver.naming(CAT, service(), NAME, follows=False) == Naming(NAME)
+        assert await world.look() == Naming(NAME, "models:/cat/1")
+        assert world.marked == [(CAT, 0.0)]
+
+        world.version = "models:/cat/2"
+        await asyncio.sleep(100_000)
+        assert await world.look() == Naming(NAME, "models:/cat/1")
+        assert world.asked == [NAME]
+
+    run(main())
+
+
+def test_an_operator_that_starts_anew_takes_the_version_that_the_status_tells_and_asks_nobody() -> None:
+    async def main() -> None:
+        world = World(version="models:/cat/9")
+        stored = {"uri": NAME, "resolved": "models:/cat/1"}
+        assert await world.look(stored=stored) == Naming(NAME, "models:/cat/1")
+        assert world.asked == []
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        {"uri": "models:/cat@other", "resolved": "models:/cat/7"},
+        {"uri": NAME, "resolved": "models:/cat@other"},
+        {"uri": NAME, "resolved": "models:/dog/7"},
+        {"uri": NAME, "resolved": "https://elsewhere/7"},
+        {"uri": NAME, "resolved": 7},
+        {"uri": NAME},
+    ],
+)
+def test_a_status_that_tells_no_version_of_this_name_is_not_believed(stored: Json) -> None:
+    async def main() -> None:
+        world = World()
+        assert (await world.look(stored=stored)).resolved == "models:/cat/1"
+        assert world.asked == [NAME]
+
+    run(main())
+
+
+def test_a_name_that_is_followed_is_asked_for_again_at_the_operators_pace() -> None:
+    async def main() -> None:
+        world = World()
+        await world.look(follows=True)
+        world.version = "models:/cat/2"
+        assert (await world.look(follows=True)).resolved == "models:/cat/1"
+        assert world.marked[-1][0] == CAT
+        assert world.marked[-1][1] == pytest.approx(300, abs=1)
+        await asyncio.sleep(300)
+        assert (await world.look(follows=True)).resolved == "models:/cat/2"
+        assert len(world.asked) == 2
+
+    run(main())
+
+
+def test_what_is_followed_from_now_on_is_asked_for_at_once() -> None:
+    async def main() -> None:
+        world = World(version="models:/cat/2")
+        stored = {"uri": NAME, "resolved": "models:/cat/1"}
+        await world.look(stored=stored)
+        assert (await world.look(follows=True, stored=stored)).resolved == "models:/cat/2"
+
+    run(main())
+
+
+def test_a_registry_that_cannot_be_asked_is_tried_ever_more_slowly_and_the_last_version_stays() -> None:
+    async def main() -> None:
+        world = World()
+        await world.look(follows=True)
+        world.error = LocationError("the registry is away")
+        await asyncio.sleep(300)
+        assert await world.look(follows=True) == Naming(NAME, "models:/cat/1", "the registry is away")
+        waits = []
+        for _ in range(9):
+            waits.append(round(world.marked[-1][1]))
+            await asyncio.sleep(world.marked[-1][1])
+            await world.look(follows=True)
+        assert waits == [5, 10, 20, 40, 80, 160, 300, 300, 300]
+
+        assert await world.look(follows=False) == Naming(NAME, "models:/cat/1")
+        world.error = None
+        await asyncio.sleep(300)
+        assert (await world.look(follows=True)).problem == ""
+
+    run(main())
+
+
+def test_a_registry_that_hangs_holds_neither_this_service_nor_another() -> None:
+    async def main() -> None:
+        world = World(hanging={NAME})
+        assert await world.look() == Naming(NAME)
+        assert (await world.look(DOG, "models:/cat@worst")).resolved == "models:/cat/1"
+        await asyncio.sleep(11)
+        assert "did not answer within 10 s" in (await world.look()).problem
+
+    run(main())
+
+
+def test_a_service_that_is_gone_is_asked_for_no_longer() -> None:
+    async def main() -> None:
+        world = World(hanging={NAME})
+        await world.look()
+        world.resolver.forget(CAT)
+        await asyncio.sleep(100)
+        assert world.marked == []
+        await world.resolver.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    "uri", [None, "file:///models/cat", "s3://bucket/cat", "models:/cat/1", f"hf://a/b@{'c' * 40}"]
+)
+def test_what_does_not_move_is_asked_of_nobody(uri: str | None) -> None:
+    async def main() -> None:
+        world = World()
+        assert world.resolver.naming(CAT, service(), uri, follows=True) is None
+        assert world.asked == []
+
+    run(main())
+
+
+def resolved(answer: Answer, uri: str, **environment: str) -> tuple[str, list[tuple[str, str]]]:
+    """Return what a real server's answer makes of a name, and what was asked with which credentials."""
+
+    async def main() -> tuple[str, list[tuple[str, str]]]:
+        async with serving(answer) as (port, asked):
+            server = f"http://127.0.0.1:{port}"
+            registries = Registries({"MLFLOW_TRACKING_URI": server, "HF_ENDPOINT": server, **environment})
+            try:
+                found = await registries.resolve(uri)
+            except LocationError as error:
+                found = f"refused: {error}"
+            finally:
+                await registries.close()
+            return found, [(each.path, each.token) for each in asked]
+
+    return asyncio.run(main())
+
+
+def test_a_branch_is_asked_of_the_hub_with_the_operators_token() -> None:
+    commit = "a" * 40
+    found, asked = resolved(lambda _: (200, {"sha": commit}), "hf://team/cat@v1", HF_TOKEN="t0ken")
+    assert found == f"hf://team/cat@{commit}"
+    assert asked == [("/api/models/team/cat/revision/v1", "Bearer t0ken")]
+
+
+def test_an_alias_is_asked_of_the_mlflow_server() -> None:
+    found, asked = resolved(lambda _: (200, {"model_version": {"version": "3"}}), NAME, MLFLOW_TRACKING_TOKEN="t0ken")
+    assert found == "models:/cat/3"
+    assert asked == [("/api/2.0/mlflow/registered-models/alias", "Bearer t0ken")]
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (lambda _: (403, {}), "never with model.secretName: give it there, or write the version in model.uri"),
+        (lambda _: (400, {}), "knows no models:/cat@best"),
+        (lambda _: (503, {}), "answered 503"),
+        (lambda _: (200, "<html>"), "does not answer in JSON"),
+        (lambda _: (200, "x" * (MAX_BODY_BYTES + 1)), "too long"),
+        (lambda _: (200, {}), "does not tell model_version.version"),
+        (lambda _: (200, {"model_version": {"version": "../../etc"}}), "refused"),
+        (lambda _: (302, "", {"Location": "http://127.0.0.1:9/"}), "cannot be reached (ClientConnectorError)"),
+    ],
+)
+def test_an_answer_that_names_no_version_is_one_sentence_without_secrets(answer: Callable[..., Any], told: str) -> None:
+    secrets = {"MLFLOW_TRACKING_USERNAME": "someb0dy", "MLFLOW_TRACKING_PASSWORD": "s3cret"}
+    found, _ = resolved(answer, NAME, **secrets)
+    assert found.startswith("refused: ")
+    assert told in found
+    assert not any(secret in found for secret in ("s3cret", "someb0dy", "Basic"))
+
+
+@pytest.mark.parametrize(
+    ("environment", "told"),
+    [
+        ({"MLFLOW_TRACKING_URI": ""}, "write the version in model.uri"),
+        ({"MLFLOW_TRACKING_URI": "http://u:s3cret@127.0.0.1:9"}, "127.0.0.1:9 cannot be reached"),
+    ],
+)
+def test_a_registry_that_is_not_known_or_not_there_is_told(environment: dict[str, str], told: str) -> None:
+    found, asked = resolved(lambda _: (200, {}), NAME, **environment)
+    assert told in found
+    assert "s3cret" not in found
+    assert asked == []
+
+
+def test_a_redirect_to_another_host_takes_no_credentials_along() -> None:
+    async def main() -> list[str]:
+        async with serving(lambda _: (200, {"sha": "a" * 40})) as (other, asked):
+            away = lambda _: (307, "", {"Location": f"http://localhost:{other}/moved"})  # noqa: E731
+            async with serving(away) as (port, _):
+                registries = Registries({"HF_ENDPOINT": f"http://127.0.0.1:{port}", "HF_TOKEN": "t0ken"})
+                assert await registries.resolve("hf://team/cat") == f"hf://team/cat@{'a' * 40}"
+                await registries.close()
+            return [each.token for each in asked]
+
+    assert asyncio.run(main()) == [""]
