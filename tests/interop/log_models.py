@@ -2,15 +2,17 @@
 
 import json
 import sys
+from typing import Any
 
 import mlflow
-from mlflow.pyfunc import PythonModel, log_model
+from mlflow.pyfunc import log_model
+from mlflow.pyfunc.model import PythonModel
 
 
-class Same(PythonModel):  # type: ignore[misc]  # mlflow is not installed here
+class Same(PythonModel):
     """Answers what it is asked."""
 
-    def predict(self, model_input: list[str]) -> list[str]:
+    def predict(self, context: Any, model_input: list[str], params: dict[str, Any] | None = None) -> list[str]:
         """Return the input."""
         return model_input
 
