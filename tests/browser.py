@@ -56,11 +56,13 @@ class Browser:
         return message
 
     def open(self, url: str) -> None:
-        """Go to a page, in a tab of its own."""
+        """Go to a page, in a tab of its own, and forget what was told of others."""
+        self._session = {}
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self._session = {"sessionId": self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]}
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
+        self.events.clear()
         self.call("Page.navigate", url=url)
 
     def evaluate(self, expression: str) -> Any:

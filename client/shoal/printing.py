@@ -81,9 +81,15 @@ def progress_bar(text: str) -> str:
 
 def table(rows: Sequence[Sequence[str]]) -> str:
     """Return rows of text as aligned columns."""
+    rows = [[visible(cell) for cell in row] for row in rows]
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
     return "\n".join(line.rstrip() for line in lines)
+
+
+def visible(text: str) -> str:
+    """Return text with all that a terminal would obey, and not show, written as escapes."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def _columns(outputs: Mapping[str, Any]) -> str | None:

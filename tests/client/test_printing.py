@@ -4,7 +4,7 @@ import numpy as np
 import orjson
 import pytest
 
-from shoal.printing import answer_text, json_text, progress_bar, signature_text
+from shoal.printing import answer_text, json_text, progress_bar, signature_text, table
 from shoal.wire.datatypes import object_array
 from shoal.wire.signature import Signature, Tensor
 
@@ -88,6 +88,12 @@ def test_a_model_of_single_items_says_so() -> None:
     signature = Signature("x", (), (Tensor("a", "FP32", (2,)),), ())
 
     assert signature_text(signature).startswith("x; one item a call\n")
+
+
+def test_a_name_that_a_terminal_would_obey_is_shown_instead() -> None:
+    assert (
+        table([("a\x1b]0;owned\x07", "b\nc"), ("größe", "d")]) == "a\\x1b]0;owned\\x07  b\\nc\ngröße" + " " * 14 + "d"
+    )
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 
 pytestmark = pytest.mark.integration
-
-
-def weights(folder: Path) -> None:
-    torch.save(torch.nn.Linear(4, 2).state_dict(), folder / "model.pt")
 
 
 def broken(folder: Path) -> None:
@@ -42,7 +37,6 @@ def last_line(command: str, folder: Path) -> str:
 @pytest.mark.parametrize(
     ("fill", "remedy"),
     [
-        (weights, "set model.allowPickle=true (SHOAL_MODEL_ALLOW_PICKLE) if you trust it"),
         (broken, "copy it here again, or export it again"),
         (lacking, "pip install no_such_package"),
         (nothing, "write one, or name one that it imports: handler.py:CLASS"),

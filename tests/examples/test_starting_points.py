@@ -29,9 +29,15 @@ def shoal(*arguments: str, status: int = 0) -> subprocess.CompletedProcess[str]:
     [
         ("handler", "Handler", '{"instances": ["a lovely day"]}', lambda row: row["mood"] == "good"),
         ("sklearn", "Skops", '{"instances": [[5.1, 3.5, 1.4, 0.2]]}', lambda row: row["output-0"] == "setosa"),
+        (
+            "transformers",
+            "Transformers",
+            '{"instances": ["a lovely fish", "awful food"]}',
+            lambda row: row["label"] == "good",
+        ),
         ("torch", "TorchExport", '{"instances": [[0.1, 0.1], [0.9, 0.9]]}', lambda row: row[0] > 0.5),
     ],
-    ids=["handler", "sklearn", "torch"],
+    ids=["handler", "sklearn", "transformers", "torch"],
 )
 def test_a_new_folder_is_inspected_and_served_at_once(
     tmp_path: Path, template: str, format_: str, body: str, good: Any

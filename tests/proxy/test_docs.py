@@ -1,6 +1,7 @@
 """``GET /docs`` and ``/openapi.json``: the real signature, and a page to try it in a browser."""
 
 import json
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -161,9 +162,9 @@ def hostile() -> FakeRuntime:
     return FakeRuntime(inputs=inputs, outputs=[tensor(HOSTILE, "BYTES", [-1])], model=answer)
 
 
-@pytest.fixture
-def browser(tmp_path: Path) -> Iterator[Browser]:
-    with browsing(tmp_path) as running:
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with browsing(tmp_path_factory.mktemp("browser")) as running:
         yield running
 
 
@@ -245,6 +246,24 @@ def test_what_a_model_calls_its_tensors_and_answers_stays_text(browser: Browser)
         # What would have been HTML is refused by the browser as well.
         refused = "(() => { try { document.body.innerHTML = '<b>'; return false; } catch { return true; } })()"
         assert browser.evaluate(refused)
+
+
+@pytest.mark.integration
+@needs_chromium
+def test_a_media_type_that_a_shell_would_obey_is_quoted(browser: Browser, tmp_path: Path) -> None:
+    def pictures() -> FakeRuntime:
+        inputs = [tensor("image", "BYTES", [-1], content_type="image/x'; touch hacked; '")]
+        return FakeRuntime(inputs=inputs, model=lambda _: {"y": np.zeros((1, 4), np.float32)})
+
+    (tmp_path / "a.bin").write_bytes(b"x")
+    with running_proxy(pictures, proxy__docs=True) as running:
+        browser.open(f"{running.url}/docs")
+        browser.until("!document.getElementById('form').hidden")
+        browser.choose_file("#input-0", tmp_path / "a.bin")
+        send(browser)
+
+        words = shlex.split(shown(browser, "curl"))
+        assert words[:4] == ["curl", "-H", "Content-Type: image/x'; touch hacked; '", "--data-binary"]
 
 
 @pytest.mark.integration

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from shoal_runtime.inspecting import inspect
 from shoal_runtime.settings import Settings
@@ -88,6 +89,19 @@ def test_what_the_runtime_warns_of_is_in_the_report(tmp_path: Path) -> None:
 
     assert warnings
     assert not any(each.startswith("event=") for each in warnings)
+
+
+def test_a_program_of_a_fixed_batch_is_told_with_how_to_export_it_for_any(tmp_path: Path) -> None:
+    program = torch.export.export(torch.nn.Linear(4, 2), (torch.ones(1, 4),))
+    torch.export.save(program, tmp_path / "model.pt2")
+
+    told = inspect(Settings.from_env({"SHOAL_MODEL_URI": str(tmp_path / "model.pt2")}))
+
+    [warning] = told["warnings"]
+    assert warning.startswith("model.pt2 was exported with a batch of 1, ")
+    assert "export with a dynamic batch, like this: " in warning
+    assert told["refused"] is None
+    assert told["files"]["count"] == 1
 
 
 @pytest.mark.integration

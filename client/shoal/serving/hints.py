@@ -20,7 +20,7 @@ SAMPLE_FILES = {"image/jpeg": "picture.jpg", "image/png": "picture.png"}
 def first_requests(
     url: str, signature: Signature, files: Collection[str] = (), *, among_others: bool = False
 ) -> tuple[str, str]:
-    """Return a curl line and a shoal line, each a whole command for a shell.
+    """Return a curl line and a shoal line, each a whole command for a shell; what a model calls its inputs is quoted.
 
     Args:
         url: the server's.
@@ -49,20 +49,22 @@ def _file_requests(
     path = f"{url}/predictions/{quote(signature.name, safe='')}"
     if media_type == "*/*":
         return f"curl -T {file} {path}", f"shoal predict {server} {file}"
-    curl = f"curl -H 'Content-Type: {media_type}' --data-binary @{file} {path}"
+    curl = f"curl -H {shlex.quote(f'Content-Type: {media_type}')} --data-binary @{file} {path}"
     return curl, f"shoal predict {server} {file}"
 
 
 def _made_requests(url: str, server: str, signature: Signature, required: list[Tensor]) -> tuple[str, str]:
-    shapes = {tensor.name: _sample_shape(tensor, signature) for tensor in required}
-    arrays = [f"numpy.zeros({shape}).tolist()" for shape in shapes.values()]
+    arrays = [f"numpy.full({_sample_shape(each, signature)}, {_element(each)!r}).tolist()" for each in required]
     row = arrays[0]
     if len(arrays) > 1:
-        pairs = zip(shapes, arrays, strict=True)
-        row = "{" + ", ".join(f"{name!r}: {array}" for name, array in pairs) + "}"
-    program = f"import json, numpy; print(json.dumps({{'instances': [{row}]}}))"
+        pairs = zip(required, arrays, strict=True)
+        row = "{" + ", ".join(f"{orjson.dumps(each.name).decode()}: {array}" for each, array in pairs) + "}"
+    program = f'import json, numpy; print(json.dumps({{"instances": [{row}]}}))'
     file = "item.npy" if len(arrays) == 1 else "item.npz"
-    return (f'python -c "{program}" | {_curl(url, signature, "-d @-")}', f"shoal predict {server} {file}")
+    return (
+        f"python -c {shlex.quote(program)} | {_curl(url, signature, '-d @-')}",
+        f"shoal predict {server} {file}",
+    )
 
 
 def _curl(url: str, signature: Signature, body: str) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from shoal.printing import signature_text
+from shoal.printing import signature_text, visible
 from shoal.serving.fields import with_field_names
 from shoal.serving.hints import first_requests
 from shoal.wire.signature import parse_signature
@@ -47,7 +47,7 @@ def report_text(told: Mapping[str, Any], target: str) -> str:
         parts.append(f"start    {told['seconds']:.1f} s, download and all")
         curl, command = told["first_requests"]
         parts.append(f"\nfirst requests, once `shoal serve {target}` listens:\n  {curl}\n  {command}")
-    parts += [f"\nwarning: {warning}" for warning in told["warnings"]]
+    parts += [f"\nwarning: {visible(warning)}" for warning in told["warnings"]]
     return "\n".join(parts)
 
 

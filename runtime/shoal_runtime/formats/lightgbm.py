@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from shoal_runtime.errors import LoadError
 from shoal_runtime.faults import said
-from shoal_runtime.formats.source import Loaded, Source
+from shoal_runtime.formats.source import Loaded, Source, Unreadable
 from shoal_runtime.formats.table import model_file
 from shoal_runtime.formats.tabular import OUTPUT, TableHandler, imported, matrix, rows_of
 from shoal_schema.resource.model import ModelFormat as Format
@@ -22,11 +21,11 @@ def load(source: Source) -> Loaded:
     threads = source.context.threads
     # Where half of one ends, lightgbm reads on.
     if b"\nend of trees" not in path.read_bytes():
-        raise LoadError(f"{path.name} is not a readable LightGBM model: it ends before its trees do")
+        raise Unreadable(path.name, "LightGBM model", "it ends before its trees do")
     try:
         booster = lightgbm.Booster(model_file=str(path))
     except (lightgbm.basic.LightGBMError, ValueError) as error:
-        raise LoadError(f"{path.name} is not a readable LightGBM model: {said(error)}") from None
+        raise Unreadable(path.name, "LightGBM model", said(error)) from None
 
     def predict(table: Array) -> Any:
         return booster.predict(table, num_threads=threads, validate_features=False)

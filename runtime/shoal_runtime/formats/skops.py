@@ -7,7 +7,7 @@ from typing import Any
 from shoal_runtime.errors import LoadError
 from shoal_runtime.faults import HANDLER_FAULTS, describe, remedy
 from shoal_runtime.formats.estimators import limit_threads, serve
-from shoal_runtime.formats.source import Loaded, Source
+from shoal_runtime.formats.source import Loaded, Source, Unreadable
 from shoal_runtime.formats.table import model_file
 from shoal_runtime.formats.tabular import imported
 from shoal_schema.resource.model import ModelFormat as Format
@@ -35,7 +35,8 @@ def load(source: Source) -> Loaded:
     except LoadError:
         raise
     except HANDLER_FAULTS as error:
-        raise LoadError(f"{path.name} is not a readable skops file: {describe(error)}{remedy(error)}") from None
+        why, lacking = describe(error), remedy(error).removeprefix(": ")
+        raise Unreadable(path.name, "skops file", why, *([lacking] if lacking else ())) from None
     return serve(estimator, source, path)
 
 

@@ -31,12 +31,14 @@ class NotTrusted(LoadError):
 
 
 class Unreadable(LoadError):
-    """The file is not what its name says, or not whole; ``why`` is its library's first sentence."""
+    """The file is not what its name says, or not whole; ``why`` is what its library says first."""
 
-    def __init__(self, name: str, kind: str, why: object) -> None:
+    def __init__(
+        self, name: str, kind: str, why: object, remedy: str = "copy it here again, or export it again"
+    ) -> None:
         [first, *_] = str(why).strip().splitlines() or [type(why).__name__]
         first = first.partition(". ")[0].rstrip(".")
-        super().__init__(f"{name} is not a readable {kind} ({first}): copy it here again, or export it again")
+        super().__init__(f"{name} is not a readable {kind}: {first}; {remedy}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from shoal_runtime.errors import LoadError
 from shoal_runtime.faults import said
-from shoal_runtime.formats.source import Loaded, Source
+from shoal_runtime.formats.source import Loaded, Source, Unreadable
 from shoal_runtime.formats.table import model_file
 from shoal_runtime.formats.tabular import OUTPUT, PROBABILITIES, TableHandler, imported, matrix, rows_of
 from shoal_schema.resource.model import ModelFormat as Format
@@ -29,12 +28,12 @@ def load(source: Source) -> Loaded:
     path = model_file(source, Format.XGBOOST)
     # Where half of one ends, xgboost may read on.
     if path.read_bytes().rstrip()[-1:] != b"}":
-        raise LoadError(f"{path.name} is not a readable XGBoost model: it ends too soon")
+        raise Unreadable(path.name, "XGBoost model", "it ends too soon")
     try:
         booster = xgboost.Booster({"nthread": source.context.threads}, model_file=str(path))
         learner = json.loads(booster.save_config())["learner"]
     except (xgboost.core.XGBoostError, ValueError) as error:
-        raise LoadError(f"{path.name} is not a readable XGBoost model: {_reason(error)}") from None
+        raise Unreadable(path.name, "XGBoost model", _reason(error)) from None
     inputs = source.inputs or rows_of(booster.num_features(), "FP32")
     attributes = booster.attributes()
     estimator = json.loads(attributes.get("scikit_learn", "{}")).get("_estimator_type")

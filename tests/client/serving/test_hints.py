@@ -1,4 +1,7 @@
 import shlex
+import subprocess
+import sys
+from pathlib import Path
 
 import orjson
 import pytest
@@ -52,7 +55,7 @@ def test_a_large_item_is_made_by_a_program() -> None:
 
     program = shlex.split(curl.split(" | ")[0])[2]
     compile(program, "hint", "exec")
-    assert "numpy.zeros((3, 224, 224))" in program
+    assert "numpy.full((3, 224, 224), 0.5)" in program
     assert shoal.endswith("item.npy")
 
 
@@ -68,8 +71,42 @@ def test_a_large_item_of_several_inputs_is_made_by_name() -> None:
 
     curl, shoal = first_requests(URL, large)
 
-    assert "{'a': numpy.zeros((99,)).tolist(), 'b': numpy.zeros((2,)).tolist()}" in curl
+    assert '{"a": numpy.full((99,), 0.5).tolist(), "b": numpy.full((2,), 0.5).tolist()}' in curl
     assert shoal.endswith("item.npz")
+
+
+def made(curl: str) -> object:
+    """Run the program of a hint, as a shell does, and return the body that it makes."""
+    program = shlex.join(shlex.split(curl.split(" | ", maxsplit=1)[0]))
+    ended = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    return orjson.loads(ended.stdout)
+
+
+def test_a_large_item_holds_elements_that_the_model_takes() -> None:
+    large = signature((Tensor("ids", "INT64", (-1, 99)), Tensor("mask", "BOOL", (-1, 2))))
+
+    assert made(first_requests(URL, large)[0]) == {"instances": [{"ids": [1] * 99, "mask": [True, True]}]}
+
+
+HOSTILE = "$(touch hacked)`touch hacked`\"; touch hacked; '\n\\"
+
+
+def test_what_a_model_calls_its_inputs_runs_in_no_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{Path(sys.executable).parent}:/usr/bin:/bin")
+    for name in ("curl", "shoal"):
+        (tmp_path / name).write_text("#!/bin/sh\ncat\n")
+        (tmp_path / name).chmod(0o755)
+    large = signature((Tensor(HOSTILE, "FP32", (-1, 99)), Tensor("b", "FP32", (-1, 2))))
+    picture = signature((Tensor("image", "BYTES", (-1,), content_types=(f"image/{HOSTILE}",)),))
+    small = signature((Tensor(HOSTILE, "FP32", (-1, 2)), Tensor("b", "FP32", (-1, 2))))
+
+    for each in (large, picture, small):
+        for line in first_requests(URL, each):
+            subprocess.run(["bash", "-c", line], stdin=subprocess.DEVNULL, check=True, timeout=60, capture_output=True)
+
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["curl", "shoal"]
+    assert made(first_requests(URL, large)[0]) == {"instances": [{HOSTILE: [0.5] * 99, "b": [0.5] * 2}]}
 
 
 def test_what_a_model_that_takes_anything_is_sent_is_a_file_of_any_kind() -> None:

@@ -134,7 +134,7 @@ def test_a_broken_program_is_refused_in_a_line(tmp_path: Path, load: Callable[..
 
     with pytest.raises(
         LoadError,
-        match=r"m\.pt2 is not a readable torch\.export program \(.+\): copy it here again, or export it again$",
+        match=r"m\.pt2 is not a readable torch\.export program: .+; copy it here again, or export it again$",
     ):
         load(tmp_path / "m.pt2")
 

@@ -151,6 +151,6 @@ def test_a_broken_archive_is_refused(model_dir: Path, load: Callable[..., "Model
 
     with pytest.raises(
         LoadError,
-        match=r"model\.pt is not a readable TorchScript archive \(.+\): copy it here again, or export it again$",
+        match=r"model\.pt is not a readable TorchScript archive: .+; copy it here again, or export it again$",
     ):
         load(model_dir)
