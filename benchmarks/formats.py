@@ -127,9 +127,16 @@ def save_onnx(folder: Path) -> None:
     torch.manual_seed(20)
     layers = [torch.nn.Linear(256, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 16)]
     module = torch.nn.Sequential(*layers).eval()
-    named = {"input_names": ["x"], "output_names": ["y"], "dynamic_shapes": ({0: torch.export.Dim("rows")},)}
     torch.onnx.export(
-        module, (torch.zeros(2, 256),), folder / "model.onnx", dynamo=True, external_data=False, verbose=False, **named
+        module,
+        (torch.zeros(2, 256),),
+        folder / "model.onnx",
+        input_names=["x"],
+        output_names=["y"],
+        dynamic_shapes=({0: torch.export.Dim("rows")},),
+        dynamo=True,
+        external_data=False,
+        verbose=False,
     )
 
 
