@@ -96,7 +96,12 @@ def test_a_fixed_number_of_rows_is_told_with_the_way_out(
     [message] = [record.getMessage() for record in caplog.records if "static_batch" in record.getMessage()]
     assert "one.pt2 was exported with a batch of 1, so it runs 1 at a time: export with a dynamic batch" in message
     remedy = message.partition("like this: ")[2].replace("args_of_two_rows", "args, kwargs")
-    names: dict[str, Any] = {"torch": torch, "model": Two(), "args": (torch.ones(2, 4),), "kwargs": {"scale": torch.ones(2, 1)}}
+    names: dict[str, Any] = {
+        "torch": torch,
+        "model": Two(),
+        "args": (torch.ones(2, 4),),
+        "kwargs": {"scale": torch.ones(2, 1)},
+    }
     exec(remedy.replace("torch.export.export", "program = torch.export.export"), names)
     torch.export.save(names["program"], path)
     assert load(path).signature.max_batch_size > model.signature.max_batch_size == 1
