@@ -86,6 +86,20 @@ def test_bfloat16_is_computed_with_as_float32() -> None:
     assert answered.outputs["y"].tolist() == [0x3F00, 0x3F80]
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_bfloat16_is_answered_whatever_the_model_computes_with(dtype: Any) -> None:
+    class Ones(Adder):
+        outputs = (TensorSpec("y", "BF16", [-1, 2]),)
+
+        def forward(self, batch: Mapping[str, Any]) -> Any:
+            return np.ones((len(batch["x"]), 2), dtype)
+
+    answered = run(Ones(), {"x": np.zeros((2, 2), np.float32)})
+
+    assert answered.outputs["y"].dtype == np.uint16
+    assert answered.outputs["y"].tolist() == [[0x3F80, 0x3F80]] * 2
+
+
 def test_numbers_that_would_lose_their_fractions_are_refused() -> None:
     class Whole(Adder):
         outputs = (TensorSpec("y", "INT32", [-1, 2]),)

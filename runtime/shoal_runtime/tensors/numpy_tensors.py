@@ -54,7 +54,8 @@ class NumpyTensors:
 
     def is_declared(self, value: object, dtype: Any) -> bool:
         """Return whether the value is a plain array of this type."""
-        return type(value) is np.ndarray and value.dtype == dtype
+        # numpy takes None for its own float64.
+        return dtype is not None and type(value) is np.ndarray and value.dtype == dtype
 
     def cast(self, tensor: Array, spec: TensorSpec) -> tuple[Array, Array | None]:
         """Return the array in the output's datatype, and where its numbers do not fit, if any may not."""
