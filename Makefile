@@ -27,7 +27,7 @@ test: check ## Everything that must pass before a change lands
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=$(TEST_PROCESSES) --dist=loadfile --no-loadscope-reorder
 
 # Those of the runtime that ask what is compiled; its other modules are the same sources.
-COMPILED_TESTS := $(addprefix tests/,proxy contract runtime/batches runtime/codecs runtime/handlers \
+COMPILED_TESTS := $(addprefix tests/,proxy contract runtime/batches runtime/codecs runtime/handlers runtime/tensors \
   $(addprefix runtime/test_,body.py executor.py faults.py guarding.py infer_cycle.py item_log.py listening.py main.py pipeline.py \
   server.py warmup.py watchdog.py))
 

@@ -125,7 +125,7 @@ def test_an_image_carries_no_cluster_for_one_machine(clone: Path, wheels: Wheels
 def test_an_image_installs_one_component_of_shoal_and_no_other_distribution(component: str) -> None:
     dockerfile = (ROOT / component / "Dockerfile").read_text()
     # The runtime's may be built with other extras, and so without torch.
-    extras = "[$EXTRAS]" if component == "runtime" else f"[{component}]"
+    extras = {"proxy": "[proxy,grpc]", "runtime": "[$EXTRAS,stores]"}.get(component, f"[{component}]")
     assert dockerfile.count(extras) == 1
     assert component != "runtime" or "ARG EXTRAS=runtime\n" in dockerfile
     assert "shoal-local" not in dockerfile

@@ -42,6 +42,7 @@ GIVEN: dict[str, tuple[str, Any]] = {
     "SHOAL_PROXY_MAX_BODY_BYTES": ("4096", 4096),
     "SHOAL_PROXY_MAX_HEAD_BYTES": ("2048", 2048),
     "SHOAL_PROXY_HEAD_TIMEOUT_S": ("0.25", 0.25),
+    "SHOAL_PROXY_DOCS": ("true", True),
     "SHOAL_PROXY_INSTANCE": ("uid-1", "uid-1"),
     "SHOAL_PROXY_BODY_TIMEOUT_S": ("0.5", 0.5),
     "SHOAL_PROXY_WRITE_TIMEOUT_S": ("2", 2.0),

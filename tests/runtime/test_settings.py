@@ -26,6 +26,7 @@ def test_every_variable_is_read() -> None:
             "SHOAL_MODEL_VERSION": "v2",
             "SHOAL_MODEL_CHECKSUM": "sha256:" + "aB" * 32,
             "SHOAL_MODEL_CACHE_DIR": "/cache",
+            "SHOAL_MODEL_FETCHED": "true",
             "SHOAL_MODEL_FORMAT": "Handler",
             "SHOAL_MODEL_HANDLER": "handler.py:Model",
             "SHOAL_MODEL_PARAMETERS": '{"a": 1}',
@@ -80,6 +81,7 @@ def test_every_variable_is_read() -> None:
         process=RuntimeProcess(
             listen=Address("::1", 8001),
             cache_dir="/cache",
+            model_fetched=True,
             model_max_bytes=2**20,
             model_max_files=7,
             model_max_ratio=8,
