@@ -136,7 +136,9 @@ class Pipeline:
             return _Prepared(None, [], 0, errors)
         good = [values[row] for row in kept]
         if self._stages.preprocess is None:
-            return _Prepared(good, kept, len(kept), errors)
+            if self._placement.stages_off_loop:
+                return await self._in_pool(lambda: self._place(good, kept, errors))
+            return self._place(good, kept, errors)
         return await self._in_pool(lambda: self._place_rows(good, kept, errors, timings))
 
     def _place_tensors(self, inputs: Mapping[str, Array], rows: int, timings: Timings) -> _Prepared:

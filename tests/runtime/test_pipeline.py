@@ -1,6 +1,6 @@
 import asyncio
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -354,6 +354,29 @@ def test_tensors_are_staged_in_a_thread_where_that_is_worth_it() -> None:
         bench.run({"x": X})
 
     assert threads[0].startswith("ThreadPoolExecutor")
+
+
+def test_lists_of_rows_are_staged_as_tensors_are() -> None:
+    class Wrapping(CpuPlacement):
+        stages_off_loop = True
+
+        def stage(self, batch: Any) -> Any:
+            return ("staged", batch)
+
+        def forward(self, function: Callable[[Any], Any], batch: Any) -> Any:
+            staged, rows = batch
+            assert staged == "staged"
+            return function(rows)
+
+    class Sizes:
+        inputs = (TensorSpec("t", "BYTES", [-1]),)
+        outputs = (TensorSpec("n", "INT64", [-1]),)
+
+        def forward(self, batch: list[bytes]) -> torch.Tensor:
+            return torch.tensor([len(each) for each in batch])
+
+    with Bench(Sizes(), placement=Wrapping()) as bench:
+        assert bench.run({"t": texts(b"a", b"abc")}).outputs["n"].tolist() == [1, 3]
 
 
 class Mixed:

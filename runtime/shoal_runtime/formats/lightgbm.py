@@ -31,4 +31,5 @@ def load(source: Source) -> Loaded:
         return booster.predict(table, num_threads=threads, validate_features=False)
 
     inputs = source.inputs or rows_of(booster.num_feature(), "FP64")
-    return TableHandler(source, inputs, matrix(inputs), {OUTPUT: predict}).loaded("lightgbm_booster")
+    table = matrix(inputs, booster.feature_name())
+    return TableHandler(source, inputs, table, {OUTPUT: predict}).loaded("lightgbm_booster")

@@ -64,11 +64,13 @@ class TableHandler:
             ) from error
 
 
-def matrix(inputs: Sequence[TensorSpec]) -> Callable[[Batch], Array]:
-    """Return what makes one array, rows by features, of the inputs."""
+def matrix(inputs: Sequence[TensorSpec], features: Sequence[str] = ()) -> Callable[[Batch], Array]:
+    """Return what makes one array, rows by features, of the inputs: by the names of features where these are they."""
+    names = [spec.name for spec in inputs]
+    names = list(features) if set(names) == set(features) else names
 
     def table(batch: Batch) -> Array:
-        arrays = [batch[spec.name] for spec in inputs]
+        arrays = [batch[name] for name in names]
         return arrays[0] if len(arrays) == 1 and arrays[0].ndim > 1 else np.column_stack(arrays)
 
     return table

@@ -53,7 +53,9 @@ class Service:
             results = self._handle(data, self._context)
         except Exception as error:
             # What it says of one request is that one's own; of several, the proxy finds out whose it is.
-            if len(data) == 1 and isinstance(status := getattr(error, "error_code", None), int):
+            # A RuntimeError with a code is the device's.
+            own = len(data) == 1 and not isinstance(error, RuntimeError)
+            if own and isinstance(status := getattr(error, "error_code", None), int):
                 return [ItemError(str(getattr(error, "message", error)), status)]
             raise
         if not isinstance(results, list):

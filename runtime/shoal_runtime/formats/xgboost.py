@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -38,10 +38,9 @@ def load(source: Source) -> Loaded:
     attributes = booster.attributes()
     estimator = json.loads(attributes.get("scikit_learn", "{}")).get("_estimator_type")
     rounds = (0, int(attributes["best_iteration"]) + 1) if estimator and "best_iteration" in attributes else (0, 0)
-    table, predict = matrix(inputs), _predict(xgboost, booster, rounds, learner["gradient_booster"]["name"])
-    outputs: dict[str, Callable[[Array], Array]] = {OUTPUT: np.asarray}
-    if estimator == "classifier":
-        outputs = {OUTPUT: _labels, PROBABILITIES: _probabilities}
+    table = matrix(inputs, booster.feature_names or ())
+    predict = _predict(xgboost, booster, rounds, learner["gradient_booster"]["name"])
+    outputs = _classes(learner) if estimator == "classifier" else {OUTPUT: np.asarray}
     return TableHandler(source, inputs, lambda batch: predict(table(batch)), outputs).loaded("xgboost_booster")
 
 
@@ -58,6 +57,15 @@ def _predict(xgboost: Any, booster: Any, rounds: tuple[int, int], kind: str) -> 
         return booster.inplace_predict(table, iteration_range=rounds, validate_features=False)
 
     return linear if kind == "gblinear" else trees
+
+
+def _classes(learner: Mapping[str, Any]) -> dict[str, Callable[[Array], Array]]:
+    """Return a classifier's outputs of what its booster predicts, by its objective and how many labels a row has."""
+    if learner["objective"]["name"] == "multi:softmax":  # labels already
+        return {OUTPUT: lambda labels: labels.astype(np.int64)}
+    if int(learner["learner_model_param"].get("num_target", "1")) > 1:
+        return {OUTPUT: lambda scores: (scores > 0.5).astype(np.int64), PROBABILITIES: np.asarray}
+    return {OUTPUT: _labels, PROBABILITIES: _probabilities}
 
 
 def _labels(scores: Array) -> Array:

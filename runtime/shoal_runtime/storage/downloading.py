@@ -13,6 +13,7 @@ import logging
 import os
 import shutil
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import Final, TypeVar
 
 import orjson
 
-from shoal_runtime.cache import PARTS_PREFIX
+from shoal_runtime.cache import PARTS_PREFIX, sweep
 from shoal_runtime.errors import LoadError
 from shoal_runtime.progress import Progress
 from shoal_runtime.readiness import Readiness
@@ -85,8 +86,12 @@ class Download:
         with self._locked(parts) as mine:
             if mine:
                 (parts / "files").mkdir(exist_ok=True)
-                keep(parts / "files", self._bring_files(listing, parts))
-                shutil.rmtree(parts)
+                sums = self._bring_files(listing, parts)
+                try:
+                    keep(parts / "files", sums)
+                finally:
+                    # What is refused is not brought out again at the next start: it may be the transfer's fault.
+                    shutil.rmtree(parts, ignore_errors=True)
 
     def _bring_files(self, listing: Listing, parts: Path) -> dict[str, str]:
         done = _read_sums(parts)
@@ -102,7 +107,8 @@ class Download:
         return sums
 
     def _file(self, entry: Entry, parts: Path, progress: Progress) -> str:
-        target, partial = parts / "files" / entry.path, parts / "partial"
+        # Its own name: where a file system knows no locks, two processes may be here.
+        target, partial = parts / "files" / entry.path, parts / f"partial-{uuid.uuid4().hex}"
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
             digest = self._again(lambda: self._read(entry, partial, progress))
@@ -146,19 +152,24 @@ class Download:
     def _locked(self, parts: Path) -> Iterator[bool]:
         """Yield whether the folder is this process's now; if not, another one has just finished with it."""
         try:
-            parts.mkdir(parents=True, exist_ok=True)
+            self._cache_dir.mkdir(parents=True, exist_ok=True)
+            sweep(self._cache_dir)
+            parts.mkdir(exist_ok=True)
             lock = os.open(parts, os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:
             raise LoadError(f"SHOAL_MODEL_CACHE_DIR cannot be written: {error}") from None
         try:
-            self._wait_for(lock)
+            if self._wait_for(lock):
+                for left_over in parts.glob("partial-*"):
+                    left_over.unlink(missing_ok=True)
             yield parts.is_dir() and os.path.samestat(os.fstat(lock), parts.stat())
         except OSError as error:
             raise LoadError(f"the model cannot be stored: {error}") from None
         finally:
             os.close(lock)
 
-    def _wait_for(self, lock: int) -> None:
+    def _wait_for(self, lock: int) -> bool:
+        """Wait for the lock; return whether it is held, which not every file system has a notion of."""
         while True:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -167,9 +178,9 @@ class Download:
                 check_time(self._limits, self._deadline_s)
                 time.sleep(LOOK_EVERY_S)
             except OSError:
-                return  # the file system knows no locks
+                return False
             else:
-                return
+                return True
 
 
 def _read_sums(parts: Path) -> dict[str, str]:

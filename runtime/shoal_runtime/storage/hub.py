@@ -17,6 +17,7 @@ from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
     HFValidationError,
+    OfflineModeIsEnabled,
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
@@ -116,5 +117,5 @@ def _mapped(what: str) -> Iterator[None]:
         if status < 500 and status != 429:
             raise LoadError(f"{what}: the hub answered {status}") from None
         raise StoreAway(f"the hub answered {status}") from None
-    except httpx2.TransportError as error:
+    except (httpx2.HTTPError, OfflineModeIsEnabled) as error:
         raise StoreAway(f"{type(error).__name__}: {safe(str(error), os.environ)}") from None

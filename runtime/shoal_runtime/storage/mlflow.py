@@ -22,6 +22,7 @@ from shoal_runtime.storage.store import Store, StoreAway
 from shoal_runtime.storage.store import open_store as open_other
 from shoal_runtime.unpacking import CHUNK_BYTES
 from shoal_schema.resource.locations import (
+    MLFLOW,
     OBJECTS,
     LocationError,
     parse,
@@ -169,7 +170,8 @@ class Registered:
     def _next(self, uri: str) -> tuple[str, bytes]:
         """Return what a URI stands for, and the answer that says so; of a place of files itself, and nothing."""
         try:
-            asked = question(uri, self._environment)
+            # Of its own addresses alone: what it leads to is not told its credentials.
+            asked = question(uri, self._environment) if scheme_of(uri) in MLFLOW else None
             if asked is None:
                 return uri, b""
             with self._server.opened(asked.url, uri) as response:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from shoal_runtime.errors import LoadError
+from tests.runtime.fakes import Bench
 from tests.runtime.formats.rounds import assert_answers_as
 
 if TYPE_CHECKING:
@@ -39,6 +40,19 @@ def test_a_booster_answers_as_it_predicts(
     (x,) = model.signature.inputs
     assert (x.name, x.datatype, x.shape) == ("input-0", "FP64", (-1, 4))
     assert_answers_as(model, {"input-0": X}, lambda rows: {"output-0": made.predict(X[:rows])}, tolerance=0)
+
+
+def test_columns_are_found_by_the_names_of_features_in_whatever_order(tmp_path: Path, load: Load) -> None:
+    data = lightgbm.Dataset(X, X[:, 0] - X[:, 1], feature_name=list("abcd"))
+    made = lightgbm.train({"min_data_in_leaf": 2, "num_threads": 1, "verbose": -1}, data, num_boost_round=5)
+    made.save_model(tmp_path / "model.lgb")
+    columns = "".join(f'[[inputs]]\nname = "{name}"\ndatatype = "FP64"\nshape = [-1]\n' for name in "dbca")
+    (tmp_path / "model.toml").write_text(columns)
+
+    with Bench.around(load(tmp_path)) as bench:
+        answer = bench.run({name: X[:8, index] for index, name in enumerate("abcd")}).outputs["output-0"]
+
+    np.testing.assert_array_equal(answer, made.predict(X[:8]))
 
 
 @pytest.mark.parametrize("part", [20, 4, 2])

@@ -72,6 +72,40 @@ def test_what_a_classifier_saved_gives_labels_and_probabilities_of_its_best_roun
     )
 
 
+def test_a_classifier_of_labels_alone_gives_labels(tmp_path: Path, load: Load) -> None:
+    made = xgboost.XGBClassifier(objective="multi:softmax", n_estimators=5, n_jobs=1).fit(X, KINDS)
+    made.save_model(tmp_path / "model.ubj")
+
+    model = load(tmp_path, max_batch_size=64)
+
+    assert [spec.name for spec in model.signature.outputs] == ["output-0"]
+    assert_answers_as(model, {"input-0": X}, lambda rows: {"output-0": made.predict(X[:rows])})
+
+
+def test_a_classifier_of_several_labels_a_row_gives_all_of_them(tmp_path: Path, load: Load) -> None:
+    made = xgboost.XGBClassifier(n_estimators=5, n_jobs=1).fit(X, X[:, :2] > 0)
+    made.save_model(tmp_path / "model.ubj")
+
+    assert_answers_as(
+        load(tmp_path, max_batch_size=64),
+        {"input-0": X},
+        lambda rows: {"output-0": made.predict(X[:rows]), "probabilities": made.predict_proba(X[:rows])},
+    )
+
+
+def test_columns_are_found_by_the_names_of_features_in_whatever_order(tmp_path: Path, load: Load) -> None:
+    data = xgboost.DMatrix(X, X[:, 0] - X[:, 1], feature_names=list("abcd"))
+    made = xgboost.train({"nthread": 1, "verbosity": 0}, data, num_boost_round=5)
+    made.save_model(tmp_path / "model.ubj")
+    columns = "".join(f'[[inputs]]\nname = "{name}"\ndatatype = "FP32"\nshape = [-1]\n' for name in "dbca")
+    (tmp_path / "model.toml").write_text(columns)
+
+    with Bench.around(load(tmp_path)) as bench:
+        answer = bench.run({name: X[:8, index] for index, name in enumerate("abcd")}).outputs["output-0"]
+
+    np.testing.assert_array_equal(answer, made.predict(data)[:8])
+
+
 def test_missing_numbers_are_nan(tmp_path: Path, load: Load) -> None:
     made = booster("reg:squarederror", X[:, 0])
     made.save_model(tmp_path / "model.ubj")

@@ -94,6 +94,20 @@ def test_a_file_whose_reading_breaks_is_read_again_and_others_are_not(tmp_path: 
     assert store.read_of == ["a", "empty", "sub/b", "sub/b", "sub/b"]
 
 
+def test_what_is_refused_when_it_is_whole_is_thrown_away(tmp_path: Path) -> None:
+    download = Download(
+        Shelf(), tmp_path, Readiness(), limits=Limits(), deadline_s=float("inf"), pause_s=lambda attempt: 0.0
+    )
+
+    def refuse(folder: Path, sums: Mapping[str, str]) -> None:
+        raise LoadError("another checksum")
+
+    with pytest.raises(LoadError, match="another checksum"):
+        download.bring(download.list(), refuse)
+
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(("lie", "told"), [(-1, "larger than it was listed"), (1, "ended after 4 of 5 bytes")])
 def test_a_file_of_another_size_than_listed_is_refused(lie: int, told: str, tmp_path: Path) -> None:
     store = Shelf()

@@ -112,6 +112,7 @@ def test_a_version_of_the_same_sizes_is_not_taken_for_the_last_one(registry: Reg
         ({"artifact_uri": "dbfs:/x"}, "keeps models:/iris/1 at dbfs:/x, where it cannot be read"),
         ({"artifact_uri": "mlflow-artifacts://other:1/x"}, "keeps models:/iris/1 at mlflow-artifacts://other:1/x"),
         ({"artifact_uri": "ftp://me:s3cret@host/x?s3cret"}, "keeps models:/iris/1 at ftp://host/x, where"),
+        ({"artifact_uri": "hf://stranger/model"}, "keeps models:/iris/1 at hf://stranger/model, where it cannot be"),
         ({"artifact_uri": "models:/iris/1"}, "models:/iris/1 leads from one model to the next, without end"),
         ({}, "the MLflow server does not tell artifact_uri"),
         ([], "does not answer as MLflow does: is MLFLOW_TRACKING_URI right?"),

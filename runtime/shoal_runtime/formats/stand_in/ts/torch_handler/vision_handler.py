@@ -30,6 +30,8 @@ def imagenet(image: Image.Image) -> torch.Tensor:
     resized = image.resize(size, Image.Resampling.BILINEAR)
     left, top = (round((edge - EDGE) / 2) for edge in size)
     tensor = to_tensor(resized.crop((left, top, left + EDGE, top + EDGE)))
+    if len(tensor) != len(MEAN):
+        raise ValueError(f"a picture of mode {image.mode} has {len(tensor)} channels, not {len(MEAN)}: send it as RGB")
     return (tensor - torch.tensor(MEAN)[:, None, None]) / torch.tensor(DEVIATION)[:, None, None]
 
 
