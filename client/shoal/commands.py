@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from shoal import completion as completing
 from shoal import inspecting, ports, starter
@@ -196,7 +195,7 @@ class _Several:
             raise FieldError("say what to register: POST /models?url=MODEL.mar")
         named = {"batch_size": "batching.maxBatchSize", "response_timeout": "runtime.forwardTimeoutSeconds"}
         given = [f"{field}={asked[key]}" for key, field in named.items() if asked.get(key)]
-        if asked.get("batch_size") and urlsplit(asked["url"]).path.endswith(".mar"):
+        if asked.get("batch_size") and asked["url"].partition("?")[0].endswith(".mar"):
             # Over what the archive says, whatever the number is.
             given.append(f"model.parameters.batchSize={asked['batch_size']}")
         return self.launch(_plan(asked.get("model_name"), asked["url"], [*self._options.set, *given]))

@@ -87,8 +87,9 @@ class Pages:
 
     async def described_model(self, request: Request) -> Response:
         """Describe the one model as TorchServe does."""
-        if request.path_params.get("version") != "all":
-            self._check_model(request)
+        if request.path_params.get("version") == "all":  # TorchServe's word for each of them
+            request.path_params.pop("version")
+        self._check_model(request)
         link, queue = self._link, self._dispatcher.scheduler.queue
         most = self._settings.batching.max_batch_size
         document = describe_model(

@@ -6,7 +6,6 @@ Pure.
 import re
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 import orjson
 
@@ -35,7 +34,7 @@ def describe_model(
 def instead_of_registering(asked: Mapping[str, str]) -> str:
     """Return what to do where somebody registers a model, as TorchServe has it, with a server of one model."""
     url = asked.get("url", "https://models.example.com/NAME.mar")
-    given = asked.get("model_name") or re.sub(r"\.(mar|tar\.gz|zip)\Z", "", urlsplit(url).path.rpartition("/")[2])
+    given = asked.get("model_name") or re.sub(r"\.(mar|tar\.gz|zip)\Z", "", re.split("[?#]", url)[0].rpartition("/")[2])
     # The name of an object in a cluster, which takes less than a path does.
     name = re.sub(r"[^a-z0-9]+", "-", given.lower()).strip("-")[:63] or "model"
     uri = url if "://" in url else f"file:///models/{url}"

@@ -228,6 +228,16 @@ def _changed(**fields: Any) -> messages.ModelInferRequest:
             "INVALID_ARGUMENT",
             "timeout",
         ),
+        (
+            request(row(1), parameters={"timeout": messages.InferParameter(double_param=float("nan"))}),
+            "INVALID_ARGUMENT",
+            "a parameter cannot be nan",
+        ),
+        (
+            messages.ModelInferRequest(model_name="double", inputs=[{"name": "x"}] * 2),
+            "INVALID_ARGUMENT",
+            "2 inputs; the model takes 1",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_as_over_http(

@@ -13,6 +13,8 @@ MAX_HEAD_BYTES: Final = 64 << 10
 """More than proxies take (32 KiB by default): they refuse it in the caller's protocol."""
 MAX_LINE_BYTES: Final = 4096
 """Of a chunk's size with its extensions, or of a trailer."""
+SLICE_BYTES: Final = 16 << 10
+_SIZE: Final = re.compile(rb"[0-9A-Fa-f]{1,15}")
 _END: Final = b"\r\n\r\n"
 _MODEL: Final = re.compile(r"/(?:v1/models|v2/models|predictions|models)/([^/:]+)")
 
@@ -52,10 +54,16 @@ class Scanner:
     def feed(self, data: bytes) -> list[Piece]:
         """Return the pieces that ``data`` completes, in order."""
         pieces: list[Piece] = []
+        # Each line copies what follows it: of a slice, not of all that one read brings.
+        for start in range(0, len(data), SLICE_BYTES):
+            self._feed(data[start : start + SLICE_BYTES], pieces)
+        return pieces
+
+    def _feed(self, data: bytes, pieces: list[Piece]) -> None:
         while data:
             if self._left is None:
                 pieces.append(Piece(data))
-                return pieces
+                return
             if self._left:
                 taken, data = data[: self._left], data[self._left :]
                 self._left -= len(taken)
@@ -64,7 +72,6 @@ class Scanner:
                 data = self._line(data, pieces)
             else:
                 data = self._head(data, pieces)
-        return pieces
 
     def _head(self, data: bytes, pieces: list[Piece]) -> bytes:
         """Take a head, if all of it is here; return what follows it."""
@@ -123,11 +130,11 @@ class Scanner:
         if self._trailers:
             self._trailers = self._chunked = end > 2
             return held[end:]
-        try:
-            size = int(line.partition(b";")[0], 16)
-        except ValueError:
+        digits = line.partition(b";")[0].strip()
+        if not _SIZE.fullmatch(digits):  # int() would take signs, and 0x
             self._left = None
             return held[end:]
+        size = int(digits, 16)
         self._trailers = size == 0
         self._left = size + 2 if size else 0
         return held[end:]

@@ -27,7 +27,7 @@ def unpack(layout: Path, folder: Path) -> None:
     try:
         for layer in _manifest(layout)["layers"]:
             _add(_blob(layout, layer), new)
-    except (OSError, ValueError, KeyError, tarfile.TarError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, tarfile.TarError) as error:
         raise OSError(f"{layout} is no OCI layout that can be unpacked: {error}") from None
     new.rename(folder)
 
@@ -54,15 +54,19 @@ def _blob(layout: Path, entry: Object) -> Path:
 def _add(layer: Path, folder: Path) -> None:
     """Lay a layer over those before it: what it marks is taken away, and no member leads out of the folder."""
     with tarfile.open(layer) as archive:
-        for member in archive:
+        members = archive.getmembers()
+        for member in members:  # marks speak of the layers below, wherever in this one they stand
             path = Path(member.name)
-            if path.is_absolute() or ".." in path.parts:
+            name = path.name.removeprefix(_WHITEOUT)
+            leads_up = path.name != name and name in ("", ".", "..")
+            if path.is_absolute() or ".." in path.parts or leads_up:
                 raise ValueError(f"a layer holds {member.name!r}, which leads out of the image")
             if path.name == _OPAQUE:
                 shutil.rmtree(folder / path.parent, ignore_errors=True)
                 (folder / path.parent).mkdir(parents=True)
             elif path.name.startswith(_WHITEOUT):
-                gone = folder / path.with_name(path.name.removeprefix(_WHITEOUT))
-                shutil.rmtree(gone) if gone.is_dir() else gone.unlink(missing_ok=True)
-            else:
+                gone = folder / path.with_name(name)
+                shutil.rmtree(gone) if gone.is_dir() and not gone.is_symlink() else gone.unlink(missing_ok=True)
+        for member in members:
+            if not Path(member.name).name.startswith(_WHITEOUT):
                 archive.extract(member, folder, filter="data")

@@ -106,7 +106,7 @@ def _from_records(table: Any, signature: ModelSignature) -> list[Any]:
 
 def _from_csv(body: bytes, signature: ModelSignature) -> list[Any]:
     """Return the rows of a CSV text; a first line of names may lack where all columns are one input's numbers."""
-    check_rows(body.count(b"\n"))
+    check_rows(body.count(b"\n") + body.count(b"\r") - body.count(b"\r\n"))
     check_values(body)
     try:
         table = [row for row in csv.reader(StringIO(body.decode("utf-8-sig"), newline=""), strict=True) if row]
@@ -140,6 +140,8 @@ def _instances(
     columns: list[str], rows: list[list[Any]], signature: ModelSignature, cell: Callable[[InputSpec, Any], Any]
 ) -> list[Any]:
     """Return a table's rows as V1's ``instances``: columns are inputs by their names, or together the model's one."""
+    if len(set(columns)) < len(columns) and not signature.inputs.keys().isdisjoint(columns):
+        raise InvalidRequest(f"the table has a column twice: {shown(columns)}")
     if set(columns) <= signature.inputs.keys():
         specs = [signature.inputs[name] for name in columns]
         return [
@@ -194,6 +196,6 @@ def _read_cell(spec: InputSpec, text: str) -> Any:
         number = float(text) if spec.datatype in _FLOATING else int(text)
     except ValueError:
         raise InvalidRequest(f"input {spec.name!r} is {spec.datatype} and cannot be {shown(text)}") from None
-    if isinf(number) and "inf" not in text.lower():
+    if type(number) is float and isinf(number) and "inf" not in text.lower():
         raise InvalidRequest(f"input {spec.name!r} is {spec.datatype}, which {shown(text)} is beyond")
     return number

@@ -209,7 +209,7 @@ def take_parameters(parameters: Any) -> tuple[bool, float | None, bytes]:
     rest = dict(parameters)
     binary = rest.pop("binary_data_output", None)
     timeout_us = rest.pop("timeout", None)
-    if timeout_us is not None and (type(timeout_us) not in (int, float) or timeout_us <= 0):
+    if timeout_us is not None and (type(timeout_us) not in (int, float) or not timeout_us > 0):
         raise InvalidRequest(f"parameters.timeout must be a positive number of microseconds, not {shown(timeout_us)}")
     forwarded = json_text(rest, orjson.OPT_SORT_KEYS) if rest else b""
     return bool(_flag("binary_data_output", binary)), None if timeout_us is None else timeout_us / 1000, forwarded

@@ -5,15 +5,16 @@ same code and in the same words.
 """
 
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from shoal_proxy.codecs.base import Call, Decoded, Reply
+from shoal_proxy.codecs.base import MAX_LISTS, MAX_VALUES, Call, Decoded, Reply
 from shoal_proxy.codecs.tensors import to_binary, to_wire
 from shoal_proxy.codecs.v2 import decode_document
 from shoal_proxy.codecs.v2_answer import chosen, output_spec
-from shoal_proxy.errors import InvalidRequest, NotFound, ProxyError
+from shoal_proxy.errors import BodyTooLarge, InvalidRequest, NotFound, ProxyError
 from shoal_proxy.model.signature import ModelSignature
 from shoal_proxy.rpc.inference_pb2 import (
     InferParameter,
@@ -53,6 +54,7 @@ class GrpcV2:
         except DecodeError as error:
             raise InvalidRequest(f"malformed message: {error}") from None
         self.check_model(request.model_name, request.model_version)
+        _check_counts(request, signature)
         tail: list[bytes] = []
         raw = list(request.raw_input_contents)
         if raw and len(raw) != len(request.inputs):
@@ -111,6 +113,21 @@ def metadata_message(document: Mapping[str, Any]) -> ModelMetadataResponse:
     return ModelMetadataResponse(**names, **tensors)
 
 
+def _check_counts(request: Any, signature: ModelSignature) -> None:
+    """Refuse more than is read of a JSON request, before any of it is."""
+    if len(request.inputs) > len(signature.inputs):
+        raise InvalidRequest(f"{len(request.inputs)} inputs; the model takes {len(signature.inputs)}")
+    if len(request.outputs) > MAX_LISTS:
+        raise InvalidRequest(f"{len(request.outputs)} outputs are asked for")
+    typed = [each for each in request.inputs if each.datatype in FIELDS]
+    values = sum(len(getattr(each.contents, FIELDS[each.datatype])) for each in typed)
+    if values > MAX_VALUES:
+        raise BodyTooLarge(
+            f"the contents hold {values} values; at most {MAX_VALUES} are read from one request: send"
+            " raw_input_contents, or fewer rows in each"
+        )
+
+
 def _input(tensor: Any, raw: bytes | None, tail: list[bytes]) -> dict[str, Any]:
     """Return one input as V2's JSON has it; what is bytes already goes to ``tail``."""
     parameters = _parameters(tensor.parameters)
@@ -136,4 +153,7 @@ def _parameters(given: Mapping[str, InferParameter]) -> dict[str, Any]:
 
 def _value(parameter: InferParameter) -> Any:
     choice = parameter.WhichOneof("parameter_choice")
-    return getattr(parameter, choice) if choice else None
+    value = getattr(parameter, choice) if choice else None
+    if type(value) is float and not isfinite(value):
+        raise InvalidRequest(f"a parameter cannot be {value}: JSON, in which the model gets it, has no such number")
+    return value

@@ -91,7 +91,7 @@ def test_where_the_end_of_a_body_is_in_doubt_all_that_follows_is_its_servers(lin
     assert not scanner.between
 
 
-@pytest.mark.parametrize("size", [b"x\r\n", b"1" * (MAX_LINE_BYTES + 1)])
+@pytest.mark.parametrize("size", [b"x\r\n", b"-5\r\n", b"+5\r\n", b"0x5\r\n", b"5_0\r\n", b"1" * (MAX_LINE_BYTES + 1)])
 def test_a_chunk_that_is_none_is_left_to_the_server(size: bytes) -> None:
     head = b"POST /predictions/a HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
     scanner = Scanner()

@@ -49,10 +49,29 @@ def files_in(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): path.read_text() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
+@pytest.mark.parametrize("name", [".wh...", "a__.wh..", ".wh."])
+def test_a_mark_that_leads_up_is_refused_and_takes_nothing_away(tmp_path: Path, name: str) -> None:
+    (tmp_path / "neighbour").write_text("kept")
+
+    with pytest.raises(OSError, match="leads out of the image"):
+        unpack(layout(tmp_path / "layout", layer(**{name: ""})), tmp_path / "made")
+
+    assert (tmp_path / "neighbour").read_text() == "kept"
+
+
+@pytest.mark.parametrize("index", ['{"manifests": []}', '{"manifests": 7}', "7", '{"layers": 7}'])
+def test_an_index_that_is_none_is_refused(tmp_path: Path, index: str) -> None:
+    (layout(tmp_path / "layout", layer(a="1")) / "index.json").write_text(index)
+
+    with pytest.raises(OSError, match="is no OCI layout"):
+        unpack(tmp_path / "layout", tmp_path / "made")
+
+
 @pytest.mark.parametrize("indexed", [False, True])
 def test_layers_lie_over_one_another_and_take_away_what_they_mark(tmp_path: Path, indexed: bool) -> None:
     first = layer(a="1", b="1", sub__c="1", sub__d="1", old__e="1")
-    second = gzip.compress(layer(b="2", **{".wh.a": "", "sub__.wh.c": "", "old__.wh..wh..opq": "", "old__f": "2"}))
+    marks = {".wh.a": "", "sub__.wh.c": "", "old__f": "2", "old__.wh..wh..opq": ""}
+    second = gzip.compress(layer(b="2", **marks))
     made = tmp_path / "made"
     unpack(layout(tmp_path / "layout", first, second, indexed=indexed), made)
 

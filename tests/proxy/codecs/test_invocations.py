@@ -6,7 +6,7 @@ import numpy as np
 import orjson
 import pytest
 
-from shoal_proxy.codecs.base import Decoded
+from shoal_proxy.codecs.base import MAX_LISTS, Decoded
 from shoal_proxy.codecs.invocations import Invocations
 from shoal_proxy.errors import (
     BodyTooLarge,
@@ -135,6 +135,8 @@ def test_params_reach_the_model() -> None:
         ({"dataframe_records": [{"a": 1}, {"b": 1}]}, VECTORS, "row 1 must be an object with the columns ['a']"),
         ({"dataframe_records": [{"a": 1, "b": "2"}]}, VECTORS, "'x' is FP32 and takes numbers only"),
         ({"dataframe_records": [{"a": 1, "b": 2, "c": 3}]}, VECTORS, "'x' has shape [1, 3]"),
+        (split(["age", "name", "age"], [1, "a", 2]), COLUMNS, "has a column twice: ['age', 'name', 'age']"),
+        (split(["x", "x"], [1, 2]), NUMBER, "has a column twice"),
         (split(["age", "weight"], [1, 2]), COLUMNS, "has the columns ['age', 'weight']; the model takes 'age'"),
         (split(["age", "name"], [1, "a"]), COLUMNS, "'height' is missing"),
         (split(["age", "height", "name"], [None, 1, "a"]), COLUMNS, "'age' is INT64 and takes integers only"),
@@ -157,6 +159,7 @@ def test_what_is_wrong_with_a_table_is_named(body: Any, model: ModelSignature, w
         ("a,b\n1,two\n", "'x' is FP32 and cannot be 'two'"),
         ("a,b\n1,1_0\n", "cannot be '1_0'"),
         ("a,b\n1,1e400\n", "FP32, which '1e400' is beyond"),
+        ("a\n" + "9" * 400 + "\n", "FP32"),
         ("a,b\n1,1e39\n", "outside the range of FP32"),
         ('a,b\n1,"2\n', "the body is not CSV"),
         ('a,b\n1,"' + "2" * 200_000 + '"\n', "the body is not CSV"),
@@ -166,6 +169,11 @@ def test_what_is_wrong_with_csv_is_named(text: str, words: str) -> None:
     with pytest.raises(InvalidRequest) as raised:
         csv(text)
     assert words in raised.value.message
+
+
+def test_rows_of_csv_are_counted_however_they_end() -> None:
+    with pytest.raises(BodyTooLarge):
+        csv("1\r" * (MAX_LISTS + 1))
 
 
 def test_csv_that_is_no_text_is_refused() -> None:
