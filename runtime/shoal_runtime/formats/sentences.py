@@ -15,6 +15,7 @@ from shoal_runtime.handlers.spec import TensorSpec
 
 MODULES: Final = "modules.json"
 SETTINGS: Final = "config_sentence_transformers.json"
+TOKENS: Final = "sentence_bert_config.json"
 
 
 def tells_pooling(directory: Path) -> bool:
@@ -81,16 +82,24 @@ class Embed(Texts):
         strange = [name for name in modules if name not in ("Transformer", "Pooling", "Normalize")]
         if strange:
             raise LoadError(f"{MODULES} has a step {strange[0]}, which Shoal does not know: write a handler")
-        self._poolings = poolings_of(read_json(parts.directory / modules.get("Pooling", "") / "config.json", {}))
+        pooling = read_json(parts.directory / modules.get("Pooling", "") / "config.json", {})
+        self._poolings = poolings_of(pooling)
+        self._lowers = bool(read_json(parts.directory / TOKENS, {}).get("do_lower_case"))
         self._normalize = "Normalize" in modules
         settings = read_json(parts.directory / SETTINGS, {})
         self._prompt = (settings.get("prompts") or {}).get(settings.get("default_prompt_name"), "")
+        if self._prompt and not pooling.get("include_prompt", True):
+            raise LoadError(
+                "the folder leaves its prompt out of pooling (include_prompt), which is not here: write a handler"
+            )
         width = self.config.hidden_size * len(self._poolings)
         self.outputs = (TensorSpec("embedding", "FP32", [-1, width]),)
 
     def preprocess(self, text: str) -> dict[str, Any]:
         """Return the tokens of a text, behind the prompt that the folder sets before each."""
-        return super().preprocess(self._prompt + text)
+        whole = self._prompt + text
+        # Letter by letter, as tokenizers do it.
+        return super().preprocess("".join(map(str.lower, whole)) if self._lowers else whole)
 
     def forward(self, batch: dict[str, Tensor]) -> Tensor:
         """Return embeddings [n, width]."""

@@ -207,6 +207,34 @@ def test_the_prompt_that_the_folder_sets_stands_before_each_text(tmp_path: Path,
     np.testing.assert_allclose(ask(load(folder), ["in paris"], [1]), bare, atol=TOLERANCE)
 
 
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_letters_are_made_small_where_the_folder_says_so(tmp_path: Path, load: Load) -> None:
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    folder = tiny.pooled(tiny.encoder("Model", tmp_path / "m"), normalize=True, pooling_mode="mean")
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    tokenizer["normalizer"]["lowercase"] = False
+    tiny.write(folder / "tokenizer.json", tokenizer)
+    texts = ["WHO Sits in Paris"]
+    cased = ask(load(folder), texts, [1])[0]
+
+    tiny.write(folder / "sentence_bert_config.json", {"max_seq_length": 20, "do_lower_case": True})
+    expected = sentence_transformers.SentenceTransformer(str(folder), device="cpu").encode(texts)
+
+    np.testing.assert_allclose(ask(load(folder), texts, [1])[0], expected, atol=TOLERANCE)
+    assert not np.allclose(cased, expected, atol=TOLERANCE)
+
+
+def test_a_prompt_that_is_left_out_of_pooling_is_refused(tmp_path: Path, load: Load) -> None:
+    folder = tiny.pooled(
+        tiny.encoder("Model", tmp_path / "m"), normalize=True, pooling_mode="mean", include_prompt=False
+    )
+    load(folder)
+    tiny.write(folder / "config_sentence_transformers.json", {"prompts": {"q": "who "}, "default_prompt_name": "q"})
+
+    with pytest.raises(LoadError, match="include_prompt"):
+        load(folder)
+
+
 PAIRS = [(tiny.TEXTS[n], tiny.TEXTS[-n - 1]) for n in range(64)]
 
 
