@@ -50,65 +50,24 @@ def foreign_client(python: Path, module: str, **environment: str) -> Iterator[Fo
             process.kill()
 
 
-@pytest.fixture(scope="session")
-def clients_python() -> Path:
-    """Return a Python that has the foreign clients."""
-    return python_with("clients")
+def client_of(environment: str, module: str) -> Any:
+    """Return a fixture that runs a module of clients/ in an environment, for the whole session."""
+
+    @pytest.fixture(scope="session")
+    def client() -> Iterator[ForeignClient]:
+        with foreign_client(python_with(environment), module) as running:
+            yield running
+
+    return client
 
 
-@pytest.fixture(scope="session")
-def triton(clients_python: Path) -> Iterator[ForeignClient]:
-    """Run ``tritonclient``."""
-    with foreign_client(clients_python, "triton_calls") as client:
-        yield client
-
-
-@pytest.fixture(scope="session")
-def kserve(clients_python: Path) -> Iterator[ForeignClient]:
-    """Run the ``kserve`` client."""
-    with foreign_client(clients_python, "kserve_calls") as client:
-        yield client
-
-
-@pytest.fixture(scope="session")
-def triton_grpc(clients_python: Path) -> Iterator[ForeignClient]:
-    """Run ``tritonclient.grpc``."""
-    with foreign_client(clients_python, "triton_grpc_calls") as client:
-        yield client
-
-
-@pytest.fixture(scope="session")
-def kserve_grpc(clients_python: Path) -> Iterator[ForeignClient]:
-    """Run the ``kserve`` client over gRPC."""
-    with foreign_client(clients_python, "kserve_grpc_calls") as client:
-        yield client
-
-
-@pytest.fixture(scope="session")
-def callers_python() -> Path:
-    """Return a Python that has the clients of OpenAI, Cohere and MLflow."""
-    return python_with("callers")
-
-
-@pytest.fixture(scope="session")
-def openai(callers_python: Path) -> Iterator[ForeignClient]:
-    """Run OpenAI's client."""
-    with foreign_client(callers_python, "openai_calls") as client:
-        yield client
-
-
-@pytest.fixture(scope="session")
-def cohere(callers_python: Path) -> Iterator[ForeignClient]:
-    """Run Cohere's client."""
-    with foreign_client(callers_python, "cohere_calls") as client:
-        yield client
-
-
-@pytest.fixture(scope="session")
-def mlflow(callers_python: Path) -> Iterator[ForeignClient]:
-    """Run MLflow's scoring client."""
-    with foreign_client(callers_python, "mlflow_calls") as client:
-        yield client
+triton = client_of("clients", "triton_calls")
+kserve = client_of("clients", "kserve_calls")
+triton_grpc = client_of("clients", "triton_grpc_calls")
+kserve_grpc = client_of("clients", "kserve_grpc_calls")
+openai = client_of("callers", "openai_calls")
+cohere = client_of("callers", "cohere_calls")
+mlflow = client_of("callers", "mlflow_calls")
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from shoal_schema.resource import GROUP, PLURAL, VERSION
 from tests.calls import row
 from tests.fakes import RunningProxy
 from tests.interop.conftest import ForeignClient, ForeignError, foreign_client
-from tests.interop.environments import ROOT
+from tests.interop.environments import ROOT, python_with
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 client: Any = kubernetes.client
@@ -49,7 +49,7 @@ def services(kubeconfig: Path) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def mlflow(callers_python: Path, kubeconfig: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForeignClient]:
+def mlflow(kubeconfig: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForeignClient]:
     """Run MLflow with the plugin beside it as an installed distribution: its metadata, and the sources."""
     site = tmp_path_factory.mktemp("site")
     metadata = site / "shoal-0.dist-info"
@@ -62,7 +62,7 @@ def mlflow(callers_python: Path, kubeconfig: Path, tmp_path_factory: pytest.Temp
     ]
     (metadata / "entry_points.txt").write_text("\n".join(lines))
     path = f"{site}:{ROOT / 'client'}:{ROOT / 'schema'}"
-    with foreign_client(callers_python, "mlflow_calls", PYTHONPATH=path, KUBECONFIG=str(kubeconfig)) as found:
+    with foreign_client(python_with("callers"), "mlflow_calls", PYTHONPATH=path, KUBECONFIG=str(kubeconfig)) as found:
         yield found
 
 

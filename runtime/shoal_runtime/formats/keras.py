@@ -11,8 +11,8 @@ import torch
 from shoal_runtime.errors import LoadError
 from shoal_runtime.faults import said
 from shoal_runtime.formats.module import ModuleHandler, require_tensors
-from shoal_runtime.formats.source import Loaded, NotTrusted, Source, find_file, warn_of_static_batch
-from shoal_runtime.formats.table import FORMATS
+from shoal_runtime.formats.source import Loaded, NotTrusted, Source, warn_of_static_batch
+from shoal_runtime.formats.table import model_file
 from shoal_runtime.formats.tabular import imported
 from shoal_runtime.handlers.spec import ANY, TensorSpec
 from shoal_runtime.tensors.torch_tensors import DATATYPE_OF
@@ -28,7 +28,7 @@ def load(source: Source) -> Loaded:
     Raises:
         LoadError: it is broken, holds code, or classes of the author's own.
     """
-    path = find_file(source, FORMATS[Format.KERAS].suffixes)
+    path = model_file(source, Format.KERAS)
     if source.context.dtype is not None:
         raise LoadError("a Keras model keeps the dtype it was saved in: leave SHOAL_RUNTIME_DTYPE at auto")
     keras = _keras_on_torch(source.context.device)

@@ -10,8 +10,8 @@ from torch.utils import _pytree as pytree
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.formats.module import name_outputs, require_tensors
-from shoal_runtime.formats.source import Loaded, Source, Unreadable, find_file, warn_of_static_batch
-from shoal_runtime.formats.table import FORMATS
+from shoal_runtime.formats.source import Loaded, Source, Unreadable, warn_of_static_batch
+from shoal_runtime.formats.table import model_file
 from shoal_runtime.handlers.spec import ANY, TensorSpec
 from shoal_runtime.tensors.torch_tensors import DATATYPE_OF
 from shoal_schema.resource.model import ModelFormat as Format
@@ -41,7 +41,7 @@ def load(source: Source) -> Loaded:
     Raises:
         LoadError: it is broken, holds a pickle, or was exported in another dtype than asked for.
     """
-    path = find_file(source, FORMATS[Format.TORCH_EXPORT].suffixes)
+    path = model_file(source, Format.TORCH_EXPORT)
     if source.context.dtype is not None:
         raise LoadError("a torch.export program keeps the dtype it was exported in: leave SHOAL_RUNTIME_DTYPE at auto")
     program = _read(path, trusted=source.allow_pickle)

@@ -16,8 +16,8 @@ from torch.serialization import get_unsafe_globals_in_checkpoint
 from shoal_runtime.errors import LoadError
 from shoal_runtime.formats.module import loaded_module, make_module, require_tensors
 from shoal_runtime.formats.script_check import check_script
-from shoal_runtime.formats.source import Loaded, Source, Unreadable, find_file
-from shoal_runtime.formats.table import FORMATS
+from shoal_runtime.formats.source import Loaded, Source, Unreadable
+from shoal_runtime.formats.table import model_file
 from shoal_schema.resource.model import ModelFormat as Format
 
 MAX_PICKLE_BYTES: Final = 64 * 2**20
@@ -30,7 +30,7 @@ def load(source: Source) -> Loaded:
     Raises:
         LoadError: it is a pickle and pickles are not allowed, it is broken, or model.toml gives no signature.
     """
-    path = find_file(source, FORMATS[Format.TORCH_SCRIPT].suffixes)
+    path = model_file(source, Format.TORCH_SCRIPT)
     if is_torch_script(path):
         module = load_script(path, trusted=source.allow_pickle)
     elif source.allow_pickle:

@@ -1,9 +1,7 @@
 """Models of the hub, from a server that stands in for its three routes."""
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ from shoal_runtime.fetching import Fetcher
 from shoal_runtime.readiness import Readiness
 from shoal_runtime.storage.hub import needed
 from shoal_runtime.storage.listing import Entry
+from tests.runtime.storage.stand_in import StandIn, serving
 
 COMMITS = {"main": "a" * 40, "v1": "b" * 40}
 FILES = {
@@ -26,17 +25,19 @@ FILES = {
 }
 
 
-class Hub(ThreadingHTTPServer):
+class Hub(StandIn):
     """Knows one repository, `team/encoder`, of two commits; one that is gated; and is away when told to."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, str | None]] = []
         self.away = 0
-        super().__init__(("127.0.0.1", 0), Answer)
-        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+        super().__init__()
 
     def answer(self, path: str) -> tuple[int, bytes, dict[str, str]]:
-        """Return status, body and headers."""
+        """Say what the hub says, or nothing of use while it is away."""
+        self.away -= self.away > 0
+        return (503, b"", {}) if self.away else self._known(path)
+
+    def _known(self, path: str) -> tuple[int, bytes, dict[str, str]]:
         if path.startswith("/api/models/team/encoder/revision/"):
             commit = COMMITS.get(revision := path.rpartition("/")[2], revision)
             if commit not in FILES:
@@ -56,32 +57,12 @@ class Hub(ThreadingHTTPServer):
         return 404, b"{}", {"x-error-code": "RepoNotFound"}
 
 
-class Answer(BaseHTTPRequestHandler):
-    server: Hub
-
-    def do_GET(self) -> None:
-        self.server.asked.append((self.path, self.headers.get("authorization")))
-        self.server.away -= self.server.away > 0
-        status, body, headers = (503, b"", {}) if self.server.away else self.server.answer(self.path)
-        self.send_response(status)
-        for name, value in {**headers, "content-length": str(len(body))}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    with Hub() as made:
-        thread = threading.Thread(target=made.serve_forever, args=(0.01,))
-        thread.start()
+    made = Hub()
+    with serving(made):
         monkeypatch.setenv("HF_ENDPOINT", made.url)
         yield made
-        made.shutdown()
-        thread.join()
 
 
 def fetcher(cache: Path) -> Fetcher:

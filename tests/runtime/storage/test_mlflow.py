@@ -1,9 +1,7 @@
 """What an MLflow server may answer that the real one in tests/interop does not."""
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -12,20 +10,19 @@ from shoal_runtime.errors import LoadError
 from shoal_runtime.fetching import Fetcher
 from shoal_runtime.readiness import Readiness
 from shoal_runtime.unpacking import Limits
+from tests.runtime.storage.stand_in import StandIn, serving
 
 MODEL = {"": [{"path": "a", "file_size": "1"}, {"path": "sub", "is_dir": True}], "sub": [{"path": "b", "file_size": 2}]}
 CONTENT = {"a": b"1", "sub/b": b"22"}
 WHERE = "mlflow-artifacts:/0/models/m-1/artifacts"
 
 
-class Registry(ThreadingHTTPServer):
+class Registry(StandIn):
     """Version 1 of `iris` lies in the server's own store; what else is answered, each test says."""
 
     def __init__(self) -> None:
         self.answers: dict[str, tuple[int, bytes]] = {}
-        self.asked: list[tuple[str, str | None]] = []
-        super().__init__(("127.0.0.1", 0), Answer)
-        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+        super().__init__()
         self.says("/mlflow/model-versions/get-download-uri?name=iris&version=1", {"artifact_uri": WHERE})
         self.store("0/models/m-1/artifacts")
 
@@ -41,31 +38,18 @@ class Registry(ThreadingHTTPServer):
         for path, content in CONTENT.items():
             self.answers[f"/api/2.0/mlflow-artifacts/artifacts/{root}/{path}"] = (200, content)
 
-
-class Answer(BaseHTTPRequestHandler):
-    server: Registry
-
-    def do_GET(self) -> None:
-        self.server.asked.append((self.path, self.headers.get("authorization")))
-        status, body = self.server.answers.get(self.path, (404, b"{}"))
-        self.send_response(status)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
+    def answer(self, path: str) -> tuple[int, bytes, dict[str, str]]:
+        """Say what the test has laid down."""
+        status, body = self.answers.get(path, (404, b"{}"))
+        return status, body, {}
 
 
 @pytest.fixture
 def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
-    with Registry() as made:
-        thread = threading.Thread(target=made.serve_forever, args=(0.01,))
-        thread.start()
+    made = Registry()
+    with serving(made):
         monkeypatch.setenv("MLFLOW_TRACKING_URI", made.url)
         yield made
-        made.shutdown()
-        thread.join()
 
 
 def fetch(cache: Path, uri: str, limits: Limits | None = None) -> dict[str, bytes]:

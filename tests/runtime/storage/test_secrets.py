@@ -3,12 +3,13 @@
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+
+from tests.runtime.storage.stand_in import serving
 
 
 class Refusal(BaseHTTPRequestHandler):
@@ -31,12 +32,9 @@ class Refusal(BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def host() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Refusal) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Refusal)
+    with serving(server):
         yield f"127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-        thread.join()
 
 
 AWS = {"AWS_ACCESS_KEY_ID": "s3cret-id", "AWS_SECRET_ACCESS_KEY": "s3cret-key", "AWS_REGION": "here"}
