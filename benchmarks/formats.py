@@ -1,10 +1,12 @@
 """Formats beside their own library: ``python -m benchmarks.formats keras FOLDER``, one line of JSON on standard output.
 
 A model is saved as users save theirs; the library reads it and predicts in a loop, one batch after the other, at the
-batch size that suits it best. To add a format, add a `Case`. A process of its own, as `benchmarks.bare` is.
+batch size that suits it best: once rows that are ready, and once the bodies that callers send, with answers to send
+back. To add a format, add a `Case`. A process of its own, as `benchmarks.bare` is.
 """
 
 import argparse
+import importlib
 import json
 import os
 import shutil
@@ -19,6 +21,7 @@ import numpy as np
 from benchmarks.bare import GOOD_ENOUGH, SEARCH_S, WARM_UP_S, batches, loop_for
 from benchmarks.inputs import INPUTS, Inputs
 
+ROOT = Path(__file__).parents[1]
 Predict = Callable[[Sequence[Any]], object]
 
 
@@ -28,7 +31,7 @@ class Case:
 
     Args:
         save: writes a model into a folder.
-        library: reads it again, and returns what predicts a batch of items as they come.
+        library: reads it again, and returns what predicts a batch of items as they come: arrays of one row per item.
         inputs: the items, and how callers send one.
     """
 
@@ -45,6 +48,17 @@ def rows_of(width: int, count: int = 64) -> Inputs:
         return json.dumps({"instances": [row]}).encode()
 
     return Inputs(lambda: numbers, encode, "application/json")
+
+
+def decode(body: bytes, content_type: str) -> Any:
+    """Return the item that such a body holds."""
+    return body.decode() if content_type == "text/plain" else json.loads(body)["instances"][0]
+
+
+def answers(outputs: Any) -> list[str]:
+    """Return one JSON text per row."""
+    columns = [np.asarray(column).tolist() for column in (outputs if isinstance(outputs, list | tuple) else [outputs])]
+    return [json.dumps({"predictions": [row]}) for row in zip(*columns, strict=True)]
 
 
 def save_keras(folder: Path) -> None:
@@ -207,6 +221,67 @@ def library_lightgbm(folder: Path) -> Predict:
     return lambda rows: booster.predict(np.array(rows, np.float64))
 
 
+def save_mlflow(folder: Path) -> None:
+    """Log a logistic regression in MLflow's format."""
+    # Their import asks for a store; nothing is written there.
+    os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"
+    import mlflow.sklearn  # noqa: PLC0415
+    from mlflow.models import infer_signature  # noqa: PLC0415
+    from sklearn.linear_model import LogisticRegression  # noqa: PLC0415
+
+    rows, labels = _labelled(32)
+    model = LogisticRegression().fit(rows, labels)
+    mlflow.sklearn.save_model(
+        model,
+        folder,
+        signature=infer_signature(rows, model.predict(rows)),
+        serialization_format="skops",
+        pip_requirements=["scikit-learn", "skops"],
+    )
+
+
+def library_mlflow(folder: Path) -> Predict:
+    """Predict with the pyfunc, which checks the signature of each batch."""
+    os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"
+    import mlflow.pyfunc  # noqa: PLC0415
+
+    model = mlflow.pyfunc.load_model(str(folder))
+    return lambda rows: model.predict(np.array(rows))
+
+
+def save_torchserve(folder: Path) -> None:
+    """Lay out the archive of examples/torchserve, unpacked."""
+    files = ("sentiment.py", "network.py", "words.py", "model-config.yaml")
+    for name in files:
+        shutil.copy(ROOT / "examples/torchserve" / name, folder)
+    model = {"modelName": "torchserve", "handler": "sentiment.py", "modelFile": "network.py", "modelVersion": "1.0"}
+    (folder / "MAR-INF").mkdir()
+    manifest = {"model": model | {"configFile": "model-config.yaml"}, "archiverVersion": "0.12.0"}
+    (folder / "MAR-INF/MANIFEST.json").write_text(json.dumps(manifest))
+
+
+def library_torchserve(folder: Path) -> Predict:
+    """Run the archive's network on counts of words, without a handler."""
+    import torch  # noqa: PLC0415
+
+    sys.path.insert(0, str(folder))
+    network, words = (importlib.import_module(name) for name in ("network", "words"))
+    module, index = network.Network(), {word: at for at, word in enumerate(words.WEIGHTS)}
+
+    def counts(text: str) -> list[float]:
+        found = [0.0] * len(index)
+        for word in text.lower().split():
+            if word in index:
+                found[index[word]] += 1
+        return found
+
+    def predict(texts: Sequence[str]) -> object:
+        with torch.inference_mode():
+            return module(torch.tensor([counts(text) for text in texts])).numpy()
+
+    return predict
+
+
 CASES: Mapping[str, Case] = {
     "keras": Case(save_keras, library_keras, rows_of(256)),
     "transformers": Case(save_transformers, library_transformers, INPUTS["embed"]),
@@ -215,6 +290,8 @@ CASES: Mapping[str, Case] = {
     "skops": Case(save_skops, library_skops, rows_of(32)),
     "xgboost": Case(save_xgboost, library_xgboost, rows_of(32)),
     "lightgbm": Case(save_lightgbm, library_lightgbm, rows_of(32)),
+    "mlflow": Case(save_mlflow, library_mlflow, rows_of(32)),
+    "torchserve": Case(save_torchserve, library_torchserve, INPUTS["embed"]),
 }
 
 
@@ -227,23 +304,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--sizes", type=lambda text: [int(each) for each in text.split(",")], default=[1, 4, 16, 64])
     options = parser.parse_args(arguments)
     case = CASES[options.format]
-    predict, items = case.library(options.folder), case.inputs.items()
-    json.dump(measure(predict, items, options.sizes, options.seconds), sys.stdout)
+    json.dump(measure(case.library(options.folder), case.inputs, options.sizes, options.seconds), sys.stdout)
     return 0
 
 
-def measure(predict: Predict, items: Sequence[Any], sizes: Sequence[int], seconds: float) -> dict[str, Any]:
-    """Return the best batch size, and rows per second with it."""
+def measure(predict: Predict, inputs: Inputs, sizes: Sequence[int], seconds: float) -> dict[str, Any]:
+    """Return the best batch size, and rows per second with it: of rows that are ready, and of bodies."""
+    items = inputs.items()
+    bodies = [inputs.encode(item) for item in items]
 
-    def rate(size: int, how_long_s: float) -> float:
-        inputs = batches(items, size)
-        loop_for(WARM_UP_S, inputs, predict)
-        count, elapsed_s = loop_for(how_long_s, inputs, predict)
-        return count * size / elapsed_s
+    def whole(batch: Sequence[bytes]) -> object:
+        return answers(predict([decode(body, inputs.content_type) for body in batch]))
 
-    by_size = {size: rate(size, SEARCH_S) for size in sizes} if len(sizes) > 1 else {sizes[0]: 1.0}
+    by_size = {size: rate(size, SEARCH_S, items, predict) for size in sizes} if len(sizes) > 1 else {sizes[0]: 1.0}
     best = min(size for size, reached in by_size.items() if reached >= GOOD_ENOUGH * max(by_size.values()))
-    return {"batch_size": best, "whole_per_s": rate(best, seconds)}
+    return {
+        "batch_size": best,
+        "forward_per_s": rate(best, seconds, items, predict),
+        "whole_per_s": rate(best, seconds, bodies, whole),
+    }
+
+
+def rate(size: int, seconds: float, items: Sequence[Any], run: Predict) -> float:
+    """Return how many items per second run in batches of that size."""
+    inputs = batches(items, size)
+    loop_for(WARM_UP_S, inputs, run)
+    count, elapsed_s = loop_for(seconds, inputs, run)
+    return count * size / elapsed_s
 
 
 if __name__ == "__main__":
