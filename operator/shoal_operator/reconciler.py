@@ -23,7 +23,7 @@ from shoal_operator.planning.contest import Contests, last_writer
 from shoal_operator.planning.evidence import Evidence, Unread
 from shoal_operator.planning.exact import removal, removed_settings, replacement
 from shoal_operator.planning.fractions import named_fractions
-from shoal_operator.planning.naming import Naming
+from shoal_operator.planning.naming import Naming, stored_version
 from shoal_operator.planning.observation import Failure, Key, Observation, dig
 from shoal_operator.planning.status import (
     Announcement,
@@ -193,6 +193,7 @@ class Reconciler:
             logger.exception("event=planning_failed service=%s", key)
             text = f"the operator can make no objects of this spec, please report it: {error!r}"
             return Evidence(observation=observation, target=None, spec_error=text)
+        await self._note_version(observation.resource, naming)
         observation, failures = await self._execute(key, changes, observation)
         return Evidence(
             observation=observation,
@@ -205,6 +206,22 @@ class Reconciler:
             naming=naming,
             rival=self._tenures.rival(key, self._clock()),
         )
+
+    async def _note_version(self, resource: Json, naming: Naming | None) -> None:
+        """Write down which version a name stands for before pods are told: who ends in between must not choose another.
+
+        Raises:
+            ApiError: it cannot be written now.
+        """
+        stored = dig(resource, "status", default={})
+        if naming is None or not naming.resolved or stored_version(resource, naming.uri) == naming.resolved:
+            return
+        try:
+            await self._cluster.apply_status(resource, {**stored, "model": naming.as_status()})
+        except ApiError as error:
+            if not (error.forbidden or error.refuses_object):
+                raise
+            # Where no status can be written at all, that is told at the end of the look, and pods serve all the same.
 
     def _target(self, key: Key, resource: Json, spec: InferenceServiceSpec, naming: Naming | None) -> Target:
         return Target(
