@@ -1,18 +1,22 @@
 """Installs the operator in the cluster as a user would: the Helm chart, rendered and applied."""
 
 import asyncio
+import json
 from pathlib import Path
+from typing import cast
 
 import yaml
 
-from shoal_local.api_client import DEPLOYMENTS, PODS, ApiClient, Resource
+from shoal_local.api_client import DEPLOYMENTS, PODS, SERVICES, ApiClient, Resource
 from shoal_local.local_network import reached_port
-from shoal_local.objects import Object
+from shoal_local.objects import Object, dig
 
 NAMESPACE = "shoal-system"
 RELEASE = "shoal"
 FIELD_MANAGER = "shoal-local"
 SERVICE_PORT = 80
+OPERATOR_IP = "$(OPERATOR_IP)"
+"""In the values: the address of the operator's Service, which is known once that is there."""
 READY_S = 60.0
 POLL_S = 0.1
 
@@ -27,6 +31,9 @@ _KINDS = {
         Resource(_RBAC, "ClusterRoleBinding", "clusterrolebindings", namespaced=False),
         Resource(_RBAC, "Role", "roles"),
         Resource(_RBAC, "RoleBinding", "rolebindings"),
+        Resource("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies"),
+        Resource("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets"),
+        SERVICES,
         DEPLOYMENTS,
     )
 }
@@ -54,6 +61,7 @@ def values() -> Object:
         # Pods share one network here: each proxy must listen on its pod's own address.
         "podListenHost": "$(POD_IP)",
         # There are no names here; what `kubectl get infsvc` shows can be opened from this machine.
+        "waitingRoom": {"replicas": 1, "operatorUrl": f"http://{OPERATOR_IP}:8082"},
         "serviceUrl": f"http://$(CLUSTER_IP):{reached_port(SERVICE_PORT)}".removesuffix(f":{SERVICE_PORT}"),
     }
 
@@ -73,11 +81,13 @@ def render(chart: Path) -> list[Object]:
 
 async def install(client: ApiClient, chart: Path, ready_s: float = READY_S) -> None:
     """Apply the chart and wait until the operator answers. Raises CannotInstallError: it does not answer in time."""
+    address = ""
     for body in render(chart):
         resource = _KINDS[body["kind"]]
         if resource.namespaced:
             body["metadata"].setdefault("namespace", NAMESPACE)
-        await client.apply(resource, body, FIELD_MANAGER)
+        stored = await client.apply(resource, with_address(body, address), FIELD_MANAGER)
+        address = dig(stored, "spec", "clusterIP") or address
     try:
         async with asyncio.timeout(ready_s):
             while not await _operator_answers(client):  # noqa: ASYNC110 (seconds, once: not worth a watch)
@@ -89,6 +99,11 @@ async def install(client: ApiClient, chart: Path, ready_s: float = READY_S) -> N
             f"the operator does not answer after {ready_s:g} s{told}\n"
             f"more: kubectl -n {NAMESPACE} describe pods; kubectl -n {NAMESPACE} logs deployment/{RELEASE}-operator"
         ) from None
+
+
+def with_address(body: Object, operator_ip: str) -> Object:
+    """Return an object with the operator's address where the values left it open."""
+    return cast(Object, json.loads(json.dumps(body).replace(OPERATOR_IP, operator_ip)))
 
 
 async def _operator_answers(client: ApiClient) -> bool:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from shoal_operator.api_server import APPLY, JSON, MERGE, ApiServer
 from shoal_operator.errors import ApiError, NotLeadingError
@@ -52,6 +52,8 @@ class Cluster:
         )
         found = zip(CHILD_KINDS, children, strict=True)
         present = {kind: child for kind, child in found if child is not None}
+        if (own := next((each for each in slices if each["metadata"]["name"] == key.name), None)) is not None:
+            present[ENDPOINT_SLICE] = own
         ours = tuple(pod for pod in pods if replica_set_owner(pod) == key.name)
         return Observation(resource, present, ours, slices)
 
@@ -126,6 +128,17 @@ class Cluster:
         """Post an Event."""
         path = object_path("v1", "events", event["metadata"]["namespace"])
         await self._write("POST", path, event)
+
+    async def list_services(self, namespaces: Sequence[str]) -> list[Json]:
+        """Return every ``InferenceService`` of these namespaces, or of the cluster where none is named."""
+        root = f"/apis/{API_VERSION}"
+        paths = [object_path(API_VERSION, PLURAL, each) for each in namespaces] or [f"{root}/{PLURAL}"]
+        found = await asyncio.gather(*(self._get(path) for path in paths))
+        return [item for each in found for item in (each or {}).get("items", [])]
+
+    async def list_pods(self, namespace: str, selector: str) -> tuple[Json, ...]:
+        """Return the pods of a namespace that have these labels."""
+        return await self._list(object_path("v1", "pods", namespace), selector)
 
     async def read_kinds(self, api_version: str) -> list[Json]:
         """Return the resources of a group's version; none where there is no such group."""

@@ -1,6 +1,6 @@
 """What the operator counts of itself, for Prometheus."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from aiohttp import web
@@ -9,6 +9,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, g
 from shoal_operator.scraper import Scrape
 from shoal_schema.addresses import Address
 from shoal_schema.environment import SettingsError
+from shoal_schema.waiting import ROOMS_PATH, SEEN
 
 
 class Metrics:
@@ -35,12 +36,15 @@ class Metrics:
 
 
 @asynccontextmanager
-async def serving(metrics: Metrics, listen: Address | None) -> AsyncIterator[None]:
-    """Serve ``/metrics`` while the block runs.
+async def serving(
+    metrics: Metrics, listen: Address | None, rooms: Callable[[str], Awaitable[bytes | None]]
+) -> AsyncIterator[None]:
+    """Serve ``/metrics``, and the waiting rooms' table, while the block runs.
 
     Args:
         metrics: what is shown.
         listen: where; None means nowhere.
+        rooms: returns the table when it is another one than was seen; None where this operator does not lead.
 
     Raises:
         SettingsError: nothing can listen there.
@@ -52,8 +56,15 @@ async def serving(metrics: Metrics, listen: Address | None) -> AsyncIterator[Non
     async def show(_: web.Request) -> web.Response:
         return web.Response(body=metrics.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
+    async def tell_rooms(request: web.Request) -> web.Response:
+        table = await rooms(request.query.get(SEEN, ""))
+        if table is None:
+            return web.Response(status=503, text="this operator does not lead, or has not seen every service yet")
+        return web.Response(body=table, content_type="application/json")
+
     app = web.Application()
     app.router.add_get("/metrics", show)
+    app.router.add_get(ROOMS_PATH, tell_rooms)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:

@@ -29,6 +29,7 @@ from shoal_operator.resolving import Registries, Resolver
 from shoal_operator.scaling import Autoscaler
 from shoal_operator.scraper import Scraper
 from shoal_operator.settings import Settings
+from shoal_operator.waiting import WaitingRooms
 from shoal_operator.workers import Workers
 
 logger = logging.getLogger(__name__)
@@ -50,7 +51,10 @@ class Operation:
         self._scraper = Scraper(count=self._metrics.count_scrape)
         self._workers = Workers(self._queue, self._look, time.monotonic)
         window_s = settings.process.scale_down_window_s
-        self._autoscaler = Autoscaler(self._fleet, self._scraper, self._workers.mark, time.monotonic, window_s=window_s)
+        self._waiting = WaitingRooms(self._fleet, settings.process, self._workers.mark, time.monotonic)
+        self._autoscaler = Autoscaler(
+            self._fleet, self._scraper, self._workers.mark, time.monotonic, window_s=window_s, waiting=self._waiting
+        )
         self._registries = Registries(os.environ)
         self._resolver = Resolver(
             self._registries.resolve,
@@ -67,6 +71,7 @@ class Operation:
             fleet=self._fleet,
             clock=time.monotonic,
             names=self._resolver,
+            waiting=self._waiting,
         )
         self._discovery = Discovery(self._workers.mark_all)
         self._watching = asyncio.Event()
@@ -74,7 +79,7 @@ class Operation:
 
     async def run(self) -> None:
         """Run until a signal ends kopf, or a part fails."""
-        async with serving(self._metrics, self._settings.process.metrics_listen):
+        async with serving(self._metrics, self._settings.process.metrics_listen, self._waiting.answer):
             await self._run()
 
     async def _run(self) -> None:
@@ -104,11 +109,13 @@ class Operation:
             asyncio.get_running_loop().add_signal_handler(number, stop)
 
     async def _work(self) -> None:
+        await self._waiting.start(self._cluster)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._workers.run(self._settings.process.workers))
             tasks.create_task(self._discovery.run(self._cluster))
             if self._settings.heartbeat != self._settings.lease:
                 tasks.create_task(keep_beating(self._cluster, self._settings.heartbeat, _utc_now))
+            tasks.create_task(self._waiting.run(self._cluster))
             tasks.create_task(self._autoscaler.run(self._cluster, self._settings.process.scrape_interval_s))
 
     async def _look(self, key: Key) -> Outcome:

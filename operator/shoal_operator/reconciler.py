@@ -16,7 +16,7 @@ from shoal_operator.load.fleet import Fleet
 from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE, Kind
 from shoal_operator.manifests.labels import FIELD_MANAGER, digest
 from shoal_operator.manifests.origin import placed
-from shoal_operator.manifests.target import Target
+from shoal_operator.manifests.target import Hosting, Target
 from shoal_operator.planning.admission import changed_text, is_changed
 from shoal_operator.planning.changes import Apply, Changes, Delete, plan_changes
 from shoal_operator.planning.contest import Contests, last_writer
@@ -82,6 +82,14 @@ class _Names(Protocol):
     def forget(self, key: Key) -> None: ...
 
 
+class _Waiting(Protocol):
+    """Where requests wait of services that may sleep: see `shoal_operator.waiting.WaitingRooms`."""
+
+    def host(self, key: Key, spec: InferenceServiceSpec, observation: Observation) -> Hosting | None: ...
+    def saw(self, key: Key, observation: Observation) -> None: ...
+    def forget(self, key: Key) -> None: ...
+
+
 class Reconciler:
     """Brings services to what their specs ask.
 
@@ -91,6 +99,7 @@ class Reconciler:
         fleet: told what each look reads, so that the autoscaler asks the pods that there are.
         clock: monotonic seconds.
         names: what models' names stand for, and where their registries are.
+        waiting: where requests wait of services that may sleep.
     """
 
     def __init__(  # noqa: PLR0913 (its seams)
@@ -103,6 +112,7 @@ class Reconciler:
         fleet: Fleet,
         clock: Callable[[], float],
         names: _Names,
+        waiting: _Waiting,
     ) -> None:
         self._cluster = cluster
         self._defaults = defaults
@@ -111,6 +121,7 @@ class Reconciler:
         self._fleet = fleet
         self._clock = clock
         self._names = names
+        self._waiting = waiting
         self._tenures = Tenures(defaults.namespace)
         self._contests = Contests()
         self._cut_short: Counter[Key] = Counter()
@@ -127,6 +138,7 @@ class Reconciler:
             self._cut_short.pop(key, None)
             self._speechless.discard(key)
             self._fleet.drop(key)
+            self._waiting.forget(key)
             self._names.forget(key)
             self._tenures.forget(key)
             self._contests.forget(key)
@@ -137,6 +149,7 @@ class Reconciler:
         step = await self._settle(key, observation)
         if step in (Step.CLAIM, Step.LEAVE):
             self._fleet.drop(key)
+            self._waiting.forget(key)
             return Outcome.FAILED
         self._fleet.see(key, resource, observation.pods)
         evidence = await self._act(key, observation)
@@ -183,7 +196,8 @@ class Reconciler:
             spec = parse_spec(observation.resource)
             follows = spec.model.follow is Follow.ROLLOUT
             naming = self._names.naming(key, observation.resource, spec.model.uri, follows=follows)
-            target = self._target(key, observation.resource, spec, naming)
+            hosting = self._waiting.host(key, spec, observation)
+            target = replace(self._target(key, observation.resource, spec, naming), hosting=hosting)
             changes = plan_changes(target, observation.children)
             if naming and not naming.resolved:
                 changes = changes.without(DEPLOYMENT)  # pods are told of one version, or there are none
@@ -195,6 +209,7 @@ class Reconciler:
             return Evidence(observation=observation, target=None, spec_error=text)
         await self._note_version(observation.resource, naming)
         observation, failures = await self._execute(key, changes, observation)
+        self._waiting.saw(key, observation)
         return Evidence(
             observation=observation,
             target=target,

@@ -28,6 +28,10 @@ class _Cluster(Protocol):
     async def scale(self, key: Key, replicas: int) -> None: ...
 
 
+class _Waiting(Protocol):
+    async def follow(self, key: Key, replicas: Sequence[Replica], readings: Sequence[Reading]) -> bool: ...
+
+
 class Autoscaler:
     """Reads every watched service, each tick, and decides for those that scale.
 
@@ -36,6 +40,7 @@ class Autoscaler:
             known of its pods may be old.
         clock: monotonic seconds.
         window_s: how long a want counts before replicas fall below it.
+        waiting: asked first, about services that may sleep.
     """
 
     def __init__(
@@ -46,12 +51,14 @@ class Autoscaler:
         clock: Callable[[], float],
         *,
         window_s: float,
+        waiting: _Waiting,
     ) -> None:
         self._fleet = fleet
         self._source = source
         self._changed = changed
         self._clock = clock
         self._window_s = window_s
+        self._waiting = waiting
         self._looking: set[Key] = set()
         self._doubted_s: dict[Key, float] = {}
         self._memory: dict[Key, State] = {}
@@ -107,7 +114,7 @@ class Autoscaler:
         if service.has_objective:
             pairs = zip(service.replicas, readings, strict=True)
             self._record_objective(service.key, {replica.uid: reading.attainable for replica, reading in pairs})
-        if service.scaled is not None:
+        if service.scaled is not None and not await self._waiting.follow(service.key, service.replicas, readings):
             await self._follow(cluster, service.key, service.scaled, readings)
 
     async def _follow(self, cluster: _Cluster, key: Key, scaled: Scaled, readings: Sequence[Reading]) -> None:

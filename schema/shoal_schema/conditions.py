@@ -62,6 +62,7 @@ class Reason(StrEnum):
     PODS_NOT_READY = "PodsNotReady"
     NO_ENDPOINTS = "NoEndpoints"
     SCALING_UP = "ScalingUp"
+    WAKING = "Waking"
     NO_LOAD_DATA = "NoLoadData"
     NO_LATENCY_DATA = "NoLatencyData"
     WAITING_FOR_CLEANUP = "WaitingForCleanup"

@@ -46,9 +46,11 @@ class Process(StrEnum):
     MODEL = "model"
     """The init container that downloads; the runtime's program."""
     OPERATOR = "operator"
+    WAITING = "waiting room"
+    """Holds requests of services that sleep; a program of the proxy's distribution."""
 
 
-PROXY, RUNTIME, MODEL, OPERATOR = Process
+PROXY, RUNTIME, MODEL, OPERATOR, WAITING = Process
 
 
 @dataclass(frozen=True, slots=True)

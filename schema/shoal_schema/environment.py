@@ -23,7 +23,14 @@ from shoal_schema.declaring import (
 )
 from shoal_schema.decoding import SpecError, decode_text
 from shoal_schema.misspelt import misspelt
-from shoal_schema.processes import LogSettings, Metadata, OperatorProcess, ProxyProcess, RuntimeProcess
+from shoal_schema.processes import (
+    LogSettings,
+    Metadata,
+    OperatorProcess,
+    ProxyProcess,
+    RuntimeProcess,
+    WaitingProcess,
+)
 from shoal_schema.resource.service import InferenceServiceSpec
 
 T = TypeVar("T", bound=Struct)
@@ -39,7 +46,7 @@ class SettingsError(ValueError):
 @cache
 def variables() -> Mapping[str, Setting]:
     """Return every setting that a process reads, by its variable; those of the resource come first."""
-    roots = (Metadata, InferenceServiceSpec, LogSettings, ProxyProcess, RuntimeProcess, OperatorProcess)
+    roots = (Metadata, InferenceServiceSpec, LogSettings, ProxyProcess, RuntimeProcess, OperatorProcess, WaitingProcess)
     return {each.env.name: each for root in roots for each in settings_of(root) if each.env}
 
 

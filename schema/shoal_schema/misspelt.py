@@ -11,6 +11,7 @@ FAMILIES: Mapping[str, tuple[str, ...]] = {
     Process.PROXY: ("SHOAL_PROXY_", "SHOAL_QUEUE_"),
     Process.RUNTIME: ("SHOAL_RUNTIME_",),
     Process.OPERATOR: ("SHOAL_OPERATOR_",),
+    Process.WAITING: ("SHOAL_WAITING_",),
     "tests": ("SHOAL_E2E_", "SHOAL_WRITE_"),
 }
 """Prefixes that one component alone has; it is the one to judge what is spelt so: processes may share an environment,

@@ -17,6 +17,7 @@ from shoal_schema.declaring import (
     PROXY,
     RUNTIME,
     TIB,
+    WAITING,
     Env,
     Section,
 )
@@ -56,7 +57,7 @@ class LogSettings(Section, frozen=True):
     level: Annotated[
         Level,
         Meta(description="What is less important is not logged."),
-        Env("SHOAL_LOG_LEVEL", PROXY, RUNTIME, MODEL, OPERATOR),
+        Env("SHOAL_LOG_LEVEL", PROXY, RUNTIME, MODEL, OPERATOR, WAITING),
     ] = Level.INFO
 
 
@@ -349,3 +350,74 @@ class OperatorProcess(Section, frozen=True):
         Meta(ge=1, le=256, description="Services that are looked at at the same time."),
         Env("SHOAL_OPERATOR_WORKERS", OPERATOR),
     ] = 8
+    waiting_selector: Annotated[
+        str,
+        Meta(
+            description="Labels (`name=value`, comma-separated) of the waiting room's pods, in the operator's"
+            " namespace; none: there is no waiting room, and `scaling.minReplicas` must be at least 1."
+        ),
+        Env("SHOAL_OPERATOR_WAITING_SELECTOR", OPERATOR),
+    ] = ""
+    waiting_first_port: Annotated[
+        int,
+        Meta(ge=1024, le=65535, description="The first port of the waiting room that a service may be allotted."),
+        Env("SHOAL_OPERATOR_WAITING_FIRST_PORT", OPERATOR),
+    ] = 20_000
+    waiting_ports: Annotated[
+        int,
+        Meta(ge=1, le=60_000, description="How many such ports there are, one for each service that may sleep."),
+        Env("SHOAL_OPERATOR_WAITING_PORTS", OPERATOR),
+    ] = 1000
+
+
+class WaitingProcess(Section, frozen=True):
+    """The waiting room as a process: where it listens, whom it asks, and how much it holds."""
+
+    operator: Annotated[
+        str,
+        Meta(
+            pattern=r"^https?://[^/]+\Z",
+            description="The operator, who tells which services there are, at which ports, and which pods are ready.",
+        ),
+        Env("SHOAL_WAITING_OPERATOR", WAITING, allowed="http://HOST:PORT"),
+    ] = "http://127.0.0.1:8082"
+    listen_host: Annotated[
+        str,
+        Meta(description="The address at which each service has a port: `::` is every address of either family."),
+        Env("SHOAL_WAITING_LISTEN_HOST", WAITING),
+    ] = "127.0.0.1"
+    admin_listen: Annotated[
+        TcpAddress,
+        Meta(description="Of `/healthz`, `/readyz`, `/metrics`, and of `/v1/waiting`, which the operator reads."),
+        Env("SHOAL_WAITING_ADMIN_LISTEN", WAITING, allowed="HOST:PORT"),
+    ] = TcpAddress("127.0.0.1", 9090)
+    max_requests: Annotated[
+        int,
+        Meta(ge=1, le=1_000_000, description="Requests held at a time, of all services."),
+        Env("SHOAL_WAITING_MAX_REQUESTS", WAITING),
+    ] = 4096
+    max_bytes: Annotated[
+        int,
+        Meta(ge=KIB, le=TIB, description="Bytes of their bodies."),
+        Env("SHOAL_WAITING_MAX_BYTES", WAITING),
+    ] = 256 * MIB
+    service_max_requests: Annotated[
+        int,
+        Meta(ge=1, le=1_000_000, description="Requests held of one service."),
+        Env("SHOAL_WAITING_SERVICE_MAX_REQUESTS", WAITING),
+    ] = 1024
+    service_max_bytes: Annotated[
+        int,
+        Meta(ge=KIB, le=TIB, description="Bytes of their bodies, of one service."),
+        Env("SHOAL_WAITING_SERVICE_MAX_BYTES", WAITING),
+    ] = 128 * MIB
+    drain_delay_s: Annotated[
+        float,
+        Meta(ge=0, le=600, description="On SIGTERM, how long requests are still taken, until load balancers know."),
+        Env("SHOAL_WAITING_DRAIN_DELAY_S", WAITING),
+    ] = 5.0
+    drain_timeout_s: Annotated[
+        float,
+        Meta(ge=0, le=3600, description="After that, how long what is held may still wait for a pod."),
+        Env("SHOAL_WAITING_DRAIN_TIMEOUT_S", WAITING),
+    ] = 60.0

@@ -11,13 +11,14 @@ from typing import Any, TypeVar
 from shoal_operator.errors import ApiError
 from shoal_operator.load.exposition import Reading
 from shoal_operator.load.fleet import Replica
-from shoal_operator.manifests.desired import CHILD_KINDS, Kind
+from shoal_operator.manifests.desired import WRITTEN_KINDS, Kind
 from shoal_operator.planning.evidence import Unread
 from shoal_operator.planning.naming import Naming
 from shoal_operator.planning.observation import Key, Observation
 from shoal_schema.conditions import ScalingReason
 from shoal_schema.declaring import Json
 from shoal_schema.resource.locations import moves
+from shoal_schema.resource.service import InferenceServiceSpec
 
 T = TypeVar("T")
 
@@ -50,7 +51,7 @@ class FakeCluster:
         return copy.deepcopy(self.services.get(key))
 
     async def observe(self, key: Key, resource: Json) -> Observation:
-        found = {kind: self.children[key, kind] for kind in CHILD_KINDS if (key, kind) in self.children}
+        found = {kind: self.children[key, kind] for kind in WRITTEN_KINDS if (key, kind) in self.children}
         return Observation(resource, copy.deepcopy(found), tuple(copy.deepcopy(self.pods.get(key, []))))
 
     async def apply(self, kind: Kind, body: Json, uid: str | None) -> Json:
@@ -170,6 +171,19 @@ class NoNames:
         return {}
 
     def forget(self, key: Key) -> None: ...
+
+
+class NoRooms:
+    """No waiting room: nobody sleeps."""
+
+    def host(self, key: Key, spec: InferenceServiceSpec, observation: Observation) -> None: ...
+
+    def saw(self, key: Key, observation: Observation) -> None: ...
+
+    def forget(self, key: Key) -> None: ...
+
+    async def follow(self, key: Key, replicas: Sequence[Replica], readings: Sequence[Reading]) -> bool:
+        return False
 
 
 class _NoWaiting(selectors.SelectSelector):

@@ -19,7 +19,7 @@ from shoal_operator.scaling import Autoscaler
 from shoal_operator.scraper import MAX_BODY_BYTES, Scraper
 from shoal_schema.addresses import Address
 from shoal_schema.environment import SettingsError
-from tests.operator.fakes import FakeCluster, clock, run
+from tests.operator.fakes import FakeCluster, NoRooms, clock, run
 from tests.operator.samples import MINIMAL, service, with_fields
 from tests.operator.worlds import pod
 
@@ -180,7 +180,7 @@ def test_what_pods_answer_is_counted_and_shown() -> None:
                 await scraper.close()
         async with saying(b"") as free:
             pass
-        async with serving(metrics, Address("127.0.0.1", free)), aiohttp.ClientSession() as session:
+        async with serving(metrics, Address("127.0.0.1", free), nothing_to_tell), aiohttp.ClientSession() as session:
             return await (await session.get(f"http://127.0.0.1:{free}/metrics")).text()
 
     shown = asyncio.run(main())
@@ -189,9 +189,13 @@ def test_what_pods_answer_is_counted_and_shown() -> None:
     assert [line for line in counts if line not in shown.splitlines()] == []
 
 
+async def nothing_to_tell(seen: str) -> bytes | None:
+    return None
+
+
 def test_a_metrics_port_that_cannot_be_bound_is_named() -> None:
     async def main() -> None:
-        async with serving(Metrics(), Address("192.0.2.1", 0)):
+        async with serving(Metrics(), Address("192.0.2.1", 0), nothing_to_tell):
             pass
 
     with pytest.raises(SettingsError, match="SHOAL_OPERATOR_METRICS_LISTEN"):
@@ -218,7 +222,7 @@ def test_a_service_that_cannot_be_read_stops_no_other(error: Exception | None) -
         cluster, fleet = FakeCluster(), Fleet()
         for key, address in ((CAT, "10.0.0.66"), (DOG, "10.0.0.1")):
             fleet.see(key, service(SCALING, name=key.name), [pod(podIP=address)])
-        autoscaler = Autoscaler(fleet, Broken(error), lambda key: None, clock, window_s=300)
+        autoscaler = Autoscaler(fleet, Broken(error), lambda key: None, clock, window_s=300, waiting=NoRooms())
         task = asyncio.ensure_future(autoscaler.run(cluster, 2.0))
         await asyncio.sleep(5)
         assert not task.done()

@@ -127,7 +127,8 @@ def answers(api: Api) -> bool:
 
 
 def chart_objects(**values: Any) -> list[Json]:
-    """Return the namespace and everything of the chart but the operator itself."""
+    """Return the namespace and everything of the chart but the operator itself, and without a waiting room."""
+    values = {"waitingRoom": {"enabled": False}, **values}
     with Chart.load(ROOT / "charts/shoal") as chart:
         files = chart.render(values=values, name="shoal", namespace=SYSTEM)
     texts = [text for path, text in files.items() if not path.endswith("NOTES.txt")]

@@ -21,7 +21,7 @@ from shoal_operator.planning.workqueue import Outcome
 from shoal_operator.reconciler import Reconciler
 from shoal_schema.declaring import Json
 from shoal_schema.decoding import parse_spec
-from tests.operator.fakes import FakeCluster, NoNames, Told
+from tests.operator.fakes import FakeCluster, NoNames, NoRooms, Told
 from tests.operator.samples import DEFAULTS, MINIMAL, UID, service, with_fields
 from tests.operator.worlds import healthy, pod, running, waiting
 
@@ -54,7 +54,7 @@ def variables(container: Json) -> dict[str, str]:
 
 def look(cluster: FakeCluster, naming: Naming | None = None, reconciler: Reconciler | None = None) -> Outcome:
     made = reconciler or Reconciler(
-        cluster, DEFAULTS, Told(), now, fleet=Fleet(), clock=lambda: 0.0, names=NoNames(naming)
+        cluster, DEFAULTS, Told(), now, fleet=Fleet(), clock=lambda: 0.0, names=NoNames(naming), waiting=NoRooms()
     )
     return asyncio.run(made.reconcile(CAT))
 

@@ -10,7 +10,7 @@ from shoal_operator.planning.observation import Key
 from shoal_operator.scaling import Autoscaler
 from shoal_schema.conditions import Reason
 from shoal_schema.declaring import Json
-from tests.operator.fakes import FakeCluster, FakeProxies, clock, run
+from tests.operator.fakes import FakeCluster, FakeProxies, NoRooms, clock, run
 from tests.operator.samples import MINIMAL, service, with_fields
 from tests.operator.worlds import POD_UID, pod
 
@@ -26,7 +26,9 @@ class World:
         self.cluster = cluster or FakeCluster()
         self.fleet, self.proxies, self.changed = Fleet(), FakeProxies(), list[Key]()
         self.fleet.see(CAT, service(spec), [pod()])
-        self.autoscaler = Autoscaler(self.fleet, self.proxies, self.changed.append, clock, window_s=300)
+        self.autoscaler = Autoscaler(
+            self.fleet, self.proxies, self.changed.append, clock, window_s=300, waiting=NoRooms()
+        )
 
     async def tick(self, rows: int | None, *, attainable: bool | None = None) -> None:
         self.proxies.readings[POD_UID] = Reading(rows, attainable)
@@ -121,7 +123,7 @@ def test_a_pod_that_no_watch_told_is_gone_is_missed_by_a_look_and_replicas_fall(
         def look(key: Key) -> None:
             world.fleet.see(CAT, service(with_fields(SPEC, replicas=4), generation=2), [stays])
 
-        world.autoscaler = Autoscaler(world.fleet, world.proxies, look, clock, window_s=10)
+        world.autoscaler = Autoscaler(world.fleet, world.proxies, look, clock, window_s=10, waiting=NoRooms())
         task = asyncio.ensure_future(world.autoscaler.run(world.cluster, 2.0))
         world.proxies.readings[POD_UID] = Reading(0)
         await asyncio.sleep(60)

@@ -39,6 +39,9 @@ def test_every_setting_is_read() -> None:
         "SHOAL_OPERATOR_FOLLOW_INTERVAL_S": "60",
         "SHOAL_OPERATOR_SCALE_DOWN_WINDOW_S": "5",
         "SHOAL_OPERATOR_WORKERS": "3",
+        "SHOAL_OPERATOR_WAITING_SELECTOR": "a=b,c=d",
+        "SHOAL_OPERATOR_WAITING_FIRST_PORT": "3000",
+        "SHOAL_OPERATOR_WAITING_PORTS": "10",
     }
     settings = Settings.from_env(given)
 
@@ -49,6 +52,8 @@ def test_every_setting_is_read() -> None:
     assert settings.process.watch_namespaces == ("a", "b")
     assert (settings.process.resync_s, settings.process.scrape_interval_s, settings.process.workers) == (30, 0.5, 3)
     assert settings.process.scale_down_window_s == 5
+    process = settings.process
+    assert (process.waiting_selector, process.waiting_first_port, process.waiting_ports) == ("a=b,c=d", 3000, 10)
 
 
 @pytest.mark.parametrize(

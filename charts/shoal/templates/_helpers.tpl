@@ -16,8 +16,27 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: operator
 {{- end }}
 
+{{- define "shoal.waitingRoom" -}}
+{{ include "shoal.name" . }}-waiting-room
+{{- end }}
+
+{{- define "shoal.waitingRoomSelectorLabels" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: waiting-room
+{{- end }}
+
+{{- define "shoal.waitingRoomLabels" -}}
+{{ include "shoal.waitingRoomSelectorLabels" . }}
+{{ include "shoal.commonLabels" . }}
+{{- end }}
+
 {{- define "shoal.labels" -}}
 {{ include "shoal.selectorLabels" . }}
+{{ include "shoal.commonLabels" . }}
+{{- end }}
+
+{{- define "shoal.commonLabels" -}}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
@@ -65,10 +84,14 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 - apiGroups: [""]
   resources: [pods]
   verbs: [list, watch]
-# Whether the services lead to pods.
+# Whether the services lead to pods; and the slice that leads to the waiting room.
 - apiGroups: [discovery.k8s.io]
   resources: [endpointslices]
-  verbs: [list, watch]
+  verbs: [get, list, watch, create, patch, delete]
+# OpenShift asks for this of who writes addresses of pods into a slice.
+- apiGroups: [discovery.k8s.io]
+  resources: [endpointslices/restricted]
+  verbs: [create]
 - apiGroups: [""]
   resources: [events]
   verbs: [create]

@@ -10,14 +10,15 @@ from dataclasses import dataclass, field
 
 from shoal_operator.autoscaler.law import Load
 from shoal_operator.planning.evidence import Unread
-from shoal_schema.metrics import IN_FLIGHT_ROWS, OBJECTIVE_ATTAINABLE, QUEUE_ROWS
+from shoal_schema.metrics import IN_FLIGHT_ROWS, OBJECTIVE_ATTAINABLE, QUEUE_ROWS, REQUEST_BYTES
 
 MAX_ROWS = 2**31 - 1
 """No proxy holds more rows in a queue; a larger number counts as no data."""
 
 _ROWS = (QUEUE_ROWS.name, IN_FLIGHT_ROWS.name)
 _ATTAINABLE = OBJECTIVE_ATTAINABLE.name
-_LINE = re.compile(rf"^({'|'.join((*_ROWS, _ATTAINABLE))}) ([0-9.e+-]{{1,32}})\r?$", re.MULTILINE)
+_HEARD = REQUEST_BYTES.name
+_LINE = re.compile(rf"^({'|'.join((*_ROWS, _ATTAINABLE, _HEARD))}) ([0-9.e+-]{{1,32}})\r?$", re.MULTILINE)
 _ANSWERS: dict[int | None, bool] = {0: False, 1: True}
 
 
@@ -28,20 +29,23 @@ class Reading:
     Args:
         rows: that wait and run, 0 to twice ``MAX_ROWS``.
         attainable: whether a request alone would meet the latency objective.
+        heard: a text that is another one after each request that came; empty: not said.
         refused: there was an answer, and no proxy gives such a one.
     """
 
     rows: int | None = None
     attainable: bool | None = None
+    heard: str = field(default="", compare=False)
     refused: bool = field(default=False, compare=False)
 
 
 def read_metrics(text: str) -> Reading:
     """Return what a text says; a value that no proxy can have is not said."""
-    counts = {name: _count(value) for name, value in _LINE.findall(text)}
+    said = dict(_LINE.findall(text))
+    counts = {name: _count(value) for name, value in said.items()}
     waiting, running = (counts.get(name) for name in _ROWS)
     rows = None if waiting is None or running is None else waiting + running
-    return Reading(rows, _ANSWERS.get(counts.get(_ATTAINABLE)))
+    return Reading(rows, _ANSWERS.get(counts.get(_ATTAINABLE)), said.get(_HEARD, ""))
 
 
 def total_load(readings: Sequence[Reading]) -> Load | None:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from shoal_operator.autoscaler.law import Law
+from shoal_operator.autoscaler.zero import Rule
 from shoal_operator.planning.observation import Key, dig
 from shoal_operator.planning.pods import is_leaving, is_ready
 from shoal_schema.declaring import Json
@@ -22,12 +23,14 @@ class Scaled:
 
     Args:
         generation: of the spec that these numbers come from; it never goes back.
+        zero: when it goes to sleep; None: never.
     """
 
     law: Law
     replicas: int
     generation: int
     uid: str
+    zero: Rule | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,14 @@ class Fleet:
         self._objectives.discard(key)
         self._replicas.pop(key, None)
 
+    def scaled(self, key: Key) -> Scaled | None:
+        """Return how a service scales, or None where it does not."""
+        return self._scaled.get(key)
+
+    def replicas(self, key: Key) -> tuple[Replica, ...]:
+        """Return a service's ready pods."""
+        return self._replicas.get(key, ())
+
     def watched(self) -> Iterator[Watched]:
         """Yield every service that scales or has an objective."""
         for key in self._scaled.keys() | self._objectives:
@@ -113,5 +124,7 @@ def scaled_from(spec: InferenceServiceSpec, metadata: Json) -> Scaled | None:
     if scaling is None or scaling.min_replicas > scaling.max_replicas:
         return None
     target_queue_depth = scaling.target_queue_depth or 2 * spec.batching.max_batch_size
-    law = Law(scaling.min_replicas, scaling.max_replicas, target_queue_depth)
-    return Scaled(law, spec.replicas, metadata["generation"], metadata["uid"])
+    law = Law(max(1, scaling.min_replicas), scaling.max_replicas, target_queue_depth)
+    rule = Rule(scaling.scale_to_zero_delay_seconds, scaling.max_replicas, target_queue_depth)
+    zero = rule if scaling.min_replicas == 0 else None
+    return Scaled(law, spec.replicas, metadata["generation"], metadata["uid"], zero)

@@ -7,6 +7,7 @@ from shoal_operator.manifests.policies import make_disruption_budget, make_netwo
 from shoal_operator.manifests.route import make_http_route, make_ingress
 from shoal_operator.manifests.service import make_service, make_service_account
 from shoal_operator.manifests.target import Target
+from shoal_operator.manifests.waiting import make_waiting_slice
 from shoal_schema.declaring import Json
 
 
@@ -28,9 +29,22 @@ INGRESS = Kind("Ingress", "networking.k8s.io/v1", "ingresses")
 HTTP_ROUTE = Kind("HTTPRoute", "gateway.networking.k8s.io/v1", "httproutes")
 
 ENDPOINT_SLICE = Kind("EndpointSlice", "discovery.k8s.io/v1", "endpointslices")
-"""Made by the cluster for our Service; only read."""
+"""Made by the cluster for our Service; only the one of the Service's own name is ours: the waiting room."""
 
 CHILD_KINDS = (SERVICE_ACCOUNT, NETWORK_POLICY, SERVICE, DISRUPTION_BUDGET, DEPLOYMENT, INGRESS, HTTP_ROUTE)
+"""What is read one by one, by the service's name."""
+# The waiting room comes before the Deployment: it must be an endpoint before the last pod goes.
+WRITTEN_KINDS = (
+    SERVICE_ACCOUNT,
+    NETWORK_POLICY,
+    SERVICE,
+    ENDPOINT_SLICE,
+    DISRUPTION_BUDGET,
+    DEPLOYMENT,
+    INGRESS,
+    HTTP_ROUTE,
+)
+"""What is written, in this order."""
 
 
 def desired_objects(target: Target) -> dict[Kind, Json]:
@@ -43,6 +57,8 @@ def desired_objects(target: Target) -> dict[Kind, Json]:
     }
     if target.spec.pod.service_account_name is None:
         objects = {SERVICE_ACCOUNT: make_service_account(target), **objects}
+    if target.hosting is not None and target.hosting.open:
+        objects[ENDPOINT_SLICE] = make_waiting_slice(target, target.hosting)
     route = target.spec.route
     if route and route.ingress:
         objects[INGRESS] = make_ingress(target, route.ingress)

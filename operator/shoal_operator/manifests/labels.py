@@ -42,7 +42,13 @@ def object_labels(name: str) -> Json:
 
 
 def make_object(
-    target: Target, kind: str, api_version: str, *, annotations: Json | None = None, **content: Any
+    target: Target,
+    kind: str,
+    api_version: str,
+    *,
+    labels: Json | None = None,
+    annotations: Json | None = None,
+    **content: Any,
 ) -> Json:
     """Return a whole object: type, metadata, content, and the hash of all three."""
     body: Json = {
@@ -51,7 +57,7 @@ def make_object(
         "metadata": {
             "name": target.name,
             "namespace": target.namespace,
-            "labels": object_labels(target.name),
+            "labels": {**object_labels(target.name), **(labels or {})},
             "annotations": {**(annotations or {})},
             "ownerReferences": [target.owner_reference],
         },

@@ -9,6 +9,23 @@ from shoal_schema.resource import API_VERSION, KIND
 from shoal_schema.resource.service import InferenceServiceSpec
 
 
+@dataclass(frozen=True, slots=True)
+class Hosting:
+    """A service's place in the waiting room.
+
+    Args:
+        port: its own.
+        rooms: addresses of the rooms that are ready.
+        open: the rooms are to be among the Service's endpoints now.
+        waking: it slept, and no pod is ready yet.
+    """
+
+    port: int
+    rooms: tuple[str, ...]
+    open: bool
+    waking: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """One service: who it is, what its user asks for, and the operator's defaults.
@@ -16,6 +33,7 @@ class Target:
     Args:
         spec: what its user asks for, with the model's URI as pods are told it (`manifests.origin`).
         registry: variables that tell the init container where the model's registry is, unless a Secret does.
+        hosting: its place in the waiting room, where it has one.
     """
 
     name: str
@@ -24,6 +42,7 @@ class Target:
     spec: InferenceServiceSpec
     defaults: OperatorProcess = field(repr=False)
     registry: Mapping[str, str] = field(default_factory=dict)
+    hosting: Hosting | None = None
 
     @property
     def foreign(self) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from shoal_operator.manifests.desired import CHILD_KINDS, Kind, desired_objects
+from shoal_operator.manifests.desired import WRITTEN_KINDS, Kind, desired_objects
 from shoal_operator.manifests.target import Target
 from shoal_operator.planning.drift import holds
 from shoal_operator.planning.exact import removal
@@ -66,7 +66,7 @@ def plan_changes(target: Target, children: Mapping[Kind, Json]) -> Changes:
     desired = desired_objects(target)
     actions: list[Apply | Delete] = []
     conflicts = []
-    for kind in CHILD_KINDS:
+    for kind in WRITTEN_KINDS:
         live = children.get(kind)
         if live is not None and not is_owned(live, target.uid):
             conflicts += [_conflict(kind, live, target.uid)] if kind in desired else []

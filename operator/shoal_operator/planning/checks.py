@@ -98,6 +98,26 @@ def complete(_: Evidence) -> Verdict:
     return Status.TRUE, Reason.COMPLETE, "all pods are of the newest spec"
 
 
+def asleep(evidence: Evidence) -> Verdict | None:
+    """Nobody calls, so no pod runs; whoever calls is heard all the same."""
+    if evidence.target is None or evidence.target.hosting is None or not evidence.deployment or evidence.wanted:
+        return None
+    text = "no pod runs while nobody calls: the waiting room holds the next request, and a pod is started for it"
+    return Status.TRUE, Reason.SCALED_TO_ZERO, text
+
+
+def waking(evidence: Evidence) -> Verdict | None:
+    """A pod is started for a service that slept; whoever calls is held until it is ready."""
+    if evidence.target is None or evidence.target.hosting is None:
+        return None
+    conditions = dig(evidence.observation.resource, "status", "conditions", default=[])
+    # What was said before is all that an operator knows which has just started.
+    said = (find(conditions, ConditionType.READY) or {}).get("reason") in (Reason.SCALED_TO_ZERO, Reason.WAKING)
+    if not (evidence.target.hosting.waking or (said and not evidence.count("availableReplicas"))):
+        return None
+    return Status.TRUE, Reason.WAKING, "a pod is being started; the waiting room holds requests until it is ready"
+
+
 def scaled_to_zero(evidence: Evidence) -> Verdict | None:
     """Nothing should run."""
     if evidence.target is not None and evidence.deployment and evidence.wanted == 0:

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE
+from shoal_operator.manifests.desired import DEPLOYMENT
 from shoal_operator.manifests.target import Target
 from shoal_operator.planning.changes import Conflict
 from shoal_operator.planning.naming import Naming
-from shoal_operator.planning.observation import Failure, Observation, dig, is_owned
+from shoal_operator.planning.observation import Failure, Observation, dig
 from shoal_operator.planning.pods import Problem, find_problem, is_leaving, template_hash
 from shoal_schema.conditions import ScalingReason
 from shoal_schema.declaring import Json
@@ -96,13 +96,7 @@ class Evidence:
     @property
     def endpoints(self) -> int | None:
         """The ready endpoints behind our Service; None where nobody looked."""
-        slices = self.observation.slices
-        if slices is None:
-            return None
-        uid = dig(self.observation.children.get(SERVICE), "metadata", "uid", default="")
-        endpoints = (endpoint for each in slices if is_owned(each, uid) for endpoint in each.get("endpoints") or ())
-        # Callers are sent to those whose state is unknown, too.
-        return sum(dig(endpoint, "conditions", "ready") is not False for endpoint in endpoints)
+        return self.observation.endpoints
 
     @property
     def wanted(self) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shoal_operator.manifests.desired import Kind
+from shoal_operator.manifests.desired import SERVICE, Kind
 from shoal_schema.declaring import Json
 
 
@@ -34,6 +34,18 @@ class Observation:
     children: Mapping[Kind, Json]
     pods: tuple[Json, ...]
     slices: tuple[Json, ...] | None = None
+
+    @property
+    def endpoints(self) -> int | None:
+        """The ready endpoints of pods behind our Service; None where nobody looked."""
+        if self.slices is None:
+            return None
+        uid = dig(self.children.get(SERVICE), "metadata", "uid", default="")
+        endpoints = (
+            endpoint for each in self.slices if is_owned(each, uid) for endpoint in each.get("endpoints") or ()
+        )
+        # Callers are sent to those whose state is unknown, too.
+        return sum(dig(endpoint, "conditions", "ready") is not False for endpoint in endpoints)
 
     def ours(self, kind: Kind) -> Json:
         """Return our child of a kind, or an empty object."""

@@ -33,6 +33,7 @@ POLICIES: dict[ConditionType, tuple[Check, ...]] = {
     ConditionType.READY: (
         *_BLOCKED,
         blocked.changed_at_admission,
+        checks.asleep,
         checks.scaled_to_zero,
         checks.unless_served(checks.pods_refused),
         checks.unless_served(checks.pods_in_trouble),
@@ -40,6 +41,7 @@ POLICIES: dict[ConditionType, tuple[Check, ...]] = {
         checks.rollout_paused,
         checks.route_refused,
         checks.http_route_refused,
+        checks.waking,
         checks.not_rolled_out,
         checks.silent,
         checks.ready,
@@ -52,9 +54,11 @@ POLICIES: dict[ConditionType, tuple[Check, ...]] = {
         checks.answers_unowned,
         blocked.model_unresolved,
         blocked.missing(DEPLOYMENT),
+        checks.asleep,
         checks.scaled_to_zero,
         checks.pods_refused,
         checks.pods_in_trouble,
+        checks.waking,
         checks.pods_not_ready,
     ),
     ConditionType.PROGRESSING: (
@@ -144,6 +148,7 @@ def make_status(evidence: Evidence, now: str) -> Json:
         "selector": selector_text(resource["metadata"]["name"]),
         "url": url,
         **_model_status(evidence, stored),
+        **_waiting_status(evidence, stored),
         "conditions": [stamped(item, previous, generation, now) for item in judge(evidence)],
     }
 
@@ -154,6 +159,13 @@ def _model_status(evidence: Evidence, stored: Json) -> Json:
         return {"model": stored["model"]} if "model" in stored else {}
     model = evidence.naming.as_status() if evidence.naming else {}
     return {"model": model} if model else {}
+
+
+def _waiting_status(evidence: Evidence, stored: Json) -> Json:
+    """Return a service's place in the waiting room; of a spec that cannot be read, what was said."""
+    if evidence.target is None:
+        return {"waitingRoom": stored["waitingRoom"]} if "waitingRoom" in stored else {}
+    return {"waitingRoom": {"port": evidence.target.hosting.port}} if evidence.target.hosting else {}
 
 
 def plain_status(resource: Json, why: str, now: str) -> Json:

@@ -106,6 +106,13 @@ def _status_schema() -> Json:
                     "resolved": {"type": "string", "description": "The one version of it that pods get."},
                 },
             },
+            "waitingRoom": {
+                "type": "object",
+                "description": "Of a service that may sleep: where its requests are held.",
+                "properties": {
+                    "port": {"type": "integer", "format": "int32", "description": "Its own port of the waiting room."}
+                },
+            },
             "conditions": _conditions_schema(),
         },
     }

@@ -42,6 +42,12 @@ class InferenceServiceSpec(Section, frozen=True):
             "proxy.grpcPort and runtime.port must differ: both listen in the same pod",
             ".proxy.grpcPort",
         ),
+        Rule(
+            "!has(self.scaling) || self.scaling.minReplicas > 0 || !has(self.proxy.grpcPort)",
+            "scaling.minReplicas must be at least 1 with proxy.grpcPort: while no pod runs, requests are held that come"
+            " by HTTP, and calls of gRPC would be refused",
+            ".scaling.minReplicas",
+        ),
         *(
             Rule(f"!has(self.runtime.port) || {test}", f"{name} {OWN_RUNTIME_ONLY}", f".{name}")
             for name, test in (

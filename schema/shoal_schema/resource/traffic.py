@@ -206,8 +206,25 @@ class ScalingSpec(Section, frozen=True, kw_only=True):
         Rule("self.minReplicas <= self.maxReplicas", "minReplicas must not be larger than maxReplicas", ".minReplicas"),
     )
 
-    min_replicas: Annotated[int, Meta(ge=1, le=10_000, description="Never fewer pods than this.")] = 1
+    min_replicas: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=10_000,
+            description="Never fewer pods than this. With 0 a service that nobody calls sleeps without pods: the"
+            " waiting room holds the next requests while a pod starts. That needs the chart's `waitingRoom.enabled`.",
+        ),
+    ] = 1
     max_replicas: Annotated[int, Meta(ge=1, le=10_000, description="Never more pods than this.")]
+    scale_to_zero_delay_seconds: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=2_592_000,
+            description="With `minReplicas` 0: how long nobody must have called before the last pod goes. Longer than"
+            " starting one takes, or callers pay for it again and again.",
+        ),
+    ] = 1800
     target_queue_depth: (
         Annotated[
             int,

@@ -9,11 +9,13 @@ import kubernetes_validate
 import pytest
 import yaml
 from helm_python import Chart, HelmError, lint
+from msgspec import Struct
 
 from shoal_operator.manifests.desired import CHILD_KINDS
 from shoal_operator.settings import Settings
-from shoal_schema.declaring import Json
-from shoal_schema.environment import variables
+from shoal_schema.declaring import WAITING, Json
+from shoal_schema.environment import read, variables
+from shoal_schema.processes import WaitingProcess
 from shoal_schema.publishing.crd import custom_resource_definition
 from shoal_schema.version import VERSION
 
@@ -62,10 +64,14 @@ def by_kind(objects: list[Json], kind: str) -> list[Json]:
     return [body for body in objects if body["kind"] == kind]
 
 
-def environment(objects: list[Json]) -> dict[str, str]:
-    (deployment,) = by_kind(objects, "Deployment")
-    (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    return {entry["name"]: entry.get("value", "") for entry in container["env"]}
+def container_of(objects: list[Json], name: str = "operator") -> Json:
+    deployments = {body["metadata"]["name"]: body for body in by_kind(objects, "Deployment")}
+    (container,) = deployments[f"shoal-{name}"]["spec"]["template"]["spec"]["containers"]
+    return dict(container)
+
+
+def environment(objects: list[Json], name: str = "operator") -> dict[str, str]:
+    return {entry["name"]: entry.get("value", "") for entry in container_of(objects, name)["env"]}
 
 
 @pytest.mark.parametrize("values", [{}, FULL, NAMESPACED], ids=["default", "full", "namespaced"])
@@ -80,8 +86,7 @@ def test_every_setting_that_is_rendered_is_known_to_the_operator(chart: Chart, v
 
 
 def test_an_operator_that_does_not_answer_is_not_ready(chart: Chart) -> None:
-    (deployment,) = by_kind(rendered(chart), "Deployment")
-    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    container = container_of(rendered(chart))
 
     assert container["readinessProbe"]["httpGet"] == {"path": "/healthz", "port": "health"}
 
@@ -127,7 +132,8 @@ def test_the_operator_may_do_what_it_does_and_no_more(chart: Chart) -> None:
     assert allowed(rules, "serving.shoal.dev", "inferenceservices/status") == {"patch"}
     assert allowed(rules, "", "secrets") == set()
     assert allowed(rules, "", "pods") == {"list", "watch"}
-    assert allowed(rules, "discovery.k8s.io", "endpointslices") == {"list", "watch"}
+    slices = {"get", "list", "watch", "create", "patch", "delete"}
+    assert allowed(rules, "discovery.k8s.io", "endpointslices") == slices
     assert allowed(rules, "apps", "deployments") == {"get", "list", "watch", "create", "patch"}
     assert not any("*" in value for rule in rules for value in (*rule["verbs"], *rule["resources"]))
 
@@ -172,10 +178,43 @@ def test_the_operator_understands_the_environment_that_it_is_given(chart: Chart)
     assert str(settings.process.health_listen) == "10.0.0.5:8081"
 
 
-def test_an_image_is_named_by_its_digest_when_there_is_one(chart: Chart) -> None:
-    (deployment,) = by_kind(rendered(chart, **FULL), "Deployment")
+def test_the_waiting_room_understands_its_environment_and_the_operator_finds_it(chart: Chart) -> None:
+    objects = rendered(chart, podListenHost="$(POD_IP)", waitingRoom={"ports": {"first": 30000, "count": 7}})
+    given = {name: text.replace("$(POD_IP)", "10.0.0.5") for name, text in environment(objects, "waiting-room").items()}
+    operator = environment(objects)
+    selected = dict(pair.split("=") for pair in operator["SHOAL_OPERATOR_WAITING_SELECTOR"].split(","))
+    rooms = next(body for body in by_kind(objects, "Deployment") if body["metadata"]["name"] == "shoal-waiting-room")
+    (policy,) = by_kind(objects, "NetworkPolicy")
+    (service,) = by_kind(objects, "Service")
 
-    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    room = environment_of_waiting(given)
+    assert (room.listen_host, str(room.admin_listen)) == ("10.0.0.5", "10.0.0.5:9090")
+    assert (
+        room.operator == f"http://{service['metadata']['name']}.shoal-system.svc:{service['spec']['ports'][0]['port']}"
+    )
+    assert selected.items() <= rooms["spec"]["template"]["metadata"]["labels"].items()
+    ports = policy["spec"]["ingress"][0]["ports"][0]
+    first, count = int(operator["SHOAL_OPERATOR_WAITING_FIRST_PORT"]), int(operator["SHOAL_OPERATOR_WAITING_PORTS"])
+    assert (ports["port"], ports["endPort"]) == (first, first + count - 1) == (30000, 30006)
+
+
+def environment_of_waiting(given: dict[str, str]) -> WaitingProcess:
+    class Only(Struct):
+        process: WaitingProcess
+
+    return read(Only, given, WAITING).process
+
+
+def test_without_a_waiting_room_there_is_none_and_the_operator_knows_of_none(chart: Chart) -> None:
+    objects = rendered(chart, waitingRoom={"enabled": False})
+
+    assert [body["metadata"]["name"] for body in by_kind(objects, "Deployment")] == ["shoal-operator"]
+    assert "SHOAL_OPERATOR_WAITING_SELECTOR" not in environment(objects)
+
+
+def test_an_image_is_named_by_its_digest_when_there_is_one(chart: Chart) -> None:
+    container = container_of(rendered(chart, **FULL))
+
     assert container["image"] == "shoal/operator@sha256:" + "0" * 64
 
 

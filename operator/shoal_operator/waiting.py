@@ -1,0 +1,380 @@
+"""The waiting rooms, as the operator knows them: they ask it whom to hold requests for, and it asks them who waits."""
+
+import asyncio
+import contextlib
+import logging
+import math
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import aiohttp
+
+from shoal_operator.autoscaler.zero import HOLDING, Memory, Phase, Seen, step
+from shoal_operator.errors import ApiError, NotLeadingError
+from shoal_operator.load.exposition import Reading
+from shoal_operator.load.fleet import Fleet, Replica, Scaled
+from shoal_operator.manifests.desired import DEPLOYMENT, ENDPOINT_SLICE
+from shoal_operator.manifests.environment import ADMIN_PORT, HTTP_PORT
+from shoal_operator.manifests.target import Hosting
+from shoal_operator.planning.observation import Key, Observation, dig
+from shoal_operator.planning.pods import is_leaving, is_ready
+from shoal_operator.planning.rooms import NO_ROOM, Book, allot, forwards_of, stored_port
+from shoal_schema.declaring import Json
+from shoal_schema.decoding import SpecError, parse_spec
+from shoal_schema.processes import OperatorProcess
+from shoal_schema.resource.service import InferenceServiceSpec
+from shoal_schema.waiting import (
+    LONGEST_WAIT_S,
+    MAX_NEWS_BYTES,
+    SEEN,
+    WAITING_PATH,
+    RoomNews,
+    RoomService,
+    decode_news,
+    encode,
+)
+
+logger = logging.getLogger(__name__)
+
+_FIND_S = 2.0
+"""How often the rooms' pods are listed."""
+_PAUSE_S = 0.05
+"""Between two questions to one room, which may have news for each request that comes."""
+_RETRY_S = 0.5
+_GOING_S = 5.0
+"""How long a pod that was to go, and is not seen to go, is not trusted: requests might reach it as it ends."""
+_FIRST_LOOKS_S = 30.0
+"""How long rooms are told nothing while services have not been looked at since the start: they keep what they know."""
+_TIMEOUT = aiohttp.ClientTimeout(total=LONGEST_WAIT_S + 5.0, connect=2.0)
+
+
+class _Cluster(Protocol):
+    async def scale(self, key: Key, replicas: int) -> None: ...
+    async def list_services(self, namespaces: Sequence[str]) -> list[Json]: ...
+    async def list_pods(self, namespace: str, selector: str) -> tuple[Json, ...]: ...
+
+
+@dataclass(slots=True)
+class _Room:
+    """One process of the waiting room.
+
+    Args:
+        version: of our book that it goes by; -1: of none.
+    """
+
+    address: str
+    ready: bool
+    version: int = -1
+    waiting: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Guest:
+    """One service that may sleep.
+
+    Args:
+        told: the version of the book since which rooms hold what comes for it.
+        in_path: the rooms are among its Service's endpoints.
+        heard: by uid, what its pods last said of requests.
+        going_until_s: by uid, until when pods get nothing, whose Deployment was to have none.
+    """
+
+    spec: InferenceServiceSpec
+    port: int
+    memory: Memory | None = None
+    told: int = 0
+    in_path: bool = False
+    heard: Mapping[str, str] = field(default_factory=dict)
+    going_until_s: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def phase(self) -> Phase:
+        return self.memory.phase if self.memory else Phase.AWAKE
+
+    @property
+    def sleeps(self) -> bool:
+        return self.spec.scaling is not None and self.spec.scaling.min_replicas == 0
+
+    @property
+    def holding(self) -> bool:
+        """Whether its pods are about to go, or have gone; a person may have said so as well."""
+        return self.phase in HOLDING or (self.sleeps and self.spec.replicas == 0)
+
+
+class WaitingRooms:
+    """Takes services to zero and back.
+
+    Args:
+        fleet: how services scale, and their ready pods.
+        settings: where the rooms are, and their ports.
+        changed: called when a service is to be looked at.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self, fleet: Fleet, settings: OperatorProcess, changed: Callable[[Key], object], clock: Callable[[], float]
+    ) -> None:
+        self._fleet = fleet
+        self._settings = settings
+        self._ports = range(settings.waiting_first_port, settings.waiting_first_port + settings.waiting_ports)
+        self._changed = changed
+        self._clock = clock
+        self._book = Book(uuid.uuid4().hex[:8])
+        self._turned = asyncio.Event()
+        self._guests: dict[Key, _Guest] = {}
+        self._reserved: dict[Key, int] = {}
+        """Ports of services that have not been looked at yet."""
+        self._listed = False
+        self._told_by_s = math.inf
+        self._rooms: dict[str, _Room] = {}
+        self._stepping: set[Key] = set()
+        self._cluster: _Cluster | None = None
+
+    # What a look asks.
+
+    def host(self, key: Key, spec: InferenceServiceSpec, observation: Observation) -> Hosting | None:
+        """Return a service's place in the waiting room; None where it has none.
+
+        Raises:
+            SpecError: it may sleep, and there is no waiting room, or no port of it is free.
+        """
+        sleeps = spec.scaling is not None and spec.scaling.min_replicas == 0
+        if sleeps and not self._settings.waiting_selector:
+            raise SpecError(NO_ROOM)
+        # One that may sleep no more keeps its place until its pods have taken over.
+        if not (sleeps or (key in self._guests and observation.children.get(ENDPOINT_SLICE))):
+            return None
+        taken = {**self._reserved, **{each: guest.port for each, guest in self._guests.items()}}
+        port = allot(key, stored_port(observation.resource), taken, self._ports)
+        guest = self._guests.setdefault(key, _Guest(spec, port))
+        guest.spec = spec
+        self._reserved.pop(key, None)
+        self._write(key, guest)  # before the rooms are among the endpoints, and before any pod goes
+        opened = guest.holding or not observation.endpoints or not self._staying(key, guest)
+        rooms = tuple(sorted(room.address for room in self._rooms.values() if room.ready))
+        return Hosting(guest.port, rooms, open=opened, waking=guest.memory is not None and guest.memory.is_waking)
+
+    def saw(self, key: Key, observation: Observation) -> None:
+        """Take what a look has found, and left behind."""
+        guest = self._guests.get(key)
+        if guest is None:
+            return
+        guest.in_path = ENDPOINT_SLICE in observation.children
+        if not guest.sleeps and not guest.in_path:
+            self.forget(key)
+            return
+        going_until_s = self._clock() + _GOING_S
+        if dig(observation.children.get(DEPLOYMENT), "spec", "replicas") == 0:
+            guest.going_until_s = {replica.uid: going_until_s for replica in self._fleet.replicas(key)}
+        self._write(key, guest)
+
+    def forget(self, key: Key) -> None:
+        """Forget a service that is gone, or sleeps no more."""
+        self._guests.pop(key, None)
+        self._reserved.pop(key, None)
+        if self._book.drop(key):
+            self._turn()
+
+    # What scaling asks.
+
+    async def follow(self, key: Key, replicas: Sequence[Replica], readings: Sequence[Reading]) -> bool:
+        """Take what was read of a service's pods; return whether their number is the waiting room's business now."""
+        guest = self._guests.get(key)
+        if guest is None:
+            return False
+        heard = {replica.uid: reading.heard for replica, reading in zip(replicas, readings, strict=True)}
+        silent = all(reading.rows == 0 and reading.heard for reading in readings)
+        called = not silent or heard != guest.heard
+        guest.heard = heard
+        self._write(key, guest)
+        return await self._step(key, guest, called=called)
+
+    async def _step(self, key: Key, guest: _Guest, *, called: bool) -> bool:
+        scaled = self._fleet.scaled(key)
+        if scaled is None or scaled.zero is None or self._cluster is None:
+            return False
+        seen = Seen(
+            replicas=scaled.replicas,
+            ready=len(self._fleet.replicas(key)),
+            called=called,
+            waiting=sum(room.waiting.get(str(key), 0) for room in self._rooms.values()),
+            held=guest.in_path and self._hold(guest.told),
+        )
+        before = guest.phase
+        verdict, guest.memory = step(scaled.zero, seen, guest.memory, self._clock())
+        if verdict.phase is not before:
+            logger.info("event=zero service=%s phase=%s was=%s waiting=%d", key, verdict.phase, before, seen.waiting)
+            self._write(key, guest)
+            self._changed(key)
+        await self._scale(self._cluster, key, scaled, verdict.replicas)
+        return verdict.replicas is not None
+
+    async def _scale(self, cluster: _Cluster, key: Key, scaled: Scaled, wanted: int | None) -> None:
+        if wanted is None or wanted == scaled.replicas or key in self._stepping:
+            return
+        self._stepping.add(key)
+        try:
+            await cluster.scale(key, wanted)
+            logger.info("event=scaled service=%s replicas=%d was=%d", key, wanted, scaled.replicas)
+            self._fleet.wrote_replicas(key, scaled, wanted)
+        except (ApiError, NotLeadingError) as error:
+            logger.warning("event=scaling_failed service=%s scale=%d error=%s", key, wanted, error)
+        finally:
+            self._stepping.discard(key)
+
+    def _hold(self, version: int) -> bool:
+        """Return whether every room that is ready goes by this version of the book, or a later one."""
+        ready = [room for room in self._rooms.values() if room.ready]
+        return bool(ready) and all(room.version >= version for room in ready)
+
+    # What rooms ask.
+
+    async def answer(self, seen: str) -> bytes | None:
+        """Return the table when it is another one than was seen, or after a while; None where there is nothing to say.
+
+        Who leads answers, once every service that may sleep has been looked at: a room closes the ports that it is not
+        told of.
+        """
+        if not self._tells():
+            return None
+        if seen == self._book.mark:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LONGEST_WAIT_S):
+                    await self._turned.wait()
+        return encode(self._book.table()) if self._tells() else None
+
+    def _tells(self) -> bool:
+        return self._listed and (not self._reserved or self._clock() >= self._told_by_s)
+
+    def _write(self, key: Key, guest: _Guest) -> None:
+        """Write down what rooms are told of a service."""
+        pods = [] if guest.holding else self._staying(key, guest)
+        told = RoomService(
+            name=str(key),
+            port=guest.port,
+            addresses=tuple(sorted(_authority(pod.address, HTTP_PORT) for pod in pods)),
+            timeout_s=guest.spec.queue.timeout_milliseconds / 1000,
+            max_body_bytes=guest.spec.queue.max_body_bytes,
+            forwards=forwards_of(guest.spec),
+            start_s=guest.memory.start_s if guest.memory else None,
+        )
+        if self._book.put(key, told):
+            guest.told = self._book.version
+            self._turn()
+
+    def _staying(self, key: Key, guest: _Guest) -> list[Replica]:
+        now_s = self._clock()
+        return [pod for pod in self._fleet.replicas(key) if guest.going_until_s.get(pod.uid, now_s) <= now_s]
+
+    def _turn(self) -> None:
+        self._turned.set()
+        self._turned = asyncio.Event()
+
+    # The loop that finds rooms, and asks them.
+
+    async def start(self, cluster: _Cluster) -> None:
+        """Learn of ports and rooms, before any service is looked at: a slice that is there must not lose its rooms."""
+        if not self._settings.waiting_selector:
+            return
+        self._cluster = cluster
+        while True:
+            try:
+                await self._list(cluster)
+                await self._find(cluster)
+                return
+            except ApiError as error:
+                logger.warning("event=rooms_unread error=%s", error)
+                await asyncio.sleep(_RETRY_S)
+
+    async def run(self, cluster: _Cluster) -> None:
+        """Follow the rooms until cancelled; where there are none, there is nothing to do."""
+        if not self._settings.waiting_selector:
+            return
+        asked: set[str] = set()
+        try:
+            async with aiohttp.ClientSession(timeout=_TIMEOUT, trust_env=False) as http, asyncio.TaskGroup() as tasks:
+                while True:
+                    for uid in self._rooms.keys() - asked:
+                        tasks.create_task(self._ask(uid, http))
+                    asked = set(self._rooms)
+                    await asyncio.sleep(_FIND_S)
+                    try:
+                        await self._find(cluster)
+                    except ApiError as error:
+                        logger.warning("event=rooms_unread error=%s", error)
+        finally:
+            self._listed = False
+
+    async def _list(self, cluster: _Cluster) -> None:
+        """Learn whose ports are whose."""
+        services = await cluster.list_services(self._settings.watch_namespaces)
+        for resource in services:
+            key = Key(resource["metadata"]["namespace"], resource["metadata"]["name"])
+            port = stored_port(resource)
+            if port is not None and port not in self._reserved.values() and _may_sleep(resource):
+                self._reserved[key] = port
+        self._told_by_s = self._clock() + _FIRST_LOOKS_S
+        self._listed = True
+
+    async def _find(self, cluster: _Cluster) -> None:
+        pods = await cluster.list_pods(self._settings.namespace, self._settings.waiting_selector)
+        before = {(room.address, room.ready) for room in self._rooms.values()}
+        there = {dig(pod, "metadata", "uid"): pod for pod in pods if dig(pod, "status", "podIP")}
+        for uid in self._rooms.keys() - there.keys():
+            del self._rooms[uid]
+        for uid, pod in there.items():
+            ready = is_ready(pod) and not is_leaving(pod)
+            if uid in self._rooms:
+                self._rooms[uid].ready = ready
+            else:
+                self._rooms[uid] = _Room(pod["status"]["podIP"], ready)
+        if before != {(room.address, room.ready) for room in self._rooms.values()}:
+            for key in self._guests:
+                self._changed(key)
+
+    async def _ask(self, uid: str, http: aiohttp.ClientSession) -> None:
+        """Ask one room for whom requests wait, as long as its pod is there."""
+        seen = ""
+        while (room := self._rooms.get(uid)) is not None:
+            try:
+                news = await _read(http, f"http://{_authority(room.address, ADMIN_PORT)}{WAITING_PATH}", seen)
+            except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+                logger.debug("event=room_silent address=%s error=%r", room.address, error)
+                seen, room.version, room.waiting = "", -1, {}
+                await asyncio.sleep(_RETRY_S)
+                continue
+            seen, room.version, room.waiting = news.news, self._book.read_version(news.version), news.waiting
+            await self._hear(news)
+            await asyncio.sleep(_PAUSE_S)
+
+    async def _hear(self, news: RoomNews) -> None:
+        for key, guest in list(self._guests.items()):
+            if news.waiting.get(str(key)):
+                try:
+                    await self._step(key, guest, called=True)
+                except Exception:  # one service's surprise must not keep the others asleep
+                    logger.exception("event=waking_failed service=%s", key)
+
+
+async def _read(http: aiohttp.ClientSession, url: str, seen: str) -> RoomNews:
+    async with http.get(url, params={SEEN: seen}, allow_redirects=False) as answer:
+        if answer.status != 200:
+            raise ValueError(f"status {answer.status}")
+        body = await answer.content.read(MAX_NEWS_BYTES + 1)
+        while not answer.content.at_eof() and len(body) <= MAX_NEWS_BYTES:
+            body += await answer.content.read(MAX_NEWS_BYTES)
+        return decode_news(body)
+
+
+def _may_sleep(resource: Json) -> bool:
+    try:
+        scaling = parse_spec(resource).scaling
+    except SpecError:
+        return False
+    return scaling is not None and scaling.min_replicas == 0
+
+
+def _authority(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

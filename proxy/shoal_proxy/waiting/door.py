@@ -1,0 +1,213 @@
+"""The ASGI application at one service's port: holds each request, and forwards it when it is its turn."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from shoal_proxy.codecs.base import EXECUTED
+from shoal_proxy.connected import LINGER_S
+from shoal_proxy.errors import Draining, PerhapsExecuted, ProxyError
+from shoal_proxy.guard import codec_for
+from shoal_proxy.metrics import Metrics
+from shoal_proxy.waiting.forwarding import Forwarder
+from shoal_proxy.waiting.hall import Hall
+from shoal_proxy.waiting.line import Held
+from shoal_proxy.waiting.passing import alive_document, is_liveness, request_headers, timeout_s
+from shoal_proxy.waiting.protocol import REFUSED
+
+logger = logging.getLogger(__name__)
+
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+
+class CallerGone(Exception):
+    """Nobody waits for the answer any more."""
+
+
+class Desk:
+    """What all doors share: who waits, how to reach pods, and whom to tell.
+
+    Args:
+        news: called when other requests wait than before.
+    """
+
+    def __init__(self, hall: Hall, forwarder: Forwarder, metrics: Metrics, news: Callable[[], None]) -> None:
+        self.hall = hall
+        self.forwarder = forwarder
+        self.metrics = metrics
+        self.news = news
+        self._looks: dict[str, asyncio.TimerHandle] = {}
+
+    def call(self, name: str) -> None:
+        """Tell those whose turn it is."""
+        line = self.hall.lines.get(name)
+        if line is None:
+            return
+        for held, pod in line.turns(time.monotonic()):
+            held.forward(pod)
+        if (look := self._looks.pop(name, None)) is not None:
+            look.cancel()
+        if (at_s := line.next_look_s()) is not None:
+            self._looks[name] = asyncio.get_running_loop().call_later(
+                max(0.0, at_s - time.monotonic()), self.call, name
+            )
+        self.news()
+
+
+class Door:
+    """One service's port."""
+
+    def __init__(self, name: str, desk: Desk) -> None:
+        self._name = name
+        self._desk = desk
+
+    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        """Answer one request (ASGI)."""
+        if is_liveness(scope["path"]):
+            await _answer(send, 200, alive_document(scope["path"]))
+            return
+        try:
+            await self._hold(scope, receive, send)
+        except CallerGone:
+            self._desk.metrics.rejections["cancelled"] += 1
+        except ProxyError as error:
+            self._desk.metrics.rejected(error.reason)
+            await _refuse(send, scope["path"], error, receive)
+
+    async def _hold(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        hall, now_s = self._desk.hall, time.monotonic()
+        if self._name not in hall.lines:
+            raise Draining("this service is no more")
+        waits_s = timeout_s(scope["headers"], hall.lines[self._name].service.timeout_s)
+        turns: asyncio.Queue[str] = asyncio.Queue()
+        held = Held(now_s, now_s + waits_s, turns.put_nowait, lambda: turns.put_nowait(""))
+        hall.enter(self._name, held, now_s)
+        self._desk.news()
+        try:
+            async with asyncio.timeout(waits_s) as patience:
+                body = await self._body(scope, receive, held)
+                hall.lines[self._name].stand(held)
+                async with _while_here(receive):
+                    self._desk.call(self._name)
+                    await self._forward(scope, body, held, turns, send, patience)
+        except TimeoutError:
+            raise hall.expired(self._name, time.monotonic()) if self._name in hall.lines else _no_more() from None
+        finally:
+            hall.leave(self._name, held)
+            self._desk.call(self._name)
+
+    async def _body(self, scope: dict[str, Any], receive: Receive, held: Held) -> bytes:
+        pieces = []
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise CallerGone
+            if REFUSED in scope:
+                raise scope[REFUSED]
+            if held.gone:
+                raise _no_more()
+            self._desk.hall.grow(self._name, held, len(message["body"]), time.monotonic())
+            pieces.append(message["body"])
+            if not message.get("more_body"):
+                return b"".join(pieces)
+
+    async def _forward(
+        self,
+        scope: dict[str, Any],
+        body: bytes,
+        held: Held,
+        turns: "asyncio.Queue[str]",
+        send: Send,
+        patience: asyncio.Timeout,
+    ) -> None:
+        """Try pods, each in this request's turn, until one has run it."""
+        query = scope["query_string"]
+        target = scope["raw_path"] + (b"?" + query if query else b"")
+        while True:
+            pod = await turns.get()
+            if not pod:
+                raise _no_more()
+            patience.reschedule(None)  # from here on its deadline is the pod's business
+            headers = request_headers(scope["headers"], len(body), time.monotonic() - held.arrived_s)
+            if await self._desk.forwarder.forward(pod, scope["method"], target, headers, body, send):
+                return
+            now_s = time.monotonic()
+            if self._name not in self._desk.hall.lines:
+                raise _no_more()
+            patience.reschedule(asyncio.get_running_loop().time() + held.deadline_s - now_s)
+            self._desk.hall.lines[self._name].back(held, now_s)
+            self._desk.call(self._name)
+
+
+@contextlib.asynccontextmanager
+async def _while_here(receive: Receive) -> Any:
+    """Cancel what the block does when the caller goes.
+
+    Raises:
+        CallerGone: it has gone.
+    """
+    task, gone = asyncio.current_task(), False
+    assert task is not None
+
+    async def watch() -> None:
+        nonlocal gone
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        gone = True
+        task.cancel()
+
+    watching = asyncio.create_task(watch())
+    try:
+        yield
+    except asyncio.CancelledError:
+        if not gone:
+            raise
+        task.uncancel()
+        raise CallerGone from None
+    finally:
+        watching.cancel()
+
+
+def _no_more() -> ProxyError:
+    return Draining("this service does not sleep any more: send the request again")
+
+
+async def _refuse(send: Send, path: str, error: ProxyError, receive: Receive) -> None:
+    if error.may_have_run:
+        error = PerhapsExecuted(error)
+    reply = codec_for(path).error(error)
+    name, _, value = EXECUTED[error.may_have_run].strip().partition(b": ")
+    lines = [(name, value)]
+    if error.retry_after_s is not None:
+        lines.append((b"retry-after", b"%d" % error.retry_after_s))
+    await _answer(send, reply.status, b"".join(reply.body), reply.content_type, lines, linger=receive)
+
+
+async def _drop_the_rest(receive: Receive) -> None:
+    """Read what still comes of a body, for a moment: a caller must read our answer before a reset."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(LINGER_S):
+            while (await receive()).get("more_body"):
+                pass
+
+
+async def _answer(
+    send: Send,
+    status: int,
+    body: bytes,
+    content_type: bytes = b"application/json",
+    lines: list[tuple[bytes, bytes]] | None = None,
+    *,
+    linger: Receive | None = None,
+) -> None:
+    length = (b"content-length", b"%d" % len(body))
+    headers = [(b"content-type", content_type), length, *(lines or ()), (b"connection", b"close")]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": True})
+    if linger is not None:
+        await _drop_the_rest(linger)
+    await send({"type": "http.response.body", "body": b""})

@@ -1,0 +1,45 @@
+"""Asks the operator for the table of services, again and again; what it said last is kept while it does not answer."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+import httpx
+
+from shoal_schema.waiting import LONGEST_WAIT_S, ROOMS_PATH, SEEN, RoomTable, decode_table
+
+logger = logging.getLogger(__name__)
+
+_PAUSE_S = 0.2
+"""After a question without an answer: the one who was asked may be a standby, and the next one the leader."""
+_TIMEOUT = httpx.Timeout(2.0, read=LONGEST_WAIT_S + 5.0)
+
+
+async def follow_tables(operator: str, take: Callable[[RoomTable], None]) -> None:
+    """Give each new table to ``take``, until cancelled.
+
+    Args:
+        operator: ``http://HOST:PORT`` of a Service of all operators, of which the leader alone answers.
+        take: told each table that differs from the last one.
+    """
+    # A connection each: the next question may so reach another operator.
+    limits = httpx.Limits(max_keepalive_connections=0)
+    version, silent = "", False
+    async with httpx.AsyncClient(base_url=operator, timeout=_TIMEOUT, limits=limits, trust_env=False) as client:
+        while True:
+            try:
+                answer = await client.get(ROOMS_PATH, params={SEEN: version})
+                answer.raise_for_status()
+                table = decode_table(answer.content)
+            except (httpx.HTTPError, ValueError) as error:
+                if not silent:
+                    logger.warning("event=operator_silent operator=%s version=%s error=%r", operator, version, error)
+                silent = True
+                await asyncio.sleep(_PAUSE_S)
+                continue
+            if silent or not version:
+                logger.info("event=operator_answers operator=%s version=%s", operator, table.version)
+            silent = False
+            if table.version != version:
+                version = table.version
+                take(table)

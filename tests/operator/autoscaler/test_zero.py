@@ -1,0 +1,159 @@
+"""To zero and back: asleep only after silence and once rooms hold, awake at the first request."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal_operator.autoscaler.zero import SETTLE_S, Memory, Phase, Rule, Seen, Verdict, step
+
+RULE = Rule(delay_s=60, maximum=4, per_replica=10)
+
+
+class Service:
+    """A service whose scale is what was last said, whose pods are ready as soon as they are wanted, unless told."""
+
+    def __init__(self, replicas: int = 1, *, ready: bool = True) -> None:
+        self.replicas, self.ready, self.held = replicas, ready, True
+        self.memory: Memory | None = None
+        self.at(0)
+
+    def at(self, now_s: float, *, called: bool = False, waiting: int = 0) -> Verdict:
+        ready = self.replicas if self.ready else 0
+        seen = Seen(self.replicas, ready, called=called, waiting=waiting, held=self.held)
+        verdict, self.memory = step(RULE, seen, self.memory, now_s)
+        self.replicas = self.replicas if verdict.replicas is None else verdict.replicas
+        return verdict
+
+
+def asleep() -> Service:
+    service = Service()
+    service.at(60)
+    service.at(60 + SETTLE_S)
+    assert service.replicas == 0
+    return service
+
+
+def test_who_is_not_called_for_the_delay_settles_and_then_sleeps() -> None:
+    service = Service()
+
+    assert service.at(59.9) == Verdict(Phase.AWAKE)
+    assert service.at(60) == Verdict(Phase.SETTLING)
+    assert service.at(60 + SETTLE_S - 0.1) == Verdict(Phase.SETTLING)
+    assert service.at(60 + SETTLE_S) == Verdict(Phase.ASLEEP, 0)
+
+
+def test_each_call_begins_the_delay_anew() -> None:
+    service = Service()
+
+    service.at(50, called=True)
+    assert service.at(109) == Verdict(Phase.AWAKE)
+    assert service.at(110) == Verdict(Phase.SETTLING)
+
+
+def test_nobody_sleeps_before_the_rooms_hold() -> None:
+    service = Service()
+    service.held = False
+    service.at(60)
+
+    assert service.at(1000) == Verdict(Phase.SETTLING)
+    service.held = True
+    assert service.at(1001) == Verdict(Phase.ASLEEP, 0)
+
+
+def test_a_call_while_it_settles_turns_it_back_whoever_got_it() -> None:
+    for call in ({"called": True}, {"waiting": 1}):
+        service = Service()
+        service.at(60)
+        assert service.at(61, **call) == Verdict(Phase.AWAKE)
+        assert service.at(120) == Verdict(Phase.AWAKE)
+
+
+def test_the_first_request_wakes_it_at_once_and_more_where_more_wait() -> None:
+    assert asleep().at(100, waiting=1) == Verdict(Phase.WAKING, 1)
+    assert asleep().at(100, waiting=11) == Verdict(Phase.WAKING, 2)
+    assert asleep().at(100, waiting=1000) == Verdict(Phase.WAKING, 4)
+
+
+def test_what_gathers_while_it_wakes_is_started_for_and_never_taken_back() -> None:
+    service = asleep()
+    service.ready = False
+    service.at(100, waiting=1)
+
+    assert service.at(101, waiting=35) == Verdict(Phase.WAKING, 4)
+    assert service.at(102, waiting=1) == Verdict(Phase.WAKING, 4)
+    service.ready = True
+    assert service.at(103) == Verdict(Phase.AWAKE)
+
+
+def test_who_asked_and_left_does_not_put_it_to_sleep_before_it_was_awake() -> None:
+    service = asleep()
+    service.ready = False
+    service.at(100, waiting=1)
+
+    assert service.at(500) == Verdict(Phase.WAKING, 1)
+    service.ready = True
+    assert service.at(501) == Verdict(Phase.AWAKE)
+    assert service.at(560) == Verdict(Phase.AWAKE)
+    assert service.at(561) == Verdict(Phase.SETTLING)
+
+
+def test_a_number_set_by_hand_is_kept_for_the_delay() -> None:
+    service = Service()
+    service.at(50)
+    service.replicas = 3
+
+    assert service.at(55) == Verdict(Phase.AWAKE)
+    assert service.at(114) == Verdict(Phase.AWAKE)
+    assert service.at(115) == Verdict(Phase.SETTLING)
+
+
+def test_an_operator_that_starts_goes_on_where_another_stopped() -> None:
+    assert step(RULE, Seen(0, 0, called=False, waiting=0, held=True), None, 5)[0] == Verdict(Phase.ASLEEP, 0)
+    assert step(RULE, Seen(0, 0, called=False, waiting=1, held=True), None, 5)[0] == Verdict(Phase.WAKING, 1)
+    assert step(RULE, Seen(2, 0, called=False, waiting=0, held=True), None, 5)[0] == Verdict(Phase.WAKING, 2)
+    assert step(RULE, Seen(2, 2, called=False, waiting=0, held=True), None, 5)[0] == Verdict(Phase.AWAKE)
+
+
+def test_the_time_from_the_first_request_to_a_ready_pod_is_measured() -> None:
+    service = asleep()
+    service.ready = False
+    service.at(100, waiting=1)
+    service.at(107, waiting=1)
+    service.ready = True
+    service.at(109.5)
+
+    assert service.memory is not None
+    assert service.memory.start_s == 9.5
+
+
+seen = st.builds(
+    Seen,
+    replicas=st.integers(0, 5),
+    ready=st.integers(0, 5),
+    called=st.booleans(),
+    waiting=st.sampled_from((0, 0, 1, 7, 500)),
+    held=st.booleans(),
+)
+
+
+@given(st.lists(st.tuples(st.sampled_from((0.1, 2.0, 31.0, 100.0)), seen), max_size=30))
+def test_pods_go_only_after_silence_while_rooms_hold_and_nobody_who_waits_is_left(
+    events: list[tuple[float, Seen]],
+) -> None:
+    memory, now_s, quiet_since_s = None, 0.0, 0.0
+    for after_s, one in events:
+        now_s += after_s
+        before = memory
+        verdict, memory = step(RULE, one, memory, now_s)
+        if before is None or one.called or one.waiting:
+            quiet_since_s = now_s
+        if verdict.replicas == 0 and one.replicas:
+            assert one.held
+            assert not one.called
+            assert not one.waiting
+            assert now_s - quiet_since_s >= RULE.delay_s
+            assert before is not None
+            assert before.phase is Phase.SETTLING
+        if one.waiting and not one.ready:
+            assert (verdict.replicas or 0) >= 1
+        if verdict.replicas is not None:
+            assert 0 <= verdict.replicas <= RULE.maximum
