@@ -1,4 +1,4 @@
-"""The ASGI application at one service's port: holds each request, and forwards it when it is its turn."""
+"""What happens to a request at a service's port: it is held, and forwarded when it is its turn."""
 
 import asyncio
 import contextlib
@@ -59,7 +59,7 @@ class Desk:
 
 
 class Door:
-    """One service's port."""
+    """One service's port, for one request."""
 
     def __init__(self, name: str, desk: Desk) -> None:
         self._name = name

@@ -10,7 +10,6 @@ import sys
 from functools import partial
 from typing import Any, Self
 
-import uvicorn
 import uvloop
 from msgspec import Struct
 
@@ -18,15 +17,16 @@ from shoal_proxy.edge.crowd import connection_limit
 from shoal_proxy.guard import Guard
 from shoal_proxy.guarded import GuardedProtocol
 from shoal_proxy.metrics import Metrics
-from shoal_proxy.server import ADMIN_BODY_BYTES, ADMIN_CONNECTIONS, Listener, bind, open_files
+from shoal_proxy.server import ADMIN_BODY_BYTES, ADMIN_CONNECTIONS, bind, open_files
 from shoal_proxy.waiting.admin import Admin
-from shoal_proxy.waiting.door import Desk, Door
+from shoal_proxy.waiting.door import Desk
+from shoal_proxy.waiting.doors import Doors, make_listener
 from shoal_proxy.waiting.forwarding import Forwarder
 from shoal_proxy.waiting.hall import Hall
 from shoal_proxy.waiting.protocol import HeldProtocol
 from shoal_proxy.waiting.tables import follow_tables
 from shoal_schema import environment
-from shoal_schema.addresses import Address, TcpAddress
+from shoal_schema.addresses import TcpAddress
 from shoal_schema.declaring import WAITING
 from shoal_schema.environment import SettingsError
 from shoal_schema.logs import configure
@@ -35,6 +35,10 @@ from shoal_schema.waiting import RoomTable
 from shoal_schema.wire.patience import Patience
 
 logger = logging.getLogger(__name__)
+
+
+_AGAIN_S = 1.0
+"""A port that could not be opened is tried again after so long: who had it may have gone."""
 
 
 class Settings(Struct, frozen=True):
@@ -58,76 +62,70 @@ class WaitingRoom:
 
     def __init__(self, settings: WaitingProcess) -> None:
         self._settings = settings
-        self._metrics = Metrics()
+        metrics = Metrics()
         self._hall = Hall(settings)
         self._forwarder = Forwarder()
-        self._desk = Desk(self._hall, self._forwarder, self._metrics, self._news)
-        self._admin = Admin(self._metrics, self._hall.waiting, self._reason)
+        self._admin = Admin(metrics, self._hall.waiting, self._reason)
+        self._desk = Desk(self._hall, self._forwarder, metrics, self._admin.news)
         self.admin_socket = bind(settings.admin_listen)
-        self._guard, self._admin_guard = _guards(settings, self._metrics)
-        self._doors: dict[str, tuple[int, Listener, asyncio.Task[None]]] = {}
+        doors, admin = _guards(settings, metrics)
+        self._admin_listener = make_listener(self._admin.app(), partial(GuardedProtocol, guard=admin))
+        self._doors = Doors(settings.listen_host, self._desk, partial(HeldProtocol, guard=doors))
+        self._table: RoomTable | None = None
+        self._told = asyncio.Event()
         self._leave = asyncio.Event()
-        self._told = False
 
     async def run(self) -> None:
         """Serve until told to stop; then take no more, and go when nothing is held."""
-        admin = _listener(self._admin.app(), partial(GuardedProtocol, guard=self._admin_guard))
-        admin_task = asyncio.create_task(admin.serve([self.admin_socket]))
-        tables = asyncio.create_task(follow_tables(self._settings.operator, self._follow))
+        admin = asyncio.create_task(self._admin_listener.serve([self.admin_socket]))
+        doors = asyncio.create_task(self._doors.serve())
+        tables = asyncio.create_task(follow_tables(self._settings.operator, self._tell))
+        follow = asyncio.create_task(self._follow())
         await self._leave.wait()
         logger.info("event=leaving requests=%d", self._hall.requests)
         await asyncio.sleep(self._settings.drain_delay_s)  # until every load balancer knows
         logger.info("event=draining requests=%d", self._hall.requests)
-        for _, listener, _ in self._doors.values():
-            listener.leave()
+        self._doors.listener.leave()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._settings.drain_timeout_s):
-                await asyncio.gather(*(asyncio.shield(task) for _, _, task in self._doors.values()))
-        for _, listener, _ in self._doors.values():
-            listener.force_exit = True
-        tables.cancel()
-        admin.leave()
-        await asyncio.gather(admin_task, tables, *(task for _, _, task in self._doors.values()), return_exceptions=True)
+                await asyncio.shield(doors)
+        self._doors.listener.force_exit = True
+        for task in (tables, follow):
+            task.cancel()
+        self._admin_listener.leave()
+        await asyncio.gather(admin, tables, follow, doors, return_exceptions=True)
         await self._forwarder.close()
 
     def stop(self) -> None:
         """Start to go."""
         self._leave.set()
 
-    def _news(self) -> None:
-        self._admin.news()
-
     def _reason(self) -> str:
         if self._leave.is_set():
             return "this room is about to stop"
-        return "" if self._told else "the operator has not told yet which services there are"
+        return "" if self._table else "the operator has not told yet which services there are"
 
-    def _follow(self, table: RoomTable) -> None:
-        """Open and close ports as a table says, and forward to those who are ready."""
-        self._told = True
-        for held in self._hall.follow(table.services):
-            held.end()
-        wanted = {service.name: service.port for service in table.services}
-        for name in [name for name, (port, _, _) in self._doors.items() if wanted.get(name) != port]:
-            self._doors.pop(name)[1].leave()
-        shut = [name for name in wanted if name not in self._doors and not self._open(name, wanted[name])]
-        # A version counts as taken when every port of it is open: the operator relies on that.
-        self._admin.version = "" if shut else table.version
-        for name in wanted:
-            self._desk.call(name)
-        self._admin.news()
+    def _tell(self, table: RoomTable) -> None:
+        self._table = table
+        self._told.set()
 
-    def _open(self, name: str, port: int) -> bool:
-        try:
-            sock = bind(Address(self._settings.listen_host, port))
-        except OSError as error:
-            logger.error("event=port_refused service=%s error=%s", name, error)
-            return False
-        protocol = partial(HeldProtocol, guard=self._guard)
-        listener = _listener(Door(name, self._desk), protocol)
-        self._doors[name] = (port, listener, asyncio.create_task(listener.serve([sock])))
-        logger.info("event=opened service=%s port=%d", name, port)
-        return True
+    async def _follow(self) -> None:
+        """Open and close ports as tables say, and forward to pods that are ready."""
+        while True:
+            await self._told.wait()
+            self._told.clear()
+            assert self._table is not None
+            table = self._table
+            for held in self._hall.follow(table.services):
+                held.end()
+            whole = await self._doors.open({service.port: service.name for service in table.services})
+            # A version counts as taken when every port of it is open: the operator relies on that.
+            self._admin.version = table.version if whole else ""
+            for service in table.services:
+                self._desk.call(service.name)
+            self._admin.news()
+            if not whole:
+                asyncio.get_running_loop().call_later(_AGAIN_S, self._told.set)
 
 
 def _guards(settings: WaitingProcess, metrics: Metrics) -> tuple[Guard, Guard]:
@@ -141,13 +139,6 @@ def _guards(settings: WaitingProcess, metrics: Metrics) -> tuple[Guard, Guard]:
     doors = Guard(patience, metrics, max_body_bytes=settings.service_max_bytes, max_connections=connections, **heads)
     admin = Guard(patience, metrics, max_body_bytes=ADMIN_BODY_BYTES, max_connections=ADMIN_CONNECTIONS, **heads)
     return doors, admin
-
-
-def _listener(app: Any, http: Any) -> Listener:
-    config = uvicorn.Config(
-        app, http=http, ws="none", lifespan="off", log_config=None, access_log=False, server_header=False
-    )
-    return Listener(config)
 
 
 async def serve(settings: Settings) -> None:

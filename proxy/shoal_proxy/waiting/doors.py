@@ -1,0 +1,87 @@
+"""The ports of all services, in one server: by the port that a request came to, it is known whose it is."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import uvicorn
+
+from shoal_proxy.server import Listener, bind
+from shoal_proxy.waiting.door import Desk, Door, Receive, Send
+from shoal_schema.addresses import Address
+
+logger = logging.getLogger(__name__)
+
+
+def make_listener(app: Any, protocol: Any) -> Listener:
+    """Return a server of an ASGI application."""
+    config = uvicorn.Config(
+        app,
+        interface="asgi3",
+        http=protocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+    )
+    config.load()
+    return Listener(config)
+
+
+class Doors:
+    """What listens for all services.
+
+    Args:
+        host: where.
+        protocol: makes what reads a connection.
+    """
+
+    def __init__(self, host: str, desk: Desk, protocol: Any) -> None:
+        self._host = host
+        self._desk = desk
+        self._names: Mapping[int, str] = {}
+        self._servers: dict[int, asyncio.Server] = {}
+        # One for all: each has a clock of its own, which ticks.
+        self.listener = make_listener(self._answer, protocol)
+
+    async def serve(self) -> None:
+        """Answer until the listener is told to leave, and what came before is answered."""
+        await self.listener.serve([])
+
+    async def open(self, names: Mapping[int, str]) -> bool:
+        """Listen at these ports, each a service's, and no longer at others; return whether all are open."""
+        self._names = names
+        for port in self._servers.keys() - names.keys():
+            server = self._servers.pop(port)
+            self.listener.servers.remove(server)
+            server.close()
+        opened = [port in self._servers or await self._open(port) for port in names]
+        return all(opened)
+
+    async def _open(self, port: int) -> bool:
+        listener = self.listener
+        if listener.should_exit:
+            return False
+
+        def connected() -> asyncio.Protocol:
+            made: asyncio.Protocol = listener.config.http_protocol_class(
+                config=listener.config, server_state=listener.server_state, app_state={}
+            )  # type: ignore[call-arg]
+            return made
+
+        try:
+            sock = bind(Address(self._host, port))
+        except OSError as error:
+            logger.warning("event=port_refused service=%s error=%s", self._names[port], error)
+            return False
+        server = await asyncio.get_running_loop().create_server(connected, sock=sock)
+        self._servers[port] = server
+        listener.servers.append(server)
+        logger.info("event=opened service=%s port=%d", self._names[port], port)
+        return True
+
+    async def _answer(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        await Door(self._names.get(scope["server"][1], ""), self._desk)(scope, receive, send)

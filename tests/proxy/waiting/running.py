@@ -1,0 +1,163 @@
+"""A waiting room as a process, the operator that it asks, and servers that stand in for pods."""
+
+import http.server
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from urllib.parse import parse_qs, urlsplit
+
+from shoal_schema.waiting import RoomNews, RoomService, RoomTable, decode_news, encode
+from tests import plain
+
+NAME = "default/double"
+PATIENCE_S = 20.0
+
+
+class Operator:
+    """Tells a table, in a thread; a question that knows it already waits until there is another."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._table = RoomTable("e:0", ())
+        self._count = 0
+        operator = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                body = operator._answer(parse_qs(urlsplit(self.path).query).get("seen", [""])[0])
+                with suppress(BrokenPipeError):  # the room may have been killed meanwhile
+                    self.send_response(200)
+                    self.send_header("content-length", str(len(body)))
+                    self.end_headers()
+                    self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None: ...
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server.server_address[1]}"
+
+    def tell(self, *services: RoomService) -> str:
+        """Have rooms told a new table; return its version."""
+        with self._changed:
+            self._count += 1
+            self._table = RoomTable(f"e:{self._count}", services)
+            self._changed.notify_all()
+            return self._table.version
+
+    def _answer(self, seen: str) -> bytes:
+        with self._changed:
+            self._changed.wait_for(lambda: self._table.version != seen, timeout=5)
+            return encode(self._table)
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+
+@dataclass
+class Room:
+    """A room that holds requests of one service."""
+
+    process: subprocess.Popen[bytes]
+    operator: Operator
+    port: int
+    admin_url: str
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def pods(self, *addresses: str, **more: object) -> None:
+        """Have it told which pods are ready, and wait until it goes by that."""
+        version = self.operator.tell(RoomService(NAME, self.port, addresses=addresses, **more))  # type: ignore[arg-type]
+        self.until(lambda news: news.version == version)
+
+    def news(self) -> RoomNews:
+        return decode_news(plain.get(f"{self.admin_url}/v1/waiting", timeout=PATIENCE_S).content)
+
+    def until(self, check: Callable[[RoomNews], bool]) -> None:
+        """Wait until what the room tells is so."""
+        deadline_s = time.monotonic() + PATIENCE_S
+        while not check(news := self.news()):
+            assert time.monotonic() < deadline_s, news
+            time.sleep(0.01)
+
+    def until_waiting(self, count: int) -> None:
+        self.until(lambda news: news.waiting.get(NAME, 0) == count)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return int(found.getsockname()[1])
+
+
+@contextmanager
+def running_room(**variables: str) -> Iterator[Room]:
+    """Run a waiting room; end it, if it still runs."""
+    operator, port, admin = Operator(), free_port(), free_port()
+    settings = {
+        "SHOAL_WAITING_OPERATOR": operator.url,
+        "SHOAL_WAITING_ADMIN_LISTEN": f"127.0.0.1:{admin}",
+        "SHOAL_WAITING_DRAIN_DELAY_S": "0",
+        **variables,
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-m", "shoal_proxy.waiting"], env={**os.environ, **settings}, stderr=subprocess.PIPE
+    )
+    try:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        assert b"event=listening" in line, line
+        room = Room(process, operator, port, f"http://127.0.0.1:{admin}")
+        room.pods()
+        yield room
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+        _, errors = process.communicate(timeout=PATIENCE_S)
+        assert b"Traceback" not in errors, errors.decode()
+        operator.close()
+
+
+def whole(connection: socket.socket) -> bytes:
+    """Return one request, head and body."""
+    data = connection.recv(65536)
+    length = re.search(rb"content-length: (\d+)", data, re.IGNORECASE)
+    end = data.index(b"\r\n\r\n") + 4 + (int(length[1]) if length else 0)
+    while len(data) < end:
+        data += connection.recv(65536)
+    return data
+
+
+@contextmanager
+def saying(answer: bytes | None, *, times: int = 1) -> Iterator[tuple[str, list[bytes]]]:
+    """Answer a few connections with these bytes after a head has come, or hang up; yield address and what came."""
+    seen: list[bytes] = []
+
+    def serve() -> None:
+        for _ in range(times):
+            try:
+                connection, _ = server.accept()
+            except OSError:
+                return
+            with connection:
+                seen.append(whole(connection))
+                if answer is not None:
+                    connection.sendall(answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"127.0.0.1:{server.getsockname()[1]}", seen
