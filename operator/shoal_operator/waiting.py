@@ -100,7 +100,7 @@ class _Guest:
     @property
     def holding(self) -> bool:
         """Whether its pods are about to go, or have gone; a person may have said so as well."""
-        return self.phase in HOLDING or (self.sleeps and self.spec.replicas == 0)
+        return self.sleeps and (self.phase in HOLDING or self.spec.replicas == 0)
 
 
 class WaitingRooms:
@@ -152,9 +152,10 @@ class WaitingRooms:
         guest.spec = spec
         self._reserved.pop(key, None)
         self._write(key, guest)  # before the rooms are among the endpoints, and before any pod goes
-        opened = guest.holding or not observation.endpoints or not self._staying(key, guest)
+        answered = bool(observation.endpoints and self._staying(key, guest))
+        waking = guest.memory is not None and guest.memory.is_waking and not answered
         rooms = tuple(sorted(room.address for room in self._rooms.values() if room.ready))
-        return Hosting(guest.port, rooms, open=opened, waking=guest.memory is not None and guest.memory.is_waking)
+        return Hosting(guest.port, rooms, open=guest.holding or not answered, waking=waking)
 
     def saw(self, key: Key, observation: Observation) -> None:
         """Take what a look has found, and left behind."""

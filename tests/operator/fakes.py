@@ -39,6 +39,7 @@ class FakeCluster:
         self.services: dict[Key, Json] = {}
         self.children: dict[tuple[Key, Kind], Json] = {}
         self.pods: dict[Key, list[Json]] = {}
+        self.slices: dict[Key, list[Json]] = {}
         self.events: list[Json] = []
         self.writes: list[tuple[str, str]] = []
         self.scales: list[tuple[Key, int]] = []
@@ -52,7 +53,8 @@ class FakeCluster:
 
     async def observe(self, key: Key, resource: Json) -> Observation:
         found = {kind: self.children[key, kind] for kind in WRITTEN_KINDS if (key, kind) in self.children}
-        return Observation(resource, copy.deepcopy(found), tuple(copy.deepcopy(self.pods.get(key, []))))
+        slices = tuple(self.slices[key]) if key in self.slices else None
+        return Observation(resource, copy.deepcopy(found), tuple(copy.deepcopy(self.pods.get(key, []))), slices)
 
     async def apply(self, kind: Kind, body: Json, uid: str | None) -> Json:
         key = Key(body["metadata"]["namespace"], body["metadata"]["name"])

@@ -1,0 +1,301 @@
+"""Services that sleep: looks, ticks and the waiting room together, with a room that says what it is told."""
+
+import asyncio
+import datetime
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from shoal_operator.autoscaler.zero import SETTLE_S
+from shoal_operator.load.exposition import Reading
+from shoal_operator.load.fleet import Fleet
+from shoal_operator.manifests.desired import DEPLOYMENT, ENDPOINT_SLICE, SERVICE
+from shoal_operator.planning.observation import Key
+from shoal_operator.reconciler import Reconciler
+from shoal_operator.waiting import WaitingRooms
+from shoal_schema.declaring import Json
+from shoal_schema.processes import OperatorProcess
+from shoal_schema.waiting import RoomNews, RoomTable, decode_table, encode
+from tests.operator.fakes import FakeCluster, NoNames, Told
+from tests.operator.samples import MINIMAL, service, with_fields
+from tests.operator.worlds import healthy, pod
+
+CAT = Key("default", "cat")
+SPEC = with_fields(MINIMAL, scaling={"minReplicas": 0, "maxReplicas": 3, "scaleToZeroDelaySeconds": 60}, replicas=1)
+SETTINGS = OperatorProcess(proxy_image="p", runtime_image="r", namespace="system", waiting_selector="a=b")
+QUIET = Reading(rows=0, heard="17.0")
+
+
+class Room:
+    """A waiting room that goes by each table at once, and tells who waits as it is told to."""
+
+    def __init__(self) -> None:
+        self.address = f"127.{random.randint(1, 254)}.{random.randint(0, 254)}.{random.randint(2, 254)}"
+        self.waiting: dict[str, int] = {}
+        self.version = ""
+        self._count = 0
+        self._changed = asyncio.Event()
+
+    async def start(self) -> None:
+        app = web.Application()
+        app.router.add_get("/v1/waiting", self._tell)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, self.address, 9090).start()
+
+    async def stop(self) -> None:
+        await self._runner.cleanup()
+
+    def say(self, version: str, **waiting: int) -> None:
+        self.version, self.waiting = version, {f"default/{name}": count for name, count in waiting.items()}
+        self._count += 1
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def _tell(self, request: web.Request) -> web.Response:
+        if request.query["seen"] == str(self._count):
+            await self._changed.wait()
+        return web.Response(body=encode(RoomNews(str(self._count), self.version, self.waiting)))
+
+
+class Cluster(FakeCluster):
+    """A cluster with pods of a waiting room; a written scale is in the spec at once."""
+
+    def __init__(self, *rooms: str) -> None:
+        super().__init__()
+        self.rooms = [pod(uid=f"room-{address}", podIP=address) for address in rooms]
+
+    async def list_services(self, namespaces: object) -> list[Json]:
+        return list(self.services.values())
+
+    async def list_pods(self, namespace: str, selector: str) -> tuple[Json, ...]:
+        assert (namespace, selector) == (SETTINGS.namespace, SETTINGS.waiting_selector)
+        return tuple(self.rooms)
+
+    async def scale(self, key: Key, replicas: int) -> None:
+        await super().scale(key, replicas)
+        self.services[key]["spec"]["replicas"] = replicas
+        self.services[key]["metadata"]["generation"] += 1
+
+
+class World:
+    """One service that may sleep, and one room."""
+
+    def __init__(self, room: Room, **metadata: Any) -> None:
+        self.now_s, self.room = 0.0, room
+        self.fleet, self.changed = Fleet(), list[Key]()
+        self.cluster = Cluster(room.address)
+        self.cluster.services[CAT] = {**service(SPEC), **metadata}
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin as an operator does that has just started."""
+        clock: Callable[[], float] = lambda: self.now_s  # noqa: E731
+        self.waiting = WaitingRooms(self.fleet, SETTINGS, self.changed.append, clock)
+        self.reconciler = Reconciler(
+            self.cluster,
+            SETTINGS,
+            Told(),
+            lambda: datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC),
+            fleet=self.fleet,
+            clock=clock,
+            names=NoNames(),
+            waiting=self.waiting,
+        )
+
+    async def look(self, *, ready: bool = True) -> Json:
+        """Look twice, as a change brings a look; the pods are as the Deployment says. Return the Ready condition."""
+        for _ in range(2):
+            await self.reconciler.reconcile(CAT)
+            deployment = self.cluster.children[CAT, DEPLOYMENT]
+            wanted = deployment["spec"]["replicas"]
+            count = wanted if ready else 0
+            self.cluster.children[CAT, DEPLOYMENT] = {**deployment, "status": {"observedGeneration": 1, **healthy(count)}}
+            self.cluster.pods[CAT] = [pod(SPEC, ready=ready)] if wanted else []
+            self.cluster.slices[CAT] = [self._slice(count)]
+        conditions = self.cluster.services[CAT]["status"]["conditions"]
+        return next(dict(each) for each in conditions if each["type"] == "Ready")
+
+    def _slice(self, count: int) -> Json:
+        uid = self.cluster.children[CAT, SERVICE]["metadata"]["uid"]
+        owner = {"controller": True, "uid": uid, "name": "cat"}
+        return {"metadata": {"name": "cat-x1", "ownerReferences": [owner]}, "endpoints": [{"conditions": {}}] * count}
+
+    async def tick(self, reading: Reading = QUIET) -> bool:
+        pods = self.fleet.replicas(CAT)
+        return await self.waiting.follow(CAT, pods, [reading for _ in pods])
+
+    async def table(self, seen: str = "") -> RoomTable:
+        answer = await self.waiting.answer(seen)
+        assert answer is not None
+        return decode_table(answer)
+
+    @property
+    def slice(self) -> Json | None:
+        return self.cluster.children.get((CAT, ENDPOINT_SLICE))
+
+    @property
+    def replicas(self) -> int:
+        return int(self.cluster.services[CAT]["spec"]["replicas"])
+
+
+def play(story: Callable[[World], Awaitable[None]], **metadata: Any) -> None:
+    """Run a story in a world whose operator follows its room."""
+
+    async def main() -> None:
+        room = Room()
+        await room.start()
+        world = World(room, **metadata)
+        await world.waiting.start(world.cluster)
+        following = asyncio.create_task(world.waiting.run(world.cluster))
+        try:
+            async with asyncio.timeout(20):
+                await story(world)
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+            await room.stop()
+
+    asyncio.run(main())
+
+
+async def until(check: Callable[[], bool]) -> None:
+    while not check():  # noqa: ASYNC110 (what is waited for has no event)
+        await asyncio.sleep(0.005)
+
+
+async def fall_asleep(world: World) -> None:
+    await world.look()
+    await world.tick()
+    world.now_s += 60
+    await world.tick()
+    await world.look()
+    world.room.say((await world.table()).version)
+    world.now_s += SETTLE_S
+    await until(lambda: world.waiting._hold(world.waiting._guests[CAT].told))
+    await world.tick()
+    assert world.replicas == 0
+    await world.look()
+
+
+def test_before_the_last_pod_goes_the_rooms_are_endpoints_and_hold() -> None:
+    async def story(world: World) -> None:
+        await world.look()
+        assert world.slice is None
+        await world.tick()
+        world.now_s += 60
+        await world.tick()
+        assert world.changed == [CAT]
+        await world.look()
+        assert world.slice is not None
+        assert world.slice["endpoints"][0]["addresses"] == [world.room.address]
+        assert (await world.table()).services[0].addresses == ()
+        world.now_s += 100
+        await world.tick()
+        assert world.replicas == 1, "a room that has not said that it holds"
+
+    play(story)
+
+
+def test_a_service_that_sleeps_is_ready_and_says_so_and_keeps_its_place_in_the_room() -> None:
+    async def story(world: World) -> None:
+        await fall_asleep(world)
+        condition = await world.look()
+        assert (condition["status"], condition["reason"]) == ("True", "ScaledToZero")
+        assert world.cluster.services[CAT]["status"]["waitingRoom"] == {"port": 20000}
+        assert world.slice is not None
+        assert world.cluster.children[CAT, DEPLOYMENT]["spec"]["replicas"] == 0
+
+    play(story)
+
+
+def test_a_request_that_waits_wakes_it_without_a_tick_and_the_pod_takes_over_when_it_is_ready() -> None:
+    async def story(world: World) -> None:
+        await fall_asleep(world)
+        world.room.say((await world.table()).version, cat=1)
+        await until(lambda: world.replicas == 1)
+        condition = await world.look(ready=False)
+        assert (condition["status"], condition["reason"]) == ("True", "Waking")
+        assert world.slice is not None
+        world.now_s += 10
+        condition = await world.look()
+        assert (condition["status"], condition["reason"]) == ("True", "Ready")
+        assert world.slice is None
+        await world.tick()
+        told = (await world.table()).services[0]
+        assert (len(told.addresses), told.start_s) == (1, 10.0)
+
+    play(story)
+
+
+def test_an_operator_that_starts_while_it_sleeps_leaves_the_slice_and_the_port_as_they_are() -> None:
+    async def story(world: World) -> None:
+        await fall_asleep(world)
+        before = world.slice
+        world.restart()
+        assert await world.waiting.answer("") is None
+        await world.waiting.start(world.cluster)
+        assert await world.waiting.answer("") is None, "a room would close the ports that it is not told of"
+        await world.look()
+        assert world.slice == before
+        assert (await world.table()).services[0].port == 20000
+        await world.tick()
+        assert world.replicas == 0
+
+    play(story)
+
+
+def test_one_that_may_sleep_no_more_leaves_the_room_when_its_pods_have_taken_over() -> None:
+    async def story(world: World) -> None:
+        await fall_asleep(world)
+        world.cluster.services[CAT]["spec"] = with_fields(SPEC, scaling__minReplicas=1)
+        await world.look(ready=False)
+        assert world.slice is not None
+        assert len((await world.table()).services) == 1
+        world.now_s += 10
+        await world.look()
+        await world.look()
+        assert world.slice is None
+        assert (await world.table()).services == ()
+
+    play(story)
+
+
+def test_without_a_waiting_room_the_spec_is_refused_with_what_to_do() -> None:
+    async def story(world: World) -> None:
+        world.reconciler._waiting = WaitingRooms(world.fleet, OperatorProcess(), world.changed.append, lambda: 0.0)
+        await world.reconciler.reconcile(CAT)
+        ready = world.cluster.services[CAT]["status"]["conditions"][0]
+        assert (ready["status"], ready["reason"]) == ("False", "InvalidSpec")
+        assert "waitingRoom.enabled" in ready["message"]
+        assert (CAT, DEPLOYMENT) not in world.cluster.children
+
+    play(story)
+
+
+@pytest.mark.parametrize("reading", [Reading(), Reading(rows=0), Reading(rows=3, heard="17.0")])
+def test_what_is_not_known_of_a_pod_counts_as_a_call(reading: Reading) -> None:
+    async def story(world: World) -> None:
+        await world.look()
+        await world.tick(reading)
+        for _ in range(5):
+            world.now_s += 60
+            await world.tick(reading)
+        assert world.changed == []
+
+    play(story)
+
+
+def test_a_table_that_was_seen_is_told_again_when_it_has_changed() -> None:
+    async def story(world: World) -> None:
+        await world.look()
+        asked = asyncio.create_task(world.table((await world.table()).version))
+        await asyncio.sleep(0)
+        assert not asked.done()
+        world.waiting.forget(CAT)
+        assert (await asked).services == ()
+
+    play(story)
