@@ -17,9 +17,9 @@ PATIENCE_S = 20.0
 PAUSE_S = 0.01
 
 
-def predict(cluster: Cluster, name: str = "adder") -> list[float]:
+def predict(cluster: Cluster, name: str = "adder", *, patience_s: float = PATIENCE_S) -> list[float]:
     """Return what the model makes of one row."""
-    answer = httpx.post(_url(cluster, name), json={"instances": [ROW]}, timeout=PATIENCE_S)
+    answer = httpx.post(_url(cluster, name), json={"instances": [ROW]}, timeout=patience_s)
     assert answer.status_code == 200, answer.text
     prediction: list[float] = answer.json()["predictions"][0]
     return prediction
@@ -41,7 +41,9 @@ class Seen:
 
 
 @contextmanager
-def callers(cluster: Cluster, name: str = "adder", *, keeping: int = 2, fresh: int = 0) -> Iterator[Seen]:
+def callers(
+    cluster: Cluster, name: str = "adder", *, keeping: int = 2, fresh: int = 0, patience_s: float = PATIENCE_S
+) -> Iterator[Seen]:
     """Call without a pause that matters until the block ends.
 
     Args:
@@ -49,10 +51,14 @@ def callers(cluster: Cluster, name: str = "adder", *, keeping: int = 2, fresh: i
         name: the service.
         keeping: callers that keep their connection.
         fresh: callers that open a connection for each request.
+        patience_s: how long each waits for an answer.
     """
     url, seen, stop = _url(cluster, name), Seen(), threading.Event()
     with ThreadPoolExecutor(keeping + fresh) as pool:
-        calls = [pool.submit(_call, url, seen, stop, keep=number < keeping) for number in range(keeping + fresh)]
+        calls = [
+            pool.submit(_call, url, seen, stop, keep=number < keeping, patience_s=patience_s)
+            for number in range(keeping + fresh)
+        ]
         try:
             yield seen
         finally:
@@ -61,9 +67,9 @@ def callers(cluster: Cluster, name: str = "adder", *, keeping: int = 2, fresh: i
         call.result()
 
 
-def _call(url: str, seen: Seen, stop: threading.Event, *, keep: bool) -> None:
+def _call(url: str, seen: Seen, stop: threading.Event, *, keep: bool, patience_s: float) -> None:
     headers = {} if keep else {"connection": "close"}
-    with httpx.Client(timeout=PATIENCE_S, headers=headers) as client:
+    with httpx.Client(timeout=patience_s, headers=headers) as client:
         while not stop.wait(PAUSE_S):
             try:
                 answer = client.post(url, json={"instances": [ROW]})

@@ -55,6 +55,7 @@ class Operation:
         self._autoscaler = Autoscaler(
             self._fleet, self._scraper, self._workers.mark, time.monotonic, window_s=window_s, waiting=self._waiting
         )
+        self._metrics.show_scaling(self._autoscaler.standings)
         self._registries = Registries(os.environ)
         self._resolver = Resolver(
             self._registries.resolve,

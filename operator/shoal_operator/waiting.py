@@ -13,14 +13,14 @@ import aiohttp
 
 from shoal_operator.autoscaler.zero import HOLDING, Memory, Phase, Seen, step
 from shoal_operator.errors import ApiError, NotLeadingError
-from shoal_operator.load.exposition import Reading
 from shoal_operator.load.fleet import Fleet, Replica, Scaled
+from shoal_operator.load.reading import Reading
 from shoal_operator.manifests.desired import DEPLOYMENT, ENDPOINT_SLICE
 from shoal_operator.manifests.environment import ADMIN_PORT, HTTP_PORT
 from shoal_operator.manifests.target import Hosting
 from shoal_operator.planning.observation import Key, Observation, dig
 from shoal_operator.planning.pods import is_leaving, is_ready
-from shoal_operator.planning.rooms import NO_ROOM, Book, allot, forwards_of, stored_port
+from shoal_operator.planning.rooms import NO_ROOM, Book, allot, forwards_of, may_sleep, stored_port
 from shoal_schema.declaring import Json
 from shoal_schema.decoding import SpecError, parse_spec
 from shoal_schema.processes import OperatorProcess
@@ -77,7 +77,7 @@ class _Guest:
     Args:
         told: the version of the book since which rooms hold what comes for it.
         in_path: the rooms are among its Service's endpoints.
-        heard: by uid, what its pods last said of requests.
+        arrived: by uid, the rows that its pods were asked for so far; None where one does not say.
         going_until_s: by uid, until when pods get nothing, whose Deployment was to have none.
     """
 
@@ -86,7 +86,7 @@ class _Guest:
     memory: Memory | None = None
     told: int = 0
     in_path: bool = False
-    heard: Mapping[str, str] = field(default_factory=dict)
+    arrived: Mapping[str, int | None] = field(default_factory=dict)
     going_until_s: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -95,7 +95,7 @@ class _Guest:
 
     @property
     def sleeps(self) -> bool:
-        return self.spec.scaling is not None and self.spec.scaling.min_replicas == 0
+        return may_sleep(self.spec)
 
     @property
     def holding(self) -> bool:
@@ -140,11 +140,11 @@ class WaitingRooms:
         Raises:
             SpecError: it may sleep, and there is no waiting room, or no port of it is free.
         """
-        sleeps = spec.scaling is not None and spec.scaling.min_replicas == 0
+        sleeps = may_sleep(spec)
         if sleeps and not self._settings.waiting_selector:
             raise SpecError(NO_ROOM)
         # One that may sleep no more keeps its place until its pods have taken over.
-        if not (sleeps or (key in self._guests and observation.children.get(ENDPOINT_SLICE))):
+        if not (sleeps or (key in self._guests and observation.ours(ENDPOINT_SLICE))):
             return None
         taken = {**self._reserved, **{each: guest.port for each, guest in self._guests.items()}}
         port = allot(key, stored_port(observation.resource), taken, self._ports)
@@ -162,7 +162,7 @@ class WaitingRooms:
         guest = self._guests.get(key)
         if guest is None:
             return
-        guest.in_path = ENDPOINT_SLICE in observation.children
+        guest.in_path = bool(observation.ours(ENDPOINT_SLICE))
         if not guest.sleeps and not guest.in_path:
             self.forget(key)
             return
@@ -185,10 +185,11 @@ class WaitingRooms:
         guest = self._guests.get(key)
         if guest is None:
             return False
-        heard = {replica.uid: reading.heard for replica, reading in zip(replicas, readings, strict=True)}
-        silent = all(reading.rows == 0 and reading.heard for reading in readings)
-        called = not silent or heard != guest.heard
-        guest.heard = heard
+        said = {replica.uid: reading.load for replica, reading in zip(replicas, readings, strict=True)}
+        arrived = {uid: load.arrived_rows if load else None for uid, load in said.items()}
+        silent = all(load and not load.queued_rows + load.running_rows for load in said.values())
+        called = not silent or arrived != guest.arrived
+        guest.arrived = arrived
         self._write(key, guest)
         return await self._step(key, guest, called=called)
 
@@ -371,10 +372,9 @@ async def _read(http: aiohttp.ClientSession, url: str, seen: str) -> RoomNews:
 
 def _may_sleep(resource: Json) -> bool:
     try:
-        scaling = parse_spec(resource).scaling
+        return may_sleep(parse_spec(resource))
     except SpecError:
         return False
-    return scaling is not None and scaling.min_replicas == 0
 
 
 def _authority(host: str, port: int) -> str:

@@ -10,8 +10,8 @@ import pytest
 from aiohttp import web
 
 from shoal_operator.autoscaler.zero import SETTLE_S
-from shoal_operator.load.exposition import Reading
 from shoal_operator.load.fleet import Fleet
+from shoal_operator.load.reading import Reading
 from shoal_operator.manifests.desired import DEPLOYMENT, ENDPOINT_SLICE, SERVICE
 from shoal_operator.planning.observation import Key
 from shoal_operator.reconciler import Reconciler
@@ -20,13 +20,14 @@ from shoal_schema.declaring import Json
 from shoal_schema.processes import OperatorProcess
 from shoal_schema.waiting import RoomNews, RoomTable, decode_table, encode
 from tests.operator.fakes import FakeCluster, NoNames, Told
+from tests.operator.loads import holding
 from tests.operator.samples import MINIMAL, service, with_fields
 from tests.operator.worlds import healthy, pod
 
 CAT = Key("default", "cat")
 SPEC = with_fields(MINIMAL, scaling={"minReplicas": 0, "maxReplicas": 3, "scaleToZeroDelaySeconds": 60}, replicas=1)
 SETTINGS = OperatorProcess(proxy_image="p", runtime_image="r", namespace="system", waiting_selector="a=b")
-QUIET = Reading(rows=0, heard="17.0")
+QUIET = Reading(holding(0))
 
 
 class Room:
@@ -113,7 +114,10 @@ class World:
             deployment = self.cluster.children[CAT, DEPLOYMENT]
             wanted = deployment["spec"]["replicas"]
             count = wanted if ready else 0
-            self.cluster.children[CAT, DEPLOYMENT] = {**deployment, "status": {"observedGeneration": 1, **healthy(count)}}
+            self.cluster.children[CAT, DEPLOYMENT] = {
+                **deployment,
+                "status": {"observedGeneration": 1, **healthy(count)},
+            }
             self.cluster.pods[CAT] = [pod(SPEC, ready=ready)] if wanted else []
             self.cluster.slices[CAT] = [self._slice(count)]
         conditions = self.cluster.services[CAT]["status"]["conditions"]
@@ -276,7 +280,7 @@ def test_without_a_waiting_room_the_spec_is_refused_with_what_to_do() -> None:
     play(story)
 
 
-@pytest.mark.parametrize("reading", [Reading(), Reading(rows=0), Reading(rows=3, heard="17.0")])
+@pytest.mark.parametrize("reading", [Reading(), Reading(refused=True), Reading(holding(3))])
 def test_what_is_not_known_of_a_pod_counts_as_a_call(reading: Reading) -> None:
     async def story(world: World) -> None:
         await world.look()

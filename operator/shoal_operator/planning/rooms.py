@@ -7,12 +7,19 @@ from shoal_operator.planning.observation import Key, dig
 from shoal_schema.declaring import Json
 from shoal_schema.decoding import SpecError
 from shoal_schema.resource.service import InferenceServiceSpec
+from shoal_schema.resource.traffic import ScalingMode
 from shoal_schema.waiting import RoomService, RoomTable
 
 NO_ROOM = (
     "spec.scaling.minReplicas must be at least 1, not 0: there is no waiting room, which would hold requests while no"
     " pod runs. Set waitingRoom.enabled in the values of the operator's chart"
 )
+
+
+def may_sleep(spec: InferenceServiceSpec) -> bool:
+    """Return whether a service has no pods while nobody calls; one that another scales has as many as that one says."""
+    scaling = spec.scaling
+    return scaling is not None and scaling.mode is ScalingMode.INTERNAL and scaling.min_replicas == 0
 
 
 def stored_port(resource: Json) -> int | None:

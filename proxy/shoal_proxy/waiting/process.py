@@ -26,6 +26,7 @@ from shoal_proxy.waiting.hall import Hall
 from shoal_proxy.waiting.protocol import HeldProtocol
 from shoal_proxy.waiting.tables import follow_tables
 from shoal_schema import environment
+from shoal_schema import metrics as declared
 from shoal_schema.addresses import TcpAddress
 from shoal_schema.declaring import WAITING
 from shoal_schema.environment import SettingsError
@@ -71,6 +72,11 @@ class WaitingRoom:
         doors, admin = _guards(settings, metrics)
         self._admin_listener = make_listener(self._admin.app(), partial(GuardedProtocol, guard=admin))
         self._doors = Doors(settings.listen_host, self._desk, partial(HeldProtocol, guard=doors))
+        metrics.read = {
+            declared.QUEUE_REQUESTS: lambda: self._hall.requests,
+            declared.QUEUE_BYTES: lambda: self._hall.size_bytes,
+            declared.CONNECTIONS: lambda: len(doors.members),
+        }
         self._table: RoomTable | None = None
         self._told = asyncio.Event()
         self._leave = asyncio.Event()

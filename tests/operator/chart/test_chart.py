@@ -131,7 +131,7 @@ def test_the_operator_may_do_what_it_does_and_no_more(chart: Chart) -> None:
     assert allowed(rules, "serving.shoal.dev", "inferenceservices") == {"get", "list", "watch"}
     assert allowed(rules, "serving.shoal.dev", "inferenceservices/status") == {"patch"}
     assert allowed(rules, "", "secrets") == set()
-    assert allowed(rules, "", "pods") == {"list", "watch"}
+    assert allowed(rules, "", "pods") == {"list", "watch", "patch"}
     slices = {"get", "list", "watch", "create", "patch", "delete"}
     assert allowed(rules, "discovery.k8s.io", "endpointslices") == slices
     assert allowed(rules, "apps", "deployments") == {"get", "list", "watch", "create", "patch"}

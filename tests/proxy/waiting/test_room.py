@@ -268,3 +268,4 @@ def test_metrics_count_what_was_refused_and_why(room: Room) -> None:
 
     text = plain.get(f"{room.admin_url}/metrics", timeout=PATIENCE_S).text
     assert 'shoal_proxy_rejections_total{reason="deadline"} 1.0' in text
+    assert "shoal_proxy_queue_requests 0.0" in text
