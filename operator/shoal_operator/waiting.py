@@ -20,7 +20,7 @@ from shoal_operator.manifests.environment import ADMIN_PORT, HTTP_PORT
 from shoal_operator.manifests.target import Hosting
 from shoal_operator.planning.observation import Key, Observation, dig
 from shoal_operator.planning.pods import is_leaving, is_ready
-from shoal_operator.planning.rooms import NO_ROOM, Book, allot, forwards_of, may_sleep, stored_port
+from shoal_operator.planning.rooms import NO_ROOM, Book, allot, forwards_of, is_free, may_sleep, stored_port
 from shoal_schema.declaring import Json
 from shoal_schema.decoding import SpecError, parse_spec
 from shoal_schema.processes import OperatorProcess
@@ -143,8 +143,9 @@ class WaitingRooms:
         sleeps = may_sleep(spec)
         if sleeps and not self._settings.waiting_selector:
             raise SpecError(NO_ROOM)
-        # One that may sleep no more keeps its place until its pods have taken over.
-        if not (sleeps or (key in self._guests and observation.ours(ENDPOINT_SLICE))):
+        # One that may sleep no more keeps its place until its pods have taken over, if it is to have some.
+        lingers = key in self._guests and observation.ours(ENDPOINT_SLICE) and (spec.replicas or not is_free(spec))
+        if not (sleeps or lingers):
             return None
         taken = {**self._reserved, **{each: guest.port for each, guest in self._guests.items()}}
         port = allot(key, stored_port(observation.resource), taken, self._ports)
@@ -260,7 +261,7 @@ class WaitingRooms:
             timeout_s=guest.spec.queue.timeout_milliseconds / 1000,
             max_body_bytes=guest.spec.queue.max_body_bytes,
             forwards=forwards_of(guest.spec),
-            start_s=guest.memory.start_s if guest.memory else None,
+            start_s=self._fleet.start_s(key),
         )
         if self._book.put(key, told):
             guest.told = self._book.version
@@ -299,7 +300,7 @@ class WaitingRooms:
             async with aiohttp.ClientSession(timeout=_TIMEOUT, trust_env=False) as http, asyncio.TaskGroup() as tasks:
                 while True:
                     for uid in self._rooms.keys() - asked:
-                        tasks.create_task(self._ask(uid, http))
+                        tasks.create_task(self._ask(uid, http, tasks))
                     asked = set(self._rooms)
                     await asyncio.sleep(_FIND_S)
                     try:
@@ -336,7 +337,7 @@ class WaitingRooms:
             for key in self._guests:
                 self._changed(key)
 
-    async def _ask(self, uid: str, http: aiohttp.ClientSession) -> None:
+    async def _ask(self, uid: str, http: aiohttp.ClientSession, tasks: asyncio.TaskGroup) -> None:
         """Ask one room for whom requests wait, as long as its pod is there."""
         seen = ""
         while (room := self._rooms.get(uid)) is not None:
@@ -348,16 +349,16 @@ class WaitingRooms:
                 await asyncio.sleep(_RETRY_S)
                 continue
             seen, room.version, room.waiting = news.news, self._book.read_version(news.version), news.waiting
-            await self._hear(news)
+            for key, guest in self._guests.items():
+                if news.waiting.get(str(key)):
+                    tasks.create_task(self._wake(key, guest))
             await asyncio.sleep(_PAUSE_S)
 
-    async def _hear(self, news: RoomNews) -> None:
-        for key, guest in list(self._guests.items()):
-            if news.waiting.get(str(key)):
-                try:
-                    await self._step(key, guest, called=True)
-                except Exception:  # one service's surprise must not keep the others asleep
-                    logger.exception("event=waking_failed service=%s", key)
+    async def _wake(self, key: Key, guest: _Guest) -> None:
+        try:
+            await self._step(key, guest, called=True)
+        except Exception:  # one service's surprise must not keep the others asleep
+            logger.exception("event=waking_failed service=%s", key)
 
 
 async def _read(http: aiohttp.ClientSession, url: str, seen: str) -> RoomNews:

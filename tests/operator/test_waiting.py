@@ -268,6 +268,18 @@ def test_one_that_may_sleep_no_more_leaves_the_room_when_its_pods_have_taken_ove
     play(story)
 
 
+def test_one_that_is_parked_by_hand_is_not_held_for() -> None:
+    async def story(world: World) -> None:
+        await fall_asleep(world)
+        world.cluster.services[CAT]["spec"] = with_fields(SPEC, scaling=None, replicas=0)
+        condition = await world.look()
+        assert (condition["status"], condition["reason"]) == ("False", "ScaledToZero")
+        assert world.slice is None
+        assert (await world.table()).services == ()
+
+    play(story)
+
+
 def test_without_a_waiting_room_the_spec_is_refused_with_what_to_do() -> None:
     async def story(world: World) -> None:
         world.reconciler._waiting = WaitingRooms(world.fleet, OperatorProcess(), world.changed.append, lambda: 0.0)

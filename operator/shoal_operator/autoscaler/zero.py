@@ -10,7 +10,7 @@ replicas without a ready pod WAKING. How many replicas there are is decided here
 there is no load that the law could follow.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 SETTLE_S = 3.0
@@ -78,7 +78,6 @@ class Memory:
         called_s: when somebody called last.
         replicas: what ``spec.replicas`` was.
         slept: it had no replicas since it was awake last.
-        start_s: how long it took the last time from the first request until a pod was ready; None: not measured.
     """
 
     phase: Phase
@@ -86,7 +85,6 @@ class Memory:
     called_s: float
     replicas: int
     slept: bool = False
-    start_s: float | None = None
 
     @property
     def is_waking(self) -> bool:
@@ -113,23 +111,14 @@ def step(rule: Rule, seen: Seen, memory: Memory | None, now_s: float) -> tuple[V
     """
     if memory is None:
         memory = Memory(Phase.AWAKE, now_s, now_s, seen.replicas)
-    # A number that somebody set, and a pod that has just become ready, count as calls: both want to be used.
-    called = seen.called or seen.waiting or seen.replicas != memory.replicas or memory.phase is Phase.WAKING
+    # More replicas, whoever set them, and a pod that has just become ready count as calls: both want to be used.
+    called = seen.called or seen.waiting or seen.replicas > memory.replicas or memory.phase is Phase.WAKING
     called_s = now_s if called else memory.called_s
     verdict = _verdict(rule, seen, memory, now_s - called_s, now_s)
-    start_s = now_s - memory.since_s if _has_started(memory, verdict) else memory.start_s
     since_s = memory.since_s if verdict.phase is memory.phase else now_s
     replicas = seen.replicas if verdict.replicas is None else verdict.replicas
     slept = verdict.phase is not Phase.AWAKE and (memory.slept or seen.replicas == 0)
-    return verdict, replace(
-        memory,
-        phase=verdict.phase,
-        since_s=since_s,
-        called_s=called_s,
-        replicas=replicas,
-        slept=slept,
-        start_s=start_s,
-    )
+    return verdict, Memory(verdict.phase, since_s, called_s, replicas, slept)
 
 
 def _verdict(rule: Rule, seen: Seen, memory: Memory, quiet_s: float, now_s: float) -> Verdict:
@@ -145,7 +134,3 @@ def _verdict(rule: Rule, seen: Seen, memory: Memory, quiet_s: float, now_s: floa
         return Verdict(Phase.SETTLING)
     settled = seen.held and now_s - memory.since_s >= SETTLE_S
     return Verdict(Phase.ASLEEP, 0) if settled else Verdict(Phase.SETTLING)
-
-
-def _has_started(memory: Memory, verdict: Verdict) -> bool:
-    return memory.phase is Phase.WAKING and verdict.phase is Phase.AWAKE

@@ -120,6 +120,10 @@ class Fleet:
         """Return a service's ready pods."""
         return self._replicas.get(key, ())
 
+    def start_s(self, key: Key) -> float | None:
+        """Return how long a service's pods take to start; None before one was seen to."""
+        return self._around[key].start_s if key in self._around else None
+
     def watched(self) -> Iterator[Watched]:
         """Yield every service that scales or has an objective."""
         for key in self._scaled.keys() | self._objectives:

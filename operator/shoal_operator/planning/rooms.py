@@ -16,10 +16,14 @@ NO_ROOM = (
 )
 
 
+def is_free(spec: InferenceServiceSpec) -> bool:
+    """Return whether a service has as many pods as somebody else says, down to none, and not the law."""
+    return spec.scaling is None or spec.scaling.mode is not ScalingMode.INTERNAL
+
+
 def may_sleep(spec: InferenceServiceSpec) -> bool:
-    """Return whether a service has no pods while nobody calls; one that another scales has as many as that one says."""
-    scaling = spec.scaling
-    return scaling is not None and scaling.mode is ScalingMode.INTERNAL and scaling.min_replicas == 0
+    """Return whether a service has no pods while nobody calls."""
+    return spec.scaling is not None and not is_free(spec) and spec.scaling.min_replicas == 0
 
 
 def stored_port(resource: Json) -> int | None:

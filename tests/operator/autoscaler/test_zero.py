@@ -113,18 +113,6 @@ def test_an_operator_that_starts_goes_on_where_another_stopped() -> None:
     assert step(RULE, Seen(2, 2, called=False, waiting=0, held=True), None, 5)[0] == Verdict(Phase.AWAKE)
 
 
-def test_the_time_from_the_first_request_to_a_ready_pod_is_measured() -> None:
-    service = asleep()
-    service.ready = False
-    service.at(100, waiting=1)
-    service.at(107, waiting=1)
-    service.ready = True
-    service.at(109.5)
-
-    assert service.memory is not None
-    assert service.memory.start_s == 9.5
-
-
 seen = st.builds(
     Seen,
     replicas=st.integers(0, 5),
