@@ -17,7 +17,7 @@ from sklearn.tree._tree import TREE_LEAF, Tree
 from shoal_schema.wire.datatypes import Array
 
 
-class BoundedTree(Tree):  # type: ignore[misc] (native, without types)
+class BoundedTree(Tree):  # type: ignore[misc]  # it has no types
     """A checked tree, which reads no column that the rows lack; its `predict` asks `apply`."""
 
     def apply(self, rows: Any) -> Array:
@@ -27,7 +27,7 @@ class BoundedTree(Tree):  # type: ignore[misc] (native, without types)
         return leaves
 
 
-class BoundedPredictor(TreePredictor):  # type: ignore[misc] (without types)
+class BoundedPredictor(TreePredictor):  # type: ignore[misc]  # it has no types
     """The same of histogram gradient boosting; its categories are looked up in what it is handed."""
 
     def predict(self, rows: Array, known_cat_bitsets: Array, f_idx_map: Array, n_threads: int) -> Array:
