@@ -14,13 +14,15 @@ _OBJECTS: Final = (
     # How it was trained, which a prediction does not ask.
     "sklearn.neural_network._stochastic_optimizers.AdamOptimizer",
     "sklearn.neural_network._stochastic_optimizers.SGDOptimizer",
+    "sklearn.metrics._scorer._PassthroughScorer",
+    "sklearn.model_selection._split.KFold",
+    "sklearn.model_selection._split.StratifiedKFold",
     # Python that computes with arrays; wrong ones make it wrong, or raise.
     "sklearn._loss.loss.HalfTweedieLoss",
     "sklearn._loss.loss.HalfTweedieLossIdentity",
     "sklearn.calibration._CalibratedClassifier",
     "sklearn.calibration._SigmoidCalibration",
     "sklearn.multiclass._ConstantPredictor",
-    "sklearn.metrics._scorer._PassthroughScorer",
     "sklearn.gaussian_process._gpc._BinaryGaussianProcessClassifierLaplace",
     *(f"{_KERNELS}.{name}" for name in ("CompoundKernel", "ConstantKernel", "DotProduct", "ExpSineSquared")),
     *(f"{_KERNELS}.{name}" for name in ("Exponentiation", "Matern", "PairwiseKernel", "Product", "RBF")),

@@ -28,6 +28,7 @@ from sklearn.gaussian_process import GaussianProcessClassifier, GaussianProcessR
 from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -72,6 +73,7 @@ def pipeline(final: Any) -> Pipeline:
         CalibratedClassifierCV(LinearSVC(random_state=0)),
         GaussianProcessClassifier(1.0 * RBF(), optimizer=None, random_state=0),
         GaussianProcessRegressor(RBF() + WhiteKernel(), optimizer=None),
+        GridSearchCV(LogisticRegression(), {"C": [1, 2]}),
         pipeline(LogisticRegression()),
         pipeline(RandomForestClassifier(10, random_state=0)),
     ],
