@@ -21,7 +21,7 @@ from shoal_operator.load.fleet import Fleet, Replica, Scaled
 from shoal_operator.load.reading import Reading
 from shoal_operator.planning.observation import Key
 from shoal_operator.scaling import Autoscaler
-from shoal_operator.scraper import Scraper
+from shoal_operator.scraper import Scraper, allow_connections
 from shoal_operator.waiting import WaitingRooms
 from shoal_schema.load import Capacity, Load, Refused
 from shoal_schema.processes import OperatorProcess
@@ -71,7 +71,7 @@ def load_at(now_s: float) -> Load:
 
 def serve(sock: socket.socket) -> None:
     """Be all pods."""
-    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+    allow_connections()
 
     async def main() -> None:
         server = await asyncio.get_running_loop().create_server(Pod, sock=sock, backlog=4096)
@@ -147,7 +147,7 @@ def main() -> None:
     for name, default in (("services", 1000), ("pods", 2), ("silent", 0), ("seconds", 20)):
         parser.add_argument(f"--{name}", type=int, default=default)
     args = parser.parse_args()
-    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+    allow_connections()
     sock = socket.socket()
     sock.bind(("0.0.0.0", 0))
     pods = multiprocessing.Process(target=serve, args=(sock,), daemon=True)
