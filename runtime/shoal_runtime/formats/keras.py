@@ -11,7 +11,7 @@ import torch
 from shoal_runtime.errors import LoadError
 from shoal_runtime.faults import said
 from shoal_runtime.formats.module import ModuleHandler, require_tensors
-from shoal_runtime.formats.source import Loaded, NotTrusted, Source, warn_of_static_batch
+from shoal_runtime.formats.source import Loaded, NotTrusted, Source, check_static_batch
 from shoal_runtime.formats.table import model_file
 from shoal_runtime.formats.tabular import imported
 from shoal_runtime.handlers.spec import ANY, TensorSpec
@@ -33,12 +33,13 @@ def load(source: Source) -> Loaded:
         raise LoadError("a Keras model keeps the dtype it was saved in: leave SHOAL_RUNTIME_DTYPE at auto")
     keras = _keras_on_torch(source.context.device)
     model = _read(keras, path, trusted=source.allow_pickle)
+    _refuse_state(model, path.name)
     taken, given = _structures(keras, model, path.name)
     inputs = source.inputs or _specs(keras.tree.flatten(taken), None)
     outputs = source.outputs or _specs(keras.tree.flatten(given), _output_names(model, given))
     require_tensors(inputs, outputs, path.name)
-    warn_of_static_batch(
-        path.name, inputs, "give keras.Input a shape, not a batch_shape or batch_size, and save it again"
+    check_static_batch(
+        source, path.name, inputs, "give keras.Input a shape, not a batch_shape or batch_size, and save it again"
     )
     run = _by_position(keras, model, taken)
     return Loaded(ModuleHandler(run, inputs, outputs), inputs, outputs, "keras")
@@ -68,6 +69,16 @@ def _read(keras: Any, path: Path, *, trusted: bool) -> Any:
         reason = text.strip().splitlines() or [type(error).__name__]
         raise LoadError(f"{path.name} is not a readable Keras model: {reason[0]}") from None
     return model.eval()
+
+
+def _refuse_state(model: Any, name: str) -> None:
+    """Raise LoadError where a layer goes on from what the last call left, which was another caller's."""
+    kept = [layer.name for layer in model._flatten_layers() if getattr(layer, "stateful", False)]
+    if kept:
+        raise LoadError(
+            f"{name} keeps state from one call to the next ({kept[-1]} is stateful), so a caller's answer would be made"
+            " of what others sent: build it with stateful=False, give it the weights, and save it again"
+        )
 
 
 def _structures(keras: Any, model: Any, name: str) -> tuple[Any, Any]:

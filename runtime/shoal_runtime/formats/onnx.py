@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.faults import said
-from shoal_runtime.formats.source import Loaded, Source, warn_of_static_batch
+from shoal_runtime.formats.source import Loaded, Source, check_static_batch
 from shoal_runtime.formats.table import model_file
 from shoal_runtime.formats.tabular import TEXT, imported
 from shoal_runtime.handlers.spec import ANY, TensorSpec
@@ -56,7 +56,7 @@ def load(source: Source) -> Loaded:
     path = model_file(source, Format.ONNX)
     session = _session(path, source.context.threads)
     inputs = source.inputs or _inputs(session.get_inputs())
-    warn_of_static_batch(path.name, inputs, DYNAMIC)
+    check_static_batch(source, path.name, inputs, DYNAMIC)
     free = all(spec.shape[spec.batch_dim] == ANY for spec in inputs)
     outputs = source.outputs or _outputs(session.get_outputs(), path, free=free)
     return Loaded(OnnxHandler(session, inputs, outputs), inputs, outputs, "onnx")

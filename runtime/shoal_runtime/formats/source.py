@@ -120,18 +120,24 @@ def files_with(directory: Path, suffixes: Sequence[str] | None = None) -> list[P
     return sorted(p for p in directory.iterdir() if (suffixes is None or p.suffix in suffixes) and p.is_file())
 
 
-def warn_of_static_batch(name: str, inputs: Sequence[TensorSpec], remedy: str) -> None:
-    """Log what to do about a model that takes batches of one size only; it is served with that size."""
-    rows = {spec.shape[spec.batch_dim] for spec in inputs} - {ANY}
-    if rows:
-        fixed = max(rows)
-        logger.warning(
-            "event=static_batch %s was exported with a batch of %d, so it runs %d at a time: %s",
-            name,
-            fixed,
-            fixed,
-            remedy,
+def check_static_batch(source: Source, name: str, inputs: Sequence[TensorSpec], remedy: str) -> None:
+    """Log what to do about a model that takes batches of one size only; it is served with that size.
+
+    Raises:
+        LoadError: it may be no batch: another dimension takes any size, and nobody has said which one counts rows.
+    """
+    rows = inputs[0].shape[inputs[0].batch_dim]
+    if rows == ANY or any(spec.shape[spec.batch_dim] != rows for spec in inputs):
+        return
+    free = [spec for spec in inputs if ANY in spec.row_shape]
+    if rows > 1 and free and not source.inputs:
+        raise LoadError(
+            f"{name} takes {free[0].name} as {list(free[0].shape)}: if its first dimension counts rows, {remedy}; if"
+            " another does, say so in model.toml (batch_dim of [[inputs]] and [[outputs]])"
         )
+    logger.warning(
+        "event=static_batch %s was exported with a batch of %d, so it runs %d at a time: %s", name, rows, rows, remedy
+    )
 
 
 def read_json(path: Path, default: Any = _REQUIRED) -> Any:

@@ -212,3 +212,22 @@ def test_weights_of_another_form_are_refused(tmp_path: Path, load: Callable[...,
 def test_it_keeps_the_dtype_it_was_saved_in(tmp_path: Path, load: Callable[..., "Model"]) -> None:
     with pytest.raises(LoadError, match="keeps the dtype"):
         load(save(network(), tmp_path / "m.keras"), dtype="bfloat16")
+
+
+def test_an_input_that_is_no_rows_is_not_taken_for_a_batch(tmp_path: Path, load: Callable[..., "Model"]) -> None:
+    x, w = keras.Input((3,), name="x"), keras.Input(batch_shape=(3, 3), name="w")
+    path = save(keras.Model([x, w], keras.ops.add(x, w)), tmp_path / "net.keras")
+
+    with pytest.raises(LoadError, match=r"disagree: x \[-1, 3\], w \[3, 3\]"):
+        load(path)
+
+
+@pytest.mark.parametrize("rows", [1, 4])
+def test_a_layer_that_keeps_state_between_calls_is_refused(
+    tmp_path: Path, load: Callable[..., "Model"], rows: int
+) -> None:
+    x = keras.Input(batch_shape=(rows, 5, 3), name="x")
+    inner = keras.Sequential([keras.Input(batch_shape=(rows, 5, 3)), keras.layers.LSTM(4, stateful=True, name="kept")])
+
+    with pytest.raises(LoadError, match=r"net\.keras keeps state .*kept is stateful.*stateful=False"):
+        load(save(keras.Model(x, inner(x)), tmp_path / "net.keras"))
