@@ -43,6 +43,8 @@ class Model:
     forward_timeout_s: float | None = None
     """How long a forward may take by the model's word, where the user has left it to the default."""
     format: Format = Format.AUTO
+    apart: bool = True
+    """Whether its rows are known to be kept apart; if not, warm-up tries it."""
 
 
 def load_model(files: ModelFiles, settings: Settings) -> Model:
@@ -95,7 +97,8 @@ def load_model(files: ModelFiles, settings: Settings) -> Model:
     for spec in signature.inputs:
         _check_row(spec, settings.process.max_body_bytes)
     limit_s = _forward_timeout_s(loaded, settings)
-    return Model(name, loaded.platform, loaded.handler, stages, signature, machine, loaded.graphs, limit_s, form)
+    apart = FORMATS[form].apart
+    return Model(name, loaded.platform, loaded.handler, stages, signature, machine, loaded.graphs, limit_s, form, apart)
 
 
 def _forward_timeout_s(loaded: Loaded, settings: Settings) -> float | None:

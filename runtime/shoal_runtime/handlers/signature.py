@@ -71,8 +71,8 @@ def _rows(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> int:
     if odd:
         told = ", ".join(f"{spec.name} {list(spec.shape)}" for spec in (inputs[0], *odd))
         raise LoadError(
-            f"the batch dimensions of inputs and outputs disagree: {told}; each tensor needs one that counts the rows of"
-            " the batch: name it (batch_dim) in model.toml, or export the model with what is no rows as a constant"
+            f"the batch dimensions of inputs and outputs disagree: {told}; each tensor needs one that counts the"
+            " batch's rows: name it (batch_dim) in model.toml, or export the model with what is no rows as a constant"
         )
     return rows
 
