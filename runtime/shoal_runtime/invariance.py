@@ -105,7 +105,9 @@ class _Trial:
         return f"output {name} of a row differs by {far[name]:.0%}" if far[name] > DOUBTFUL else ""
 
     def _row(self, outputs: Mapping[str, Array], row: int) -> Batch:
-        return {name: _floats(np.take(outputs[name], row, spec.batch_dim), spec) for name, spec in self._specs.items()}
+        return {
+            name: _floats(np.take(outputs[name], [row], spec.batch_dim), spec) for name, spec in self._specs.items()
+        }
 
 
 def _difference(left: Array, right: Array) -> float:

@@ -83,6 +83,16 @@ def test_scales_of_a_whole_batch_are_doubted_only() -> None:
     assert "it depends a little on who shares the batch" in doubt
 
 
+def test_names_are_compared_as_labels_are() -> None:
+    bytes_out = Signature((TensorSpec("x", "FP32", [-1, 6]),), (TensorSpec("y", "BYTES", [-1]),), 32)
+
+    def named(scores: Array) -> Array:
+        return np.array([b"cat", b"dog", b"cow", b"ape", b"bee", b"fox"], object)[scores.argmax(1)]
+
+    assert tried(named, bytes_out) == []
+    assert "among other rows" in tried(lambda x: named(np.cumsum(x, 0)), bytes_out)[0]
+
+
 def test_an_answer_that_changes_when_asked_again_is_doubted() -> None:
     [doubt] = tried(lambda x: x + RNG.standard_normal(x.shape), signature())
 
