@@ -36,7 +36,7 @@ def load(source: Source) -> Loaded:
     _refuse_state(model, path.name)
     taken, given = _structures(keras, model, path.name)
     inputs = source.inputs or _specs(keras.tree.flatten(taken), None)
-    outputs = source.outputs or _specs(keras.tree.flatten(given), _output_names(model, given))
+    outputs = source.outputs or _specs(keras.tree.flatten(given), _output_names(keras, model, given))
     require_tensors(inputs, outputs, path.name)
     check_static_batch(
         source, path.name, inputs, "give keras.Input a shape, not a batch_shape or batch_size, and save it again"
@@ -95,14 +95,20 @@ def _by_position(keras: Any, model: Any, taken: Any) -> Callable[..., Any]:
     """Return the model as a function of its inputs one by one."""
 
     def run(*tensors: torch.Tensor) -> Any:
-        return model(keras.tree.pack_sequence_as(taken, list(tensors)), training=False)
+        made = model(keras.tree.pack_sequence_as(taken, list(tensors)), training=False)
+        return made if _is_flat(keras, made) else keras.tree.flatten(made)
 
     return run
 
 
-def _output_names(model: Any, given: Any) -> list[str]:
+def _is_flat(keras: Any, made: Any) -> bool:
+    """Return whether what a model gives is a dict of tensors, whose names are its keys."""
+    return isinstance(made, dict) and len(keras.tree.flatten(made)) == len(made)
+
+
+def _output_names(keras: Any, model: Any, given: Any) -> list[str]:
     """Return a dict's keys, or the names of the layers that the outputs come from, or output_0, output_1..."""
-    if isinstance(given, dict):
+    if _is_flat(keras, given):
         return sorted(map(str, given))
     names = [str(name) for name in getattr(model, "output_names", (model.layers[-1].name,))]
     return names if len(set(names)) == len(names) else [f"output_{index}" for index in range(len(names))]

@@ -231,3 +231,16 @@ def test_a_layer_that_keeps_state_between_calls_is_refused(
 
     with pytest.raises(LoadError, match=r"net\.keras keeps state .*kept is stateful.*stateful=False"):
         load(save(keras.Model(x, inner(x)), tmp_path / "net.keras"))
+
+
+@pytest.mark.parametrize("nested", [lambda a, b, c: [a, [b, c]], lambda a, b, c: {"a": a, "more": {"b": b, "c": c}}])
+def test_nested_outputs_go_one_by_one(tmp_path: Path, load: Callable[..., "Model"], nested: Callable[..., Any]) -> None:
+    x = keras.Input((6,), name="x")
+    original = keras.Model(x, nested(*(keras.layers.Dense(units, name=f"d{units}")(x) for units in (1, 2, 3))))
+    rows = np.random.default_rng(1).standard_normal((5, 6), dtype=np.float32)
+
+    with Bench.around(load(save(original, tmp_path / "net.keras"))) as bench:
+        answers = bench.run({"x": rows}).outputs
+
+    for answer, expected in zip(answers.values(), keras.tree.flatten(original(rows)), strict=True):
+        np.testing.assert_allclose(answer, expected.detach(), atol=1e-6)
