@@ -131,6 +131,17 @@ def test_a_model_is_served_and_the_first_request_shown(start: Start) -> None:
     assert "gRPC" not in output
 
 
+def test_the_proxy_s_process_holds_no_credentials(start: Start) -> None:
+    served = start(HF_TOKEN="hf-secret", MLFLOW_TRACKING_URI="http://user:pw@mlflow:5000")
+    served.read_until("Ctrl-C stops")
+
+    by_process = {event.split()[0]: int(event.split()[-1]) for event in served.events() if " started " in event}
+    told = {name: Path(f"/proc/{pid}/environ").read_text() for name, pid in by_process.items()}
+
+    assert "hf-secret" in told["runtime"]
+    assert not any(word in told["proxy"] for word in ("hf-secret", "user:pw", "SHOAL_MODEL_URI"))
+
+
 def test_a_port_for_grpc_is_found_given_to_the_proxy_and_told(start: Start) -> None:
     served = start("--grpc-port", "0", "--admin-port", "0")
 
