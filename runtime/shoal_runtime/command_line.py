@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -90,11 +91,16 @@ def fetch(settings: Settings) -> int:
     """Bring the model's files into the cache; return the exit code."""
     from shoal_runtime.fetching import fetch_model  # noqa: PLC0415
     from shoal_runtime.readiness import Readiness  # noqa: PLC0415
+    from shoal_runtime.storage.redaction import hidden, safe  # noqa: PLC0415
 
     try:
         files = fetch_model(settings, Readiness())
     except LoadError as error:
         logger.critical("%s", error)
+        return EXIT_LOAD_FAILED
+    except Exception as error:  # its last words reach the resource's status, and may hold credentials
+        logger.error("%s", hidden(traceback.format_exc(), os.environ))
+        logger.critical("the model cannot be fetched: %s: %s", type(error).__name__, safe(str(error), os.environ))
         return EXIT_LOAD_FAILED
     logger.info("event=model_fetched directory=%s", files.directory)
     return 0

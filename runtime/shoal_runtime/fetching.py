@@ -25,7 +25,7 @@ from shoal_runtime.settings import Settings
 from shoal_runtime.storage.downloading import Download
 from shoal_runtime.storage.listing import Listing, tree_digest
 from shoal_runtime.storage.redaction import safe
-from shoal_runtime.storage.store import StoreAway, open_store
+from shoal_runtime.storage.store import StoreAway, check_environment, open_store
 from shoal_runtime.unpacking import CHUNK_BYTES, Limits, archive_stem, check_time, unpack
 from shoal_schema.resource.locations import MOUNTED, WEB, LocationError, parse, scheme_of, shown
 
@@ -166,6 +166,7 @@ class Fetcher:
         remember(self._cache_dir, uri, Origin(digest, etag=listing.digest(), file=listing.file))
 
     def _remote(self, uri: str) -> ModelFiles:
+        check_environment(scheme_of(uri))
         name = Path(unquote(urlsplit(uri).path)).name or "model"
         if self._digest is not None and (kept := self._kept(self._digest, name)):
             logger.info("event=model_cached directory=%s", kept.directory)

@@ -18,7 +18,7 @@ from msgspec import Struct
 from shoal_runtime.errors import LoadError
 from shoal_runtime.storage.listing import Entry, Listing, bounded
 from shoal_runtime.storage.redaction import safe
-from shoal_runtime.storage.store import Store, StoreAway
+from shoal_runtime.storage.store import GIVEN_IN, Store, StoreAway
 from shoal_runtime.storage.store import open_store as open_other
 from shoal_runtime.unpacking import CHUNK_BYTES
 from shoal_schema.resource.locations import (
@@ -113,7 +113,8 @@ class Server:
                 if response.status_code >= 500 or response.status_code == 429:
                     raise StoreAway(f"the MLflow server answered {response.status_code}")
                 if response.status_code != 200:
-                    raise LoadError(refusal(what, response.status_code))
+                    remedy = f"; look {GIVEN_IN}" if response.status_code in (401, 403) else ""
+                    raise LoadError(f"{refusal(what, response.status_code)}{remedy}")
                 yield response
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise StoreAway(f"{type(error).__name__}: {safe(str(error), os.environ)}") from None
@@ -244,9 +245,12 @@ def open_store(uri: str) -> Registered:
     """Return the files of what a `models:/` or `runs:/` URI names.
 
     Raises:
-        LocationError: the environment names no MLflow server.
+        LoadError: the environment names no MLflow server.
     """
-    return Registered(uri, os.environ)
+    try:
+        return Registered(uri, os.environ)
+    except LocationError as error:
+        raise LoadError(f"{error}, {GIVEN_IN}") from None
 
 
 def _path_on(server: Server, place: str) -> str | None:

@@ -65,6 +65,24 @@ AZURE = {"AZURE_STORAGE_ACCOUNT_NAME": "acc", "AZURE_STORAGE_SAS_TOKEN": "sv=1&s
             {"MLFLOW_TRACKING_URI": "http://HOST", "MLFLOW_TRACKING_TOKEN": "s3cret-token"},
             "runs:/cat/1 may not be read with the credentials",
         ),
+        *(
+            ("models:/cat/1", {"MLFLOW_TRACKING_URI": "http://HOST", "MLFLOW_TRACKING_TOKEN": token}, told)
+            for token, told in (
+                ("s3cret-token\n", "MLFLOW_TRACKING_TOKEN ends in a newline"),
+                ("s3cret-token\nx: y", "MLFLOW_TRACKING_TOKEN holds a line break"),
+                ("s3cret-t\xf6ken", "MLFLOW_TRACKING_TOKEN holds a character that is not ASCII"),
+            )
+        ),
+        *(
+            ("models:/cat/1", {"MLFLOW_TRACKING_URI": address}, "MLFLOW_TRACKING_URI must be the http:// or https://")
+            for address in ("http://u:s3cret/x@HOST", "http://u:s3cret#x@HOST", "http://u:s3cret?x@HOST")
+        ),
+        ("hf://team/cat", {"HF_TOKEN": "s3cret-t\xf6ken", "HF_ENDPOINT": "http://HOST"}, "HF_TOKEN holds a character"),
+        ("gs://box/cat", {"GOOGLE_APPLICATION_CREDENTIALS": '{"private_key": "s3cret"}'}, "GOOGLE_SERVICE_ACCOUNT_KEY"),
+        ("gs://box/cat", {"GOOGLE_SERVICE_ACCOUNT": "s3cret-key"}, "GOOGLE_SERVICE_ACCOUNT must be the path of a file"),
+        ("s3://bucket/cat", {**AWS, "AWS_SESSION_TOKEN": "s3cret\n"}, "AWS_SESSION_TOKEN ends in a newline"),
+        ("s3://bucket/cat", {**AWS, "AWS_ENDPOINT_URL": "s3cret:1"}, "AWS_ENDPOINT_URL must be the http://"),
+        ("http://HOST/cat.pt2", {"HTTP_PROXY": "socks5h://me:s3cret@HOST"}, "HTTP_PROXY must be the http://"),
     ],
 )
 def test_no_secret_is_logged_nor_in_the_last_words(
