@@ -113,6 +113,7 @@ def test_without_a_secret_the_init_container_is_told_where_the_operators_registr
     assert registry("hf://team/cat", {"HF_ENDPOINT": "http://hub", "HF_TOKEN": "t0ken"}) == {
         "HF_ENDPOINT": "http://hub"
     }
+    assert registry(NAME, {"MLFLOW_TRACKING_URI": "http://someb0dy:s3cret/x@mlflow"}) == {}
     assert registry("hf://team/cat", {}) == registry(NAME, {}) == registry("s3://b/c", MLFLOW) == {}
 
 
@@ -151,7 +152,7 @@ def test_there_are_no_pods_before_the_version_is_known_and_everything_else_is() 
     look(cluster, Naming(NAME, "models:/cat/1"))
     assert uri_of_pods(cluster) == "models:/cat/1"
     assert cluster.services[CAT]["status"]["model"] == {"uri": NAME, "resolved": "models:/cat/1"}
-    assert condition(cluster, "ModelResolved")["message"] == f"{NAME} is models:/cat/1"
+    assert condition(cluster, "ModelResolved")["message"] == f"{NAME} was models:/cat/1 when it was asked"
     cluster.writes.clear()
     look(cluster, Naming(NAME, "models:/cat/1"))
     assert cluster.writes == []
@@ -196,7 +197,7 @@ def test_a_registry_that_is_away_changes_neither_pods_nor_readiness() -> None:
     assert uri_of_pods(cluster) == "models:/cat/1"
     assert condition(cluster)["status"] == "True"
     assert condition(cluster, "ModelResolved")["reason"] == "ModelUnresolved"
-    assert condition(cluster, "ModelResolved")["message"] == "the registry is away; pods keep models:/cat/1"
+    assert condition(cluster, "ModelResolved")["message"] == "the registry is away (pods keep models:/cat/1)"
     assert cluster.services[CAT]["status"]["model"]["resolved"] == "models:/cat/1"
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from msgspec import structs
 
+from shoal_schema.resource.credentials import fault
 from shoal_schema.resource.locations import MLFLOW, LocationError, parse, shown, tracking_server
 from shoal_schema.resource.model import Claim, ImageVolume, ModelVolume
 from shoal_schema.resource.service import InferenceServiceSpec
@@ -38,6 +39,8 @@ def placed(spec: InferenceServiceSpec, resolved: str = "") -> InferenceServiceSp
 def registry(uri: str, environment: Mapping[str, str]) -> dict[str, str]:
     """Return what the operator knows of the registry that keeps ``uri``: its address, and never credentials."""
     scheme = uri.partition(":")[0]
+    if fault(scheme, environment):  # of an address that is none it is not known what is secret
+        return {}
     if scheme == "hf" and (hub := environment.get("HF_ENDPOINT")):
         return {"HF_ENDPOINT": shown(hub)}
     if scheme not in MLFLOW:

@@ -37,14 +37,18 @@ def stored_version(resource: Json, uri: str) -> str:
     return resolved if is_version_of(resolved, uri) else ""
 
 
-def is_version_of(resolved: str, uri: str) -> bool:
-    """Return whether ``resolved`` names one version of the same model, whoever says so."""
+def is_of_model(answer: str, uri: str) -> bool:
+    """Return whether an answer names the same model, by its version or otherwise, whoever says so."""
     try:
-        version, name = parse(resolved), parse(uri)
-        same = (version.scheme, version.authority, version.path) == (name.scheme, name.authority, name.path)
-        return same and not moves(resolved)
+        told, name = parse(answer), parse(uri)
     except LocationError:
         return False
+    return (told.scheme, told.authority, told.path) == (name.scheme, name.authority, name.path)
+
+
+def is_version_of(resolved: str, uri: str) -> bool:
+    """Return whether ``resolved`` names one version of the same model, whoever says so."""
+    return is_of_model(resolved, uri) and not moves(resolved)
 
 
 def pause_s(failures: int, interval_s: float) -> float:

@@ -265,9 +265,9 @@ def _resolved_condition(evidence: Evidence) -> Condition | None:
     if verdict := blocked.model_unresolved(evidence):
         return Condition(kind, *verdict)
     if naming.problem:
-        text = f"{naming.problem}; pods keep {naming.resolved}"
+        text = f"{naming.problem} (pods keep {naming.resolved})"
         return Condition(kind, Status.FALSE, Reason.MODEL_UNRESOLVED, text)
-    return Condition(kind, Status.TRUE, Reason.MODEL_RESOLVED, f"{naming.uri} is {naming.resolved}")
+    return Condition(kind, Status.TRUE, Reason.MODEL_RESOLVED, f"{naming.uri} was {naming.resolved} when it was asked")
 
 
 def _sole_condition(evidence: Evidence) -> Condition | None:

@@ -5,7 +5,7 @@ which is read here, or in a bucket, which another store reads.
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
@@ -29,6 +29,7 @@ from shoal_schema.resource.locations import (
     question,
     refusal,
     scheme_of,
+    sent_on,
     shown,
     tracking_server,
 )
@@ -105,9 +106,16 @@ class Server:
     @contextmanager
     def opened(self, url: str, what: str) -> Iterator[httpx.Response]:
         """Yield a good answer, to be read."""
+
+        def stay(response: httpx.Response) -> None:
+            if response.has_redirect_location:
+                sent_on(what, str(response.url), response.headers["location"])
+
+        hooks: dict[str, list[Callable[[httpx.Response], None]]] = {"response": [stay]}
+        headers = dict(self.headers)
         try:
             with (
-                httpx.Client(timeout=TIMEOUT, headers=dict(self.headers)) as client,
+                httpx.Client(timeout=TIMEOUT, headers=headers, follow_redirects=True, event_hooks=hooks) as client,
                 client.stream("GET", url) as response,
             ):
                 if response.status_code >= 500 or response.status_code == 429:
@@ -116,6 +124,8 @@ class Server:
                     remedy = f"; look {GIVEN_IN}" if response.status_code in (401, 403) else ""
                     raise LoadError(f"{refusal(what, response.status_code)}{remedy}")
                 yield response
+        except LocationError as error:
+            raise LoadError(str(error)) from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise StoreAway(f"{type(error).__name__}: {safe(str(error), os.environ)}") from None
 
@@ -255,8 +265,10 @@ def open_store(uri: str) -> Registered:
 
 def _path_on(server: Server, place: str) -> str | None:
     """Return the path in the server's own store; None of what lies elsewhere."""
+    parts = urlsplit(place)
+    if ".." in parts.path.split("/"):
+        raise LoadError(f"the MLflow server's answer leads out of its own store: {shown(place)}")
     if place.startswith(f"{server.base}{ARTIFACTS}/"):
         return place.removeprefix(f"{server.base}{ARTIFACTS}/").strip("/")
-    parts = urlsplit(place)
     here = parts.netloc in ("", urlsplit(server.base).netloc)
     return parts.path.strip("/") if parts.scheme == "mlflow-artifacts" and here else None
