@@ -183,8 +183,37 @@ def test_a_name_that_cannot_be_resolved_is_told_once_and_what_runs_is_left_as_it
 
     assert uri_of_pods(cluster) == "models:/cat/1"
     assert (condition(cluster)["status"], condition(cluster)["reason"]) == ("False", "ModelUnresolved")
+    assert condition(cluster)["message"] == "the registry knows no models:/cat@nobody (pods keep models:/cat/1)"
+    assert cluster.services[CAT]["status"]["model"] == {"uri": NAME, "resolved": "models:/cat/1"}
     assert condition(cluster, "Available")["status"] == "True"
     assert [event["reason"] for event in cluster.events].count("ModelUnresolved") == 1
+
+
+def test_while_a_new_name_is_not_resolved_replicas_follow_and_nothing_else_of_the_pods_does() -> None:
+    cluster = cluster_with(spec_of(NAME))
+    look(cluster, Naming(NAME, "models:/cat/1"))
+    before = cluster.children[CAT, DEPLOYMENT]["spec"]
+    other = "models:/cat@nobody"
+    cluster.services[CAT]["spec"] = {**spec_of(other, format="ONNX"), "replicas": 2}
+    look(cluster, Naming(other))
+    assert cluster.children[CAT, DEPLOYMENT]["spec"] == {**before, "replicas": 2}
+
+    cluster.writes.clear()
+    look(cluster, Naming(other))
+    assert cluster.writes == []
+
+
+def test_replicas_of_an_unresolved_model_that_somebody_undoes_are_not_written_for_ever() -> None:
+    cluster = cluster_with(spec_of(NAME))
+    reconciler = Reconciler(
+        cluster, DEFAULTS, Told(), now, fleet=Fleet(), clock=lambda: 0.0, names=NoNames(Naming("models:/cat@nobody"))
+    )
+    look(cluster, Naming(NAME, "models:/cat/1"))
+    cluster.services[CAT]["spec"] = {**spec_of("models:/cat@nobody"), "replicas": 2}
+    for _ in range(20):
+        look(cluster, reconciler=reconciler)
+        cluster.children[CAT, DEPLOYMENT]["spec"]["replicas"] = 1
+    assert 1 <= cluster.writes.count(("merge", "Deployment")) < 10
 
 
 def test_a_registry_that_is_away_changes_neither_pods_nor_readiness() -> None:
