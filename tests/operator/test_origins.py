@@ -23,7 +23,7 @@ from shoal_schema.declaring import Json
 from shoal_schema.decoding import parse_spec
 from tests.operator.fakes import FakeCluster, NoNames, Told
 from tests.operator.samples import DEFAULTS, MINIMAL, UID, service, with_fields
-from tests.operator.worlds import healthy, pod, running, waiting
+from tests.operator.worlds import healthy, pod, running, unschedulable, waiting
 
 CAT = Key("default", "cat")
 NAME = "models:/cat@best"
@@ -126,6 +126,33 @@ def test_a_claim_is_mounted_read_only_and_its_path_is_the_model() -> None:
     runtime = made["containers"][1]
     assert {"name": "model", "mountPath": "/mnt/models", "readOnly": True} in runtime["volumeMounts"]
     assert variables(runtime)["SHOAL_MODEL_URI"] == "file:///mnt/models/team/cat"
+
+
+def test_a_path_in_a_claim_is_told_as_it_was_meant() -> None:
+    runtime = pod_of(spec_of("pvc://models/a%20b#1"))["containers"][1]
+    assert variables(runtime)["SHOAL_MODEL_URI"] == "file:///mnt/models/a%20b%231"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ('persistentvolumeclaim "models" not found', "It is the claim of model.uri or model.volume: make it in"),
+        (
+            "pod has unbound immediate PersistentVolumeClaims",
+            "kubectl describe persistentvolumeclaim models --namespace",
+        ),
+        ('persistentvolumeclaim "other" not found', 'persistentvolumeclaim "other" not found.'),
+    ],
+)
+def test_a_claim_that_is_absent_or_unbound_is_told_with_what_to_do(words: str, told: str) -> None:
+    cluster = cluster_with(spec_of("pvc://models/team/cat"))
+    look(cluster)
+    cluster.children[CAT, DEPLOYMENT]["status"] = {"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1}
+    cluster.pods[CAT] = [pod_now(cluster, conditions=unschedulable(f"0/1 nodes are available: {words}."))]
+    look(cluster)
+    assert condition(cluster)["reason"] == "Unschedulable"
+    assert told in condition(cluster)["message"]
+    assert ("model.uri" in condition(cluster)["message"]) is ("other" not in words)
 
 
 @pytest.mark.parametrize("image", ["registry:5000/team/cat:1", "ghcr.io/team/cat@sha256:" + "0" * 64])

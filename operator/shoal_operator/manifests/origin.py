@@ -1,6 +1,7 @@
 """Where a model comes from, as pods are told: a name at its version; what the cluster mounts: a volume and a path."""
 
 from collections.abc import Mapping
+from urllib.parse import quote
 
 from msgspec import structs
 
@@ -29,7 +30,7 @@ def placed(spec: InferenceServiceSpec, resolved: str = "") -> InferenceServiceSp
     where, volume = parse(uri), spec.model.volume
     if where.scheme == "pvc":
         volume = ModelVolume(mount_path=_MOUNT_PATH, persistent_volume_claim=Claim(claim_name=where.authority))
-        uri = f"file://{_MOUNT_PATH}/{where.path}".rstrip("/")
+        uri = f"file://{_MOUNT_PATH}/{quote(where.path)}".rstrip("/")
     elif where.scheme == "oci":
         volume = ModelVolume(mount_path=_MOUNT_PATH, image=ImageVolume(reference=uri.removeprefix("oci://")))
         uri = f"file://{_MOUNT_PATH}"

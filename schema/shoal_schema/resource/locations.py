@@ -32,10 +32,13 @@ _FORMS: Final = {
     "models": "models:/NAME/VERSION, models:/NAME@ALIAS or models:/ID",
     "runs": "runs:/RUN/PATH",
     "oci": "oci://REGISTRY/NAME:TAG",
-    "pvc": "pvc://CLAIM/PATH",
+    "pvc": "pvc://CLAIM/PATH, a claim's name and a PATH without ..",
     "abfss": "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH",
 }
 _HUB_NAME: Final = re.compile("[A-Za-z0-9_-][A-Za-z0-9._-]*")
+FIXED: Final = "^(models:/+([^/]+/[0-9]+|[^/@]+)/*|hf://[^/]+/[^/@]+@[0-9a-f]{40}(/.*)?)$"
+"""Names of one version, as `moves` tells them; read by API servers too."""
+CLAIM: Final = "[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
 _COMMIT: Final = re.compile("[0-9a-f]{40}")
 _URI: Final = re.compile("([A-Za-z][A-Za-z0-9+.-]*):/")
 
@@ -213,6 +216,14 @@ def _plain(scheme: str, rest: str) -> Location:
     return Location(scheme, authority, path)
 
 
+def _claim(scheme: str, rest: str) -> Location:
+    claim, _, path = rest.partition("/")
+    path = unquote(path)
+    # What is mounted lies beside all else that a container has: no path leads out of the claim.
+    named = re.fullmatch(CLAIM, claim) and ".." not in path.split("/") and path.isprintable()
+    return Location(scheme, claim if named else "", path)
+
+
 def _hub(scheme: str, rest: str) -> Location:
     owner, _, rest = rest.partition("/")
     name, _, path = rest.rstrip("/").partition("/")
@@ -244,6 +255,7 @@ _PARSERS: Final[Mapping[str, Callable[[str, str], Location]]] = {
     "hf": _hub,
     "models": _registered,
     "oci": _image,
+    "pvc": _claim,
 }
 
 
