@@ -119,7 +119,7 @@ def test_the_checksum_of_a_folder_that_lies_here_is_that_of_its_list_of_sums(tmp
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(content)
     (model / "linked").symlink_to(beside)
-    (model / os.fsdecode(b"caf\xe9")).write_bytes(b"3")
+    (model / os.fsdecode(b"\xe9.txt")).write_bytes(b"3")
     os.mkfifo(model / "pipe")
     said = subprocess.run(SUM_OF_FOLDER, shell=True, cwd=model, capture_output=True, text=True, check=True).stdout
     checksum = f"sha256:{said.split()[0]}"
