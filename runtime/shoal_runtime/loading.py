@@ -187,7 +187,9 @@ def _guess(directory: Path, file: Path | None, handler: type[Any] | None) -> For
         return forms[0]
     if is_module and not forms:
         return Format.HANDLER
-    several = f"{directory} holds {' and '.join(forms)}: set SHOAL_MODEL_FORMAT, or `format` in model.toml"
+    several = (
+        f"{directory} holds {' and '.join(forms)}: set SHOAL_MODEL_FORMAT (model.format), or `format` in model.toml"
+    )
     raise LoadError(several if forms else _none(directory, file))
 
 
@@ -199,9 +201,10 @@ def _is_module(handler: type[Any] | None) -> bool:
 
 def _none(directory: Path, file: Path | None) -> str:
     """Return what was looked for; a format helps where a file was named, and no empty folder."""
-    known = f"{', '.join(chain.from_iterable(entry.suffixes for entry in FORMATS.values()))} or {DEFAULT_FILE}"
+    suffixes = dict.fromkeys(chain.from_iterable(entry.suffixes for entry in FORMATS.values()))
+    known = f"{', '.join(suffixes)} or {DEFAULT_FILE}"
     if file is not None:
-        return f"{file.name} is not a {known}: set SHOAL_MODEL_FORMAT, or `format` in model.toml"
+        return f"{file.name} is not a {known}: set SHOAL_MODEL_FORMAT (model.format), or `format` in model.toml"
     if not any(directory.iterdir()):
         return f"{directory} is empty: a model is a {known} in it; `shoal init` writes one to begin from"
     return (

@@ -2,6 +2,7 @@
 
 import os
 import re
+import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -11,7 +12,7 @@ import torch
 from shoal_runtime.errors import LoadError
 from shoal_runtime.faults import said
 from shoal_runtime.formats.module import ModuleHandler, require_tensors
-from shoal_runtime.formats.source import Loaded, NotTrusted, Source, check_static_batch
+from shoal_runtime.formats.source import Loaded, NotTrusted, Source, Unreadable, check_static_batch, oddity
 from shoal_runtime.formats.table import model_file
 from shoal_runtime.formats.tabular import imported
 from shoal_runtime.handlers.spec import ANY, TensorSpec
@@ -66,8 +67,9 @@ def _read(keras: Any, path: Path, *, trusted: bool) -> Any:
                 f"{path.name} uses {found[1]}, which is not Keras' own, and a file cannot bring it along:"
                 " write a handler that imports it and loads the file"
             ) from None
-        reason = text.strip().splitlines() or [type(error).__name__]
-        raise LoadError(f"{path.name} is not a readable Keras model: {reason[0]}") from None
+        # Keras says of what is no archive that the file is not there.
+        why = oddity(path) or (text if zipfile.is_zipfile(path) else "it is no zip archive, or a part of one")
+        raise Unreadable(path.name, "Keras model", why or type(error).__name__) from None
     return model.eval()
 
 

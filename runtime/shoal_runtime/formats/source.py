@@ -41,6 +41,21 @@ class Unreadable(LoadError):
         super().__init__(f"{name} is not a readable {kind}: {first}; {remedy}")
 
 
+def first_bytes(path: Path) -> bytes:
+    """Return how a file begins."""
+    with path.open("rb") as file:
+        return file.read(64)
+
+
+def oddity(path: Path) -> str:
+    """Return what a file is that its library cannot read, where its first bytes tell; empty where they do not."""
+    head = first_bytes(path).strip().lower()
+    if not head:
+        return "it is empty"
+    page = head.startswith((b"<!doctype html", b"<html"))
+    return "it is a web page, as of a sign-in or of an error, in the model's place" if page else ""
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """One model's files and what is known about them.

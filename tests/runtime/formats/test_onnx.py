@@ -154,11 +154,13 @@ def test_an_opset_of_the_future_is_named_with_the_one_to_export(tmp_path: Path, 
         load(product(tmp_path / "model.onnx", opset=99))
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff" * 100, b"\x08\x08"])
+@pytest.mark.parametrize("content", [b"", b"\xff" * 100, b"\x08\x08", b"<!doctype html>"])
 def test_a_broken_file_is_refused(tmp_path: Path, load: Load, content: bytes) -> None:
     (tmp_path / "model.onnx").write_bytes(content)
 
-    with pytest.raises(LoadError, match=r"model\.onnx is not an ONNX model that onnxruntime .* runs: "):
+    with pytest.raises(
+        LoadError, match=r"model\.onnx is not an ONNX model that onnxruntime .* runs: .*[^.]; copy it here again"
+    ):
         load(tmp_path)
 
 
