@@ -46,7 +46,7 @@ def _check_learner(learner: Json) -> int:
     told = learner["learner_model_param"]
     features, classes, targets = (_number(told.get(name, "1")) for name in ("num_feature", "num_class", "num_target"))
     groups = max(classes, targets, 1)
-    require(features >= 0, "it has fewer than no features")
+    require(features >= 0 and classes >= 0 and targets >= 1, "it has fewer than no features or outputs")
     for name in ("feature_names", "feature_types"):
         require(len(learner.get(name, ())) in (0, features), f"{name} are not as many as its features")
     for parameters in learner["objective"].values():
@@ -110,6 +110,7 @@ def _check_categories(tree: Json, inner: Array) -> None:
     nodes, begin, size = (_whole(tree.get(f"categories_{name}", ())) for name in ("nodes", "segments", "sizes"))
     categories = _whole(tree.get("categories", ()))
     known = np.array_equal(nodes, np.flatnonzero(kinds == 1)) and np.all(np.isin(nodes, inner))
+    require(np.all((kinds == 0) | (kinds == 1)), "a split is of an unknown type")
     require(known and len(nodes) == len(begin) == len(size), "its categories are not those of its splits")
     # One after another, as it writes them.
     apart = np.array_equal(begin, np.cumsum(size) - size) and np.all(size >= 0) and size.sum() == len(categories)

@@ -262,6 +262,8 @@ CRAFTED: dict[str, tuple[Any, Change, str]] = {
     "classes-2e9": (SOFTPROB, model_param(num_class="2000000000"), "its objective has other classes"),
     "targets-2e9": (SOFTPROB, model_param(num_target="2000000000"), "base_score has not one number for each output"),
     "scores": (SOFTPROB, model_param(base_score="[0,0]"), "base_score has not one number for each output"),
+    "targets-below-none": (SOFTPROB, model_param(num_target="-1"), "fewer than no features or outputs"),
+    "split-type": (CATEGORICAL, node(split_type=5), "a split is of an unknown type"),
     "objective": (
         SOFTPROB,
         lambda learner: learner["objective"].update(softmax_multiclass_param={"num_class": "0"}),
