@@ -227,7 +227,7 @@ def without_first_feature(learner: Json) -> None:
     del trees(learner)[0]["split_indices"]
 
 
-SOFTPROB = ("multi:softprob", KINDS, {"num_class": 3})
+SOFTPROB: tuple[str, Any, dict[str, Any]] = ("multi:softprob", KINDS, {"num_class": 3})
 CATEGORICAL = ("reg:squarederror", X[:, 0], {"tree_method": "hist"})
 VECTORS = ("reg:squarederror", X[:, :2], {"multi_strategy": "multi_output_tree", "tree_method": "hist"})
 DART = ("reg:squarederror", X[:, 0], {"booster": "dart"})
@@ -293,10 +293,10 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         (folders[name] / "model.json").write_text(json.dumps(document))
     # The first feature of the first tree, in UBJSON: an array of integers of four bytes, with its length.
     binary = bytes(booster(*SOFTPROB[:2], **SOFTPROB[2]).save_raw("ubj"))
-    head, name, rest = binary.partition(b"split_indices[$l#L")
+    head, key, rest = binary.partition(b"split_indices[$l#L")
     text = booster(*SOFTPROB[:2], **SOFTPROB[2]).save_raw("json").decode()
     for where, content in (
-        ("ubj/model.ubj", head + name + rest[:8] + (4).to_bytes(4, "big") + rest[12:]),
+        ("ubj/model.ubj", head + key + rest[:8] + (4).to_bytes(4, "big") + rest[12:]),
         ("twice/model.json", text.replace('"split_indices":', '"split_indices":[4],"split_indices":', 1).encode()),
     ):
         path = folders[where.partition("/")[0]]
