@@ -27,7 +27,7 @@ from shoal_runtime.storage.listing import Listing, tree_digest
 from shoal_runtime.storage.redaction import safe
 from shoal_runtime.storage.store import StoreAway, check_environment, open_store
 from shoal_runtime.unpacking import CHUNK_BYTES, Limits, archive_stem, check_time, unpack
-from shoal_schema.resource.locations import MOUNTED, WEB, LocationError, parse, scheme_of, shown
+from shoal_schema.resource.locations import MOUNTED, WEB, LocationError, local_path, parse, scheme_of, shown
 
 ATTEMPTS: Final = 3
 MODELS: Final = Path("/models")
@@ -89,7 +89,7 @@ class Fetcher:
         try:
             location = parse(uri)
             if location.scheme == "file":
-                return self._local(Path(unquote(location.path)))
+                return self._local(Path(local_path(uri)))
             if location.scheme in WEB:
                 return self._remote(uri)
             if location.scheme in MOUNTED:

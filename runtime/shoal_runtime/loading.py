@@ -1,6 +1,5 @@
 """From a model's files to something the pipeline can run."""
 
-import math
 import os
 import re
 import sys
@@ -13,11 +12,11 @@ from shoal_runtime.batches.padding import powers_of_two
 from shoal_runtime.errors import LoadError
 from shoal_runtime.fetching import ModelFiles
 from shoal_runtime.formats.mlmodel import Described, read_mlmodel
-from shoal_runtime.formats.source import Loaded, Source, files_with
+from shoal_runtime.formats.source import Loaded, Source, check_row, files_with
 from shoal_runtime.formats.table import FORMATS, by_suffix, found, loader, marked
 from shoal_runtime.handlers.base import Context, Handler, Stages, stages_of
 from shoal_runtime.handlers.signature import Signature, make_signature
-from shoal_runtime.handlers.spec import ANY, TensorSpec, every_length
+from shoal_runtime.handlers.spec import every_length
 from shoal_runtime.importing import DEFAULT_FILE, import_handler
 from shoal_runtime.machine import Machine, choose_machine, has_torch
 from shoal_runtime.model_config import ModelConfig, read_config
@@ -26,7 +25,6 @@ from shoal_runtime.settings import Settings
 from shoal_schema.declaring import NAME, NAME_IN_WORDS
 from shoal_schema.resource.model import ModelFormat as Format
 from shoal_schema.resource.runtime import RuntimeSpec
-from shoal_schema.wire.datatypes import DTYPES
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +83,7 @@ def load_model(files: ModelFiles, settings: Settings) -> Model:
         allow_pickle=settings.model.allow_pickle,
         trusted_types=settings.model.trusted_types,
         told_outputs=described.told_outputs,
+        max_body_bytes=settings.process.max_body_bytes,
     )
     loaded = _loaded(form, source)
     stages = stages_of(loaded.handler)
@@ -95,7 +94,7 @@ def load_model(files: ModelFiles, settings: Settings) -> Model:
         stages = replace(stages, preprocess_padding=[every_length(rule) for rule in stages.preprocess_padding])
     signature = _signature(loaded, settings, machine)
     for spec in signature.inputs:
-        _check_row(spec, settings.process.max_body_bytes)
+        check_row(spec, settings.process.max_body_bytes)
     limit_s = _forward_timeout_s(loaded, settings)
     apart = FORMATS[form].apart
     return Model(name, loaded.platform, loaded.handler, stages, signature, machine, loaded.graphs, limit_s, form, apart)
@@ -104,18 +103,6 @@ def load_model(files: ModelFiles, settings: Settings) -> Model:
 def _forward_timeout_s(loaded: Loaded, settings: Settings) -> float | None:
     by_default = settings.runtime.forward_timeout_seconds == RuntimeSpec().forward_timeout_seconds
     return loaded.forward_timeout_s if by_default else None
-
-
-def _check_row(spec: TensorSpec, max_body_bytes: int) -> None:
-    """Raise LoadError where no request can hold a row: warm-up would tell it as a lack of memory."""
-    elements = math.prod(size for size in spec.row_shape if size != ANY)
-    # Of bytes the length alone, which precedes each element.
-    row_bytes = elements * (4 if spec.datatype == "BYTES" else DTYPES[spec.datatype].itemsize)
-    if row_bytes > max_body_bytes:
-        raise LoadError(
-            f"input {spec.name}: a row of shape {list(spec.row_shape)} has {row_bytes} bytes, more than a request may"
-            f" (SHOAL_RUNTIME_MAX_BODY_BYTES={max_body_bytes}): correct the shape that it declares"
-        )
 
 
 def _loaded(form: Format, source: Source) -> Loaded:

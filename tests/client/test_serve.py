@@ -304,6 +304,17 @@ def test_two_signals_end_it_with_a_process_that_hangs_and_output_that_nobody_rea
     assert served.process.wait(PATIENCE_S) == 130
 
 
+def test_a_runtime_that_each_of_three_times_a_signal_kills_while_it_loads_ends_the_command(start: Start) -> None:
+    served = start(FAKE_RUNTIME="crashes while it loads")
+
+    output = served.rest()
+
+    assert served.process.returncode == 1
+    assert output.count("the runtime was killed by SIGSEGV; starting it again in ") == 2
+    assert "shoal: the runtime was killed by SIGSEGV each of 3 times that it loaded the model" in output
+    assert len([event for event in served.events() if event.startswith("runtime started")]) == 3
+
+
 def test_a_runtime_that_loses_its_device_while_it_loads_is_started_again(start: Start) -> None:
     served = start(FAKE_RUNTIME="loses its device once")
 

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, Final
 from shoal_runtime.errors import LoadError
 from shoal_runtime.handlers.base import Context, Handler
 from shoal_runtime.handlers.spec import ANY, TensorSpec
+from shoal_schema.wire.datatypes import DTYPES
 
 MAX_JSON_BYTES: Final = 16 * 2**20
 """Of names and numbers, vocabularies lie beside it: more than any model's."""
@@ -69,6 +71,7 @@ class Source:
         allow_pickle: whether the user opted in to pickles.
         trusted_types: that a skops file may hold, as the user says.
         told_outputs: as a file beside the model tells them; for models that cannot tell, nor show, their own.
+        max_body_bytes: of a request, and so of a row.
     """
 
     directory: Path
@@ -80,6 +83,7 @@ class Source:
     allow_pickle: bool
     trusted_types: Sequence[str] = ()
     told_outputs: Sequence[TensorSpec] = ()
+    max_body_bytes: int = 2**30
 
     def declared(self) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
         """Return the inputs and outputs that model.toml declares, or else the class."""
@@ -108,6 +112,18 @@ class Loaded:
     max_rows: int | None = None
     graphs: bool = False
     forward_timeout_s: float | None = None
+
+
+def check_row(spec: TensorSpec, max_body_bytes: int) -> None:
+    """Raise LoadError where no request can hold a row: warm-up would tell it as a lack of memory."""
+    elements = math.prod(size for size in spec.row_shape if size != ANY)
+    # Of bytes the length alone, which precedes each element.
+    row_bytes = elements * (4 if spec.datatype == "BYTES" else DTYPES[spec.datatype].itemsize)
+    if row_bytes > max_body_bytes:
+        raise LoadError(
+            f"input {spec.name}: a row of shape {list(spec.row_shape)} has {row_bytes} bytes, more than a request may"
+            f" (SHOAL_RUNTIME_MAX_BODY_BYTES={max_body_bytes}): correct the shape that it declares"
+        )
 
 
 def find_file(source: Source, suffixes: Sequence[str], holds: Callable[[Path], bool] = Path.is_file) -> Path:

@@ -97,6 +97,18 @@ def parse(uri: str) -> Location:
     return location
 
 
+def local_path(uri: str) -> str:
+    """Return the path on this machine that a ``file://`` names.
+
+    Raises:
+        LocationError: it names another machine's.
+    """
+    location = parse(uri)
+    if location.authority not in ("", "localhost"):
+        raise LocationError(f"{shown(uri)} names a file of another machine: write file:///PATH for one of this")
+    return unquote(location.path)
+
+
 def moves(uri: str) -> bool:
     """Return whether what ``uri`` names may be another version tomorrow, and a question tells today's.
 
