@@ -282,6 +282,10 @@ class WaitingRooms:
         if not self._settings.waiting_selector:
             return
         self._cluster = cluster
+        # Whoever led meanwhile may have changed everything that was known when this operator led last.
+        self._book = Book(uuid.uuid4().hex[:8])
+        for known in (self._guests, self._reserved, self._rooms):
+            known.clear()
         while True:
             try:
                 await self._list(cluster)

@@ -58,6 +58,7 @@ def test_the_definition_passes_the_strict_schema_of_kubernetes() -> None:
     "spec",
     [
         pytest.param(MINIMAL, id="minimal"),
+        pytest.param(with_fields(MINIMAL, scaling={"minReplicas": 0, "maxReplicas": 2}), id="to zero"),
         pytest.param(EVERYTHING, id="everything"),
         pytest.param(DOWNLOADED, id="downloaded"),
         pytest.param(FOREIGN, id="foreign"),
@@ -73,6 +74,10 @@ def test_good_specs_break_no_rule(spec: Json) -> None:
         (
             with_fields(MINIMAL, scaling={"minReplicas": 3, "maxReplicas": 2}),
             "minReplicas must not be larger",
+        ),
+        (
+            with_fields(MINIMAL, scaling={"minReplicas": 0, "maxReplicas": 2}, proxy={"grpcPort": 8081}),
+            "minReplicas must be at least 1 with proxy.grpcPort",
         ),
         (
             with_fields(MINIMAL, scaling={"maxReplicas": 2, "targetQueueDepth": 1000}, queue={"maxRows": 64}),

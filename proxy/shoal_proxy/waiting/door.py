@@ -64,6 +64,8 @@ class Door:
     def __init__(self, name: str, desk: Desk) -> None:
         self._name = name
         self._desk = desk
+        self._whole = False
+        """Whether the request's body has come."""
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         """Answer one request (ASGI)."""
@@ -76,7 +78,7 @@ class Door:
             self._desk.metrics.rejections["cancelled"] += 1
         except ProxyError as error:
             self._desk.metrics.rejected(error.reason)
-            await _refuse(send, scope["path"], error, receive)
+            await _refuse(send, scope["path"], error, None if self._whole else receive)
 
     async def _hold(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         hall, now_s = self._desk.hall, time.monotonic()
@@ -113,6 +115,7 @@ class Door:
             self._desk.hall.grow(self._name, held, len(message["body"]), time.monotonic())
             pieces.append(message["body"])
             if not message.get("more_body"):
+                self._whole = True
                 return b"".join(pieces)
 
     async def _forward(
@@ -176,7 +179,7 @@ def _no_more() -> ProxyError:
     return Draining("this service does not sleep any more: send the request again")
 
 
-async def _refuse(send: Send, path: str, error: ProxyError, receive: Receive) -> None:
+async def _refuse(send: Send, path: str, error: ProxyError, receive: Receive | None) -> None:
     if error.may_have_run:
         error = PerhapsExecuted(error)
     reply = codec_for(path).error(error)
