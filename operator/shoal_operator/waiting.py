@@ -146,6 +146,7 @@ class WaitingRooms:
         # One that may sleep no more keeps its place until its pods have taken over, if it is to have some.
         lingers = key in self._guests and observation.ours(ENDPOINT_SLICE) and (spec.replicas or not is_free(spec))
         if not (sleeps or lingers):
+            self.forget(key)
             return None
         taken = {**self._reserved, **{each: guest.port for each, guest in self._guests.items()}}
         port = allot(key, stored_port(observation.resource), taken, self._ports)
