@@ -233,7 +233,13 @@ def test_while_a_new_name_is_not_resolved_replicas_follow_and_nothing_else_of_th
 def test_replicas_of_an_unresolved_model_that_somebody_undoes_are_not_written_for_ever() -> None:
     cluster = cluster_with(spec_of(NAME))
     reconciler = Reconciler(
-        cluster, DEFAULTS, Told(), now, fleet=Fleet(), clock=lambda: 0.0, names=NoNames(Naming("models:/cat@nobody"))
+        cluster,
+        DEFAULTS,
+        Told(),
+        now,
+        fleet=Fleet(),
+        clock=lambda: 0.0,
+        names=NoNames(Naming("models:/cat@nobody"), waiting=NoRooms()),
     )
     look(cluster, Naming(NAME, "models:/cat/1"))
     cluster.services[CAT]["spec"] = {**spec_of("models:/cat@nobody"), "replicas": 2}
