@@ -239,7 +239,8 @@ def test_replicas_of_an_unresolved_model_that_somebody_undoes_are_not_written_fo
         now,
         fleet=Fleet(),
         clock=lambda: 0.0,
-        names=NoNames(Naming("models:/cat@nobody"), waiting=NoRooms()),
+        names=NoNames(Naming("models:/cat@nobody")),
+        waiting=NoRooms(),
     )
     look(cluster, Naming(NAME, "models:/cat/1"))
     cluster.services[CAT]["spec"] = {**spec_of("models:/cat@nobody"), "replicas": 2}
