@@ -6,7 +6,7 @@ import signal
 import httpx
 
 from e2e.callers import predict
-from e2e.clusters.cluster import Cluster
+from e2e.clusters.cluster import OPERATOR, Cluster
 from e2e.waiting import eventually
 
 
@@ -24,7 +24,7 @@ def test_a_namespace_goes_while_no_operator_runs(cluster: Cluster) -> None:
     system = cluster.within("shoal-system")
     system.kubectl("scale", "deployment/shoal-operator", "--replicas=0")
     try:
-        eventually(lambda: not system.get("pods"))
+        eventually(lambda: not system.get("pods", selector=OPERATOR))
         cluster.kubectl("delete", "namespace", "orphaned", "--wait=true", "--timeout=60s")
         assert not cluster.get("namespace", "orphaned")
         eventually(lambda: not answers(address))
@@ -60,7 +60,7 @@ def test_parts_are_killed_and_pods_go_on_undisturbed(namespace: Cluster) -> None
 
 def test_a_killed_operator_comes_back_and_goes_on(namespace: Cluster) -> None:
     system = namespace.within("shoal-system")
-    (pod,) = eventually(lambda: system.get("pods"))
+    (pod,) = eventually(lambda: system.get("pods", selector=OPERATOR))
     pids = [int(path.parent.name) for path in namespace.processes("shoal_operator")]
     assert pids
     for pid in pids:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from e2e.clusters.cluster import Cluster
+from e2e.clusters.cluster import OPERATOR, Cluster
 from e2e.waiting import eventually
 
 ACCOUNT = "shoal-operator"
@@ -24,7 +24,7 @@ def system(cluster: Cluster) -> Iterator[Cluster]:
     found = cluster.within("shoal-system")
     found.kubectl("scale", "deployment/shoal-operator", "--replicas=0")
     try:
-        eventually(lambda: not found.get("pods"))
+        eventually(lambda: not found.get("pods", selector=OPERATOR))
         yield found
     finally:
         found.kubectl("scale", "deployment/shoal-operator", "--replicas=1")

@@ -3,7 +3,7 @@
 import httpx
 
 from e2e.callers import ANSWER, callers, predict
-from e2e.clusters.cluster import Cluster
+from e2e.clusters.cluster import OPERATOR, Cluster
 from e2e.waiting import eventually
 
 TIMES = 3
@@ -76,6 +76,6 @@ def test_killing_the_operator_while_a_service_sleeps_loses_no_request(namespace:
     eventually(lambda: is_asleep(namespace), lambda: explain(namespace))
     port = namespace.get("infsvc", "adder")["status"]["waitingRoom"]["port"]
     system = cluster.within("shoal-system")
-    system.kubectl("delete", "pods", "--selector=app.kubernetes.io/component=operator", "--wait=false")
+    system.kubectl("delete", "pods", f"--selector={OPERATOR}", "--wait=false")
     assert predict_patiently(namespace) == ANSWER
     assert namespace.get("infsvc", "adder")["status"]["waitingRoom"]["port"] == port

@@ -27,6 +27,8 @@ NODE_OPTIONS = (
     *(part for name, source in MODELS.items() for part in ("--model", f"{name}={source}")),
 )
 """What the node is told: devices and models."""
+OPERATOR = "app.kubernetes.io/component=operator"
+"""Picks the operator's pods; beside them is the waiting room."""
 OURS = "serving.shoal.dev/suite"
 """Marks the namespaces that tests make."""
 

@@ -41,7 +41,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 def test_the_operator_answers_once_up_returns(cluster: Cluster, kubectl: Kubectl) -> None:
     query = "jsonpath={.items[*].status.containerStatuses[*]['ready','restartCount']}"
-    assert kubectl("get", "pods", "-n", "shoal-system", "-o", query) == "true 0"
+    operator = ("--selector", "app.kubernetes.io/component=operator")
+    assert kubectl("get", "pods", "-n", "shoal-system", *operator, "-o", query) == "true 0"
 
 
 def test_containers_share_volumes_by_the_paths_that_they_are_told(kubectl: Kubectl) -> None:

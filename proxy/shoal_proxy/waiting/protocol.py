@@ -1,13 +1,13 @@
 """A caller's connection, whose bodies are read: by the application that holds them, through ASGI."""
 
-from typing import Any
+from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from shoal_proxy.errors import ProxyError
 from shoal_proxy.guarded import GuardedProtocol
 
-REFUSED = "shoal.refused"
+REFUSED: Final = "shoal.refused"
 """In a request's scope: why no more of its body is heard."""
 
 
