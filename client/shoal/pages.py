@@ -159,8 +159,8 @@ class Pages:
         """List the models, or register one."""
         _refuse_pages(request)
         if request.method == "GET":
-            told = [{"modelName": name, "modelUrl": url} for name, url in self._fleet.urls.items()]
-            return JSONResponse({"models": told})
+            here = [{"modelName": name, "modelUrl": url} for name, url in self._fleet.urls.items()]
+            return JSONResponse({"models": here})
         asked = request.query_params
         try:
             launch, why = await self._fleet.register(asked)
