@@ -6,6 +6,7 @@ from typing import cast
 
 import numpy as np
 
+from shoal_proxy.batching.admission import predict_finish_s
 from shoal_proxy.batching.batch import Result
 from shoal_proxy.batching.batcher import Batcher, Running
 from shoal_proxy.batching.pending import NEVER_S, BatchKey, Delivery, Outcome, Pending
@@ -13,7 +14,7 @@ from shoal_proxy.batching.policy import BatchLimits, Wait
 from shoal_proxy.batching.queue import QueueLimits
 from shoal_proxy.batching.returns import Burst
 from shoal_proxy.batching.scheduler import Scheduler
-from shoal_proxy.errors import ProxyError
+from shoal_proxy.errors import ProxyError, RuntimeLost
 from shoal_proxy.model.signature import ModelSignature
 from shoal_proxy.simulator.engine import Request, Send, Sleep
 from shoal_schema.wire.datatypes import Array
@@ -62,13 +63,36 @@ class Shoal:
             arrived_s=now_s,
             deadline_s=request.deadline_s,
             deliver=_nowhere,
-            key=BatchKey(shapes=((request.shape, ()),)),
+            key=_key(request),
             due_s=request.due_s if request.own else NEVER_S,
         )
         if self.scheduler.admit(pending, now_s) is not None:
             return (request,)
         self._requests[pending], self._pendings[request] = request, pending
         return ()
+
+    @property
+    def rows(self) -> int:
+        """Return how many rows wait and run."""
+        return self.scheduler.queue.rows + self.scheduler.in_flight_rows
+
+    def promise_s(self, request: Request, now_s: float) -> float:
+        """Return when ``request`` would be answered, were it to come now, with nothing to spare."""
+        batcher = self.scheduler.batcher
+        group = batcher.queue.groups.get(_key(request))
+        costs = batcher.costs_of(_key(request))
+        return predict_finish_s(
+            group.claimed_rows if group is not None else 0,
+            request.rows,
+            costs,
+            free_s=batcher.free_s(now_s),
+            within_s=2 * costs.finish_s(0.0, costs.max_rows),
+            queued_behind=len(batcher.running) > batcher.limits.in_flight,
+        )
+
+    def lose(self, now_s: float) -> Sequence[Request]:
+        """Return all that had no outcome when the pod died."""
+        return self._settled(self.scheduler.refuse_all(RuntimeLost("the pod died"), now_s))
 
     def left(self, request: Request, now_s: float) -> None:
         """Take it out (`Discipline`)."""
@@ -116,6 +140,10 @@ class Shoal:
         for request in requests:
             del self._pendings[request]
         return requests
+
+
+def _key(request: Request) -> BatchKey:
+    return BatchKey(shapes=((request.shape, ()),))
 
 
 def _nowhere(outcome: Outcome) -> None:
