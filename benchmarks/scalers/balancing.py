@@ -83,14 +83,18 @@ def _of(shares: Mapping[Job, float], load: Load, rule: Balance) -> list[float]:
     return [share for job, share in shares.items() if (job.load, job.balance) == (load, rule)]
 
 
-def joining(max_age_s: float, *, seed: int = 1, within_s: float = 60.0) -> float:
+def joining(max_age_s: float, *, seeds: int = 5, within_s: float = 60.0) -> float:
     """Return the share of requests that a pod has which joined seven, over a fair one, after ``within_s``.
 
     Args:
         max_age_s: of a connection; `NEVER_S` for kept as long as its replica serves.
-        seed: of chance.
+        seeds: of chance; the mean over so many.
         within_s: that the pod has been ready for.
     """
+    return mean(_joining(max_age_s, seed, within_s) for seed in range(1, seeds + 1))
+
+
+def _joining(max_age_s: float, seed: int, within_s: float) -> float:
     fleet = Fleet(_engine, Balance.PINNED, random.Random(seed).randrange, connections=4 * REPLICAS, max_age_s=max_age_s)
     for _ in range(REPLICAS - 1):
         fleet.add()
