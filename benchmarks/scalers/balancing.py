@@ -23,12 +23,16 @@ SLOW = 1.5
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Offered load, in shares of what eight equal replicas can serve; how bursty; how slow one of them is."""
+    """Offered load, in shares of what eight equal replicas can serve; how bursty; how slow one of them is.
+
+    ``stale_s``: how old what replicas know of one another may be.
+    """
 
     name: str
     load: float
     cv: float = 1.0
     slow: float = 1.0
+    stale_s: float = 0.0
 
     def pooled(self, count: int) -> float:
         """Return the share of ``count`` requests in time that the replicas could not exceed if all were one."""
@@ -38,7 +42,8 @@ class Load:
 
 
 NORMAL, ONE_SLOW = Load("0.9", 0.9), Load("0.9, one 1.5 x slower", 0.9, slow=SLOW)
-LOADS = (NORMAL, Load("1.0", 1.0), Load("0.9, CV 4", 0.9, cv=4.0), ONE_SLOW, Load("1.2", 1.2))
+STALE = [Load(f"1.0, waits known {1000 * stale_s:g} ms late", 1.0, stale_s=stale_s) for stale_s in (0.1, 0.25, 1.0)]
+LOADS = (NORMAL, Load("1.0", 1.0), Load("0.9, CV 4", 0.9, cv=4.0), ONE_SLOW, Load("1.2", 1.2), *STALE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +59,14 @@ class Job:
 def measure(job: Job) -> float:
     """Return the share in time."""
     arrivals = gamma(job.load.load * SATURATION, job.count, cv=job.load.cv, seed=job.seed)
-    service = replace(SERVICE, balance=job.balance, slow=job.load.slow, seed=job.seed)
+    service = replace(SERVICE, balance=job.balance, slow=job.load.slow, seed=job.seed, stale_s=job.load.stale_s)
     return simulate(requests(arrivals, SERVICE.objective_s), service).in_time / job.count
 
 
 def jobs(count: int, seeds: int) -> list[Job]:
     """Return every rule on every load."""
-    return [Job(load, rule, seed, count) for load in LOADS for rule in Balance for seed in range(1, seeds + 1)]
+    rules = {load: [Balance.SECOND_CHANCE] if load.stale_s else list(Balance) for load in LOADS}
+    return [Job(load, rule, seed, count) for load in LOADS for rule in rules[load] for seed in range(1, seeds + 1)]
 
 
 def goodput(shares: Mapping[Job, float], load: Load) -> list[float]:
@@ -73,9 +79,13 @@ def markdown(shares: Mapping[Job, float]) -> list[str]:
     """Return a table: the share in time, mean over seeds."""
     lines = ["| load | " + " | ".join(Balance) + " | as one |", "|" + "---|" * (len(Balance) + 2)]
     for load in LOADS:
-        means = [mean(_of(shares, load, rule)) for rule in Balance]
+        each_rule = [_of(shares, load, rule) for rule in Balance]
         pooled = max(job.load.pooled(job.count) for job in shares if job.load == load)
-        lines.append(f"| {load.name} | " + " | ".join(f"{each:.3f}" for each in [*means, pooled]) + " |")
+        lines.append(
+            f"| {load.name} | "
+            + " | ".join([*[f"{mean(each):.3f}" if each else "" for each in each_rule], f"{pooled:.3f}"])
+            + " |"
+        )
     return lines
 
 

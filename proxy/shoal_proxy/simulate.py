@@ -147,6 +147,7 @@ def parser() -> argparse.ArgumentParser:
         help="how requests come to replicas (%(default)s)",
     )
     made.add_argument("--connections", type=integer(1), default=4, help="kept, a replica, where they are (%(default)s)")
+    made.add_argument("--stale-ms", type=numbers(1, least=0.0), default=(0.0,), help="how old known waits may be")
     made.add_argument("--slow", type=numbers(1), default=(1.0,), metavar="X", help="one replica takes X times as long")
     made.add_argument(
         "--pod-death", type=numbers(1), default=(NEVER_S,), metavar="SECONDS", help="after which one dies"
@@ -253,4 +254,5 @@ def _service(options: argparse.Namespace, latencies: Latencies) -> Service:
         slow=options.slow[0],
         death_s=options.pod_death[0],
         start_s=options.start_seconds[0],
+        stale_s=options.stale_ms[0] / 1000,
     )

@@ -19,6 +19,8 @@ class Replica:
         self.ready_s = ready_s
         self.leaving = False
         self.ended_s: float | None = None
+        self.knows: dict[Replica, Known] = {}
+        """Of its siblings."""
 
     @property
     def rows(self) -> int:
@@ -28,6 +30,33 @@ class Replica:
     def promise_s(self, request: Request, now_s: float) -> float:
         """Return when it would answer ``request`` (`Choosable`)."""
         return self.shoal.promise_s(request, now_s) + self.engine.host_s
+
+
+class Known:
+    """What a replica knows of a sibling's waits: ``stale_s`` old at most, and what it gave it since then added."""
+
+    def __init__(self, sibling: Replica, stale_s: float) -> None:
+        self.sibling = sibling
+        self._stale_s = stale_s
+        self._told_s = -NEVER_S
+        self._wait_s = 0.0
+        self._given_rows = 0
+
+    @property
+    def rows(self) -> int:
+        """Return how many rows wait and run there (`Choosable`)."""
+        return self.sibling.rows
+
+    def promise_s(self, request: Request, now_s: float) -> float:
+        """Return when it should answer ``request`` (`Choosable`)."""
+        if now_s - self._told_s >= self._stale_s:
+            self._told_s, self._given_rows = now_s, 0
+            self._wait_s = self.sibling.promise_s(request, now_s) - now_s
+        return now_s + self._wait_s + self._given_rows * self.sibling.shoal.row_s
+
+    def give(self, request: Request) -> None:
+        """Note that it is given ``request``."""
+        self._given_rows += request.rows
 
 
 class Fleet:
@@ -40,9 +69,10 @@ class Fleet:
         connections: that the callers keep, all together, where the rule keeps them.
         max_age_s: of a connection, after which it is opened anew.
         hop_s: what handing a request over takes.
+        stale_s: how old what replicas know of one another's waits may be.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (what a fleet is)
         self,
         make: Callable[[int, Agenda], Engine],
         balance: Balance,
@@ -51,6 +81,7 @@ class Fleet:
         connections: int = 0,
         max_age_s: float = NEVER_S,
         hop_s: float = 0.0,
+        stale_s: float = 0.0,
     ) -> None:
         self.agenda = Agenda()
         self.replicas: list[Replica] = []
@@ -65,6 +96,7 @@ class Fleet:
         if balance.keeps_connections:
             self._connections = Connections(connections, pick, max_age_s)
         self._hop_s = hop_s
+        self._stale_s = stale_s
 
     def add(self, after_s: float = 0.0) -> Replica:
         """Create a replica that is ready after ``after_s``."""
@@ -129,16 +161,23 @@ class Fleet:
         """Hand ``request``, which ``replica`` would refuse, to a sibling; return whether there was one for it."""
         if self._balance is not Balance.SECOND_CHANCE:
             return False
-        siblings = [each for each in self.serving if each is not replica]
+        siblings = [self._known(replica, each) for each in self.serving if each is not replica]
         at_s = self.agenda.now_s + self._hop_s
-        sibling = second_chance(siblings, request, at_s, self._pick)
-        if sibling is None:
+        chosen = second_chance(siblings, request, at_s, self._pick)
+        if chosen is None:
             return False
+        chosen.give(request)
         # Its deadline travels with it.
         request.handed_over = request.own = True
         self.handed_over += 1
-        self.agenda.at(at_s, sibling.engine.arrive, request)
+        self.agenda.at(at_s, chosen.sibling.engine.arrive, request)
         return True
+
+    def _known(self, replica: Replica, sibling: Replica) -> Known:
+        known = replica.knows.get(sibling)
+        if known is None:
+            known = replica.knows[sibling] = Known(sibling, self._stale_s)
+        return known
 
 
 _LOOK_S = 0.01

@@ -76,6 +76,12 @@ class Shoal:
         """Return how many rows wait and run."""
         return self.scheduler.queue.rows + self.scheduler.in_flight_rows
 
+    @property
+    def row_s(self) -> float:
+        """Return what each row adds to the waits of those behind it, where batches are full."""
+        limits, tables = self.scheduler.batcher.limits, self.scheduler.batcher.tables
+        return tables[BatchKey(shapes=(("", ()),))].seconds(limits.max_rows) / limits.max_rows
+
     def promise_s(self, request: Request, now_s: float) -> float:
         """Return when ``request`` would be answered, were it to come now, with nothing to spare."""
         batcher = self.scheduler.batcher

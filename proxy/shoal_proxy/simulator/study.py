@@ -34,7 +34,8 @@ class Service:
     ``identical``: share that hold the same rows, which then run once for all who wait for them. ``connections``: that
     callers keep, a replica, where ``balance`` keeps them. ``slow``: how many times as long batches of the first
     replica take. ``death_s``: when, after the first arrival, the first replica dies; its successor has started
-    ``start_s`` later.
+    ``start_s`` later. ``stale_s``: how old what replicas know of one another's waits may
+    be.
     """
 
     latencies: Latencies
@@ -51,6 +52,7 @@ class Service:
     slow: float = 1.0
     death_s: float = NEVER_S
     start_s: float = 30.0
+    stale_s: float = 0.0
 
     @property
     def plain(self) -> bool:
@@ -148,6 +150,7 @@ def simulate(requests: Sequence[Request], service: Service) -> Outcome:
         service.balance,
         random.Random(service.seed).randrange,
         connections=count * service.connections,
+        stale_s=service.stale_s,
     )
     for _ in range(count):
         fleet.add()
