@@ -51,6 +51,7 @@ class Operation:
         self._workers = Workers(self._queue, self._look, time.monotonic)
         window_s = settings.process.scale_down_window_s
         self._autoscaler = Autoscaler(self._fleet, self._scraper, self._workers.mark, time.monotonic, window_s=window_s)
+        self._metrics.show_scaling(self._autoscaler.standings)
         self._registries = Registries(os.environ)
         self._resolver = Resolver(
             self._registries.resolve,

@@ -20,10 +20,10 @@ from shoal_operator.manifests.target import Target
 from shoal_operator.planning.admission import changed_text, is_changed
 from shoal_operator.planning.changes import Apply, Changes, Delete, plan_changes
 from shoal_operator.planning.contest import Contests, last_writer
-from shoal_operator.planning.evidence import Evidence, Unread
+from shoal_operator.planning.evidence import Evidence, Scaling
 from shoal_operator.planning.exact import removal, removed_settings, replacement
 from shoal_operator.planning.fractions import named_fractions
-from shoal_operator.planning.naming import Naming
+from shoal_operator.planning.naming import Naming, stored_version
 from shoal_operator.planning.observation import Failure, Key, Observation, dig
 from shoal_operator.planning.status import (
     Announcement,
@@ -37,7 +37,6 @@ from shoal_operator.planning.status import (
 )
 from shoal_operator.planning.tenure import CLAIM_ANNOTATION, Step, Tenures
 from shoal_operator.planning.workqueue import Outcome
-from shoal_schema.conditions import ScalingReason
 from shoal_schema.declaring import Json
 from shoal_schema.decoding import SpecError, parse_spec
 from shoal_schema.processes import OperatorProcess
@@ -69,8 +68,7 @@ class _Cluster(Protocol):
 class _Known(Protocol):
     """What is known of services from reading their pods: see `shoal_operator.scaling.Autoscaler`."""
 
-    def scaling(self, key: Key) -> ScalingReason | None: ...
-    def unread(self, key: Key) -> Unread | None: ...
+    def scaling(self, key: Key) -> Scaling | None: ...
     def attainable(self, key: Key) -> Mapping[str, bool] | None: ...
 
 
@@ -138,7 +136,7 @@ class Reconciler:
         if step in (Step.CLAIM, Step.LEAVE):
             self._fleet.drop(key)
             return Outcome.FAILED
-        self._fleet.see(key, resource, observation.pods)
+        self._fleet.see(key, resource, observation.pods, self._clock())
         evidence = await self._act(key, observation)
         now = self._utc_now()
         told = await self._tell(key, resource, make_status(evidence, _seconds(now)), now)
@@ -193,6 +191,7 @@ class Reconciler:
             logger.exception("event=planning_failed service=%s", key)
             text = f"the operator can make no objects of this spec, please report it: {error!r}"
             return Evidence(observation=observation, target=None, spec_error=text)
+        await self._note_version(observation.resource, naming)
         observation, failures = await self._execute(key, changes, observation)
         return Evidence(
             observation=observation,
@@ -200,11 +199,26 @@ class Reconciler:
             conflicts=changes.conflicts,
             failures=tuple(failures),
             scaling=self._known.scaling(key),
-            unread=self._known.unread(key),
             attainable=self._known.attainable(key),
             naming=naming,
             rival=self._tenures.rival(key, self._clock()),
         )
+
+    async def _note_version(self, resource: Json, naming: Naming | None) -> None:
+        """Write down which version a name stands for before pods are told: who ends in between must not choose another.
+
+        Raises:
+            ApiError: it cannot be written now.
+        """
+        stored = dig(resource, "status", default={})
+        if naming is None or not naming.resolved or stored_version(resource, naming.uri) == naming.resolved:
+            return
+        try:
+            await self._cluster.apply_status(resource, {**stored, "model": naming.as_status()})
+        except ApiError as error:
+            if not (error.forbidden or error.refuses_object):
+                raise
+            # Where no status can be written at all, that is told at the end of the look, and pods serve all the same.
 
     def _target(self, key: Key, resource: Json, spec: InferenceServiceSpec, naming: Naming | None) -> Target:
         return Target(

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from shoal_operator.errors import ApiError
-from shoal_operator.load.exposition import Reading
 from shoal_operator.load.fleet import Replica
+from shoal_operator.load.reading import Reading
 from shoal_operator.manifests.desired import CHILD_KINDS, Kind
-from shoal_operator.planning.evidence import Unread
+from shoal_operator.planning.evidence import Scaling
 from shoal_operator.planning.naming import Naming
 from shoal_operator.planning.observation import Key, Observation
-from shoal_schema.conditions import ScalingReason
 from shoal_schema.declaring import Json
 from shoal_schema.resource.locations import moves
 
@@ -147,10 +146,7 @@ class Told:
 
     objective: Mapping[str, bool] | None = None
 
-    def scaling(self, key: Key) -> ScalingReason | None:
-        return None
-
-    def unread(self, key: Key) -> Unread | None:
+    def scaling(self, key: Key) -> Scaling | None:
         return None
 
     def attainable(self, key: Key) -> Mapping[str, bool] | None:

@@ -157,6 +157,20 @@ def test_there_are_no_pods_before_the_version_is_known_and_everything_else_is() 
     assert cluster.writes == []
 
 
+def test_an_operator_that_dies_before_its_status_is_written_has_noted_the_version_that_pods_were_told() -> None:
+    written: list[str] = []
+
+    def killed(verb: str, what: str) -> Exception | None:
+        written.append(verb)
+        return ConnectionResetError("the operator is killed") if written.count("status") == 2 else None
+
+    cluster = cluster_with(spec_of(NAME), refuse=killed)
+    with pytest.raises(ConnectionResetError):
+        look(cluster, Naming(NAME, "models:/cat/1"))
+    assert uri_of_pods(cluster) == "models:/cat/1"
+    assert cluster.services[CAT]["status"]["model"] == {"uri": NAME, "resolved": "models:/cat/1"}
+
+
 def test_a_name_that_cannot_be_resolved_is_told_once_and_what_runs_is_left_as_it_is() -> None:
     cluster = cluster_with(spec_of(NAME))
     look(cluster, Naming(NAME, "models:/cat/1"))

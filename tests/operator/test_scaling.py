@@ -3,14 +3,15 @@
 import asyncio
 
 from shoal_operator.errors import ApiError
-from shoal_operator.load.exposition import Reading
 from shoal_operator.load.fleet import Fleet
-from shoal_operator.planning.evidence import Unread
+from shoal_operator.load.reading import Reading
+from shoal_operator.planning.evidence import Scaling, Unread
 from shoal_operator.planning.observation import Key
 from shoal_operator.scaling import Autoscaler
 from shoal_schema.conditions import Reason
 from shoal_schema.declaring import Json
 from tests.operator.fakes import FakeCluster, FakeProxies, clock, run
+from tests.operator.loads import holding
 from tests.operator.samples import MINIMAL, service, with_fields
 from tests.operator.worlds import POD_UID, pod
 
@@ -28,10 +29,15 @@ class World:
         self.fleet.see(CAT, service(spec), [pod()])
         self.autoscaler = Autoscaler(self.fleet, self.proxies, self.changed.append, clock, window_s=300)
 
-    async def tick(self, rows: int | None, *, attainable: bool | None = None) -> None:
-        self.proxies.readings[POD_UID] = Reading(rows, attainable)
+    async def tick(self, rows: int | None, *, attainable: bool = True) -> None:
+        self.proxies.readings[POD_UID] = Reading() if rows is None else Reading(holding(rows, attainable=attainable))
         async with asyncio.TaskGroup() as looks:
             self.autoscaler.tick(self.cluster, looks)
+
+    def said(self) -> Scaling:
+        said = self.autoscaler.scaling(CAT)
+        assert said is not None
+        return said
 
 
 def test_load_raises_the_replicas_once() -> None:
@@ -40,7 +46,7 @@ def test_load_raises_the_replicas_once() -> None:
         await world.tick(35)
         await world.tick(35)
         assert world.cluster.scales == [(CAT, 4)]
-        assert world.autoscaler.scaling(CAT) is Reason.FOLLOWING_LOAD
+        assert world.said().reason is Reason.FOLLOWING_LOAD
         assert world.changed == [CAT]
 
     run(main())
@@ -51,11 +57,13 @@ def test_replicas_come_down_after_five_quiet_minutes() -> None:
         world = World()
         await world.tick(35)
         task = asyncio.ensure_future(world.autoscaler.run(world.cluster, 2.0))
-        world.proxies.readings[POD_UID] = Reading(0)
+        world.proxies.readings[POD_UID] = Reading(holding(0, time_s=1.0))
         await asyncio.sleep(290)
         assert world.cluster.scales == [(CAT, 4)]
         await asyncio.sleep(20)
-        assert world.cluster.scales == [(CAT, 4), (CAT, 1)]
+        assert world.cluster.scales == [(CAT, 4), (CAT, 2)]
+        await asyncio.sleep(60)
+        assert world.cluster.scales == [(CAT, 4), (CAT, 2), (CAT, 1)]
         task.cancel()
 
     run(main())
@@ -80,7 +88,7 @@ def test_blindness_is_told_after_a_while_and_holds_the_replicas() -> None:
         for _ in range(20):
             await asyncio.sleep(2)
             await world.tick(None)
-        assert world.autoscaler.scaling(CAT) is Reason.NO_LOAD_DATA
+        assert world.said().reason is Reason.NO_LOAD_DATA
         assert world.cluster.scales == [(CAT, 4)]
         # The load, the blindness, and two questions whether the pod is still there.
         assert world.changed == [CAT] * 4
@@ -92,21 +100,21 @@ def test_why_there_is_no_load_data_is_known_and_a_new_cause_is_told() -> None:
     async def main() -> None:
         world = World()
         await world.tick(35)
-        assert world.autoscaler.unread(CAT) is None
+        assert world.said().unread is None
         for _ in range(20):
             await asyncio.sleep(2)
             await world.tick(None)
-        assert world.autoscaler.unread(CAT) is Unread.UNREACHABLE
+        assert world.said().unread is Unread.UNREACHABLE
         world.fleet.see(CAT, service(SPEC), [])
         world.changed.clear()
         for _ in range(2):
             await asyncio.sleep(2)
             await world.tick(None)
-        assert world.autoscaler.unread(CAT) is Unread.NO_READY_POD
+        assert world.said().unread is Unread.NO_READY_POD
         assert world.changed == [CAT]
         world.fleet.see(CAT, service(SPEC), [pod()])
         await world.tick(0)
-        assert world.autoscaler.unread(CAT) is None
+        assert world.said().unread is None
 
     run(main())
 
@@ -123,8 +131,8 @@ def test_a_pod_that_no_watch_told_is_gone_is_missed_by_a_look_and_replicas_fall(
 
         world.autoscaler = Autoscaler(world.fleet, world.proxies, look, clock, window_s=10)
         task = asyncio.ensure_future(world.autoscaler.run(world.cluster, 2.0))
-        world.proxies.readings[POD_UID] = Reading(0)
-        await asyncio.sleep(60)
+        world.proxies.readings[POD_UID] = Reading(holding(0, time_s=1.0))
+        await asyncio.sleep(140)
         assert world.cluster.scales[-1] == (CAT, 1)
         task.cancel()
 
@@ -159,7 +167,7 @@ def test_a_silent_pod_is_told_once_and_asked_for_now_and_then() -> None:
     async def main() -> None:
         world = World(spec=OBJECTIVE)
         task = asyncio.ensure_future(world.autoscaler.run(world.cluster, 2.0))
-        await asyncio.sleep(1)
+        await asyncio.sleep(2)
         assert world.changed == [CAT]
         await asyncio.sleep(100)
         assert world.autoscaler.attainable(CAT) == {}
