@@ -101,11 +101,11 @@ class Batcher:
 
     def costs(self, group: Group) -> Costs:
         """Return what batches of ``group`` cost."""
-        return self.costs_of(group.key)
+        return self._costs(group.key)
 
     def attainable(self, key: BatchKey) -> bool:
         """Return whether a request alone, on an idle runtime, would meet the objective."""
-        return self._meets_objective(self.costs_of(key))
+        return self._meets_objective(self._costs(key))
 
     def _meets_objective(self, costs: Costs) -> bool:
         return costs.finish_s(0.0, 1) <= self.objective_s
@@ -153,7 +153,7 @@ class Batcher:
             self._weighs = True
             for group in self.queue.groups.values():
                 self._weigh(group)
-        costs = self.costs_of(pending.key)
+        costs = self._costs(pending.key)
         if pending.due_s == NEVER_S:
             pending.due_s = pending.arrived_s + self._within_s(costs)
         if self._predict_finish_s(pending, costs, now_s) <= pending.due_s:
@@ -263,8 +263,7 @@ class Batcher:
             ends_s.sort()
         return max(now_s, ends_s[0])
 
-    def costs_of(self, key: BatchKey) -> Costs:
-        """Return what batches of ``key`` cost."""
+    def _costs(self, key: BatchKey) -> Costs:
         return Costs(self.tables[key], self.pace.overhead_s + self.slack.value, self.tables.max_rows(key))
 
     def _device(self, now_s: float) -> Device:

@@ -6,7 +6,6 @@ from typing import cast
 
 import numpy as np
 
-from shoal_proxy.batching.admission import predict_finish_s
 from shoal_proxy.batching.batch import Result
 from shoal_proxy.batching.batcher import Batcher, Running
 from shoal_proxy.batching.pending import NEVER_S, BatchKey, Delivery, Outcome, Pending
@@ -83,18 +82,9 @@ class Shoal:
         return tables[BatchKey(shapes=(("", ()),))].seconds(limits.max_rows) / limits.max_rows
 
     def promise_s(self, request: Request, now_s: float) -> float:
-        """Return when ``request`` would be answered, were it to come now, with nothing to spare."""
-        batcher = self.scheduler.batcher
-        group = batcher.queue.groups.get(_key(request))
-        costs = batcher.costs_of(_key(request))
-        return predict_finish_s(
-            group.claimed_rows if group is not None else 0,
-            request.rows,
-            costs,
-            free_s=batcher.free_s(now_s),
-            within_s=2 * costs.finish_s(0.0, costs.max_rows),
-            queued_behind=len(batcher.running) > batcher.limits.in_flight,
-        )
+        """Return when ``request`` would be answered, were it to come now, by what the proxy tells its siblings."""
+        wait_s = self.scheduler.batcher.expected_wait_s(_key(request), now_s)
+        return now_s + wait_s + (request.rows - 1) * self.row_s
 
     def lose(self, now_s: float) -> Sequence[Request]:
         """Return all that had no outcome when the pod died."""
