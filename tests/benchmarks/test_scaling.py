@@ -8,6 +8,7 @@ from benchmarks.scalers.balancing import NORMAL, ONE_SLOW, Job, Load, goodput, j
 from benchmarks.scalers.balancing import markdown as balance_table
 from benchmarks.scalers.balancing import measure as measure_balance
 from benchmarks.scalers.cluster import Course, Pods, foreseen, needed
+from benchmarks.scalers.ours import Shoal
 from benchmarks.scalers.readings import Law, Reading, Service, Window
 from benchmarks.scalers.report import at_cost, closing, curve, markdown, point, rows, times_fewer
 from benchmarks.scalers.rivals import HorizontalPodAutoscaler, Keda, Knative, Plan, RayServe, Static
@@ -76,6 +77,26 @@ def test_knative_panics_at_twice_what_is_ready_and_does_not_go_down_for_a_minute
     assert [decided[now_s] for now_s in (136, 138, 140, 142)] == [5, 2, 1, 1], "half at most"
 
 
+@pytest.mark.parametrize(("rows", "wanted"), [(65.0, 5), (95.0, 10)])
+def test_knative_goes_by_its_short_window_from_twice_what_is_ready(rows: float, wanted: int) -> None:
+    law, row_s = Knative(SERVICE, TARGET), 0.0
+    for now_s in range(0, 68, 2):
+        decided = law.decide(Reading(now_s, 4, 4, 0, 0, 0, 0, 0, row_s, 0.0, 0.0), now_s)
+        row_s += 2 * (rows if now_s >= 60 else 40.0)
+
+    assert decided == wanted
+
+
+def test_keda_sees_only_what_it_polls() -> None:
+    law = Keda(SERVICE, TARGET)
+    decided = {}
+    for now_s in range(0, 91, 15):
+        row_s = 20.0 * now_s + 180.0 * max(0, now_s - 30)
+        decided[now_s] = law.decide(Reading(now_s, 2, 2, 0, 0, 0, 0, 0, row_s, 0.0, 0.0), now_s)
+
+    assert decided == {0: 0, 15: 0, 30: 2, 45: 2, 60: 6, 75: 6, 90: 6}
+
+
 @pytest.mark.parametrize("law", [HorizontalPodAutoscaler, Keda])
 def test_the_hpa_adds_four_or_doubles_and_comes_down_after_five_minutes(law: Callable[[Service, float], Law]) -> None:
     asked = law(SERVICE, TARGET)
@@ -83,8 +104,8 @@ def test_the_hpa_adds_four_or_doubles_and_comes_down_after_five_minutes(law: Cal
 
     assert [replicas for _, replicas in up] == [6, 12, 20]
     assert settle(asked, 200.0, 20, 390, since_s=90) == []
-    down = settle(law(SERVICE, TARGET), 50.0, 20, 600)
-    assert down == [(0.0, 5)], "nothing else was ever recommended"
+    ((down_s, replicas),) = settle(asked, 50.0, 20, 900, since_s=390)
+    assert (675 <= down_s <= 735, replicas) == (True, 5), "five minutes after the last that said twenty"
 
 
 def test_the_hpa_leaves_alone_what_is_within_a_tenth() -> None:
@@ -155,6 +176,33 @@ def test_the_exact_cluster_starts_and_drains_replicas_as_it_is_told() -> None:
     assert course.decided == [(5.0, 3), (15.0, 1)]
     assert (course.replicas[3], course.replicas[8], course.replicas[18]) == (1, 3, 1)
     assert sum(course.violated) == 0
+
+
+def test_a_replica_that_starts_is_taken_away_before_one_that_serves() -> None:
+    times = np.arange(0, 20, 0.02).tolist()
+    course = exact.run(Plan([1] * 5 + [3] * 5 + [1] * 15), Service(start_s=30.0), times, 1)
+
+    assert course.replicas[7] == 3
+    assert course.replicas[12] == 1
+    assert sum(course.violated) == 0
+
+
+def test_shoals_law_is_told_what_its_proxies_would_tell() -> None:
+    law = Shoal(SERVICE, 0.8 * SERVICE.rows)
+    for now_s in range(0, 12, 2):
+        rows = Reading(
+            now_s, 2, 2, 20, 28, 1000 * now_s, 240 * now_s, 760 * now_s, 48.0 * now_s, 20.0 * now_s, 2.0 * now_s
+        )
+        decided = law.decide(rows, now_s)
+    told = [pod.load for pod in law._pods]
+
+    assert decided == 11, "1,000 rows a second, at 0.8 of what a replica serves"
+    assert len(told) == 2
+    assert (told[0].arrived_rows, told[0].answered_rows, told[0].refused_rows.rows) == (5000, 1200, 3800)
+    assert (told[0].row_seconds, told[0].queued_row_seconds, told[0].busy_s) == (240.0, 100.0, 10.0)
+    assert (told[0].queued_rows, told[0].running_rows) == (10, 14)
+    assert told[0].capacity is not None
+    assert told[0].capacity.rows_per_s == pytest.approx(SERVICE.rows_per_s)
 
 
 def test_figures_leave_out_what_was_before_the_scenario() -> None:
