@@ -27,7 +27,7 @@ from shoal_operator.planning.workqueue import Outcome, WorkQueue
 from shoal_operator.reconciler import Reconciler
 from shoal_operator.resolving import Registries, Resolver
 from shoal_operator.scaling import Autoscaler
-from shoal_operator.scraper import Scraper
+from shoal_operator.scraper import Scraper, allow_connections
 from shoal_operator.settings import Settings
 from shoal_operator.workers import Workers
 
@@ -75,6 +75,7 @@ class Operation:
 
     async def run(self) -> None:
         """Run until a signal ends kopf, or a part fails."""
+        allow_connections()
         async with serving(self._metrics, self._settings.process.metrics_listen):
             await self._run()
 

@@ -9,6 +9,7 @@ from typing import Protocol
 from zlib import crc32
 
 from shoal_operator.autoscaler.decision import Decision, Limit, State, decide
+from shoal_operator.autoscaler.down import victims
 from shoal_operator.autoscaler.signals import Memory, Signals
 from shoal_operator.errors import ApiError, NotLeadingError
 from shoal_operator.load.fleet import Fleet, Replica, Scaled, Watched
@@ -22,6 +23,8 @@ logger = logging.getLogger(__name__)
 _DOUBT_S = 30.0
 _LIMITED_S = 60.0
 """A limit is told until it has been none for so long: the load goes up and down around it."""
+_COST_OF_A_VICTIM = -1
+"""Less than that of a pod of which nothing was said."""
 _PARTS = 10
 """Of an interval: services take turns, so that the readings of a large fleet do not all wait for one another."""
 
@@ -32,6 +35,7 @@ class _Source(Protocol):
 
 class _Cluster(Protocol):
     async def scale(self, key: Key, replicas: int) -> None: ...
+    async def set_deletion_cost(self, key: Key, uid: str, cost: int) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,8 @@ class _Followed:
     memory: Memory = field(default_factory=Memory)
     state: State = field(default_factory=State)
     told: Scaling | None = None
+    marked: frozenset[str] = frozenset()
+    """Pods, by uid, that were chosen to go when replicas fell last; one may be there still."""
     limited: tuple[Limit, float] | None = None
     """What kept replicas from being enough, and when it last did."""
     standing: Standing | None = None
@@ -163,6 +169,8 @@ class Autoscaler:
         elif followed.limited is not None and now_s - followed.limited[1] >= _LIMITED_S:
             followed.limited = None
         changed = decision.replicas != scaled.replicas
+        if decision.replicas < scaled.replicas:
+            await self._choose(cluster, service, followed, decision.replicas)
         if changed:
             await self._write(cluster, key, scaled, decision)
         # After the write: what it makes others look at must not be older than it.
@@ -181,6 +189,23 @@ class Autoscaler:
         if said != told:
             followed.told = said
             self._changed(key)
+
+    async def _choose(self, cluster: _Cluster, service: Watched, followed: _Followed, replicas: int) -> None:
+        """Mark the pods that are to go. Those that are not ready go before them, and are no loss."""
+        chosen = victims(followed.memory.rows(), len(service.replicas) - replicas)
+        costs = {uid: 0 for uid in followed.marked if uid not in chosen} | dict.fromkeys(chosen, _COST_OF_A_VICTIM)
+        followed.marked = frozenset(chosen)
+        for replica in service.replicas:
+            if replica.uid not in costs:
+                continue
+            try:
+                await cluster.set_deletion_cost(
+                    Key(service.key.namespace, replica.name), replica.uid, costs[replica.uid]
+                )
+            except (ApiError, NotLeadingError) as error:
+                # It says who goes first; somebody goes all the same.
+                logger.warning("event=choosing_failed service=%s pod=%s error=%s", service.key, replica.name, error)
+                return
 
     async def _write(self, cluster: _Cluster, key: Key, scaled: Scaled, decision: Decision) -> None:
         try:

@@ -9,6 +9,7 @@ thousand times a second, and aiohttp's client takes several times the processor 
 
 import asyncio
 import logging
+import resource
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 
@@ -40,6 +41,12 @@ class Scrape(StrEnum):
     """There was no answer in time, or no connection."""
     REFUSED = "refused"
     """An answer that no proxy gives: a redirect, another type, too long, or with a value that no proxy can have."""
+
+
+def allow_connections() -> None:
+    """Let this process hold a connection to as many pods as it is allowed to: the soft limit is often 1,024."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class RefusedError(Exception):

@@ -53,6 +53,7 @@ class Reason(StrEnum):
     CLUSTER_INTERNAL = "ClusterInternal"
     FOLLOWING_LOAD = "FollowingLoad"
     SCALING_OFF = "ScalingOff"
+    EXTERNAL = "External"
     OBJECTIVE_ATTAINABLE = "ObjectiveAttainable"
     SCALED_TO_ZERO = "ScaledToZero"
     # On the way.

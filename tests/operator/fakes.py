@@ -40,6 +40,7 @@ class FakeCluster:
         self.events: list[Json] = []
         self.writes: list[tuple[str, str]] = []
         self.scales: list[tuple[Key, int]] = []
+        self.costs: dict[str, int] = {}
         self.lease: Json | None = None
         self._refuse = refuse or (lambda verb, what: None)
         self._mutate = mutate or (lambda kind, child: None)
@@ -78,6 +79,10 @@ class FakeCluster:
             raise ApiError(409, "the object is another one")
         found = {**metadata["annotations"], **annotations}
         metadata["annotations"] = {name: value for name, value in found.items() if value is not None}
+
+    async def set_deletion_cost(self, key: Key, uid: str, cost: int) -> None:
+        self._write("annotate", "Pod")
+        self.costs[uid] = cost
 
     async def delete(self, kind: Kind, key: Key, uid: str) -> None:
         self._write("delete", kind.kind)

@@ -2,9 +2,11 @@
 
 import asyncio
 
+from shoal_operator.autoscaler.decision import Limit
 from shoal_operator.errors import ApiError
 from shoal_operator.load.fleet import Fleet
 from shoal_operator.load.reading import Reading
+from shoal_operator.metrics import Metrics
 from shoal_operator.planning.evidence import Scaling, Unread
 from shoal_operator.planning.observation import Key
 from shoal_operator.scaling import Autoscaler
@@ -135,6 +137,74 @@ def test_a_pod_that_no_watch_told_is_gone_is_missed_by_a_look_and_replicas_fall(
         await asyncio.sleep(140)
         assert world.cluster.scales[-1] == (CAT, 1)
         task.cancel()
+
+    run(main())
+
+
+def test_the_pods_with_least_in_flight_are_marked_before_replicas_fall() -> None:
+    async def main() -> None:
+        world = World(spec=with_fields(SPEC, replicas=4))
+        uids = ["idle", "busy", "busier", "quiet"]
+        world.fleet.see(CAT, service(with_fields(SPEC, replicas=4)), [pod(uid=uid) for uid in uids])
+        for uid, rows in zip(uids, (0, 5, 8, 1), strict=True):
+            world.proxies.readings[uid] = Reading(holding(rows))
+        world.autoscaler = Autoscaler(world.fleet, world.proxies, world.changed.append, clock, window_s=1)
+        for _ in range(3):
+            async with asyncio.TaskGroup() as looks:
+                world.autoscaler.tick(world.cluster, looks)
+            await asyncio.sleep(2)
+        assert world.cluster.scales == [(CAT, 2)]
+        assert world.cluster.costs == {"idle": -1, "quiet": -1}
+
+    run(main())
+
+
+def test_where_pods_cannot_be_marked_replicas_fall_all_the_same() -> None:
+    async def main() -> None:
+        errors = [ApiError(403, "no")]
+        world = World(FakeCluster(refuse=lambda verb, what: errors.pop() if what == "Pod" and errors else None))
+        world.fleet.see(CAT, service(with_fields(SPEC, replicas=2), generation=2), [pod(), pod(uid="other")])
+        world.proxies.readings["other"] = Reading(holding(0))
+        world.autoscaler = Autoscaler(world.fleet, world.proxies, world.changed.append, clock, window_s=1)
+        for _ in range(3):
+            await world.tick(0)
+            await asyncio.sleep(2)
+        assert errors == []
+        assert world.cluster.scales == [(CAT, 1)]
+
+    run(main())
+
+
+def test_what_the_last_tick_found_is_shown_as_metrics() -> None:
+    async def main() -> str:
+        world, metrics = World(), Metrics()
+        metrics.show_scaling(world.autoscaler.standings)
+        await world.tick(35)
+        return metrics.text().decode()
+
+    shown = run(main())
+
+    for name, value in (("desired", 4), ("ready", 1), ("rows", 35), ("target", 10), ("panic", 1)):
+        assert f'shoal_operator_scaling_{name}{{namespace="default",service="cat"}} {value}.0\n' in shown
+
+
+def test_a_limit_is_told_once_and_taken_back_when_it_has_been_none_for_a_minute() -> None:
+    async def main() -> None:
+        world = World()
+        await world.tick(500)
+        assert world.said().limit is Limit.MAXIMUM
+        said, time_s = len(world.changed), 1000.0
+        for tick in range(20):
+            await asyncio.sleep(2)
+            time_s += 2
+            world.proxies.readings[POD_UID] = Reading(holding(75 if tick % 2 else 500, time_s=-time_s + 5000))
+            async with asyncio.TaskGroup() as looks:
+                world.autoscaler.tick(world.cluster, looks)
+        assert len(world.changed) == said
+        for _ in range(70):
+            await asyncio.sleep(2)
+            await world.tick(75)
+        assert world.said().limit is None
 
     run(main())
 

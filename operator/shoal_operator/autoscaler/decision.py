@@ -114,7 +114,7 @@ def decide(  # noqa: PLR0913 (what a decision is made of)
         window_s: how long a want counts.
     """
     if state.decided is None:
-        state = replace(state, panic_s=now_s + HOLD_S)
+        state = replace(state, panic_s=now_s + min(HOLD_S, window_s))
     if state.decided != replicas:
         state = replace(state, wants=((now_s, replicas),), raised=())
     if signals is None:
@@ -122,7 +122,7 @@ def decide(  # noqa: PLR0913 (what a decision is made of)
     short, long = (want(aim, signals, rates, around.start_s) for rates in (signals.short, signals.long))
     state = replace(
         state,
-        panic_s=panic_until_s(state.panic_s, short.replicas, signals.ready, now_s),
+        panic_s=panic_until_s(state.panic_s, short.replicas, signals.ready, now_s, window_s),
         strained=state.strained + 1 if strained(aim, signals) else 0,
         blind_since_s=None,
     )
@@ -133,7 +133,7 @@ def decide(  # noqa: PLR0913 (what a decision is made of)
         count = max(count, signals.ready + 1)
     state = replace(state, wants=remember(state.wants, max(wanted.replicas * TOLERANCE, count), now_s, window_s))
     still = now_s < state.panic_s or around.rolling or not signals.complete
-    decided = aim.within(_bounded(count, replicas, state, now_s, around, still=still))
+    decided = aim.within(_bounded(count, replicas, state, now_s, around, None if still else window_s))
     limit = _limit(aim, count, decided, around)
     text = _sentence(wanted, count, decided, replicas, surprising=surprising, panicking=now_s < state.panic_s)
     return Decision(decided, Reason.FOLLOWING_LOAD, wanted, text, limit), _after(state, decided, replicas, now_s)
@@ -147,15 +147,17 @@ def _hold(aim: Aim, replicas: int, state: State, now_s: float, window_s: float) 
     return Decision(held, reason), replace(state, decided=held, wants=wants, strained=0, blind_since_s=since_s)
 
 
-def _bounded(count: int, replicas: int, state: State, now_s: float, around: Surroundings, *, still: bool) -> int:
-    """Return the count as far as it may go now."""
+def _bounded(
+    count: int, replicas: int, state: State, now_s: float, around: Surroundings, window_s: float | None
+) -> int:
+    """Return the count as far as it may go now; without a window it may not fall."""
     if count > replicas:
         raised = tuple(each for each in state.raised if each[0] > now_s - UP_PERIOD_S)
         return replicas if around.unschedulable else min(count, max(replicas, most_up(raised, replicas)))
-    if still:
+    if window_s is None:
         return replicas
     held = max(wanted for _, wanted in state.wants)
-    return max(count, min(replicas, held), least_down(state.lowered_s, replicas, now_s))
+    return max(count, min(replicas, held), least_down(state.lowered_s, replicas, now_s, window_s))
 
 
 def _after(state: State, decided: int, replicas: int, now_s: float) -> State:

@@ -1,6 +1,7 @@
-"""How fast the count may change: down by what was wanted of late, up by what came up of late."""
+"""How fast the count may change, down by what was wanted of late and up by what came up of late; and who goes."""
 
 import math
+from collections.abc import Mapping
 
 TOLERANCE = 1.1
 """A replica leaves when a tenth more than there is would do without it: noise around a whole number changes nothing."""
@@ -13,6 +14,11 @@ _EPS = 1e-6
 
 Counts = tuple[tuple[float, int], ...]
 """Replicas by time (s)."""
+
+
+def victims(rows: Mapping[str, float], count: int) -> list[str]:
+    """Return the uids of so many pods with whom least is lost: those with the fewest rows in flight."""
+    return sorted(rows, key=lambda uid: (rows[uid], uid))[: max(0, count)]
 
 
 def whole(replicas: float) -> int:
@@ -32,6 +38,6 @@ def most_up(raised: Counts, replicas: int) -> int:
     return max(UP_FACTOR * base, base + UP_LEAST)
 
 
-def least_down(lowered_s: float, replicas: int, now_s: float) -> int:
+def least_down(lowered_s: float, replicas: int, now_s: float, window_s: float) -> int:
     """Return how far the count may fall now, when it fell last at ``lowered_s``."""
-    return replicas if now_s - lowered_s < PERIOD_S else (replicas + 1) // 2
+    return replicas if now_s - lowered_s < min(PERIOD_S, window_s) else (replicas + 1) // 2

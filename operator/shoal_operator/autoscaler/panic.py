@@ -16,9 +16,9 @@ _ASKED = 0.5
 """Pods that are idle for more than this, or of whose capacity less is asked, are strained by who sends where."""
 
 
-def panic_until_s(until_s: float, short_replicas: float, ready: int, now_s: float) -> float:
-    """Return until when there is panic."""
-    return now_s + HOLD_S if short_replicas >= THRESHOLD * max(ready, 1) else until_s
+def panic_until_s(until_s: float, short_replicas: float, ready: int, now_s: float, window_s: float) -> float:
+    """Return until when there is panic: no longer than the window in which a want counts."""
+    return now_s + min(HOLD_S, window_s) if short_replicas >= THRESHOLD * max(ready, 1) else until_s
 
 
 def strained(aim: Aim, signals: Signals) -> bool:

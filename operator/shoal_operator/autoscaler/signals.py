@@ -115,6 +115,10 @@ class Memory:
             complete=len(heard) == len(said),
         )
 
+    def rows(self) -> dict[str, float]:
+        """Return the rows of each pod that is remembered, by uid: a mean since the reading before."""
+        return {uid: pod.rates.rows for uid, pod in self._pods.items()}
+
     def _mean(self, window_s: float) -> Rates:
         begin_s = self._ticks[-1].time_s - window_s
         weighed: list[tuple[float, Rates]] = []

@@ -16,6 +16,7 @@ from shoal_operator.planning.pods import is_leaving, is_ready, scheduling_proble
 from shoal_schema.declaring import Json
 from shoal_schema.decoding import SpecError, parse_spec
 from shoal_schema.resource.service import InferenceServiceSpec
+from shoal_schema.resource.traffic import ScalingMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ class Replica:
 
     uid: str
     address: str
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +135,14 @@ class Fleet:
 def _replica(pod: Json) -> Replica | None:
     """Return a pod that should be asked: one that is ready and not leaving."""
     uid, address = dig(pod, "metadata", "uid"), dig(pod, "status", "podIP")
-    return Replica(uid, address) if uid and address and is_ready(pod) and not is_leaving(pod) else None
+    name = dig(pod, "metadata", "name", default="")
+    return Replica(uid, address, name) if uid and address and is_ready(pod) and not is_leaving(pod) else None
 
 
 def scaled_from(spec: InferenceServiceSpec, metadata: Json) -> Scaled | None:
-    """Return the scaling of a service, or None when it has none, or bounds that contradict each other."""
+    """Return the scaling of a service, or None when it has none, another's, or bounds that contradict each other."""
     scaling = spec.scaling
-    if scaling is None or scaling.min_replicas > scaling.max_replicas:
+    if scaling is None or scaling.mode is ScalingMode.EXTERNAL or scaling.min_replicas > scaling.max_replicas:
         return None
     batching = spec.batching
     objective_ms = batching.latency_objective_milliseconds

@@ -22,6 +22,7 @@ from shoal_operator.planning.observation import dig
 from shoal_operator.planning.renamed import dropped_fields, dropped_text
 from shoal_schema.conditions import FAILURES, ConditionType, Reason, ScalingReason, Status
 from shoal_schema.declaring import Json
+from shoal_schema.resource.traffic import ScalingMode
 
 _BLOCKED: tuple[Check, ...] = (
     blocked.spec_invalid,
@@ -315,6 +316,9 @@ def _scaling_condition(evidence: Evidence) -> Condition | None:
     kind = ConditionType.SCALING_ACTIVE
     if evidence.target is None or evidence.target.spec.scaling is None:
         return None
+    if evidence.target.spec.scaling.mode is ScalingMode.EXTERNAL:
+        text = "scaling.mode is External: whatever drives /scale (an HPA, KEDA) decides, and the operator never does"
+        return Condition(kind, Status.UNKNOWN, Reason.EXTERNAL, text)
     if evidence.scaling is not None:
         scaling = evidence.scaling
         status, text = SCALING[scaling.reason]

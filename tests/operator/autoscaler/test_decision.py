@@ -62,6 +62,8 @@ def test_a_shorter_window_lets_the_count_fall_sooner() -> None:
 
     assert scale.at(60, 0, window_s=61) == 5
     assert scale.at(122, 0, window_s=61) == 3
+    assert scale.at(181, 0, window_s=61) == 3
+    assert scale.at(183, 0, window_s=61) == 2
 
 
 def test_noise_around_a_whole_number_takes_no_replica_away() -> None:
@@ -79,12 +81,11 @@ def test_a_restart_of_the_operator_keeps_the_scale_for_five_minutes() -> None:
     assert scale.at(1301, 0) == 3
 
 
-def test_a_restart_keeps_the_scale_for_a_minute_however_short_the_window() -> None:
+def test_with_a_short_window_all_that_holds_the_count_is_as_short() -> None:
     scale = Scale(replicas=6)
+    counts = [scale.at(1000 + second, 0, window_s=4) for second in range(0, 14, 2)]
 
-    assert scale.at(1000, 0, window_s=1) == 6
-    assert scale.at(1059, 0, window_s=1) == 6
-    assert scale.at(1061, 0, window_s=1) == 3
+    assert counts == [6, 6, 3, 3, 2, 2, 1]
 
 
 def test_a_number_set_by_hand_is_taken_at_once_and_held() -> None:

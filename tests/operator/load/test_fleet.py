@@ -53,8 +53,9 @@ def test_what_the_target_is_learned_from_comes_from_the_spec() -> None:
     assert found.aim == Aim(1, 2, None, full_batch_rows=8, objective_s=0.05)
 
 
-def test_a_service_without_scaling_or_with_bounds_that_contradict_does_not_scale() -> None:
+def test_a_service_without_scaling_or_with_anothers_or_with_bounds_that_contradict_does_not_scale() -> None:
     assert scaled(MINIMAL) is None
+    assert scaled(with_fields(MINIMAL, scaling={"mode": "External", "maxReplicas": 4})) is None
     assert scaled(with_fields(MINIMAL, scaling={"minReplicas": 3, "maxReplicas": 2})) is None
 
 
@@ -98,7 +99,7 @@ def test_only_ready_pods_that_stay_are_asked() -> None:
     ]
     fleet.see(CAT, service(EVERYTHING), pods)
 
-    assert [service.replicas for service in fleet.watched()] == [(Replica("uid-a", "10.0.0.1"),)]
+    assert [service.replicas for service in fleet.watched()] == [(Replica("uid-a", "10.0.0.1", "a"),)]
     fleet.see(CAT, service(EVERYTHING), [pod("a", ready=False)])
     assert [service.replicas for service in fleet.watched()] == [()]
 
@@ -142,7 +143,7 @@ def test_a_pod_that_a_look_does_not_find_is_gone_though_nobody_told() -> None:
     fleet.see(CAT, service(EVERYTHING), [pod("a"), pod("b", "10.0.0.2"), pod("c", "10.0.0.3")])
     fleet.see(CAT, service(EVERYTHING), [pod("b", "10.0.0.2")])
 
-    assert [service.replicas for service in fleet.watched()] == [(Replica("uid-b", "10.0.0.2"),)]
+    assert [service.replicas for service in fleet.watched()] == [(Replica("uid-b", "10.0.0.2", "b"),)]
 
 
 def test_a_service_that_stops_scaling_or_is_deleted_is_forgotten() -> None:
@@ -158,7 +159,7 @@ def test_a_service_that_stops_scaling_or_is_deleted_is_forgotten() -> None:
 def test_a_service_with_an_objective_is_watched_though_it_does_not_scale() -> None:
     fleet = Fleet()
     fleet.see(CAT, service(with_fields(MINIMAL, batching__latencyObjectiveMilliseconds=50)), [pod("a")])
-    replicas = (Replica("uid-a", "10.0.0.1"),)
+    replicas = (Replica("uid-a", "10.0.0.1", "a"),)
     assert list(fleet.watched()) == [Watched(CAT, None, has_objective=True, replicas=replicas)]
 
     fleet.see(CAT, service(MINIMAL, generation=2), [])

@@ -335,6 +335,14 @@ def test_why_there_are_so_many_replicas_is_told_and_what_keeps_them_from_being_m
     assert ConditionType.SCALING_LIMITED not in {item.type for item in free}
 
 
+def test_scaling_by_another_is_told_as_such_whatever_was_said_before() -> None:
+    spec = with_fields(MINIMAL, scaling={"mode": "External", "maxReplicas": 4})
+    for scaling in (None, Scaling(Reason.FOLLOWING_LOAD)):
+        seen = conditions(evidence(spec, pod(spec), deployment=healthy(), scaling=scaling))
+
+        assert seen[ConditionType.SCALING_ACTIVE] == (Status.UNKNOWN, Reason.EXTERNAL)
+
+
 def test_a_restarted_operator_keeps_what_was_said_of_scaling() -> None:
     spec = with_fields(MINIMAL, scaling={"maxReplicas": 4})
     before = make_status(evidence(spec, pod(spec), deployment=healthy(), scaling=Scaling(Reason.FOLLOWING_LOAD)), NOW)
