@@ -157,7 +157,8 @@ def simulate(requests: Sequence[Request], service: Service) -> Outcome:
     if service.death_s < NEVER_S:
         fleet.agenda.at(requests[0].arrived_s + service.death_s, partial(_replace, service), fleet)
     fleet.run(requests)
-    return replace(_outcome(requests, [each.engine for each in fleet.replicas]), handed_over=fleet.handed_over)
+    outcome = _outcome(requests, [each.engine for each in fleet.replicas], count)
+    return replace(outcome, handed_over=fleet.handed_over)
 
 
 def _replace(service: Service, fleet: Fleet) -> None:
@@ -218,7 +219,7 @@ def _shoal(service: Service, slow: float) -> Shoal:
     return shoal
 
 
-def _outcome(requests: Sequence[Request], engines: Sequence[Engine]) -> Outcome:
+def _outcome(requests: Sequence[Request], engines: Sequence[Engine], replicas: int) -> Outcome:
     latencies_s = [each.answered_s - each.arrived_s for each in requests if each.answered_s is not None]
     refusals_s = [each.refused_s - each.arrived_s for each in requests if each.refused_s is not None]
     in_time = sum([request.in_time for request in requests])
@@ -240,7 +241,7 @@ def _outcome(requests: Sequence[Request], engines: Sequence[Engine]) -> Outcome:
         p99_s=p99_s,
         refused_after_p99_s=float(np.percentile(refusals_s, 99)) if refusals_s else None,
         mean_batch_rows=sum(batches) / len(batches) if batches else 0.0,
-        busy=sum([engine.busy_s for engine in engines]) / len(engines) / span_s if span_s else 0.0,
+        busy=sum([engine.busy_s for engine in engines]) / replicas / span_s if span_s else 0.0,
     )
 
 
