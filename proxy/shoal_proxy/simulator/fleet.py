@@ -15,7 +15,6 @@ class Replica:
     def __init__(self, shoal: Shoal, engine: Engine, ready_s: float) -> None:
         self.shoal = shoal
         self.engine = engine
-        self.created_s = engine.now_s
         self.ready_s = ready_s
         self.leaving = False
         self.ended_s: float | None = None
@@ -29,7 +28,7 @@ class Replica:
 
     def promise_s(self, request: Request, now_s: float) -> float:
         """Return when it would answer ``request`` (`Choosable`)."""
-        return self.shoal.promise_s(request, now_s) + self.engine.host_s
+        return self.shoal.promise_s(request, now_s)
 
 
 class Known:
