@@ -175,9 +175,12 @@ def _limit(aim: Aim, count: int, decided: int, around: Surroundings) -> Limit | 
 
 def _sentence(wanted: Want, count: int, decided: int, replicas: int, *, surprising: bool, panicking: bool) -> str:
     window = "panic window" if surprising and panicking else "short window" if surprising else "stable window"
-    words = f"{decided} replicas: {wanted.amount:.0f} {wanted.unit}, {wanted.each:.3g} a replica, {window}"
+    said = f"{wanted.amount:.0f} {wanted.unit}, {wanted.each:.3g} a replica, {window}"
+    words = f"{decided} replica{'' if decided == 1 else 's'}: {said}"
     if count > whole(wanted.replicas):
         words += "; one more than are ready, since rows are refused or late"
+    if count > decided:
+        words += f"; {count} wanted"
     if decided > count and decided == replicas:
         words += f"; {count} would do, and fewer come when that has lasted"
     return words
