@@ -93,6 +93,13 @@ def test_what_is_refused_brings_the_replicas_that_serve_it(namespace: Cluster) -
         eventually(lambda: calls.since(ready_s)["200"] > 900)
         seen = calls.since(ready_s)
 
+        # An operator that is killed in panic comes back at the scale that is there, and says anew why it is.
+        calls.rate = 30
+        held = replicas(namespace)[0]
+        namespace.within("shoal-system").kubectl("delete", "pods", "--all", "--force", "--grace-period=0")
+        eventually(lambda: "would do" in namespace.condition("adder", "ScalingActive")["message"], within_s=90)
+        assert replicas(namespace)[0] == held
+
     assert "rows/s asked for" in message
     assert replicas(namespace)[0] <= 4
     assert seen["200"] > 0.9 * seen.total(), seen

@@ -16,7 +16,7 @@ from enum import StrEnum
 import httptools
 
 from shoal_operator.load.fleet import Replica
-from shoal_operator.load.reading import LoadError, Reading, read_load
+from shoal_operator.load.reading import Reading, read_load
 from shoal_operator.manifests.environment import ADMIN_PORT
 from shoal_schema.headers import INSTANCE
 from shoal_schema.load import MAX_BYTES, PATH, Load
@@ -172,7 +172,7 @@ class _Connection(asyncio.Protocol):
             if self._answer is None or self._size_bytes > _MAX_ANSWER_BYTES:
                 raise RefusedError("more than was asked for")
             self._parser.feed_data(data)
-        except (httptools.HttpParserError, RefusedError, LoadError) as error:
+        except Exception as error:  # whatever a pod sends; an upgrade that nobody asked for is no HttpParserError
             self._settle(error)
             self.abort()
 

@@ -128,8 +128,9 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("words", HOSTILE.values(), ids=HOSTILE)
-def test_a_pod_that_says_something_else_has_no_data(words: bytes) -> None:
+def test_a_pod_that_says_something_else_has_no_data(words: bytes, caplog: pytest.LogCaptureFixture) -> None:
     assert read(words).load is None
+    assert caplog.records == []
 
 
 def test_a_body_is_read_whole_though_it_comes_in_pieces() -> None:
