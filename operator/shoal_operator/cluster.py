@@ -20,6 +20,8 @@ from shoal_schema.resource import API_VERSION, PLURAL
 
 logger = logging.getLogger(__name__)
 
+_DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+
 
 class Cluster:
     """What the operator reads and writes.
@@ -121,6 +123,11 @@ class Cluster:
         """Write a service's ``spec.replicas`` through its scale subresource."""
         path = object_path(API_VERSION, PLURAL, key.namespace, key.name, "scale")
         await self._write("PATCH", path, {"spec": {"replicas": replicas}}, kind=MERGE)
+
+    async def set_deletion_cost(self, key: Key, uid: str, cost: int) -> None:
+        """Say how much is lost with a pod, if it is still this one; of those that are ready the least goes first."""
+        body: Json = {"metadata": {"uid": uid, "annotations": {_DELETION_COST: str(cost)}}}
+        await self._write("PATCH", object_path("v1", "pods", key.namespace, key.name), body, kind=MERGE)
 
     async def announce(self, event: Json) -> None:
         """Post an Event."""

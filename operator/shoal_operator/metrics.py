@@ -1,14 +1,51 @@
 """What the operator counts of itself, for Prometheus."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
+from shoal_operator.scaling import Standing
 from shoal_operator.scraper import Scrape
 from shoal_schema.addresses import Address
 from shoal_schema.environment import SettingsError
+
+_GAUGES: tuple[tuple[str, str, Callable[[Standing], float]], ...] = (
+    ("desired", "Replicas decided.", lambda standing: standing.desired),
+    ("ready", "Pods that are ready.", lambda standing: standing.ready),
+    ("rows", "Rows waiting and running, mean since the tick before.", lambda standing: standing.rows),
+    (
+        "offered_rows_per_second",
+        "Rows asked for, refused ones included.",
+        lambda standing: standing.offered_rows_per_s,
+    ),
+    (
+        "target",
+        "What a replica is for: rows, or rows a second, whichever asked for more replicas.",
+        lambda standing: standing.each,
+    ),
+    ("panic", "1 while nothing is taken away, as the last seconds asked for twice what was ready.",
+     lambda standing: standing.panicking),
+)  # fmt: skip
+
+
+class _Scaling(Collector):
+    """Gauges of the law of scaling, by service, read when they are asked for."""
+
+    def __init__(self, standings: Callable[[], Iterable[Standing]]) -> None:
+        self._standings = standings
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield the gauges (prometheus-client)."""
+        standings = list(self._standings())
+        for name, description, value in _GAUGES:
+            family = GaugeMetricFamily(f"shoal_operator_scaling_{name}", description, labels=["namespace", "service"])
+            for standing in standings:
+                family.add_metric([standing.key.namespace, standing.key.name], value(standing))
+            yield family
 
 
 class Metrics:
@@ -18,7 +55,7 @@ class Metrics:
         self._registry = CollectorRegistry()
         self._scrapes = Counter(
             "shoal_operator_scrapes",
-            "Attempts to read a pod's metrics; refused: it answered what no proxy answers.",
+            "Attempts to read a pod's load; refused: it answered what no proxy answers.",
             ["outcome"],
             registry=self._registry,
         )
@@ -28,6 +65,10 @@ class Metrics:
     def count_scrape(self, outcome: Scrape) -> None:
         """Count an attempt to read a pod."""
         self._scrapes.labels(outcome).inc()
+
+    def show_scaling(self, standings: Callable[[], Iterable[Standing]]) -> None:
+        """Show what the law of scaling found of each service, as ``standings`` tells when it is asked."""
+        self._registry.register(_Scaling(standings))
 
     def text(self) -> bytes:
         """Return the exposition."""

@@ -27,7 +27,7 @@ from shoal_operator.planning.workqueue import Outcome, WorkQueue
 from shoal_operator.reconciler import Reconciler
 from shoal_operator.resolving import Registries, Resolver
 from shoal_operator.scaling import Autoscaler
-from shoal_operator.scraper import Scraper
+from shoal_operator.scraper import Scraper, allow_connections
 from shoal_operator.settings import Settings
 from shoal_operator.workers import Workers
 
@@ -51,6 +51,7 @@ class Operation:
         self._workers = Workers(self._queue, self._look, time.monotonic)
         window_s = settings.process.scale_down_window_s
         self._autoscaler = Autoscaler(self._fleet, self._scraper, self._workers.mark, time.monotonic, window_s=window_s)
+        self._metrics.show_scaling(self._autoscaler.standings)
         self._registries = Registries(os.environ)
         self._resolver = Resolver(
             self._registries.resolve,
@@ -74,6 +75,7 @@ class Operation:
 
     async def run(self) -> None:
         """Run until a signal ends kopf, or a part fails."""
+        allow_connections()
         async with serving(self._metrics, self._settings.process.metrics_listen):
             await self._run()
 

@@ -20,7 +20,7 @@ from shoal_operator.manifests.target import Target
 from shoal_operator.planning.admission import changed_text, is_changed
 from shoal_operator.planning.changes import Action, Apply, Changes, Delete, Merge, plan_changes
 from shoal_operator.planning.contest import Contests, last_writer
-from shoal_operator.planning.evidence import Evidence, Unread
+from shoal_operator.planning.evidence import Evidence, Scaling
 from shoal_operator.planning.exact import removal, removed_settings, replacement
 from shoal_operator.planning.fractions import named_fractions
 from shoal_operator.planning.naming import Naming, stored_version
@@ -37,7 +37,6 @@ from shoal_operator.planning.status import (
 )
 from shoal_operator.planning.tenure import CLAIM_ANNOTATION, Step, Tenures
 from shoal_operator.planning.workqueue import Outcome
-from shoal_schema.conditions import ScalingReason
 from shoal_schema.declaring import Json
 from shoal_schema.decoding import SpecError, parse_spec
 from shoal_schema.processes import OperatorProcess
@@ -69,8 +68,7 @@ class _Cluster(Protocol):
 class _Known(Protocol):
     """What is known of services from reading their pods: see `shoal_operator.scaling.Autoscaler`."""
 
-    def scaling(self, key: Key) -> ScalingReason | None: ...
-    def unread(self, key: Key) -> Unread | None: ...
+    def scaling(self, key: Key) -> Scaling | None: ...
     def attainable(self, key: Key) -> Mapping[str, bool] | None: ...
 
 
@@ -138,7 +136,7 @@ class Reconciler:
         if step in (Step.CLAIM, Step.LEAVE):
             self._fleet.drop(key)
             return Outcome.FAILED
-        self._fleet.see(key, resource, observation.pods)
+        self._fleet.see(key, resource, observation.pods, self._clock())
         evidence = await self._act(key, observation)
         now = self._utc_now()
         told = await self._tell(key, resource, make_status(evidence, _seconds(now)), now)
@@ -202,7 +200,6 @@ class Reconciler:
             conflicts=changes.conflicts,
             failures=tuple(failures),
             scaling=self._known.scaling(key),
-            unread=self._known.unread(key),
             attainable=self._known.attainable(key),
             naming=naming,
             rival=self._tenures.rival(key, self._clock()),

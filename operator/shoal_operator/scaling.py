@@ -1,23 +1,32 @@
-"""The loop that reads the proxies: replicas follow the queue, and objectives are noted."""
+"""The loop that reads the proxies: replicas follow the load, and objectives are noted."""
 
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
+from zlib import crc32
 
-from shoal_operator.autoscaler.law import Decision, State, decide
+from shoal_operator.autoscaler.decision import Decision, Limit, State, decide
+from shoal_operator.autoscaler.down import victims
+from shoal_operator.autoscaler.signals import Memory, Signals
 from shoal_operator.errors import ApiError, NotLeadingError
-from shoal_operator.load.exposition import Reading, total_load, unread
 from shoal_operator.load.fleet import Fleet, Replica, Scaled, Watched
 from shoal_operator.load.objective import Reports, attainable, record
-from shoal_operator.planning.evidence import Unread
+from shoal_operator.load.reading import Reading, unread
+from shoal_operator.planning.evidence import Scaling
 from shoal_operator.planning.observation import Key
-from shoal_schema.conditions import ScalingReason
 
 logger = logging.getLogger(__name__)
 
 _DOUBT_S = 30.0
+_LIMITED_S = 60.0
+"""A limit is told until it has been none for so long: the load goes up and down around it."""
+_COST_OF_A_VICTIM = -1
+"""Less than that of a pod of which nothing was said."""
+_PARTS = 10
+"""Of an interval: services take turns, so that the readings of a large fleet do not all wait for one another."""
 
 
 class _Source(Protocol):
@@ -26,6 +35,35 @@ class _Source(Protocol):
 
 class _Cluster(Protocol):
     async def scale(self, key: Key, replicas: int) -> None: ...
+    async def set_deletion_cost(self, key: Key, uid: str, cost: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What the last tick found of one service, for metrics."""
+
+    key: Key
+    desired: int
+    ready: int
+    rows: float
+    offered_rows_per_s: float
+    each: float
+    """What a replica is for, of rows or rows a second: see `shoal_operator.autoscaler.want.Want`."""
+    panicking: bool
+
+
+@dataclass(slots=True)
+class _Followed:
+    """What is remembered of a service that scales."""
+
+    memory: Memory = field(default_factory=Memory)
+    state: State = field(default_factory=State)
+    told: Scaling | None = None
+    marked: frozenset[str] = frozenset()
+    """Pods, by uid, that were chosen to go when replicas fell last; one may be there still."""
+    limited: tuple[Limit, float] | None = None
+    """What kept replicas from being enough, and when it last did."""
+    standing: Standing | None = None
 
 
 class Autoscaler:
@@ -54,37 +92,44 @@ class Autoscaler:
         self._window_s = window_s
         self._looking: set[Key] = set()
         self._doubted_s: dict[Key, float] = {}
-        self._memory: dict[Key, State] = {}
-        self._scaling: dict[Key, ScalingReason] = {}
-        self._unread: dict[Key, Unread | None] = {}
+        self._followed: dict[Key, _Followed] = {}
         self._reports: dict[Key, Reports] = {}
         self._attainable: dict[Key, Mapping[str, bool]] = {}
 
-    def scaling(self, key: Key) -> ScalingReason | None:
+    def scaling(self, key: Key) -> Scaling | None:
         """Return what the law last said of a service, or None before the first tick."""
-        return self._scaling.get(key)
-
-    def unread(self, key: Key) -> Unread | None:
-        """Return why nothing was known of a service's load when the law last spoke; None where it was."""
-        return self._unread.get(key)
+        followed = self._followed.get(key)
+        return None if followed is None else followed.told
 
     def attainable(self, key: Key) -> Mapping[str, bool] | None:
         """Return by uid whether pods can meet their objective, or None before any could be asked."""
         return self._attainable.get(key)
 
+    def standings(self) -> Iterator[Standing]:
+        """Yield what the last tick found, of each service that scales and could be read."""
+        return (followed.standing for followed in self._followed.values() if followed.standing)
+
     async def run(self, cluster: _Cluster, interval_s: float) -> None:
         """Tick until cancelled."""
         async with asyncio.TaskGroup() as looks:
             while True:
-                self.tick(cluster, looks)
-                await asyncio.sleep(interval_s)
+                for part in range(_PARTS):
+                    self.tick(cluster, looks, part)
+                    await asyncio.sleep(interval_s / _PARTS)
 
-    def tick(self, cluster: _Cluster, looks: asyncio.TaskGroup) -> None:
-        """Begin a look at every watched service whose last one has ended: a slow one delays none but itself."""
+    def tick(self, cluster: _Cluster, looks: asyncio.TaskGroup, part: int | None = None) -> None:
+        """Begin a look at every watched service whose last one has ended: a slow one delays none but itself.
+
+        Args:
+            cluster: what is written to.
+            looks: where they run.
+            part: of ten, the services whose turn it is; None for all.
+        """
         services = list(self._fleet.watched())
-        self._forget(services)
+        if not part:
+            self._forget(services)
         for service in services:
-            if service.key not in self._looking:
+            if service.key not in self._looking and part in (None, crc32(str(service.key).encode()) % _PARTS):
                 self._looking.add(service.key)
                 looks.create_task(self._look_alone(cluster, service))
 
@@ -98,7 +143,7 @@ class Autoscaler:
 
     async def _look(self, cluster: _Cluster, service: Watched) -> None:
         readings = await self._source.read(service.replicas)
-        if any(reading.rows is None for reading in readings):
+        if any(reading.load is None for reading in readings):
             # Ask the cluster, now and then, whether a pod that cannot be read is still there.
             now_s = self._clock()
             if now_s - self._doubted_s.get(service.key, -math.inf) >= _DOUBT_S:
@@ -108,20 +153,59 @@ class Autoscaler:
             pairs = zip(service.replicas, readings, strict=True)
             self._record_objective(service.key, {replica.uid: reading.attainable for replica, reading in pairs})
         if service.scaled is not None:
-            await self._follow(cluster, service.key, service.scaled, readings)
+            await self._follow(cluster, service, service.scaled, readings)
 
-    async def _follow(self, cluster: _Cluster, key: Key, scaled: Scaled, readings: Sequence[Reading]) -> None:
-        load = total_load(readings)
-        memory = self._memory.get(key, State())
-        now_s = self._clock()
-        decision, memory = decide(scaled.law, load, scaled.replicas, memory, now_s, window_s=self._window_s)
-        self._memory[key] = memory
-        said = (decision.reason, unread(readings))
-        if decision.reason is not None and (self._scaling.get(key), self._unread.get(key)) != said:
-            self._scaling[key], self._unread[key] = decision.reason, said[1]
-            self._changed(key)
-        if decision.replicas != scaled.replicas:
+    async def _follow(self, cluster: _Cluster, service: Watched, scaled: Scaled, readings: Sequence[Reading]) -> None:
+        now_s, key = self._clock(), service.key
+        followed = self._followed.setdefault(key, _Followed())
+        pairs = zip(service.replicas, readings, strict=True)
+        signals = followed.memory.hear({replica.uid: reading.load for replica, reading in pairs}, now_s)
+        decision, followed.state = decide(
+            scaled.aim, signals, scaled.replicas, followed.state, now_s, service.around, window_s=self._window_s
+        )
+        followed.standing = _standing(key, decision, signals, panicking=now_s < followed.state.panic_s)
+        if decision.limit is not None:
+            followed.limited = (decision.limit, now_s)
+        elif followed.limited is not None and now_s - followed.limited[1] >= _LIMITED_S:
+            followed.limited = None
+        changed = decision.replicas != scaled.replicas
+        if decision.replicas < scaled.replicas:
+            await self._choose(cluster, service, followed, decision.replicas)
+        if changed:
             await self._write(cluster, key, scaled, decision)
+        # After the write: what it makes others look at must not be older than it.
+        self._tell(key, followed, decision, readings, changed=changed)
+
+    def _tell(
+        self, key: Key, followed: _Followed, decision: Decision, readings: Sequence[Reading], *, changed: bool
+    ) -> None:
+        """Note what is to be said of a service; its sentence is that of its last change, as loads are new each tick."""
+        told, limit = followed.told, followed.limited[0] if followed.limited else None
+        if decision.reason is None:
+            return
+        keeps = told is not None and told.reason is decision.reason and not changed
+        sentence = told.sentence if told is not None and keeps else decision.sentence
+        said = Scaling(decision.reason, unread(readings), sentence, limit)
+        if said != told:
+            followed.told = said
+            self._changed(key)
+
+    async def _choose(self, cluster: _Cluster, service: Watched, followed: _Followed, replicas: int) -> None:
+        """Mark the pods that are to go. Those that are not ready go before them, and are no loss."""
+        chosen = victims(followed.memory.rows(), len(service.replicas) - replicas)
+        costs = {uid: 0 for uid in followed.marked if uid not in chosen} | dict.fromkeys(chosen, _COST_OF_A_VICTIM)
+        followed.marked = frozenset(chosen)
+        for replica in service.replicas:
+            if replica.uid not in costs:
+                continue
+            try:
+                await cluster.set_deletion_cost(
+                    Key(service.key.namespace, replica.name), replica.uid, costs[replica.uid]
+                )
+            except (ApiError, NotLeadingError) as error:
+                # It says who goes first; somebody goes all the same.
+                logger.warning("event=choosing_failed service=%s pod=%s error=%s", service.key, replica.name, error)
+                return
 
     async def _write(self, cluster: _Cluster, key: Key, scaled: Scaled, decision: Decision) -> None:
         try:
@@ -129,7 +213,10 @@ class Autoscaler:
         except (ApiError, NotLeadingError) as error:
             logger.warning("event=scaling_failed service=%s scale=%d error=%s", key, decision.replicas, error)
             return
-        logger.info("event=scaled service=%s replicas=%d was=%d", key, decision.replicas, scaled.replicas)
+        logger.info(
+            "event=scaled service=%s replicas=%d was=%d why=%s",
+            key, decision.replicas, scaled.replicas, decision.sentence,
+        )  # fmt: skip
         self._fleet.wrote_replicas(key, scaled, decision.replicas)
 
     def _record_objective(self, key: Key, said: Mapping[str, bool | None]) -> None:
@@ -143,10 +230,17 @@ class Autoscaler:
     def _forget(self, services: Sequence[Watched]) -> None:
         for key in self._doubted_s.keys() - {service.key for service in services}:
             self._doubted_s.pop(key)
-        for key in self._memory.keys() - {service.key for service in services if service.scaled}:
-            self._memory.pop(key)
-            self._scaling.pop(key, None)
-            self._unread.pop(key, None)
+        for key in self._followed.keys() - {service.key for service in services if service.scaled}:
+            self._followed.pop(key)
         for key in self._reports.keys() - {service.key for service in services if service.has_objective}:
             self._reports.pop(key)
             self._attainable.pop(key, None)
+
+
+def _standing(key: Key, decision: Decision, signals: Signals | None, *, panicking: bool) -> Standing | None:
+    if signals is None or decision.wanted is None:
+        return None
+    last = signals.last
+    return Standing(
+        key, decision.replicas, signals.ready, last.rows, last.offered_rows_per_s, decision.wanted.each, panicking
+    )

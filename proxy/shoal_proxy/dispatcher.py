@@ -56,6 +56,11 @@ class Dispatcher:
         """Return whether the runtime takes binary tensors."""
         return self._link.binary
 
+    @property
+    def takes(self) -> bool:
+        """Return whether requests are taken: the runtime is there, and the drain has not begun."""
+        return self.phase in ACCEPTS and self._link.ready and self._link.signature is not None
+
     def signature(self) -> ModelSignature:
         """Return the signature of the model being served.
 

@@ -33,6 +33,7 @@ from shoal_proxy.errors import (
     Overloaded,
     PerhapsExecuted,
     ProxyError,
+    RuntimeAway,
     UnsupportedMediaType,
 )
 from shoal_proxy.header_cache import Head, HeaderCache, Route, Terms
@@ -117,6 +118,8 @@ class Inference:
                 check_json(decoded.inputs, signature)
             pending = self._pending(decoded, terms, signature)
         except Exception as error:
+            if isinstance(error, RuntimeAway):
+                self._dispatcher.scheduler.traffic.turned_away(Rejection.RUNTIME_AWAY)
             reply(self.refuse(route, self._explained(error)))
             return None
         decoded.inputs = {}  # the queue's from here on, to let go of as soon as it can
@@ -161,6 +164,7 @@ class Inference:
         waiting_bytes = self._dispatcher.scheduler.queue.size_bytes
         if not self._bodies.take(body, size_bytes, waiting_bytes, time.monotonic()):
             held = self.reading_bytes + waiting_bytes
+            self._dispatcher.scheduler.traffic.turned_away(Rejection.QUEUE_BYTES)
             raise Overloaded(f"too many bytes are held ({held})", reason=Rejection.QUEUE_BYTES, retry_after_s=1)
 
     def release_body(self, body: Holding) -> None:

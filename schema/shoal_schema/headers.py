@@ -16,7 +16,7 @@ PRIORITY: Final = "x-shoal-priority"
 EXECUTED: Final = "x-shoal-executed"
 """Of an error: whether the model may have run, ``no`` or ``maybe``."""
 INSTANCE: Final = "x-shoal-instance"
-"""Of ``/metrics``: whose they are."""
+"""Of ``/metrics`` and ``/v1/load``: whose they are."""
 ADMIN: Final = "x-shoal-admin"
 """What a page of another site cannot send without leave: asked for by what changes something."""
 OWN_HEADERS: Final = frozenset({

@@ -308,7 +308,7 @@ class OperatorProcess(Section, frozen=True):
             TcpAddress,
             Meta(
                 description="Of `/metrics`: `shoal_operator_scrapes_total` by outcome (`read`, `unreachable`,"
-                " `refused`)."
+                " `refused`), and `shoal_operator_scaling_*` by service."
             ),
             Env("SHOAL_OPERATOR_METRICS_LISTEN", OPERATOR, allowed="HOST:PORT"),
         ]
@@ -340,7 +340,8 @@ class OperatorProcess(Section, frozen=True):
         Meta(
             ge=0,
             le=86400,
-            description="Replicas fall to the highest want of this long; also how long a number set by hand is held.",
+            description="Replicas fall to the highest want of this long; also how long a number set by hand is held,"
+            " and, up to a minute, panic and the time between two falls.",
         ),
         Env("SHOAL_OPERATOR_SCALE_DOWN_WINDOW_S", OPERATOR),
     ] = 300.0

@@ -1,11 +1,11 @@
-"""The operator's side: the pods' environment, read by the processes; the proxy's metrics, read by the operator."""
+"""The operator's side: the pods' environment, read by the processes; the proxy's load, read by the operator."""
 
 import asyncio
 
 import pytest
 
-from shoal_operator.load.exposition import Reading, read_metrics
 from shoal_operator.load.fleet import Replica
+from shoal_operator.load.reading import Reading
 from shoal_operator.manifests.containers import make_model, make_proxy, make_runtime
 from shoal_operator.scraper import Scraper
 from shoal_proxy.server import Proxy
@@ -43,19 +43,6 @@ def test_the_init_container_is_given_all_that_a_runtime_requires() -> None:
     assert settings.model.checksum == DOWNLOADED["model"]["checksum"]
 
 
-def test_the_operator_finds_rows_and_objective_in_the_proxys_own_metrics() -> None:
-    async def exposition() -> str:
-        loopback = dict.fromkeys(("SHOAL_PROXY_LISTEN", "SHOAL_PROXY_ADMIN_LISTEN"), "127.0.0.1:0")
-        proxy = Proxy(ProxySettings.from_env(loopback))
-        try:
-            return proxy.metrics.text().decode()
-        finally:
-            proxy.socket.close()
-            proxy.admin_socket.close()
-
-    assert read_metrics(asyncio.run(exposition())) == Reading(rows=0, attainable=True)
-
-
 def test_the_operator_believes_the_proxy_of_the_pod_that_it_asks_and_no_other() -> None:
     async def main() -> list[Reading]:
         loopback = dict.fromkeys(("SHOAL_PROXY_LISTEN", "SHOAL_PROXY_ADMIN_LISTEN"), "127.0.0.1:0")
@@ -71,4 +58,8 @@ def test_the_operator_believes_the_proxy_of_the_pod_that_it_asks_and_no_other() 
             proxy.stop()
             await running
 
-    assert asyncio.run(main()) == [Reading(rows=0, attainable=True), Reading()]
+    own, others = asyncio.run(main())
+    assert own.load is not None
+    assert (own.load.arrived_rows, own.attainable) == (0, True)
+    assert others.load is None
+    assert others.refused

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from shoal_operator.errors import ApiError
-from shoal_operator.load.exposition import Reading
 from shoal_operator.load.fleet import Replica
+from shoal_operator.load.reading import Reading
 from shoal_operator.manifests.desired import CHILD_KINDS, Kind
-from shoal_operator.planning.evidence import Unread
+from shoal_operator.planning.evidence import Scaling
 from shoal_operator.planning.naming import Naming
 from shoal_operator.planning.observation import Key, Observation
-from shoal_schema.conditions import ScalingReason
 from shoal_schema.declaring import Json
 from shoal_schema.resource.locations import moves
 
@@ -41,6 +40,7 @@ class FakeCluster:
         self.events: list[Json] = []
         self.writes: list[tuple[str, str]] = []
         self.scales: list[tuple[Key, int]] = []
+        self.costs: dict[str, int] = {}
         self.lease: Json | None = None
         self._refuse = refuse or (lambda verb, what: None)
         self._mutate = mutate or (lambda kind, child: None)
@@ -79,6 +79,10 @@ class FakeCluster:
             raise ApiError(409, "the object is another one")
         found = {**metadata["annotations"], **annotations}
         metadata["annotations"] = {name: value for name, value in found.items() if value is not None}
+
+    async def set_deletion_cost(self, key: Key, uid: str, cost: int) -> None:
+        self._write("annotate", "Pod")
+        self.costs[uid] = cost
 
     async def delete(self, kind: Kind, key: Key, uid: str) -> None:
         self._write("delete", kind.kind)
@@ -147,10 +151,7 @@ class Told:
 
     objective: Mapping[str, bool] | None = None
 
-    def scaling(self, key: Key) -> ScalingReason | None:
-        return None
-
-    def unread(self, key: Key) -> Unread | None:
+    def scaling(self, key: Key) -> Scaling | None:
         return None
 
     def attainable(self, key: Key) -> Mapping[str, bool] | None:

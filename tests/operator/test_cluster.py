@@ -126,6 +126,15 @@ def test_the_scale_is_a_merge_patch_of_the_replicas() -> None:
     assert (asked.kind, asked.body) == ("application/merge-patch+json", {"spec": {"replicas": 3}})
 
 
+def test_what_is_lost_with_a_pod_is_an_annotation_of_that_very_pod() -> None:
+    _, (asked,) = calls(lambda cluster: cluster.set_deletion_cost(Key("default", "cat-1"), "uid-1", -1), ok)
+
+    assert asked.path == "/api/v1/namespaces/default/pods/cat-1"
+    assert asked.kind == "application/merge-patch+json"
+    annotations = {"controller.kubernetes.io/pod-deletion-cost": "-1"}
+    assert asked.body == {"metadata": {"uid": "uid-1", "annotations": annotations}}
+
+
 def test_the_lease_is_created_and_later_replaced() -> None:
     lease = Key("default", "shoal-operator")
 

@@ -1,18 +1,20 @@
 """Pods that say what no proxy says: each costs its own service its data, and nobody anything else."""
 
 import asyncio
+import contextlib
 import gzip
 import zlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import aiohttp
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal_operator.load.exposition import Reading, read_metrics
 from shoal_operator.load.fleet import Fleet, Replica
+from shoal_operator.load.reading import LoadError, Reading, read_load
 from shoal_operator.metrics import Metrics, serving
 from shoal_operator.planning.observation import Key
 from shoal_operator.scaling import Autoscaler
@@ -20,6 +22,7 @@ from shoal_operator.scraper import MAX_BODY_BYTES, Scraper
 from shoal_schema.addresses import Address
 from shoal_schema.environment import SettingsError
 from tests.operator.fakes import FakeCluster, clock, run
+from tests.operator.loads import holding
 from tests.operator.samples import MINIMAL, service, with_fields
 from tests.operator.worlds import pod
 
@@ -27,12 +30,14 @@ CAT, DOG = Key("default", "cat"), Key("default", "dog")
 SCALING = with_fields(MINIMAL, scaling={"maxReplicas": 8, "targetQueueDepth": 10})
 HERE = Replica("a", "127.0.0.1")
 COUNTS = {"read": 1, "refused": 2, "unreachable": 3}
-SAID = b"shoal_proxy_queue_rows 3\nshoal_proxy_in_flight_rows 4\n"
-HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n"
+LOAD = holding(7)
+SAID = msgspec.json.encode(LOAD)
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
 
 
-def rows(value: str) -> bytes:
-    return f"shoal_proxy_queue_rows {value}\nshoal_proxy_in_flight_rows {value}\n".encode()
+def lie(value: str, name: str = "queued_rows") -> bytes:
+    fields: dict[str, object] = msgspec.to_builtins(LOAD)
+    return msgspec.json.encode({**fields, name: msgspec.Raw(value.encode())})
 
 
 def answer(body: bytes, head: bytes = HEAD) -> bytes:
@@ -82,16 +87,24 @@ def redirect(place: bytes) -> bytes:
 
 
 HOSTILE = {
-    "huge": answer(rows("1e308")),
-    "huger": answer(rows("9" * 400)),
-    "longest": answer(rows("9" * 5000)),
-    "nan": answer(rows("NaN")),
-    "infinite": answer(rows("+Inf")),
-    "negative": answer(rows("-5")),
-    "a fraction": answer(rows("0.5")),
-    "another script": answer(rows("٣")),
-    "underscores": answer(rows("1_0")),
-    "labels": answer(SAID.replace(b"_rows ", b'_rows{a="\\') * 100),
+    "huge": answer(lie("1e308")),
+    "huger": answer(lie("9" * 400)),
+    "longest": answer(lie("9" * 5000)),
+    "nan": answer(lie("NaN")),
+    "infinite": answer(lie("Infinity")),
+    "infinite time": answer(lie("1e400", "row_seconds")),
+    "negative": answer(lie("-5")),
+    "a fraction": answer(lie("0.5")),
+    "a text": answer(lie('"7"')),
+    "another script": answer(lie("٣")),
+    "underscores": answer(lie("1_0")),
+    "no capacity at all": answer(lie('{"rows_per_s": 0, "rows": 0}', "capacity")),
+    "nested": answer(b"[" * 4000),
+    "a list": answer(b"[]"),
+    "empty": answer(b""),
+    "not UTF-8": answer(b'{"\xff": 1}'),
+    "an upgrade": b"HTTP/1.1 200 OK\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n" + SAID,
+    "two lengths": HEAD + b"content-length: 5\r\ncontent-length: 900\r\n\r\n" + SAID,
     "redirect": redirect(b"http://[::1/metrics"),
     "redirect to a bad port": redirect(b"http://a:99999999/"),
     "redirect to no address": redirect(b"\xff\xfe://"),
@@ -109,55 +122,59 @@ HOSTILE = {
     "a huge head": HEAD + b"a: b\r\n" * 100_000,
     "cut off": HEAD + b"content-length: 1000\r\n\r\n" + SAID,
     "bad chunks": HEAD + b"transfer-encoding: chunked\r\n\r\nzz\r\n" + SAID,
-    "too long": answer(SAID + b"#" * MAX_BODY_BYTES),
+    "too long": answer(SAID + b" " * MAX_BODY_BYTES),
     "nothing": b"",
 }
 
 
 @pytest.mark.parametrize("words", HOSTILE.values(), ids=HOSTILE)
-def test_a_pod_that_says_something_else_has_no_data(words: bytes) -> None:
-    assert read(words).rows is None
+def test_a_pod_that_says_something_else_has_no_data(words: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    assert read(words).load is None
+    assert caplog.records == []
 
 
 def test_a_body_is_read_whole_though_it_comes_in_pieces() -> None:
-    padded = b"# a comment\n" * 500 + SAID
-
-    assert read(answer(padded), piece=700) == Reading(rows=7)
+    assert read(answer(SAID + b" " * 1000), piece=7) == Reading(LOAD)
 
 
-@pytest.mark.parametrize(("said", "rows"), [("a", 7), ("b", None), ("", None)])
-def test_a_pod_that_got_the_address_of_another_is_not_taken_for_it(said: str, rows: int | None) -> None:
-    assert read(answer(SAID, HEAD + f"x-shoal-instance: {said}\r\n".encode())).rows == rows
+def test_a_body_in_chunks_is_read() -> None:
+    chunks = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in (SAID[:50], SAID[50:])) + b"0\r\n\r\n"
+
+    assert read(HEAD + b"transfer-encoding: chunked\r\n\r\n" + chunks) == Reading(LOAD)
+
+
+@pytest.mark.parametrize(("said", "believed"), [("a", True), ("b", False), ("", False)])
+def test_a_pod_that_got_the_address_of_another_is_not_taken_for_it(said: str, *, believed: bool) -> None:
+    found = read(answer(SAID, HEAD + f"x-shoal-instance: {said}\r\n".encode()))
+
+    assert (found.load == LOAD) is believed
 
 
 def test_an_endless_body_ends_at_its_bound() -> None:
     assert read(HEAD + b"\r\n" + SAID, forever=True) == Reading()
 
 
-def test_a_value_that_is_none_spoils_the_whole_reading_of_rows_and_not_the_objective() -> None:
-    text = "shoal_proxy_queue_rows 1e308\nshoal_proxy_in_flight_rows 4\nshoal_proxy_objective_attainable 1\n"
-
-    assert read_metrics(text) == Reading(rows=None, attainable=True)
-
-
-@given(st.lists(st.tuples(st.sampled_from(["shoal_proxy_queue_rows", "shoal_proxy_in_flight_rows"]), st.text())))
+@given(st.binary(max_size=200))
 @settings(max_examples=200)
-def test_whatever_a_pod_says_its_rows_are_a_count_or_unknown(lines: list[tuple[str, str]]) -> None:
-    found = read_metrics("".join(f"{name} {value}\n" for name, value in lines)).rows
-
-    assert found is None or 0 <= found <= 2**31
+def test_whatever_a_pod_says_it_is_a_load_or_an_error_of_its_own(body: bytes) -> None:
+    for words in (body, SAID[: len(body)] + body, SAID + body):
+        with contextlib.suppress(LoadError):
+            assert read_load(words).queued_rows >= 0
 
 
 def test_a_service_whose_pods_all_hang_delays_no_other() -> None:
     async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        talking.add(asyncio.current_task())
         await reader.read()
         writer.close()
+
+    talking: set[asyncio.Task[None] | None] = set()
 
     async def main() -> list[Reading]:
         async with saying(answer(SAID)) as port:
             hanging = await asyncio.start_server(hang, "127.0.0.2", port)
             scraper = Scraper(port)
-            one = asyncio.ensure_future(scraper.read([Replica("b", "127.0.0.2")] * 1000))
+            one = asyncio.ensure_future(scraper.read([Replica(f"{at}", "127.0.0.2") for at in range(100)]))
             await asyncio.sleep(0)
             try:
                 async with asyncio.timeout(1):
@@ -166,13 +183,14 @@ def test_a_service_whose_pods_all_hang_delays_no_other() -> None:
                 one.cancel()
                 await scraper.close()
                 hanging.close()
+                await asyncio.gather(one, *filter(None, talking), return_exceptions=True)
 
-    assert asyncio.run(main()) == [Reading(rows=7)]
+    assert asyncio.run(main()) == [Reading(LOAD)]
 
 
 def test_what_pods_answer_is_counted_and_shown() -> None:
     async def main() -> str:
-        metrics, texts = Metrics(), [answer(SAID), answer(rows("NaN")), redirect(b"http://[::1/")]
+        metrics, texts = Metrics(), [answer(SAID), answer(lie("NaN")), redirect(b"http://[::1/")]
         for words in texts:
             async with saying(words) as port:
                 scraper = Scraper(port, metrics.count_scrape)
@@ -209,7 +227,7 @@ class Broken:
             if self.error is None:
                 await asyncio.Event().wait()
             raise self.error or AssertionError
-        return [Reading(rows=35) for _ in replicas]
+        return [Reading(holding(35)) for _ in replicas]
 
 
 @pytest.mark.parametrize("error", [OverflowError("1e308"), ValueError("a redirect"), RecursionError(), None])

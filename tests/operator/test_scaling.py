@@ -2,15 +2,18 @@
 
 import asyncio
 
+from shoal_operator.autoscaler.decision import Limit
 from shoal_operator.errors import ApiError
-from shoal_operator.load.exposition import Reading
 from shoal_operator.load.fleet import Fleet
-from shoal_operator.planning.evidence import Unread
+from shoal_operator.load.reading import Reading
+from shoal_operator.metrics import Metrics
+from shoal_operator.planning.evidence import Scaling, Unread
 from shoal_operator.planning.observation import Key
 from shoal_operator.scaling import Autoscaler
 from shoal_schema.conditions import Reason
 from shoal_schema.declaring import Json
 from tests.operator.fakes import FakeCluster, FakeProxies, clock, run
+from tests.operator.loads import holding
 from tests.operator.samples import MINIMAL, service, with_fields
 from tests.operator.worlds import POD_UID, pod
 
@@ -28,10 +31,15 @@ class World:
         self.fleet.see(CAT, service(spec), [pod()])
         self.autoscaler = Autoscaler(self.fleet, self.proxies, self.changed.append, clock, window_s=300)
 
-    async def tick(self, rows: int | None, *, attainable: bool | None = None) -> None:
-        self.proxies.readings[POD_UID] = Reading(rows, attainable)
+    async def tick(self, rows: int | None, *, attainable: bool = True) -> None:
+        self.proxies.readings[POD_UID] = Reading() if rows is None else Reading(holding(rows, attainable=attainable))
         async with asyncio.TaskGroup() as looks:
             self.autoscaler.tick(self.cluster, looks)
+
+    def said(self) -> Scaling:
+        said = self.autoscaler.scaling(CAT)
+        assert said is not None
+        return said
 
 
 def test_load_raises_the_replicas_once() -> None:
@@ -40,7 +48,7 @@ def test_load_raises_the_replicas_once() -> None:
         await world.tick(35)
         await world.tick(35)
         assert world.cluster.scales == [(CAT, 4)]
-        assert world.autoscaler.scaling(CAT) is Reason.FOLLOWING_LOAD
+        assert world.said().reason is Reason.FOLLOWING_LOAD
         assert world.changed == [CAT]
 
     run(main())
@@ -51,11 +59,13 @@ def test_replicas_come_down_after_five_quiet_minutes() -> None:
         world = World()
         await world.tick(35)
         task = asyncio.ensure_future(world.autoscaler.run(world.cluster, 2.0))
-        world.proxies.readings[POD_UID] = Reading(0)
+        world.proxies.readings[POD_UID] = Reading(holding(0, time_s=1.0))
         await asyncio.sleep(290)
         assert world.cluster.scales == [(CAT, 4)]
         await asyncio.sleep(20)
-        assert world.cluster.scales == [(CAT, 4), (CAT, 1)]
+        assert world.cluster.scales == [(CAT, 4), (CAT, 2)]
+        await asyncio.sleep(60)
+        assert world.cluster.scales == [(CAT, 4), (CAT, 2), (CAT, 1)]
         task.cancel()
 
     run(main())
@@ -80,7 +90,7 @@ def test_blindness_is_told_after_a_while_and_holds_the_replicas() -> None:
         for _ in range(20):
             await asyncio.sleep(2)
             await world.tick(None)
-        assert world.autoscaler.scaling(CAT) is Reason.NO_LOAD_DATA
+        assert world.said().reason is Reason.NO_LOAD_DATA
         assert world.cluster.scales == [(CAT, 4)]
         # The load, the blindness, and two questions whether the pod is still there.
         assert world.changed == [CAT] * 4
@@ -92,21 +102,21 @@ def test_why_there_is_no_load_data_is_known_and_a_new_cause_is_told() -> None:
     async def main() -> None:
         world = World()
         await world.tick(35)
-        assert world.autoscaler.unread(CAT) is None
+        assert world.said().unread is None
         for _ in range(20):
             await asyncio.sleep(2)
             await world.tick(None)
-        assert world.autoscaler.unread(CAT) is Unread.UNREACHABLE
+        assert world.said().unread is Unread.UNREACHABLE
         world.fleet.see(CAT, service(SPEC), [])
         world.changed.clear()
         for _ in range(2):
             await asyncio.sleep(2)
             await world.tick(None)
-        assert world.autoscaler.unread(CAT) is Unread.NO_READY_POD
+        assert world.said().unread is Unread.NO_READY_POD
         assert world.changed == [CAT]
         world.fleet.see(CAT, service(SPEC), [pod()])
         await world.tick(0)
-        assert world.autoscaler.unread(CAT) is None
+        assert world.said().unread is None
 
     run(main())
 
@@ -123,10 +133,78 @@ def test_a_pod_that_no_watch_told_is_gone_is_missed_by_a_look_and_replicas_fall(
 
         world.autoscaler = Autoscaler(world.fleet, world.proxies, look, clock, window_s=10)
         task = asyncio.ensure_future(world.autoscaler.run(world.cluster, 2.0))
-        world.proxies.readings[POD_UID] = Reading(0)
-        await asyncio.sleep(60)
+        world.proxies.readings[POD_UID] = Reading(holding(0, time_s=1.0))
+        await asyncio.sleep(140)
         assert world.cluster.scales[-1] == (CAT, 1)
         task.cancel()
+
+    run(main())
+
+
+def test_the_pods_with_least_in_flight_are_marked_before_replicas_fall() -> None:
+    async def main() -> None:
+        world = World(spec=with_fields(SPEC, replicas=4))
+        uids = ["idle", "busy", "busier", "quiet"]
+        world.fleet.see(CAT, service(with_fields(SPEC, replicas=4)), [pod(uid=uid) for uid in uids])
+        for uid, rows in zip(uids, (0, 5, 8, 1), strict=True):
+            world.proxies.readings[uid] = Reading(holding(rows))
+        world.autoscaler = Autoscaler(world.fleet, world.proxies, world.changed.append, clock, window_s=1)
+        for _ in range(3):
+            async with asyncio.TaskGroup() as looks:
+                world.autoscaler.tick(world.cluster, looks)
+            await asyncio.sleep(2)
+        assert world.cluster.scales == [(CAT, 2)]
+        assert world.cluster.costs == {"idle": -1, "quiet": -1}
+
+    run(main())
+
+
+def test_where_pods_cannot_be_marked_replicas_fall_all_the_same() -> None:
+    async def main() -> None:
+        errors = [ApiError(403, "no")]
+        world = World(FakeCluster(refuse=lambda verb, what: errors.pop() if what == "Pod" and errors else None))
+        world.fleet.see(CAT, service(with_fields(SPEC, replicas=2), generation=2), [pod(), pod(uid="other")])
+        world.proxies.readings["other"] = Reading(holding(0))
+        world.autoscaler = Autoscaler(world.fleet, world.proxies, world.changed.append, clock, window_s=1)
+        for _ in range(3):
+            await world.tick(0)
+            await asyncio.sleep(2)
+        assert errors == []
+        assert world.cluster.scales == [(CAT, 1)]
+
+    run(main())
+
+
+def test_what_the_last_tick_found_is_shown_as_metrics() -> None:
+    async def main() -> str:
+        world, metrics = World(), Metrics()
+        metrics.show_scaling(world.autoscaler.standings)
+        await world.tick(35)
+        return metrics.text().decode()
+
+    shown = run(main())
+
+    for name, value in (("desired", 4), ("ready", 1), ("rows", 35), ("target", 10), ("panic", 1)):
+        assert f'shoal_operator_scaling_{name}{{namespace="default",service="cat"}} {value}.0\n' in shown
+
+
+def test_a_limit_is_told_once_and_taken_back_when_it_has_been_none_for_a_minute() -> None:
+    async def main() -> None:
+        world = World()
+        await world.tick(500)
+        assert world.said().limit is Limit.MAXIMUM
+        said, time_s = len(world.changed), 1000.0
+        for tick in range(20):
+            await asyncio.sleep(2)
+            time_s += 2
+            world.proxies.readings[POD_UID] = Reading(holding(75 if tick % 2 else 500, time_s=-time_s + 5000))
+            async with asyncio.TaskGroup() as looks:
+                world.autoscaler.tick(world.cluster, looks)
+        assert len(world.changed) == said
+        for _ in range(70):
+            await asyncio.sleep(2)
+            await world.tick(75)
+        assert world.said().limit is None
 
     run(main())
 
@@ -159,7 +237,7 @@ def test_a_silent_pod_is_told_once_and_asked_for_now_and_then() -> None:
     async def main() -> None:
         world = World(spec=OBJECTIVE)
         task = asyncio.ensure_future(world.autoscaler.run(world.cluster, 2.0))
-        await asyncio.sleep(1)
+        await asyncio.sleep(2)
         assert world.changed == [CAT]
         await asyncio.sleep(100)
         assert world.autoscaler.attainable(CAT) == {}

@@ -3,14 +3,18 @@
 import asyncio
 from collections.abc import Sequence
 
-from shoal_operator.load.exposition import Reading, unread
+import msgspec
+
 from shoal_operator.load.fleet import Replica
+from shoal_operator.load.reading import Reading, unread
 from shoal_operator.planning.evidence import Unread
 from shoal_operator.scraper import Scraper
-from tests.operator.servers import Answer, serving
+from tests.operator.loads import holding
+from tests.operator.servers import Answer, Asked, serving
 
-TEXT = "shoal_proxy_queue_rows 3\nshoal_proxy_in_flight_rows 4\nshoal_proxy_objective_attainable 1\n"
-SAID = Reading(rows=7, attainable=True)
+SAID = holding(7)
+JSON = {"Content-Type": "application/json"}
+OK = (200, msgspec.to_builtins(SAID), JSON)
 
 
 def read(answer: Answer, addresses: Sequence[str]) -> list[Reading]:
@@ -18,7 +22,7 @@ def read(answer: Answer, addresses: Sequence[str]) -> list[Reading]:
         async with serving(answer) as (port, _):
             scraper = Scraper(port)
             try:
-                return await scraper.read([Replica("a", address) for address in addresses])
+                return await scraper.read([Replica(f"{at}", address) for at, address in enumerate(addresses)])
             finally:
                 await scraper.close()
 
@@ -26,25 +30,54 @@ def read(answer: Answer, addresses: Sequence[str]) -> list[Reading]:
 
 
 def test_every_pod_is_read() -> None:
-    assert read(lambda _: (200, TEXT), ["127.0.0.1", "127.0.0.1"]) == [SAID, SAID]
+    assert read(lambda _: OK, ["127.0.0.1", "127.0.0.1"]) == [Reading(SAID), Reading(SAID)]
 
 
 def test_a_pod_that_cannot_be_reached_says_nothing() -> None:
-    assert read(lambda _: (200, TEXT), ["127.0.0.9", "127.0.0.1"]) == [Reading(), SAID]
+    assert read(lambda _: OK, ["127.0.0.9", "127.0.0.1"]) == [Reading(), Reading(SAID)]
 
 
 def test_what_answers_and_is_no_proxy_is_told_from_what_does_not_answer() -> None:
     def why(answer: Answer, *addresses: str) -> Unread | None:
         return unread(read(answer, addresses))
 
-    assert why(lambda _: (200, TEXT), "127.0.0.9") is Unread.UNREACHABLE
-    assert why(lambda _: (503, TEXT), "127.0.0.1") is Unread.REFUSED
-    assert why(lambda _: (200, "<html>"), "127.0.0.1", "127.0.0.9") is Unread.REFUSED
-    assert why(lambda _: (200, "some_total 1\n"), "127.0.0.1") is Unread.REFUSED
-    assert why(lambda _: (200, TEXT), "127.0.0.1", "127.0.0.9") is None
-    assert why(lambda _: (200, TEXT)) is Unread.NO_READY_POD
+    assert why(lambda _: OK, "127.0.0.9") is Unread.UNREACHABLE
+    assert why(lambda _: (503, *OK[1:]), "127.0.0.1") is Unread.REFUSED
+    assert why(lambda _: (200, "<html>", JSON), "127.0.0.1", "127.0.0.9") is Unread.REFUSED
+    assert why(lambda _: (200, {"some": 1}, JSON), "127.0.0.1") is Unread.REFUSED
+    assert why(lambda _: (404, *OK[1:]), "127.0.0.1") is Unread.REFUSED
+    assert why(lambda _: OK, "127.0.0.1", "127.0.0.9") is None
+    assert why(lambda _: OK) is Unread.NO_READY_POD
 
 
-def test_a_pod_whose_answer_cannot_be_read_says_nothing() -> None:
-    assert read(lambda _: (503, TEXT), ["127.0.0.1"]) == [Reading()]
-    assert read(lambda _: (200, "<html>"), ["127.0.0.1"]) == [Reading()]
+def test_one_connection_serves_every_tick_and_a_closed_one_is_opened_again() -> None:
+    async def main() -> tuple[int, list[Asked], list[Reading]]:
+        lines: list[asyncio.StreamWriter] = []
+
+        async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            lines.append(writer)
+            body = msgspec.json.encode(SAID)
+            head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body)
+            while await reader.readline():
+                while (await reader.readline()).strip():
+                    pass
+                writer.write(head + body)
+
+        server = await asyncio.start_server(talk, "127.0.0.1", 0)
+        scraper = Scraper(server.sockets[0].getsockname()[1])
+        readings = [(await scraper.read([Replica("a", "127.0.0.1")]))[0] for _ in range(3)]
+        once = len(lines)
+        lines[0].close()
+        await lines[0].wait_closed()
+        readings += [(await scraper.read([Replica("a", "127.0.0.1")]))[0] for _ in range(2)]
+        await scraper.close()
+        for line in lines:
+            line.close()
+        server.close()
+        return once, [], readings
+
+    once, _, readings = asyncio.run(main())
+
+    assert once == 1
+    assert readings[:3] == [Reading(SAID)] * 3
+    assert readings[-1] == Reading(SAID)

@@ -74,6 +74,20 @@ def test_good_specs_break_no_rule(spec: Json) -> None:
             with_fields(MINIMAL, scaling={"minReplicas": 3, "maxReplicas": 2}),
             "minReplicas must not be larger",
         ),
+        (
+            with_fields(MINIMAL, scaling={"maxReplicas": 2, "targetQueueDepth": 1000}, queue={"maxRows": 64}),
+            "targetQueueDepth must be what a pod can hold",
+        ),
+        (
+            with_fields(MINIMAL, scaling={"maxReplicas": 2, "targetQueueDepth": 1024 + 65}),
+            "targetQueueDepth must be what a pod can hold",
+        ),
+        (
+            with_fields(
+                MINIMAL, batching={"maxBatchSize": 300}, scaling={"maxReplicas": 2, "targetQueueDepth": 6 * 300 + 1}
+            ),
+            "targetQueueDepth must be what a pod can hold",
+        ),
         (with_fields(MINIMAL, rollout={"maxSurge": 0, "maxUnavailable": 0}), "cannot both be 0"),
         (
             with_fields(MINIMAL, batching__maxBatchSize=64, queue__maxRows=32),
@@ -207,6 +221,24 @@ def test_what_no_process_can_be_handed_is_refused_at_admission(path: tuple[str, 
 
     assert takes(good)
     assert not takes(bad)
+
+
+@pytest.mark.parametrize(
+    ("target", "queue", "batching"),
+    [
+        (1024 + 64, {}, {}),
+        (64 + 64, {"maxRows": 64}, {}),
+        (6 * 300, {}, {"maxBatchSize": 300}),
+        (1120, {}, {"inFlight": 2}),
+    ],
+)
+def test_the_largest_target_is_all_that_a_pod_can_hold(target: int, queue: Json, batching: Json) -> None:
+    scaling = {"maxReplicas": 2, "targetQueueDepth": target}
+
+    assert refused(with_fields(MINIMAL, scaling=scaling, queue=queue, batching=batching)) == []
+    assert refused(
+        with_fields(MINIMAL, scaling={**scaling, "targetQueueDepth": target + 1}, queue=queue, batching=batching)
+    )
 
 
 def test_every_rule_points_at_a_field_that_exists() -> None:

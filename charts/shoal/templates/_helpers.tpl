@@ -62,9 +62,10 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 - apiGroups: [gateway.networking.k8s.io]
   resources: [httproutes]
   verbs: [get, list, watch, create, patch, delete]
+# To say which pods a scale-down costs least.
 - apiGroups: [""]
   resources: [pods]
-  verbs: [list, watch]
+  verbs: [list, watch, patch]
 # Whether the services lead to pods.
 - apiGroups: [discovery.k8s.io]
   resources: [endpointslices]

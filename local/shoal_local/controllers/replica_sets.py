@@ -1,5 +1,6 @@
 """One pass over a ReplicaSet: as many pods as it asks for, and its status."""
 
+import re
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -8,6 +9,7 @@ from shoal_local.controllers.changes import Changes, Create, Delete, Patch, Tell
 from shoal_local.objects import Object, condition, has_ended, is_going, is_ready, reference_to, timestamp
 
 MAX_CREATED_AT_ONCE = 500
+COST = "controller.kubernetes.io/pod-deletion-cost"
 _PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
 
 
@@ -57,10 +59,17 @@ def _rank(pod: Object, now: datetime) -> tuple[Any, ...]:
         bool(pod["spec"].get("nodeName")),
         _PHASES.get(status.get("phase", "Pending"), 0),
         is_ready(pod),
+        _cost(pod),
         -ready_s,
         -max(counts, default=0),
         -created,
     )
+
+
+def _cost(pod: Object) -> int:
+    """Return what somebody says is lost with a pod; 0 where nobody does, or what is no number."""
+    text = (pod["metadata"].get("annotations") or {}).get(COST, "0")
+    return int(text) if re.fullmatch(r"-?[0-9]{1,10}", text) else 0
 
 
 def _plan_status(

@@ -1,4 +1,5 @@
-"""How many replicas a service needs: a pure function of its load and of time.
+"""How many replicas a service needs: pure functions of what its pods say and of time.
 
-Never reads a metric, never writes a scale.
+`signals` makes rates of what pods say, `want` a number of replicas of rates, `panic` and `down` say when it may not
+fall; `decision` puts them together. Nothing here reads a metric or writes a scale.
 """

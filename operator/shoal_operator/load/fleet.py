@@ -8,12 +8,15 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from shoal_operator.autoscaler.law import Law
+from shoal_operator.autoscaler.decision import Surroundings
+from shoal_operator.autoscaler.want import Aim
+from shoal_operator.load.starting import Starts
 from shoal_operator.planning.observation import Key, dig
-from shoal_operator.planning.pods import is_leaving, is_ready
+from shoal_operator.planning.pods import is_leaving, is_ready, scheduling_problem, template_hash
 from shoal_schema.declaring import Json
 from shoal_schema.decoding import SpecError, parse_spec
 from shoal_schema.resource.service import InferenceServiceSpec
+from shoal_schema.resource.traffic import ScalingMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +27,7 @@ class Scaled:
         generation: of the spec that these numbers come from; it never goes back.
     """
 
-    law: Law
+    aim: Aim
     replicas: int
     generation: int
     uid: str
@@ -40,6 +43,7 @@ class Replica:
 
     uid: str
     address: str
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +54,14 @@ class Watched:
         scaled: None when its replicas do not follow its load.
         has_objective: its spec sets a latency objective.
         replicas: its ready pods.
+        around: what else the law of scaling goes by.
     """
 
     key: Key
     scaled: Scaled | None
     has_objective: bool
     replicas: tuple[Replica, ...]
+    around: Surroundings = field(default_factory=Surroundings)
 
 
 @dataclass(slots=True)
@@ -65,13 +71,30 @@ class Fleet:
     _scaled: dict[Key, Scaled] = field(default_factory=dict)
     _objectives: set[Key] = field(default_factory=set)
     _replicas: dict[Key, tuple[Replica, ...]] = field(default_factory=dict)
+    _starts: dict[Key, Starts] = field(default_factory=dict)
+    _around: dict[Key, Surroundings] = field(default_factory=dict)
 
-    def see(self, key: Key, resource: Json, pods: Iterable[Json]) -> None:
-        """Take what a look read in the place of all that was known of a service, but for our own later write."""
+    def see(self, key: Key, resource: Json, pods: Iterable[Json], now_s: float = 0.0) -> None:
+        """Take what a look read in the place of all that was known of a service, but for our own later write.
+
+        Args:
+            key: of the service.
+            resource: it.
+            pods: all of its Deployment.
+            now_s: monotonic time (s).
+        """
+        pods = [pod for pod in pods if not is_leaving(pod)]
         # A spec that cannot be read changes nothing: its pods of before serve on, and scale by what was asked for then.
         with suppress(SpecError):
             self._see_spec(key, parse_spec(resource), resource["metadata"])
         self._replicas[key] = tuple(replica for replica in map(_replica, pods) if replica)
+        starts = self._starts.setdefault(key, Starts())
+        starts.see({dig(pod, "metadata", "uid", default=""): is_ready(pod) for pod in pods}, now_s)
+        self._around[key] = Surroundings(
+            start_s=starts.start_s,
+            rolling=len({template_hash(pod) for pod in pods}) > 1,
+            unschedulable=sum(scheduling_problem(pod) is not None for pod in pods if not is_ready(pod)),
+        )
 
     def wrote_replicas(self, key: Key, before: Scaled, replicas: int) -> None:
         """Record our own write: it made a new generation, so what was read before says nothing."""
@@ -83,11 +106,19 @@ class Fleet:
         self._scaled.pop(key, None)
         self._objectives.discard(key)
         self._replicas.pop(key, None)
+        self._starts.pop(key, None)
+        self._around.pop(key, None)
 
     def watched(self) -> Iterator[Watched]:
         """Yield every service that scales or has an objective."""
         for key in self._scaled.keys() | self._objectives:
-            yield Watched(key, self._scaled.get(key), key in self._objectives, self._replicas.get(key, ()))
+            yield Watched(
+                key,
+                self._scaled.get(key),
+                key in self._objectives,
+                self._replicas.get(key, ()),
+                self._around.get(key, Surroundings()),
+            )
 
     def _see_spec(self, key: Key, spec: InferenceServiceSpec, metadata: Json) -> None:
         if spec.batching.latency_objective_milliseconds is None:
@@ -97,21 +128,29 @@ class Fleet:
         scaled, known = scaled_from(spec, metadata), self._scaled.get(key)
         if scaled is None:
             self._scaled.pop(key, None)
-        elif known is None or known.uid != scaled.uid or known.generation <= scaled.generation:
+        elif known is None or known.uid != scaled.uid or (known.generation <= scaled.generation and known != scaled):
             self._scaled[key] = scaled
 
 
 def _replica(pod: Json) -> Replica | None:
     """Return a pod that should be asked: one that is ready and not leaving."""
     uid, address = dig(pod, "metadata", "uid"), dig(pod, "status", "podIP")
-    return Replica(uid, address) if uid and address and is_ready(pod) and not is_leaving(pod) else None
+    name = dig(pod, "metadata", "name", default="")
+    return Replica(uid, address, name) if uid and address and is_ready(pod) and not is_leaving(pod) else None
 
 
 def scaled_from(spec: InferenceServiceSpec, metadata: Json) -> Scaled | None:
-    """Return the scaling of a service, or None when it has none, or bounds that contradict each other."""
+    """Return the scaling of a service, or None when it has none, another's, or bounds that contradict each other."""
     scaling = spec.scaling
-    if scaling is None or scaling.min_replicas > scaling.max_replicas:
+    if scaling is None or scaling.mode is ScalingMode.EXTERNAL or scaling.min_replicas > scaling.max_replicas:
         return None
-    target_queue_depth = scaling.target_queue_depth or 2 * spec.batching.max_batch_size
-    law = Law(scaling.min_replicas, scaling.max_replicas, target_queue_depth)
-    return Scaled(law, spec.replicas, metadata["generation"], metadata["uid"])
+    batching = spec.batching
+    objective_ms = batching.latency_objective_milliseconds
+    aim = Aim(
+        scaling.min_replicas,
+        scaling.max_replicas,
+        scaling.target_queue_depth,
+        full_batch_rows=batching.max_batch_size,
+        objective_s=None if objective_ms is None else objective_ms / 1000,
+    )
+    return Scaled(aim, spec.replicas, metadata["generation"], metadata["uid"])

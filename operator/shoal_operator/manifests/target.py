@@ -7,6 +7,7 @@ from shoal_schema.declaring import Json
 from shoal_schema.processes import OperatorProcess
 from shoal_schema.resource import API_VERSION, KIND
 from shoal_schema.resource.service import InferenceServiceSpec
+from shoal_schema.resource.traffic import ScalingMode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,10 +38,10 @@ class Target:
 
     @property
     def replicas(self) -> int:
-        """The pods to run: ``spec.replicas``, kept within the bounds of ``spec.scaling``."""
-        if self.spec.scaling is None:
-            return self.spec.replicas
+        """The pods to run: ``spec.replicas``; where the operator scales, kept within the bounds of ``spec.scaling``."""
         scaling = self.spec.scaling
+        if scaling is None or scaling.mode is ScalingMode.EXTERNAL:
+            return self.spec.replicas
         return max(scaling.min_replicas, min(self.spec.replicas, scaling.max_replicas))
 
     @property

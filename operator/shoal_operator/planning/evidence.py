@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from shoal_operator.autoscaler.decision import Limit
 from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE
 from shoal_operator.manifests.target import Target
 from shoal_operator.planning.changes import Conflict
@@ -22,6 +23,22 @@ class Unread(StrEnum):
     REFUSED = "refused"
 
 
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """What the law of scaling says of a service.
+
+    Args:
+        unread: why it has no data; None where it has.
+        sentence: why the count is what it is.
+        limit: what keeps replicas from being as many as the load asks for.
+    """
+
+    reason: ScalingReason
+    unread: Unread | None = None
+    sentence: str = ""
+    limit: Limit | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """Everything that the conditions are judged by.
@@ -29,7 +46,6 @@ class Evidence:
     Args:
         target: None when the spec cannot be read; ``spec_error`` then says why.
         scaling: None when the autoscaler has not looked yet.
-        unread: why the law of scaling has no data; None where it has.
         attainable: by uid, whether the pods that said so lately can meet their latency
             objective; None when it is too early to tell.
         naming: what is known of the model's name, where it is one that moves.
@@ -41,8 +57,7 @@ class Evidence:
     spec_error: str = ""
     conflicts: tuple[Conflict, ...] = ()
     failures: tuple[Failure, ...] = ()
-    scaling: ScalingReason | None = None
-    unread: Unread | None = None
+    scaling: Scaling | None = None
     attainable: Mapping[str, bool] | None = None
     naming: Naming | None = None
     rival: str = ""

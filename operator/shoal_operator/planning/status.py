@@ -7,6 +7,7 @@ decisions can be read here (after cert-manager's policies).
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from shoal_operator.autoscaler.decision import Limit
 from shoal_operator.errors import ApiError
 from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE
 from shoal_operator.manifests.environment import ADMIN_PORT
@@ -22,6 +23,7 @@ from shoal_operator.planning.observation import dig
 from shoal_operator.planning.renamed import dropped_fields, dropped_text
 from shoal_schema.conditions import FAILURES, ConditionType, Reason, ScalingReason, Status
 from shoal_schema.declaring import Json
+from shoal_schema.resource.traffic import ScalingMode
 
 _BLOCKED: tuple[Check, ...] = (
     blocked.spec_invalid,
@@ -91,16 +93,16 @@ POLICIES: dict[ConditionType, tuple[Check, ...]] = {
 }
 SCALING: dict[ScalingReason, tuple[Status, str]] = {
     Reason.FOLLOWING_LOAD: (Status.TRUE, "replicas follow the rows that wait and run"),
-    Reason.NO_LOAD_DATA: (Status.FALSE, "no proxy's /metrics can be read: replicas stay as they are"),
+    Reason.NO_LOAD_DATA: (Status.FALSE, "no proxy's /v1/load can be read: replicas stay as they are"),
 }
 UNREAD: dict[Unread, str] = {
     Unread.NO_READY_POD: "no pod is ready, so there is no load to follow: replicas stay as they are until one is",
     Unread.UNREACHABLE: (
-        f"no ready pod answers the operator at its port {ADMIN_PORT} (/metrics): replicas stay as they are. See whether"
+        f"no ready pod answers the operator at its port {ADMIN_PORT} (/v1/load): replicas stay as they are. See whether"
         " a NetworkPolicy or a mesh keeps the operator from it"
     ),
     Unread.REFUSED: (
-        f"what ready pods answer at their port {ADMIN_PORT} (/metrics) is not what a proxy says of its queue: replicas"
+        f"what ready pods answer at their port {ADMIN_PORT} (/v1/load) is not what a proxy says of its load: replicas"
         " stay as they are. See whether proxy.image is the proxy, or a mesh answers in its place"
     ),
 }
@@ -119,7 +121,12 @@ def judge(evidence: Evidence) -> list[Condition]:
     conditions += [scaling] if scaling else []
     if evidence.objective_ms is not None:
         conditions.append(Condition(ConditionType.OBJECTIVE_ATTAINABLE, *_first(OBJECTIVE, evidence)))
-    exceptional = (_resolved_condition(evidence), _sole_condition(evidence), _read_condition(evidence))
+    exceptional = (
+        _limited_condition(evidence),
+        _resolved_condition(evidence),
+        _sole_condition(evidence),
+        _read_condition(evidence),
+    )
     return [*conditions, *(condition for condition in exceptional if condition)]
 
 
@@ -291,13 +298,35 @@ def _read_condition(evidence: Evidence) -> Condition | None:
     return Condition(ConditionType.SPEC_READ, Status.FALSE, Reason.FIELD_RENAMED, dropped_text(dropped))
 
 
+_LIMITED: dict[Limit, tuple[Reason, str]] = {
+    Limit.MAXIMUM: (
+        Reason.AT_MAX_REPLICAS,
+        "the load asks for more replicas than scaling.maxReplicas allows: raise it, or callers are refused and wait",
+    ),
+    Limit.CAPACITY: (
+        Reason.NO_FREE_CAPACITY,
+        "pods wait for a node with room, so no more are asked for: add nodes, or ask for less in runtime.resources",
+    ),
+}
+
+
+def _limited_condition(evidence: Evidence) -> Condition | None:
+    if evidence.scaling is None or evidence.scaling.limit is None or evidence.target is None:
+        return None
+    return Condition(ConditionType.SCALING_LIMITED, Status.TRUE, *_LIMITED[evidence.scaling.limit])
+
+
 def _scaling_condition(evidence: Evidence) -> Condition | None:
     kind = ConditionType.SCALING_ACTIVE
     if evidence.target is None or evidence.target.spec.scaling is None:
         return None
+    if evidence.target.spec.scaling.mode is ScalingMode.EXTERNAL:
+        text = "scaling.mode is External: whatever drives /scale (an HPA, KEDA) decides, and the operator never does"
+        return Condition(kind, Status.UNKNOWN, Reason.EXTERNAL, text)
     if evidence.scaling is not None:
-        status, text = SCALING[evidence.scaling]
-        if evidence.scaling is Reason.NO_LOAD_DATA and evidence.unread is not None:
-            text = UNREAD[evidence.unread]
-        return Condition(kind, status, evidence.scaling, text)
+        scaling = evidence.scaling
+        status, text = SCALING[scaling.reason]
+        if scaling.reason is Reason.NO_LOAD_DATA and scaling.unread is not None:
+            text = UNREAD[scaling.unread]
+        return Condition(kind, status, scaling.reason, scaling.sentence or text)
     return told_before(dig(evidence.observation.resource, "status", "conditions", default=[]), kind)

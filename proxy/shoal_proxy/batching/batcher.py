@@ -178,6 +178,18 @@ class Batcher:
             others_first=others_s > 0,
         )
 
+    def expected_wait_s(self, key: BatchKey, now_s: float) -> float:
+        """Return in how many seconds a request of one row would be answered that arrived now, the 95th percentile."""
+        costs, queue = self._costs(key), self.queue
+        rows_ahead, others_s = queue.rows - queue.later_rows, 0.0
+        if self._weighs and len(queue.groups) > 1:
+            group = queue.groups.get(key)
+            rows_ahead = group.claimed_rows if group is not None else 0
+            others_s = max(0.0, queue.work_s - (group.work_s if group is not None else 0.0))
+        full = rows_ahead // costs.max_rows
+        start_s = self.free_s(now_s) + others_s + full * costs.table.expected_s(costs.max_rows)
+        return costs.finish_s(start_s, rows_ahead - full * costs.max_rows + 1) - now_s
+
     def _others_s(self, pending: Pending, group: Group | None, costs: Costs) -> float:
         """Return what the batches of other keys take that come before that of ``pending``."""
         if group is None:

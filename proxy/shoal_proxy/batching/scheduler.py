@@ -26,6 +26,7 @@ from shoal_proxy.batching.policy import Wait
 from shoal_proxy.batching.recovery import Recovery
 from shoal_proxy.batching.suspects import Suspects
 from shoal_proxy.batching.throughput import Throughput
+from shoal_proxy.batching.traffic import Traffic
 from shoal_proxy.errors import BatchTooLarge, DeadlineExceeded, InvalidRequest, ModelFailed, Overloaded, ProxyError
 from shoal_proxy.model.signature import ModelSignature
 from shoal_schema.metrics import Rejection
@@ -60,6 +61,7 @@ class Scheduler:
         self.batcher = batcher
         self.queue = batcher.queue
         self.throughput = Throughput()
+        self.traffic = Traffic()
         self.coalesced_rows = 0
         """Rows that have been let in and never run, since others like them ran."""
         self._coalescing = Coalescing() if coalesce else None
@@ -108,10 +110,13 @@ class Scheduler:
         runs = self._coalescing.join(pending) if self._coalescing else pending
         if runs is None:
             self.coalesced_rows += pending.rows
-        elif (refusal := self.batcher.admit(runs, now_s)) is not None:
-            if self._coalescing:
-                self._coalescing.leave(pending)
-            return self._overloaded(refusal, pending.rows)
+        else:
+            self.traffic.arrived_rows += pending.rows
+            if (refusal := self.batcher.admit(runs, now_s)) is not None:
+                if self._coalescing:
+                    self._coalescing.leave(pending)
+                self.traffic.refused(refusal, pending.rows)
+                return self._overloaded(refusal, pending.rows)
         self._deadlines.add(pending)
         return None
 
@@ -128,6 +133,12 @@ class Scheduler:
 
     def next(self, now_s: float) -> Step | Wait:
         """Return the next batch to send, or until when there is none: pieces of failed ones before all others."""
+        self.traffic.passed(now_s)
+        step = self._next(now_s)
+        self.traffic.holds(self.queue.rows, self.in_flight_rows)
+        return step
+
+    def _next(self, now_s: float) -> Step | Wait:
         if self._pieces and (step := self._next_piece(now_s)) is not None:
             return step
         formed = self.batcher.next(now_s)
@@ -135,6 +146,7 @@ class Scheduler:
             return formed
         refused: Sequence[Delivery] = ()
         if formed.refused:
+            self.traffic.refused(Rejection.LATE, sum([pending.rows for pending in formed.refused]))
             error = self._overloaded(Rejection.LATE, len(formed.refused))
             refused = self._drop(formed.refused, error)
         if formed.running is not None:
@@ -185,6 +197,7 @@ class Scheduler:
             pending.burst = burst
         running.answered_s, running.forward_s = answered_s, result.forward_s
         self._recovery.succeeded(batch)
+        self.traffic.answered_rows += batch.rows
         self._unsettled.discard(running)
         return deliveries
 

@@ -42,6 +42,14 @@ class InferenceServiceSpec(Section, frozen=True):
             "proxy.grpcPort and runtime.port must differ: both listen in the same pod",
             ".proxy.grpcPort",
         ),
+        Rule(
+            "!has(self.scaling) || !has(self.scaling.targetQueueDepth) || self.scaling.targetQueueDepth"
+            " <= (has(self.queue.maxRows) ? self.queue.maxRows : self.batching.maxBatchSize > 256"
+            " ? 4 * self.batching.maxBatchSize : 1024) + (self.batching.inFlight + 1) * self.batching.maxBatchSize",
+            "scaling.targetQueueDepth must be what a pod can hold: at most queue.maxRows and batching.inFlight + 1"
+            " batches of batching.maxBatchSize",
+            ".scaling.targetQueueDepth",
+        ),
         *(
             Rule(f"!has(self.runtime.port) || {test}", f"{name} {OWN_RUNTIME_ONLY}", f".{name}")
             for name, test in (

@@ -199,13 +199,27 @@ class QueueSpec(Section, frozen=True):
     ) = None
 
 
+class ScalingMode(StrEnum):
+    """Who writes `replicas`."""
+
+    INTERNAL = "Internal"
+    EXTERNAL = "External"
+
+
 class ScalingSpec(Section, frozen=True, kw_only=True):
-    """Replicas that follow the queue. Leave it out to set `replicas` by hand or by an HPA."""
+    """Replicas that follow the load. Leave it out to set `replicas` by hand."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule("self.minReplicas <= self.maxReplicas", "minReplicas must not be larger than maxReplicas", ".minReplicas"),
     )
 
+    mode: Annotated[
+        ScalingMode,
+        Meta(
+            description="Who writes `replicas`: `Internal` is the operator, by what the pods say of their load;"
+            " `External` is an HPA, KEDA or whatever else drives `/scale`: then the operator never does, nor bounds it."
+        ),
+    ] = ScalingMode.INTERNAL
     min_replicas: Annotated[int, Meta(ge=1, le=10_000, description="Never fewer pods than this.")] = 1
     max_replicas: Annotated[int, Meta(ge=1, le=10_000, description="Never more pods than this.")]
     target_queue_depth: (
@@ -214,7 +228,8 @@ class ScalingSpec(Section, frozen=True, kw_only=True):
             Meta(
                 ge=1,
                 le=1_000_000,
-                description="Rows that one pod should have, waiting and running; default: two full batches.",
+                description="Rows that one pod should have, waiting and running. Default: with a latency objective it"
+                " is learned from what batches take; without one, two full batches.",
             ),
         ]
         | None

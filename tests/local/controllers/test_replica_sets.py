@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from shoal_local.controllers.changes import Create, Delete, Patch
-from shoal_local.controllers.replica_sets import plan_replica_set
+from shoal_local.controllers.replica_sets import COST, plan_replica_set
 from shoal_local.controllers.templates import make_replica_set
 
 Object = dict[str, Any]
@@ -39,6 +39,16 @@ def test_the_least_useful_pod_is_deleted(replica_set: Object, make_pod: Callable
     pods = [make_pod("a"), make_pod("unready", ready=False), make_pod("b")]
     gone = [a for a in plan_replica_set(replica_set, pods, NOW).actions if isinstance(a, Delete)]
     assert [a.object["metadata"]["name"] for a in gone] == ["unready"]
+
+
+@pytest.mark.parametrize(("cost", "goes"), [("-1", "b"), ("5", "a"), ("no number", "a")])
+def test_of_pods_that_are_ready_the_one_of_the_least_cost_is_deleted(
+    replica_set: Object, make_pod: Callable[..., Object], cost: str, goes: str
+) -> None:
+    replica_set["spec"]["replicas"] = 1
+    other, costly = make_pod("a"), make_pod("b", metadata={"annotations": {COST: cost}})
+    gone = [a for a in plan_replica_set(replica_set, [other, costly], NOW).actions if isinstance(a, Delete)]
+    assert [a.object["metadata"]["name"] for a in gone] == [goes]
 
 
 def test_a_pod_is_available_after_min_ready_seconds(replica_set: Object, make_pod: Callable[..., Object]) -> None:

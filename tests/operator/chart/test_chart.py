@@ -126,7 +126,7 @@ def test_the_operator_may_do_what_it_does_and_no_more(chart: Chart) -> None:
     assert allowed(rules, "serving.shoal.dev", "inferenceservices") == {"get", "list", "watch"}
     assert allowed(rules, "serving.shoal.dev", "inferenceservices/status") == {"patch"}
     assert allowed(rules, "", "secrets") == set()
-    assert allowed(rules, "", "pods") == {"list", "watch"}
+    assert allowed(rules, "", "pods") == {"list", "watch", "patch"}
     assert allowed(rules, "discovery.k8s.io", "endpointslices") == {"list", "watch"}
     assert allowed(rules, "apps", "deployments") == {"get", "list", "watch", "create", "patch"}
     assert not any("*" in value for rule in rules for value in (*rule["verbs"], *rule["resources"]))

@@ -170,6 +170,12 @@ def test_replicas_stay_within_the_bounds_of_scaling(replicas: int, wanted: int) 
     assert make_deployment(scaled)["spec"]["replicas"] == wanted
 
 
+def test_replicas_that_another_drives_are_taken_as_they_are() -> None:
+    spec = with_fields(MINIMAL, replicas=0, scaling={"mode": "External", "minReplicas": 2, "maxReplicas": 4})
+
+    assert make_deployment(target(spec))["spec"]["replicas"] == 0
+
+
 def test_a_service_without_scaling_may_be_parked() -> None:
     assert make_deployment(target(with_fields(MINIMAL, replicas=0)))["spec"]["replicas"] == 0
 

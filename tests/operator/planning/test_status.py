@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
+from shoal_operator.autoscaler.decision import Limit
 from shoal_operator.errors import ApiError
 from shoal_operator.manifests.desired import DEPLOYMENT, HTTP_ROUTE, INGRESS, SERVICE, Kind
 from shoal_operator.planning.changes import Conflict, plan_changes
-from shoal_operator.planning.evidence import Evidence, Unread
+from shoal_operator.planning.evidence import Evidence, Scaling, Unread
 from shoal_operator.planning.observation import Failure, Observation
 from shoal_operator.planning.status import judge, make_status, plain_status, transitions, unread_status
 from shoal_schema.conditions import ConditionType, Reason, ScalingReason, Status
@@ -295,7 +296,7 @@ def test_a_missing_gateway_api_says_what_to_install() -> None:
 )
 def test_scaling_is_told_and_does_not_make_a_service_unready(reason: ScalingReason, status: Status) -> None:
     spec = with_fields(MINIMAL, scaling={"maxReplicas": 4})
-    seen = conditions(evidence(spec, pod(spec), deployment=healthy(), scaling=reason))
+    seen = conditions(evidence(spec, pod(spec), deployment=healthy(), scaling=Scaling(reason)))
 
     assert seen[ConditionType.SCALING_ACTIVE] == (status, reason)
     assert seen[ConditionType.READY] == (Status.TRUE, Reason.READY)
@@ -311,16 +312,40 @@ def test_scaling_is_told_and_does_not_make_a_service_unready(reason: ScalingReas
 )
 def test_which_cause_there_is_no_load_data_for_is_told(why: Unread, said: str) -> None:
     spec = with_fields(MINIMAL, scaling={"maxReplicas": 2})
-    told = judge(evidence(spec, pod(), deployment=healthy(), scaling=Reason.NO_LOAD_DATA, unread=why))
+    told = judge(evidence(spec, pod(), deployment=healthy(), scaling=Scaling(Reason.NO_LOAD_DATA, why)))
     scaling = next(item for item in told if item.type is ConditionType.SCALING_ACTIVE)
 
     assert (scaling.status, scaling.reason) == (Status.FALSE, Reason.NO_LOAD_DATA)
     assert said in scaling.message
 
 
+def test_why_there_are_so_many_replicas_is_told_and_what_keeps_them_from_being_more() -> None:
+    spec = with_fields(MINIMAL, scaling={"maxReplicas": 4})
+    words = "4 replicas: 118 rows in flight, 32 a replica, stable window"
+    for limit, reason in ((Limit.MAXIMUM, Reason.AT_MAX_REPLICAS), (Limit.CAPACITY, Reason.NO_FREE_CAPACITY)):
+        scaling = Scaling(Reason.FOLLOWING_LOAD, sentence=words, limit=limit)
+        told = {item.type: item for item in judge(evidence(spec, pod(spec), deployment=healthy(), scaling=scaling))}
+
+        assert told[ConditionType.SCALING_ACTIVE].message == words
+        assert told[ConditionType.SCALING_LIMITED].status is Status.TRUE
+        assert told[ConditionType.SCALING_LIMITED].reason is reason
+        assert told[ConditionType.READY].status is Status.TRUE
+
+    free = judge(evidence(spec, pod(spec), deployment=healthy(), scaling=Scaling(Reason.FOLLOWING_LOAD)))
+    assert ConditionType.SCALING_LIMITED not in {item.type for item in free}
+
+
+def test_scaling_by_another_is_told_as_such_whatever_was_said_before() -> None:
+    spec = with_fields(MINIMAL, scaling={"mode": "External", "maxReplicas": 4})
+    for scaling in (None, Scaling(Reason.FOLLOWING_LOAD)):
+        seen = conditions(evidence(spec, pod(spec), deployment=healthy(), scaling=scaling))
+
+        assert seen[ConditionType.SCALING_ACTIVE] == (Status.UNKNOWN, Reason.EXTERNAL)
+
+
 def test_a_restarted_operator_keeps_what_was_said_of_scaling() -> None:
     spec = with_fields(MINIMAL, scaling={"maxReplicas": 4})
-    before = make_status(evidence(spec, pod(spec), deployment=healthy(), scaling=Reason.FOLLOWING_LOAD), NOW)
+    before = make_status(evidence(spec, pod(spec), deployment=healthy(), scaling=Scaling(Reason.FOLLOWING_LOAD)), NOW)
     after = make_status(evidence(spec, pod(spec), deployment=healthy(), stored=before), "2026-02-02T00:00:00Z")
 
     assert after == before

@@ -1,0 +1,106 @@
+"""Rates -> replicas.
+
+Absolute: of totals over all pods, never of the present count, so pods that are starting cannot make it run away.
+
+    concurrency   rows in the system / target            target: targetQueueDepth, or learned, or two full batches
+    rate          (asked for + backlog / drain) / (0.8 x what a replica serves)      with a learned capacity
+
+The rate counts with a latency objective: admission then holds the queue so short that rows say little, and what it
+refuses is demand. Without an objective it counts while rows are refused. Pods that refuse are full, so the rows that
+they hold are as many as the pods: with a learned target only the rate counts then.
+"""
+
+from dataclasses import dataclass
+
+from shoal_operator.autoscaler.signals import Rates, Signals
+from shoal_schema.load import Capacity
+
+HEADROOM = 0.8
+"""Share of a replica's capacity to plan with: the rest is for what arrives unevenly."""
+FIRST_START_S = 10.0
+"""How long a replica takes to start, until one has been seen to."""
+_LEAST = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """What the spec asks for.
+
+    Args:
+        target_queue_depth: rows waiting and running that one pod should have, >= 1; None where it is to be learned.
+        full_batch_rows: the largest batch.
+        objective_s: within what time answers should leave; None where the spec has none.
+    """
+
+    minimum: int
+    maximum: int
+    target_queue_depth: int | None
+    full_batch_rows: int = 32
+    objective_s: float | None = None
+
+    def __post_init__(self) -> None:
+        target = self.target_queue_depth
+        if not (0 <= self.minimum <= self.maximum and self.maximum >= 1 and (target is None or target >= 1)):
+            raise ValueError(f"need 0 <= minReplicas <= maxReplicas and a target >= 1, not {self}")
+
+    def within(self, replicas: int) -> int:
+        """Return the count, kept within the bounds; what runs never falls to none."""
+        return max(self.minimum, 1, min(replicas, self.maximum))
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """Replicas, not yet whole, and what they come from.
+
+    Args:
+        amount: what is there.
+        each: what a replica is for, of the same.
+        unit: what that is, in words.
+    """
+
+    replicas: float
+    amount: float
+    each: float
+    unit: str
+
+
+def target_rows(aim: Aim, capacity: Capacity | None) -> float:
+    """Return how many rows, waiting and running, a replica should have."""
+    if aim.target_queue_depth is not None:
+        return aim.target_queue_depth
+    if aim.objective_s is not None and capacity is not None:
+        return max(HEADROOM * capacity.rows, _LEAST)
+    return 2 * aim.full_batch_rows
+
+
+def want(aim: Aim, signals: Signals, rates: Rates, start_s: float | None) -> Want:
+    """Return the replicas that the rates of one window ask for.
+
+    Args:
+        aim: of the spec.
+        signals: of now.
+        rates: of the window.
+        start_s: how long a replica takes to start; None before one was seen to.
+    """
+    target = target_rows(aim, signals.capacity)
+    by_rows = Want(rates.rows / target, rates.rows, target, "rows in flight")
+    capacity = signals.capacity
+    if capacity is None or (aim.objective_s is None and not rates.refuses):
+        return by_rows
+    each = max(HEADROOM * capacity.rows_per_s, _LEAST)
+    amount = rates.offered_rows_per_s + _backlog_rows_per_s(aim, signals, rates, capacity, start_s)
+    by_rate = Want(amount / each, amount, each, "rows/s asked for")
+    if aim.target_queue_depth is None and rates.refuses:
+        return by_rate  # pods that refuse are full, however much is asked for: their rows would make pods of pods
+    return max(by_rows, by_rate, key=lambda each: each.replicas)
+
+
+def _backlog_rows_per_s(aim: Aim, signals: Signals, rates: Rates, capacity: Capacity, start_s: float | None) -> float:
+    """Return what has to be served besides what arrives; nothing where it is gone before a replica could be ready."""
+    start_s = FIRST_START_S if start_s is None else start_s
+    usual = signals.ready * HEADROOM * capacity.rows
+    backlog = signals.queued_rows - usual
+    spare = signals.ready * capacity.rows_per_s - rates.offered_rows_per_s
+    if backlog <= 0 or backlog <= spare * start_s:
+        return 0.0
+    return backlog / max(aim.objective_s or 0.0, start_s, 1.0)

@@ -1,0 +1,337 @@
+"""The law: up at once, down to the highest want of five minutes, hold without data."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shoal_operator.autoscaler.decision import Limit, State, Surroundings, decide
+from shoal_operator.autoscaler.signals import Memory, Rates, Signals
+from shoal_operator.autoscaler.want import Aim
+from shoal_schema.conditions import Reason
+from shoal_schema.load import Capacity
+from tests.operator.loads import Pod, Service
+
+AIM = Aim(minimum=1, maximum=8, target_queue_depth=10)
+OBJECTIVE = Aim(minimum=1, maximum=20, target_queue_depth=None, full_batch_rows=32, objective_s=0.2)
+"""With replicas that serve 94.7 rows a second: 5 ms a batch and 10 ms a row."""
+
+
+def steady(rows: float, *, complete: bool = True, ready: int = 1) -> Signals:
+    rates = Rates(rows)
+    return Signals(rates, rates, rates, 0, None, ready, complete)
+
+
+class Scale:
+    """A scale that is what the law last said, unless a person says otherwise; every tick sees the rows of its own."""
+
+    def __init__(self, replicas: int = 1, aim: Aim = AIM) -> None:
+        self.replicas, self.aim, self.state = replicas, aim, State()
+
+    def at(self, now_s: float, rows: float | None, *, complete: bool = True, window_s: float = 300.0) -> int:
+        signals = None if rows is None else steady(rows, complete=complete, ready=self.replicas)
+        decision, self.state = decide(self.aim, signals, self.replicas, self.state, now_s, window_s=window_s)
+        self.replicas = decision.replicas
+        return self.replicas
+
+
+@pytest.mark.parametrize(
+    ("rows", "replicas"),
+    [(0, 1), (1, 1), (10, 1), (11, 2), (75, 8), (1000, 8)],
+)
+def test_the_count_is_the_total_over_the_target_within_the_bounds(rows: int, replicas: int) -> None:
+    assert Scale().at(0, rows) == replicas
+
+
+def test_up_at_once_and_down_by_half_a_minute_to_the_highest_want_of_five() -> None:
+    scale = Scale()
+
+    assert scale.at(0, 70) == 7
+    assert scale.at(100, 25) == 7
+    assert scale.at(200, 0) == 7
+    assert scale.at(299, 0) == 7
+    assert scale.at(301, 0) == 4
+    assert scale.at(359, 0) == 4
+    assert scale.at(361, 0) == 3
+    assert scale.at(501, 0) == 2
+    assert scale.at(561, 0) == 1
+
+
+def test_a_shorter_window_lets_the_count_fall_sooner() -> None:
+    scale = Scale()
+    scale.at(0, 45, window_s=61)
+
+    assert scale.at(60, 0, window_s=61) == 5
+    assert scale.at(122, 0, window_s=61) == 3
+    assert scale.at(181, 0, window_s=61) == 3
+    assert scale.at(183, 0, window_s=61) == 2
+
+
+def test_noise_around_a_whole_number_takes_no_replica_away() -> None:
+    scale = Scale()
+    counts = [scale.at(tick * 2.0, 30 + (2 if tick % 3 else -2)) for tick in range(1000)]
+
+    assert set(counts[1:]) == {4}
+
+
+def test_a_restart_of_the_operator_keeps_the_scale_for_five_minutes() -> None:
+    scale = Scale(replicas=6)
+
+    assert scale.at(1000, 0) == 6
+    assert scale.at(1299, 0) == 6
+    assert scale.at(1301, 0) == 3
+
+
+def test_with_a_short_window_all_that_holds_the_count_is_as_short() -> None:
+    scale = Scale(replicas=6)
+    counts = [scale.at(1000 + second, 0, window_s=4) for second in range(0, 14, 2)]
+
+    assert counts == [6, 6, 3, 3, 2, 2, 1]
+
+
+def test_a_number_set_by_hand_is_taken_at_once_and_held() -> None:
+    scale = Scale()
+    scale.at(0, 75)
+    scale.replicas = 3
+
+    assert scale.at(2, 5) == 3
+    assert scale.at(301, 5) == 3
+    assert scale.at(303, 5) == 2
+
+
+def test_load_overrules_a_number_set_by_hand_that_is_too_low() -> None:
+    scale = Scale()
+    scale.at(0, 75)
+    scale.replicas = 1
+
+    assert scale.at(2, 75) == 8
+
+
+def test_a_number_set_by_hand_outside_the_bounds_is_brought_back() -> None:
+    assert Scale(replicas=20).at(0, 0) == 8
+    assert Scale(replicas=0).at(0, 0) == 1
+
+
+def test_without_data_the_count_holds_and_is_not_lost_afterwards() -> None:
+    scale = Scale()
+    scale.at(0, 75)
+
+    assert scale.at(1000, None) == 8
+    assert scale.at(1002, 0) == 8
+    assert scale.at(1303, 0) == 4
+
+
+def test_with_half_the_data_the_count_may_rise_and_not_fall() -> None:
+    scale = Scale()
+    scale.at(0, 40)
+
+    assert scale.at(1000, 5, complete=False) == 4
+    assert scale.at(1002, 60, complete=False) == 6
+
+
+def test_a_short_gap_is_nobodys_business_and_a_long_one_is_told() -> None:
+    decision, state = decide(AIM, steady(5), 1, State(), 0)
+    assert (decision.replicas, decision.reason) == (1, Reason.FOLLOWING_LOAD)
+    decision, state = decide(AIM, None, 1, state, 2)
+    assert decision.reason is None
+    decision, state = decide(AIM, None, 1, state, 32)
+    assert decision.reason is Reason.NO_LOAD_DATA
+    decision, _ = decide(AIM, steady(5), 1, state, 34)
+    assert decision.reason is Reason.FOLLOWING_LOAD
+
+
+def test_nothing_is_taken_away_in_a_rollout_or_in_panic() -> None:
+    for around, rates in ((Surroundings(rolling=True), Rates(0)), (Surroundings(), Rates(160))):
+        state = State(decided=8, wants=((0.0, 8),))
+        signals = Signals(short=rates, long=Rates(0), last=rates, queued_rows=0, capacity=None, ready=8, complete=True)
+        decision, state = decide(AIM, signals, 8, state, 1000, around)
+        assert decision.replicas == 8
+    decision, _ = decide(AIM, steady(0), 8, state, 1059)
+    assert decision.replicas == 8  # a minute after what made it panic
+    decision, _ = decide(AIM, steady(0), 8, State(decided=8, wants=((0.0, 8),)), 1000)
+    assert decision.replicas == 4  # otherwise it falls
+
+
+def test_every_decision_says_why_in_a_sentence() -> None:
+    aim = Aim(1, 8, 32)
+    said = [decide(aim, steady(rows, complete=False), 4, State(4), 0.0)[0].sentence for rows in (118, 20)]
+
+    assert said[0] == "4 replicas: 118 rows in flight, 32 a replica, stable window"
+    assert said[1] == (
+        "4 replicas: 20 rows in flight, 32 a replica, stable window; 1 would do, and fewer come when that has lasted"
+    )
+
+
+def test_what_holds_the_count_back_is_named() -> None:
+    decision, _ = decide(AIM, steady(500), 8, State(8), 0.0)
+    assert (decision.replicas, decision.limit) == (8, Limit.MAXIMUM)
+
+    decision, _ = decide(AIM, steady(70), 4, State(4), 0.0, Surroundings(unschedulable=1))
+    assert (decision.replicas, decision.limit) == (4, Limit.CAPACITY)
+
+    assert decide(AIM, steady(30), 4, State(4), 0.0)[0].limit is None
+
+
+def test_refusals_are_demand() -> None:
+    """300 requests/s at replicas of 94.7: admission keeps their queues far below any target."""
+    service = Service(OBJECTIVE)
+    service.run(4, 300)
+    assert service.replicas == 4
+
+    service.run(60, 300)
+    assert service.replicas == 4
+    assert service.refused_per_s == 0
+
+
+def test_a_step_is_answered_at_the_first_tick_after_it() -> None:
+    service = Service(OBJECTIVE)
+    service.run(120, 60)
+    assert service.replicas == 1
+    service.run(2, 600)
+    first = service.replicas
+    service.run(4, 600)
+
+    assert first >= 3
+    assert service.replicas == 8
+    assert service.counts[-4:][0] == 1
+
+
+def test_pods_that_start_do_not_make_it_run_away() -> None:
+    service = Service(OBJECTIVE, start_s=200)
+    service.run(190, 300)
+
+    assert len(service.pods) == 1
+    assert service.refused_per_s > 200
+    # As many as the load asks for, though all of it is refused for minutes; one pod's rows never become many pods.
+    assert service.replicas == 4
+
+
+def test_constant_load_moves_nothing() -> None:
+    for offered in (40, 75, 77, 150, 300, 700):
+        service = Service(OBJECTIVE)
+        service.run(120, offered)
+        settled = service.replicas
+        service.run(1800, offered)
+        assert set(service.counts[60:]) == {settled}, offered
+
+
+def test_rows_refused_without_need_of_replicas_add_none() -> None:
+    # One caller keeps all its connections to one pod, and that refuses; the other three idle.
+    memory, state, pods = Memory(), State(), [Pod(Capacity(100.0, 14.0)) for _ in range(4)]
+    for tick in range(60):
+        said = {
+            f"{at}": pod.passes(2.0, rows=18, offered=190, refused=90, busy=1)
+            if at == 0
+            else pod.passes(2.0, rows=0.1, offered=5, busy=0.1)
+            for at, pod in enumerate(pods)
+        }
+        decision, state = decide(OBJECTIVE, memory.hear(said, tick * 2.0), 4, state, tick * 2.0)
+        assert decision.replicas == 4
+
+
+def test_strain_adds_one_replica_where_capacity_says_there_is_enough() -> None:
+    memory, state, pod = Memory(), State(), Pod(Capacity(1000.0, 14.0))  # it says ten times what it can
+    counts = []
+    aim = Aim(1, 20, 1000, objective_s=0.2)
+    for tick in range(8):
+        load = pod.passes(2.0, rows=18, offered=800, refused=700, queued=10, busy=1.0)
+        decision, state = decide(aim, memory.hear({"a": load}, tick * 2.0), 1, state, tick * 2.0)
+        counts.append(decision.replicas)
+
+    assert counts[:3] == [1, 1, 1]
+    assert counts[4:] == [2, 2, 2, 2]
+
+
+def test_a_silent_pod_is_remembered_for_a_minute_and_nothing_is_taken_away_for_it() -> None:
+    service = Service(OBJECTIVE)
+    service.run(60, 300)
+    assert service.replicas == 4
+    service.run(700, 300, silent=1)
+    assert service.replicas == 4
+    service.run(700, 300, silent=4)
+    assert service.replicas == 4
+
+
+def test_after_a_burst_it_comes_back_to_what_is_needed() -> None:
+    service = Service(OBJECTIVE)
+    service.run(60, 60)
+    service.run(60, 600)
+    assert service.replicas == 8
+    service.run(290, 60)
+    assert service.replicas == 8
+    service.run(300, 60)
+    assert service.replicas == 1
+    service.run(600, 60)
+    assert service.replicas == 1
+
+
+def test_an_operator_that_is_killed_in_panic_comes_back_at_the_scale_that_is_there() -> None:
+    service = Service(OBJECTIVE)
+    service.run(10, 600)
+    assert service.replicas == 8
+    service.restart_operator()
+    service.run(60, 10)
+    assert service.replicas == 8
+
+
+def test_a_full_cluster_is_asked_for_no_more_until_there_is_room() -> None:
+    service = Service(OBJECTIVE)
+    service.run(30, 150)
+    assert service.replicas == 2
+    service.run(30, 600, full=1)
+    assert service.replicas == 2
+    assert service.decisions[-1].limit is Limit.CAPACITY
+    service.run(10, 600)
+    assert service.replicas == 8
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 200), st.none() | st.integers(0, 500), st.booleans()), max_size=30),
+    st.integers(0, 20),
+)
+def test_the_count_is_always_within_bounds_and_never_below_what_complete_load_wants(
+    ticks: list[tuple[float, int | None, bool]], start: int
+) -> None:
+    scale, now_s = Scale(replicas=start), 0.0
+    for delay_s, rows, complete in ticks:
+        now_s += delay_s
+        replicas = scale.at(now_s, rows, complete=complete)
+        assert 1 <= replicas <= 8
+        if rows is not None:
+            assert replicas >= AIM.within(-(-rows // 10))
+
+
+@given(st.lists(st.integers(0, 100), min_size=1, max_size=20))
+def test_the_memory_stays_small(loads: list[int]) -> None:
+    scale = Scale()
+    for tick, rows in enumerate(loads * 20):
+        scale.at(tick * 2.0, rows)
+    assert len(scale.state.wants) <= AIM.maximum
+
+
+@pytest.mark.parametrize("bad", [(-1, 1, 1), (2, 1, 1), (0, 0, 1), (1, 1, 0)])
+def test_an_aim_that_makes_no_sense_is_refused(bad: tuple[int, int, int]) -> None:
+    with pytest.raises(ValueError, match="minReplicas"):
+        Aim(*bad)
+
+
+def test_one_replica_for_each_row_is_an_aim() -> None:
+    assert Aim(1, 1, 1).within(5) == 1
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.tuples(st.floats(0, 3000), st.integers(1, 40)), min_size=1, max_size=6),
+    st.floats(1, 120),
+)
+def test_whatever_the_load_does_replicas_end_where_it_asks_for(phases: list[tuple[float, int]], start_s: float) -> None:
+    service = Service(OBJECTIVE, start_s=start_s)
+    for offered, ticks in phases:
+        service.run(2 * ticks, offered)
+        assert 1 <= service.replicas <= 20
+        # Never more than the most that was ever asked for, refused or not, and one for strain.
+        most = max(offered for offered, _ in phases)
+        assert service.replicas <= OBJECTIVE.within(int(most / (0.8 * 94.7)) + 2)
+    last = phases[-1][0]
+    service.run(700, last)
+    assert service.refused_per_s == 0 or service.replicas == 20
+    assert service.replicas <= OBJECTIVE.within(int(1.1 * last / (0.8 * 94.7)) + 1)

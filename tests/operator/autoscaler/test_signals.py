@@ -1,0 +1,155 @@
+"""Rates of readings: exact over any interval, one minute of memory for who falls silent."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from shoal_operator.autoscaler.signals import LONG_S, Memory, Signals
+from shoal_schema.load import Capacity
+from tests.operator.loads import NOTHING, Pod, holding
+
+
+def heard(memory: Memory, said: dict[str, Pod], now_s: float) -> Signals:
+    signals = memory.hear({uid: pod.load for uid, pod in said.items()}, now_s)
+    assert signals is not None
+    return signals
+
+
+@given(st.lists(st.floats(0.1, 5), min_size=1, max_size=10))
+def test_a_mean_is_exact_however_seldom_it_is_read(pauses_s: list[float]) -> None:
+    memory, pod, now_s = Memory(), Pod(), 0.0
+    heard(memory, {"a": pod}, now_s)
+    for pause_s in pauses_s:
+        now_s += pause_s
+        pod.passes(pause_s / 2, rows=4)
+        pod.passes(pause_s / 2, rows=12)
+        signals = heard(memory, {"a": pod}, now_s)
+
+    assert signals.last.rows == pytest.approx(8)
+    assert signals.short.rows == pytest.approx(8, rel=0.02)
+    assert signals.long.rows == pytest.approx(8, rel=0.02)
+
+
+def test_the_short_window_sees_a_step_in_six_seconds_and_the_long_one_in_sixty() -> None:
+    memory, pod = Memory(), Pod()
+    for tick in range(120):
+        pod.passes(2.0, rows=10 if tick < 90 else 40)
+        signals = heard(memory, {"a": pod}, tick * 2.0)
+        if tick == 92:
+            assert signals.short.rows == pytest.approx(40)
+            assert signals.long.rows == pytest.approx(10 + 30 * 6 / 60)
+    assert signals.long.rows == pytest.approx(40)
+
+
+def test_pods_add_up_and_what_was_handed_over_counts_where_it_went() -> None:
+    memory, pods = Memory(), {"a": Pod(), "b": Pod()}
+    heard(memory, pods, 0.0)
+    for pod in pods.values():
+        pod.passes(10.0, rows=3, offered=20, refused=5)
+    pods["a"].load = replace(pods["a"].load, handed_over_rows=100)
+    signals = heard(memory, pods, 10.0)
+
+    assert signals.last.rows == pytest.approx(6)
+    assert signals.last.offered_rows_per_s == pytest.approx(20 + 10)
+    assert signals.last.refused_rows_per_s == pytest.approx(10)
+
+
+def test_of_a_first_reading_only_what_is_held_now_is_known() -> None:
+    pod = Pod()
+    pod.passes(5000.0, rows=100, offered=50)
+    pod.load = replace(pod.load, queued_rows=7, running_rows=2)
+
+    signals = heard(Memory(), {"a": pod}, 10.0)
+
+    assert signals.long.rows == 9
+    assert signals.long.offered_rows_per_s == 0
+
+
+@pytest.mark.parametrize("name", ["time_s", "arrived_rows", "answered_rows", "row_seconds"])
+def test_a_pod_whose_counters_went_back_has_begun_again(name: str) -> None:
+    memory, pod = Memory(), Pod()
+    pod.passes(100.0, rows=50, offered=30)
+    heard(memory, {"a": pod}, 0.0)
+    pod.passes(2.0, rows=50, offered=30, queued=3)
+    pod.load = replace(pod.load, **{name: type(getattr(NOTHING, name))(1)})
+
+    signals = heard(memory, {"a": pod}, 2.0)
+
+    assert signals.last.rows == pod.load.queued_rows + pod.load.running_rows
+
+
+def test_a_silent_pod_keeps_its_rates_for_a_minute_and_is_no_complete_data() -> None:
+    memory, talks, silent = Memory(), Pod(), Pod()
+    heard(memory, {"a": talks, "b": silent}, 0.0)
+    silent.passes(2.0, rows=30)
+    heard(memory, {"a": talks, "b": silent}, 2.0)
+    for tick in range(2, 40):
+        talks.passes(2.0, rows=1)
+        signals = memory.hear({"a": talks.load, "b": None}, tick * 2.0)
+        assert signals is not None
+        assert not signals.complete
+        assert signals.last.rows == pytest.approx(31 if tick * 2.0 < 2.0 + LONG_S else 1)
+
+
+def test_a_pod_that_is_gone_counts_no_more_at_once() -> None:
+    memory, stays, goes = Memory(), Pod(), Pod()
+    heard(memory, {"a": stays, "b": goes}, 0.0)
+    goes.passes(2.0, rows=30)
+    stays.passes(2.0, rows=1)
+    heard(memory, {"a": stays, "b": goes}, 2.0)
+    stays.passes(2.0, rows=1)
+
+    signals = heard(memory, {"a": stays}, 4.0)
+
+    assert signals.last.rows == pytest.approx(1)
+    assert signals.complete
+
+
+def test_where_nobody_says_anything_nothing_is_known() -> None:
+    memory = Memory()
+    assert memory.hear({}, 0.0) is None
+    assert memory.hear({"a": None}, 2.0) is None
+    assert memory.hear({"a": holding(5)}, 4.0) is not None
+    assert memory.hear({"a": None}, 6.0) is None
+
+
+def test_a_pod_that_lies_of_its_capacity_is_outvoted() -> None:
+    memory = Memory()
+    said = {
+        "a": replace(NOTHING, capacity=Capacity(100.0, 10.0)),
+        "b": replace(NOTHING, capacity=Capacity(90.0, 9.0)),
+        "liar": replace(NOTHING, capacity=Capacity(1e9, 1e9)),
+        "new": NOTHING,
+    }
+
+    signals = memory.hear(said, 0.0)
+
+    assert signals is not None
+    assert signals.capacity == Capacity(100.0, 10.0)
+
+
+def test_a_clock_that_hardly_moves_makes_no_rates_of_nothing() -> None:
+    memory, pod = Memory(), Pod()
+    heard(memory, {"a": pod}, 0.0)
+    pod.load = replace(pod.load, time_s=pod.load.time_s + 1e-9, arrived_rows=100)
+
+    assert heard(memory, {"a": pod}, 2.0).last.offered_rows_per_s == pytest.approx(100)
+
+
+def test_a_reading_with_nothing_new_changes_nothing() -> None:
+    memory, pod = Memory(), Pod()
+    heard(memory, {"a": pod}, 0.0)
+    pod.passes(2.0, rows=30)
+    before = heard(memory, {"a": pod}, 2.0)
+
+    assert heard(memory, {"a": pod}, 2.0).last == before.last
+
+
+def test_the_memory_holds_one_window() -> None:
+    memory, pod = Memory(), Pod()
+    for tick in range(1000):
+        pod.passes(2.0)
+        heard(memory, {"a": pod}, tick * 2.0)
+
+    assert len(memory._ticks) <= LONG_S / 2 + 1
