@@ -108,6 +108,8 @@ class Scraper:
 
     def _reading(self, replica: Replica, answer: "asyncio.Future[Load]") -> Reading:
         try:
+            if not answer.done():
+                raise TimeoutError  # its task was told to end, and has not yet
             reading, outcome = Reading(answer.result()), Scrape.READ
         except (OSError, asyncio.CancelledError):  # cancelled: there was no answer in time
             reading, outcome = Reading(), Scrape.UNREACHABLE

@@ -52,7 +52,10 @@ def test_the_operator_believes_the_proxy_of_the_pod_that_it_asks_and_no_other() 
         running = asyncio.ensure_future(proxy.run())
         scraper = Scraper(proxy.admin_socket.getsockname()[1])
         try:
-            return await scraper.read([Replica("uid-1", "127.0.0.1"), Replica("uid-2", "127.0.0.1")])
+            pods = [Replica("uid-1", "127.0.0.1"), Replica("uid-2", "127.0.0.1")]
+            while (readings := await scraper.read(pods))[0].load is None:  # a slow machine's proxy is not there yet
+                pass
+            return readings
         finally:
             await scraper.close()
             proxy.stop()

@@ -51,7 +51,7 @@ async def saying(words: bytes, *, piece: int = 0, forever: bool = False) -> Asyn
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await reader.readuntil(b"\r\n\r\n")
-            for start in range(0, len(words), piece or len(words)):
+            for start in range(0, len(words), piece or len(words) or 1):
                 writer.write(words[start : start + (piece or len(words))])
                 await writer.drain()
                 await asyncio.sleep(0)

@@ -507,7 +507,7 @@ def test_each_look_takes_the_pods_that_it_reads_in_the_place_of_those_before() -
 
     del cluster.pods[CAT][0]  # while no watch told of it
     look(cluster, fleet=fleet)
-    assert [service.replicas for service in fleet.watched()] == [(Replica("uid-2", "10.0.0.2"),)]
+    assert [service.replicas for service in fleet.watched()] == [(Replica("uid-2", "10.0.0.2", "cat-1"),)]
 
     del cluster.services[CAT]
     assert look(cluster, fleet=fleet) is Outcome.GONE

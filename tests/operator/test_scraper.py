@@ -8,7 +8,7 @@ import msgspec
 from shoal_operator.load.fleet import Replica
 from shoal_operator.load.reading import Reading, unread
 from shoal_operator.planning.evidence import Unread
-from shoal_operator.scraper import Scraper
+from shoal_operator.scraper import Scrape, Scraper
 from tests.operator.loads import holding
 from tests.operator.servers import Answer, Asked, serving
 
@@ -81,3 +81,23 @@ def test_one_connection_serves_every_tick_and_a_closed_one_is_opened_again() -> 
     assert once == 1
     assert readings[:3] == [Reading(SAID)] * 3
     assert readings[-1] == Reading(SAID)
+
+
+def test_a_pod_that_takes_the_connection_and_never_answers_is_unreachable_and_no_liar() -> None:
+    async def main() -> list[Scrape]:
+        never, seen = asyncio.Event(), list[Scrape]()
+
+        async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read()
+            writer.close()
+            never.set()
+
+        server = await asyncio.start_server(hang, "127.0.0.1", 0)
+        scraper = Scraper(server.sockets[0].getsockname()[1], seen.append)
+        await scraper.read([Replica("a", "127.0.0.1")])
+        await scraper.close()
+        await never.wait()
+        server.close()
+        return seen
+
+    assert asyncio.run(main()) == [Scrape.UNREACHABLE]
