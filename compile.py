@@ -22,7 +22,7 @@ COMPILED: Mapping[str, Sequence[str]] = {
         *(
             f"proxy/shoal_proxy/{name}.py"
             for name in (
-                "batching/*", "codecs/*", "edge/*", "model/*", "body", "connected", "connection", "dispatcher",
+                "balance/*", "batching/*", "codecs/*", "edge/*", "model/*", "body", "connected", "connection", "dispatcher",
                 "exchange", "guard", "guarded", "header_cache", "inference", "metrics", "protocol", "timing",
                 "upstream",
             )

@@ -10,12 +10,15 @@ import time
 from collections.abc import Callable, Sequence
 
 from shoal_proxy.alarm import Alarm
+from shoal_proxy.balance.orca import Load
 from shoal_proxy.batching.batcher import Running
 from shoal_proxy.batching.pending import NEVER_S, Delivery, Pending
 from shoal_proxy.batching.policy import Wait
-from shoal_proxy.batching.scheduler import Scheduler
+from shoal_proxy.batching.scheduler import Scheduler, Step
 from shoal_proxy.errors import Draining, ProxyError, RuntimeAway
 from shoal_proxy.exchange import Sent, exchange, result_of
+from shoal_proxy.explaining.report import last_key
+from shoal_proxy.handover import SecondChance
 from shoal_proxy.lifecycle.drain import ACCEPTS, Phase
 from shoal_proxy.metrics import Metrics
 from shoal_proxy.model.signature import ModelSignature
@@ -30,7 +33,14 @@ logger = logging.getLogger(__name__)
 class Dispatcher:
     """Owns timers, the tasks of the batches in flight, and delivery. All methods belong to the event loop's thread."""
 
-    def __init__(self, link: RuntimeLink, metrics: Metrics, scheduler: Scheduler) -> None:
+    def __init__(
+        self,
+        link: RuntimeLink,
+        metrics: Metrics,
+        scheduler: Scheduler,
+        second_chance: SecondChance | None = None,
+        instance: bytes = b"",
+    ) -> None:
         self._link = link
         self._metrics = metrics
         self._loop = asyncio.get_running_loop()
@@ -41,6 +51,13 @@ class Dispatcher:
         self._tasks: set[asyncio.Task[None]] = set()
         self._served: ModelSignature | None = None
         self.scheduler = scheduler
+        self.instance = instance
+        """Tells this replica from others."""
+        self._second_chance = second_chance
+        """Where those may be answered who would be late here; None: nowhere."""
+        if second_chance is not None:
+            scheduler.gives_away = True
+            second_chance.on_ended = self._given_ended
         self.recorder = Recorder()
         self.phase = Phase.SERVING
         self.on_settled: Callable[[], None] = lambda: None
@@ -49,7 +66,8 @@ class Dispatcher:
     @property
     def settled(self) -> bool:
         """Return whether nothing waits and nothing runs."""
-        return self.scheduler.settled and not self._tasks
+        given = self._second_chance is not None and self._second_chance.under_way
+        return self.scheduler.settled and not self._tasks and not given
 
     @property
     def speaks_binary(self) -> bool:
@@ -79,6 +97,8 @@ class Dispatcher:
             self.recorder.arrived(pending)
         refusal = self.scheduler.admit(pending, pending.arrived_s)
         if refusal is not None:
+            if self._second_chance is not None and self._second_chance.take(pending, refusal, self._link.signature):
+                return
             raise refusal
         if pending.deadline_s < self._deadline_s:
             self._arm_deadline()
@@ -86,6 +106,9 @@ class Dispatcher:
 
     def cancel(self, pending: Pending) -> None:
         """Forget a request whose caller has gone."""
+        if self._second_chance is not None and self._second_chance.cancel(pending):
+            self._metrics.rejected(Rejection.CANCELLED)
+            return
         if self.scheduler.cancel(pending):
             self._metrics.rejected(Rejection.CANCELLED)
             self._deliver(())
@@ -95,6 +118,18 @@ class Dispatcher:
         self._deliver(self.scheduler.refuse_all(error, time.monotonic()))
         for task in self._tasks:
             task.cancel()
+        if self._second_chance is not None:
+            self._second_chance.give_up()
+
+    def load(self, now_s: float) -> Load | None:
+        """Return how busy this replica is; None where it takes no requests."""
+        if self.phase is not Phase.SERVING or not self._link.ready:
+            return None
+        batcher, latest = self.scheduler.batcher, self.scheduler.throughput.latest(now_s)
+        wait_s = batcher.expected_wait_s(last_key(batcher), now_s)
+        if latest is None:
+            return Load(wait_s, 0.0, 0.0)
+        return Load(wait_s, min(1.0, latest.runtime_busy), latest.rows_per_s)
 
     def close(self) -> None:
         """Give back what the event loop watches for it."""
@@ -120,10 +155,28 @@ class Dispatcher:
                 if step.until_s < NEVER_S:
                     self._alarm.set(step.until_s)
                 return
-            if step.refused:
-                self._deliver(step.refused)
-            if step.running is not None:
-                self._send(step.running, signature)
+            self._do(step, signature)
+
+    def _do(self, step: Step, signature: ModelSignature) -> None:
+        if step.refused:
+            self._deliver(step.refused)
+        if step.late:
+            self._try_elsewhere(step, signature)
+        if step.running is not None:
+            self._send(step.running, signature)
+
+    def _try_elsewhere(self, step: Step, signature: ModelSignature) -> None:
+        """Give a second chance to those who would be late here, and refuse whom nobody takes."""
+        second_chance, error = self._second_chance, step.error
+        assert second_chance is not None
+        assert error is not None
+        for pending in step.late:
+            if not second_chance.take(pending, error, signature):
+                self._deliver(self.scheduler.refuse(pending, error))
+
+    def _given_ended(self) -> None:
+        if self.settled:
+            self.on_settled()
 
     def _send(self, running: Running, signature: ModelSignature) -> None:
         batch = running.batch

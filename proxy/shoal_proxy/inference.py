@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping
 from math import isfinite
 
+from shoal_proxy.balance.orca import asked_format, load_line
 from shoal_proxy.batching.padding import check_lengths, shape_key
 from shoal_proxy.batching.pending import (
     NEVER_S,
@@ -42,7 +43,16 @@ from shoal_proxy.model.signature import ModelSignature
 from shoal_proxy.model.sizes import byte_size_of
 from shoal_proxy.settings import Settings
 from shoal_proxy.timing import server_timing
-from shoal_schema.headers import PRIORITY, REQUEST_ID, TIMEOUT_MS, TRACEPARENT, TRACESTATE
+from shoal_schema.headers import (
+    HANDED_OVER,
+    INSTANCE,
+    LOAD_FORMAT,
+    PRIORITY,
+    REQUEST_ID,
+    TIMEOUT_MS,
+    TRACEPARENT,
+    TRACESTATE,
+)
 from shoal_schema.metrics import Rejection
 
 logger = logging.getLogger(__name__)
@@ -55,7 +65,8 @@ _SEND_AGAIN = (503, 504)
 """Statuses after which a caller thinks of sending its request again: the sentence tells what that may mean."""
 _TRACED = tuple([(name.encode(), name) for name in (REQUEST_ID, TRACEPARENT, TRACESTATE)])
 _TIMEOUT_MS, _PRIORITY, _CONTENT_ENCODING = TIMEOUT_MS.encode(), PRIORITY.encode(), b"content-encoding"
-_TERM_NAMES = (*[name for name, _ in _TRACED], _CONTENT_ENCODING, _TIMEOUT_MS, _PRIORITY)
+_HANDED_OVER, _LOAD_FORMAT = HANDED_OVER.encode(), LOAD_FORMAT.encode()
+_TERM_NAMES = (*[name for name, _ in _TRACED], _CONTENT_ENCODING, _TIMEOUT_MS, _PRIORITY, _HANDED_OVER, _LOAD_FORMAT)
 """Headers that `Terms` are made of, beside those that settings name."""
 
 
@@ -87,6 +98,7 @@ class Inference:
         self._fair_share_header = settings.fair_share_header
         self._dispatcher = dispatcher
         self._metrics = metrics
+        self._instance_line = b"%b: %b\r\n" % (INSTANCE.encode(), dispatcher.instance)
         self._bodies = Bodies(settings.queue.max_bytes)
         self._undecoded = Sampler()
         self._queue_timeout_s = settings.queue.timeout_milliseconds / 1000
@@ -111,6 +123,8 @@ class Inference:
             terms = head.terms
             if terms is None:
                 terms = head.terms = self._terms(head.headers)
+            if terms.load_format:
+                reply = self._telling_load(reply, terms)
             decoded = route.codec.decode(Call(head.headers, body), signature)
             check_rows(decoded.rows)
             if not self._dispatcher.speaks_binary:
@@ -127,6 +141,19 @@ class Inference:
             reply(self.refuse(route, error))
             return None
         return pending
+
+    def _telling_load(self, reply: Callable[[Reply], None], terms: Terms) -> Callable[[Reply], None]:
+        """Return ``reply`` with how busy we are in each answer, for whoever asked; siblings need to know who we are."""
+
+        def tell(answer: Reply) -> None:
+            load = self._dispatcher.load(time.monotonic())
+            if load is not None:
+                answer.lines += load_line(load, terms.load_format)
+            if terms.handed_over:
+                answer.lines += self._instance_line
+            reply(answer)
+
+        return tell
 
     def _explained(self, error: Exception) -> ProxyError:
         """Return the error to answer with: a fault of ours in decoding is this request's alone, and is logged."""
@@ -178,7 +205,7 @@ class Inference:
             check_lengths(decoded.lengths, signature)
         now_s = time.monotonic()
         timeout_s = _tighter_s(terms.timeout_s, decoded.timeout_ms)
-        return Pending(
+        pending = Pending(
             inputs=decoded.inputs,
             rows=decoded.rows,
             size_bytes=byte_size_of(decoded.inputs),
@@ -191,6 +218,9 @@ class Inference:
             lengths=decoded.lengths,
             trace=terms.trace,
         )
+        if terms.handed_over:
+            pending.handed_over = True
+        return pending
 
     def _terms(self, headers: Mapping[bytes, bytes]) -> Terms:
         """Return what ``headers`` ask for.
@@ -203,7 +233,14 @@ class Inference:
         names = self._forwarded_headers
         forwarded = tuple([(name, headers[name]) for name in names if name in headers]) if names else ()
         timeout_s = 0.0 if given is None else _timeout_s(_positive_ms(given))
-        return Terms(timeout_s, self._lane(headers), forwarded, _trace(headers))
+        return Terms(
+            timeout_s,
+            self._lane(headers),
+            forwarded,
+            _trace(headers),
+            handed_over=_HANDED_OVER in headers,
+            load_format=asked_format(headers.get(_LOAD_FORMAT)),
+        )
 
     def _lane(self, headers: Mapping[bytes, bytes]) -> LaneKey:
         """Return who the caller is, as far as it matters for who is next."""

@@ -23,6 +23,7 @@ from shoal_schema.declaring import (
 from shoal_schema.version import VERSION
 
 _ADDRESS = "HOST:PORT or unix:PATH"
+SIBLING = r"^(\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}\Z"
 _TEXTS = "comma-separated names"
 _HEAD = "Longest request line and headers, each header counted with 32 bytes more."
 _HEAD_TIME = "How long a head may take to arrive, from the connection's start or from its own first byte."
@@ -101,6 +102,15 @@ class ProxyProcess(Section, frozen=True):
         Meta(description="The V2 server that runs the model, ours or a foreign one."),
         Env("SHOAL_PROXY_RUNTIME", PROXY, allowed="unix:PATH or http://HOST:PORT"),
     ] = Address(path="/run/shoal/runtime.sock")
+    siblings: Annotated[
+        tuple[Annotated[str, Meta(pattern=SIBLING)], ...],
+        Meta(
+            description="Where other replicas of the model take requests; of a name, every address that it has, looked"
+            " up again every few seconds. Who would be late here gets a second chance there. The operator names a"
+            " headless Service; this replica itself may be among them."
+        ),
+        Env("SHOAL_PROXY_SIBLINGS", PROXY, allowed="comma-separated HOST:PORT"),
+    ] = ()
     padding_factor: Annotated[
         float,
         Meta(

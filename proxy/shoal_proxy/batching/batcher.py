@@ -178,6 +178,29 @@ class Batcher:
             others_first=others_s > 0,
         )
 
+    def expected_wait_s(self, key: BatchKey, now_s: float) -> float:
+        """Return what a request of one row would take that arrives now, served in turn."""
+        group, costs = self.queue.groups.get(key), self._costs(key)
+        most = costs.max_rows
+        before, beside = divmod(group.claimed_rows if group is not None else 0, most)
+        ahead_s = before * costs.table.expected_s(most) if before else 0.0
+        for each in self.queue.groups.values():
+            if each is not group:
+                self._weigh(each)
+                ahead_s += each.work_s
+        return costs.finish_s(self.free_s(now_s) + ahead_s, most if before else beside + 1) - now_s
+
+    def wanted_s(self, pending: Pending) -> float:
+        """Return when the answer to ``pending`` should be there: as it was let in, or would have been."""
+        if pending.due_s < NEVER_S or self.objective_s == NEVER_S:
+            return min(pending.due_s, pending.deadline_s)
+        return min(pending.arrived_s + self._within_s(self._costs(pending.key)), pending.deadline_s)
+
+    def row_s(self, key: BatchKey) -> float:
+        """Return what another row takes in full batches."""
+        most = self.tables.max_rows(key)
+        return self.tables[key].expected_s(most) / most
+
     def _others_s(self, pending: Pending, group: Group | None, costs: Costs) -> float:
         """Return what the batches of other keys take that come before that of ``pending``."""
         if group is None:

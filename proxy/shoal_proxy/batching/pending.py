@@ -71,9 +71,9 @@ class Pending:
     """
 
     __slots__ = (
-        "arrived_s", "burst", "deadline_s", "deliver", "due_s", "errors", "finished", "inputs", "key", "lane",
-        "lengths", "may_have_run", "parts", "queued_s", "resolved", "rows", "size_bytes", "taken", "timing", "trace",
-        "turn_s",
+        "arrived_s", "burst", "deadline_s", "deliver", "due_s", "errors", "finished", "handed_over", "inputs", "key",
+        "lane", "lengths", "may_have_run", "parts", "queued_s", "resolved", "rows", "size_bytes", "taken", "timing",
+        "trace", "turn_s",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913 (a dataclass would do, but mypyc does not compile what that generates)
@@ -115,6 +115,8 @@ class Pending:
         self.may_have_run = False
         """Some of its rows were at the runtime, which did not say that it left them alone."""
         self.finished = 0
+        self.handed_over = False
+        """Another replica has given it away: it is not handed on."""
         self.resolved = False
         self.burst: Burst | None = None
         """Those it was answered with, for its connection to say when it comes back."""

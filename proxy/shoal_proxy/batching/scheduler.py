@@ -32,13 +32,24 @@ from shoal_schema.metrics import Rejection
 
 
 class Step:
-    """Send ``running``, if there is one, and hand over ``refused``; then ask again."""
+    """Send ``running``, if there is one, and hand over ``refused``; then ask again.
 
-    __slots__ = ("refused", "running")
+    ``late`` would be late here, but may be tried elsewhere; whom nobody takes is refused with ``error``.
+    """
 
-    def __init__(self, running: Running | None, refused: Sequence[Delivery] = ()) -> None:
+    __slots__ = ("error", "late", "refused", "running")
+
+    def __init__(
+        self,
+        running: Running | None,
+        refused: Sequence[Delivery] = (),
+        late: Sequence[Pending] = (),
+        error: Overloaded | None = None,
+    ) -> None:
         self.running = running
         self.refused = refused
+        self.late = late
+        self.error = error
 
 
 class Failure(NamedTuple):
@@ -60,6 +71,8 @@ class Scheduler:
         self.batcher = batcher
         self.queue = batcher.queue
         self.throughput = Throughput()
+        self.gives_away = False
+        """Whether those who would be late may be tried elsewhere."""
         self.coalesced_rows = 0
         """Rows that have been let in and never run, since others like them ran."""
         self._coalescing = Coalescing() if coalesce else None
@@ -134,15 +147,26 @@ class Scheduler:
         if isinstance(formed, Wait):
             return formed
         refused: Sequence[Delivery] = ()
+        late: Sequence[Pending] = ()
+        error: Overloaded | None = None
         if formed.refused:
             error = self._overloaded(Rejection.LATE, len(formed.refused))
-            refused = self._drop(formed.refused, error)
+            if self.gives_away and self._coalescing is None:
+                late = [pending for pending in formed.refused if not (pending.taken or pending.handed_over)]
+                rest = [pending for pending in formed.refused if pending.taken or pending.handed_over]
+                refused = self._drop(rest, error)
+            else:
+                refused = self._drop(formed.refused, error)
         if formed.running is not None:
             self._unsettled.add(formed.running)
             for part in formed.running.batch.slices:
                 if part.start == 0:
                     part.pending.queued_s = now_s - part.pending.arrived_s
-        return Step(formed.running, refused)
+        return Step(formed.running, refused, late, error)
+
+    def refuse(self, pending: Pending, error: ProxyError) -> Sequence[Delivery]:
+        """Return what one gets who left the queue as late, now that nobody else takes it."""
+        return self._drop((pending,), error)
 
     def _next_piece(self, now_s: float) -> Step | Wait | None:
         while self._pieces:

@@ -1,0 +1,377 @@
+"""Real proxies that know each other: who would be late at one is answered by another, once."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from shoal_proxy.balance.siblings import Sibling
+from shoal_proxy.batching.pending import PLAIN_KEY, BatchKey
+from tests import plain
+from tests.calls import TORCHSERVE_PATH, V1_PATH, V2_PATH, Callers, RawConnection, answer_to, callers, row, v2_body
+from tests.fakes import FakeRuntime, RunningProxy, running_proxy, tensor
+
+OBJECTIVE_MS = 400.0
+BUSY_S = 0.3
+"""What a batch takes at a busy replica: one runs, and whoever comes would be late."""
+MAX_ROWS = 4
+
+
+@contextmanager
+def replica(
+    *siblings: str, make_runtime: Callable[[], FakeRuntime] = FakeRuntime, **settings: Any
+) -> Iterator[RunningProxy]:
+    """Run a replica that knows these others."""
+    given = {"latency_objective_milliseconds": OBJECTIVE_MS, "max_batch_size": MAX_ROWS, **settings}
+    with running_proxy(make_runtime, process__siblings=siblings, **given) as running:
+        yield running
+
+
+def at(running: RunningProxy) -> str:
+    """Return where a replica listens."""
+    return "{}:{}".format(*running.address)
+
+
+def known(running: RunningProxy) -> list[Sibling]:
+    """Return what a replica knows of the others."""
+    second_chance = running.proxy.second_chance
+    assert second_chance is not None
+    return list(second_chance._peer_of)
+
+
+def handed_over(running: RunningProxy) -> dict[str, int]:
+    """Return what came of the requests that a replica gave away."""
+    return dict(running.proxy.metrics.handed_over)
+
+
+def believe(running: RunningProxy, seconds: float) -> None:
+    """Let a replica believe that a batch of any size and shape takes so long."""
+
+    def learn() -> None:
+        tables = running.proxy.scheduler.batcher.tables
+        for key in (PLAIN_KEY, BatchKey((("x", (4,)),)), *map(BatchKey, tables.all())):
+            for rows in tables[key].sizes * 50:
+                tables[key].observe(rows, seconds)
+
+    running.call(learn)
+
+
+@contextmanager
+def made_busy(running: RunningProxy, group: Callers, promises: int = 1) -> Iterator[None]:
+    """Hold a batch at the runtime, which takes so long that whoever comes would be late; the others are known."""
+
+    running.until(lambda: sum(each.wait_s < 1 for each in known(running)) >= promises if promises else True)
+    believe(running, BUSY_S)
+    running.hold()
+    first = group.ask(0)
+    running.until(lambda: running.runtime.running == 1)
+    try:
+        yield
+    finally:
+        running.release()
+        first.result()
+
+
+class FakeSibling:
+    """A server that promises, and then does as the test says: ``act`` writes what it likes, or nothing."""
+
+    def __init__(self, act: Callable[[asyncio.StreamWriter], Awaitable[None]], promise: bytes = b"0.001") -> None:
+        self.act = act
+        self.promise = promise
+        self.asked = 0
+        self.gone = asyncio.Event()
+
+    @property
+    def lines(self) -> bytes:
+        """Return the headers that each of its answers has."""
+        told = b"endpoint-load-metrics: TEXT named_metrics.expected_wait_seconds=" + self.promise
+        return b"x-shoal-instance: other\r\n" + told + b"\r\n"
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection."""
+        try:
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).lower()
+                length = head.partition(b"content-length: ")[2].partition(b"\r\n")[0]
+                await reader.readexactly(int(length or 0))
+                if head.startswith(b"get"):
+                    writer.write(b"HTTP/1.1 200 OK\r\n%bcontent-length: 0\r\n\r\n" % self.lines)
+                else:
+                    self.asked += 1
+                    await self.act(writer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            self.gone.set()
+        finally:
+            writer.close()
+
+    async def start(self) -> str:
+        """Listen; return where."""
+        server = await asyncio.start_server(self.serve, "127.0.0.1", 0)
+        return "{}:{}".format(*server.sockets[0].getsockname()[:2])
+
+
+@contextmanager
+def with_sibling(
+    act: Callable[[asyncio.StreamWriter], Awaitable[None]], promise: bytes = b"0.001"
+) -> Iterator[tuple[RunningProxy, FakeSibling]]:
+    """Run a replica whose sibling is not what it says; the address is learned as from a name looked up again."""
+    with replica("127.0.0.1:9") as running:
+
+        async def start() -> FakeSibling:
+            sibling = FakeSibling(act, promise)
+            second_chance = running.proxy.second_chance
+            assert second_chance is not None
+            second_chance._now_known({await sibling.start()}, forget=True)
+            second_chance._targets = ()
+            second_chance._now_known = lambda *_, **__: None  # type: ignore[method-assign]
+            return sibling
+
+        yield running, running.call(start)
+
+
+def late(answer: Future[httpx.Response], executed: str) -> None:
+    """Check that a request was refused as late."""
+    response = answer.result()
+    assert response.status_code == 503, response.text
+    assert "too late" in response.text
+    assert response.headers["x-shoal-executed"] == executed
+    assert int(response.headers["retry-after"]) >= 1
+
+
+def test_a_request_that_would_be_late_is_answered_by_the_sibling() -> None:
+    with replica() as idle, replica(at(idle)) as busy, callers(busy.url) as group, made_busy(busy, group):
+        answers = [group.ask(value) for value in (2, 3, 4, 5, 6)]
+        for value, answer in zip((2, 3, 4, 5, 6), answers, strict=True):
+            assert answer_to(answer.result()) == [2 * each for each in row(value)]
+            assert "sibling;dur=" in answer.result().headers["server-timing"]
+        assert handed_over(busy) == {"answered": 5}
+        assert sum(seen.rows for seen in idle.runtime.seen) == 5
+        assert b'handed_over_total{outcome="answered"} 5' in plain.get(busy.admin_url + "/metrics").content
+
+
+def test_every_protocol_gets_its_own_answer_from_the_sibling() -> None:
+    with replica() as idle, replica(at(idle)) as busy, callers(busy.url) as group, made_busy(busy, group):
+        v1 = plain.post(busy.url + V1_PATH, json={"instances": [row(1), row(2)]})
+        assert v1.json() == {"predictions": [[2 * each for each in row(value)] for value in (1, 2)]}
+        torchserve = plain.post(busy.url + TORCHSERVE_PATH, json=row(3))
+        assert torchserve.json() == [2 * each for each in row(3)]
+        binary = np.array([row(4)], "<f4").tobytes()
+        header = b'{"inputs":[{"name":"x","datatype":"FP32","shape":[1,4],"parameters":{"binary_data_size":16}}],"parameters":{"binary_data_output":true}}'
+        answer = plain.post(
+            busy.url + V2_PATH, content=header + binary, headers={"inference-header-content-length": str(len(header))}
+        )
+        assert np.frombuffer(answer.content[-16:], "<f4").tolist() == [2 * each for each in row(4)]
+        assert handed_over(busy) == {"answered": 3}
+
+
+def test_what_a_caller_asks_for_travels_with_its_request() -> None:
+    settings = {"proxy__forward_headers": ("x-tenant",), "fair_share_header": "x-user"}
+    with (
+        replica(**settings) as idle,
+        replica(at(idle), **settings) as busy,
+        callers(busy.url) as group,
+        made_busy(busy, group),
+    ):
+        asked = {
+            "x-tenant": "blue", "x-user": "me", "x-shoal-priority": "3", "x-request-id": "r1",
+            "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "x-request-timeout-ms": "350",
+        }  # fmt: skip
+        response = plain.post(busy.url + V2_PATH, json=v2_body([row(1)]), headers=asked)
+        assert answer_to(response)
+        assert response.headers["x-request-id"] == "r1"
+        (seen,) = idle.runtime.seen
+        assert seen.headers["x-tenant"] == "blue"
+        assert seen.headers["x-request-id"] == "r1"
+        assert seen.headers["traceparent"] == asked["traceparent"]
+        assert 0 < int(seen.headers["x-request-timeout-ms"]) <= 350
+
+
+def test_a_model_that_pads_gets_rows_as_they_were_sent() -> None:
+    def runtime() -> FakeRuntime:
+        inputs = [tensor("x", "FP32", [-1, -1], pad_axis=1, pad_value=0, pad_buckets="8,16")]
+        return FakeRuntime(inputs=inputs, outputs=[tensor("y", "FP32", [-1, -1], unpad_axis=1, unpad_input="x")])
+
+    with (
+        replica(make_runtime=runtime) as idle,
+        replica(at(idle), make_runtime=runtime) as busy,
+        callers(busy.url) as group,
+    ):
+        busy.until(lambda: known(busy)[0].wait_s < 1)
+        busy.hold()
+
+        first = group.post(V1_PATH, json={"instances": [[1.0, 2.0]]})
+        busy.until(lambda: busy.runtime.running == 1)
+        believe(busy, BUSY_S)
+        same = plain.post(busy.url + V1_PATH, json={"instances": [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]})
+        assert same.json() == {"predictions": [[2.0, 4.0, 6.0], [8.0, 10.0, 12.0]]}
+        assert idle.runtime.seen[0].inputs["x"].shape == (2, 8)
+        ragged = plain.post(busy.url + V1_PATH, json={"instances": [[1.0], [4.0, 5.0, 6.0]]})
+        assert ragged.status_code == 503  # V2 has no form for it
+        assert handed_over(busy) == {"answered": 1}
+        busy.release()
+        assert first.result().status_code == 200
+
+
+def test_rows_that_fail_at_the_sibling_are_told_as_ones_own() -> None:
+    def failing(seen: Any) -> dict[str, Any]:
+        return {"errors": '[{"row": 0, "status": 422, "message": "not this one"}]'}
+
+    def runtime() -> FakeRuntime:
+        return FakeRuntime(model=lambda inputs: {"y": inputs["x"][1:] * 2}, answer_parameters=failing)
+
+    with (
+        replica(make_runtime=runtime) as idle,
+        replica(at(idle)) as busy,
+        callers(busy.url) as group,
+        made_busy(busy, group),
+    ):
+        response = plain.post(busy.url + V2_PATH, json=v2_body([row(1), row(2)]))
+        assert response.status_code == 422
+        assert response.json()["errors"] == [{"row": 0, "status": 422, "message": "not this one"}]
+        assert response.headers["x-shoal-executed"] == "maybe"
+        assert handed_over(busy) == {"error": 1}
+
+
+def test_who_is_late_when_a_batch_forms_without_it_is_given_away_then() -> None:
+    with replica() as idle, replica(at(idle)) as busy, callers(busy.url) as group, made_busy(busy, group):
+        believe(busy, 0.02)
+        waiting = [group.ask(value) for value in (1, 2, 3)]
+        busy.until_waiting(3)
+        believe(busy, 0.45)
+        busy.release()
+        for value, answer in zip((1, 2, 3), waiting, strict=True):
+            assert answer_to(answer.result()) == [2 * each for each in row(value)]
+        assert handed_over(busy)["answered"] >= 3
+        assert sum(seen.rows for seen in idle.runtime.seen) >= 3
+
+
+def test_a_request_that_was_handed_over_is_never_handed_on() -> None:
+    with replica() as idle, replica(at(idle)) as busy, callers(busy.url) as group, made_busy(busy, group):
+        late(group.ask(1, headers={"x-shoal-handed-over": "1"}), executed="no")
+        assert handed_over(busy) == {}
+        assert busy.proxy.metrics.rejections == {}  # whoever gave it away counts it
+        assert not idle.runtime.seen
+
+
+def test_three_that_are_full_refuse_as_if_they_were_alone() -> None:
+    with replica() as third, replica(at(third)) as second, replica(at(second), at(third)) as first:
+        with callers(first.url) as one, callers(second.url) as two, callers(third.url) as three:
+            with (
+                made_busy(third, three, promises=0),
+                made_busy(second, two, promises=0),
+                made_busy(first, one, promises=0),
+            ):
+                for running in (first, second):
+                    running.until(lambda r=running: all(each.wait_s > 0.3 for each in known(r)))  # type: ignore[misc]
+                answers = [group.ask(value) for value in range(1, 11) for group in (one, two)]
+                for answer in answers:
+                    late(answer, executed="no")
+                assert sum(handed_over(each).get("refused", 0) for each in (first, second)) <= 4
+                assert all(not running.runtime.seen[1:] for running in (first, second, third))
+
+
+def test_a_sibling_that_lies_is_asked_seldom_and_refusals_are_as_before() -> None:
+    async def refuse(writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 503 Busy\r\nx-shoal-executed: no\r\n%bcontent-length: 0\r\n\r\n" % sibling.lines)
+
+    with with_sibling(refuse, b"0.0") as (busy, sibling), callers(busy.url) as group, made_busy(busy, group):
+        begun_s = time.monotonic()
+        for answer in [group.ask(value) for value in range(60)]:
+            late(answer, executed="no")
+        seconds = time.monotonic() - begun_s
+        assert sibling.asked <= 2 * MAX_ROWS + MAX_ROWS * (seconds / 0.02)
+        assert busy.proxy.metrics.rejections == {"late": 60}
+        assert handed_over(busy) == {"refused": sibling.asked}
+
+
+@pytest.mark.parametrize("promise", [b"nan", b"-1", b"1e99", b"soon", b"inf", b""])
+def test_a_promise_that_makes_no_sense_is_not_believed(promise: bytes) -> None:
+    async def never(writer: asyncio.StreamWriter) -> None:
+        raise AssertionError("it was given something")
+
+    with with_sibling(never, promise) as (busy, sibling), callers(busy.url) as group:
+        with made_busy(busy, group, promises=0):
+            busy.until(lambda: known(busy)[0].told_s > 0)
+            late(group.ask(1), executed="no")
+            assert sibling.asked == 0
+
+
+def test_a_sibling_that_hangs_costs_what_was_left_of_the_objective() -> None:
+    async def hang(writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(60)
+
+    with with_sibling(hang) as (busy, _), callers(busy.url) as group, made_busy(busy, group):
+        begun_s = time.monotonic()
+        late(group.ask(1), executed="maybe")
+        assert time.monotonic() - begun_s < OBJECTIVE_MS / 1000 + 0.3
+        begun_s = time.monotonic()
+        late(group.ask(2), executed="no")  # once bitten
+        assert time.monotonic() - begun_s < 0.3
+        assert handed_over(busy) == {"late": 1}
+
+
+def test_a_sibling_that_dies_in_the_middle_leaves_it_open_whether_it_ran_and_nobody_runs_it_again() -> None:
+    async def die(writer: asyncio.StreamWriter) -> None:
+        writer.transport.abort()
+
+    with with_sibling(die) as (busy, sibling), callers(busy.url) as group, made_busy(busy, group):
+        late(group.ask(1), executed="maybe")
+        assert (sibling.asked, handed_over(busy)) == (1, {"lost": 1})
+        assert [seen.inputs["x"][0, 0] for seen in busy.runtime.seen] == [0.0]
+
+
+def test_a_sibling_that_answers_nonsense_is_an_error_of_this_request_alone() -> None:
+    async def babble(writer: asyncio.StreamWriter) -> None:
+        writer.write(b'HTTP/1.1 200 OK\r\n%bcontent-length: 13\r\n\r\n{"outputs":5}' % sibling.lines)
+
+    with with_sibling(babble) as (busy, sibling), callers(busy.url) as group, made_busy(busy, group):
+        response = group.ask(1).result()
+        assert response.status_code == 500
+        assert response.headers["x-shoal-executed"] == "maybe"
+        assert handed_over(busy) == {"error": 1}
+
+
+def test_a_caller_who_leaves_takes_its_request_back_from_the_sibling() -> None:
+    async def hang(writer: asyncio.StreamWriter) -> None:
+        return
+
+    with with_sibling(hang) as (busy, sibling), callers(busy.url) as group, made_busy(busy, group):
+        with RawConnection(busy.address) as leaver:
+            head = b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n" % TORCHSERVE_PATH.encode()
+            leaver.send(head, b"content-length: 9\r\n\r\n[1,2,3,4]")
+            busy.until(lambda: sibling.asked == 1)
+        busy.call(asyncio.wait_for, sibling.gone.wait(), 0.3)
+        busy.until(lambda: handed_over(busy) == {"cancelled": 1})
+        assert busy.proxy.metrics.rejections == {"cancelled": 1}
+
+
+def test_a_replica_among_its_own_siblings_knows_itself() -> None:
+    with replica("127.0.0.1:9") as running:
+        chance = running.proxy.second_chance
+        assert chance is not None
+        running.call(lambda: chance._now_known({at(running)}, forget=False))
+        running.until(lambda: any(each.is_self for each in known(running)))
+
+
+def test_a_replica_that_drains_waits_for_what_it_gave_away_and_takes_nothing() -> None:
+    with replica() as idle, replica(at(idle), drain_delay_seconds=0.0) as busy, callers(busy.url) as group:
+        with made_busy(busy, group):
+            idle.hold()
+            given = group.ask(1)
+            idle.until(lambda: idle.runtime.running == 1)
+            busy.call(busy.proxy.stop)
+            busy.until(lambda: not busy.proxy.dispatcher.settled)
+            idle.release()
+            assert answer_to(given.result()) == [2 * each for each in row(1)]
+
+
+def test_without_siblings_there_is_no_second_chance_at_all() -> None:
+    with running_proxy() as running:
+        assert running.proxy.second_chance is None
+        assert not running.proxy.scheduler.gives_away
