@@ -7,9 +7,11 @@ import asyncio
 import contextlib
 import re
 import socket
+import time
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import asdict
 
+import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -19,12 +21,15 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shoal_proxy.dispatcher import Dispatcher
+from shoal_proxy.explaining.load import read_load
 from shoal_proxy.explaining.report import latency_document, report
 from shoal_proxy.explaining.sentences import explain
+from shoal_proxy.lifecycle.drain import Phase
 from shoal_proxy.metrics import Metrics
 from shoal_proxy.recording import LONGEST_RECORDING_S
 from shoal_proxy.settings import Settings
 from shoal_proxy.strangers import refusal
+from shoal_schema import load
 from shoal_schema.headers import INSTANCE
 
 PAGES = """\
@@ -32,6 +37,7 @@ this is the admin port of a Shoal proxy; callers ask the model at its other port
 GET /healthz      does the process live?
 GET /readyz       should this replica get traffic, and why not?
 GET /metrics      for Prometheus
+GET /v1/load      what this replica holds, has done and can do, as JSON; the operator scales by it
 GET /v1/explain   what bounds latency and throughput now, and which field to change
 GET /v1/latency   what batches take, as JSON
 GET /v1/trace     what arrives from now on, as CSV (shoal record)
@@ -85,6 +91,7 @@ class Admin:
                 Route("/healthz", self.healthz),
                 Route("/readyz", self.readyz),
                 Route("/metrics", self.metrics),
+                Route(load.PATH, self.load),
                 Route("/v1/explain", self.explanation),
                 Route("/v1/latency", self.latency),
                 Route("/v1/trace", self.trace),
@@ -134,6 +141,17 @@ class Admin:
     async def metrics(self, request: Request) -> Response:
         """Show the metrics."""
         return Response(self._metrics.text(), headers=self._named, media_type=CONTENT_TYPE_LATEST)
+
+    async def load(self, request: Request) -> Response:
+        """Tell what the operator scales by, and siblings choose by."""
+        dispatcher = self._dispatcher
+        now = read_load(
+            dispatcher.scheduler,
+            time.monotonic(),
+            draining=dispatcher.phase is not Phase.SERVING,
+            taking=dispatcher.takes,
+        )
+        return Response(msgspec.json.encode(now), headers=self._named, media_type="application/json")
 
     async def explanation(self, request: Request) -> Response:
         """Explain in sentences; as JSON, with the numbers behind them."""

@@ -10,14 +10,14 @@ import time
 from collections.abc import Callable, Sequence
 
 from shoal_proxy.alarm import Alarm
-from shoal_proxy.balance.orca import Load
+from shoal_proxy.balance.orca import Report
 from shoal_proxy.batching.batcher import Running
 from shoal_proxy.batching.pending import NEVER_S, Delivery, Pending
 from shoal_proxy.batching.policy import Wait
 from shoal_proxy.batching.scheduler import Scheduler, Step
-from shoal_proxy.errors import Draining, ProxyError, RuntimeAway
+from shoal_proxy.errors import Draining, Overloaded, ProxyError, RuntimeAway
 from shoal_proxy.exchange import Sent, exchange, result_of
-from shoal_proxy.explaining.report import last_key
+from shoal_proxy.explaining.load import expected_wait_s, utilization
 from shoal_proxy.handover import SecondChance
 from shoal_proxy.lifecycle.drain import ACCEPTS, Phase
 from shoal_proxy.metrics import Metrics
@@ -74,6 +74,11 @@ class Dispatcher:
         """Return whether the runtime takes binary tensors."""
         return self._link.binary
 
+    @property
+    def takes(self) -> bool:
+        """Return whether requests are taken: the runtime is there, and the drain has not begun."""
+        return self.phase in ACCEPTS and self._link.ready and self._link.signature is not None
+
     def signature(self) -> ModelSignature:
         """Return the signature of the model being served.
 
@@ -97,8 +102,11 @@ class Dispatcher:
             self.recorder.arrived(pending)
         refusal = self.scheduler.admit(pending, pending.arrived_s)
         if refusal is not None:
-            if self._second_chance is not None and self._second_chance.take(pending, refusal, self._link.signature):
-                return
+            if self._second_chance is not None:
+                if self._given(self._second_chance, pending, refusal, self._link.signature):
+                    return
+                assert refusal.reason is not None
+                self.scheduler.traffic.refused(refusal.reason, pending.rows)
             raise refusal
         if pending.deadline_s < self._deadline_s:
             self._arm_deadline()
@@ -121,15 +129,13 @@ class Dispatcher:
         if self._second_chance is not None:
             self._second_chance.give_up()
 
-    def load(self, now_s: float) -> Load | None:
+    def load(self, now_s: float) -> Report | None:
         """Return how busy this replica is; None where it takes no requests."""
         if self.phase is not Phase.SERVING or not self._link.ready:
             return None
-        batcher, latest = self.scheduler.batcher, self.scheduler.throughput.latest(now_s)
-        wait_s = batcher.expected_wait_s(last_key(batcher), now_s)
-        if latest is None:
-            return Load(wait_s, 0.0, 0.0)
-        return Load(wait_s, min(1.0, latest.runtime_busy), latest.rows_per_s)
+        scheduler = self.scheduler
+        rows_per_s = scheduler.traffic.offered_rows_per_s
+        return Report(expected_wait_s(scheduler, now_s), utilization(scheduler, now_s), rows_per_s)
 
     def close(self) -> None:
         """Give back what the event loop watches for it."""
@@ -171,8 +177,16 @@ class Dispatcher:
         assert second_chance is not None
         assert error is not None
         for pending in step.late:
-            if not second_chance.take(pending, error, signature):
+            if not self._given(second_chance, pending, error, signature):
                 self._deliver(self.scheduler.refuse(pending, error))
+
+    def _given(
+        self, second_chance: SecondChance, pending: Pending, refusal: Overloaded, signature: ModelSignature | None
+    ) -> bool:
+        if not second_chance.take(pending, refusal, signature):
+            return False
+        self.scheduler.traffic.handed_over_rows += pending.rows
+        return True
 
     def _given_ended(self) -> None:
         if self.settled:

@@ -115,7 +115,6 @@ class SecondChance:
             return False
         peer = self._peer_of[sibling]
         sibling.given(pending.rows)
-        self._metrics.handed_over_rows += pending.rows
         body = _encoded(pending, signature)
         pending.queued_s = now_s - pending.arrived_s
         pending.resolve(refusal)  # the queue, and its deadlines, know it no more

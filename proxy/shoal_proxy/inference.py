@@ -34,6 +34,7 @@ from shoal_proxy.errors import (
     Overloaded,
     PerhapsExecuted,
     ProxyError,
+    RuntimeAway,
     UnsupportedMediaType,
 )
 from shoal_proxy.header_cache import Head, HeaderCache, Route, Terms
@@ -131,6 +132,8 @@ class Inference:
                 check_json(decoded.inputs, signature)
             pending = self._pending(decoded, terms, signature)
         except Exception as error:
+            if isinstance(error, RuntimeAway):
+                self._dispatcher.scheduler.traffic.turned_away(Rejection.RUNTIME_AWAY)
             reply(self.refuse(route, self._explained(error)))
             return None
         decoded.inputs = {}  # the queue's from here on, to let go of as soon as it can
@@ -138,7 +141,7 @@ class Inference:
         try:
             self._dispatcher.submit(pending)
         except ProxyError as error:
-            reply(self.refuse(route, error))
+            reply(self.refuse(route, error, counts=not pending.handed_over))
             return None
         return pending
 
@@ -167,9 +170,10 @@ class Inference:
         """Forget a request whose caller has gone."""
         self._dispatcher.cancel(pending)
 
-    def refuse(self, route: Route, error: ProxyError, *, may_have_run: bool = False) -> Reply:
-        """Return ``error`` as the route's protocol has it, and count it."""
-        self._metrics.rejected(error.reason)
+    def refuse(self, route: Route, error: ProxyError, *, may_have_run: bool = False, counts: bool = True) -> Reply:
+        """Return ``error`` as the route's protocol has it; count it, unless who has handed the request over does."""
+        if counts:
+            self._metrics.rejected(error.reason)
         may_have_run = may_have_run or error.may_have_run
         if may_have_run and error.status in _SEND_AGAIN:
             error = PerhapsExecuted(error)
@@ -188,6 +192,7 @@ class Inference:
         waiting_bytes = self._dispatcher.scheduler.queue.size_bytes
         if not self._bodies.take(body, size_bytes, waiting_bytes, time.monotonic()):
             held = self.reading_bytes + waiting_bytes
+            self._dispatcher.scheduler.traffic.turned_away(Rejection.QUEUE_BYTES)
             raise Overloaded(f"too many bytes are held ({held})", reason=Rejection.QUEUE_BYTES, retry_after_s=1)
 
     def release_body(self, body: Holding) -> None:
@@ -260,7 +265,7 @@ class Inference:
                 return self._counted(route, reply)
             except Exception as error:
                 outcome = ModelFailed(f"the model's answer cannot be written: {type(error).__name__}: {error}")
-        return self.refuse(route, outcome, may_have_run=pending.may_have_run)
+        return self.refuse(route, outcome, may_have_run=pending.may_have_run, counts=not pending.handed_over)
 
     def _counted(self, route: Route, reply: Reply) -> Reply:
         self._metrics.requests[route.codec.name, reply.status] += 1

@@ -61,7 +61,6 @@ class Metrics(Collector):
         self.requests: dict[tuple[str, int], int] = defaultdict(int)
         self.rejections: dict[str, int] = defaultdict(int)
         self.handed_over: dict[str, int] = defaultdict(int)
-        self.handed_over_rows = 0
         self.batch_rows = Histogram(ROWS)
         self.queue_seconds = Histogram(SECONDS)
         self.batch_seconds = Histogram(SECONDS)

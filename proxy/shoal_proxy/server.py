@@ -9,6 +9,7 @@ import os
 import resource
 import signal
 import socket
+import time
 from collections.abc import Iterator
 from functools import partial
 from ipaddress import ip_address
@@ -29,6 +30,7 @@ from shoal_proxy.batching.scheduler import Scheduler
 from shoal_proxy.dispatcher import Dispatcher
 from shoal_proxy.edge.crowd import KEPT_DESCRIPTORS, MAX_CONNECTIONS, connection_limit
 from shoal_proxy.errors import Draining
+from shoal_proxy.explaining.load import expected_wait_s, utilization
 from shoal_proxy.explaining.report import last_key
 from shoal_proxy.guard import Guard
 from shoal_proxy.guarded import GuardedProtocol
@@ -345,6 +347,8 @@ class Proxy:
             declared.RUNTIME_READY: lambda: self.link.ready,
             declared.BATCH_ROWS_LIMIT: lambda: scheduler.batcher.tables.least_max_rows,
             declared.OBJECTIVE_ATTAINABLE: lambda: scheduler.batcher.attainable(last_key(scheduler.batcher)),
+            declared.UTILIZATION: lambda: utilization(scheduler, time.monotonic()),
+            declared.EXPECTED_WAIT_SECONDS: lambda: expected_wait_s(scheduler, time.monotonic()),
             declared.DRAINING: lambda: self.dispatcher.phase is not Phase.SERVING,
         }
 

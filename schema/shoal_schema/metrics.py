@@ -80,6 +80,13 @@ BATCH_ROWS_LIMIT = _gauge("batch_rows_limit", "Rows that a batch may have, after
 OBJECTIVE_ATTAINABLE = _gauge(
     "objective_attainable", "0 when even a request alone takes longer than the latency objective."
 )
+UTILIZATION = _gauge(
+    "utilization",
+    "Rows asked for by rows that could be served, 0 to 1; until that is learned, the share that was busy.",
+)
+EXPECTED_WAIT_SECONDS = _gauge(
+    "expected_wait_seconds", "Until the answer, of a request of one row that arrived now, 95th percentile."
+)
 DRAINING = _gauge("draining", "1 from the start of the drain.")
 BATCH_ROWS = _histogram("batch_rows", "Rows per batch sent.")
 QUEUE_SECONDS = _histogram("queue_seconds", "Time from arrival until a batch took the request.")

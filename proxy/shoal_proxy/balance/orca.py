@@ -18,7 +18,7 @@ _LINE: Final = f"{LOAD}: ".encode()
 _LONGEST_BYTES: Final = 1024
 
 
-class Load:
+class Report:
     """How busy this replica is: ``utilization`` 0 to 1, and what a request of one row that arrives now would take."""
 
     __slots__ = ("expected_wait_s", "requests_per_s", "utilization")
@@ -34,12 +34,12 @@ def asked_format(value: bytes | None) -> int:
     return 0 if value is None else _FORMATS.get(value.lower(), 0)
 
 
-def load_line(load: Load, form: int) -> bytes:
+def load_line(load: Report, form: int) -> bytes:
     """Return the header line."""
     return b"%b%b\r\n" % (_LINE, load_value(load, form))
 
 
-def load_value(load: Load, form: int) -> bytes:
+def load_value(load: Report, form: int) -> bytes:
     """Return the header's value."""
     if form == JSON:
         named = {_WAIT: round(load.expected_wait_s, 6)}

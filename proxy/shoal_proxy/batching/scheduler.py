@@ -26,6 +26,7 @@ from shoal_proxy.batching.policy import Wait
 from shoal_proxy.batching.recovery import Recovery
 from shoal_proxy.batching.suspects import Suspects
 from shoal_proxy.batching.throughput import Throughput
+from shoal_proxy.batching.traffic import Traffic
 from shoal_proxy.errors import BatchTooLarge, DeadlineExceeded, InvalidRequest, ModelFailed, Overloaded, ProxyError
 from shoal_proxy.model.signature import ModelSignature
 from shoal_schema.metrics import Rejection
@@ -71,6 +72,7 @@ class Scheduler:
         self.batcher = batcher
         self.queue = batcher.queue
         self.throughput = Throughput()
+        self.traffic = Traffic()
         self.gives_away = False
         """Whether those who would be late may be tried elsewhere."""
         self.coalesced_rows = 0
@@ -121,10 +123,14 @@ class Scheduler:
         runs = self._coalescing.join(pending) if self._coalescing else pending
         if runs is None:
             self.coalesced_rows += pending.rows
-        elif (refusal := self.batcher.admit(runs, now_s)) is not None:
-            if self._coalescing:
-                self._coalescing.leave(pending)
-            return self._overloaded(refusal, pending.rows)
+        else:
+            self.traffic.arrived_rows += pending.rows
+            if (refusal := self.batcher.admit(runs, now_s)) is not None:
+                if self._coalescing:
+                    self._coalescing.leave(pending)
+                if not self.gives_away:
+                    self.traffic.refused(refusal, pending.rows)
+                return self._overloaded(refusal, pending.rows)
         self._deadlines.add(pending)
         return None
 
@@ -141,6 +147,12 @@ class Scheduler:
 
     def next(self, now_s: float) -> Step | Wait:
         """Return the next batch to send, or until when there is none: pieces of failed ones before all others."""
+        self.traffic.passed(now_s)
+        step = self._next(now_s)
+        self.traffic.holds(self.queue.rows, self.in_flight_rows)
+        return step
+
+    def _next(self, now_s: float) -> Step | Wait:
         if self._pieces and (step := self._next_piece(now_s)) is not None:
             return step
         formed = self.batcher.next(now_s)
@@ -151,12 +163,12 @@ class Scheduler:
         error: Overloaded | None = None
         if formed.refused:
             error = self._overloaded(Rejection.LATE, len(formed.refused))
+            gone: Sequence[Pending] = formed.refused
             if self.gives_away and self._coalescing is None:
-                late = [pending for pending in formed.refused if not (pending.taken or pending.handed_over)]
-                rest = [pending for pending in formed.refused if pending.taken or pending.handed_over]
-                refused = self._drop(rest, error)
-            else:
-                refused = self._drop(formed.refused, error)
+                late = [pending for pending in gone if not (pending.taken or pending.handed_over)]
+                gone = [pending for pending in gone if pending.taken or pending.handed_over]
+            self.traffic.refused(Rejection.LATE, sum([pending.rows for pending in gone]))
+            refused = self._drop(gone, error)
         if formed.running is not None:
             self._unsettled.add(formed.running)
             for part in formed.running.batch.slices:
@@ -166,6 +178,7 @@ class Scheduler:
 
     def refuse(self, pending: Pending, error: ProxyError) -> Sequence[Delivery]:
         """Return what one gets who left the queue as late, now that nobody else takes it."""
+        self.traffic.refused(Rejection.LATE, pending.rows)
         return self._drop((pending,), error)
 
     def _next_piece(self, now_s: float) -> Step | Wait | None:
@@ -209,6 +222,7 @@ class Scheduler:
             pending.burst = burst
         running.answered_s, running.forward_s = answered_s, result.forward_s
         self._recovery.succeeded(batch)
+        self.traffic.answered_rows += batch.rows
         self._unsettled.discard(running)
         return deliveries
 

@@ -31,7 +31,6 @@ class Throughput:
     def __init__(self) -> None:
         self._best: Busiest | None = None
         self._best_s = 0.0
-        self._last: Busiest | None = None
         self._begin_s = self._ended_s = self._runtime_s = 0.0
         self._cpu_begin_s = self._cpu_s = 0.0
         self._rows = self._batches = 0
@@ -61,13 +60,9 @@ class Throughput:
         now = self._now() if self._batches else None
         return now if now is not None and self._beats(now) else self._best
 
-    def latest(self, now_s: float) -> Busiest | None:
-        """Return the last whole second in which anything was served; None where that is long ago."""
-        return self._last if now_s - self._ended_s <= 2 * _WINDOW_S else None
-
     def _close(self) -> None:
         if self._batches:
-            now = self._last = self._now()
+            now = self._now()
             if self._beats(now):
                 self._best, self._best_s = now, self._ended_s
         self._rows = self._batches = 0

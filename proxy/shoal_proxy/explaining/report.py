@@ -9,6 +9,7 @@ from shoal_proxy.batching.latency import LatencyTable
 from shoal_proxy.batching.pending import NEVER_S, BatchKey
 from shoal_proxy.batching.throughput import Busiest
 from shoal_proxy.explaining.bound import at_its_end, bound
+from shoal_proxy.explaining.capacity import room_rows
 from shoal_schema.bounds import Bound
 from shoal_schema.resource.traffic import BatchingPolicy
 
@@ -90,7 +91,7 @@ def report(
     limits, around_s = batcher.limits, batcher.pace.overhead_s + batcher.slack.value
     objective_s = batcher.objective_s
     most = 1 if limits.policy is BatchingPolicy.NONE else batcher.tables.max_rows(key)
-    allowed = most if objective_s == NEVER_S else table.largest((objective_s - around_s) / 2, most) or 1
+    allowed = room_rows(batcher, key, table)
     known = table.known
     return Report(
         model=model,
@@ -119,13 +120,20 @@ def report(
         padding=padding,
         capped_rows=batcher.tables.capped_rows,
         rejected=rejected,
-        bound=bound(
-            busiest,
-            batches=table.batches,
-            model_ms=_batch_ms(table, allowed, limits.in_flight),
-            host_ms=1000 * batcher.pace.overhead_s,
-        ),
+        bound=limiting(batcher, busiest),
         at_its_end=at_its_end(busiest, room_rows=allowed),
+    )
+
+
+def limiting(batcher: Batcher, busiest: Busiest | None) -> Bound:
+    """Return what is used up first when requests become more, of the shape that a batch was of last."""
+    key = last_key(batcher)
+    table = batcher.tables[key]
+    return bound(
+        busiest,
+        batches=table.batches,
+        model_ms=_batch_ms(table, room_rows(batcher, key, table), batcher.limits.in_flight),
+        host_ms=1000 * batcher.pace.overhead_s,
     )
 
 

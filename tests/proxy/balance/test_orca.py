@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_proxy.balance.orca import JSON, TEXT, Load, asked_format, load_line, load_value, promised_wait_s
+from shoal_proxy.balance.orca import JSON, TEXT, Report, asked_format, load_line, load_value, promised_wait_s
 
 
 def test_the_forms_are_those_that_envoy_reads() -> None:
-    load = Load(0.0125, 0.75, 120.5)
+    load = Report(0.0125, 0.75, 120.5)
     assert load_line(load, TEXT) == (
         b"endpoint-load-metrics: TEXT application_utilization=0.7500, rps_fractional=120.500,"
         b" named_metrics.expected_wait_seconds=0.012500\r\n"
@@ -32,7 +32,7 @@ def test_a_form_is_given_to_whoever_asks_for_one_that_there_is(asked: bytes | No
 
 @given(st.floats(0, 3600), st.floats(0, 1), st.floats(0, 1e6))
 def test_what_is_told_is_read(wait_s: float, utilization: float, rate: float) -> None:
-    read = promised_wait_s(load_value(Load(wait_s, utilization, rate), TEXT))
+    read = promised_wait_s(load_value(Report(wait_s, utilization, rate), TEXT))
     assert read == pytest.approx(wait_s, abs=1e-6)
 
 

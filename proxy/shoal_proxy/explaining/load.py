@@ -1,0 +1,64 @@
+"""The document of ``GET /v1/load``: what a proxy holds, has done and can do."""
+
+from shoal_proxy.batching.scheduler import Scheduler
+from shoal_proxy.explaining.capacity import capacity
+from shoal_proxy.explaining.report import last_key, limiting
+from shoal_schema.load import Capacity, Load, Refused
+from shoal_schema.metrics import Rejection
+
+
+def read_load(scheduler: Scheduler, now_s: float, *, draining: bool = False, taking: bool = True) -> Load:
+    """Return what is so at ``now_s``.
+
+    Args:
+        scheduler: whose load.
+        now_s: monotonic time (s).
+        draining: whether this replica is about to go.
+        taking: whether it takes requests: not without a runtime, nor in the drain.
+    """
+    batcher, traffic = scheduler.batcher, scheduler.traffic
+    key = last_key(batcher)
+    traffic.passed(now_s)
+    traffic.holds(batcher.queue.rows, scheduler.in_flight_rows)
+    serves = _capacity(scheduler)
+    return Load(
+        time_s=now_s,
+        queued_rows=batcher.queue.rows,
+        running_rows=scheduler.in_flight_rows,
+        arrived_rows=traffic.arrived_rows,
+        answered_rows=traffic.answered_rows,
+        refused_rows=Refused(*(traffic.refused_rows.get(reason, 0) for reason in _REASONS)),
+        handed_over_rows=traffic.handed_over_rows,
+        row_seconds=traffic.row_s,
+        queued_row_seconds=traffic.queued_row_s,
+        busy_s=traffic.busy_s,
+        utilization=_utilization(scheduler, serves),
+        objective_attainable=batcher.attainable(key),
+        draining=draining,
+        capacity=serves,
+        expected_wait_s=expected_wait_s(scheduler, now_s) if taking else None,
+    )
+
+
+_REASONS = (Rejection.QUEUE_ROWS, Rejection.QUEUE_BYTES, Rejection.LATE, Rejection.RUNTIME_AWAY)
+
+
+def utilization(scheduler: Scheduler, now_s: float) -> float:
+    """Return how much of what could be served was asked for in the last second or so, 0 to 1."""
+    scheduler.traffic.passed(now_s)
+    return _utilization(scheduler, _capacity(scheduler))
+
+
+def expected_wait_s(scheduler: Scheduler, now_s: float) -> float:
+    """Return in how many seconds a request of one row would be answered that arrived now."""
+    return scheduler.batcher.expected_wait_s(last_key(scheduler.batcher), now_s)
+
+
+def _capacity(scheduler: Scheduler) -> Capacity | None:
+    batcher, busiest = scheduler.batcher, scheduler.throughput.busiest
+    return capacity(batcher, busiest, limiting(batcher, busiest), last_key(batcher))
+
+
+def _utilization(scheduler: Scheduler, serves: Capacity | None) -> float:
+    traffic = scheduler.traffic
+    return traffic.busy if serves is None else min(1.0, traffic.offered_rows_per_s / serves.rows_per_s)

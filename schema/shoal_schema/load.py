@@ -1,0 +1,71 @@
+"""What a proxy tells of its load: the document of ``GET /v1/load`` on its admin port.
+
+Counters and integrals of time since the process began, so that whoever reads twice has exact means over the time
+between, however long that was: ``row_seconds`` gained by the seconds gained is the mean number of rows in the system.
+"""
+
+from typing import Annotated, Final
+
+from msgspec import Meta, Struct
+
+PATH: Final = "/v1/load"
+MAX_BYTES: Final = 4096
+"""A document has about 700 bytes; whoever sends more is no proxy."""
+
+Count = Annotated[int, Meta(ge=0, le=2**53)]
+Seconds = Annotated[float, Meta(ge=0, le=1e12)]
+Amount = Annotated[float, Meta(gt=0, le=1e9)]
+
+
+class Refused(Struct, frozen=True):
+    """Rows that were refused, by reason. They are demand: so many more would have been served by more replicas."""
+
+    queue_rows: Count
+    queue_bytes: Count
+    late: Count
+    """The answer would have come after the latency objective."""
+    runtime_away: Count
+    """Requests, not rows: they were not read."""
+
+    @property
+    def rows(self) -> int:
+        """All of them."""
+        return self.queue_rows + self.queue_bytes + self.late + self.runtime_away
+
+
+class Capacity(Struct, frozen=True):
+    """What one replica can serve with its objective kept, learned from what batches took."""
+
+    rows_per_s: Amount
+    rows: Amount
+    """In the system then, waiting and running, mean."""
+
+
+class Load(Struct, frozen=True):
+    """What one proxy holds, has done and can do."""
+
+    time_s: Seconds
+    """Of the proxy's own monotonic clock."""
+    queued_rows: Count
+    running_rows: Count
+    """At the runtime."""
+    arrived_rows: Count
+    """All that callers asked for, refused and handed over ones included."""
+    answered_rows: Count
+    refused_rows: Refused
+    handed_over_rows: Count
+    """That were given to a sibling: demand there, not here."""
+    row_seconds: Seconds
+    """Rows waiting and running, integrated over time."""
+    queued_row_seconds: Seconds
+    busy_s: Seconds
+    """With a batch at the runtime."""
+    utilization: Annotated[float, Meta(ge=0, le=1)]
+    """Of the last second or so: what arrived by what can be served; until that is learned, the share that was busy."""
+    objective_attainable: bool
+    """Whether a request alone would meet the latency objective; true where there is none."""
+    draining: bool
+    capacity: Capacity | None = None
+    """None before the first batch."""
+    expected_wait_s: Seconds | None = None
+    """Until the answer, of a request of one row that arrived now; None where none is taken."""
