@@ -204,6 +204,7 @@ def make_guards(settings: Settings, metrics: Metrics, descriptors: int) -> tuple
         max_body_bytes=settings.queue.max_body_bytes,
         max_connections=connection_limit(settings.process.max_connections, descriptors),
         max_per_address=settings.process.max_connections_per_address,
+        max_age_s=settings.process.connection_age_s,
     )
     admin = Guard(
         patience,

@@ -161,6 +161,16 @@ class ProxyProcess(Section, frozen=True):
         ),
         Env("SHOAL_PROXY_IDLE_TIMEOUT_S", PROXY),
     ] = 620.0
+    connection_age_s: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=86400,
+            description="After so long, or down to half of it by chance, an answer asks its caller to connect anew"
+            " (`Connection: close`), so that new replicas get their share; 0 means never.",
+        ),
+        Env("SHOAL_PROXY_CONNECTION_AGE_S", PROXY),
+    ] = 60.0
     max_connections: Annotated[
         int,
         Meta(
