@@ -297,6 +297,14 @@ class OperatorProcess(Section, frozen=True):
         ),
         Env("SHOAL_OPERATOR_SERVICE_URL", OPERATOR),
     ] = "http://$(NAME).$(NAMESPACE).svc"
+    siblings: Annotated[
+        bool,
+        Meta(
+            description="Replicas find one another by a headless Service, `NAME-siblings`, and hand over who would be"
+            " late; needs the cluster's DNS."
+        ),
+        Env("SHOAL_OPERATOR_SIBLINGS", OPERATOR),
+    ] = True
     admin_namespaces: Annotated[
         tuple[str, ...],
         Meta(description="Namespaces that may reach the proxies' admin port (metrics, drain); none means all may."),
