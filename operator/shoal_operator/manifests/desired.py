@@ -45,13 +45,12 @@ def desired_objects(target: Target) -> dict[Kind, Json]:
     objects = {
         NETWORK_POLICY: make_network_policy(target),
         SERVICE: make_service(target),
+        **({SIBLINGS: make_siblings_service(target)} if target.finds_siblings else {}),
         DISRUPTION_BUDGET: make_disruption_budget(target),
         DEPLOYMENT: make_deployment(target),
     }
     if target.spec.pod.service_account_name is None:
         objects = {SERVICE_ACCOUNT: make_service_account(target), **objects}
-    if target.finds_siblings:
-        objects[SIBLINGS] = make_siblings_service(target)
     route = target.spec.route
     if route and route.ingress:
         objects[INGRESS] = make_ingress(target, route.ingress)

@@ -8,7 +8,6 @@ from shoal_schema.processes import OperatorProcess
 from shoal_schema.resource import API_VERSION, KIND
 from shoal_schema.resource.service import InferenceServiceSpec
 
-
 SIBLINGS_SUFFIX = "-siblings"
 _NAME_MAX_LENGTH = 63
 
