@@ -58,6 +58,7 @@ class Dispatcher:
         if second_chance is not None:
             scheduler.gives_away = True
             second_chance.on_ended = self._given_ended
+            second_chance.on_sent_back = self._sent_back
         self.recorder = Recorder()
         self.phase = Phase.SERVING
         self.on_settled: Callable[[], None] = lambda: None
@@ -100,7 +101,12 @@ class Dispatcher:
         """
         if self.recorder.active:
             self.recorder.arrived(pending)
-        refusal = self.scheduler.admit(pending, pending.arrived_s)
+        if self._second_chance is not None and self._leaves_early(self._second_chance, pending):
+            return
+        self._admit(pending, pending.arrived_s)
+
+    def _admit(self, pending: Pending, now_s: float) -> None:
+        refusal = self.scheduler.admit(pending, now_s)
         if refusal is not None:
             if self._second_chance is not None:
                 if self._given(self._second_chance, pending, refusal, self._link.signature):
@@ -187,6 +193,24 @@ class Dispatcher:
             return False
         self.scheduler.traffic.handed_over_rows += pending.rows
         return True
+
+    def _leaves_early(self, second_chance: SecondChance, pending: Pending) -> bool:
+        """Give away who would wait in vain, while there is time for it; a sibling that cannot take it sends it back."""
+        if pending.handed_over or not self.scheduler.lags(pending, pending.arrived_s):
+            return False
+        if not second_chance.take(pending, None, self._link.signature):
+            return False
+        self.scheduler.traffic.arrived_rows += pending.rows
+        self.scheduler.traffic.handed_over_rows += pending.rows
+        return True
+
+    def _sent_back(self, pending: Pending) -> None:
+        """Let a request in that was given away early and came back, as if it had not been away."""
+        pending.tried_elsewhere = True
+        try:
+            self._admit(pending, time.monotonic())
+        except ProxyError as error:
+            self._deliver([pending.resolve(error)])
 
     def _given_ended(self) -> None:
         if self.settled:

@@ -28,6 +28,7 @@ from shoal_proxy.settings import Settings
 from shoal_proxy.upstream import Upstream
 from shoal_schema.addresses import Address, TcpAddress, parse_tcp_address
 from shoal_schema.headers import EXECUTED, HANDED_OVER, HEADER_LENGTH, INSTANCE, LOAD, LOAD_FORMAT, PRIORITY, TIMEOUT_MS
+from shoal_schema.metrics import Rejection
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +58,10 @@ Body = tuple[bytes, list[bytes | memoryview]]
 """The JSON part of a request, and its binary tensors."""
 
 
+Given = tuple[Ended, Outcome | None]
+"""What came of a hand-over, and what the caller gets; None: what it would have got here."""
+
+
 class Peer:
     """A sibling and the connections to it."""
 
@@ -81,22 +86,24 @@ class SecondChance:
         self._instance = instance
         self._peers: dict[str, Peer] = {}
         self._peer_of: dict[Sibling, Peer] = {}
-        self._tasks: dict[Pending, asyncio.Task[tuple[Ended, Outcome]]] = {}
+        self._tasks: dict[Pending, asyncio.Task[Given]] = {}
         self._pressed_until_s = 0.0
         self._pressed = asyncio.Event()
         self.on_ended: Callable[[], None] = lambda: None
+        self.on_sent_back: Callable[[Pending], None] = lambda _: None
 
     @property
     def under_way(self) -> bool:
         """Return whether any request is with a sibling."""
         return bool(self._tasks)
 
-    def take(self, pending: Pending, refusal: Overloaded, signature: ModelSignature | None) -> bool:
+    def take(self, pending: Pending, refusal: Overloaded | None, signature: ModelSignature | None) -> bool:
         """Give ``pending`` away, and return whether there was anybody to give it to.
 
-        If so, its outcome is delivered once: the sibling's answer, or ``refusal``.
+        If so, its outcome is delivered once: the sibling's answer, or ``refusal``. Without a refusal it may be served
+        here all the same, so what did not run there is sent back.
         """
-        if pending.handed_over or signature is None or not _rectangular(pending, signature):
+        if pending.stays or signature is None or not _rectangular(pending, signature):
             return False
         now_s = time.monotonic()
         self._press(now_s)
@@ -117,8 +124,9 @@ class SecondChance:
         sibling.given(pending.rows)
         body = _encoded(pending, signature)
         pending.queued_s = now_s - pending.arrived_s
-        pending.resolve(refusal)  # the queue, and its deadlines, know it no more
-        task = asyncio.get_running_loop().create_task(self._give(peer, pending, body, refusal, signature, due_s))
+        if refusal is not None:
+            pending.resolve(refusal)  # the queue, and its deadlines, know it no more
+        task = asyncio.get_running_loop().create_task(self._give(peer, pending, body, signature, due_s))
         self._tasks[pending] = task
         task.add_done_callback(partial(self._ended, peer, pending, refusal, now_s))
         return True
@@ -152,35 +160,34 @@ class SecondChance:
     # Giving away.
 
     async def _give(
-        self, peer: Peer, pending: Pending, body: Body, refusal: Overloaded, signature: ModelSignature, due_s: float
-    ) -> tuple[Ended, Outcome]:
+        self, peer: Peer, pending: Pending, body: Body, signature: ModelSignature, due_s: float
+    ) -> tuple[Ended, Outcome | None]:
         try:
             left_s = due_s - time.monotonic() - peer.sibling.travel_s
             response = await peer.upstream.infer(*body, self._headers(pending, max(LEAST_LEFT_S, left_s)), due_s)
         except TimeoutError:
             pending.may_have_run = True
-            return Ended.LATE, refusal
+            return Ended.LATE, None
         except ProxyError as error:
             pending.may_have_run = error.may_have_run
-            return Ended.LOST, refusal
+            return Ended.LOST, None
         self._hear(peer, response)
-        return _understood(response, pending, refusal, signature)
+        return _understood(response, pending, signature)
 
     def _ended(
-        self,
-        peer: Peer,
-        pending: Pending,
-        refusal: Overloaded,
-        given_s: float,
-        task: "asyncio.Task[tuple[Ended, Outcome]]",
+        self, peer: Peer, pending: Pending, refusal: Overloaded | None, given_s: float, task: "asyncio.Task[Given]"
     ) -> None:
         del self._tasks[pending]
         now_s = time.monotonic()
-        end, outcome = (Ended.CANCELLED, refusal) if task.cancelled() else task.result()
+        end, outcome = (Ended.CANCELLED, None) if task.cancelled() else task.result()
         peer.sibling.ended(pending.rows, end, now_s)
         self._metrics.handed_over[end] += 1
         pending.timing = b"sibling;dur=%.2f" % (1000 * (now_s - given_s))
-        pending.hand_over(outcome)
+        if outcome is None and refusal is None and not pending.may_have_run:
+            self.on_sent_back(pending)
+        else:
+            pending.resolve(outcome := outcome or refusal or _too_late())
+            pending.hand_over(outcome)
         self.on_ended()
 
     def _headers(self, pending: Pending, left_s: float) -> list[tuple[bytes, bytes]]:
@@ -273,17 +280,19 @@ def _encoded(pending: Pending, signature: ModelSignature) -> Body:
     return encode_batch(batch, alone.inputs, signature, binary=True)
 
 
-def _understood(
-    response: Response, pending: Pending, refusal: Overloaded, signature: ModelSignature
-) -> tuple[Ended, Outcome]:
+def _too_late() -> Overloaded:
+    return Overloaded("the answer would come too late", reason=Rejection.LATE, retry_after_s=1)
+
+
+def _understood(response: Response, pending: Pending, signature: ModelSignature) -> Given:
     """Return what a sibling's answer means for the caller."""
     executed = response.headers.get(_EXECUTED)
     if response.status != 200:
         if response.status in _NOT_TAKEN and executed == b"no":
-            return Ended.REFUSED, refusal
+            return Ended.REFUSED, None
         if response.status in (503, 504):
             pending.may_have_run = True
-            return Ended.LATE, refusal
+            return Ended.LATE, None
         rows_failed = decode_rows_failed(response.body)
         return Ended.ERROR, rows_failed or decode_failure(response.status, response.body, executed)
     try:

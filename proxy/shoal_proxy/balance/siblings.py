@@ -19,8 +19,9 @@ LONGEST_WAIT_S: Final = 3600.0
 FIRST_PAUSE_S: Final = 0.02
 """After a first refusal: about a small batch; what the sibling said with it counts besides."""
 LONGEST_PAUSE_S: Final = 2.0
+FIRST_LATE_PAUSE_S: Final = 0.05
 FIRST_FAILED_PAUSE_S: Final = 0.5
-"""After silence or a broken connection, which cost a caller its answer."""
+"""After silence when it was asked for its load, or a broken connection."""
 LONGEST_FAILED_PAUSE_S: Final = 5.0
 _TRAVEL_WEIGHT: Final = 0.2
 
@@ -87,7 +88,9 @@ class Sibling:
         self.given_rows -= rows
         if end is Ended.REFUSED:
             self._shun(FIRST_PAUSE_S, LONGEST_PAUSE_S, now_s)
-        elif end in (Ended.LATE, Ended.LOST):
+        elif end is Ended.LATE:
+            self._shun(FIRST_LATE_PAUSE_S, LONGEST_PAUSE_S, now_s)
+        elif end is Ended.LOST:
             self._shun(FIRST_FAILED_PAUSE_S, LONGEST_FAILED_PAUSE_S, now_s)
         elif end is Ended.ANSWERED:
             self.failures = 0

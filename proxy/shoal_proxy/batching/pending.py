@@ -73,7 +73,7 @@ class Pending:
     __slots__ = (
         "arrived_s", "burst", "deadline_s", "deliver", "due_s", "errors", "finished", "handed_over", "inputs", "key",
         "lane", "lengths", "may_have_run", "parts", "queued_s", "resolved", "rows", "size_bytes", "taken", "timing",
-        "trace", "turn_s",
+        "trace", "tried_elsewhere", "turn_s",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913 (a dataclass would do, but mypyc does not compile what that generates)
@@ -117,6 +117,8 @@ class Pending:
         self.finished = 0
         self.handed_over = False
         """Another replica has given it away: it is not handed on."""
+        self.tried_elsewhere = False
+        """A sibling has sent it back: it is not given away again."""
         self.resolved = False
         self.burst: Burst | None = None
         """Those it was answered with, for its connection to say when it comes back."""
@@ -139,6 +141,11 @@ class Pending:
             lengths=self.lengths,
             trace=self.trace,
         )
+
+    @property
+    def stays(self) -> bool:
+        """Return whether it is not to be given away: it has begun, or was given away before."""
+        return self.taken > 0 or self.handed_over or self.tried_elsewhere
 
     @property
     def left(self) -> int:

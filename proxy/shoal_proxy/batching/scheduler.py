@@ -21,7 +21,7 @@ from shoal_proxy.batching.batch import Batch, Result, split, waiting_callers
 from shoal_proxy.batching.batcher import Batcher, Running
 from shoal_proxy.batching.coalescing import Coalescing
 from shoal_proxy.batching.deadlines import Deadlines
-from shoal_proxy.batching.pending import Delivery, Pending
+from shoal_proxy.batching.pending import NEVER_S, Delivery, Pending
 from shoal_proxy.batching.policy import Wait
 from shoal_proxy.batching.recovery import Recovery
 from shoal_proxy.batching.suspects import Suspects
@@ -134,6 +134,14 @@ class Scheduler:
         self._deadlines.add(pending)
         return None
 
+    def lags(self, pending: Pending, now_s: float) -> bool:
+        """Return whether ``pending`` would be late, served in turn, or make the batch late for who waits already."""
+        batcher, group = self.batcher, self.queue.groups.get(pending.key)
+        if group is None or (pending.due_s == NEVER_S and batcher.objective_s == NEVER_S):
+            return False
+        finish_s = now_s + batcher.expected_wait_s(pending.key, now_s)
+        return finish_s > min(batcher.wanted_s(pending), group.head.due_s)
+
     def cancel(self, pending: Pending) -> bool:
         """Forget a request whose caller has gone; return whether it had no outcome yet.
 
@@ -165,8 +173,8 @@ class Scheduler:
             error = self._overloaded(Rejection.LATE, len(formed.refused))
             gone: Sequence[Pending] = formed.refused
             if self.gives_away and self._coalescing is None:
-                late = [pending for pending in gone if not (pending.taken or pending.handed_over)]
-                gone = [pending for pending in gone if pending.taken or pending.handed_over]
+                late = [pending for pending in gone if not pending.stays]
+                gone = [pending for pending in gone if pending.stays]
             self.traffic.refused(Rejection.LATE, sum([pending.rows for pending in gone]))
             refused = self._drop(gone, error)
         if formed.running is not None:
