@@ -131,9 +131,10 @@ class Pages:
     def _load_headers(self, request: Request) -> dict[str, str]:
         """Return how busy this replica is, where that is asked, and to a sibling which one it is."""
         form = asked_format(request.headers.get(LOAD_FORMAT, "").encode("latin-1"))
-        load = self._dispatcher.load(time.monotonic()) if form else None
+        sibling = HANDED_OVER in request.headers
+        load = self._dispatcher.load(time.monotonic(), sibling=sibling) if form else None
         told = {} if load is None else {LOAD: load_value(load, form).decode()}
-        return {**told, INSTANCE: self._dispatcher.instance.decode()} if HANDED_OVER in request.headers else told
+        return {**told, INSTANCE: self._dispatcher.instance.decode()} if sibling else told
 
     async def server(self, request: Request) -> Response:
         """Answer V2's server metadata."""

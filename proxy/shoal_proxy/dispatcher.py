@@ -18,6 +18,7 @@ from shoal_proxy.batching.scheduler import Scheduler, Step
 from shoal_proxy.errors import Draining, Overloaded, ProxyError, RuntimeAway
 from shoal_proxy.exchange import Sent, exchange, result_of
 from shoal_proxy.explaining.load import expected_wait_s, utilization
+from shoal_proxy.explaining.report import last_key
 from shoal_proxy.handover import SecondChance
 from shoal_proxy.lifecycle.drain import ACCEPTS, Phase
 from shoal_proxy.metrics import Metrics
@@ -135,11 +136,13 @@ class Dispatcher:
         if self._second_chance is not None:
             self._second_chance.give_up()
 
-    def load(self, now_s: float) -> Report | None:
-        """Return how busy this replica is; None where it takes no requests."""
+    def load(self, now_s: float, *, sibling: bool = False) -> Report | None:
+        """Return how busy this replica is; None where it takes no requests, or none of a ``sibling`` that asks."""
+        scheduler = self.scheduler
         if self.phase is not Phase.SERVING or not self._link.ready:
             return None
-        scheduler = self.scheduler
+        if sibling and not scheduler.has_room(last_key(scheduler.batcher), now_s):
+            return None
         rows_per_s = scheduler.traffic.offered_rows_per_s
         return Report(expected_wait_s(scheduler, now_s), utilization(scheduler, now_s), rows_per_s)
 

@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 RESOLVE_S: Final = 3.0
 """Between two lookups of names."""
 ASK_S: Final = 0.5
-ASK_PRESSED_S: Final = 0.05
+ASK_PRESSED_S: Final = 0.1
 """Between two questions for load, while nobody is late here and while somebody is."""
 PRESSED_S: Final = 1.0
 """How long that lasts after the last one."""
@@ -44,6 +44,9 @@ ASKED_AT_ONCE: Final = 4
 BATCHES_AT_ONCE: Final = 2
 """Full batches of rows that one sibling may have of us: one that runs, and one that waits."""
 ANSWER_WITHIN_S: Final = 0.25
+EARLY_SHARE: Final = 0.5
+"""Of the time that is left: who may be served here goes only to a sibling that is done by then. One that needs longer
+is about as busy, and full replicas serve more by larger batches than by sparing one another's oldest."""
 LEAST_LEFT_S: Final = 0.001
 """With less time left than that nobody is asked."""
 _ASKING: Final = [(HANDED_OVER.encode(), b"1"), (LOAD_FORMAT.encode(), b"TEXT")]
@@ -113,7 +116,7 @@ class SecondChance:
         sibling = choose(
             list(self._peer_of),
             pending.rows,
-            due_s=due_s,
+            due_s=due_s if refusal is not None else now_s + EARLY_SHARE * (due_s - now_s),
             now_s=now_s,
             row_s=self._batcher.row_s(pending.key),
             most_rows=BATCHES_AT_ONCE * self._batcher.limits.max_rows,

@@ -149,7 +149,7 @@ class Inference:
         """Return ``reply`` with how busy we are in each answer, for whoever asked; siblings need to know who we are."""
 
         def tell(answer: Reply) -> None:
-            load = self._dispatcher.load(time.monotonic())
+            load = self._dispatcher.load(time.monotonic(), sibling=terms.handed_over)
             if load is not None:
                 answer.lines += load_line(load, terms.load_format)
             if terms.handed_over:

@@ -223,7 +223,7 @@ class InferProtocol(GuardedProtocol):
         most_s = self.guard.max_age_s
         if most_s:
             # Those that were opened together must not come back together.
-            self._ageing = self.loop.call_later(random.uniform(most_s / 2, most_s), self._age)  # noqa: S311
+            self._ageing = self.loop.call_later(random.uniform(most_s / 2, most_s), self._age)
 
     def _age(self) -> None:
         self._aged = True

@@ -68,7 +68,6 @@ def believe(running: RunningProxy, seconds: float) -> None:
 @contextmanager
 def made_busy(running: RunningProxy, group: Callers, promises: int = 1) -> Iterator[None]:
     """Hold a batch at the runtime, which takes so long that whoever comes would be late; the others are known."""
-
     running.until(lambda: sum(each.wait_s < 0.5 for each in known(running)) >= promises if promises else True)
     believe(running, BUSY_S)
     running.hold()

@@ -21,7 +21,7 @@ from shoal_proxy.batching.batch import Batch, Result, split, waiting_callers
 from shoal_proxy.batching.batcher import Batcher, Running
 from shoal_proxy.batching.coalescing import Coalescing
 from shoal_proxy.batching.deadlines import Deadlines
-from shoal_proxy.batching.pending import NEVER_S, Delivery, Pending
+from shoal_proxy.batching.pending import NEVER_S, BatchKey, Delivery, Pending
 from shoal_proxy.batching.policy import Wait
 from shoal_proxy.batching.recovery import Recovery
 from shoal_proxy.batching.suspects import Suspects
@@ -125,7 +125,8 @@ class Scheduler:
             self.coalesced_rows += pending.rows
         else:
             self.traffic.arrived_rows += pending.rows
-            if (refusal := self.batcher.admit(runs, now_s)) is not None:
+            refusal = Rejection.LATE if self._no_room_for_guest(pending, now_s) else self.batcher.admit(runs, now_s)
+            if refusal is not None:
                 if self._coalescing:
                     self._coalescing.leave(pending)
                 if not self.gives_away:
@@ -141,6 +142,18 @@ class Scheduler:
             return False
         finish_s = now_s + batcher.expected_wait_s(pending.key, now_s)
         return finish_s > min(batcher.wanted_s(pending), group.head.due_s)
+
+    def has_room(self, key: BatchKey, now_s: float) -> bool:
+        """Return whether another row would be in time here, and leave those in time who wait already."""
+        group = self.queue.groups.get(key)
+        if group is None:
+            return True
+        due_s = min(group.head.due_s, now_s + self.batcher.objective_s)
+        return now_s + self.batcher.expected_wait_s(key, now_s) <= due_s
+
+    def _no_room_for_guest(self, pending: Pending, now_s: float) -> bool:
+        """Return whether a sibling's request would cost one of ours its place: when all are full, nobody gains."""
+        return pending.handed_over and self.lags(pending, now_s)
 
     def cancel(self, pending: Pending) -> bool:
         """Forget a request whose caller has gone; return whether it had no outcome yet.
