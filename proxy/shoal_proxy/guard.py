@@ -44,7 +44,7 @@ def codec_for(path: str) -> Codec:
 class Guard:
     """What the connections of one port share: their bounds, and how many there are."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (bounds, each with its name)
         self,
         patience: Patience,
         metrics: Metrics,

@@ -152,8 +152,7 @@ def run_pinned(
                 each.close()
             return [each.outcome for each in pinned]
 
-        outcomes = asyncio.run(run())
-        return outcomes
+        return asyncio.run(run())
 
 
 def share_refused(outcomes: list[Outcome]) -> float:

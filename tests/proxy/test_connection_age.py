@@ -116,6 +116,5 @@ def test_one_replica_that_joins_seven_gets_its_share_of_kept_connections_within_
         stop.set()
         for caller in callers:
             caller.join(20)
-    print("connections of each replica after one age:", sorted(shares.items()))
     assert shares[7] >= kept / 8 / 2
     assert max(shares.values()) <= 2 * kept / 8

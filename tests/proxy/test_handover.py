@@ -277,20 +277,24 @@ def test_a_request_that_was_handed_over_is_never_handed_on() -> None:
 
 
 def test_three_that_are_full_refuse_as_if_they_were_alone() -> None:
-    with replica() as third, replica(at(third)) as second, replica(at(second), at(third)) as first:
-        with callers(first.url) as one, callers(second.url) as two, callers(third.url) as three:
-            with (
-                made_busy(third, three, promises=0),
-                made_busy(second, two, promises=0),
-                made_busy(first, one, promises=0),
-            ):
-                for running in (first, second):
-                    running.until(lambda r=running: all(BUSY_S <= each.wait_s < 9 for each in known(r)))  # type: ignore[misc]
-                answers = [hurried(group, value) for value in range(1, 11) for group in (one, two)]
-                for answer in answers:
-                    late(answer, executed="no")
-                assert sum(handed_over(each).get("refused", 0) for each in (first, second)) <= 4
-                assert all(not running.runtime.seen[1:] for running in (first, second, third))
+    with (
+        replica() as third,
+        replica(at(third)) as second,
+        replica(at(second), at(third)) as first,
+        callers(first.url) as one,
+        callers(second.url) as two,
+        callers(third.url) as three,
+        made_busy(third, three, promises=0),
+        made_busy(second, two, promises=0),
+        made_busy(first, one, promises=0),
+    ):
+        for running in (first, second):
+            running.until(lambda r=running: all(BUSY_S <= each.wait_s < 9 for each in known(r)))  # type: ignore[misc]
+        answers = [hurried(group, value) for value in range(1, 11) for group in (one, two)]
+        for answer in answers:
+            late(answer, executed="no")
+        assert sum(handed_over(each).get("refused", 0) for each in (first, second)) <= 4
+        assert all(not running.runtime.seen[1:] for running in (first, second, third))
 
 
 def test_a_sibling_that_lies_is_asked_seldom_and_refusals_are_as_before() -> None:
@@ -312,11 +316,14 @@ def test_a_promise_that_makes_no_sense_is_not_believed(promise: bytes) -> None:
     async def never(writer: asyncio.StreamWriter) -> None:
         raise AssertionError("it was given something")
 
-    with with_sibling(never, promise) as (busy, sibling), callers(busy.url) as group:
-        with made_busy(busy, group, promises=0):
-            busy.until(lambda: known(busy)[0].told_s > 0)
-            late(hurried(group, 1), executed="no")
-            assert sibling.asked == 0
+    with (
+        with_sibling(never, promise) as (busy, sibling),
+        callers(busy.url) as group,
+        made_busy(busy, group, promises=0),
+    ):
+        busy.until(lambda: known(busy)[0].told_s > 0)
+        late(hurried(group, 1), executed="no")
+        assert sibling.asked == 0
 
 
 def test_a_sibling_that_hangs_costs_what_was_left_of_the_objective() -> None:
@@ -359,7 +366,8 @@ def test_a_caller_who_leaves_takes_its_request_back_from_the_sibling() -> None:
         return
 
     with with_sibling(hang) as (busy, sibling), callers(busy.url) as group, made_busy(busy, group):
-        with RawConnection(busy.address) as leaver:
+        leaver = RawConnection(busy.address)
+        with leaver:
             head = b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n" % TORCHSERVE_PATH.encode()
             head += b"x-request-timeout-ms: %d\r\n" % TIME_MS
             leaver.send(head, b"content-length: 9\r\n\r\n[1,2,3,4]")
@@ -393,3 +401,41 @@ def test_without_siblings_there_is_no_second_chance_at_all() -> None:
     with running_proxy() as running:
         assert running.proxy.second_chance is None
         assert not running.proxy.scheduler.gives_away
+
+
+def test_a_request_that_a_sibling_sends_back_is_served_as_if_it_had_not_been_away() -> None:
+    async def refuse(writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 503 Busy\r\nx-shoal-executed: no\r\n%bcontent-length: 0\r\n\r\n" % sibling.lines)
+
+    with with_sibling(refuse) as (busy, sibling), callers(busy.url) as group, made_busy(busy, group):
+        believe(busy, 0.3)
+        first = group.ask(1, headers={"x-request-timeout-ms": "700"})
+        busy.until_waiting(1)
+        believe(busy, BUSY_S)  # now the next one makes the batch late for the first
+        second = group.ask(2, headers={"x-request-timeout-ms": "5000"})
+        busy.until(lambda: handed_over(busy) == {"refused": 1})
+        busy.until_waiting(2)
+        believe(busy, 0.01)
+        busy.release()
+        assert answer_to(second.result()) == [2 * each for each in row(2)]
+        assert answer_to(first.result()) == [2 * each for each in row(1)]
+        assert sibling.asked == 1
+
+
+def test_whoever_asks_is_told_the_load_in_the_form_of_envoy_and_nobody_else_is() -> None:
+    with replica() as running:
+        plain_answer = plain.post(running.url + V2_PATH, json=v2_body([row(1)]))
+        assert "endpoint-load-metrics" not in plain_answer.headers
+        for asked, begins in (
+            ("TEXT", "TEXT application_utilization=0."),
+            ("json", 'JSON {"application_utilization":'),
+        ):
+            headers = {"endpoint-load-metrics-format": asked}
+            answer = plain.post(running.url + V2_PATH, json=v2_body([row(1)]), headers=headers)
+            assert answer.headers["endpoint-load-metrics"].startswith(begins)
+            assert "expected_wait_seconds" in answer.headers["endpoint-load-metrics"]
+            assert "x-shoal-instance" not in answer.headers
+            bad = plain.post(running.url + V2_PATH, content=b"{", headers=headers)
+            assert (bad.status_code, bad.headers["endpoint-load-metrics"][:4]) == (400, asked.upper())
+            ready = plain.get(running.url + "/v2/models/double/ready", headers=headers)
+            assert ready.headers["endpoint-load-metrics"].startswith(begins)
