@@ -366,8 +366,7 @@ def test_a_caller_who_leaves_takes_its_request_back_from_the_sibling() -> None:
         return
 
     with with_sibling(hang) as (busy, sibling), callers(busy.url) as group, made_busy(busy, group):
-        leaver = RawConnection(busy.address)
-        with leaver:
+        with RawConnection(busy.address) as leaver:
             head = b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n" % TORCHSERVE_PATH.encode()
             head += b"x-request-timeout-ms: %d\r\n" % TIME_MS
             leaver.send(head, b"content-length: 9\r\n\r\n[1,2,3,4]")
@@ -386,15 +385,18 @@ def test_a_replica_among_its_own_siblings_knows_itself() -> None:
 
 
 def test_a_replica_that_drains_waits_for_what_it_gave_away_and_takes_nothing() -> None:
-    with replica() as idle, replica(at(idle), drain_delay_seconds=0.0) as busy, callers(busy.url) as group:
-        with made_busy(busy, group):
-            idle.hold()
-            given = hurried(group, 1)
-            idle.until(lambda: idle.runtime.running == 1)
-            busy.call(busy.proxy.stop)
-            busy.until(lambda: not busy.proxy.dispatcher.settled)
-            idle.release()
-            assert answer_to(given.result()) == [2 * each for each in row(1)]
+    with (
+        replica() as idle,
+        replica(at(idle), drain_delay_seconds=0.0) as busy,
+        callers(busy.url) as group,
+        made_busy(busy, group),
+    ):
+        idle.hold()
+        given = hurried(group, 1)
+        idle.until(lambda: idle.runtime.running == 1)
+        busy.call(busy.proxy.stop)
+        idle.release()
+        assert answer_to(given.result()) == [2 * each for each in row(1)]
 
 
 def test_without_siblings_there_is_no_second_chance_at_all() -> None:
