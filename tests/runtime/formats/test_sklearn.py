@@ -33,7 +33,6 @@ X = np.random.default_rng(3).standard_normal((64, 4))
 KINDS = np.argmax(X[:, :3], axis=1)
 NAMES = np.array(["setosa", "versicolor", "virginica"])[KINDS]
 WORDS = ["good fish", "bad fish", "no fish at all", "fish and fish"] * 16
-TREES = ("sklearn.tree._tree.Tree",)
 SPEC = '[[{}]]\nname = "{}"\ndatatype = "{}"\nshape = [-1]\n{}'
 TEXT = 'content_type = "text/plain"\n'
 
@@ -57,7 +56,7 @@ def test_a_classifier_gives_labels_and_probabilities(
 ) -> None:
     estimator.fit(X, labels)
 
-    model = load(saved(tmp_path, estimator), max_batch_size=64, trusted_types=TREES)
+    model = load(saved(tmp_path, estimator), max_batch_size=64)
 
     assert model.platform == "sklearn"
     (x,) = model.signature.inputs
@@ -87,7 +86,7 @@ def test_whatever_predicts_is_served(
 ) -> None:
     estimator.fit(X, labels)
 
-    model = load(saved(tmp_path, estimator), max_batch_size=64, trusted_types=TREES)
+    model = load(saved(tmp_path, estimator), max_batch_size=64)
 
     assert [(spec.datatype, spec.shape) for spec in model.signature.outputs] == [output]
     assert_answers_as(model, {"input-0": X}, lambda rows: {"output-0": estimator.predict(X[:rows])})
@@ -268,7 +267,7 @@ def test_a_library_that_the_format_needs_is_named(tmp_path: Path, load: Load, mo
 
 
 def test_estimators_use_the_threads_that_the_runtime_may(tmp_path: Path, load: Load) -> None:
-    load(saved(tmp_path, RandomForestClassifier(3, n_jobs=-1).fit(X, KINDS)), threads=1, trusted_types=TREES)
+    load(saved(tmp_path, RandomForestClassifier(3, n_jobs=-1).fit(X, KINDS)), threads=1)
 
     assert {each["num_threads"] for each in threadpool_info() if each["internal_api"] == "openblas"} == {1}
     assert joblib.effective_n_jobs(-1) == 1
