@@ -90,6 +90,7 @@ class SecondChance:
         self._peers: dict[str, Peer] = {}
         self._peer_of: dict[Sibling, Peer] = {}
         self._tasks: dict[Pending, asyncio.Task[Given]] = {}
+        self._unknown: set[TcpAddress] = set()
         self._pressed_until_s = 0.0
         self._pressed = asyncio.Event()
         self.on_ended: Callable[[], None] = lambda: None
@@ -168,14 +169,18 @@ class SecondChance:
         try:
             left_s = due_s - time.monotonic() - peer.sibling.travel_s
             response = await peer.upstream.infer(*body, self._headers(pending, max(LEAST_LEFT_S, left_s)), due_s)
+            self._hear(peer, response)
+            return _understood(response, pending, signature)
         except TimeoutError:
             pending.may_have_run = True
             return Ended.LATE, None
         except ProxyError as error:
             pending.may_have_run = error.may_have_run
             return Ended.LOST, None
-        self._hear(peer, response)
-        return _understood(response, pending, signature)
+        except Exception:  # the caller must have an outcome whatever happens here
+            logger.exception("event=hand_over_failed")
+            pending.may_have_run = True
+            return Ended.LOST, None
 
     def _ended(
         self, peer: Peer, pending: Pending, refusal: Overloaded | None, given_s: float, task: "asyncio.Task[Given]"
@@ -186,7 +191,9 @@ class SecondChance:
         peer.sibling.ended(pending.rows, end, now_s)
         self._metrics.handed_over[end] += 1
         pending.timing = b"sibling;dur=%.2f" % (1000 * (now_s - given_s))
-        if outcome is None and refusal is None and not pending.may_have_run:
+        if refusal is None and pending.resolved:
+            pass  # its caller has gone
+        elif outcome is None and refusal is None and not pending.may_have_run:
             self.on_sent_back(pending)
         else:
             pending.resolve(outcome := outcome or refusal or _too_late())
@@ -236,6 +243,9 @@ class SecondChance:
             response = await peer.upstream.model_ready(_ASKING, begun_s + ANSWER_WITHIN_S)
         except (ProxyError, TimeoutError):
             peer.sibling.silent(time.monotonic())
+        except Exception:  # whatever a stranger at that address does, asking the others goes on
+            logger.exception("event=sibling_not_understood")
+            peer.sibling.silent(time.monotonic())
         else:
             self._hear(peer, response, time.monotonic() - begun_s)
 
@@ -246,11 +256,18 @@ class SecondChance:
             for target in self._targets:
                 try:
                     found.update(await _addresses(target))
-                except OSError as error:
+                    self._unknown.discard(target)
+                except (OSError, UnicodeError) as error:  # the second of what can be no name
                     failed = True
-                    logger.info("event=siblings_unknown name=%s error=%s", target, error)
+                    self._tell_unknown(target, error)
             self._now_known(found, forget=not failed)
             await asyncio.sleep(RESOLVE_S)
+
+    def _tell_unknown(self, target: TcpAddress, error: Exception) -> None:
+        """Log once that a name has no address, until it has one: there may be no names at all here."""
+        if target not in self._unknown:
+            self._unknown.add(target)
+            logger.info("event=siblings_unknown name=%s error=%s", target, error)
 
     def _now_known(self, found: set[str], *, forget: bool) -> None:
         """Take in new ones; those that have gone are forgotten, unless a name could not be looked up."""
