@@ -15,7 +15,7 @@ from shoal_proxy.batching.batcher import Running
 from shoal_proxy.batching.pending import NEVER_S, Delivery, Pending
 from shoal_proxy.batching.policy import Wait
 from shoal_proxy.batching.scheduler import Scheduler, Step
-from shoal_proxy.errors import Draining, Overloaded, ProxyError, RuntimeAway
+from shoal_proxy.errors import Draining, ProxyError, RuntimeAway
 from shoal_proxy.exchange import Sent, exchange, result_of
 from shoal_proxy.explaining.load import expected_wait_s, utilization
 from shoal_proxy.explaining.report import last_key
@@ -88,22 +88,44 @@ class Dispatcher:
             RuntimeAway: the runtime is not ready.
             Draining: this replica takes no requests any more.
         """
+        signature = self._link.signature
+        if signature is None or not self.takes:
+            raise self._why_none_is_taken()
+        return signature
+
+    def signature_to_decode(self) -> ModelSignature:
+        """Return the signature to read a request by; also while none is taken, if a sibling may take it.
+
+        Raises:
+            RuntimeAway: the runtime is not ready.
+            Draining: this replica takes no requests any more.
+        """
+        signature = self._link.signature
+        if signature is None or (self._second_chance is None and not self.takes):
+            raise self._why_none_is_taken()
+        return signature
+
+    def _why_none_is_taken(self) -> ProxyError:
         if self.phase not in ACCEPTS:
-            raise Draining("this replica is draining; send the request again")
-        if not self._link.ready or self._link.signature is None:
-            raise RuntimeAway(f"the model is not ready: {self._link.reason}")
-        return self._link.signature
+            return Draining("this replica is draining; send the request again")
+        return RuntimeAway(f"the model is not ready: {self._link.reason}")
 
     def submit(self, pending: Pending) -> None:
         """Queue ``pending``; its outcome is delivered exactly once, unless it is cancelled first.
 
         Raises:
             Overloaded: the queue is full, or so long that the answer would be late.
+            RuntimeAway: the runtime went away.
+            Draining: this replica takes no requests any more.
         """
         if self.recorder.active:
             self.recorder.arrived(pending)
-        if self._second_chance is not None and self._leaves_early(self._second_chance, pending):
-            return
+        if self._second_chance is not None:
+            if not self.takes:
+                self._only_elsewhere(self._second_chance, pending)
+                return
+            if self._leaves_early(self._second_chance, pending):
+                return
         self._admit(pending, pending.arrived_s)
 
     def _admit(self, pending: Pending, now_s: float) -> None:
@@ -190,12 +212,21 @@ class Dispatcher:
                 self._deliver(self.scheduler.refuse(pending, error))
 
     def _given(
-        self, second_chance: SecondChance, pending: Pending, refusal: Overloaded, signature: ModelSignature | None
+        self, second_chance: SecondChance, pending: Pending, refusal: ProxyError, signature: ModelSignature | None
     ) -> bool:
         if not second_chance.take(pending, refusal, signature):
             return False
         self.scheduler.traffic.handed_over_rows += pending.rows
         return True
+
+    def _only_elsewhere(self, second_chance: SecondChance, pending: Pending) -> None:
+        """Give away a request that nobody can serve here, or raise why."""
+        error = self._why_none_is_taken()
+        if not self._given(second_chance, pending, error, self._link.signature):
+            if isinstance(error, RuntimeAway):
+                self.scheduler.traffic.turned_away(Rejection.RUNTIME_AWAY)
+            raise error
+        self.scheduler.traffic.arrived_rows += pending.rows
 
     def _leaves_early(self, second_chance: SecondChance, pending: Pending) -> bool:
         """Give away who would wait in vain, while there is time for it; a sibling that cannot take it sends it back."""

@@ -101,7 +101,7 @@ class SecondChance:
         """Return whether any request is with a sibling."""
         return bool(self._tasks)
 
-    def take(self, pending: Pending, refusal: Overloaded | None, signature: ModelSignature | None) -> bool:
+    def take(self, pending: Pending, refusal: ProxyError | None, signature: ModelSignature | None) -> bool:
         """Give ``pending`` away, and return whether there was anybody to give it to.
 
         If so, its outcome is delivered once: the sibling's answer, or ``refusal``. Without a refusal it may be served
@@ -183,7 +183,7 @@ class SecondChance:
             return Ended.LOST, None
 
     def _ended(
-        self, peer: Peer, pending: Pending, refusal: Overloaded | None, given_s: float, task: "asyncio.Task[Given]"
+        self, peer: Peer, pending: Pending, refusal: ProxyError | None, given_s: float, task: "asyncio.Task[Given]"
     ) -> None:
         del self._tasks[pending]
         now_s = time.monotonic()

@@ -120,7 +120,7 @@ class Inference:
         route = head.route
         self._metrics.request_bytes += len(body)
         try:
-            signature = self._dispatcher.signature()
+            signature = self._dispatcher.signature_to_decode()
             terms = head.terms
             if terms is None:
                 terms = head.terms = self._terms(head.headers)

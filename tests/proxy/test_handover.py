@@ -15,6 +15,7 @@ import pytest
 
 from shoal_proxy.balance.siblings import Sibling
 from shoal_proxy.batching.pending import PLAIN_KEY, BatchKey
+from shoal_proxy.lifecycle.drain import Phase
 from tests import plain
 from tests.calls import TORCHSERVE_PATH, V1_PATH, V2_PATH, Callers, RawConnection, answer_to, callers, row, v2_body
 from tests.fakes import FakeRuntime, RunningProxy, running_proxy, tensor
@@ -473,3 +474,52 @@ def test_a_caller_who_leaves_while_its_request_is_away_early_is_not_let_in_again
         believe(busy, 0.01)
         busy.release()
         assert first.result().status_code in (200, 503)
+
+
+def test_while_the_runtime_is_away_and_while_the_replica_drains_siblings_serve() -> None:
+    with replica() as idle, replica(at(idle), drain_timeout_seconds=5.0) as away, callers(away.url) as group:
+        away.until(lambda: known(away)[0].wait_s < 0.5)
+        with RawConnection(away.address) as kept:
+            body = orjson.dumps(v2_body([row(1)]))
+            head = b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n" % V2_PATH.encode()
+            request = head + b"content-length: %d\r\n\r\n" % len(body) + body
+            kept.send(request)
+            assert kept.response()[0] == 200
+            address = away.proxy.link.upstream._address
+            away.call(away.runtime.stop)
+            away.until(lambda: not away.proxy.link.ready)
+            assert plain.get(away.admin_url + "/readyz").status_code == 503
+            assert answer_to(group.ask(3).result()) == [2 * each for each in row(3)]
+            assert plain.get(away.url + "/v2/models/double").status_code == 503
+            marked = group.ask(4, headers={"x-shoal-handed-over": "1"}).result()
+            assert (marked.status_code, marked.headers["x-shoal-executed"]) == (503, "no")
+            away.call(away.runtime.start, address)
+            away.until(lambda: away.proxy.link.ready)
+            away.hold()
+            first = group.ask(5)
+            away.until(lambda: away.runtime.running == 1)
+            away.call(setattr, away.proxy.dispatcher, "phase", Phase.DRAINING)
+            kept.send(request)
+            status, headers, _ = kept.response()
+            assert (status, headers["connection"]) == (200, "close")
+            away.release()
+            assert answer_to(first.result()) == [2 * each for each in row(5)]
+        assert handed_over(away) == {"answered": 2}
+
+
+def test_a_full_queue_overflows_to_the_sibling_though_nobody_is_in_a_hurry() -> None:
+    with (
+        replica(max_rows=MAX_ROWS) as idle,
+        replica(at(idle), max_rows=MAX_ROWS) as busy,
+        callers(busy.url) as group,
+        made_busy(busy, group),
+    ):
+        waiting = [group.ask(value) for value in range(1, MAX_ROWS + 1)]
+        busy.until(lambda: len(busy.proxy.scheduler.running) == 2)  # a full batch goes ahead
+        waiting += [group.ask(value) for value in range(1, MAX_ROWS + 1)]
+        busy.until_waiting(MAX_ROWS)
+        assert answer_to(group.ask(9).result()) == [2 * each for each in row(9)]
+        assert handed_over(busy) == {"answered": 1}
+        believe(busy, 0.01)
+        busy.release()
+        assert [answer.result().status_code for answer in waiting] == [200] * 2 * MAX_ROWS
