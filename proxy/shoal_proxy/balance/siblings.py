@@ -45,13 +45,15 @@ class Ended(StrEnum):
 class Sibling:
     """One other replica: what it promised, what it was given since, and whether it kept its word."""
 
-    __slots__ = ("failures", "given_rows", "is_self", "shunned_until_s", "since_told_rows", "told_s", "travel_s",
-                 "wait_s")  # fmt: skip
+    __slots__ = ("asked_s", "failures", "given_rows", "is_self", "shunned_until_s", "since_told_rows", "told_s",
+                 "travel_s", "wait_s")  # fmt: skip
 
     def __init__(self) -> None:
         self.wait_s = NEVER_S
         """What a request of one row would take that arrives there now."""
         self.told_s = -NEVER_S
+        self.asked_s = -NEVER_S
+        """When it was asked last, or told something unasked."""
         self.travel_s = 0.0
         """There and back."""
         self.given_rows = 0
@@ -67,7 +69,7 @@ class Sibling:
         """Note a promise; None and what makes no sense is none."""
         sensible = wait_s is not None and isfinite(wait_s) and 0 <= wait_s <= LONGEST_WAIT_S
         self.wait_s = wait_s if wait_s is not None and sensible else NEVER_S
-        self.told_s = now_s
+        self.told_s = self.asked_s = now_s
         self.since_told_rows = 0
         if travel_s is not None:
             weight = _TRAVEL_WEIGHT if self.travel_s else 1.0
@@ -76,6 +78,7 @@ class Sibling:
     def silent(self, now_s: float) -> None:
         """Note that it did not answer when it was asked."""
         self.wait_s = NEVER_S
+        self.asked_s = now_s
         self._shun(FIRST_FAILED_PAUSE_S, LONGEST_FAILED_PAUSE_S, now_s)
 
     def given(self, rows: int) -> None:
@@ -135,8 +138,8 @@ def choose(
 def stalest(siblings: Sequence[Sibling], count: int, now_s: float) -> list[Sibling]:
     """Return the siblings to ask next: those that have been silent longest, but none that is left alone."""
     asked = [each for each in siblings if not each.is_self and now_s >= each.shunned_until_s]
-    return sorted(asked, key=_told_s)[:count]
+    return sorted(asked, key=_asked_s)[:count]
 
 
-def _told_s(sibling: Sibling) -> float:
-    return sibling.told_s
+def _asked_s(sibling: Sibling) -> float:
+    return sibling.asked_s

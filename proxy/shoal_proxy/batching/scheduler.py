@@ -138,6 +138,8 @@ class Scheduler:
     def lags(self, pending: Pending, now_s: float) -> bool:
         """Return whether ``pending`` would be late, served in turn, or make the batch late for who waits already."""
         batcher, group = self.batcher, self.queue.groups.get(pending.key)
+        if self._coalescing is not None:
+            return False  # it may cost nothing: one like it may wait already
         if group is None or (pending.due_s == NEVER_S and batcher.objective_s == NEVER_S):
             return False
         finish_s = now_s + batcher.expected_wait_s(pending.key, now_s)

@@ -1,5 +1,6 @@
 """Which sibling gets a request, decided on values alone."""
 
+from itertools import pairwise
 from math import inf, nan
 
 import pytest
@@ -163,3 +164,19 @@ def test_siblings_that_lie_cost_few_futile_tries(count: int, asked_per_s: int) -
             best.given(1)
             best.ended(1, Ended.REFUSED, now_s)
     assert tries <= count * (8 + seconds / LONGEST_PAUSE_S + 1)
+
+
+def test_addresses_at_which_nobody_answers_do_not_keep_others_from_being_asked() -> None:
+    siblings, asked = [Sibling() for _ in range(20)], list[int]()
+    for tick in range(40):
+        now_s = tick / 2
+        for each in stalest(siblings, 4, now_s):
+            number = siblings.index(each)
+            if number == 19:
+                asked.append(tick)
+                each.told(0.1, now_s)
+            else:
+                each.silent(now_s)
+    gaps = [later - earlier for earlier, later in pairwise(asked)]
+    assert asked[0] <= 5
+    assert max(gaps) <= 5

@@ -17,9 +17,9 @@ START_S, ROW_S = 0.1, 0.1
 """A batch of four takes half the objective."""
 
 
-def brain(*, gives_away: bool = True) -> Scheduler:
+def brain(*, gives_away: bool = True, coalesce: bool = False) -> Scheduler:
     batcher = Batcher(QueueLimits(64, 10**9), BatchLimits(8), objective_s=OBJECTIVE_S)
-    scheduler = Scheduler(batcher)
+    scheduler = Scheduler(batcher, coalesce=coalesce)
     scheduler.gives_away = gives_away
     table = batcher.tables[PLAIN_KEY]
     for rows in table.sizes * 50:
@@ -27,8 +27,8 @@ def brain(*, gives_away: bool = True) -> Scheduler:
     return scheduler
 
 
-def row(at_s: float, *, guest: bool = False) -> Pending:
-    pending = request({"x": np.array([[1]])}, arrived_s=at_s, deadline_s=at_s + 60.0)
+def row(at_s: float, *, guest: bool = False, value: int = 1) -> Pending:
+    pending = request({"x": np.array([[value]])}, arrived_s=at_s, deadline_s=at_s + 60.0)
     pending.handed_over = guest
     return pending
 
@@ -61,6 +61,14 @@ def test_an_idle_replica_has_room_and_without_any_objective_nobody_lags() -> Non
     for _ in range(60):
         assert scheduler.admit(row(0.0), 0.0) is None
     assert not scheduler.lags(row(0.0), 0.0)
+
+
+def test_where_identical_requests_share_a_row_nobody_is_sent_away_before_its_time() -> None:
+    scheduler = brain(coalesce=True)
+    busy(scheduler, 1)
+    for number in range(2, 9):
+        assert scheduler.admit(row(0.0, value=number), 0.0) is None
+    assert not scheduler.lags(row(0.1), 0.1)
 
 
 def test_a_guest_for_whom_there_is_no_room_is_refused_where_one_of_ours_is_let_in() -> None:
