@@ -208,10 +208,19 @@ def publish(rows: Sequence[Row], here: Mapping[str, Any], *, keep: bool) -> None
     print("\n".join(["", *table(rows), ""]))
     print("\n".join(target.line(rows) for target in TARGETS if target.case in {row.case for row in rows}))
     if keep:
-        name = slug(f"{here['machine']} {'' if here['device'] == 'cpu' else here['device']} {here['date']}")
-        path = ROOT / "benchmarks/results" / f"models-{name}.json"
-        path.write_text(json.dumps(document(rows, TARGETS, here), indent=2) + "\n")
-        print(f"\nwritten: {path.relative_to(ROOT)}")
+        for kind, names in {"models": INPUTS, "formats": CASES}.items():
+            write(kind, [row for row in rows if row.case in names], here)
+
+
+def write(kind: str, rows: Sequence[Row], here: Mapping[str, Any]) -> None:
+    """Write the results file of the examples or the formats; nothing where none of them was measured."""
+    if not rows:
+        return
+    name = slug(f"{here['machine']} {'' if here['device'] == 'cpu' else here['device']} {here['date']}")
+    path = ROOT / "benchmarks/results" / f"{kind}-{name}.json"
+    targets = [target for target in TARGETS if target.case in {row.case for row in rows}]
+    path.write_text(json.dumps(document(rows, targets, here), indent=2) + "\n")
+    print(f"\nwritten: {path.relative_to(ROOT)}")
 
 
 if __name__ == "__main__":

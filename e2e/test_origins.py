@@ -118,7 +118,7 @@ def test_what_cannot_be_resolved_is_told_and_the_last_version_serves_on(namespac
     namespace.until_ready()
     mlflow.away = True
     eventually(lambda: namespace.condition("adder", "ModelResolved").get("status") == "False")
-    assert namespace.condition("adder", "ModelResolved")["message"].endswith("pods keep models:/adder/1")
+    assert namespace.condition("adder", "ModelResolved")["message"].endswith("(pods keep models:/adder/1)")
     assert namespace.condition("adder")["status"] == "True"
     assert predict(namespace) == ANSWER
 

@@ -124,7 +124,10 @@ class _Plan:
 
 
 def _plan(name: str | None, target: str, assignments: Sequence[str]) -> _Plan:
-    service = find_target(target)
+    try:
+        service = find_target(target)
+    except OSError as error:  # a path too long, or in a folder that is not ours to look into
+        raise MachineError(f"cannot look at {shown(target):.80}: {error.strerror}") from None
     fields, idle = service.fields, []
     for assignment in assignments:
         if without := without_effect(assignment):

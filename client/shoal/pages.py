@@ -40,6 +40,10 @@ class Fleet(Protocol):
     def sockets(self) -> Mapping[str, str]:
         """Return where each model's proxy is asked."""
 
+    @property
+    def counted(self) -> Mapping[str, str]:
+        """Return those of them that the port's readiness depends on."""
+
     async def register(self, asked: Mapping[str, str]) -> tuple[Launch, str]:
         """Start a model."""
 
@@ -111,7 +115,7 @@ class Pages:
         return JSONResponse({"code": error.status_code, "type": kind, "message": said}, error.status_code)
 
     async def _unready(self) -> list[str]:
-        """Return the models that cannot be asked now."""
+        """Return the models that cannot be asked now, and could, or were to be when the server was started."""
 
         async def is_ready(socket: str) -> bool:
             try:
@@ -119,7 +123,7 @@ class Pages:
             except httpx.HTTPError:
                 return False
 
-        sockets = dict(self._fleet.sockets)
+        sockets = self._fleet.counted
         answers = await asyncio.gather(*map(is_ready, sockets.values()))
         return [name for name, ready in zip(sockets, answers, strict=True) if not ready]
 

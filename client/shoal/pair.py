@@ -17,6 +17,7 @@ from shoal.errors import ShoalError
 from shoal.outlet import Outlet, lines_lost
 from shoal.printing import progress_bar
 from shoal.processes import Process, Supervisor
+from shoal.serving.fields import without_secrets
 from shoal.serving.hints import first_requests
 from shoal.serving.supervision import Exit
 
@@ -197,7 +198,7 @@ class Pair:
         return await Process.start(MODULES["runtime"], self._environment, log=self.launch.teller.log)
 
     async def _start_proxy(self) -> Process:
-        return await Process.start(MODULES["proxy"], self._environment, log=self.launch.teller.log)
+        return await Process.start(MODULES["proxy"], without_secrets(self._environment), log=self.launch.teller.log)
 
     async def _announce(self) -> None:
         """Tell when the server is ready, the first time with its first request; never returns."""

@@ -143,12 +143,13 @@ class Supervisor:
 
     async def run(self) -> Exit:
         """Run the process; return its final exit. Cancelling leaves the process as it is."""
-        backoff = Backoff()
+        backoff, crashes = Backoff(), 0
         while True:
             self._process = process = await self._start()
             self.started.set()
             returncode = await process.wait()
-            exit_ = Exit(self._role, returncode, cause(process.last_written), served=self.served)
+            crashes += returncode < 0 and not self.served
+            exit_ = Exit(self._role, returncode, cause(process.last_written), self.served, crashes)
             if is_final(exit_):
                 return exit_
             now_s = time.monotonic()

@@ -188,6 +188,12 @@ class Server:
         """Return where each model's proxy is asked, by the model's name."""
         return self._sockets
 
+    @property
+    def counted(self) -> Mapping[str, str]:
+        """Return those without which the port is not ready: not one that is only being registered."""
+        named = {launch.name for launch in self._launches}
+        return {name: self._sockets[name] for name, pair in self._pairs.items() if name in named or pair.ready.is_set()}
+
     async def register(self, asked: Mapping[str, str]) -> tuple[Launch, str]:
         """Start a model; where that is asked for, wait until it can be asked; return why it cannot, or nothing.
 

@@ -4,7 +4,7 @@ import re
 import tomllib
 import zipfile
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 import orjson
 
@@ -14,7 +14,7 @@ from shoal.serving.fields import FieldError, MachineError, Values
 from shoal.serving.manifest import Service, find_service
 from shoal_schema.declaring import NAME, NAME_IN_WORDS
 from shoal_schema.resource import KIND
-from shoal_schema.resource.locations import MOUNTED, WEB, LocationError, parse, scheme_of, shown
+from shoal_schema.resource.locations import MOUNTED, WEB, LocationError, local_path, parse, scheme_of, shown
 from shoal_schema.resource.uris import BAD_AUTHORITY, has_good_authority
 
 MANIFEST_SUFFIXES = (".yaml", ".yml")
@@ -87,7 +87,10 @@ def check_is_here(uri: str) -> None:
 
 
 def _path_of(target: str) -> Path:
-    return Path(unquote(urlsplit(target).path) if scheme_of(target) else target)
+    try:
+        return Path(local_path(target) if scheme_of(target) else target)
+    except LocationError as error:
+        raise FieldError(str(error)) from None
 
 
 def _remote(uri: str) -> Service:

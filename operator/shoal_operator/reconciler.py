@@ -18,7 +18,7 @@ from shoal_operator.manifests.labels import FIELD_MANAGER, digest
 from shoal_operator.manifests.origin import placed
 from shoal_operator.manifests.target import Target
 from shoal_operator.planning.admission import changed_text, is_changed
-from shoal_operator.planning.changes import Apply, Changes, Delete, plan_changes
+from shoal_operator.planning.changes import Action, Apply, Changes, Delete, Merge, plan_changes
 from shoal_operator.planning.contest import Contests, last_writer
 from shoal_operator.planning.evidence import Evidence, Unread
 from shoal_operator.planning.exact import removal, removed_settings, replacement
@@ -186,7 +186,8 @@ class Reconciler:
             target = self._target(key, observation.resource, spec, naming)
             changes = plan_changes(target, observation.children)
             if naming and not naming.resolved:
-                changes = changes.without(DEPLOYMENT)  # pods are told of one version, or there are none
+                # Pods are told of one version, or there are none.
+                changes = changes.keeping_pods(observation.ours(DEPLOYMENT), target.replicas)
         except (SpecError, LocationError) as error:
             return Evidence(observation=observation, target=None, spec_error=str(error))
         except Exception as error:  # an unforeseen spec: its author must hear of it, not only the log
@@ -249,6 +250,9 @@ class Reconciler:
                 if isinstance(action, Delete):
                     await self._cluster.delete(action.kind, key, action.uid)
                     del children[action.kind]
+                elif isinstance(action, Merge):
+                    children[action.kind] = await self._cluster.merge(action.kind, children[action.kind], action.body)
+                    self._contests.wrote(key, action.kind.kind, digest(action.body), self._clock())
                 else:
                     live = children.get(action.kind)
                     children[action.kind] = stored = await self._write(action, live)
@@ -271,17 +275,17 @@ class Reconciler:
         self._contests.admit(key, action.kind.label, text, answer, self._clock())
         return [Failure(action.kind, 200, changed_text(action.body, stored), at_admission=True)]
 
-    def _admitted(self, key: Key, action: Apply | Delete, children: Mapping[Kind, Json]) -> Failure | None:
+    def _admitted(self, key: Key, action: Action, children: Mapping[Kind, Json]) -> Failure | None:
         """Return the failure of a write that the API server would answer with what is there."""
         live = children.get(action.kind)
-        if isinstance(action, Delete) or live is None:
+        if not isinstance(action, Apply) or live is None:
             return None
         text, answer = digest(action.body), digest(live.get("spec", {}))
         if not self._contests.is_admitted(key, action.kind.label, text, answer, self._clock()):
             return None
         return Failure(action.kind, 200, changed_text(action.body, live), at_admission=True)
 
-    def _undone(self, key: Key, action: Apply | Delete, children: Mapping[Kind, Json]) -> Failure | None:
+    def _undone(self, key: Key, action: Action, children: Mapping[Kind, Json]) -> Failure | None:
         """Return the failure of a write that would be undone once more, as it was before."""
         live = children.get(action.kind)
         if isinstance(action, Delete) or live is None:

@@ -5,24 +5,36 @@ import json
 import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
 
 import aiohttp
 
 from shoal_operator.manifests.origin import registry
-from shoal_operator.planning.naming import Naming, is_version_of, pause_s, stored_version
+from shoal_operator.planning.naming import Naming, is_of_model, is_version_of, pause_s, stored_version
 from shoal_operator.planning.observation import Key
 from shoal_schema.declaring import Json
-from shoal_schema.resource.locations import LocationError, Question, moves, question, refusal, shown
+from shoal_schema.resource.credentials import fault
+from shoal_schema.resource.locations import (
+    REDIRECTS,
+    LocationError,
+    Question,
+    moves,
+    question,
+    refusal,
+    scheme_of,
+    sent_on,
+    shown,
+)
 
 logger = logging.getLogger(__name__)
 
 _TIMEOUT_S = 10.0
 """Of one name, with all the questions that it takes."""
 _AT_A_TIME = 8
-"""Questions to one registry."""
+"""Names, of one registry."""
 _MOST_QUESTIONS = 3
+_MOST_REDIRECTS = 3
 MAX_BODY_BYTES = 2**22
 """The hub tells a repository's files beside its commit."""
 _REMEDY = (
@@ -34,11 +46,23 @@ Ask = Callable[[str], Awaitable[str]]
 
 
 @dataclass(slots=True)
-class _Asked:
+class _Service:
+    """What one service was told; ``since_s``: an answer to a question that was sent before counts for another spec."""
+
     naming: Naming
-    due_s: float
+    since_s: float | None = None
+
+
+@dataclass(slots=True)
+class _Name:
+    """What the last question about a name brought, for all services that wait for it."""
+
+    answer: Naming
+    sent_s: float = float("-inf")
+    due_s: float = float("-inf")
     failures: int = 0
     task: asyncio.Task[None] | None = None
+    services: set[Key] = field(default_factory=set)
 
 
 class Resolver:
@@ -66,7 +90,9 @@ class Resolver:
         self._clock = clock
         self._interval_s = interval_s
         self._environment = environment
-        self._asked: dict[Key, _Asked] = {}
+        self._services: dict[Key, _Service] = {}
+        self._names: dict[str, _Name] = {}
+        self._slots: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(_AT_A_TIME))
 
     def naming(self, key: Key, resource: Json, uri: str | None, *, follows: bool) -> Naming | None:
         """Return what is known of a service's name now, and ask where it is time; None of one that does not move.
@@ -77,14 +103,17 @@ class Resolver:
         if uri is None or not moves(uri):
             self.forget(key)
             return None
-        known = self._asked.get(key)
+        known = self._services.get(key)
         if known is None or known.naming.uri != uri:
             self.forget(key)
-            known = self._asked[key] = _Asked(Naming(uri, stored_version(resource, uri)), due_s=self._clock())
-        asks = follows or not known.naming.resolved
-        if asks and known.task is None:
+            known = self._services[key] = _Service(Naming(uri, stored_version(resource, uri)))
+        if follows or not known.naming.resolved:
+            self._take_answer(key, known)
+        if follows or not known.naming.resolved:
             self._ask_in_time(key, known)
-        return known.naming if asks else Naming(uri, known.naming.resolved)  # what was in vain matters no more
+            return known.naming
+        self._leave(key, known)
+        return Naming(uri, known.naming.resolved)  # what was in vain matters no more
 
     def registry(self, uri: str) -> Mapping[str, str]:
         """Return the variables that tell a pod where the registry of ``uri`` is."""
@@ -92,36 +121,60 @@ class Resolver:
 
     def forget(self, key: Key) -> None:
         """Stop asking for a service."""
-        if (known := self._asked.pop(key, None)) and known.task:
-            known.task.cancel()
+        if known := self._services.pop(key, None):
+            self._leave(key, known)
 
     async def close(self) -> None:
         """Stop asking."""
-        tasks = [known.task for known in self._asked.values() if known.task]
-        for key in list(self._asked):
+        tasks = [name.task for name in self._names.values() if name.task]
+        for key in list(self._services):
             self.forget(key)
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _ask_in_time(self, key: Key, known: _Asked) -> None:
-        if (wait_s := known.due_s - self._clock()) > 0:
-            self._mark(key, wait_s)
-        else:
-            known.task = asyncio.create_task(self._learn(key, known))
+    def _take_answer(self, key: Key, known: _Service) -> None:
+        """Have a service wait for its name's answer, and take the last one if it is not too old."""
+        if known.since_s is None:
+            known.since_s = self._clock()
+        name = self._names.setdefault(known.naming.uri, _Name(Naming(known.naming.uri)))
+        name.services.add(key)
+        if name.task is None and name.sent_s >= known.since_s:
+            known.naming = replace(name.answer, resolved=name.answer.resolved or known.naming.resolved)
 
-    async def _learn(self, key: Key, known: _Asked) -> None:
-        uri = known.naming.uri
+    def _ask_in_time(self, key: Key, known: _Service) -> None:
+        name = self._names[known.naming.uri]
+        answered = known.since_s is not None and name.sent_s >= known.since_s
+        if name.task is None and answered and (wait_s := name.due_s - self._clock()) > 0:
+            self._mark(key, wait_s)
+        elif name.task is None:
+            name.task = asyncio.create_task(self._learn(known.naming.uri, name))
+
+    def _leave(self, key: Key, known: _Service) -> None:
+        known.since_s = None
+        name = self._names.get(known.naming.uri)
+        if name is None or key not in name.services:
+            return
+        name.services.remove(key)
+        if not name.services:
+            del self._names[known.naming.uri]
+            if name.task:
+                name.task.cancel()
+
+    async def _learn(self, uri: str, name: _Name) -> None:
         try:
-            async with asyncio.timeout(_TIMEOUT_S):
-                known.naming = Naming(uri, await self._ask(uri))
-            known.failures = 0
+            async with self._slots[scheme_of(uri)]:
+                name.sent_s = self._clock()
+                async with asyncio.timeout(_TIMEOUT_S):
+                    name.answer = Naming(uri, await self._ask(uri))
+            name.failures = 0
         except Exception as error:  # whatever a registry says is told, and stops nothing
-            known.failures += 1
-            known.naming = Naming(uri, known.naming.resolved, _sentence(uri, error))
-            logger.warning("event=not_resolved service=%s uri=%s error=%s", key, uri, known.naming.problem)
+            name.failures += 1
+            name.answer = Naming(uri, problem=_sentence(uri, error))
+            logger.warning("event=not_resolved uri=%s error=%s", uri, name.answer.problem)
         finally:
-            known.task = None
-            known.due_s = self._clock() + pause_s(known.failures, self._interval_s)
-        self._mark(key, 0.0)
+            name.task = None
+            name.due_s = self._clock() + pause_s(name.failures, self._interval_s)
+        for key in name.services:
+            self._mark(key, 0.0)
 
 
 class Registries:
@@ -129,7 +182,6 @@ class Registries:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
-        self._limits: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(_AT_A_TIME))
         self._session: aiohttp.ClientSession | None = None
 
     async def resolve(self, uri: str) -> str:
@@ -143,8 +195,9 @@ class Registries:
             asked = self._question(found)
             if asked is None or not moves(found):
                 break
-            async with self._limits[urlsplit(asked.url).netloc]:
-                found = asked.answer(await self._get(found, asked))
+            found = asked.answer(await self._get(found, asked))
+            if not is_of_model(found, uri):
+                break
         if not is_version_of(found, uri):
             raise LocationError(f"the registry's answer names no version of {uri}")
         return found
@@ -155,6 +208,8 @@ class Registries:
             await self._session.close()
 
     def _question(self, uri: str) -> Question | None:
+        if wrong := fault(scheme_of(uri), self._environment):
+            raise LocationError(f"{shown(uri)} cannot be resolved: {wrong}{_REMEDY}")
         try:
             return question(uri, self._environment)
         except LocationError as error:
@@ -166,19 +221,27 @@ class Registries:
             self._session = aiohttp.ClientSession(trust_env=True, cookie_jar=aiohttp.DummyCookieJar())
         server = urlsplit(asked.url).netloc
         try:
-            async with self._session.get(asked.url, headers=dict(asked.headers), max_redirects=3) as answer:
-                if answer.status != 200:
-                    remedy = _REMEDY if answer.status in (401, 403) else ""
-                    raise LocationError(f"{refusal(uri, answer.status)}{remedy}")
-                return json.loads(await _whole(answer.content))
-        except ValueError as error:
-            told = isinstance(error, LocationError)
-            raise LocationError(
-                str(error) if told else f"{server} does not answer in JSON: is it a registry?"
-            ) from None
+            body = await self._body(uri, asked, self._session)
         except (aiohttp.ClientError, OSError) as error:
             why = f"{server} cannot be reached ({type(error).__name__})"
             raise LocationError(f"{shown(uri)} cannot be resolved: {why}") from None
+        try:
+            return json.loads(body)
+        except ValueError:
+            raise LocationError(f"{server} does not answer in JSON: is it a registry?") from None
+
+    async def _body(self, uri: str, asked: Question, session: aiohttp.ClientSession) -> bytes:
+        """Return the body of a good answer, which the asked server may keep under another of its own addresses."""
+        url = asked.url
+        for _ in range(_MOST_REDIRECTS):
+            async with session.get(url, headers=dict(asked.headers), allow_redirects=False) as answer:
+                if answer.status == 200:
+                    return await _whole(answer.content)
+                if answer.status not in REDIRECTS or "location" not in answer.headers:
+                    remedy = _REMEDY if answer.status in (401, 403) else ""
+                    raise LocationError(f"{refusal(uri, answer.status)}{remedy}")
+                url = sent_on(uri, url, answer.headers["location"])
+        raise LocationError(f"{shown(uri)} cannot be resolved: {urlsplit(url).netloc} sends on and on")
 
 
 async def _whole(content: aiohttp.StreamReader) -> bytes:

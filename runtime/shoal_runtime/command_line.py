@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ from shoal_runtime.threads import wait_briefly
 from shoal_schema.environment import SettingsError
 from shoal_schema.logs import configure
 from shoal_schema.memory import KEEP_TENSORS, keep_freed_memory
+from shoal_schema.resource.locations import shown
 from shoal_schema.version import VERSION
 
 SWITCH_INTERVAL_S = 0.0005
@@ -37,7 +39,8 @@ def run(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     # A preprocess busy in Python would keep the device's thread waiting for 5 ms, the default.
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
-        settings = Settings.from_env(environ)
+        # Beside `fetch` its environment holds a Secret's keys, whatever they are called.
+        settings = Settings.from_env(environ, told=command is not fetch)
         configure(settings.logging.level)
         return command(settings)
     except SettingsError as error:
@@ -90,11 +93,17 @@ def fetch(settings: Settings) -> int:
     """Bring the model's files into the cache; return the exit code."""
     from shoal_runtime.fetching import fetch_model  # noqa: PLC0415
     from shoal_runtime.readiness import Readiness  # noqa: PLC0415
+    from shoal_runtime.storage.redaction import hidden, safe  # noqa: PLC0415
 
     try:
         files = fetch_model(settings, Readiness())
     except LoadError as error:
         logger.critical("%s", error)
+        return EXIT_LOAD_FAILED
+    except Exception as error:  # its last words reach the resource's status, and may hold credentials
+        logger.error("%s", hidden(traceback.format_exc(), os.environ))
+        why = safe(str(error), os.environ)
+        logger.critical("%s cannot be downloaded: %s: %s", shown(settings.uri), type(error).__name__, why)
         return EXIT_LOAD_FAILED
     logger.info("event=model_fetched directory=%s", files.directory)
     return 0

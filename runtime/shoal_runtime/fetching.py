@@ -25,9 +25,9 @@ from shoal_runtime.settings import Settings
 from shoal_runtime.storage.downloading import Download
 from shoal_runtime.storage.listing import Listing, tree_digest
 from shoal_runtime.storage.redaction import safe
-from shoal_runtime.storage.store import StoreAway, open_store
+from shoal_runtime.storage.store import StoreAway, check_environment, open_store
 from shoal_runtime.unpacking import CHUNK_BYTES, Limits, archive_stem, check_time, unpack
-from shoal_schema.resource.locations import MOUNTED, WEB, LocationError, parse, scheme_of, shown
+from shoal_schema.resource.locations import MOUNTED, WEB, LocationError, local_path, parse, scheme_of, shown
 
 ATTEMPTS: Final = 3
 MODELS: Final = Path("/models")
@@ -54,7 +54,8 @@ class _Retry(Exception):
 class Fetcher:
     """Fetch one model into a cache of downloads and unpacked archives.
 
-    ``checksum`` is `sha256:` and hex digits of the file; ``pause_s`` waits between attempts, by their number.
+    ``checksum`` is `sha256:` and hex digits of the file, or of a folder's list of sums; ``pause_s`` waits between
+    attempts, by their number.
     ``fetched``: what the cache holds of a URI is taken as it is, and nobody is asked.
     """
 
@@ -88,7 +89,7 @@ class Fetcher:
         try:
             location = parse(uri)
             if location.scheme == "file":
-                return self._local(Path(unquote(location.path)))
+                return self._local(Path(local_path(uri)))
             if location.scheme in WEB:
                 return self._remote(uri)
             if location.scheme in MOUNTED:
@@ -101,7 +102,7 @@ class Fetcher:
         path = Path(os.path.abspath(path))
         if path.is_dir():
             if self._digest is not None:
-                raise LoadError(f"SHOAL_MODEL_CHECKSUM is of one file, and {path} is a directory")
+                self._check(self._sum_of_tree(path), str(path))
             return ModelFiles(path, path.name)
         if not path.is_file():
             hint = HINT.format(path.name) if path.parent == MODELS else ""
@@ -109,15 +110,34 @@ class Fetcher:
         stem = archive_stem(path.name)
         if self._digest is None and stem is None:
             return ModelFiles(path.parent, path.stem, path.name)
-        sha256 = hashlib.sha256()
-        with path.open("rb") as file:
-            while chunk := file.read(CHUNK_BYTES):
-                sha256.update(chunk)
-                check_time(self._limits, self._deadline_s)
-        self._check(sha256.hexdigest(), str(path))
+        digest = self._sum_of(path)
+        self._check(digest, str(path))
         if stem is None:
             return ModelFiles(path.parent, path.stem, path.name)
-        return self._keep(path, sha256.hexdigest(), path.name)
+        return self._keep(path, digest, path.name)
+
+    def _sum_of(self, path: Path) -> str:
+        sha256 = hashlib.sha256()
+        try:
+            with path.open("rb") as file:
+                while chunk := file.read(CHUNK_BYTES):
+                    sha256.update(chunk)
+                    check_time(self._limits, self._deadline_s)
+        except OSError as error:
+            raise LoadError(f"{path} cannot be read: {error.strerror}") from None
+        return sha256.hexdigest()
+
+    def _sum_of_tree(self, folder: Path) -> str:
+        """Return the sum of a folder that lies here, as of one that a store lists; what links lead to is in it."""
+        sums: dict[str, str] = {}
+        for directory, _, names in os.walk(folder, followlinks=True):
+            check_time(self._limits, self._deadline_s)
+            for path in (Path(directory, name) for name in names):
+                if len(sums) == self._limits.max_files:
+                    raise self._limits.too_many_files(str(folder))
+                if path.is_file():
+                    sums[str(path.relative_to(folder))] = self._sum_of(path)
+        return tree_digest(sums)
 
     def _listed(self, uri: str, name: str) -> ModelFiles:
         """Return what a store lists, as it is now, or as it was when the store could last be asked."""
@@ -166,6 +186,7 @@ class Fetcher:
         remember(self._cache_dir, uri, Origin(digest, etag=listing.digest(), file=listing.file))
 
     def _remote(self, uri: str) -> ModelFiles:
+        check_environment(scheme_of(uri))
         name = Path(unquote(urlsplit(uri).path)).name or "model"
         if self._digest is not None and (kept := self._kept(self._digest, name)):
             logger.info("event=model_cached directory=%s", kept.directory)
@@ -244,7 +265,10 @@ class Fetcher:
 
     def _check(self, digest: str, what: str) -> None:
         if self._digest is not None and digest != self._digest:
-            raise LoadError(f"{what} has sha256:{digest}; SHOAL_MODEL_CHECKSUM is sha256:{self._digest}")
+            raise LoadError(
+                f"{what} has sha256:{digest}; model.checksum (SHOAL_MODEL_CHECKSUM) is sha256:{self._digest}: it is not"
+                " the model that was meant, or the sum of an older one"
+            )
 
     def _kept(self, digest: str, name: str) -> ModelFiles | None:
         directory = self._cache_dir / digest

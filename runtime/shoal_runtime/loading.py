@@ -1,6 +1,5 @@
 """From a model's files to something the pipeline can run."""
 
-import math
 import os
 import re
 import sys
@@ -13,11 +12,11 @@ from shoal_runtime.batches.padding import powers_of_two
 from shoal_runtime.errors import LoadError
 from shoal_runtime.fetching import ModelFiles
 from shoal_runtime.formats.mlmodel import Described, read_mlmodel
-from shoal_runtime.formats.source import Loaded, Source, files_with
+from shoal_runtime.formats.source import Loaded, Source, check_row, files_with
 from shoal_runtime.formats.table import FORMATS, by_suffix, found, loader, marked
 from shoal_runtime.handlers.base import Context, Handler, Stages, stages_of
 from shoal_runtime.handlers.signature import Signature, make_signature
-from shoal_runtime.handlers.spec import ANY, TensorSpec, every_length
+from shoal_runtime.handlers.spec import every_length
 from shoal_runtime.importing import DEFAULT_FILE, import_handler
 from shoal_runtime.machine import Machine, choose_machine, has_torch
 from shoal_runtime.model_config import ModelConfig, read_config
@@ -26,7 +25,6 @@ from shoal_runtime.settings import Settings
 from shoal_schema.declaring import NAME, NAME_IN_WORDS
 from shoal_schema.resource.model import ModelFormat as Format
 from shoal_schema.resource.runtime import RuntimeSpec
-from shoal_schema.wire.datatypes import DTYPES
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +41,8 @@ class Model:
     forward_timeout_s: float | None = None
     """How long a forward may take by the model's word, where the user has left it to the default."""
     format: Format = Format.AUTO
+    apart: bool = True
+    """Whether its rows are known to be kept apart; if not, warm-up tries it."""
 
 
 def load_model(files: ModelFiles, settings: Settings) -> Model:
@@ -83,6 +83,7 @@ def load_model(files: ModelFiles, settings: Settings) -> Model:
         allow_pickle=settings.model.allow_pickle,
         trusted_types=settings.model.trusted_types,
         told_outputs=described.told_outputs,
+        max_body_bytes=settings.process.max_body_bytes,
     )
     loaded = _loaded(form, source)
     stages = stages_of(loaded.handler)
@@ -93,26 +94,15 @@ def load_model(files: ModelFiles, settings: Settings) -> Model:
         stages = replace(stages, preprocess_padding=[every_length(rule) for rule in stages.preprocess_padding])
     signature = _signature(loaded, settings, machine)
     for spec in signature.inputs:
-        _check_row(spec, settings.process.max_body_bytes)
+        check_row(spec, settings.process.max_body_bytes)
     limit_s = _forward_timeout_s(loaded, settings)
-    return Model(name, loaded.platform, loaded.handler, stages, signature, machine, loaded.graphs, limit_s, form)
+    apart = FORMATS[form].apart
+    return Model(name, loaded.platform, loaded.handler, stages, signature, machine, loaded.graphs, limit_s, form, apart)
 
 
 def _forward_timeout_s(loaded: Loaded, settings: Settings) -> float | None:
     by_default = settings.runtime.forward_timeout_seconds == RuntimeSpec().forward_timeout_seconds
     return loaded.forward_timeout_s if by_default else None
-
-
-def _check_row(spec: TensorSpec, max_body_bytes: int) -> None:
-    """Raise LoadError where no request can hold a row: warm-up would tell it as a lack of memory."""
-    elements = math.prod(size for size in spec.row_shape if size != ANY)
-    # Of bytes the length alone, which precedes each element.
-    row_bytes = elements * (4 if spec.datatype == "BYTES" else DTYPES[spec.datatype].itemsize)
-    if row_bytes > max_body_bytes:
-        raise LoadError(
-            f"input {spec.name}: a row of shape {list(spec.row_shape)} has {row_bytes} bytes, more than a request may"
-            f" (SHOAL_RUNTIME_MAX_BODY_BYTES={max_body_bytes}): correct the shape that it declares"
-        )
 
 
 def _loaded(form: Format, source: Source) -> Loaded:
@@ -184,7 +174,9 @@ def _guess(directory: Path, file: Path | None, handler: type[Any] | None) -> For
         return forms[0]
     if is_module and not forms:
         return Format.HANDLER
-    several = f"{directory} holds {' and '.join(forms)}: set SHOAL_MODEL_FORMAT, or `format` in model.toml"
+    several = (
+        f"{directory} holds {' and '.join(forms)}: set SHOAL_MODEL_FORMAT (model.format), or `format` in model.toml"
+    )
     raise LoadError(several if forms else _none(directory, file))
 
 
@@ -196,9 +188,10 @@ def _is_module(handler: type[Any] | None) -> bool:
 
 def _none(directory: Path, file: Path | None) -> str:
     """Return what was looked for; a format helps where a file was named, and no empty folder."""
-    known = f"{', '.join(chain.from_iterable(entry.suffixes for entry in FORMATS.values()))} or {DEFAULT_FILE}"
+    suffixes = dict.fromkeys(chain.from_iterable(entry.suffixes for entry in FORMATS.values()))
+    known = f"{', '.join(suffixes)} or {DEFAULT_FILE}"
     if file is not None:
-        return f"{file.name} is not a {known}: set SHOAL_MODEL_FORMAT, or `format` in model.toml"
+        return f"{file.name} is not a {known}: set SHOAL_MODEL_FORMAT (model.format), or `format` in model.toml"
     if not any(directory.iterdir()):
         return f"{directory} is empty: a model is a {known} in it; `shoal init` writes one to begin from"
     return (

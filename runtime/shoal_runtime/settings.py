@@ -50,15 +50,17 @@ class Settings(Struct, frozen=True):
         return tuple(sorted(set(self.batching.allowed_batch_sizes or ())))
 
     @classmethod
-    def from_env(cls, environ: Mapping[str, str]) -> "Settings":
+    def from_env(cls, environ: Mapping[str, str], *, told: bool = True) -> "Settings":
         """Return the settings that `environ` holds; an empty value means the default.
+
+        ``told``: what is wrong is told with its value.
 
         Raises:
             SettingsError: names every variable that is missing, misspelt, or out of range, with its value.
         """
         required = f"SHOAL_MODEL_URI is required: {variables()['SHOAL_MODEL_URI'].allowed}"
         faults = [] if environ.get("SHOAL_MODEL_URI") else [required]
-        settings = environment.read(cls, environ, RUNTIME, faults=faults)
+        settings = environment.read(cls, environ, RUNTIME, faults=faults, told=told)
         sizes, limit = settings.batch_sizes, settings.batching.max_batch_size
         if sizes and sizes[-1] != limit:
             raise SettingsError(

@@ -7,11 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from shoal_runtime.errors import BatchError, LoadError, RaggedRows, WrongShape
+from shoal_runtime.errors import BatchError, ForwardFailed, LoadError, RaggedRows, WrongShape
 from shoal_runtime.faults import HANDLER_FAULTS, describe, remedy
 from shoal_runtime.fetching import ModelFiles, fetch_model
 from shoal_runtime.handlers.answers import Answers
+from shoal_runtime.handlers.signature import Signature
 from shoal_runtime.importing import HandlerFailed
+from shoal_runtime.invariance import Leak, can_be_tried, doubts
 from shoal_runtime.load_limit import within
 from shoal_runtime.loading import Model, load_model
 from shoal_runtime.pipeline import Lanes, Pipeline
@@ -22,6 +24,7 @@ from shoal_runtime.server import ServedModel
 from shoal_runtime.settings import Settings
 from shoal_runtime.warmup import WarmupBatch, plan_measuring, plan_warmup
 from shoal_schema.memory import return_freed_memory
+from shoal_schema.wire.datatypes import Array
 
 ZEROS_ADVICE: Final = "correct the model; if zeros are not valid input, offer warmup_items()"
 
@@ -94,6 +97,8 @@ def warm(model: Model, placement: Placement, readiness: Readiness) -> Sequence[t
         for batch in batches:
             measured.append((batch.rows, _warm_one(model, placement, batch, answers)))
             progress.advance(1)
+    if not model.apart and can_be_tried(model.signature):
+        _try_rows(model, placement, answers)
     known = all(batch.exact for batch in batches) and all(seconds > 0 for _, seconds in measured)
     telling = known and len({batch.rows for batch in batches}) == len(batches)
     return sorted([*measured, *_measure_between(model, placement, dict(measured))]) if telling else ()
@@ -148,6 +153,43 @@ def _warm_one(model: Model, placement: Placement, batch: WarmupBatch, answers: A
             raise _failed(batch, failed.message) from failed.cause
         logger.warning("event=warmup_with_made_up_inputs_failed rows=%d error=%s", batch.rows, failed.message)
     return seconds
+
+
+def _try_rows(model: Model, placement: Placement, answers: Answers) -> None:
+    """Refuse a model whose rows clearly change each other's answers, and warn of one whose rows may."""
+    signature = model.signature
+
+    def run(batch: dict[str, Array]) -> Mapping[str, Array]:
+        rows = {batch[spec.name].shape[spec.batch_dim] for spec in signature.inputs}.pop()
+        tensors = {spec.name: placement.library.from_wire(batch[spec.name], spec.datatype) for spec in signature.inputs}
+        staged = placement.stage(tensors)
+        with placement.active():
+            collected = answers.collect(placement.forward(model.stages.forward, staged))
+        outputs, errors = answers.finish(collected, range(rows), rows, {})
+        if errors:
+            raise errors[0].cause or ForwardFailed(errors[0].message)
+        return outputs
+
+    try:
+        # What lies outside a table ends a GPU's process, and is an error on a CPU.
+        for doubt in doubts(run, signature, ids=2 if str(model.machine.device) == "cpu" else 1):
+            logger.warning("event=rows_not_apart %s", doubt)
+    except Leak as leak:
+        raise LoadError(_mixes_rows(signature, leak)) from None
+    except HANDLER_FAULTS as error:
+        if placement.is_lost(error):
+            raise LoadError(f"the device failed in warm-up: {describe(error)}") from error
+        logger.info("event=rows_not_tried error=%s", describe(error))
+
+
+def _mixes_rows(signature: Signature, leak: Leak) -> str:
+    sizes = signature.allowed_batch_sizes
+    single = "" if sizes and 1 not in sizes else "; with SHOAL_BATCHING_MAX_BATCH_SIZE=1 each is served by itself"
+    return (
+        f"the rows of a batch change each other's answers: {leak} among other rows. Where another dimension counts the"
+        " rows, name it (batch_dim) in model.toml; else export the model so that it computes each row by itself"
+        f"{single}"
+    )
 
 
 def _run_twice(model: Model, placement: Placement, batch: WarmupBatch, collect: Callable[[Any], T]) -> tuple[float, T]:

@@ -88,6 +88,14 @@ def _batches(
     return [_zeros(signature, size, lengths, library) for size in sizes for lengths in _lengths(signature.inputs)]
 
 
+def shapes(signature: Signature, rows: int) -> dict[str, list[int]]:
+    """Return a batch's shapes by input, of the longest rows; 1 where nobody has said a size."""
+    lengths = next(_lengths(signature.inputs))
+    return {
+        spec.name: [1 if size == ANY else size for size in _shape(spec, rows, lengths)] for spec in signature.inputs
+    }
+
+
 def _lengths(inputs: Sequence[TensorSpec]) -> Iterator[Mapping[tuple[str, int], int]]:
     """Yield a length for every padded axis; inputs that are padded together grow together."""
     padded = {(s.name, s.pad_axis): s.pad_buckets for s in inputs if s.pad_axis is not None}

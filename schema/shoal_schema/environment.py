@@ -50,7 +50,9 @@ def manifest_fields() -> Mapping[str, Setting]:
     return named | {each.name: each for each in settings_of(InferenceServiceSpec) if each.env}
 
 
-def read(cls: type[T], environ: Mapping[str, str], process: Process, *, faults: Sequence[str] = ()) -> T:
+def read(
+    cls: type[T], environ: Mapping[str, str], process: Process, *, faults: Sequence[str] = (), told: bool = True
+) -> T:
     """Return the sections of ``cls`` as a process finds them; an empty variable means the default.
 
     Args:
@@ -58,18 +60,19 @@ def read(cls: type[T], environ: Mapping[str, str], process: Process, *, faults: 
         environ: names and values.
         process: who reads.
         faults: what is wrong already, to be told with the rest.
+        told: whether values may be; else a variable's name and range alone are.
 
     Raises:
         SettingsError: names every variable that is misspelt, malformed or out of range, with its value.
     """
     faults = [*misspelt(environ, process, variables().keys()), *faults]
-    sections = {each.path[0]: _section(each.kind, environ, process, faults) for each in fields_of(cls)}
+    sections = {each.path[0]: _section(each.kind, environ, process, faults, told=told) for each in fields_of(cls)}
     if faults:
         raise SettingsError("; ".join(faults))
     return cls(**sections)
 
 
-def _section(cls: type[Struct], environ: Mapping[str, str], process: Process, faults: list[str]) -> Any:
+def _section(cls: type[Struct], environ: Mapping[str, str], process: Process, faults: list[str], *, told: bool) -> Any:
     values = {}
     for each in fields_of(cls):
         if each.env is None or process not in each.env.readers:
@@ -78,7 +81,8 @@ def _section(cls: type[Struct], environ: Mapping[str, str], process: Process, fa
         try:
             values[each.path[0]] = parse_text(each, text) if text else each.unset
         except (ValueError, RecursionError):  # the latter of JSON within JSON within JSON
-            faults.append(f"{each.env.name} must be {each.allowed}, not {text!r:.200}")
+            value = f", not {text!r:.200}" if told else ""
+            faults.append(f"{each.env.name} must be {each.allowed}{value}")
     try:
         return cls(**values)
     except FieldFault as fault:

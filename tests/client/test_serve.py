@@ -131,6 +131,17 @@ def test_a_model_is_served_and_the_first_request_shown(start: Start) -> None:
     assert "gRPC" not in output
 
 
+def test_the_proxy_s_process_holds_no_credentials(start: Start) -> None:
+    served = start(HF_TOKEN="hf-secret", MLFLOW_TRACKING_URI="http://user:pw@mlflow:5000")
+    served.read_until("Ctrl-C stops")
+
+    by_process = {event.split()[0]: int(event.split()[-1]) for event in served.events() if " started " in event}
+    told = {name: Path(f"/proc/{pid}/environ").read_text() for name, pid in by_process.items()}
+
+    assert "hf-secret" in told["runtime"]
+    assert not any(word in told["proxy"] for word in ("hf-secret", "user:pw", "SHOAL_MODEL_URI"))
+
+
 def test_a_port_for_grpc_is_found_given_to_the_proxy_and_told(start: Start) -> None:
     served = start("--grpc-port", "0", "--admin-port", "0")
 
@@ -291,6 +302,17 @@ def test_two_signals_end_it_with_a_process_that_hangs_and_output_that_nobody_rea
     served.process.send_signal(signal.SIGTERM)
 
     assert served.process.wait(PATIENCE_S) == 130
+
+
+def test_a_runtime_that_each_of_three_times_a_signal_kills_while_it_loads_ends_the_command(start: Start) -> None:
+    served = start(FAKE_RUNTIME="crashes while it loads")
+
+    output = served.rest()
+
+    assert served.process.returncode == 1
+    assert output.count("the runtime was killed by SIGSEGV; starting it again in ") == 2
+    assert "shoal: the runtime was killed by SIGSEGV each of 3 times that it loaded the model" in output
+    assert len([event for event in served.events() if event.startswith("runtime started")]) == 3
 
 
 def test_a_runtime_that_loses_its_device_while_it_loads_is_started_again(start: Start) -> None:

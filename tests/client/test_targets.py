@@ -95,6 +95,7 @@ def test_a_file_url_may_hold_escapes_and_lead_to_a_manifest(tmp_path: Path) -> N
         ("http://[zz]/m.pt2", "must name a host"),
         ("https://[::1", "must name a host"),
         ("https://host/cat.yaml", "is a manifest: download it"),
+        ("file://elsewhere/etc", "file://elsewhere/etc names a file of another machine: write file:///PATH"),
         ("file:///no/such/m.pt2", "there is no file or directory /no/such/m.pt2"),
     ],
 )

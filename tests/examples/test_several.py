@@ -1,6 +1,7 @@
 """Several models at one port, and models registered as TorchServe's tutorial does it: real processes throughout."""
 
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -120,12 +121,30 @@ def test_models_come_and_go_as_torchserves_tutorial_has_it(served: Served) -> No
         assert client.delete("/models/words").status_code == 403
 
 
+def test_a_model_that_is_only_being_registered_leaves_the_port_ready(served: Served) -> None:
+    """Its archive never comes: who sends it only listens."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/never.mar"
+        with plain.Client(timeout=PATIENCE_S) as client:
+            made = client.post(f"{served.management}/models", params={"url": url, "model_name": "never"})
+            assert made.status_code == 202
+            listener.settimeout(PATIENCE_S)
+            asked, _ = listener.accept()
+            with asked:
+                assert client.get(f"{served.url}/v1/models").json() == {"models": ["words", "plus", "never"]}
+                assert client.get(f"{served.url}/v2/health/ready").json() == {"ready": True}
+                assert client.get(f"{served.url}/ping").status_code == 200
+                assert client.delete(f"{served.management}/models/never").status_code == 200
+
+
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
         ({}, "POST /models?url="),
         ({"url": "nowhere.mar"}, "no file or directory nowhere.mar"),
         ({"url": "x.mar", "batch_size": "many"}, "nowhere"),
+        ({"url": "a" * 5000}, "File name too long"),
+        ({"url": "file://elsewhere/etc"}, "names a file of another machine: write file:///PATH"),
     ],
 )
 def test_what_cannot_be_registered_is_said_in_a_sentence(asked: dict[str, str], said: str, served: Served) -> None:

@@ -85,7 +85,9 @@ def test_a_tree_has_a_checksum_and_another_one_is_refused(bucket: str, tmp_path:
     uri = f"s3://{bucket}/models/mean"
 
     assert fetcher(tmp_path, checksum=f"sha256:{digest_of(MODEL)}").fetch(uri).stem == "mean"
-    with pytest.raises(LoadError, match=f"has sha256:{digest_of(MODEL)}; SHOAL_MODEL_CHECKSUM is sha256:000"):
+    with pytest.raises(
+        LoadError, match=rf"has sha256:{digest_of(MODEL)}; model.checksum \(SHOAL_MODEL_CHECKSUM\) is sha256:000"
+    ):
         fetcher(tmp_path / "other", checksum="sha256:" + 64 * "0").fetch(uri)
 
 

@@ -23,7 +23,7 @@ from shoal_schema.declaring import Json
 from shoal_schema.decoding import parse_spec
 from tests.operator.fakes import FakeCluster, NoNames, Told
 from tests.operator.samples import DEFAULTS, MINIMAL, UID, service, with_fields
-from tests.operator.worlds import healthy, pod, running, waiting
+from tests.operator.worlds import healthy, pod, running, unschedulable, waiting
 
 CAT = Key("default", "cat")
 NAME = "models:/cat@best"
@@ -113,6 +113,7 @@ def test_without_a_secret_the_init_container_is_told_where_the_operators_registr
     assert registry("hf://team/cat", {"HF_ENDPOINT": "http://hub", "HF_TOKEN": "t0ken"}) == {
         "HF_ENDPOINT": "http://hub"
     }
+    assert registry(NAME, {"MLFLOW_TRACKING_URI": "http://someb0dy:s3cret/x@mlflow"}) == {}
     assert registry("hf://team/cat", {}) == registry(NAME, {}) == registry("s3://b/c", MLFLOW) == {}
 
 
@@ -125,6 +126,33 @@ def test_a_claim_is_mounted_read_only_and_its_path_is_the_model() -> None:
     runtime = made["containers"][1]
     assert {"name": "model", "mountPath": "/mnt/models", "readOnly": True} in runtime["volumeMounts"]
     assert variables(runtime)["SHOAL_MODEL_URI"] == "file:///mnt/models/team/cat"
+
+
+def test_a_path_in_a_claim_is_told_as_it_was_meant() -> None:
+    runtime = pod_of(spec_of("pvc://models/a%20b#1"))["containers"][1]
+    assert variables(runtime)["SHOAL_MODEL_URI"] == "file:///mnt/models/a%20b%231"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ('persistentvolumeclaim "models" not found', "It is the claim of model.uri or model.volume: make it in"),
+        (
+            "pod has unbound immediate PersistentVolumeClaims",
+            "kubectl describe persistentvolumeclaim models --namespace",
+        ),
+        ('persistentvolumeclaim "other" not found', 'persistentvolumeclaim "other" not found.'),
+    ],
+)
+def test_a_claim_that_is_absent_or_unbound_is_told_with_what_to_do(words: str, told: str) -> None:
+    cluster = cluster_with(spec_of("pvc://models/team/cat"))
+    look(cluster)
+    cluster.children[CAT, DEPLOYMENT]["status"] = {"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1}
+    cluster.pods[CAT] = [pod_now(cluster, conditions=unschedulable(f"0/1 nodes are available: {words}."))]
+    look(cluster)
+    assert condition(cluster)["reason"] == "Unschedulable"
+    assert told in condition(cluster)["message"]
+    assert ("model.uri" in condition(cluster)["message"]) is ("other" not in words)
 
 
 @pytest.mark.parametrize("image", ["registry:5000/team/cat:1", "ghcr.io/team/cat@sha256:" + "0" * 64])
@@ -151,7 +179,7 @@ def test_there_are_no_pods_before_the_version_is_known_and_everything_else_is() 
     look(cluster, Naming(NAME, "models:/cat/1"))
     assert uri_of_pods(cluster) == "models:/cat/1"
     assert cluster.services[CAT]["status"]["model"] == {"uri": NAME, "resolved": "models:/cat/1"}
-    assert condition(cluster, "ModelResolved")["message"] == f"{NAME} is models:/cat/1"
+    assert condition(cluster, "ModelResolved")["message"] == f"{NAME} was models:/cat/1 when it was asked"
     cluster.writes.clear()
     look(cluster, Naming(NAME, "models:/cat/1"))
     assert cluster.writes == []
@@ -182,8 +210,37 @@ def test_a_name_that_cannot_be_resolved_is_told_once_and_what_runs_is_left_as_it
 
     assert uri_of_pods(cluster) == "models:/cat/1"
     assert (condition(cluster)["status"], condition(cluster)["reason"]) == ("False", "ModelUnresolved")
+    assert condition(cluster)["message"] == "the registry knows no models:/cat@nobody (pods keep models:/cat/1)"
+    assert cluster.services[CAT]["status"]["model"] == {"uri": NAME, "resolved": "models:/cat/1"}
     assert condition(cluster, "Available")["status"] == "True"
     assert [event["reason"] for event in cluster.events].count("ModelUnresolved") == 1
+
+
+def test_while_a_new_name_is_not_resolved_replicas_follow_and_nothing_else_of_the_pods_does() -> None:
+    cluster = cluster_with(spec_of(NAME))
+    look(cluster, Naming(NAME, "models:/cat/1"))
+    before = cluster.children[CAT, DEPLOYMENT]["spec"]
+    other = "models:/cat@nobody"
+    cluster.services[CAT]["spec"] = {**spec_of(other, format="ONNX"), "replicas": 2}
+    look(cluster, Naming(other))
+    assert cluster.children[CAT, DEPLOYMENT]["spec"] == {**before, "replicas": 2}
+
+    cluster.writes.clear()
+    look(cluster, Naming(other))
+    assert cluster.writes == []
+
+
+def test_replicas_of_an_unresolved_model_that_somebody_undoes_are_not_written_for_ever() -> None:
+    cluster = cluster_with(spec_of(NAME))
+    reconciler = Reconciler(
+        cluster, DEFAULTS, Told(), now, fleet=Fleet(), clock=lambda: 0.0, names=NoNames(Naming("models:/cat@nobody"))
+    )
+    look(cluster, Naming(NAME, "models:/cat/1"))
+    cluster.services[CAT]["spec"] = {**spec_of("models:/cat@nobody"), "replicas": 2}
+    for _ in range(20):
+        look(cluster, reconciler=reconciler)
+        cluster.children[CAT, DEPLOYMENT]["spec"]["replicas"] = 1
+    assert 1 <= cluster.writes.count(("merge", "Deployment")) < 10
 
 
 def test_a_registry_that_is_away_changes_neither_pods_nor_readiness() -> None:
@@ -196,7 +253,7 @@ def test_a_registry_that_is_away_changes_neither_pods_nor_readiness() -> None:
     assert uri_of_pods(cluster) == "models:/cat/1"
     assert condition(cluster)["status"] == "True"
     assert condition(cluster, "ModelResolved")["reason"] == "ModelUnresolved"
-    assert condition(cluster, "ModelResolved")["message"] == "the registry is away; pods keep models:/cat/1"
+    assert condition(cluster, "ModelResolved")["message"] == "the registry is away (pods keep models:/cat/1)"
     assert cluster.services[CAT]["status"]["model"]["resolved"] == "models:/cat/1"
 
 

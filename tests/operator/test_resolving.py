@@ -14,7 +14,7 @@ from shoal_schema.declaring import Json
 from shoal_schema.resource.locations import LocationError
 from tests.operator.fakes import clock, run
 from tests.operator.samples import service
-from tests.operator.servers import Answer, serving
+from tests.operator.servers import Answer, Asked, serving
 
 CAT, DOG = Key("default", "cat"), Key("default", "dog")
 NAME = "models:/cat@best"
@@ -180,20 +180,20 @@ def test_what_does_not_move_is_asked_of_nobody(uri: str | None) -> None:
 
 def resolved(answer: Answer, uri: str, **environment: str) -> tuple[str, list[tuple[str, str]]]:
     """Return what a real server's answer makes of a name, and what was asked with which credentials."""
+    return asyncio.run(resolving(answer, uri, **environment))
 
-    async def main() -> tuple[str, list[tuple[str, str]]]:
-        async with serving(answer) as (port, asked):
-            server = f"http://127.0.0.1:{port}"
-            registries = Registries({"MLFLOW_TRACKING_URI": server, "HF_ENDPOINT": server, **environment})
-            try:
-                found = await registries.resolve(uri)
-            except LocationError as error:
-                found = f"refused: {error}"
-            finally:
-                await registries.close()
-            return found, [(each.path, each.token) for each in asked]
 
-    return asyncio.run(main())
+async def resolving(answer: Answer, uri: str, **environment: str) -> tuple[str, list[tuple[str, str]]]:
+    async with serving(answer) as (port, asked):
+        server = f"http://127.0.0.1:{port}"
+        registries = Registries({"MLFLOW_TRACKING_URI": server, "HF_ENDPOINT": server, **environment})
+        try:
+            found = await registries.resolve(uri)
+        except LocationError as error:
+            found = f"refused: {error}"
+        finally:
+            await registries.close()
+        return found, [(each.path, each.token) for each in asked]
 
 
 def test_a_branch_is_asked_of_the_hub_with_the_operators_token() -> None:
@@ -219,7 +219,13 @@ def test_an_alias_is_asked_of_the_mlflow_server() -> None:
         (lambda _: (200, "x" * (MAX_BODY_BYTES + 1)), "too long"),
         (lambda _: (200, {}), "does not tell model_version.version"),
         (lambda _: (200, {"model_version": {"version": "../../etc"}}), "refused"),
-        (lambda _: (302, "", {"Location": "http://127.0.0.1:9/"}), "cannot be reached (ClientConnectorError)"),
+        (
+            lambda _: (302, "", {"Location": "http://u:s3cret@127.0.0.1:9/a"}),
+            "sends on to http://127.0.0.1:9, which is not",
+        ),
+        (lambda _: (302, "", {"Location": "https:///x"}), "sends on to https://, which is not asked"),
+        (lambda _: (302, "", {"Location": "/again"}), "sends on and on"),
+        (lambda _: (304, ""), "answered 304"),
     ],
 )
 def test_an_answer_that_names_no_version_is_one_sentence_without_secrets(answer: Callable[..., Any], told: str) -> None:
@@ -235,23 +241,87 @@ def test_an_answer_that_names_no_version_is_one_sentence_without_secrets(answer:
     [
         ({"MLFLOW_TRACKING_URI": ""}, "write the version in model.uri"),
         ({"MLFLOW_TRACKING_URI": "http://u:s3cret@127.0.0.1:9"}, "127.0.0.1:9 cannot be reached"),
+        ({"MLFLOW_TRACKING_TOKEN": "s3cret\n"}, "MLFLOW_TRACKING_TOKEN ends in a newline"),
+        ({"MLFLOW_TRACKING_TOKEN": "s3cret\n"}, "the chart's value env"),
+        ({"MLFLOW_TRACKING_TOKEN": "s3c\xe9ret"}, "MLFLOW_TRACKING_TOKEN holds a character that is not ASCII"),
+        ({"MLFLOW_TRACKING_URI": "http://u:s3cret/x@127.0.0.1:9"}, "MLFLOW_TRACKING_URI must be the http://"),
+        ({"HTTP_PROXY": "socks5://u:s3cret@127.0.0.1:9"}, "HTTP_PROXY must be the http://"),
     ],
 )
 def test_a_registry_that_is_not_known_or_not_there_is_told(environment: dict[str, str], told: str) -> None:
     found, asked = resolved(lambda _: (200, {}), NAME, **environment)
     assert told in found
-    assert "s3cret" not in found
+    assert "s3c" not in found
     assert asked == []
 
 
-def test_a_redirect_to_another_host_takes_no_credentials_along() -> None:
+def test_a_redirect_to_another_server_is_neither_asked_nor_believed() -> None:
     async def main() -> list[str]:
         async with serving(lambda _: (200, {"sha": "a" * 40})) as (other, asked):
-            away = lambda _: (307, "", {"Location": f"http://localhost:{other}/moved"})  # noqa: E731
-            async with serving(away) as (port, _):
-                registries = Registries({"HF_ENDPOINT": f"http://127.0.0.1:{port}", "HF_TOKEN": "t0ken"})
-                assert await registries.resolve("hf://team/cat") == f"hf://team/cat@{'a' * 40}"
-                await registries.close()
+            away = lambda _: (307, "", {"Location": f"http://127.0.0.1:{other}/moved"})  # noqa: E731
+            found, _ = await resolving(away, "hf://team/cat", HF_TOKEN="t0ken")
+            assert f"sends on to http://127.0.0.1:{other}, which is not asked: give the" in found
             return [each.token for each in asked]
 
-    assert asyncio.run(main()) == [""]
+    assert asyncio.run(main()) == []
+
+
+def test_a_redirect_of_the_same_server_is_followed() -> None:
+    def moved(asked: Asked) -> Any:
+        return (200, {"sha": "a" * 40}) if asked.path == "/new" else (307, "", {"Location": "/new"})
+
+    found, asked = resolved(moved, "hf://team/cat", HF_TOKEN="t0ken")
+    assert found == f"hf://team/cat@{'a' * 40}"
+    assert asked[-1] == ("/new", "Bearer t0ken")
+
+
+def test_an_answer_that_names_no_model_is_not_taken_for_want_of_credentials() -> None:
+    found, _ = resolved(lambda _: (200, {"model_version": {"version": "1/../../other"}}), NAME)
+    assert found == f"refused: the registry's answer names no version of {NAME}"
+
+
+def test_services_of_one_name_share_its_questions() -> None:
+    async def main() -> None:
+        world = World()
+        services = [Key("default", f"cat-{number}") for number in range(61)]
+        for _ in range(2):
+            for key in services:
+                world.resolver.naming(key, service(), NAME, follows=True)
+            await asyncio.sleep(0.01)
+        named = {world.resolver.naming(key, service(), NAME, follows=True) for key in services}
+        assert named == {Naming(NAME, "models:/cat/1")}
+        assert len(world.asked) == 1
+
+        world.version = "models:/cat/2"
+        await asyncio.sleep(300)
+        for key in services:
+            assert (await world.look(key, follows=True)).resolved == "models:/cat/2"
+        assert len(world.asked) == 2
+
+    run(main())
+
+
+def test_a_service_that_comes_later_is_not_told_what_the_name_stood_for_before() -> None:
+    async def main() -> None:
+        world = World()
+        await world.look(CAT, follows=True)
+        world.version = "models:/cat/2"
+        await asyncio.sleep(1)
+        assert (await world.look(DOG)).resolved == "models:/cat/2"
+        assert len(world.asked) == 2
+
+    run(main())
+
+
+def test_a_name_that_waits_for_its_turn_is_not_late() -> None:
+    async def main() -> None:
+        world = World(hanging={f"models:/cat@{number}" for number in range(8)})
+        for number in range(8):
+            world.resolver.naming(Key("default", str(number)), service(), f"models:/cat@{number}", follows=True)
+        await asyncio.sleep(5)
+        assert await world.look(CAT) == Naming(NAME)
+        await asyncio.sleep(6)
+        assert await world.look(CAT) == Naming(NAME, "models:/cat/1")
+        await world.resolver.close()
+
+    run(main())

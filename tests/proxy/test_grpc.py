@@ -210,6 +210,12 @@ def _changed(**fields: Any) -> messages.ModelInferRequest:
     return made
 
 
+def _stray(**contents: Any) -> messages.ModelInferRequest:
+    made = request(row(1))
+    made.inputs[0].contents.MergeFrom(messages.InferTensorContents(**contents))
+    return made
+
+
 @pytest.mark.parametrize(
     ("made", "code", "words"),
     [
@@ -223,6 +229,7 @@ def _changed(**fields: Any) -> messages.ModelInferRequest:
             "1 inputs need as many raw_input_contents",
         ),
         (request(row(1), raw_input_contents=[b"1"]), "INVALID_ARGUMENT", "contents beside raw_input_contents"),
+        (_stray(int64_contents=[1]), "INVALID_ARGUMENT", "'x' is FP32 and has int64_contents: send fp32_contents"),
         (
             request(row(1), parameters={"timeout": messages.InferParameter(int64_param=-1)}),
             "INVALID_ARGUMENT",

@@ -1,6 +1,7 @@
 import fcntl
 import hashlib
 import os
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -104,13 +105,31 @@ def test_a_local_file_s_checksum_is_verified(tmp_path: Path) -> None:
     path.write_bytes(CONTENT)
 
     assert fetcher(tmp_path, checksum=f"sha256:{DIGEST.upper()}").fetch(str(path)).file == "m.pt2"
-    with pytest.raises(LoadError, match=f"has sha256:{DIGEST}; SHOAL_MODEL_CHECKSUM is sha256:000"):
+    with pytest.raises(LoadError, match=rf"has sha256:{DIGEST}; model.checksum \(SHOAL_MODEL_CHECKSUM\) is sha256:000"):
         fetcher(tmp_path, checksum="sha256:" + "0" * 64).fetch(str(path))
 
 
-def test_a_directory_has_no_checksum(tmp_path: Path) -> None:
-    with pytest.raises(LoadError, match="is a directory"):
-        fetcher(tmp_path, checksum=f"sha256:{DIGEST}").fetch(str(tmp_path))
+SUM_OF_FOLDER = r"find -L . -type f -printf '%P\n' | LC_ALL=C sort | xargs -d '\n' sha256sum | sha256sum"
+
+
+@pytest.mark.parametrize("form", ["{}", "file://{}"])
+def test_the_checksum_of_a_folder_that_lies_here_is_that_of_its_list_of_sums(tmp_path: Path, form: str) -> None:
+    model, beside = tmp_path / "model", tmp_path / "beside"
+    for name, content in (("model/b.txt", b"1"), ("model/a/c", CONTENT), ("model/a.b", b""), ("beside/d", b"4")):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    (model / "linked").symlink_to(beside)
+    (model / os.fsdecode(b"\xe9.txt")).write_bytes(b"3")
+    os.mkfifo(model / "pipe")
+    said = subprocess.run(SUM_OF_FOLDER, shell=True, cwd=model, capture_output=True, text=True, check=True).stdout
+    checksum = f"sha256:{said.split()[0]}"
+
+    assert fetcher(tmp_path, checksum=checksum).fetch(form.format(model)).directory == model
+    with pytest.raises(LoadError, match="over 4 files"):
+        fetcher(tmp_path, checksum=checksum, limits=Limits(max_files=4)).fetch(str(model))
+    (beside / "d").write_bytes(b"5")
+    with pytest.raises(LoadError, match=r"model.checksum \(SHOAL_MODEL_CHECKSUM\) is sha256:"):
+        fetcher(tmp_path, checksum=checksum).fetch(form.format(model))
 
 
 @pytest.mark.parametrize(
@@ -118,6 +137,7 @@ def test_a_directory_has_no_checksum(tmp_path: Path) -> None:
     [
         ("/no/such/model", "no model at /no/such/model$"),
         ("file:///models/missing", "no model at /models/missing: .*`shoal local up --model missing=DIR`"),
+        ("file://elsewhere/etc", "file://elsewhere/etc names a file of another machine: write file:///PATH"),
         ("ftp://b/m", "ftp://b/m must begin with one of file://"),
         ("oci://registry/m:1", "oci://registry/m:1 is mounted by the operator"),
         ("pvc://claim/m", "pvc://claim/m is mounted by the operator"),

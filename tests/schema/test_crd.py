@@ -123,7 +123,18 @@ def test_good_specs_break_no_rule(spec: Json) -> None:
         (with_fields(MINIMAL, model__uri="oci://r/cat", model__secretName="keys"), "pod.imagePullSecrets"),
         (with_fields(FOREIGN, model__secretName="keys"), "model.secretName has no effect"),
         (with_fields(MINIMAL, model__follow="Rollout"), "follow Rollout needs a name that moves"),
-        (with_fields(MINIMAL, model__uri="s3://b/cat", model__follow="Rollout"), "follow Rollout needs a name"),
+        *(
+            (with_fields(MINIMAL, model__uri=uri, model__follow="Rollout"), "follow Rollout needs a name that moves")
+            for uri in ("s3://b/cat", "models:/cat/3", "models:/m-12ab", f"hf://team/cat@{'c' * 40}")
+        ),
+        *(
+            (with_fields(MINIMAL, model__uri=f"pvc://{place}"), "needs the name of a claim, and a PATH without ..")
+            for place in ("claim/../../etc", "claim/a/%2e%2E", "../x", "Claim_BAD/x", "/x")
+        ),
+        (
+            with_fields(MINIMAL, model={"uri": "oci://r/cat", "volume": {"persistentVolumeClaim": {"claimName": "c"}}}),
+            "or that oci:// or pvc:// mounts",
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -1,11 +1,12 @@
 """What a model's URI names, whether it moves, and what is asked about it; answers as the real servers give them."""
 
 import base64
+import re
 from collections.abc import Mapping
 
 import pytest
 
-from shoal_schema.resource.locations import Location, LocationError, moves, parse, question, refusal, shown
+from shoal_schema.resource.locations import FIXED, Location, LocationError, moves, parse, question, refusal, shown
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 MLFLOW = {"MLFLOW_TRACKING_URI": "http://mlflow:5000/"}
@@ -29,6 +30,7 @@ MLFLOW = {"MLFLOW_TRACKING_URI": "http://mlflow:5000/"}
         ("oci://registry:5000/team/cat:v1", Location("oci", "registry:5000", "team/cat", ":v1")),
         ("oci://registry/cat@sha256:12", Location("oci", "registry", "cat", "@sha256:12")),
         ("pvc://claim/models/cat", Location("pvc", "claim", "models/cat")),
+        ("pvc://team.claim-1/a%20b/..c", Location("pvc", "team.claim-1", "a b/..c")),
     ],
 )
 def test_a_uri_is_taken_apart(uri: str, location: Location) -> None:
@@ -55,7 +57,22 @@ def test_a_uri_is_taken_apart(uri: str, location: Location) -> None:
         ("models:/@champion", "models:/NAME/VERSION"),
         ("models:/iris@", "models:/NAME/VERSION"),
         ("runs:/", "runs:/RUN/PATH"),
+        ("models:/..", "models:/NAME/VERSION"),
+        ("models:/../3", "models:/NAME/VERSION"),
         ("oci://registry", "oci://REGISTRY/NAME:TAG"),
+        *(
+            (f"pvc://{place}", "pvc://CLAIM/PATH, a claim's name and a PATH without ..")
+            for place in (
+                "claim/../../etc",
+                "claim/%2e%2E/x",
+                "claim/a%2f..%2fb",
+                "claim/a/..",
+                "../x",
+                "Claim_BAD/x",
+                "%2e%2e/x",
+                "claim/a%00",
+            )
+        ),
     ],
 )
 def test_what_names_no_model_is_refused_with_what_would(uri: str, told: str) -> None:
@@ -106,6 +123,10 @@ def test_what_may_be_secret_is_not_shown(uri: str, expected: str) -> None:
         ("models:/iris/latest", True),
         ("models:/iris/3", False),
         ("models:/m-12ab", False),
+        ("models://iris/3/", False),
+        ("models:/a@b/3", False),
+        (f"hf://a/b@{COMMIT}/sub", False),
+        (f"hf://a/b/{COMMIT}", True),
         ("runs:/12ab/model", False),
         ("s3://bucket/iris", False),
         ("https://host/iris@v1", False),
@@ -113,6 +134,8 @@ def test_what_may_be_secret_is_not_shown(uri: str, expected: str) -> None:
 )
 def test_a_name_moves_where_somebody_may_point_it_elsewhere(uri: str, *, expected: bool) -> None:
     assert moves(uri) is expected
+    if uri.startswith(("hf:", "models:")):
+        assert (re.search(FIXED, uri) is None) is expected
 
 
 @pytest.mark.parametrize(

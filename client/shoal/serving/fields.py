@@ -7,9 +7,9 @@ from typing import Any
 
 import orjson
 
-from shoal_schema.declaring import FieldFault, Setting, section_of, settings_of
+from shoal_schema.declaring import PROXY, FieldFault, Setting, section_of, settings_of
 from shoal_schema.decoding import nearest
-from shoal_schema.environment import fitting, manifest_fields, parse_text, rendered
+from shoal_schema.environment import fitting, manifest_fields, parse_text, rendered, variables
 from shoal_schema.headers import OWN_HEADERS
 from shoal_schema.resource.service import RENAMED, InferenceServiceSpec
 
@@ -19,6 +19,9 @@ MAX_DEPTH = 100
 
 _VARIABLE = re.compile(r"(?P<variable>SHOAL_[A-Z_]+)(?P<value>=[\w.]+)?(?P<said> \([A-Za-z.]+\))?")
 """A variable in a process's sentence, the value that the sentence gives it, and the field that it names itself."""
+
+_SECRET_NAME = re.compile("KEY|TOKEN|PASS|SECRET|SAS|CREDENTIAL")
+_USER_IN_URL = re.compile(r"://[^\s/@]+@")
 
 Values = dict[str, Any]
 """By the field's dotted name, values as the schema types them."""
@@ -100,6 +103,19 @@ def merge(base: Values, over: Values) -> Values:
         both_objects = isinstance(old, Mapping) and isinstance(value, Mapping)
         merged[name] = merge(dict(old or {}), dict(value)) if both_objects else value
     return merged
+
+
+def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the proxy's part of an environment: neither where the model comes from nor what opens it."""
+    return {name: value for name, value in environment.items() if not _is_not_the_proxys(name, value)}
+
+
+def _is_not_the_proxys(name: str, value: str) -> bool:
+    setting = variables().get(name)
+    if setting is not None and setting.env is not None:
+        return PROXY not in setting.env.readers
+    # A misspelt one of ours is the proxy's to tell.
+    return not name.startswith("SHOAL_") and bool(_SECRET_NAME.search(name) or _USER_IN_URL.search(value))
 
 
 def to_environment(values: Values) -> dict[str, str]:

@@ -11,6 +11,9 @@ MAX_DELAY_S = 30.0
 # A process that lived this long was healthy: its next exit starts the delays from the beginning.
 HEALTHY_S = 60.0
 
+MAX_CRASHES = 3
+"""Before a runtime was ever ready; bad luck does not strike that often."""
+
 CANNOT_LOAD = 3
 DEVICE_LOST = 4
 
@@ -54,12 +57,14 @@ class Exit:
         returncode: exit status, or minus the signal's number.
         cause: the line in which it says why; empty when it said nothing.
         served: it had been ready before, so its settings are good.
+        crashes: how often a signal killed it, this time included, before it was ever ready.
     """
 
     role: str
     returncode: int
     cause: str
     served: bool
+    crashes: int = 0
 
 
 def cause(written: str) -> str:
@@ -84,9 +89,9 @@ def is_final(exit_: Exit) -> bool:
 
     A runtime that cannot load will not load the next time. A process that chose to exit before it
     ever served was started wrongly (a setting out of range, a missing package). A signal or a lost
-    device may be bad luck.
+    device may be bad luck; a signal at each of several starts, before the first answer, is the model's file.
     """
-    if was_drained(exit_):
+    if was_drained(exit_) or _crashes(exit_):
         return True
     if exit_.role == "runtime" and exit_.returncode in (CANNOT_LOAD, DEVICE_LOST):
         return exit_.returncode == CANNOT_LOAD
@@ -96,6 +101,10 @@ def is_final(exit_: Exit) -> bool:
 def was_drained(exit_: Exit) -> bool:
     """Return whether the proxy ended in order: somebody who may stop the server asked it to, with ``POST /drain``."""
     return exit_.role == "proxy" and exit_.returncode == 0
+
+
+def _crashes(exit_: Exit) -> bool:
+    return exit_.role == "runtime" and exit_.crashes >= MAX_CRASHES
 
 
 def exit_message(exit_: Exit) -> str:
@@ -108,6 +117,11 @@ def exit_message(exit_: Exit) -> str:
         how = f"the {exit_.role} was killed by {_signal_name(-exit_.returncode)}"
     else:
         how = f"the {exit_.role} exited with status {exit_.returncode}"
+    if _crashes(exit_):
+        return (
+            f"{how} each of {exit_.crashes} times that it loaded the model or warmed it up: the model's file may be"
+            " damaged, or made to do so, or the machine's memory too small; export it again, or serve a smaller one"
+        )
     if exit_.returncode < 0:
         return how  # Its last line was about something else.
     why = LOG_PREFIX.sub("", exit_.cause).removeprefix(f"{how}: ")

@@ -1,9 +1,11 @@
 """Where a model comes from, as pods are told: a name at its version; what the cluster mounts: a volume and a path."""
 
 from collections.abc import Mapping
+from urllib.parse import quote
 
 from msgspec import structs
 
+from shoal_schema.resource.credentials import fault
 from shoal_schema.resource.locations import MLFLOW, LocationError, parse, shown, tracking_server
 from shoal_schema.resource.model import Claim, ImageVolume, ModelVolume
 from shoal_schema.resource.service import InferenceServiceSpec
@@ -28,7 +30,7 @@ def placed(spec: InferenceServiceSpec, resolved: str = "") -> InferenceServiceSp
     where, volume = parse(uri), spec.model.volume
     if where.scheme == "pvc":
         volume = ModelVolume(mount_path=_MOUNT_PATH, persistent_volume_claim=Claim(claim_name=where.authority))
-        uri = f"file://{_MOUNT_PATH}/{where.path}".rstrip("/")
+        uri = f"file://{_MOUNT_PATH}/{quote(where.path)}".rstrip("/")
     elif where.scheme == "oci":
         volume = ModelVolume(mount_path=_MOUNT_PATH, image=ImageVolume(reference=uri.removeprefix("oci://")))
         uri = f"file://{_MOUNT_PATH}"
@@ -38,6 +40,8 @@ def placed(spec: InferenceServiceSpec, resolved: str = "") -> InferenceServiceSp
 def registry(uri: str, environment: Mapping[str, str]) -> dict[str, str]:
     """Return what the operator knows of the registry that keeps ``uri``: its address, and never credentials."""
     scheme = uri.partition(":")[0]
+    if fault(scheme, environment):  # of an address that is none it is not known what is secret
+        return {}
     if scheme == "hf" and (hub := environment.get("HF_ENDPOINT")):
         return {"HF_ENDPOINT": shown(hub)}
     if scheme not in MLFLOW:

@@ -7,6 +7,7 @@ from shoal_operator.manifests.desired import HTTP_ROUTE, INGRESS, Kind
 from shoal_operator.planning.admission import NO_IMAGE_VOLUMES
 from shoal_operator.planning.changes import Conflict
 from shoal_operator.planning.evidence import Evidence
+from shoal_operator.planning.naming import stored_naming
 from shoal_operator.planning.observation import Failure
 from shoal_schema.conditions import Reason, Status
 
@@ -23,13 +24,15 @@ def spec_invalid(evidence: Evidence) -> Verdict | None:
 
 
 def model_unresolved(evidence: Evidence) -> Verdict | None:
-    """No version is known of a name that moves, so pods cannot be told one; what runs now is left as it is."""
+    """No version is known of a name that moves, so pods cannot be told one; what runs now keeps its model."""
     naming = evidence.naming
     if naming is None or naming.resolved:
         return None
+    known = stored_naming(evidence.observation.resource).resolved
+    kept = f" (pods keep {known or 'the model that they have'})" if evidence.deployment else ""
     if naming.problem:
-        return Status.FALSE, Reason.MODEL_UNRESOLVED, naming.problem
-    return Status.FALSE, Reason.MODEL_RESOLVING, f"the registry is asked which version {naming.uri} is"
+        return Status.FALSE, Reason.MODEL_UNRESOLVED, f"{naming.problem}{kept}"
+    return Status.FALSE, Reason.MODEL_RESOLVING, f"the registry is asked which version {naming.uri} is{kept}"
 
 
 def name_taken(evidence: Evidence) -> Verdict | None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from shoal_operator.manifests.desired import CHILD_KINDS, Kind, desired_objects
+from shoal_operator.manifests.desired import CHILD_KINDS, DEPLOYMENT, Kind, desired_objects
 from shoal_operator.manifests.target import Target
 from shoal_operator.planning.drift import holds
 from shoal_operator.planning.exact import removal
@@ -26,12 +26,23 @@ class Apply:
 
 
 @dataclass(frozen=True, slots=True)
+class Merge:
+    """Write some fields of an object of ours, and leave all others as they are."""
+
+    kind: Kind
+    body: Json
+
+
+@dataclass(frozen=True, slots=True)
 class Delete:
     """Delete an object of ours, if it is still this one."""
 
     kind: Kind
     name: str
     uid: str
+
+
+Action = Apply | Merge | Delete
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +64,22 @@ class Conflict:
 class Changes:
     """The writes that bring the cluster to what the spec asks, and what stands in the way."""
 
-    actions: tuple[Apply | Delete, ...]
+    actions: tuple[Action, ...]
     conflicts: tuple[Conflict, ...]
 
-    def without(self, kind: Kind) -> "Changes":
-        """Return the same, with the objects of a kind left as they are."""
-        return replace(self, actions=tuple(action for action in self.actions if action.kind != kind))
+    def keeping_pods(self, deployment: Json, replicas: int) -> "Changes":
+        """Return the same, with the Deployment, if there is one, left as it is but for its replicas."""
+        others = tuple(action for action in self.actions if action.kind != DEPLOYMENT)
+        right = not deployment or dig(deployment, "spec", "replicas") == replicas
+        return replace(
+            self, actions=others if right else (*others, Merge(DEPLOYMENT, {"spec": {"replicas": replicas}}))
+        )
 
 
 def plan_changes(target: Target, children: Mapping[Kind, Json]) -> Changes:
     """Return what to write; for a cluster that is as it should be, nothing."""
     desired = desired_objects(target)
-    actions: list[Apply | Delete] = []
+    actions: list[Action] = []
     conflicts = []
     for kind in CHILD_KINDS:
         live = children.get(kind)

@@ -31,20 +31,29 @@ class Naming:
 
 def stored_version(resource: Json, uri: str) -> str:
     """Return the version that the status says ``uri`` stands for; empty where it says none that pods could be given."""
-    resolved = dig(resource, "status", "model", "resolved")
-    if dig(resource, "status", "model", "uri") != uri or not isinstance(resolved, str):
-        return ""
-    return resolved if is_version_of(resolved, uri) else ""
+    stored = stored_naming(resource)
+    return stored.resolved if stored.uri == uri else ""
+
+
+def stored_naming(resource: Json) -> Naming:
+    """Return the name and its version that the status tells, of this spec or an older one; both may be empty."""
+    uri, resolved = (dig(resource, "status", "model", each) for each in ("uri", "resolved"))
+    told = isinstance(uri, str) and isinstance(resolved, str) and is_version_of(resolved, uri)
+    return Naming(uri, resolved) if told else Naming("")
+
+
+def is_of_model(answer: str, uri: str) -> bool:
+    """Return whether an answer names the same model, by its version or otherwise, whoever says so."""
+    try:
+        told, name = parse(answer), parse(uri)
+    except LocationError:
+        return False
+    return (told.scheme, told.authority, told.path) == (name.scheme, name.authority, name.path)
 
 
 def is_version_of(resolved: str, uri: str) -> bool:
     """Return whether ``resolved`` names one version of the same model, whoever says so."""
-    try:
-        version, name = parse(resolved), parse(uri)
-        same = (version.scheme, version.authority, version.path) == (name.scheme, name.authority, name.path)
-        return same and not moves(resolved)
-    except LocationError:
-        return False
+    return is_of_model(resolved, uri) and not moves(resolved)
 
 
 def pause_s(failures: int, interval_s: float) -> float:

@@ -144,7 +144,22 @@ def scheduling_problem(pod: Json) -> Problem | None:
             " rollout.maxSurge 0 and maxUnavailable 1 when the old pod holds it."
         )
         return Problem(Reason.INSUFFICIENT_GPU, _sentence(advice))
-    return Problem(Reason.UNSCHEDULABLE, _sentence(f"no node can take it: {message}"))
+    return Problem(Reason.UNSCHEDULABLE, _sentence(f"no node can take it: {message}{_claim_advice(pod, message)}"))
+
+
+def _claim_advice(pod: Json, message: str) -> str:
+    """Return what to do where it is the claim that holds the model which is absent, or not bound."""
+    volumes: list[Json] = dig(pod, "spec", "volumes", default=[])
+    claims = (dig(each, "persistentVolumeClaim", "claimName") for each in volumes if each.get("name") == MODEL)
+    claim, namespace = next(claims, None), dig(pod, "metadata", "namespace", default="default")
+    if claim is None or "persistentvolumeclaim" not in message.lower():
+        return ""
+    if f'"{claim}" not found' in message:
+        return f" It is the claim of model.uri or model.volume: make it in namespace {namespace}, or name another."
+    if "unbound" not in message:
+        return ""
+    ask = f"kubectl describe persistentvolumeclaim {claim} --namespace {namespace}"
+    return f" It may be the claim of model.uri or model.volume: {ask} tells what it waits for."
 
 
 _NOT_LOADED = "the model cannot be loaded: "

@@ -17,6 +17,7 @@ from shoal_operator.planning.blocked import Check, Verdict
 from shoal_operator.planning.conditions import Condition, find, stamped, told_before
 from shoal_operator.planning.evidence import Evidence, Unread
 from shoal_operator.planning.exact import settings_text
+from shoal_operator.planning.naming import stored_naming
 from shoal_operator.planning.observation import dig
 from shoal_operator.planning.renamed import dropped_fields, dropped_text
 from shoal_schema.conditions import FAILURES, ConditionType, Reason, ScalingReason, Status
@@ -152,7 +153,10 @@ def _model_status(evidence: Evidence, stored: Json) -> Json:
     """Return what is said of a name that moves; of a spec that cannot be read, what was said."""
     if evidence.target is None:
         return {"model": stored["model"]} if "model" in stored else {}
-    model = evidence.naming.as_status() if evidence.naming else {}
+    naming = evidence.naming
+    if naming and not naming.resolved and evidence.deployment:  # its pods serve what was known before
+        naming = stored_naming(evidence.observation.resource)
+    model = naming.as_status() if naming else {}
     return {"model": model} if model else {}
 
 
@@ -265,9 +269,9 @@ def _resolved_condition(evidence: Evidence) -> Condition | None:
     if verdict := blocked.model_unresolved(evidence):
         return Condition(kind, *verdict)
     if naming.problem:
-        text = f"{naming.problem}; pods keep {naming.resolved}"
+        text = f"{naming.problem} (pods keep {naming.resolved})"
         return Condition(kind, Status.FALSE, Reason.MODEL_UNRESOLVED, text)
-    return Condition(kind, Status.TRUE, Reason.MODEL_RESOLVED, f"{naming.uri} is {naming.resolved}")
+    return Condition(kind, Status.TRUE, Reason.MODEL_RESOLVED, f"{naming.uri} was {naming.resolved} when it was asked")
 
 
 def _sole_condition(evidence: Evidence) -> Condition | None:

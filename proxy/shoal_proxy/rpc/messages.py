@@ -137,6 +137,9 @@ def _input(tensor: Any, raw: bytes | None, tail: list[bytes]) -> dict[str, Any]:
         field = FIELDS.get(tensor.datatype)
         if field is None and tensor.datatype in ("FP16", "BF16"):
             raise InvalidRequest(f"input {tensor.name!r} is {tensor.datatype}: send it in raw_input_contents")
+        odd = [given.name for given, _ in tensor.contents.ListFields() if field and given.name != field]
+        if odd:
+            raise InvalidRequest(f"input {tensor.name!r} is {tensor.datatype} and has {odd[0]}: send {field} alone")
         values = list(getattr(tensor.contents, field)) if field else []
         if tensor.datatype != "BYTES":
             return {**told, "data": values, "parameters": parameters}

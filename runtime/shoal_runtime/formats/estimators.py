@@ -48,7 +48,9 @@ def serve(estimator: Any, source: Source, path: Path) -> Loaded:
     classes = getattr(estimator, "classes_", None)
     if isinstance(classes, np.ndarray) and hasattr(estimator, "predict_proba"):
         outputs[PROBABILITIES] = estimator.predict_proba
-        source = replace(source, outputs=source.outputs or _classified(classes))
+        # Numbers that the model refuses are a wrong guess of its inputs: then nothing is told.
+        known = source.inputs or inputs[0].datatype == "BYTES"
+        source = replace(source, told_outputs=_classified(classes) if known else ())
     return TableHandler(source, inputs, _table(estimator, inputs), outputs).loaded("sklearn")
 
 

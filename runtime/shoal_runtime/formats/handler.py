@@ -19,7 +19,7 @@ def load(source: Source) -> Loaded:
     """
     if source.handler is None:
         raise LoadError(
-            "the Handler format needs a class: set SHOAL_MODEL_HANDLER, `handler` in model.toml,"
+            "the Handler format needs a class: set SHOAL_MODEL_HANDLER (model.handler), `handler` in model.toml,"
             " or put a handler.py into the model directory"
         )
     name = source.handler.__name__

@@ -2,6 +2,7 @@
 
 import os
 import re
+import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -11,7 +12,7 @@ import torch
 from shoal_runtime.errors import LoadError
 from shoal_runtime.faults import said
 from shoal_runtime.formats.module import ModuleHandler, require_tensors
-from shoal_runtime.formats.source import Loaded, NotTrusted, Source, warn_of_static_batch
+from shoal_runtime.formats.source import Loaded, NotTrusted, Source, Unreadable, check_static_batch, oddity
 from shoal_runtime.formats.table import model_file
 from shoal_runtime.formats.tabular import imported
 from shoal_runtime.handlers.spec import ANY, TensorSpec
@@ -33,12 +34,13 @@ def load(source: Source) -> Loaded:
         raise LoadError("a Keras model keeps the dtype it was saved in: leave SHOAL_RUNTIME_DTYPE at auto")
     keras = _keras_on_torch(source.context.device)
     model = _read(keras, path, trusted=source.allow_pickle)
+    _refuse_state(model, path.name)
     taken, given = _structures(keras, model, path.name)
     inputs = source.inputs or _specs(keras.tree.flatten(taken), None)
-    outputs = source.outputs or _specs(keras.tree.flatten(given), _output_names(model, given))
+    outputs = source.outputs or _specs(keras.tree.flatten(given), _output_names(keras, model, given))
     require_tensors(inputs, outputs, path.name)
-    warn_of_static_batch(
-        path.name, inputs, "give keras.Input a shape, not a batch_shape or batch_size, and save it again"
+    check_static_batch(
+        source, path.name, inputs, "give keras.Input a shape, not a batch_shape or batch_size, and save it again"
     )
     run = _by_position(keras, model, taken)
     return Loaded(ModuleHandler(run, inputs, outputs), inputs, outputs, "keras")
@@ -65,9 +67,20 @@ def _read(keras: Any, path: Path, *, trusted: bool) -> Any:
                 f"{path.name} uses {found[1]}, which is not Keras' own, and a file cannot bring it along:"
                 " write a handler that imports it and loads the file"
             ) from None
-        reason = text.strip().splitlines() or [type(error).__name__]
-        raise LoadError(f"{path.name} is not a readable Keras model: {reason[0]}") from None
+        # Keras says of what is no archive that the file is not there.
+        why = oddity(path) or (text if zipfile.is_zipfile(path) else "it is no zip archive, or a part of one")
+        raise Unreadable(path.name, "Keras model", why or type(error).__name__) from None
     return model.eval()
+
+
+def _refuse_state(model: Any, name: str) -> None:
+    """Raise LoadError where a layer goes on from what the last call left, which was another caller's."""
+    kept = [layer.name for layer in model._flatten_layers() if getattr(layer, "stateful", False)]
+    if kept:
+        raise LoadError(
+            f"{name} keeps state from one call to the next ({kept[-1]} is stateful), so a caller's answer would be made"
+            " of what others sent: build it with stateful=False, give it the weights, and save it again"
+        )
 
 
 def _structures(keras: Any, model: Any, name: str) -> tuple[Any, Any]:
@@ -84,14 +97,20 @@ def _by_position(keras: Any, model: Any, taken: Any) -> Callable[..., Any]:
     """Return the model as a function of its inputs one by one."""
 
     def run(*tensors: torch.Tensor) -> Any:
-        return model(keras.tree.pack_sequence_as(taken, list(tensors)), training=False)
+        made = model(keras.tree.pack_sequence_as(taken, list(tensors)), training=False)
+        return made if _is_flat(keras, made) else keras.tree.flatten(made)
 
     return run
 
 
-def _output_names(model: Any, given: Any) -> list[str]:
+def _is_flat(keras: Any, made: Any) -> bool:
+    """Return whether what a model gives is a dict of tensors, whose names are its keys."""
+    return isinstance(made, dict) and len(keras.tree.flatten(made)) == len(made)
+
+
+def _output_names(keras: Any, model: Any, given: Any) -> list[str]:
     """Return a dict's keys, or the names of the layers that the outputs come from, or output_0, output_1..."""
-    if isinstance(given, dict):
+    if _is_flat(keras, given):
         return sorted(map(str, given))
     names = [str(name) for name in getattr(model, "output_names", (model.layers[-1].name,))]
     return names if len(set(names)) == len(names) else [f"output_{index}" for index in range(len(names))]

@@ -3,7 +3,8 @@
 from typing import Any
 
 from shoal_runtime.faults import said
-from shoal_runtime.formats.source import Loaded, Source, Unreadable
+from shoal_runtime.formats.lightgbm_trees import check
+from shoal_runtime.formats.source import Loaded, Source, Unreadable, check_row
 from shoal_runtime.formats.table import model_file
 from shoal_runtime.formats.tabular import OUTPUT, TableHandler, imported, matrix, rows_of
 from shoal_schema.resource.model import ModelFormat as Format
@@ -19,10 +20,10 @@ def load(source: Source) -> Loaded:
     lightgbm = imported("lightgbm", "lightgbm")
     path = model_file(source, Format.LIGHTGBM)
     threads = source.context.threads
-    # Where half of one ends, lightgbm reads on.
-    if b"\nend of trees" not in path.read_bytes():
-        raise Unreadable(path.name, "LightGBM model", "it ends before its trees do")
     try:
+        # All that lightgbm would believe; where half of one ends, it reads on.
+        [rows] = rows_of(check(path.read_bytes()), "FP64")
+        check_row(rows, source.max_body_bytes)
         booster = lightgbm.Booster(model_file=str(path))
     except (lightgbm.basic.LightGBMError, ValueError) as error:
         raise Unreadable(path.name, "LightGBM model", said(error)) from None

@@ -74,7 +74,7 @@ def make_module(source: Source, what: str) -> torch.nn.Module:
     """
     if source.handler is None or not issubclass(source.handler, torch.nn.Module):
         raise LoadError(
-            f"{what} weights only: set SHOAL_MODEL_HANDLER, or `handler` in model.toml,"
+            f"{what} weights only: set SHOAL_MODEL_HANDLER (model.handler), or `handler` in model.toml,"
             " to the torch.nn.Module class they belong to"
         )
     try:

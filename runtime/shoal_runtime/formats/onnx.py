@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.faults import said
-from shoal_runtime.formats.source import Loaded, Source, warn_of_static_batch
+from shoal_runtime.formats.source import Loaded, Source, check_static_batch, oddity
 from shoal_runtime.formats.table import model_file
 from shoal_runtime.formats.tabular import TEXT, imported
 from shoal_runtime.handlers.spec import ANY, TensorSpec
@@ -56,7 +56,7 @@ def load(source: Source) -> Loaded:
     path = model_file(source, Format.ONNX)
     session = _session(path, source.context.threads)
     inputs = source.inputs or _inputs(session.get_inputs())
-    warn_of_static_batch(path.name, inputs, DYNAMIC)
+    check_static_batch(source, path.name, inputs, DYNAMIC)
     free = all(spec.shape[spec.batch_dim] == ANY for spec in inputs)
     outputs = source.outputs or _outputs(session.get_outputs(), path, free=free)
     return Loaded(OnnxHandler(session, inputs, outputs), inputs, outputs, "onnx")
@@ -73,7 +73,7 @@ def _session(path: Path, threads: int) -> Any:
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # its own kinds have no base in common
-        raise LoadError(_refused(path.name, said(error), onnxruntime.__version__)) from None
+        raise LoadError(_refused(path.name, oddity(path) or said(error), onnxruntime.__version__)) from None
 
 
 def _refused(name: str, why: str, version: str) -> str:
@@ -85,7 +85,8 @@ def _refused(name: str, why: str, version: str) -> str:
         )
     # What it says begins with codes, and where in its sources that was noticed.
     reason = re.sub(r"^.*?(failed:|[A-Z_]+ : (?!.*failed:))(\S+\.(cc|h):\d+ .*?\) )?", "", why.strip().splitlines()[0])
-    return f"{name} is not an ONNX model that onnxruntime {version} runs: {reason}"
+    remedy = "copy it here again, or export it again"
+    return f"{name} is not an ONNX model that onnxruntime {version} runs: {reason.rstrip('.')}; {remedy}"
 
 
 def _inputs(nodes: Iterable[Any]) -> list[TensorSpec]:

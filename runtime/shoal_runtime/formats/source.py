@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, Final
 from shoal_runtime.errors import LoadError
 from shoal_runtime.handlers.base import Context, Handler
 from shoal_runtime.handlers.spec import ANY, TensorSpec
+from shoal_schema.wire.datatypes import DTYPES
 
 MAX_JSON_BYTES: Final = 16 * 2**20
 """Of names and numbers, vocabularies lie beside it: more than any model's."""
@@ -41,6 +43,21 @@ class Unreadable(LoadError):
         super().__init__(f"{name} is not a readable {kind}: {first}; {remedy}")
 
 
+def first_bytes(path: Path) -> bytes:
+    """Return how a file begins."""
+    with path.open("rb") as file:
+        return file.read(64)
+
+
+def oddity(path: Path) -> str:
+    """Return what a file is that its library cannot read, where its first bytes tell; empty where they do not."""
+    head = first_bytes(path).strip().lower()
+    if not head:
+        return "it is empty"
+    page = head.startswith((b"<!doctype html", b"<html"))
+    return "it is a web page, as of a sign-in or of an error, in the model's place" if page else ""
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """One model's files and what is known about them.
@@ -54,6 +71,7 @@ class Source:
         allow_pickle: whether the user opted in to pickles.
         trusted_types: that a skops file may hold, as the user says.
         told_outputs: as a file beside the model tells them; for models that cannot tell, nor show, their own.
+        max_body_bytes: of a request, and so of a row.
     """
 
     directory: Path
@@ -65,6 +83,7 @@ class Source:
     allow_pickle: bool
     trusted_types: Sequence[str] = ()
     told_outputs: Sequence[TensorSpec] = ()
+    max_body_bytes: int = 2**30
 
     def declared(self) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
         """Return the inputs and outputs that model.toml declares, or else the class."""
@@ -95,6 +114,18 @@ class Loaded:
     forward_timeout_s: float | None = None
 
 
+def check_row(spec: TensorSpec, max_body_bytes: int) -> None:
+    """Raise LoadError where no request can hold a row: warm-up would tell it as a lack of memory."""
+    elements = math.prod(size for size in spec.row_shape if size != ANY)
+    # Of bytes the length alone, which precedes each element.
+    row_bytes = elements * (4 if spec.datatype == "BYTES" else DTYPES[spec.datatype].itemsize)
+    if row_bytes > max_body_bytes:
+        raise LoadError(
+            f"input {spec.name}: a row of shape {list(spec.row_shape)} has {row_bytes} bytes, more than a request may"
+            f" (SHOAL_RUNTIME_MAX_BODY_BYTES={max_body_bytes}): correct the shape that it declares"
+        )
+
+
 def find_file(source: Source, suffixes: Sequence[str], holds: Callable[[Path], bool] = Path.is_file) -> Path:
     """Return the model's one file with one of these suffixes that ``holds`` what it should.
 
@@ -120,18 +151,24 @@ def files_with(directory: Path, suffixes: Sequence[str] | None = None) -> list[P
     return sorted(p for p in directory.iterdir() if (suffixes is None or p.suffix in suffixes) and p.is_file())
 
 
-def warn_of_static_batch(name: str, inputs: Sequence[TensorSpec], remedy: str) -> None:
-    """Log what to do about a model that takes batches of one size only; it is served with that size."""
-    rows = {spec.shape[spec.batch_dim] for spec in inputs} - {ANY}
-    if rows:
-        fixed = max(rows)
-        logger.warning(
-            "event=static_batch %s was exported with a batch of %d, so it runs %d at a time: %s",
-            name,
-            fixed,
-            fixed,
-            remedy,
+def check_static_batch(source: Source, name: str, inputs: Sequence[TensorSpec], remedy: str) -> None:
+    """Log what to do about a model that takes batches of one size only; it is served with that size.
+
+    Raises:
+        LoadError: it may be no batch: another dimension takes any size, and nobody has said which one counts rows.
+    """
+    rows = inputs[0].shape[inputs[0].batch_dim]
+    if rows == ANY or any(spec.shape[spec.batch_dim] != rows for spec in inputs):
+        return
+    free = [spec for spec in inputs if ANY in spec.row_shape]
+    if rows > 1 and free and not source.inputs:
+        raise LoadError(
+            f"{name} takes {free[0].name} as {list(free[0].shape)}: if its first dimension counts rows, {remedy}; if"
+            " another does, say so in model.toml (batch_dim of [[inputs]] and [[outputs]])"
         )
+    logger.warning(
+        "event=static_batch %s was exported with a batch of %d, so it runs %d at a time: %s", name, rows, rows, remedy
+    )
 
 
 def read_json(path: Path, default: Any = _REQUIRED) -> Any:

@@ -22,6 +22,7 @@ class Entry:
         marks: tells a folder that can be nothing else, whatever its files are called.
         code: whether a class of the user's goes with the files.
         own_code: whether the code in a folder that bears its mark is its own to import, a handler.py too.
+        apart: whether what keeps rows apart was written for that; all other graphs are tried in warm-up.
     """
 
     module: str
@@ -31,6 +32,7 @@ class Entry:
     marks: Callable[[Path], bool] | None = None
     code: bool = False
     own_code: bool = False
+    apart: bool = False
 
 
 def _is_torchserves(directory: Path) -> bool:
@@ -59,7 +61,7 @@ def _is_mlflow(directory: Path) -> bool:
 
 
 FORMATS: Final[Mapping[Format, Entry]] = {
-    Format.HANDLER: Entry("handler", torch=None, code=True),
+    Format.HANDLER: Entry("handler", torch=None, code=True, apart=True),
     Format.TORCH_EXPORT: Entry("torch_export", (".pt2",)),
     Format.SAFETENSORS: Entry("safetensors", (".safetensors",), code=True),
     Format.TORCH_SCRIPT: Entry("torch_script", (".pt", ".pth", ".ts", ".torchscript")),
@@ -69,9 +71,9 @@ FORMATS: Final[Mapping[Format, Entry]] = {
     Format.XGBOOST: Entry("xgboost", (".ubj", ".json", ".bst"), _is_xgboost, torch=False),
     Format.LIGHTGBM: Entry("lightgbm", (".lgb", ".txt", ".bst"), _is_lightgbm, torch=False),
     Format.MLFLOW: Entry("mlflow", torch=False, marks=_is_mlflow),
-    Format.TORCH_SERVE: Entry("torchserve", marks=_is_torchserves, own_code=True),
+    Format.TORCH_SERVE: Entry("torchserve", marks=_is_torchserves, own_code=True, apart=True),
     Format.KERAS: Entry("keras", (".keras",)),
-    Format.TRANSFORMERS: Entry("transformers", marks=is_transformers),
+    Format.TRANSFORMERS: Entry("transformers", marks=is_transformers, apart=True),
 }
 
 

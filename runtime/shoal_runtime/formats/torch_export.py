@@ -10,7 +10,7 @@ from torch.utils import _pytree as pytree
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.formats.module import name_outputs, require_tensors
-from shoal_runtime.formats.source import Loaded, Source, Unreadable, warn_of_static_batch
+from shoal_runtime.formats.source import Loaded, Source, Unreadable, check_static_batch
 from shoal_runtime.formats.table import model_file
 from shoal_runtime.handlers.spec import ANY, TensorSpec
 from shoal_runtime.tensors.torch_tensors import DATATYPE_OF
@@ -52,7 +52,7 @@ def load(source: Source) -> Loaded:
     for what, specs, names in (("inputs", inputs, graph.user_inputs), ("outputs", outputs, graph.user_outputs)):
         if len(specs) != len(names):
             raise LoadError(f"model.toml lists {len(specs)} {what}; the program has {len(names)}")
-    warn_of_static_batch(path.name, inputs, _dynamic([spec.name for spec in inputs]))
+    check_static_batch(source, path.name, inputs, _dynamic([spec.name for spec in inputs]))
     min_rows, max_rows = _row_limits(program)
     if source.context.device.type != "cpu":
         program = move_to_device_pass(program, source.context.device)

@@ -5,6 +5,7 @@ operators could do to files and connections is refused (`script_check`). A plain
 pickle, which can run any code when it is read. Both are loaded unseen for users who allow pickles by name.
 """
 
+import pickle
 import warnings
 import zipfile
 from pathlib import Path
@@ -16,7 +17,7 @@ from torch.serialization import get_unsafe_globals_in_checkpoint
 from shoal_runtime.errors import LoadError
 from shoal_runtime.formats.module import loaded_module, make_module, require_tensors
 from shoal_runtime.formats.script_check import check_script
-from shoal_runtime.formats.source import Loaded, Source, Unreadable
+from shoal_runtime.formats.source import Loaded, Source, Unreadable, first_bytes, oddity
 from shoal_runtime.formats.table import model_file
 from shoal_schema.resource.model import ModelFormat as Format
 
@@ -33,6 +34,8 @@ def load(source: Source) -> Loaded:
     path = model_file(source, Format.TORCH_SCRIPT)
     if is_torch_script(path):
         module = load_script(path, trusted=source.allow_pickle)
+    elif not zipfile.is_zipfile(path) and first_bytes(path)[:1] != pickle.PROTO:
+        raise Unreadable(path.name, "model of PyTorch", oddity(path) or "it is neither an archive nor a pickle")
     elif source.allow_pickle:
         module = _load_pickle(path, source)
     else:
@@ -56,15 +59,15 @@ def _pickle_refused(path: Path) -> str:
     if _holds_weights_only(path):
         return (
             f"{path.name} holds weights only (a state_dict), and a model is code, too: export the whole module with"
-            " torch.export, or save the weights as safetensors and set SHOAL_MODEL_HANDLER, or `handler` in model.toml,"
-            " to the torch.nn.Module class they belong to. With that class this file will do as well: it is a pickle,"
-            " so set SHOAL_MODEL_ALLOW_PICKLE=true (model.allowPickle) if you trust it"
+            " torch.export, or save the weights as safetensors and set SHOAL_MODEL_HANDLER (model.handler), or"
+            " `handler` in model.toml, to the torch.nn.Module class they belong to. With that class this file will do,"
+            " too: it is a pickle, so set SHOAL_MODEL_ALLOW_PICKLE=true (model.allowPickle) if you trust it"
         )
     return (
         f"{path.name} is a pickle, which can run any code when it is loaded:"
         " save it as safetensors, TorchScript or torch.export, or set"
         " SHOAL_MODEL_ALLOW_PICKLE=true (model.allowPickle) if you trust it; weights alone (a state_dict) need"
-        " SHOAL_MODEL_HANDLER, or `handler` in model.toml, too"
+        " SHOAL_MODEL_HANDLER (model.handler), or `handler` in model.toml, too"
     )
 
 

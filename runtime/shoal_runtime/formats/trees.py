@@ -14,6 +14,7 @@ from sklearn.ensemble._hist_gradient_boosting.common import PREDICTOR_RECORD_DTY
 from sklearn.ensemble._hist_gradient_boosting.predictor import TreePredictor
 from sklearn.tree._tree import TREE_LEAF, Tree
 
+from shoal_runtime.formats.links import check_features, check_links, require
 from shoal_schema.wire.datatypes import Array
 
 
@@ -22,7 +23,7 @@ class BoundedTree(Tree):  # type: ignore[misc]  # it has no types
 
     def apply(self, rows: Any) -> Array:
         """Return each row's leaf."""
-        _require(rows.shape[1] >= self.n_features, "rows are narrower than a tree's features")
+        require(rows.shape[1] >= self.n_features, "rows are narrower than a tree's features")
         leaves: Array = super().apply(rows)
         return leaves
 
@@ -34,7 +35,7 @@ class BoundedPredictor(TreePredictor):  # type: ignore[misc]  # it has no types
         """Return each row's value."""
         categories = f_idx_map[self.categorical_features] < len(known_cat_bitsets)
         fits = rows.shape[1] >= self.n_features and known_cat_bitsets.shape[1] == 8 and categories.all()
-        _require(fits, "rows or categories are fewer than a tree's")
+        require(fits, "rows or categories are fewer than a tree's")
         values: Array = super().predict(rows, known_cat_bitsets, f_idx_map, n_threads)
         return values
 
@@ -69,7 +70,7 @@ def _parts(value: Any) -> Iterator[Any]:
 
 def _bind(value: Any) -> None:
     own = getattr(value, "__dict__", {})
-    _require(type(value) is not Tree, "a tree belongs to no estimator")
+    require(type(value) is not Tree, "a tree belongs to no estimator")
     if type(own.get("tree_")) is Tree:
         own["tree_"] = _checked(own["tree_"], own.get("n_features_in_"))
     elif type(value) is TreePredictor:
@@ -80,11 +81,12 @@ def _bind(value: Any) -> None:
 
 
 def _checked(tree: Any, features: Any) -> BoundedTree:
-    _require(0 < tree.node_count <= tree.capacity and tree.value.size, "a tree lacks nodes or values")
+    require(0 < tree.node_count <= tree.capacity and tree.value.size, "a tree lacks nodes or values")
     inner = np.flatnonzero(tree.children_left != TREE_LEAF)
-    _check_links(tree.node_count, inner, tree.children_left[inner], tree.children_right[inner])
-    _require(tree.n_features == features, "a tree has other features than its estimator")
-    _check_features(tree.feature[inner], features)
+    children = np.concatenate([tree.children_left[inner], tree.children_right[inner]])
+    check_links(np.arange(tree.node_count), np.tile(inner, 2), children)
+    require(tree.n_features == features, "a tree has other features than its estimator")
+    check_features(tree.feature[inner], features)
     _, arguments, state = tree.__reduce__()
     bounded = BoundedTree(*arguments)
     bounded.__setstate__(state)
@@ -93,37 +95,22 @@ def _checked(tree: Any, features: Any) -> BoundedTree:
 
 def _check_predictor(predictor: Any) -> None:
     nodes = predictor.nodes = np.array(predictor.nodes)  # a copy: nobody writes into it afterwards
-    _require(nodes.dtype == PREDICTOR_RECORD_DTYPE and nodes.ndim == 1, "a tree's nodes are of another kind")
+    require(nodes.dtype == PREDICTOR_RECORD_DTYPE and nodes.ndim == 1, "a tree's nodes are of another kind")
     inner = np.flatnonzero(nodes["is_leaf"] == 0)
     splits = nodes[inner]
-    _check_links(len(nodes), inner, splits["left"], splits["right"])
+    check_links(np.arange(len(nodes)), np.tile(inner, 2), np.concatenate([splits["left"], splits["right"]]))
     predictor.n_features = splits["feature_idx"].max(initial=-1) + 1
-    _check_features(splits["feature_idx"], predictor.n_features)
+    check_features(splits["feature_idx"], predictor.n_features)
     categorical = splits[splits["is_categorical"] != 0]
     sets, words = predictor.raw_left_cat_bitsets.shape
-    _require(words == 8 and np.all(categorical["bitset_idx"] < sets), "a tree lacks sets of categories")
+    require(words == 8 and np.all(categorical["bitset_idx"] < sets), "a tree lacks sets of categories")
     predictor.categorical_features = categorical["feature_idx"]
     predictor.__class__ = BoundedPredictor
-
-
-def _check_links(count: int, parents: Array, left: Array, right: Array) -> None:
-    children = np.concatenate([left, right])
-    whole = count > 0 and np.array_equal(np.sort(children), np.arange(1, count))
-    _require(whole and np.all(children > np.tile(parents, 2)), "each node but the first must be child of one before it")
-
-
-def _check_features(used: Array, features: int) -> None:
-    _require(np.all((used >= 0) & (used < features)), "a tree asks for a feature that is not there")
 
 
 def _first_guess(original: Callable[[Any], Array], features: int, columns: int, rows: Any) -> Array:
     """Return what boosting adds its trees' values to: in native code, wherever that may lie."""
     guess = original(rows)
     fits = guess.shape == (rows.shape[0], columns) and rows.shape[1] >= features
-    _require(fits, "rows or first guesses are fewer than the trees'")
+    require(fits, "rows or first guesses are fewer than the trees'")
     return guess
-
-
-def _require(holds: Any, why: str) -> None:
-    if not holds:
-        raise ValueError(why)

@@ -3,14 +3,16 @@
 import json
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from shoal_runtime.faults import said
-from shoal_runtime.formats.source import Loaded, Source, Unreadable
+from shoal_runtime.formats.source import Loaded, Source, Unreadable, check_row
 from shoal_runtime.formats.table import model_file
 from shoal_runtime.formats.tabular import OUTPUT, PROBABILITIES, TableHandler, imported, matrix, rows_of
+from shoal_runtime.formats.xgboost_trees import check
 from shoal_schema.resource.model import ModelFormat as Format
 from shoal_schema.wire.datatypes import Array
 
@@ -26,10 +28,8 @@ def load(source: Source) -> Loaded:
     """
     xgboost = imported("xgboost", "xgboost")
     path = model_file(source, Format.XGBOOST)
-    # Where half of one ends, xgboost may read on.
-    if path.read_bytes().rstrip()[-1:] != b"}":
-        raise Unreadable(path.name, "XGBoost model", "it ends too soon")
     try:
+        _check_file(path, source)
         booster = xgboost.Booster({"nthread": source.context.threads}, model_file=str(path))
         learner = json.loads(booster.save_config())["learner"]
     except (xgboost.core.XGBoostError, ValueError) as error:
@@ -42,6 +42,15 @@ def load(source: Source) -> Loaded:
     predict = _predict(xgboost, booster, rounds, learner["gradient_booster"]["name"])
     outputs = _classes(learner) if estimator == "classifier" else {OUTPUT: np.asarray}
     return TableHandler(source, inputs, lambda batch: predict(table(batch)), outputs).loaded("xgboost_booster")
+
+
+def _check_file(path: Path, source: Source) -> None:
+    """Check all that xgboost would believe; where half of a file ends, it may read on."""
+    data = path.read_bytes().rstrip()
+    if data[-1:] != b"}":
+        raise ValueError("it ends too soon")
+    [rows] = rows_of(check(data), "FP32")
+    check_row(rows, source.max_body_bytes)
 
 
 def _reason(error: Exception) -> str:

@@ -45,21 +45,36 @@ def make_signature(
     smaller ones are padded.
 
     Raises:
-        LoadError: names repeat, a mask or unpad_input names nothing, or fixed batch dimensions disagree.
+        LoadError: names repeat, a mask or unpad_input names nothing, or batch dimensions disagree.
     """
     _check_names(inputs, outputs)
-    fixed = {s.shape[s.batch_dim] for s in (*inputs, *outputs)} - {ANY}
-    if len(fixed) > 1:
-        raise LoadError(f"the batch dimensions of inputs and outputs disagree: {sorted(fixed)}")
-    if fixed:
-        max_batch_size = fixed.pop()
-        allowed_batch_sizes = (max_batch_size,)
+    rows = _rows(inputs, outputs)
+    if rows != ANY:
+        max_batch_size, allowed_batch_sizes = rows, (rows,)
 
     def free_rows(spec: TensorSpec) -> TensorSpec:
         return replace(spec, shape=[*spec.shape[: spec.batch_dim], ANY, *spec.shape[spec.batch_dim + 1 :]])
 
     sizes = tuple(allowed_batch_sizes)
     return Signature(tuple(map(free_rows, inputs)), tuple(map(free_rows, outputs)), max_batch_size, sizes)
+
+
+def _rows(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> int:
+    """Return the one number of rows that all tensors have, or ANY.
+
+    An input of another size than the others has something else there than rows: what one caller sends in it would
+    count for the others. Of an output nobody may have said its size.
+    """
+    rows = inputs[0].shape[inputs[0].batch_dim]
+    odd = [spec for spec in inputs if spec.shape[spec.batch_dim] != rows]
+    odd += [spec for spec in outputs if spec.shape[spec.batch_dim] not in (rows, ANY)]
+    if odd:
+        told = ", ".join(f"{spec.name} {list(spec.shape)}" for spec in (inputs[0], *odd))
+        raise LoadError(
+            f"the batch dimensions of inputs and outputs disagree: {told}; each tensor needs one that counts the"
+            " batch's rows: name it (batch_dim) in model.toml, or export the model with what is no rows as a constant"
+        )
+    return rows
 
 
 def _check_names(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:

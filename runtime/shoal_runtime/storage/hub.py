@@ -27,7 +27,7 @@ from huggingface_hub.utils._headers import build_hf_headers
 from shoal_runtime.errors import LoadError
 from shoal_runtime.storage.listing import Entry, Listing, below, bounded
 from shoal_runtime.storage.redaction import safe
-from shoal_runtime.storage.store import StoreAway
+from shoal_runtime.storage.store import GIVEN_IN, StoreAway
 from shoal_runtime.unpacking import CHUNK_BYTES
 from shoal_schema.resource.locations import Location, parse
 
@@ -68,10 +68,8 @@ class Hub:
             httpx2.Client(follow_redirects=True, timeout=TIMEOUT, headers=build_hf_headers()) as client,
             client.stream("GET", url) as response,
         ):
-            if response.status_code >= 500 or response.status_code == 429:
-                raise StoreAway(f"the hub answered {response.status_code}")
             if response.status_code != 200:
-                raise LoadError(f"{self.shown} ({entry.path}): the hub answered {response.status_code}")
+                raise _refused(f"{self.shown} ({entry.path})", response.status_code)
             yield from response.iter_bytes(CHUNK_BYTES)
 
 
@@ -105,17 +103,25 @@ def _mapped(what: str) -> Iterator[None]:
     try:
         yield
     except GatedRepoError:
-        raise LoadError(f"{what} is gated: accept its terms on the hub, and give a token that has (HF_TOKEN)") from None
+        raise LoadError(
+            f"{what} is gated: accept its terms on the hub, and give a token that has (HF_TOKEN, {GIVEN_IN})"
+        ) from None
     except (RepositoryNotFoundError, HFValidationError):
-        raise LoadError(f"there is no {what}, or the token that was found (HF_TOKEN) may not read it") from None
+        raise LoadError(
+            f"there is no {what}, or the token that was found (HF_TOKEN, {GIVEN_IN}) may not read it"
+        ) from None
     except RevisionNotFoundError:
         raise LoadError(f"there is no such revision: {what}") from None
     except EntryNotFoundError:
         raise LoadError(f"there is nothing at {what}") from None
     except HfHubHTTPError as error:
-        status = error.response.status_code
-        if status < 500 and status != 429:
-            raise LoadError(f"{what}: the hub answered {status}") from None
-        raise StoreAway(f"the hub answered {status}") from None
+        raise _refused(what, error.response.status_code) from None
+    except (KeyError, TypeError, ValueError, AttributeError):  # as its library takes every answer for the hub's
+        raise LoadError(f"{what}: what was asked does not answer as the hub does: is HF_ENDPOINT right?") from None
     except (httpx2.HTTPError, OfflineModeIsEnabled) as error:
         raise StoreAway(f"{type(error).__name__}: {safe(str(error), os.environ)}") from None
+
+
+def _refused(what: str, status: int) -> Exception:
+    again = status >= 500 or status == 429
+    return StoreAway(f"the hub answered {status}") if again else LoadError(f"{what}: the hub answered {status}")

@@ -114,5 +114,5 @@ def _check_places(places: Sequence[str], what: str) -> None:
 def _sha256(lines: Iterable[str]) -> str:
     digest = hashlib.sha256()
     for line in lines:
-        digest.update(line.encode())
+        digest.update(line.encode(errors="surrogateescape"))  # a folder that lies here may hold any names
     return digest.hexdigest()

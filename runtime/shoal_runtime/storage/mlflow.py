@@ -5,7 +5,7 @@ which is read here, or in a bucket, which another store reads.
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
@@ -18,7 +18,7 @@ from msgspec import Struct
 from shoal_runtime.errors import LoadError
 from shoal_runtime.storage.listing import Entry, Listing, bounded
 from shoal_runtime.storage.redaction import safe
-from shoal_runtime.storage.store import Store, StoreAway
+from shoal_runtime.storage.store import GIVEN_IN, Store, StoreAway
 from shoal_runtime.storage.store import open_store as open_other
 from shoal_runtime.unpacking import CHUNK_BYTES
 from shoal_schema.resource.locations import (
@@ -29,6 +29,7 @@ from shoal_schema.resource.locations import (
     question,
     refusal,
     scheme_of,
+    sent_on,
     shown,
     tracking_server,
 )
@@ -105,16 +106,26 @@ class Server:
     @contextmanager
     def opened(self, url: str, what: str) -> Iterator[httpx.Response]:
         """Yield a good answer, to be read."""
+
+        def stay(response: httpx.Response) -> None:
+            if response.has_redirect_location:
+                sent_on(what, str(response.url), response.headers["location"])
+
+        hooks: dict[str, list[Callable[[httpx.Response], None]]] = {"response": [stay]}
+        headers = dict(self.headers)
         try:
             with (
-                httpx.Client(timeout=TIMEOUT, headers=dict(self.headers)) as client,
+                httpx.Client(timeout=TIMEOUT, headers=headers, follow_redirects=True, event_hooks=hooks) as client,
                 client.stream("GET", url) as response,
             ):
                 if response.status_code >= 500 or response.status_code == 429:
                     raise StoreAway(f"the MLflow server answered {response.status_code}")
                 if response.status_code != 200:
-                    raise LoadError(refusal(what, response.status_code))
+                    remedy = f"; look {GIVEN_IN}" if response.status_code in (401, 403) else ""
+                    raise LoadError(f"{refusal(what, response.status_code)}{remedy}")
                 yield response
+        except LocationError as error:
+            raise LoadError(str(error)) from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise StoreAway(f"{type(error).__name__}: {safe(str(error), os.environ)}") from None
 
@@ -244,15 +255,20 @@ def open_store(uri: str) -> Registered:
     """Return the files of what a `models:/` or `runs:/` URI names.
 
     Raises:
-        LocationError: the environment names no MLflow server.
+        LoadError: the environment names no MLflow server.
     """
-    return Registered(uri, os.environ)
+    try:
+        return Registered(uri, os.environ)
+    except LocationError as error:
+        raise LoadError(f"{error}, {GIVEN_IN}") from None
 
 
 def _path_on(server: Server, place: str) -> str | None:
     """Return the path in the server's own store; None of what lies elsewhere."""
+    parts = urlsplit(place)
+    if ".." in parts.path.split("/"):
+        raise LoadError(f"the MLflow server's answer leads out of its own store: {shown(place)}")
     if place.startswith(f"{server.base}{ARTIFACTS}/"):
         return place.removeprefix(f"{server.base}{ARTIFACTS}/").strip("/")
-    parts = urlsplit(place)
     here = parts.netloc in ("", urlsplit(server.base).netloc)
     return parts.path.strip("/") if parts.scheme == "mlflow-artifacts" and here else None

@@ -18,7 +18,7 @@ from obstore.store import from_url
 from shoal_runtime.errors import LoadError
 from shoal_runtime.storage.listing import Entry, Listing, below, bounded
 from shoal_runtime.storage.redaction import safe
-from shoal_runtime.storage.store import StoreAway
+from shoal_runtime.storage.store import GIVEN_IN, StoreAway
 from shoal_runtime.unpacking import CHUNK_BYTES
 from shoal_schema.resource.locations import parse, scheme_of
 
@@ -82,7 +82,7 @@ def open_store(uri: str) -> Objects:
         store = from_url(f"{location.scheme}://{location.authority}", client_options=options, retry_config=RETRIES)
     except exceptions.BaseError as error:
         wrong = safe(_last(str(error)), os.environ)
-        raise LoadError(f"{uri} cannot be read: {wrong}; look at {CREDENTIALS[location.scheme]}") from None
+        raise LoadError(f"{uri} cannot be read: {wrong}; look at {_credentials(uri)}") from None
     return Objects(store, location.path, uri)
 
 
@@ -101,12 +101,19 @@ def _mapped(what: str) -> Iterator[None]:
         raise LoadError(f"{what} changed while it was downloaded: try again") from None
     except exceptions.BaseError as error:
         raise _told(what, str(error)) from None
+    except BaseException as error:
+        if type(error).__module__ != "pyo3_runtime":
+            raise
+        # What the library never expects of its settings. It is no Exception, and would end the process.
+        raise LoadError(
+            f"{what} cannot be read: {safe(str(error), os.environ)}; look at {_credentials(what)}"
+        ) from None
 
 
 def _told(what: str, text: str) -> Exception:
     """Return what an error's text says. The library has no kinds for most of it, nor for a bucket that is not there."""
     status = _STATUS.search(text)
-    credentials = CREDENTIALS[scheme_of(what)]
+    credentials = _credentials(what)
     if IDENTITY.search(text):
         return StoreAway(f"no credentials were found: set {credentials}, or give the pod an identity")
     for sign, sentence in (
@@ -119,6 +126,10 @@ def _told(what: str, text: str) -> Exception:
         if sign in text:
             return LoadError(sentence)
     return StoreAway(f"the store answered {status[1].strip()}" if status else safe(_last(text), os.environ))
+
+
+def _credentials(uri: str) -> str:
+    return f"{CREDENTIALS[scheme_of(uri)]}, {GIVEN_IN}"
 
 
 def _last(text: str) -> str:

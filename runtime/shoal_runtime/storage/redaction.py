@@ -1,14 +1,20 @@
 """What a library or a server says, without what may be secret. Pure."""
 
+import base64
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus, unquote
+
+from shoal_schema.resource.credentials import ADDRESS, PLACE, PREFIXES
 
 MOST: Final = 400
 """Characters that are passed on: servers answer with pages."""
-_SECRET: Final = re.compile("KEY|TOKEN|PASS|SECRET|SAS|CREDENTIAL|CONNECTION|_URI$")
-_PLACE: Final = re.compile("(FILE|PATH|DIR|APPLICATION_CREDENTIALS|ENDPOINT)$")
+_SECRET: Final = re.compile(
+    f"^({'|'.join(sorted(set(PREFIXES.values())))})|KEY|TOKEN|PASS|SECRET|SAS|CREDENTIAL|CONNECTION"
+)
+_OPEN: Final = re.compile("REGION$|ACCOUNT_NAME$|BUCKET|^HF_(HOME|HUB)")
 _SHORT: Final = 6
 _USER: Final = re.compile(r"(?<=://)[^\s/@\"']+@")
 _QUERY: Final = re.compile(r"\?[^\s\"'()<>]+")
@@ -16,8 +22,43 @@ _QUERY: Final = re.compile(r"\?[^\s\"'()<>]+")
 
 def safe(text: str, environment: Mapping[str, str]) -> str:
     """Return a text's first line without users, passwords and queries of URLs and without the environment's secrets."""
-    for name, value in environment.items():
-        if _SECRET.search(name) and not _PLACE.search(name) and len(value) >= _SHORT:
-            text = text.replace(value, "***").replace(quote(value, safe=""), "***")
+    text = hidden(text, environment)
     line = _QUERY.sub("", _USER.sub("", text.strip().partition("\n")[0]))
     return line if len(line) <= MOST else f"{line[:MOST]}..."
+
+
+def hidden(text: str, environment: Mapping[str, str]) -> str:
+    """Return a text with the environment's secrets taken out, however a library or a protocol writes them."""
+    secrets = {secret for name, value in environment.items() for secret in _secrets(name, value)}
+    forms = {form for secret in secrets for form in _forms(secret) if len(form) >= _SHORT}
+    for form in sorted(forms, key=len, reverse=True):
+        text = text.replace(form, "***")
+    return text
+
+
+def _secrets(name: str, value: str) -> Iterator[str]:
+    """Yield what of a variable is secret: of an address its user and password, of a text its lines too."""
+    if "://" in value:
+        # To the last @: a password that was not quoted ends a URL's host before its time.
+        user = value.partition("://")[2].rpartition("@")[0]
+        yield from (
+            part for each in (user, unquote(user)) for part in (each.partition(":")[2], *re.split("[:/?#@]", each))
+        )
+        if ADDRESS.search(name):
+            return
+    place = PLACE.search(name) and value.startswith(("/", "."))
+    if _SECRET.search(name) and not _OPEN.search(name) and not place:
+        yield from (value, *value.splitlines())
+
+
+def _forms(secret: str) -> Iterator[str]:
+    """Yield a secret as it is, trimmed, escaped as in Python and JSON, quoted as in URLs, and within any base64."""
+    for text in {secret, secret.strip()}:
+        raw = text.encode(errors="surrogateescape")
+        yield from (text, repr(text)[1:-1], repr(raw)[2:-1], json.dumps(text)[1:-1])
+        yield from (quote(raw, safe=""), quote(raw), quote_plus(raw))
+        for before in range(3):
+            # Without the ends, which its neighbours have a part in.
+            inner = base64.b64encode(bytes(before) + raw)[(0, 2, 3)[before] :]
+            whole = inner.rstrip(b"=")[: -1 if inner.endswith(b"=") else None].decode()
+            yield from (whole, whole.replace("+", "-").replace("/", "_"))

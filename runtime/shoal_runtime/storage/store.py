@@ -1,11 +1,13 @@
 """The seam between a model's URI and the store that keeps it."""
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from typing import Any, Final, Protocol
 
 from shoal_runtime.errors import LoadError
 from shoal_runtime.storage.listing import Entry, Listing
+from shoal_schema.resource.credentials import fault
 from shoal_schema.resource.locations import scheme_of
 
 
@@ -30,6 +32,8 @@ class Store(Protocol):
         """
 
 
+GIVEN_IN: Final = "in the environment, or in the Secret of model.secretName"
+"""Credentials."""
 STORES: Final[Mapping[str, tuple[str, str]]] = {
     "s3": ("shoal_runtime.storage.objects", "s3"),
     "gs": ("shoal_runtime.storage.objects", "gs"),
@@ -46,8 +50,9 @@ def open_store(uri: str) -> Store:
     """Return the store that keeps what ``uri`` names.
 
     Raises:
-        LoadError: the scheme's library is not installed, or the URI makes no sense.
+        LoadError: the scheme's library is not installed, a variable that it reads or the URI makes no sense.
     """
+    check_environment(scheme_of(uri))
     module, extra = STORES[scheme_of(uri)]
     try:
         open_it: Callable[[str], Any] = import_module(module).open_store
@@ -55,3 +60,13 @@ def open_store(uri: str) -> Store:
         raise LoadError(f"{scheme_of(uri)}:// needs {error.name}: pip install 'shoal[{extra}]'") from None
     store: Store = open_it(uri)
     return store
+
+
+def check_environment(scheme: str) -> None:
+    """Look at the variables before a library does, which would tell their values.
+
+    Raises:
+        LoadError: one cannot be right.
+    """
+    if wrong := fault(scheme, os.environ):
+        raise LoadError(f"{wrong} ({GIVEN_IN})")

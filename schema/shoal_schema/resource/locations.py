@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
-from urllib.parse import quote, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import quote, unquote, urlencode, urljoin, urlsplit, urlunsplit
 
 WEB: Final = ("http", "https")
 OBJECTS: Final = ("s3", "gs", "az", "abfss")
@@ -26,15 +26,19 @@ NAKED: Final = f"^({'|'.join(SCHEMES[3:])}):/+([^/@]*:[^/@]*@|[^?]*[?])"
 """Credentials or a query, where there can be none; read by API servers (RE2) too."""
 DEFAULT_HUB: Final = "https://huggingface.co"
 IN_WORDS: Final = ", ".join(f"{scheme}:/" if scheme in MLFLOW else f"{scheme}://" for scheme in SCHEMES)
+REDIRECTS: Final = (301, 302, 303, 307, 308)
 _FORMS: Final = {
     "hf": "hf://OWNER/NAME[@REVISION][/PATH]",
     "models": "models:/NAME/VERSION, models:/NAME@ALIAS or models:/ID",
     "runs": "runs:/RUN/PATH",
     "oci": "oci://REGISTRY/NAME:TAG",
-    "pvc": "pvc://CLAIM/PATH",
+    "pvc": "pvc://CLAIM/PATH, a claim's name and a PATH without ..",
     "abfss": "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH",
 }
 _HUB_NAME: Final = re.compile("[A-Za-z0-9_-][A-Za-z0-9._-]*")
+FIXED: Final = "^(models:/+([^/]+/[0-9]+|[^/@]+)/*|hf://[^/]+/[^/@]+@[0-9a-f]{40}(/.*)?)$"
+"""Names of one version, as `moves` tells them; read by API servers too."""
+CLAIM: Final = "[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
 _COMMIT: Final = re.compile("[0-9a-f]{40}")
 _URI: Final = re.compile("([A-Za-z][A-Za-z0-9+.-]*):/")
 
@@ -93,6 +97,18 @@ def parse(uri: str) -> Location:
     return location
 
 
+def local_path(uri: str) -> str:
+    """Return the path on this machine that a ``file://`` names.
+
+    Raises:
+        LocationError: it names another machine's.
+    """
+    location = parse(uri)
+    if location.authority not in ("", "localhost"):
+        raise LocationError(f"{shown(uri)} names a file of another machine: write file:///PATH for one of this")
+    return unquote(location.path)
+
+
 def moves(uri: str) -> bool:
     """Return whether what ``uri`` names may be another version tomorrow, and a question tells today's.
 
@@ -147,6 +163,21 @@ def refusal(uri: str, status: int) -> str:
     return f"{shown(uri)} cannot be resolved: {server} answered {status}"
 
 
+def sent_on(uri: str, url: str, location: str) -> str:
+    """Return where an answer sends on to, which is asked if it is an address of the same server.
+
+    Raises:
+        LocationError: it is another's, which is neither asked nor believed.
+    """
+    target = urljoin(url, location)
+    here, there = _origin(url), _origin(target)
+    if here == there:
+        return target
+    raise LocationError(
+        f"{shown(uri)} cannot be resolved: {here} sends on to {there}, which is not asked: give the registry's address"
+    )
+
+
 def tracking_server(environment: Mapping[str, str]) -> tuple[str, dict[str, str]]:
     """Return the MLflow server's address and the headers that it wants.
 
@@ -185,9 +216,24 @@ def shown(uri: str) -> str:
     return f"{scheme}://{user}{at if user else ''}{host}{slash}{path}"
 
 
+def _origin(url: str) -> str:
+    """Return scheme, host and port of an address."""
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2].lower()
+    return f"{parts.scheme}://{host.removesuffix({'http': ':80', 'https': ':443'}.get(parts.scheme, ':'))}"
+
+
 def _plain(scheme: str, rest: str) -> Location:
     authority, _, path = rest.partition("/")
     return Location(scheme, authority, path)
+
+
+def _claim(scheme: str, rest: str) -> Location:
+    claim, _, path = rest.partition("/")
+    path = unquote(path)
+    # What is mounted lies beside all else that a container has: no path leads out of the claim.
+    named = re.fullmatch(CLAIM, claim) and ".." not in path.split("/") and path.isprintable()
+    return Location(scheme, claim if named else "", path)
 
 
 def _hub(scheme: str, rest: str) -> Location:
@@ -202,9 +248,12 @@ def _hub(scheme: str, rest: str) -> Location:
 def _registered(scheme: str, rest: str) -> Location:
     name, slash, version = rest.rstrip("/").partition("/")
     if slash:
-        return Location(scheme, "" if "/" in version else name, "", version.lower() if version else "")
+        named = "/" not in version and name not in (".", "..")
+        return Location(scheme, name if named else "", "", version.lower() if version else "")
     name, at, alias = rest.rpartition("@")
-    return Location(scheme, name, "", f"@{alias}") if at and alias else Location(scheme, "" if at else rest, "")
+    if at and alias:
+        return Location(scheme, name, "", f"@{alias}")
+    return Location(scheme, "" if at or rest in (".", "..") else rest, "")  # a name is a part of a route
 
 
 def _image(scheme: str, rest: str) -> Location:
@@ -218,6 +267,7 @@ _PARSERS: Final[Mapping[str, Callable[[str, str], Location]]] = {
     "hf": _hub,
     "models": _registered,
     "oci": _image,
+    "pvc": _claim,
 }
 
 

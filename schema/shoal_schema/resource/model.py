@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 from msgspec import Meta
 
 from shoal_schema.declaring import MODEL, NAME, NAME_IN_WORDS, PROXY, RUNTIME, Env, FieldFault, Rule, Section
-from shoal_schema.resource.locations import IN_WORDS, NAKED, LocationError, parse, scheme_of, shown
+from shoal_schema.resource.locations import CLAIM, FIXED, IN_WORDS, NAKED, LocationError, parse, scheme_of, shown
 from shoal_schema.resource.passthrough import SET, OpenObject, Resources
 from shoal_schema.resource.uris import (
     ANY_SCHEME,
@@ -96,7 +96,7 @@ class ModelSpec(Section, frozen=True):
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
             f"!has(self.volume) || !has(self.uri) || !self.uri.matches(r'{SCHEME}') || self.uri.startsWith('file://')",
-            "model.volume has no effect on a model that is downloaded: "
+            "model.volume has no effect on a model that is downloaded, or that oci:// or pvc:// mounts: "
             "use a file:// uri below volume.mountPath, or remove the volume",
             ".volume",
         ),
@@ -107,8 +107,9 @@ class ModelSpec(Section, frozen=True):
             ".secretName",
         ),
         Rule(
-            "self.follow == 'Never' || (has(self.uri) && self.uri.matches(r'^(hf|models):'))",
-            "model.follow Rollout needs a name that moves: hf://OWNER/NAME or models:/NAME@ALIAS",
+            "self.follow == 'Never' || (has(self.uri) && self.uri.matches(r'^(hf|models):')"
+            f" && !self.uri.matches(r'{FIXED}'))",
+            "model.follow Rollout needs a name that moves, not a version: hf://OWNER/NAME or models:/NAME@ALIAS",
             ".follow",
         ),
         Rule(
@@ -129,6 +130,12 @@ class ModelSpec(Section, frozen=True):
         Rule(
             f"!has(self.uri) || !self.uri.matches(r'{NAKED}')",
             "model.uri must not hold credentials or a query: they belong into a Secret",
+            ".uri",
+        ),
+        Rule(
+            f"!has(self.uri) || !self.uri.startsWith('pvc:') || (self.uri.matches(r'^pvc://{CLAIM}(/.*)?$')"
+            " && !self.uri.matches(r'/([.]|%2[eE]){2}(/|$)'))",
+            "model.uri pvc://CLAIM/PATH needs the name of a claim, and a PATH without ..",
             ".uri",
         ),
     )
@@ -160,7 +167,8 @@ class ModelSpec(Section, frozen=True):
             Meta(
                 pattern=r"^sha256:[0-9a-fA-F]{64}\Z",
                 max_length=71,
-                description="`sha256:` and 64 hex digits of the file; the pod refuses any other file.",
+                description="`sha256:` and 64 hex digits of the file, or of a folder's list of sums; the pod refuses"
+                " any other.",
             ),
             Env("SHOAL_MODEL_CHECKSUM", MODEL, RUNTIME, allowed="sha256: and 64 hex digits"),
         ]

@@ -23,6 +23,8 @@ if behaviour == "cannot load":
     why = "CRITICAL shoal_runtime.serving the model cannot be loaded: model.pt2 is no exported program"
     sys.stderr.write(f"reading weights\n2026-11-21T03:44:01.703Z {why}\n")
     sys.exit(3)
+if behaviour == "crashes while it loads":
+    os.kill(os.getpid(), signal.SIGSEGV)
 if behaviour == "loses its device once" and lives_before == 0:
     sys.stderr.write("shoal_runtime: the device is lost\n")
     sys.exit(4)

@@ -9,6 +9,7 @@ from shoal.serving.fields import (
     to_environment,
     with_field_names,
     without_effect,
+    without_secrets,
 )
 
 
@@ -162,3 +163,26 @@ def test_what_no_process_can_be_started_with_is_refused_by_field() -> None:
     with pytest.raises(FieldError, match=r"model\.parameters takes 900031 bytes .*SHOAL_MODEL_PARAMETERS"):
         to_environment({"model.parameters": {"a": "x" * 900_000}})
     assert to_environment({"model.parameters": {"a": "x" * 100_000}})
+
+
+def test_the_proxy_is_told_neither_where_a_model_is_from_nor_what_opens_it() -> None:
+    kept = {
+        "PATH": "/bin",
+        "PYTHONPATH": "/x",
+        "HTTPS_PROXY": "http://proxy:3128",
+        "SHOAL_MODEL_NAME": "iris",
+        "SHOAL_PROXY_LISTEN": "127.0.0.1:80",
+        "SHOAL_PROXY_LISTNE": "misspelt",
+    }
+    dropped = {
+        "SHOAL_MODEL_URI": "https://store/iris.skops?sig=x",
+        "AWS_ACCESS_KEY_ID": "A",
+        "AWS_SECRET_ACCESS_KEY": "B",
+        "AZURE_STORAGE_SAS_TOKEN": "C",
+        "HF_TOKEN": "D",
+        "GOOGLE_APPLICATION_CREDENTIALS": "/e.json",
+        "MLFLOW_TRACKING_PASSWORD": "F",
+        "MLFLOW_TRACKING_URI": "http://user:G@mlflow:5000",
+    }
+
+    assert without_secrets({**kept, **dropped}) == kept

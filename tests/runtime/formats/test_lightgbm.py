@@ -1,3 +1,4 @@
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -7,7 +8,9 @@ import numpy as np
 import pytest
 
 from shoal_runtime.errors import LoadError
+from shoal_runtime.formats.lightgbm_trees import check
 from tests.runtime.fakes import Bench
+from tests.runtime.formats import refused
 from tests.runtime.formats.rounds import assert_answers_as
 
 if TYPE_CHECKING:
@@ -92,3 +95,102 @@ def test_it_uses_the_threads_that_the_runtime_may(tmp_path: Path, load: Load, mo
     load(tmp_path, threads=3)
 
     assert set(asked) == {3}
+
+
+LINKS = "each node but the first must be child of one before it"
+FEATURE = "a tree asks for a feature that is not there"
+LENGTH = "num_leaves is not the length of its arrays"
+CATEGORIES = "its categories lie beyond their array"
+TREES = "num_class and num_tree_per_iteration are not those of its trees"
+MULTICLASS = ("multiclass", KINDS, {"num_class": 3})
+CATEGORICAL = ("regression", X[:, 1], {"categories": 9})
+LINEAR = ("regression", X[:, 0], {"linear_tree": True})
+CRAFTED: dict[str, tuple[Any, str, str, str]] = {
+    "cycle": (MULTICLASS, r"^left_child=\S+", "left_child=0", LINKS),
+    "child-out-of-range": (MULTICLASS, r"^left_child=\S+", "left_child=100000", LINKS),
+    "leaf-out-of-range": (MULTICLASS, r"^left_child=-\d+", "left_child=-100000", "a leaf is not there"),
+    "leaf-least": (MULTICLASS, r"^right_child=.*?-\d+", "right_child=-2147483648", "a leaf is not there"),
+    "child-no-number": (MULTICLASS, r"^left_child=", "left_child=x", "holds more than whole numbers"),
+    "feature-out-of-range": (MULTICLASS, r"^split_feature=\d+", "split_feature=100000", FEATURE),
+    "feature-beyond-the-row": (MULTICLASS, r"^split_feature=\d+", "split_feature=4", FEATURE),
+    "feature-below-none": (MULTICLASS, r"^split_feature=\d+", "split_feature=-9", FEATURE),
+    "leaves-2e9": (MULTICLASS, r"^num_leaves=\d+", "num_leaves=2000000000", LENGTH),
+    "leaves-below-none": (MULTICLASS, r"^num_leaves=\d+", "num_leaves=-4", LENGTH),
+    "short-thresholds": (MULTICLASS, r"^threshold=.*$", "threshold=1.0", LENGTH),
+    "short-values": (MULTICLASS, r"^leaf_value=.*$", "leaf_value=1.0", LENGTH),
+    "short-counts": (MULTICLASS, r"^leaf_count=.*$", "leaf_count=1", LENGTH),
+    "classes": (MULTICLASS, r"^num_class=3", "num_class=100000000", TREES),
+    "at-once": (MULTICLASS, r"^num_tree_per_iteration=3", "num_tree_per_iteration=100000000", TREES),
+    "none-at-once": (MULTICLASS, r"^num_tree_per_iteration=3", "num_tree_per_iteration=0", TREES),
+    "objective": (MULTICLASS, r"num_class:3", "num_class:1000", "its objective has other classes"),
+    "features-2e9": (MULTICLASS, r"^max_feature_idx=3", "max_feature_idx=2000000000", "more than a request may"),
+    "fewer-features": (MULTICLASS, r"^max_feature_idx=3", "max_feature_idx=0", FEATURE),
+    "sizes": (MULTICLASS, r"^tree_sizes=\d+", "tree_sizes=99999999", "tree_sizes are not those of its trees"),
+    "fewer-sizes": (MULTICLASS, r"^tree_sizes=.*$", "tree_sizes=", "tree_sizes are not those of its trees"),
+    "twice": (MULTICLASS, r"^num_cat=0", "num_cat=0\nnum_cat=0", "tree_sizes are not those of its trees"),
+    "twice-in-the-head": (MULTICLASS, r"^num_class=3", "num_class=3\nnum_class=3", "a line stands there twice"),
+    "other-ends-of-lines": (MULTICLASS, r"^num_cat=0", "num_cat=0\rx=1", "it holds other space than blanks"),
+    "sets": (MULTICLASS, r"^num_cat=0", "num_cat=9", ""),
+    "categorical": (MULTICLASS, r"^decision_type=\d+", "decision_type=1", "a set of categories is not there"),
+    "linear": (MULTICLASS, r"^is_linear=0", "is_linear=1", "num_features is missing"),
+    "boundaries": (CATEGORICAL, r"^cat_boundaries=0 \d+", "cat_boundaries=0 9", CATEGORIES),
+    "set-out-of-range": (CATEGORICAL, r"^threshold=\S+", "threshold=7", "a set of categories is not there"),
+    "linear-feature": (LINEAR, r"^leaf_features=( *)\d", r"leaf_features=\g<1>9", FEATURE),
+    "linear-count": (LINEAR, r"^num_features=\d", "num_features=9", "num_features are not those of its leaves"),
+}
+
+
+def text_of(objective: str, labels: Any, more: dict[str, Any]) -> str:
+    rows, parameters = X.copy(), dict(more)
+    if categories := parameters.pop("categories", 0):
+        rows[:, 0] = np.arange(len(X)) % categories
+        labels = labels + 3 * (rows[:, 0] % 2)
+    parameters = {"objective": objective, "min_data_in_leaf": 2, "num_threads": 1, "verbose": -1, **parameters}
+    parameters |= {"min_data_per_group": 1, "cat_smooth": 0}
+    data = lightgbm.Dataset(rows, labels, categorical_feature=[0] if categories else "auto")
+    made: str = lightgbm.train(parameters, data, num_boost_round=5).model_to_string()
+    return made
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folders = {name: tmp_path_factory.mktemp("crafted") / name for name in CRAFTED}
+    for name, (made, pattern, replacement, _) in CRAFTED.items():
+        crafted, changed = re.subn(pattern, replacement, text_of(*made), count=1, flags=re.MULTILINE)
+        assert changed, name
+        if name not in ("sizes", "fewer-sizes", "twice"):
+            crafted = re.sub(r"^tree_sizes=.*\n", "", crafted, flags=re.MULTILINE)
+        folders[name].mkdir()
+        (folders[name] / "model.lgb").write_text(crafted, newline="")
+    return refused.outcomes(folders)
+
+
+@pytest.mark.parametrize("name", CRAFTED)
+def test_a_file_that_leads_out_of_its_arrays_is_refused(name: str, outcomes: dict[str, str]) -> None:
+    said = outcomes.get(name, "the process ended")
+
+    assert "model.lgb is not a readable LightGBM model" in said or "a request may" in said
+    assert CRAFTED[name][3] in said
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize(
+    ("objective", "labels", "more"),
+    [
+        ("regression", X[:, 0], {"min_gain_to_split": 1e9}),  # one leaf
+        ("regression", X[:, 0], {"min_gain_to_split": 1e9, "linear_tree": True}),
+        ("regression", X[:, 0], {"linear_tree": True}),
+        ("regression", X[:, 0], {"linear_tree": True, "categories": 5}),
+        ("regression", X[:, 0], {"categories": 40, "max_cat_to_onehot": 1}),
+        ("binary", KINDS > 0, {"boosting": "rf", "bagging_freq": 1, "bagging_fraction": 0.6}),
+        ("binary", KINDS > 0, {"boosting": "dart"}),
+        ("multiclassova", KINDS, {"num_class": 3}),
+        ("regression", X[:, 0], {"zero_as_missing": True, "max_depth": 2}),
+    ],
+)
+def test_whatever_lightgbm_writes_is_let_in(objective: str, labels: Any, more: dict[str, Any]) -> None:
+    text = text_of(objective, labels, more)
+
+    assert check(text.encode()) == 4
+    without_sizes = re.sub(r"^tree_sizes=.*\n", "", text, flags=re.MULTILINE)
+    assert check(without_sizes.replace("\n", "\r\n").encode()) == 4

@@ -71,6 +71,38 @@ def test_a_graph_of_two_rows_is_served_two_at_a_time_and_says_what_to_do(
             np.testing.assert_allclose(bench.run({"x": X[:rows]}).outputs["y"], X[:rows] @ WEIGHT, rtol=1e-5)
 
 
+@pytest.mark.parametrize("batch", ["n", 2, 1])
+def test_an_input_that_is_no_rows_is_not_taken_for_a_batch(tmp_path: Path, load: Load, batch: str | int) -> None:
+    path = save(
+        tmp_path / "model.onnx",
+        [helper.make_node("Add", ["x", "w"], ["y"])],
+        [value("x", FLOAT, [batch, 3]), value("w", FLOAT, [3])],
+        [value("y", FLOAT, [batch, 3])],
+    )
+
+    with pytest.raises(LoadError, match=r"disagree: x \[-?\d, 3\], w \[3\]; .* model\.toml"):
+        load(path)
+
+
+def test_a_fixed_dimension_beside_a_free_one_is_not_taken_for_a_batch(tmp_path: Path, load: Load) -> None:
+    path = save(
+        tmp_path / "model.onnx",
+        [helper.make_node("Identity", ["x"], ["y"])],
+        [value("x", FLOAT, [3, "n"])],
+        [value("y", FLOAT, [3, "n"])],
+    )
+    with pytest.raises(LoadError, match=r"takes x as \[3, -1\]: .*batch_dim"):
+        load(path)
+
+    sides = "\n".join(
+        f'[[{side}]]\nname="{name}"\ndatatype="FP32"\nshape=[3, -1]\nbatch_dim=1'
+        for side, name in (("inputs", "x"), ("outputs", "y"))
+    )
+    (tmp_path / "model.toml").write_text(sides)
+    with Bench.around(load(tmp_path)) as bench:
+        assert bench.run({"x": X[:3]}).outputs["y"].shape == (3, 4)
+
+
 def test_texts_go_in_and_out(tmp_path: Path, load: Load) -> None:
     save(
         tmp_path / "model.onnx",
@@ -122,11 +154,13 @@ def test_an_opset_of_the_future_is_named_with_the_one_to_export(tmp_path: Path, 
         load(product(tmp_path / "model.onnx", opset=99))
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff" * 100, b"\x08\x08"])
+@pytest.mark.parametrize("content", [b"", b"\xff" * 100, b"\x08\x08", b"<!doctype html>"])
 def test_a_broken_file_is_refused(tmp_path: Path, load: Load, content: bytes) -> None:
     (tmp_path / "model.onnx").write_bytes(content)
 
-    with pytest.raises(LoadError, match=r"model\.onnx is not an ONNX model that onnxruntime .* runs: "):
+    with pytest.raises(
+        LoadError, match=r"model\.onnx is not an ONNX model that onnxruntime .* runs: .*[^.]; copy it here again"
+    ):
         load(tmp_path)
 
 

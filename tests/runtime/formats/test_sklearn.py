@@ -16,6 +16,8 @@ from sklearn.compose import make_column_transformer
 from sklearn.ensemble import IsolationForest, RandomForestClassifier
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 from sklearn.svm import SVC
@@ -90,6 +92,36 @@ def test_whatever_predicts_is_served(
 
     assert [(spec.datatype, spec.shape) for spec in model.signature.outputs] == [output]
     assert_answers_as(model, {"input-0": X}, lambda rows: {"output-0": estimator.predict(X[:rows])})
+
+
+@pytest.mark.parametrize(
+    "estimator", [OneVsRestClassifier(LogisticRegression()), MLPClassifier(8, solver="lbfgs", max_iter=2000)]
+)
+def test_a_classifier_of_several_labels_a_row_gives_them(tmp_path: Path, load: Load, estimator: Any) -> None:
+    estimator.fit(X, X[:, :3] > 0)
+    model = load(saved(tmp_path, estimator), max_batch_size=64)
+
+    assert [spec.shape for spec in model.signature.outputs] == [(-1, 3), (-1, 3)]
+    assert_answers_as(
+        model,
+        {"input-0": X},
+        lambda rows: {"output-0": estimator.predict(X[:rows]), "probabilities": estimator.predict_proba(X[:rows])},
+    )
+
+
+def test_a_classifier_of_a_frame_with_a_text_column_asks_for_its_inputs(tmp_path: Path, load: Load) -> None:
+    frame = pd.DataFrame({"city": ["x", "y"] * 32, "age": X[:, 0]})
+    columns = make_column_transformer((OneHotEncoder(), ["city"]), (StandardScaler(), ["age"]))
+    estimator = make_pipeline(columns, LogisticRegression()).fit(frame, KINDS)
+
+    with pytest.raises(LoadError, match=r"declare its \[\[inputs\]\]"):
+        load(saved(tmp_path, estimator))
+
+    told = SPEC.format("inputs", "city", "BYTES", TEXT) + SPEC.format("inputs", "age", "FP64", "")
+    (tmp_path / "model.toml").write_text(told)
+    with Bench.around(load(tmp_path)) as bench:
+        made = bench.run({"city": texts(b"x", b"y"), "age": X[:2, 0]}).outputs
+    np.testing.assert_array_equal(made["output-0"], estimator.predict(frame[:2]))
 
 
 def test_texts_go_in_where_a_vectorizer_stands_first(tmp_path: Path, load: Load) -> None:

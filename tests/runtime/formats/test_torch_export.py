@@ -181,3 +181,14 @@ def test_a_pickle_hidden_in_a_program_is_not_run(two: Path, load: Callable[..., 
         load(evil)
 
     assert not exploded.exists()
+
+
+def test_an_output_of_no_rows_is_not_taken_for_a_batch(tmp_path: Path, load: Callable[..., "Model"]) -> None:
+    class Mean(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.mean(0)
+
+    path = export(tmp_path / "mean.pt2", Mean(), torch.ones(2, 4), dynamic=({0: torch.export.Dim("rows")},))
+
+    with pytest.raises(LoadError, match=r"disagree: x \[-1, 4\], output \[4\]"):
+        load(path)

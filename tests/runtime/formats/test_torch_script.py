@@ -102,6 +102,23 @@ def test_a_pickle_is_refused_and_not_run(model_dir: Path, load: Callable[..., "M
     assert not bomb.path.exists()
 
 
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"ab", "it is neither an archive nor a pickle; copy it here again"),
+        (b"PK\3\4" + bytes(100), "it is neither an archive nor a pickle; copy it here again"),
+        (b"", "it is empty; copy it here again"),
+        (b"\n<!DOCTYPE html><html>Sign in", "it is a web page, as of a sign-in or of an error, in the model's place"),
+    ],
+)
+def test_what_is_no_model_is_not_taken_for_a_pickle(
+    model_dir: Path, load: Callable[..., "Model"], content: bytes, told: str
+) -> None:
+    (model_dir / "model.pt").write_bytes(content)
+    with pytest.raises(LoadError, match=rf"^model\.pt is not a readable model of PyTorch: {told}"):
+        load(model_dir)
+
+
 def test_weights_alone_are_told_from_a_module_without_being_unpickled(
     model_dir: Path, load: Callable[..., "Model"]
 ) -> None:

@@ -1,7 +1,5 @@
 import io
 import json
-import subprocess
-import sys
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -36,6 +34,7 @@ from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 
 from shoal_runtime.errors import LoadError
+from tests.runtime.formats import refused
 from tests.runtime.formats.rounds import assert_answers_as
 
 if TYPE_CHECKING:
@@ -230,9 +229,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         held = members(estimator.fit(X, KINDS))
         change(held)
         write(folders[name], held)
-    command = [sys.executable, "-m", "tests.runtime.formats.refused", *map(str, folders.values())]
-    ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=100, check=False)
-    return dict(map(json.loads, ended.stdout.splitlines()))
+    return refused.outcomes(folders)
 
 
 @pytest.mark.parametrize("name", CRAFTED)

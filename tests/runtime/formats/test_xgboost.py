@@ -1,14 +1,20 @@
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import xgboost
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shoal_runtime.errors import LoadError
+from shoal_runtime.formats import ubjson
+from shoal_runtime.formats.xgboost_trees import check
 from tests.runtime.fakes import Bench
+from tests.runtime.formats import refused
 from tests.runtime.formats.rounds import assert_answers_as
 
 if TYPE_CHECKING:
@@ -160,3 +166,203 @@ def test_it_uses_the_threads_that_the_runtime_may(tmp_path: Path, load: Load, mo
     load(tmp_path, threads=3)
 
     assert json.loads(made[0].save_config())["learner"]["generic_param"]["nthread"] == "3"
+
+
+Json = dict[str, Any]
+Change = Callable[[Json], None]
+LINKS = "each node but the first must be child of one before it"
+FEATURE = "a tree asks for a feature that is not there"
+CLASS = "a tree is of a class that is not there"
+CATEGORIES = "its categories lie beyond their array"
+
+
+def trees(learner: Json) -> list[Json]:
+    booster = learner["gradient_booster"]
+    made: list[Json] = booster.get("gbtree", booster)["model"]["trees"]
+    return made
+
+
+def node(**values: int) -> Change:
+    """Change what the first tree says of its first node."""
+
+    def change(learner: Json) -> None:
+        for name, value in values.items():
+            trees(learner)[0][name][0] = value
+
+    return change
+
+
+def tree(**values: Any) -> Change:
+    return lambda learner: trees(learner)[0].update(values)
+
+
+def tree_param(**values: str) -> Change:
+    return lambda learner: trees(learner)[0]["tree_param"].update(values)
+
+
+def model_param(**values: str) -> Change:
+    return lambda learner: learner["learner_model_param"].update(values)
+
+
+def model(**values: Any) -> Change:
+    return lambda learner: learner["gradient_booster"]["model"].update(values)
+
+
+def categories(segment: int, size: int, value: int) -> Change:
+    names = ("split_type", "categories_nodes", "categories_segments", "categories_sizes", "categories")
+
+    def change(learner: Json) -> None:
+        kinds = [1, *trees(learner)[0]["split_type"][1:]]
+        trees(learner)[0].update(zip(names, (kinds, [0], [segment], [size], [value]), strict=True))
+
+    return change
+
+
+def leaf_of_vectors(learner: Json) -> None:
+    made = trees(learner)[0]
+    made["right_children"][made["left_children"].index(-1)] = 10**6
+
+
+def without_first_feature(learner: Json) -> None:
+    del trees(learner)[0]["split_indices"]
+
+
+SOFTPROB: tuple[str, Any, dict[str, Any]] = ("multi:softprob", KINDS, {"num_class": 3})
+CATEGORICAL = ("reg:squarederror", X[:, 0], {"tree_method": "hist"})
+VECTORS = ("reg:squarederror", X[:, :2], {"multi_strategy": "multi_output_tree", "tree_method": "hist"})
+DART = ("reg:squarederror", X[:, 0], {"booster": "dart"})
+LINEAR = ("reg:squarederror", X[:, 0], {"booster": "gblinear"})
+CRAFTED: dict[str, tuple[Any, Change, str]] = {
+    "feature-beyond-the-row": (SOFTPROB, node(split_indices=4), FEATURE),
+    "feature-out-of-range": (SOFTPROB, node(split_indices=10**6), FEATURE),
+    "feature-below-none": (SOFTPROB, node(split_indices=-1), FEATURE),
+    "child-out-of-range": (SOFTPROB, node(left_children=10**6), LINKS),
+    "right-child-below-none": (SOFTPROB, node(right_children=-(10**6)), LINKS),
+    "cycle": (SOFTPROB, node(left_children=0, right_children=0), LINKS),
+    "one-child": (SOFTPROB, node(right_children=-1), LINKS),
+    "parent-out-of-range": (
+        SOFTPROB,
+        tree(parents=[10**6] * 99),
+        "num_nodes is not the length",
+    ),
+    "class-out-of-range": (SOFTPROB, model(tree_info=[10**6] * 15), CLASS),
+    "class-below-none": (SOFTPROB, model(tree_info=[-5] * 15), CLASS),
+    "fewer-classes": (SOFTPROB, model(tree_info=[0]), "its trees are fewer or more than it says"),
+    "rounds": (SOFTPROB, model(iteration_indptr=[0, 10**6, 10**7]), "its rounds are not those of its trees"),
+    "leaf-size": (SOFTPROB, tree_param(size_leaf_vector="1000000"), "its leaves are not as wide as its outputs"),
+    "nodes": (SOFTPROB, tree_param(num_nodes="1000000"), "tree 0: num_nodes is not the length of its arrays"),
+    "nodes-below-none": (SOFTPROB, tree_param(num_nodes="-1"), "tree 0: num_nodes is not the length of its arrays"),
+    "short-conditions": (SOFTPROB, tree(split_conditions=[0.1]), "num_nodes is not the length of its arrays"),
+    "short-weights": (SOFTPROB, tree(base_weights=[0.1]), "its weights are not those of its nodes"),
+    "missing-array": (SOFTPROB, without_first_feature, "something is missing, or not what xgboost writes"),
+    "no-numbers": (SOFTPROB, tree(split_indices={}), "what should be whole numbers is not"),
+    "features-2e9": (SOFTPROB, model_param(num_feature="2000000000"), "more than a request may"),
+    "features-below-none": (SOFTPROB, model_param(num_feature="-1"), "fewer than no features"),
+    "fewer-features": (SOFTPROB, model_param(num_feature="1"), FEATURE),
+    "classes-2e9": (SOFTPROB, model_param(num_class="2000000000"), "its objective has other classes"),
+    "targets-2e9": (SOFTPROB, model_param(num_target="2000000000"), "base_score has not one number for each output"),
+    "scores": (SOFTPROB, model_param(base_score="[0,0]"), "base_score has not one number for each output"),
+    "targets-below-none": (SOFTPROB, model_param(num_target="-1"), "fewer than no features or outputs"),
+    "split-type": (CATEGORICAL, node(split_type=5), "a split is of an unknown type"),
+    "objective": (
+        SOFTPROB,
+        lambda learner: learner["objective"].update(softmax_multiclass_param={"num_class": "0"}),
+        "its objective has other classes",
+    ),
+    "categories-out-of-range": (CATEGORICAL, categories(10**6, 1, 1), CATEGORIES),
+    "categories-too-many": (CATEGORICAL, categories(0, 10**6, 1), CATEGORIES),
+    "category-huge": (CATEGORICAL, categories(0, 1, 2**31 - 1), "a category is out of range"),
+    "leaf-of-vectors": (VECTORS, leaf_of_vectors, "a leaf has no values"),
+    "leaf-weights": (VECTORS, tree(leaf_weights=[0.5]), "a leaf has no values"),
+    "dart-weights": (
+        DART,
+        lambda learner: learner["gradient_booster"].update(weight_drop=[]),
+        "weight_drop is too short",
+    ),
+    "linear-weights": (LINEAR, model(weights=[1.0]), "its weights are not one for each feature"),
+}
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folders = {name: tmp_path_factory.mktemp("crafted") / name for name in (*CRAFTED, "ubj", "twice")}
+    for name, ((objective, labels, more), change, _) in CRAFTED.items():
+        document = json.loads(booster(objective, labels, **more).save_raw("json"))
+        change(document["learner"])
+        folders[name].mkdir()
+        (folders[name] / "model.json").write_text(json.dumps(document))
+    # The first feature of the first tree, in UBJSON: an array of integers of four bytes, with its length.
+    binary = bytes(booster(*SOFTPROB[:2], **SOFTPROB[2]).save_raw("ubj"))
+    head, key, rest = binary.partition(b"split_indices[$l#L")
+    text = booster(*SOFTPROB[:2], **SOFTPROB[2]).save_raw("json").decode()
+    for where, content in (
+        ("ubj/model.ubj", head + key + rest[:8] + (4).to_bytes(4, "big") + rest[12:]),
+        ("twice/model.json", text.replace('"split_indices":', '"split_indices":[4],"split_indices":', 1).encode()),
+    ):
+        path = folders[where.partition("/")[0]]
+        path.mkdir()
+        (path / where.partition("/")[2]).write_bytes(content)
+    return refused.outcomes(folders)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [*((name, why) for name, (_, _, why) in CRAFTED.items()), ("ubj", FEATURE), ("twice", "a name stands twice")],
+)
+def test_a_file_that_leads_out_of_its_arrays_is_refused(name: str, why: str, outcomes: dict[str, str]) -> None:
+    said = outcomes.get(name, "the process ended")
+
+    assert why in said
+    assert "\n" not in said
+
+
+def test_ubjson_is_read_as_xgboost_writes_it() -> None:
+    made = booster(*SOFTPROB[:2], **SOFTPROB[2])
+
+    read = ubjson.decode(bytes(made.save_raw("ubj")))
+
+    told = json.loads(made.save_raw("json"))["learner"]
+    for binary, text in zip(trees(read["learner"]), trees(told), strict=True):
+        assert {name: len(value) for name, value in binary.items() if name != "id"} == {
+            name: len(value) for name, value in text.items() if name != "id"
+        }
+        for name in ("left_children", "right_children", "split_indices", "parents", "default_left"):
+            assert binary[name].tolist() == text[name]
+
+
+WHOLE = bytes(booster("reg:squarederror", X[:, 0]).save_raw("ubj"))
+
+
+@given(at=st.integers(0, 10**9), byte=st.integers(0, 255), cut=st.booleans())
+def test_broken_ubjson_is_refused_and_nothing_else(at: int, byte: int, cut: bool) -> None:
+    whole = WHOLE[: at % len(WHOLE)] if cut else WHOLE
+    with suppress(ValueError):
+        ubjson.decode(whole[: at % len(WHOLE)] + bytes([byte]) + whole[at % len(WHOLE) + 1 :])
+
+
+@pytest.mark.parametrize("suffix", ["json", "ubj"])
+@pytest.mark.parametrize(
+    ("labels", "more"),
+    [
+        (X[:, 0], {"tree_method": "exact", "gamma": 0.5}),  # pruned: places of nodes that are gone
+        (X[:, 0], {"gamma": 1e9}),  # one leaf
+        (X[:, 0], {"grow_policy": "lossguide", "max_leaves": 9}),
+        (X[:, 0], {"booster": "dart", "one_drop": 1}),
+        (KINDS, {"objective": "multi:softprob", "num_class": 3, "num_parallel_tree": 3, "subsample": 0.5}),
+        (KINDS, {"objective": "multi:softprob", "num_class": 3, "booster": "gblinear"}),
+        (X[:, :2], {"multi_strategy": "multi_output_tree", "tree_method": "hist", "num_parallel_tree": 2}),
+        (X[:, 0], {"objective": "reg:quantileerror", "quantile_alpha": [0.1, 0.5, 0.9]}),
+        (X[:, 0], {"categories": 9, "max_cat_to_onehot": 1}),
+        (X[:, 0], {"categories": 3, "booster": "dart"}),
+        (X[:, 0], {"rounds": 0}),
+    ],
+)
+def test_whatever_xgboost_writes_is_let_in(labels: Any, more: dict[str, Any], suffix: str) -> None:
+    parameters = {name: value for name, value in more.items() if name not in ("categories", "rounds")}
+    rows = X.copy()
+    rows[:, 0] = RANDOM.integers(0, more.get("categories", 9), len(X))
+    kinds = ["c" if "categories" in more else "q", "q", "q", "q"]
+    data = xgboost.DMatrix(rows, labels, feature_types=kinds, enable_categorical=True)
+    made = xgboost.train({"nthread": 1, "verbosity": 0, **parameters}, data, num_boost_round=more.get("rounds", 5))
+
+    assert check(bytes(made.save_raw(suffix))) == 4

@@ -141,3 +141,10 @@ def test_what_an_init_container_has_fetched_is_taken_without_credentials(hub: Hu
 
     assert Fetcher(tmp_path, Readiness(), fetched=True).fetch("hf://team/encoder@v1") == first
     assert hub.asked == []
+
+
+def test_an_answer_that_is_not_the_hubs_is_told(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "answer", lambda path: (200, b'{"sha": "1"}', {}))
+
+    with pytest.raises(LoadError, match="does not answer as the hub does: is HF_ENDPOINT right"):
+        Fetcher(tmp_path, Readiness()).fetch("hf://team/encoder")

@@ -1,6 +1,7 @@
 """What an MLflow server may answer that the real one in tests/interop does not."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +23,7 @@ class Registry(StandIn):
 
     def __init__(self) -> None:
         self.answers: dict[str, tuple[int, bytes]] = {}
+        self.sends_on: dict[str, str] = {}
         super().__init__()
         self.says("/mlflow/model-versions/get-download-uri?name=iris&version=1", {"artifact_uri": WHERE})
         self.store("0/models/m-1/artifacts")
@@ -40,6 +42,8 @@ class Registry(StandIn):
 
     def answer(self, path: str) -> tuple[int, bytes, dict[str, str]]:
         """Say what the test has laid down."""
+        if path in self.sends_on:
+            return 302, b"", {"location": self.sends_on[path]}
         status, body = self.answers.get(path, (404, b"{}"))
         return status, body, {}
 
@@ -97,6 +101,11 @@ def test_a_version_of_the_same_sizes_is_not_taken_for_the_last_one(registry: Reg
         ({"artifact_uri": "mlflow-artifacts://other:1/x"}, "keeps models:/iris/1 at mlflow-artifacts://other:1/x"),
         ({"artifact_uri": "ftp://me:s3cret@host/x?s3cret"}, "keeps models:/iris/1 at ftp://host/x, where"),
         ({"artifact_uri": "hf://stranger/model"}, "keeps models:/iris/1 at hf://stranger/model, where it cannot be"),
+        *(
+            ({"artifact_uri": place}, "leads out of its own store")
+            for place in ("mlflow-artifacts:/../../x", "mlflow-artifacts:/0/../../x/..", "mlflow-artifacts://HOST/..")
+        ),
+        ({"artifact_uri": "models:/.."}, "models:/.. is no model's address"),
         ({"artifact_uri": "models:/iris/1"}, "models:/iris/1 leads from one model to the next, without end"),
         ({}, "the MLflow server does not tell artifact_uri"),
         ([], "does not answer as MLflow does: is MLFLOW_TRACKING_URI right?"),
@@ -142,6 +151,19 @@ def test_a_server_that_is_gone_is_told_and_the_last_model_is_used(
 
     assert fetch(tmp_path, "models:/iris/1") == CONTENT
     with pytest.raises(LoadError, match="models:/iris/1 cannot be downloaded: ConnectError"):
+        fetch(tmp_path / "other", "models:/iris/1")
+
+
+def test_a_redirect_is_followed_on_the_same_server_alone(registry: Registry, tmp_path: Path) -> None:
+    route = "/api/2.0/mlflow/model-versions/get-download-uri?name=iris&version=1"
+    known = registry.answers.pop(route)
+    registry.answers["/moved"] = known
+    registry.sends_on[route] = "/moved"
+    assert fetch(tmp_path, "models:/iris/1") == CONTENT
+
+    registry.sends_on[route] = "http://me:s3cret@127.0.0.1:9/moved"
+    told = f"{registry.url} sends on to http://127.0.0.1:9, which is not asked"
+    with pytest.raises(LoadError, match=re.escape(told)):
         fetch(tmp_path / "other", "models:/iris/1")
 
 

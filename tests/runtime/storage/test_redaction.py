@@ -1,4 +1,11 @@
-from shoal_runtime.storage.redaction import MOST, safe
+import base64
+import json
+from collections.abc import Callable
+from urllib.parse import quote
+
+import pytest
+
+from shoal_runtime.storage.redaction import MOST, hidden, safe
 
 SECRETS = {
     "AWS_SECRET_ACCESS_KEY": "s3cret/key+",
@@ -22,3 +29,43 @@ def test_what_helps_is_left_in() -> None:
 
 def test_a_page_is_cut() -> None:
     assert len(safe("x" * 10_000, {})) == MOST + 3
+
+
+@pytest.mark.parametrize("secret", ["s3cret word\n", "s3crets", "s3cr\xf6ts\r\nx: y", "two\nlines of s3cret"])
+@pytest.mark.parametrize(
+    "written",
+    [
+        str,
+        str.strip,
+        repr,
+        json.dumps,
+        quote,
+        lambda text: repr(f"Bearer {text}".encode()),
+        lambda text: text.splitlines()[-1] if len(text.splitlines()[-1]) > 5 else text,
+        *(
+            lambda text, user=user: base64.b64encode(f"{user}:{text}".encode()).decode()
+            for user in ("", "a", "ab", "abc")
+        ),
+    ],
+)
+def test_a_secret_is_left_out_however_it_is_written(secret: str, written: Callable[[str], str]) -> None:
+    told = hidden(f"illegal: {written(secret)}!", {"HF_TOKEN": secret})
+
+    left = base64.b64decode(told.replace("illegal: ", "").partition("***")[0] + "==").decode(errors="replace")
+    assert "***" in told
+    assert "cr" not in told + left
+
+
+def test_of_an_address_the_user_and_the_password_are_left_out_and_the_server_is_left_in() -> None:
+    environment = {"MLFLOW_TRACKING_URI": "http://someb0dy:s3cret%2Fword@mlflow:5000", "HF_ENDPOINT": "http://hub:1"}
+
+    told = safe("Invalid port: 's3cret/word' (someb0dy) at http://mlflow:5000, http://hub:1", environment)
+    assert told == "Invalid port: '***' (***) at http://mlflow:5000, http://hub:1"
+
+    unquoted = {"MLFLOW_TRACKING_URI": "http://u:s3crets/x@mlflow:5000"}
+    assert safe("Invalid port: 's3crets'", unquoted) == "Invalid port: '***'"
+
+
+def test_a_key_where_a_file_should_be_named_is_left_out() -> None:
+    for name in ("GOOGLE_SERVICE_ACCOUNT", "GOOGLE_APPLICATION_CREDENTIALS"):
+        assert safe("cannot open s3crets", {name: "s3crets"}) == "cannot open ***"

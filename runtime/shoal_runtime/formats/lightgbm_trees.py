@@ -1,0 +1,131 @@
+"""What lightgbm reads of its text, and follows without a look: checked before it does."""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+
+from shoal_runtime.formats.links import check_features, check_links, require
+from shoal_schema.wire.datatypes import Array
+
+_END: Final = b"\nend of trees"
+_TREE: Final = re.compile(rb"^(?=Tree=)", re.MULTILINE)
+_MAX_LINES: Final = 22
+"""Of a tree; lightgbm reads no more."""
+_WHOLE: Final = re.compile(rb" *(?:-?\d{1,10} *)*")
+_OF_SPLITS: Final = ("split_gain", "threshold", "decision_type", "internal_value", "internal_weight", "internal_count")
+_OF_LEAVES: Final = ("leaf_weight", "leaf_count")
+_CATEGORICAL: Final = 1
+"""The bit of a decision's type."""
+
+Lines = Mapping[bytes, bytes]
+
+
+def check(data: bytes) -> int:
+    """Check that nothing in a model leads out of its arrays; return how many features it has.
+
+    Raises:
+        ValueError: something does, or is not as lightgbm writes it.
+    """
+    body, ended, _ = data.partition(_END)
+    require(ended, "it ends before its trees do")
+    # What lightgbm would take for the end of a line, or of all of them, or of a number.
+    plain = not re.search(rb"[\0\t\v\f]|\r(?!\n)", body + b"\n")
+    require(plain, "it holds other space than blanks and ends of lines")
+    head, *trees = _TREE.split(body.removesuffix(b"\r") + b"\n")
+    header = _lines(head)
+    features, classes, at_once = (
+        _number(header, name) for name in (b"max_feature_idx", b"num_class", b"num_tree_per_iteration")
+    )
+    require(features >= 0, "it has no features")
+    whole = 1 <= classes == at_once <= max(1, len(trees)) and len(trees) % classes == 0
+    require(whole, "num_class and num_tree_per_iteration are not those of its trees")
+    asked = re.findall(rb"num_class:(\S*)", header.get(b"objective", b""))
+    require(set(asked) <= {b"%d" % classes}, "its objective has other classes")
+    if b"tree_sizes" in header:
+        sizes = [len(tree) for tree in trees]
+        require(_whole(header, b"tree_sizes").tolist() == sizes, "tree_sizes are not those of its trees")
+    for index, tree in enumerate(trees):
+        try:
+            _check_tree(tree, features + 1)
+        except ValueError as error:
+            raise ValueError(f"tree {index}: {error}") from None
+    return features + 1
+
+
+def _check_tree(text: bytes, features: int) -> None:
+    first, _, rest = text.replace(b"\r\n", b"\n").partition(b"\n")
+    lines, _, after = rest.partition(b"\n\n")
+    require(first.startswith(b"Tree=") and not after.strip(b"\n"), "it goes on after its end")
+    tree = _lines(lines)
+    require(
+        len(tree) <= _MAX_LINES and all(b"=" in line for line in lines.strip(b"\n").split(b"\n")), "it has more lines"
+    )
+    leaves, linear = _number(tree, b"num_leaves"), tree.get(b"is_linear", b"0").strip() != b"0"
+    require(leaves >= 1 and _count(tree, b"leaf_value") == leaves, "num_leaves is not the length of its arrays")
+    if leaves > 1:
+        _check_splits(tree, leaves, features)
+    if linear:
+        _check_linear(tree, leaves, features)
+
+
+def _check_splits(tree: Lines, leaves: int, features: int) -> None:
+    left, right, used = (_whole(tree, name) for name in (b"left_child", b"right_child", b"split_feature"))
+    lengths = {len(left), len(right), len(used)}
+    lengths |= {_count(tree, name.encode()) for name in _OF_SPLITS if name.encode() in tree}
+    lengths |= {_count(tree, name.encode()) - 1 for name in _OF_LEAVES if name.encode() in tree}
+    require(lengths == {leaves - 1} and b"threshold" in tree, "num_leaves is not the length of its arrays")
+    children, parents = np.concatenate([left, right]), np.tile(np.arange(leaves - 1), 2)
+    inner = children >= 0
+    check_links(np.arange(leaves - 1), parents[inner], children[inner])
+    require(np.array_equal(np.sort(~children[~inner]), np.arange(leaves)), "a leaf is not there")
+    check_features(used, features)
+    _check_categories(tree)
+
+
+def _check_categories(tree: Lines) -> None:
+    """Check where the sets of categories lie; a split's threshold is the number of its own."""
+    sets = _number(tree, b"num_cat")
+    ends = _whole(tree, b"cat_boundaries") if sets else np.zeros(1, np.int64)
+    apart = len(ends) == sets + 1 and ends[0] == 0 and np.all(np.diff(ends) >= 0)
+    require(
+        apart and ends[-1] == (_count(tree, b"cat_threshold") if sets else 0), "its categories lie beyond their array"
+    )
+    kinds = _whole(tree, b"decision_type") if b"decision_type" in tree else np.zeros(0, np.int64)
+    own = np.flatnonzero(kinds & _CATEGORICAL)
+    if len(own):
+        asked = np.array(tree[b"threshold"].split(), dtype=np.float64)[own]
+        require(np.all((asked >= 0) & (asked < sets)), "a set of categories is not there")
+
+
+def _check_linear(tree: Lines, leaves: int, features: int) -> None:
+    counts, used = _whole(tree, b"num_features"), _whole(tree, b"leaf_features")
+    require(len(counts) == _count(tree, b"leaf_const") == leaves, "num_leaves is not the length of its arrays")
+    whole = np.all(counts >= 0) and counts.sum() == len(used) == _count(tree, b"leaf_coeff")
+    require(whole, "num_features are not those of its leaves")
+    check_features(used, features)
+
+
+def _lines(text: bytes) -> Lines:
+    """Return values by name; the first line of all has none."""
+    pairs = [line.partition(b"=") for line in text.replace(b"\r\n", b"\n").split(b"\n") if line]
+    held = {name: value for name, _, value in pairs}
+    require(len(held) == len(pairs) and b"" not in held, "a line stands there twice")
+    return held
+
+
+def _count(lines: Lines, name: bytes) -> int:
+    require(name in lines, f"{name.decode()} is missing")
+    return len(lines[name].split())
+
+
+def _whole(lines: Lines, name: bytes) -> Array:
+    require(_WHOLE.fullmatch(lines.get(name, b"?")), f"{name.decode()} is missing, or holds more than whole numbers")
+    return np.array(lines[name].split(), dtype=np.int64)
+
+
+def _number(lines: Lines, name: bytes) -> int:
+    values = _whole(lines, name).tolist()
+    require(len(values) == 1, f"{name.decode()} is not one number")
+    return int(values[0])

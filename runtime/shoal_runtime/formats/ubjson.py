@@ -1,0 +1,101 @@
+"""UBJSON, of it what xgboost writes: objects of distinct names, texts, and numbers alone or in arrays of one kind."""
+
+import struct
+from typing import Any, Final
+
+import numpy as np
+
+_NUMBERS: Final = {"U": ">u1", "i": ">i1", "I": ">i2", "l": ">i4", "L": ">i8", "d": ">f4", "D": ">f8"}
+_CONSTANTS: Final = {"Z": None, "T": True, "F": False}
+
+
+def decode(data: bytes) -> Any:
+    """Return what a document holds; arrays of one kind of number as numpy's.
+
+    Raises:
+        ValueError: it holds something else, or ends too soon or too late.
+    """
+    reader = _Reader(data)
+    try:
+        value = reader.value()
+    except (struct.error, IndexError, RecursionError):
+        raise ValueError("it ends too soon, or nests too deep") from None
+    if reader.at != len(data):
+        raise ValueError("it goes on after its end")
+    return value
+
+
+class _Reader:
+    def __init__(self, data: bytes) -> None:
+        self.at = 0
+        self._data = data
+
+    def value(self) -> Any:
+        kind = self._take(1)
+        if kind == "{":
+            return self._object()
+        if kind == "[":
+            return self._array()
+        if kind == "S":
+            return self._text()
+        if kind in _CONSTANTS:
+            return _CONSTANTS[kind]
+        return self._numbers(kind, 1)[0].item()
+
+    def _object(self) -> dict[str, Any]:
+        held: dict[str, Any] = {}
+        while self._peek() != "}":
+            name = self._text()
+            if name in held:
+                raise ValueError(f"{name} stands there twice")
+            held[name] = self.value()
+        self.at += 1
+        return held
+
+    def _array(self) -> Any:
+        if self._peek() == "$":
+            self.at += 1
+            kind = self._take(1)
+            self._expect("#")
+            return self._numbers(kind, self._length())
+        if self._peek() == "#":
+            self.at += 1
+            return [self.value() for _ in range(self._length())]
+        values = []
+        while self._peek() != "]":
+            values.append(self.value())
+        self.at += 1
+        return values
+
+    def _numbers(self, kind: str, count: int) -> Any:
+        if kind not in _NUMBERS:
+            raise ValueError(f"{kind!r} is no kind of value in it")
+        dtype = np.dtype(_NUMBERS[kind])
+        self._require(count * dtype.itemsize)
+        self.at += count * dtype.itemsize
+        return np.frombuffer(self._data, dtype, count, self.at - count * dtype.itemsize)
+
+    def _text(self) -> str:
+        return self._take(self._length())
+
+    def _length(self) -> int:
+        self._expect("L")
+        length: int = self._numbers("L", 1)[0].item()
+        self._require(length)
+        return length
+
+    def _require(self, count: int) -> None:
+        if not 0 <= count <= len(self._data) - self.at:
+            raise ValueError("it ends too soon")
+
+    def _expect(self, mark: str) -> None:
+        if self._take(1) != mark:
+            raise ValueError(f"{mark!r} is missing in it")
+
+    def _peek(self) -> str:
+        return chr(self._data[self.at])
+
+    def _take(self, count: int) -> str:
+        self._require(count)
+        self.at += count
+        return self._data[self.at - count : self.at].decode()
