@@ -42,14 +42,20 @@ def object_labels(name: str) -> Json:
 
 
 def make_object(
-    target: Target, kind: str, api_version: str, *, annotations: Json | None = None, **content: Any
+    target: Target,
+    kind: str,
+    api_version: str,
+    *,
+    name: str | None = None,
+    annotations: Json | None = None,
+    **content: Any,
 ) -> Json:
     """Return a whole object: type, metadata, content, and the hash of all three."""
     body: Json = {
         "apiVersion": api_version,
         "kind": kind,
         "metadata": {
-            "name": target.name,
+            "name": name or target.name,
             "namespace": target.namespace,
             "labels": object_labels(target.name),
             "annotations": {**(annotations or {})},

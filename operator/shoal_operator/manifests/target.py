@@ -9,6 +9,9 @@ from shoal_schema.resource import API_VERSION, KIND
 from shoal_schema.resource.service import InferenceServiceSpec
 from shoal_schema.resource.traffic import ScalingMode
 
+SIBLINGS_SUFFIX = "-siblings"
+_NAME_MAX_LENGTH = 63
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
@@ -25,6 +28,16 @@ class Target:
     spec: InferenceServiceSpec
     defaults: OperatorProcess = field(repr=False)
     registry: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def siblings_name(self) -> str:
+        """The name by which proxies find one another."""
+        return self.name + SIBLINGS_SUFFIX
+
+    @property
+    def finds_siblings(self) -> bool:
+        """Whether they do: a Service's name has its limits."""
+        return self.defaults.siblings and len(self.siblings_name) <= _NAME_MAX_LENGTH
 
     @property
     def foreign(self) -> bool:
