@@ -65,6 +65,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except InstallError as error:
         sys.stderr.write(f"install: {error}\n")
         return 1
+    except KeyboardInterrupt:
+        sys.stderr.write("\ninstall: interrupted; start it again to go on\n")
+        return 130
     say(summary(time.monotonic() - started_s, downloads.arrived_bytes))
     return 0
 

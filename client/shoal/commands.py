@@ -5,7 +5,7 @@ import asyncio
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -125,7 +125,8 @@ class _Plan:
 
 def _plan(name: str | None, target: str, assignments: Sequence[str]) -> _Plan:
     try:
-        service = find_target(target)
+        named = any(each.partition("=")[0].strip() == "model.format" for each in assignments)
+        service = find_target(target, named=named)
     except OSError as error:  # a path too long, or in a folder that is not ours to look into
         raise MachineError(f"cannot look at {shown(target):.80}: {error.strerror}") from None
     fields, idle = service.fields, []
@@ -192,8 +193,8 @@ class _Several:
             management = ports.find_port(serving.LOOPBACK, asked, option="--management-port")
         return serving.Shared(self._options.host, self._port, management, self._register)
 
-    def _register(self, asked: Mapping[str, str]) -> Launch:
-        """Return how to serve what TorchServe's ``POST /models`` asks for."""
+    def _register(self, asked: Mapping[str, str], taken: Container[str]) -> Launch:
+        """Return how to serve what TorchServe's ``POST /models`` asks for, under a name that is not taken."""
         if not asked.get("url"):
             raise FieldError("say what to register: POST /models?url=MODEL.mar")
         named = {"batch_size": "batching.maxBatchSize", "response_timeout": "runtime.forwardTimeoutSeconds"}
@@ -201,7 +202,10 @@ class _Several:
         if asked.get("batch_size") and asked["url"].partition("?")[0].endswith(".mar"):
             # Over what the archive says, whatever the number is.
             given.append(f"model.parameters.batchSize={asked['batch_size']}")
-        return self.launch(_plan(asked.get("model_name"), asked["url"], [*self._options.set, *given]))
+        plan = _plan(asked.get("model_name"), asked["url"], [*self._options.set, *given])
+        if plan.name in taken:
+            raise FieldError(f"a model {plan.name} is registered already")
+        return self.launch(plan)
 
     def _grpc_port(self, index: int) -> int:
         """Return the port of gRPC that was asked for, or one of those after it."""

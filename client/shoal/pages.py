@@ -30,6 +30,9 @@ KINDS: Final = {
 }
 TORCHSERVES: Final = ("/predictions", "/ping", "/models")
 LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "::1")
+ELSEWHERE: Final = {"/docs": ": /v2/models/NAME/docs has it", "/openapi.json": ": /v2/models/NAME/openapi.json has it"}
+NAMELESS: Final = ("/invocations", "/v1/embeddings", "/v1/rerank", "/v2/rerank")
+"""Paths that name no model."""
 REGISTER: Final = "models are registered at the port of `shoal serve --management`, not here"
 
 
@@ -39,6 +42,10 @@ class Fleet(Protocol):
     @property
     def sockets(self) -> Mapping[str, str]:
         """Return where each model's proxy is asked."""
+
+    @property
+    def urls(self) -> Mapping[str, str]:
+        """Return where each model came from."""
 
     @property
     def counted(self) -> Mapping[str, str]:
@@ -104,9 +111,10 @@ class Pages:
         """Say what is wrong in the words of the path's protocol."""
         assert isinstance(error, HTTPException)
         here = ", ".join(self._fleet.sockets) or "none yet"
-        said = (
-            f"there is no {request.url.path} here; the models are: {here}" if error.status_code == 404 else error.detail
-        )
+        path = request.url.path
+        said = f"there is no {path} here{_where(path)}; the models are: {here}"
+        if error.status_code != 404:
+            said = error.detail
         if error.status_code == 405 and request.method == "POST" and request.url.path == "/models":
             said = REGISTER
         if not request.url.path.startswith(TORCHSERVES):
@@ -151,7 +159,8 @@ class Pages:
         """List the models, or register one."""
         _refuse_pages(request)
         if request.method == "GET":
-            return await self.models(request)
+            here = [{"modelName": name, "modelUrl": url} for name, url in self._fleet.urls.items()]
+            return JSONResponse({"models": here})
         asked = request.query_params
         try:
             launch, why = await self._fleet.register(asked)
@@ -177,12 +186,22 @@ class Pages:
                 told = await _ask(socket, request.url.path)
             except httpx.HTTPError:
                 raise HTTPException(503, f"{name} is starting") from None
-            return Response(told.content, told.status_code, media_type="application/json")
+            document = told.json()
+            if told.is_success:
+                document = [{**each, "modelUrl": self._fleet.urls.get(name, name)} for each in document]
+            return JSONResponse(document, told.status_code)
         if request.method == "PUT":
             return JSONResponse({"status": f"Workers scaled to 1 for model: {name}"})
         if not await self._fleet.unregister(name):
             raise HTTPException(403, f"{name} was named when the server was started, and goes with it")
         return JSONResponse({"status": f'Model "{name}" unregistered'})
+
+
+def _where(path: str) -> str:
+    """Return where that is answered which belongs to one model, and is asked for where there are several."""
+    if path in NAMELESS:
+        return ", as it names no model: serve that model on a port of its own"
+    return ELSEWHERE.get(path, "")
 
 
 def _told(document: Mapping[str, Any]) -> Any:

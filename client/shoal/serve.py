@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,17 +11,18 @@ from shoal.colours import Style
 from shoal.folder import own_folder
 from shoal.front import Front
 from shoal.pair import PROXY_SOCKET, READERS_PATIENCE_S, Launch, Pair, Teller, tell_of_everywhere, url_of
-from shoal.serving.fields import FieldError
 from shoal.serving.supervision import Exit, exit_message, was_drained
 from shoal_schema.ending import INTERRUPTED
+from shoal_schema.resource.locations import shown
 
 if TYPE_CHECKING:
     from shoal.pages import Listener
 
 PAGES_SOCKET = "pages.sock"
 LOOPBACK = "127.0.0.1"
-MakeLaunch = Callable[[Mapping[str, str]], Launch]
-"""What somebody asked to be registered, in TorchServe's words, to a launch; raises FieldError or MachineError."""
+MakeLaunch = Callable[[Mapping[str, str], Container[str]], Launch]
+"""What somebody asked to be registered, in TorchServe's words, beside names that are taken, to a launch; raises
+FieldError or MachineError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +190,11 @@ class Server:
         return self._sockets
 
     @property
+    def urls(self) -> Mapping[str, str]:
+        """Return where each model came from."""
+        return {name: shown(pair.launch.settings.get("SHOAL_MODEL_URI", name)) for name, pair in self._pairs.items()}
+
+    @property
     def counted(self) -> Mapping[str, str]:
         """Return those without which the port is not ready: not one that is only being registered."""
         named = {launch.name for launch in self._launches}
@@ -201,9 +207,7 @@ class Server:
             FieldError, MachineError: it cannot be started as it is asked for.
         """
         assert self._shared is not None
-        launch = self._shared.register(asked)
-        if launch.name in self._pairs:
-            raise FieldError(f"a model {launch.name} is registered already")
+        launch = self._shared.register(asked, self._pairs)
         pair = self._start(launch)
         if asked.get("synchronous", "").lower() == "true":
             ready, watch = asyncio.create_task(pair.ready.wait()), self._watches[launch.name]

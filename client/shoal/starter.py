@@ -21,7 +21,9 @@ NEEDS: Final[Mapping[str, Sequence[str]]] = {
     "handler": ("numpy",),
 }
 """What each template imports."""
-EXTRAS: Final = {"torch": "serve", "sklearn": "sklearn", "transformers": "transformers", "handler": "serve"}
+EXTRAS: Final = {
+    "torch": "serve", "sklearn": "serve-light,sklearn", "transformers": "serve,transformers", "handler": "serve-light"
+}  # fmt: skip
 
 
 def make(folder: Path, template: str) -> list[Path]:

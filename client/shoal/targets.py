@@ -15,18 +15,19 @@ from shoal.serving.manifest import Service, find_service
 from shoal_schema.declaring import NAME, NAME_IN_WORDS
 from shoal_schema.resource import KIND
 from shoal_schema.resource.locations import MOUNTED, WEB, LocationError, local_path, parse, scheme_of, shown
+from shoal_schema.resource.suffixes import KNOWN, remedy
 from shoal_schema.resource.uris import BAD_AUTHORITY, has_good_authority
 
 MANIFEST_SUFFIXES = (".yaml", ".yml")
-MODEL_SUFFIXES = (
-    ".pt2", ".pt", ".safetensors", ".py", ".onnx", ".skops", ".joblib", ".pkl", ".pickle", ".ubj", ".json", ".bst",
-    ".lgb", ".txt", ".keras",
-)  # fmt: skip
+MODEL_SUFFIXES = (*KNOWN, ".py")
 ARCHIVE_SUFFIXES = (".tar.gz", ".tgz", ".tar", ".zip", ".mar")
 MAR_MANIFEST = "MAR-INF/MANIFEST.json"
 VERSION = r"^[A-Za-z0-9._-]{1,63}\Z"
 DOWNLOADS = ("http", "https")
 PODS_MODELS = Path("/models")
+# A manifest's folder holds the model, or what makes it.
+BESIDE = "model"
+TRAIN = "train.py"
 # Files whose name says nothing about the model: their folder's name does.
 PLAIN_NAMES = ("handler", "model")
 # Most .yaml files in a model's folder are something else, and need no parser to be passed over.
@@ -47,8 +48,12 @@ def named_target(text: str) -> tuple[str | None, str]:
     return name, target
 
 
-def find_target(target: str) -> Service:
+def find_target(target: str, *, named: bool = False) -> Service:
     """Return the fields that a path or a URL stands for; ``model.uri`` is absolute.
+
+    Args:
+        target: the path or URL.
+        named: whether somebody has said the model's format, so that its file may be called anything.
 
     Raises:
         FieldError: there is nothing to serve there; the message says what would do.
@@ -57,7 +62,7 @@ def find_target(target: str) -> Service:
         raise FieldError(f"{shown(target)} {BAD_AUTHORITY}")
     scheme = scheme_of(target)
     target = scheme.lower() + target.removeprefix(scheme)
-    return _found(_path_of(target)) if scheme_of(target) in ("", "file") else _remote(target)
+    return _found(_path_of(target), named=named) if scheme_of(target) in ("", "file") else _remote(target)
 
 
 def files_beside(target: str) -> tuple[str, ...]:
@@ -79,6 +84,8 @@ def check_is_here(uri: str) -> None:
     path = _path_of(uri)
     if path.exists():
         return
+    if path.name == BESIDE and (path.parent / TRAIN).is_file():
+        raise FieldError(f"there is no model at {path} yet: python {path.parent / TRAIN} makes it")
     place = " (a pod's place for it)" if path.parent == PODS_MODELS else ""
     raise FieldError(
         f"there is no model at {path}{place}: on this machine --set model.uri=DIR says where it lies, or a folder"
@@ -106,7 +113,7 @@ def _remote(uri: str) -> Service:
     return Service({"model.uri": uri})
 
 
-def _found(path: Path) -> Service:
+def _found(path: Path, *, named: bool) -> Service:
     if path.is_dir():
         manifests = [each for each in sorted(path.iterdir()) if _may_be_service(each)]
         services = {each.name: service for each in manifests if (service := _read(each))}
@@ -119,10 +126,15 @@ def _found(path: Path) -> Service:
         if service := _read(path):
             return service
         raise FieldError(f"{path} holds no document of kind {KIND}")
-    if _model_suffix(path):
+    if named or _model_suffix(path):
         return Service({"model.uri": str(path.absolute()), **_version_in(path)})
+    if foreign := remedy([path.name]):
+        raise FieldError(foreign)
     known = ", ".join((*MANIFEST_SUFFIXES, *MODEL_SUFFIXES, *ARCHIVE_SUFFIXES))
-    raise FieldError(f"{path} is neither a manifest nor a model: known are {known} and directories")
+    raise FieldError(
+        f"{path} is neither a manifest nor a model: known are {known} and directories;"
+        " --set model.format=FORMAT says what a file of another name is"
+    )
 
 
 def _version_in(path: Path) -> Values:
@@ -204,8 +216,9 @@ def _absolute(fields: Values, folder: Path) -> Values:
 
 def _in_pod(fields: Values, path: Path, folder: Path) -> Values:
     """Find ``/models/NAME``, where a pod has its model, in ``model`` beside the manifest, if it is not here."""
-    beside = folder / "model"
-    if path.parent == PODS_MODELS and not path.exists() and beside.is_dir():
+    beside = folder / BESIDE
+    may_be_made = beside.is_dir() or (folder / TRAIN).is_file()
+    if path.parent == PODS_MODELS and not path.exists() and may_be_made:
         return {**fields, "model.uri": str(beside.absolute())}
     return fields
 

@@ -217,6 +217,7 @@ def _input_parameters(spec: InputSpec) -> dict[str, Any]:
         pad_buckets=",".join(map(str, spec.pad_buckets)),
         pad_mask=spec.pad_mask,
         carries=spec.carries,
+        example=spec.example,
     )
 
 

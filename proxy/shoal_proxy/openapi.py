@@ -171,7 +171,7 @@ def _sample_shape(spec: InputSpec, signature: ModelSignature) -> list[int]:
 
 def _sample_element(spec: InputSpec) -> Any:
     if spec.datatype == "BYTES":
-        return {} if spec.holds_json else SAMPLE_TEXT
+        return {} if spec.holds_json else spec.example or SAMPLE_TEXT
     if spec.datatype == "BOOL":
         return True
     return 1 if "INT" in spec.datatype else 0.5

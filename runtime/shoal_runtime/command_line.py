@@ -19,6 +19,7 @@ from shoal_schema.resource.locations import shown
 from shoal_schema.version import VERSION
 
 SWITCH_INTERVAL_S = 0.0005
+LACKING = 'pip install "shoal[runtime]" (or "shoal[runtime-light]", for a model that needs no PyTorch)'
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +59,7 @@ def serve(settings: Settings) -> int:
 
         from shoal_runtime.serving import Runtime  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        logger.error('%s: pip install "shoal[runtime]"', error)
+        logger.error("%s: %s", error, LACKING)
         return EXIT_USAGE
 
     async def run() -> tuple[int, bool]:
@@ -80,7 +81,7 @@ def inspect(settings: Settings, file: Path) -> int:
     try:
         from shoal_runtime.inspecting import inspect  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        logger.error('%s: pip install "shoal[runtime]"', error)
+        logger.error("%s: %s", error, LACKING)
         return EXIT_USAGE
     report = inspect(settings)
     file.write_text(json.dumps(report), encoding="utf-8")

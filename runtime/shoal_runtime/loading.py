@@ -1,10 +1,10 @@
 """From a model's files to something the pipeline can run."""
 
+import logging
 import os
 import re
 import sys
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -25,6 +25,9 @@ from shoal_runtime.settings import Settings
 from shoal_schema.declaring import NAME, NAME_IN_WORDS
 from shoal_schema.resource.model import ModelFormat as Format
 from shoal_schema.resource.runtime import RuntimeSpec
+from shoal_schema.resource.suffixes import KNOWN, remedy
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,7 @@ def load_model(files: ModelFiles, settings: Settings) -> Model:
     described = Described(file, config.inputs, config.outputs)
     if form is Format.MLFLOW:
         form, described = read_mlmodel(files.directory, described)
-    machine = choose_machine(settings.runtime, torch=_needs_torch(form, handler))
+    machine = choose_machine(settings.runtime, torch=_needs_torch(form, handler), extra=FORMATS[form].extra)
     context = Context(
         model_dir=files.directory,
         device=machine.device,
@@ -121,7 +124,16 @@ def _on_cpu(machine: Machine) -> bool:
 def _needs_torch(form: Format, handler: type[Any] | None) -> bool:
     """Return whether a model computes with torch; a handler says otherwise, or has it where it is installed."""
     needs = FORMATS[form].torch
-    return needs if needs is not None else has_torch() and getattr(handler, "tensors", "torch") == "torch"
+    if needs is not None:
+        return needs
+    wanted = getattr(handler, "tensors", "torch") == "torch"
+    if wanted and not has_torch():
+        logger.warning(
+            "event=no_torch PyTorch is not installed, so %s gets arrays of numpy: if it wants tensors,"
+            ' pip install "shoal[runtime]"; else say so with tensors = "numpy" in the class',
+            getattr(handler, "__name__", "the handler"),
+        )
+    return wanted and has_torch()
 
 
 def _named_file(files: ModelFiles, config: ModelConfig) -> Path | None:
@@ -188,8 +200,9 @@ def _is_module(handler: type[Any] | None) -> bool:
 
 def _none(directory: Path, file: Path | None) -> str:
     """Return what was looked for; a format helps where a file was named, and no empty folder."""
-    suffixes = dict.fromkeys(chain.from_iterable(entry.suffixes for entry in FORMATS.values()))
-    known = f"{', '.join(suffixes)} or {DEFAULT_FILE}"
+    known = f"{', '.join(KNOWN)} or {DEFAULT_FILE}"
+    if foreign := remedy([file.name] if file else [path.name for path in files_with(directory)]):
+        return foreign
     if file is not None:
         return f"{file.name} is not a {known}: set SHOAL_MODEL_FORMAT (model.format), or `format` in model.toml"
     if not any(directory.iterdir()):

@@ -31,13 +31,13 @@ class Machine:
     compile: Callable[[Callable[[Any], Any]], Callable[[Any], Any]] | None = None
 
 
-def choose_machine(wanted: RuntimeSpec, *, torch: bool) -> Machine:
-    """Return what the settings ask for, with torch or without.
+def choose_machine(wanted: RuntimeSpec, *, torch: bool, extra: str = "") -> Machine:
+    """Return what the settings ask for, with torch or without; ``extra`` brings what else the model needs.
 
     Raises:
         LoadError: torch is not here, there is no such device, or a setting has no meaning without torch.
     """
-    return _torch_machine(wanted) if torch else _host_machine(wanted)
+    return _torch_machine(wanted, extra) if torch else _host_machine(wanted)
 
 
 def has_torch() -> bool:
@@ -59,9 +59,10 @@ def _host_machine(wanted: RuntimeSpec) -> Machine:
     return Machine("cpu", None, threads, lambda _: HostPlacement())
 
 
-def _torch_machine(wanted: RuntimeSpec) -> Machine:
+def _torch_machine(wanted: RuntimeSpec, extra: str) -> Machine:
     if not has_torch():
-        raise LoadError('this model needs PyTorch: pip install "shoal[runtime]", or the runtime image that has it')
+        extras = ",".join(filter(None, ("runtime", extra)))
+        raise LoadError(f'this model needs PyTorch: pip install "shoal[{extras}]", or the runtime image that has it')
     import torch  # noqa: PLC0415 (seconds, and hundreds of megabytes)
 
     from shoal_runtime.cuda import CudaPlacement  # noqa: PLC0415

@@ -4,7 +4,7 @@ import gc
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 from shoal_runtime.errors import BatchError, ForwardFailed, LoadError, RaggedRows, WrongShape
@@ -27,6 +27,7 @@ from shoal_schema.memory import return_freed_memory
 from shoal_schema.wire.datatypes import Array
 
 ZEROS_ADVICE: Final = "correct the model; if zeros are not valid input, offer warmup_items()"
+MADE_UP_ADVICE: Final = "if callers' requests would fail so, correct the model; warmup_items() gives better ones to try"
 
 MEASURING_S: Final = 2.0
 """Time to measure further batch sizes in, on top of the warm-up."""
@@ -143,16 +144,31 @@ def _warm_one(model: Model, placement: Placement, batch: WarmupBatch, answers: A
                 f"a batch of {batch.rows} rows does not fit into memory:"
                 " lower SHOAL_BATCHING_MAX_BATCH_SIZE (batching.maxBatchSize)"
             ) from error
-        if batch.exact:
+        if batch.exact or _fails_alike(model, placement, batch, error):
             raise _failed(batch, describe(error) + remedy(error)) from error
-        logger.warning("event=warmup_with_made_up_inputs_failed rows=%d error=%s", batch.rows, type(error).__name__)
+        _warn(batch, describe(error) + remedy(error))
         return 0.0
     # Rows that it refuses as bad items prove nothing.
     for failed in [error for error in errors if error.status >= 500][:1]:
         if batch.exact:
             raise _failed(batch, failed.message) from failed.cause
-        logger.warning("event=warmup_with_made_up_inputs_failed rows=%d error=%s", batch.rows, failed.message)
+        _warn(batch, failed.message)
     return seconds
+
+
+def _warn(batch: WarmupBatch, why: str) -> None:
+    logger.warning("event=warmup_with_made_up_inputs_failed rows=%d error=%s; %s", batch.rows, why, MADE_UP_ADVICE)
+
+
+def _fails_alike(model: Model, placement: Placement, batch: WarmupBatch, error: BaseException) -> bool:
+    """Return whether longer rows fail in the very same words: then the length that was made up is not to blame."""
+    if batch.longer is None:
+        return False
+    try:
+        _run_twice(model, placement, replace(batch, make=batch.longer), lambda _: None)
+    except HANDLER_FAULTS as again:
+        return describe(again) == describe(error)
+    return False
 
 
 def _try_rows(model: Model, placement: Placement, answers: Answers) -> None:

@@ -31,12 +31,18 @@ class WarmupBatch:
         make: makes it, on the CPU.
         exact: whether real batches have just this form; if not, a failure proves nothing about the model.
         own: whether its rows are the handler's own samples.
+        longer: makes one of longer rows, where any length goes; None: of no use.
     """
 
     rows: int
     make: Callable[[], Any]
     exact: bool
     own: bool = False
+    longer: Callable[[], Any] | None = None
+
+
+LONGER = 64
+"""Elements of a dimension that takes any number, where 1 would not do."""
 
 
 def plan_warmup(stages: Stages, signature: Signature, handler: Any, library: Library) -> list[WarmupBatch]:
@@ -108,13 +114,15 @@ def _zeros(signature: Signature, rows: int, lengths: Mapping[tuple[str, int], in
     shapes = {spec.name: _shape(spec, rows, lengths) for spec in signature.inputs}
     known = all(ANY not in shape for shape in shapes.values())
 
-    def make() -> dict[str, Any]:
+    def make(length: int = 1) -> dict[str, Any]:
         return {
-            spec.name: library.filled([1 if size == ANY else size for size in shapes[spec.name]], spec.datatype, 0)
+            spec.name: library.filled([length if size == ANY else size for size in shapes[spec.name]], spec.datatype, 0)
             for spec in signature.inputs
         }
 
-    return WarmupBatch(rows, make, exact=known)
+    # Of several inputs, or dimensions, the lengths may have to fit each other.
+    alone = sum(size == ANY for shape in shapes.values() for size in shape) == 1
+    return WarmupBatch(rows, make, exact=known, longer=partial(make, LONGER) if alone else None)
 
 
 def _shape(spec: TensorSpec, rows: int, lengths: Mapping[tuple[str, int], int]) -> list[int]:

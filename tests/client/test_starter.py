@@ -47,7 +47,9 @@ def test_what_a_template_needs_is_named_before_anything_is_written(
 
     assert main(["init", str(tmp_path / "irises"), "--from", "sklearn"]) == 1
 
-    assert capsys.readouterr().err == ('shoal: --from sklearn needs no_such_package: pip install "shoal[sklearn]"\n')
+    assert capsys.readouterr().err == (
+        'shoal: --from sklearn needs no_such_package: pip install "shoal[serve-light,sklearn]"\n'
+    )
     assert list(tmp_path.iterdir()) == []
 
 

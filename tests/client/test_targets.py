@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shoal.serving.fields import FieldError
-from shoal.targets import default_name, files_beside, find_target, named_target
+from shoal.targets import check_is_here, default_name, files_beside, find_target, named_target
 
 MANIFEST = """\
 apiVersion: serving.shoal.dev/v1alpha1
@@ -57,7 +57,20 @@ def test_a_directory_without_a_manifest_is_a_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["model.pt2", "model.pt", "model.safetensors", "handler.py", "cat.zip", "cat.tar.gz", "cat.TGZ", "cat.tar"]
+    "name",
+    [
+        "model.pt2",
+        "m.pt",
+        "m.pth",
+        "m.ts",
+        "m.torchscript",
+        "model.safetensors",
+        "handler.py",
+        "cat.zip",
+        "cat.tar.gz",
+        "cat.TGZ",
+        "cat.tar",
+    ],
 )
 def test_a_model_file_is_its_model(tmp_path: Path, name: str) -> None:
     file = write(tmp_path / name, "")
@@ -109,6 +122,7 @@ def test_a_url_that_cannot_be_served_says_why(url: str, message: str) -> None:
     [
         pytest.param({}, "nothing", "there is no file or directory", id="nothing there"),
         pytest.param({"a.md": ""}, "a.md", "neither a manifest nor a model", id="a text file"),
+        pytest.param({"a.h5": ""}, "a.h5", r"a.h5 is Keras' old format: .*NAME.keras", id="a foreign format"),
         pytest.param({"a.yaml": "kind: ConfigMap"}, "a.yaml", "holds no document of kind", id="other"),
         pytest.param({"a.yaml": "{{{"}, "a.yaml", "it is not valid YAML", id="broken YAML"),
         pytest.param({"a.yaml": "\x00"}, "a.yaml", "it is not valid YAML", id="no text"),
@@ -137,6 +151,22 @@ def test_a_target_that_cannot_be_served_says_what_could(
 
     with pytest.raises(FieldError, match=message):
         find_target(str(tmp_path / target))
+
+
+def test_a_file_may_be_called_anything_where_its_format_is_said(tmp_path: Path) -> None:
+    file = write(tmp_path / "xr.model", "{}")
+
+    assert find_target(str(file), named=True).fields == {"model.uri": str(file)}
+    with pytest.raises(FieldError, match=r"--set model\.format=FORMAT says what a file of another name is"):
+        find_target(str(file))
+
+
+def test_a_model_that_is_to_be_trained_first_is_told_with_what_trains_it(tmp_path: Path) -> None:
+    write(tmp_path / "keras.yaml", MANIFEST.replace("URI", "file:///models/keras"))
+    train = write(tmp_path / "train.py", "")
+
+    with pytest.raises(FieldError, match=f"there is no model at .*model yet: python {train} makes it"):
+        check_is_here(find_target(str(tmp_path)).fields["model.uri"])
 
 
 @pytest.mark.parametrize(

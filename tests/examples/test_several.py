@@ -1,5 +1,6 @@
 """Several models at one port, and models registered as TorchServe's tutorial does it: real processes throughout."""
 
+import os
 import signal
 import socket
 import subprocess
@@ -90,6 +91,11 @@ def test_the_port_tells_who_is_there(served: Served) -> None:
         assert (nobody.status_code, nobody.json()["type"]) == (404, "ModelNotFoundException")
         assert "words, plus" in nobody.json()["message"]
         assert client.post("/models", params={"url": "x.mar"}).status_code == 405
+        assert "/docs here: /v2/models/NAME/docs has it" in client.get("/docs").json()["error"]
+        assert client.get("/v2/models/plus/docs").status_code == 200
+        nameless = client.post("/invocations", content="{}")
+        assert nameless.status_code == 404
+        assert "serve that model on a port of its own" in nameless.json()["error"]
 
 
 def test_each_model_has_metrics_of_its_own_and_keeps_to_deadlines(served: Served) -> None:
@@ -110,7 +116,10 @@ def test_models_come_and_go_as_torchserves_tutorial_has_it(served: Served) -> No
             200, {"status": 'Model "more" Version: 1.0 registered with 1 initial workers'},
         )  # fmt: skip
         assert client.get("/models/more").json()[0]["batchSize"] == 8
+        listed = {each["modelName"]: each["modelUrl"] for each in client.get("/models").json()["models"]}
+        assert listed["more"] == client.get("/models/more").json()[0]["modelUrl"] == str(served.archive)
         assert client.post("/models", params=asked).status_code == 409
+        assert os.pread(served.log.fileno(), 1 << 20, 0).count(b"serving more from") == 1
         assert client.put("/models/more", params={"min_worker": "3"}).status_code == 200
         with plain.Client(base_url=served.url, timeout=30) as caller:
             answer = caller.post("/predictions/more", content="new", headers={"content-type": "text/plain"})

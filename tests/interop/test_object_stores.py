@@ -106,7 +106,10 @@ def test_what_is_here_is_not_brought_again_until_it_changes(bucket: str, server:
 @pytest.mark.parametrize(
     ("uri", "sentence"),
     [
-        ("{scheme}://no-such-bucket-here/model", "there is nothing at {scheme}://no-such-bucket-here/model"),
+        (
+            "{scheme}://no-such-bucket-here/model",
+            "the store has no bucket no-such-bucket-here: correct its name, or the address of the store",
+        ),
         ("{scheme}://every-cloud/models/mea", "there is nothing at {scheme}://every-cloud/models/mea"),
         ("{scheme}:///model", "{scheme}:///model is no model's address: {scheme}://BUCKET/PATH"),
     ],

@@ -15,6 +15,7 @@ from tests.project.built import Wheels, environment_with
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 60
+LIGHT = ", for a model that needs no PyTorch)"
 pytestmark = pytest.mark.integration
 
 
@@ -124,12 +125,15 @@ def test_a_simulation_needs_no_extra(bare: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "remedy"),
     [
-        (["shoal", "serve", "mean", "--port", "0", "--admin-port", "0"], '"shoal[serve]"'),
+        (
+            ["shoal", "serve", "mean", "--port", "0", "--admin-port", "0"],
+            f'"shoal[serve]" (or "shoal[serve-light]"{LIGHT}',
+        ),
         (["shoal", "local", "up"], "shoal-local"),
         (["shoal", "local", "--help"], "shoal-local"),
         (["shoal-operator"], '"shoal[operator]"'),
         (["python", "-m", "shoal_operator"], '"shoal[operator]"'),
-        (["python", "-m", "shoal_runtime"], '"shoal[runtime]"'),
+        (["python", "-m", "shoal_runtime"], f'"shoal[runtime]" (or "shoal[runtime-light]"{LIGHT}'),
         (["python", "-m", "shoal_proxy"], '"shoal[proxy]"'),
     ],
 )

@@ -133,7 +133,7 @@ def test_an_image_installs_one_component_of_shoal_and_no_other_distribution(comp
 
 
 def test_what_serves_light_formats_brings_no_torch() -> None:
-    extras = ("runtime-light", "trees", "onnx")
+    extras = ("serve-light", "trees", "onnx")
     brought = {requirement.name for extra in extras for requirement in closure(f"shoal[{extra}]")}
 
     assert "skops" in brought

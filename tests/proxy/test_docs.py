@@ -105,6 +105,14 @@ def test_a_sample_is_a_row_of_the_schema(inputs: list[Any]) -> None:
     validator(told, "Row").validate(values if len(values) > 1 else next(iter(values.values())))
 
 
+def test_a_model_s_own_example_is_the_one_that_is_shown() -> None:
+    text = tensor("text", "BYTES", [-1], content_type="text/plain", example="a <mask> fish")
+    told = document([text])
+
+    assert told["components"]["schemas"]["Row"]["examples"] == ["a <mask> fish"]
+    assert told["x-shoal-inputs"][0]["element"] == "a <mask> fish"
+
+
 def test_a_row_of_any_size_is_described_and_only_a_small_one_written_out() -> None:
     large = tensor("x", "FP32", [-1, 1 << 40, 1 << 40])
     told = document([large, tensor("any", "BYTES", [-1, 1 << 40], content_type="application/json")])

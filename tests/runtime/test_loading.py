@@ -124,6 +124,24 @@ def test_an_empty_directory_is_told_what_it_lacks(tmp_path: Path, load: Callable
         load(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("saved_model.pb", "export it as ONNX with tf2onnx"),
+        ("digits.H5", "old format: .*NAME.keras"),
+        ("tiny.gguf", "token by token"),
+        ("cat.cbm", "CatBoost's: save_model"),
+    ],
+)
+def test_a_file_of_a_format_that_is_not_served_is_told_with_what_to_do(
+    name: str, words: str, tmp_path: Path, load: Callable[..., "Model"]
+) -> None:
+    (tmp_path / name).touch()
+
+    with pytest.raises(LoadError, match=f"{name} is .*{words}"):
+        load(tmp_path)
+
+
 def test_a_named_file_of_an_unknown_kind_needs_a_format(tmp_path: Path, load: Callable[..., "Model"]) -> None:
     (tmp_path / "weights.bin").touch()
     (tmp_path / "model.toml").write_text('file = "weights.bin"')

@@ -134,13 +134,26 @@ def test_a_batch_that_does_not_fit_is_told_with_its_size() -> None:
         warm(model_of(Huge()), CpuPlacement(), Readiness())
 
 
-def test_a_failure_on_made_up_shapes_proves_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    class Open(Broken):
+def test_a_failure_at_one_made_up_length_proves_nothing_and_is_told_in_its_own_words(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Open(Adder):
         inputs = (TensorSpec("x", "FP32", [-1, -1]),)
+
+        def forward(self, batch: Any) -> Any:
+            raise ValueError(f"not {batch['x'].shape[1]} long")
 
     warm(model_of(Open()), CpuPlacement(), Readiness())
 
-    assert "event=warmup_with_made_up_inputs_failed rows=8" in caplog.text
+    assert "event=warmup_with_made_up_inputs_failed rows=8 error=ValueError: not 1 long; " in caplog.text
+
+
+def test_a_model_that_fails_alike_at_every_length_does_not_start() -> None:
+    class Open(Broken):
+        inputs = (TensorSpec("x", "FP32", [-1, -1]),)
+
+    with pytest.raises(HandlerFailed, match="warm-up with 8 rows failed: RuntimeError: oh"):
+        warm(model_of(Open()), CpuPlacement(), Readiness())
 
 
 def test_what_forwards_took_is_told_smallest_first() -> None:

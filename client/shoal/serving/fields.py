@@ -17,7 +17,7 @@ PARAMETERS = "model.parameters"
 MAX_DEPTH = 100
 """Levels of objects and lists, which no parameters and no manifest need."""
 
-_VARIABLE = re.compile(r"(?P<variable>SHOAL_[A-Z_]+)(?P<value>=[\w.]+)?(?P<said> \([A-Za-z.]+\))?")
+_VARIABLE = re.compile(r"(?P<set>\bset )?(?P<variable>SHOAL_[A-Z_]+)(?P<value>=[\w.,]*\w)?(?P<said> \([A-Za-z.]+\))?")
 """A variable in a process's sentence, the value that the sentence gives it, and the field that it names itself."""
 
 _SECRET_NAME = re.compile("KEY|TOKEN|PASS|SECRET|SAS|CREDENTIAL")
@@ -155,7 +155,8 @@ def with_field_names(sentence: str) -> str:
         field = names.get(variable)
         if field is None:
             return match.group()
-        return f"{field}{value} ({variable}){'' if said == f' ({field})' else said}"
+        asked = ("pass --set " if value else match["set"]) if match["set"] else ""
+        return f"{asked}{field}{value} ({variable}){'' if said == f' ({field})' else said}"
 
     return _VARIABLE.sub(named, sentence)
 

@@ -88,7 +88,7 @@ def _sample_shape(tensor: Tensor, signature: Signature) -> tuple[int, ...]:
 
 def _element(tensor: Tensor) -> Any:
     if tensor.datatype == "BYTES":
-        return {} if tensor.is_json else SAMPLE_TEXT
+        return {} if tensor.is_json else tensor.example or SAMPLE_TEXT
     if tensor.datatype == "BOOL":
         return True
     return 1 if "INT" in tensor.datatype else 0.5

@@ -25,7 +25,9 @@ EXIT_LINE = re.compile(rb"^(?:\d\S+Z CRITICAL \S+ |shoal[-_]\w+: )")
 COMPLAINT = re.compile(r"^(?:\d\S+Z (?:ERROR|CRITICAL) |shoal[-_]\w+: |\S*python[\d.]*: )")
 TRACEBACK = "Traceback (most recent call last):"
 
-ONE_PROCESS = re.compile(r'"shoal\[(runtime|proxy)\]"')
+# What one process lacks the other mostly lacks too; `serve` and `serve-light` bring both.
+ONE_PROCESS = re.compile(r'(?<="shoal\[)(runtime|proxy)\b')
+PROXY_ALONE = '"shoal[proxy]"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +128,8 @@ def exit_message(exit_: Exit) -> str:
         return how  # Its last line was about something else.
     why = LOG_PREFIX.sub("", exit_.cause).removeprefix(f"{how}: ")
     if why:
-        # What one process lacks the other mostly lacks too: this extra brings both.
-        why = ONE_PROCESS.sub('"shoal[serve]"', why)
+        light = f'{PROXY_ALONE} (or "shoal[proxy-light]", for a model that needs no PyTorch)'
+        why = ONE_PROCESS.sub("serve", why.replace(PROXY_ALONE, light))
         return f"{how}: {with_field_names(why)}"
     status = "" if "status" in how else f" (exit status {exit_.returncode})"
     return f"{how}{status}; it did not say why"

@@ -16,6 +16,7 @@ class Tensor:
         batch_dim: the dimension that counts rows.
         content_types: media types of a ``BYTES`` tensor's elements; empty when the server does not say.
         optional: callers may leave this input out.
+        example: a text that the model takes; empty when the server gives none.
     """
 
     name: str
@@ -24,6 +25,7 @@ class Tensor:
     batch_dim: int = 0
     content_types: tuple[str, ...] = ()
     optional: bool = False
+    example: str = ""
 
     @property
     def is_json(self) -> bool:
@@ -96,6 +98,7 @@ def _tensor(metadata: Mapping[str, Any]) -> Tensor:
         batch_dim=_number(parameters, "batch_dim") or 0,
         content_types=_list(parameters, "content_type"),
         optional=parameters.get("optional") in (True, "true"),
+        example=str(parameters.get("example") or ""),
     )
 
 

@@ -26,6 +26,7 @@ from shoal_proxy.model.signature import InputSpec, ModelSignature
 from shoal_schema.wire.datatypes import Array
 
 CSV: Final = "text/csv"
+JSON: Final = "application/json"
 _FORMS: Final = ("dataframe_split", "dataframe_records", "instances", "inputs")
 _FLOATING: Final = frozenset({"FP16", "FP32", "FP64"})
 _FLAGS: Final = {"true": True, "false": False}
@@ -47,7 +48,7 @@ class Invocations:
             return self._rows(_from_csv(bytes(call.body), signature), call, signature)
         if raw.is_raw(call.media_type):
             return raw.decode(call, signature, Form.ROWS)
-        document = parse_json(call.body)
+        document = _json(call)
         given = [form for form in _FORMS if form in document] if type(document) is dict else []
         if len(given) != 1:
             raise InvalidRequest(f"the body must be an object with one of {', '.join(map(repr, _FORMS))}")
@@ -81,6 +82,15 @@ class Invocations:
 
     def _rows(self, rows: list[Any], call: Call, signature: ModelSignature) -> Decoded:
         return decode_rows(rows, signature, call.body, self._max_padding_bytes)
+
+
+def _json(call: Call) -> Any:
+    try:
+        return parse_json(call.body)
+    except InvalidRequest as error:
+        if call.media_type == JSON:
+            raise
+        raise InvalidRequest(f"{error}; a table as CSV needs the header Content-Type: {CSV}") from None
 
 
 def _from_split(table: Any, signature: ModelSignature) -> list[Any]:

@@ -31,6 +31,8 @@ class InputSpec:
     pad_buckets: tuple[int, ...] = ()
     pad_mask: str | None = None
     carries: str = ""
+    example: str = ""
+    """A text that the model takes."""
     one_row: list[int] | None = None
     """The wire shape of a single row, where rows have one shape only: what most requests say."""
 
@@ -268,6 +270,7 @@ def _input_spec(tensor: Mapping[str, Any], batches: bool) -> InputSpec:  # noqa:
         pad_buckets=_pad_buckets(tensor),
         pad_mask=rules.get("pad_mask"),
         carries=str(rules.get("carries", "")),
+        example=str(rules.get("example", "")),
         one_row=[1, *shape[1:]]
         if batches and not batch_dim and shape[0] == -1 and min(shape[1:], default=1) > 0
         else None,

@@ -33,9 +33,9 @@ def model_metadata(
 
 
 def _tensor(spec: TensorSpec) -> dict[str, Any]:
-    parameters: dict[str, Any] = {"batch_dim": spec.batch_dim}
-    if spec.content_type is not None:
-        parameters["content_type"] = spec.content_type
+    texts = {"content_type": spec.content_type, "example": spec.example, "carries": spec.carries}
+    given = {key: text for key, text in texts.items() if text is not None}
+    parameters: dict[str, Any] = {"batch_dim": spec.batch_dim, **given}
     if spec.optional:
         parameters["optional"] = True
     if spec.pad_axis is not None:
@@ -46,6 +46,4 @@ def _tensor(spec: TensorSpec) -> dict[str, Any]:
             parameters["pad_mask"] = spec.pad_mask
     if spec.unpad_axis is not None:
         parameters |= {"unpad_axis": spec.unpad_axis, "unpad_input": spec.unpad_input}
-    if spec.carries is not None:
-        parameters["carries"] = spec.carries
     return {"name": spec.name, "datatype": spec.datatype, "shape": list(spec.shape), "parameters": parameters}

@@ -4,7 +4,7 @@ Texts become rows of tokens, which are padded to the longest of their batch and 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Final
@@ -267,6 +267,7 @@ class FillMask(Texts):
         self._mask = parts.processor.mask_token_id
         if self._mask is None:
             raise LoadError("the tokenizer has no mask token, which fill-mask needs")
+        self.inputs = (replace(TEXT, example=f"a small {self._tokenizer.mask_token} among many"),)
         self._top_k = parts.parameters.get("top_k", 5)
 
     def preprocess(self, text: str) -> dict[str, Any]:

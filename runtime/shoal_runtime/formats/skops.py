@@ -45,9 +45,10 @@ def _trusted(skops: Any, data: bytes, source: Source, name: str) -> list[str]:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         trusted = vouched(archive.read("schema.json")) | set(source.trusted_types)
     if kinds := sorted(set(skops.get_untrusted_types(data=data)) - trusted):
+        wanted = ",".join(dict.fromkeys((*source.trusted_types, *kinds)))
         raise LoadError(
-            f"{name} holds types that nobody has vouched for: {', '.join(kinds)}: list them in"
-            " SHOAL_MODEL_TRUSTED_TYPES (model.trustedTypes) if you trust the file"
+            f"{name} holds types that nobody has vouched for: {', '.join(kinds)}: set"
+            f" SHOAL_MODEL_TRUSTED_TYPES={wanted} (model.trustedTypes) if you trust the file"
         )
     return sorted(trusted)
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from shoal_runtime.formats.source import Loaded, Source, find_file, is_transformers
 from shoal_schema.resource.model import ModelFormat as Format
+from shoal_schema.resource.suffixes import SUFFIXES
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,23 +17,23 @@ class Entry:
 
     Args:
         module: beside this one, with `load(source) -> Loaded`.
-        suffixes: of its files.
-        holds: whether a file of such a suffix is one of them, where others have it too.
+        holds: whether a file of its suffixes is one of them, where others have them too.
         torch: whether it computes with PyTorch; None: its class says.
         marks: tells a folder that can be nothing else, whatever its files are called.
         code: whether a class of the user's goes with the files.
         own_code: whether the code in a folder that bears its mark is its own to import, a handler.py too.
         apart: whether what keeps rows apart was written for that; all other graphs are tried in warm-up.
+        extra: brings what it needs beside PyTorch.
     """
 
     module: str
-    suffixes: tuple[str, ...] = ()
     holds: Callable[[Path], bool] = lambda _: True
     torch: bool | None = True
     marks: Callable[[Path], bool] | None = None
     code: bool = False
     own_code: bool = False
     apart: bool = False
+    extra: str = ""
 
 
 def _is_torchserves(directory: Path) -> bool:
@@ -62,18 +63,18 @@ def _is_mlflow(directory: Path) -> bool:
 
 FORMATS: Final[Mapping[Format, Entry]] = {
     Format.HANDLER: Entry("handler", torch=None, code=True, apart=True),
-    Format.TORCH_EXPORT: Entry("torch_export", (".pt2",)),
-    Format.SAFETENSORS: Entry("safetensors", (".safetensors",), code=True),
-    Format.TORCH_SCRIPT: Entry("torch_script", (".pt", ".pth", ".ts", ".torchscript")),
-    Format.ONNX: Entry("onnx", (".onnx",), torch=False),
-    Format.SKOPS: Entry("skops", (".skops",), torch=False),
-    Format.JOBLIB: Entry("joblib", (".joblib", ".pkl", ".pickle"), torch=False),
-    Format.XGBOOST: Entry("xgboost", (".ubj", ".json", ".bst"), _is_xgboost, torch=False),
-    Format.LIGHTGBM: Entry("lightgbm", (".lgb", ".txt", ".bst"), _is_lightgbm, torch=False),
+    Format.TORCH_EXPORT: Entry("torch_export"),
+    Format.SAFETENSORS: Entry("safetensors", code=True),
+    Format.TORCH_SCRIPT: Entry("torch_script"),
+    Format.ONNX: Entry("onnx", torch=False),
+    Format.SKOPS: Entry("skops", torch=False),
+    Format.JOBLIB: Entry("joblib", torch=False),
+    Format.XGBOOST: Entry("xgboost", _is_xgboost, torch=False),
+    Format.LIGHTGBM: Entry("lightgbm", _is_lightgbm, torch=False),
     Format.MLFLOW: Entry("mlflow", torch=False, marks=_is_mlflow),
-    Format.TORCH_SERVE: Entry("torchserve", marks=_is_torchserves, own_code=True, apart=True),
-    Format.KERAS: Entry("keras", (".keras",)),
-    Format.TRANSFORMERS: Entry("transformers", marks=is_transformers, apart=True),
+    Format.TORCH_SERVE: Entry("torchserve", marks=_is_torchserves, own_code=True, apart=True, extra="torchserve"),
+    Format.KERAS: Entry("keras", extra="keras"),
+    Format.TRANSFORMERS: Entry("transformers", marks=is_transformers, apart=True, extra="transformers"),
 }
 
 
@@ -94,7 +95,7 @@ def model_file(source: Source, form: Format) -> Path:
     Raises:
         LoadError: there is none, or more than one.
     """
-    return find_file(source, FORMATS[form].suffixes, FORMATS[form].holds)
+    return find_file(source, SUFFIXES.get(form, ()), FORMATS[form].holds)
 
 
 def found(paths: Iterable[Path]) -> list[Format]:
@@ -103,10 +104,10 @@ def found(paths: Iterable[Path]) -> list[Format]:
     return [
         form
         for form, entry in FORMATS.items()
-        if any(path.suffix in entry.suffixes and entry.holds(path) for path in given)
+        if any(path.suffix in SUFFIXES.get(form, ()) and entry.holds(path) for path in given)
     ]
 
 
 def by_suffix(suffix: str) -> Format | None:
     """Return the format of files with this suffix, or None."""
-    return next((form for form, entry in FORMATS.items() if suffix in entry.suffixes), None)
+    return next((form for form, suffixes in SUFFIXES.items() if suffix in suffixes), None)

@@ -97,6 +97,11 @@ def load_script(path: Path, *, trusted: bool) -> torch.nn.Module:
             warnings.simplefilter("ignore", DeprecationWarning)
             module: torch.nn.Module = torch.jit.load(path, map_location="cpu")  # type: ignore[no-untyped-call]
     except (RuntimeError, ValueError, OSError) as error:
+        if not is_torch_script(path) and (zipfile.is_zipfile(path) or first_bytes(path)[:1] == pickle.PROTO):
+            raise LoadError(
+                f"{path.name} is a pickle (torch.save of a module, or of weights), where a TorchScript archive is"
+                " wanted: save torch.jit.script(model), or weights with the class that they belong to"
+            ) from None
         raise Unreadable(path.name, "TorchScript archive", error) from None
     return module
 

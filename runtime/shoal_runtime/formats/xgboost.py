@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from shoal_runtime.faults import said
-from shoal_runtime.formats.source import Loaded, Source, Unreadable, check_row
+from shoal_runtime.formats.source import Loaded, Source, Unreadable, check_row, oddity
 from shoal_runtime.formats.table import model_file
 from shoal_runtime.formats.tabular import OUTPUT, PROBABILITIES, TableHandler, imported, matrix, rows_of
 from shoal_runtime.formats.xgboost_trees import check
@@ -47,6 +47,9 @@ def load(source: Source) -> Loaded:
 def _check_file(path: Path, source: Source) -> None:
     """Check all that xgboost would believe; where half of a file ends, it may read on."""
     data = path.read_bytes().rstrip()
+    if data[:1] not in (b"", b"{"):
+        why = oddity(path) or "it does not begin as one"
+        raise Unreadable(path.name, "XGBoost model", why, "is SHOAL_MODEL_FORMAT (model.format) right?")
     if data[-1:] != b"}":
         raise ValueError("it ends too soon")
     [rows] = rows_of(check(data), "FP32")

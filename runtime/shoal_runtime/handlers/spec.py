@@ -55,6 +55,7 @@ class TensorSpec:
         pad_mask: the input that says which positions are real.
         unpad_axis: the output axis that is cut back to the row's own length...
         unpad_input: ...in this input.
+        example: of a `BYTES` input: a text that the model takes, for the first request that is suggested.
         carries: of a `BYTES` tensor: `request_headers` (an input, filled by the proxy) or `response_head` (an output).
 
     Raises:
@@ -74,6 +75,7 @@ class TensorSpec:
     pad_mask: str | None = None
     unpad_axis: int | None = None
     unpad_input: str | None = None
+    example: str | None = None
     carries: str | None = None
 
     def __post_init__(self) -> None:
@@ -86,6 +88,8 @@ class TensorSpec:
         _check_padding(self)
         good = self.content_type is None or self.datatype == "BYTES"
         _require(good, f"tensor {self.name}: content_type goes with BYTES, not {self.datatype}")
+        good = self.example is None or (self.datatype == "BYTES" and isinstance(self.example, str))
+        _require(good, f"tensor {self.name}: example is a text, and goes with BYTES")
         good = self.carries is None or (self.carries in CARRIED and self.datatype == "BYTES" and len(self.shape) == 1)
         _require(good, f"tensor {self.name}: carries is {' or '.join(CARRIED)}, of BYTES, one element a row")
 

@@ -108,12 +108,13 @@ def _mapped(what: str) -> Iterator[None]:
         ) from None
     except (RepositoryNotFoundError, HFValidationError):
         raise LoadError(
-            f"there is no {what}, or the token that was found (HF_TOKEN, {GIVEN_IN}) may not read it"
+            f"there is no {what}, or the token that was found (HF_TOKEN, {GIVEN_IN}) may not read it: correct the name,"
+            " or give a token that may"
         ) from None
     except RevisionNotFoundError:
-        raise LoadError(f"there is no such revision: {what}") from None
+        raise LoadError(f"there is no such revision: {what}: name a branch, a tag or a commit that is there") from None
     except EntryNotFoundError:
-        raise LoadError(f"there is nothing at {what}") from None
+        raise LoadError(f"there is nothing at {what}: correct the path behind the repository's name") from None
     except HfHubHTTPError as error:
         raise _refused(what, error.response.status_code) from None
     except (KeyError, TypeError, ValueError, AttributeError):  # as its library takes every answer for the hub's
@@ -124,4 +125,6 @@ def _mapped(what: str) -> Iterator[None]:
 
 def _refused(what: str, status: int) -> Exception:
     again = status >= 500 or status == 429
-    return StoreAway(f"the hub answered {status}") if again else LoadError(f"{what}: the hub answered {status}")
+    if again:
+        return StoreAway(f"the hub answered {status}")
+    return LoadError(f"{what}: the hub answered {status}: are its name, and HF_ENDPOINT, right?")

@@ -39,6 +39,7 @@ CREDENTIALS: Final = {
     "az": _AZURE,
     "abfss": _AZURE,
 }
+NO_BUCKET: Final = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
 _STATUS: Final = re.compile(r"status code: (\d{3}[ A-Za-z]*)")
 
 
@@ -95,8 +96,8 @@ def _mapped(what: str) -> Iterator[None]:
     """Say in a sentence what the store's library raises."""
     try:
         yield
-    except FileNotFoundError:
-        raise LoadError(f"there is nothing at {what}") from None
+    except FileNotFoundError as error:
+        raise _absent(what, str(error)) from None
     except exceptions.PreconditionError:
         raise LoadError(f"{what} changed while it was downloaded: try again") from None
     except exceptions.BaseError as error:
@@ -119,13 +120,22 @@ def _told(what: str, text: str) -> Exception:
     for sign, sentence in (
         ("invalid path", f"{what} holds a key that would land outside its folder: remove it, or name another folder"),
         ("redirect without LOCATION", f"{what} lies in another region: set AWS_REGION to that of the bucket"),
-        ("status code: 404", f"there is nothing at {what}"),
         ("status code: 401", f"{what} may not be read with the credentials that were found: look at {credentials}"),
         ("status code: 403", f"{what} may not be read with the credentials that were found: look at {credentials}"),
     ):
         if sign in text:
             return LoadError(sentence)
+    if "status code: 404" in text:
+        return _absent(what, text)
     return StoreAway(f"the store answered {status[1].strip()}" if status else safe(_last(text), os.environ))
+
+
+def _absent(what: str, text: str) -> LoadError:
+    if any(code in text for code in NO_BUCKET):
+        return LoadError(
+            f"the store has no bucket {parse(what).authority}: correct its name, or the address of the store"
+        )
+    return LoadError(f"there is nothing at {what}")
 
 
 def _credentials(uri: str) -> str:

@@ -94,7 +94,7 @@ def test_a_processes_sentence_gets_the_fields_name() -> None:
     assert with_field_names("SHOAL_UNKNOWN, SHOAL_MODEL_URI") == ("SHOAL_UNKNOWN, model.uri (SHOAL_MODEL_URI)")
     assert with_field_names("out of memory") == "out of memory"
     assert with_field_names("set SHOAL_MODEL_ALLOW_PICKLE=true (model.allowPickle) if you trust it") == (
-        "set model.allowPickle=true (SHOAL_MODEL_ALLOW_PICKLE) if you trust it"
+        "pass --set model.allowPickle=true (SHOAL_MODEL_ALLOW_PICKLE) if you trust it"
     )
     assert (
         with_field_names("SHOAL_MODEL_URI (beside it) is empty") == "model.uri (SHOAL_MODEL_URI) (beside it) is empty"

@@ -32,6 +32,15 @@ def test_a_small_item_is_written_out(signature: Signature, body: object, command
     assert " ".join(shlex.split(shoal)) == f"shoal predict {URL} {command}"
 
 
+def test_a_model_s_own_example_is_what_is_asked_first() -> None:
+    fills = signature((Tensor("text", "BYTES", (-1,), content_types=("text/plain",), example="a <mask> fish"),))
+
+    curl, shoal = first_requests(URL, fills)
+
+    assert '{"instances":["a <mask> fish"]}' in curl
+    assert shoal.endswith("--text 'a <mask> fish'")
+
+
 def test_a_picture_is_sent_as_a_file() -> None:
     curl, shoal = first_requests(URL, PICTURES)
 

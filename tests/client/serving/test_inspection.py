@@ -67,7 +67,9 @@ def test_warnings_come_last_and_name_the_field_behind_a_variable() -> None:
 def test_of_a_model_that_is_refused_only_what_was_found_is_told() -> None:
     assert told(REFUSED) == "files    2 files, 10 bytes"
     assert "first_requests" not in with_requests(REFUSED, ())
-    assert with_requests(REFUSED, ())["refused"].endswith("set model.allowPickle=true (SHOAL_MODEL_ALLOW_PICKLE)")
+    assert with_requests(REFUSED, ())["refused"].endswith(
+        "pass --set model.allowPickle=true (SHOAL_MODEL_ALLOW_PICKLE)"
+    )
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,16 @@ def test_a_death_is_final_when_another_start_would_only_repeat_it(ended: Exit, f
         (exit_("runtime", -99), "the runtime was killed by signal 99"),
         (
             exit_("proxy", 2, why="shoal-proxy: No module named 'uvicorn': pip install \"shoal[proxy]\""),
-            "the proxy cannot start: No module named 'uvicorn': pip install \"shoal[serve]\"",
+            "the proxy cannot start: No module named 'uvicorn': pip install \"shoal[serve]\""
+            ' (or "shoal[serve-light]", for a model that needs no PyTorch)',
+        ),
+        (
+            exit_("runtime", 3, why='the model cannot be loaded: it needs PyTorch: pip install "shoal[runtime,keras]"'),
+            'the model cannot be loaded: it needs PyTorch: pip install "shoal[serve,keras]"',
+        ),
+        (
+            exit_("runtime", 2, why='ERROR no uvloop: pip install "shoal[runtime]" (or "shoal[runtime-light]", for x)'),
+            'the runtime cannot start: ERROR no uvloop: pip install "shoal[serve]" (or "shoal[serve-light]", for x)',
         ),
         (
             # Nothing of Shoal's is missing: its own advice stands.

@@ -176,6 +176,14 @@ def test_rows_of_csv_are_counted_however_they_end() -> None:
         csv("1\r" * (MAX_LISTS + 1))
 
 
+@pytest.mark.parametrize("media_type", ["", "application/x-www-form-urlencoded"])
+def test_csv_without_its_media_type_is_told_which_it_is(media_type: str) -> None:
+    with pytest.raises(
+        InvalidRequest, match=r"malformed JSON: .*; a table as CSV needs the header Content-Type: text/csv"
+    ):
+        decode(b"a,b\n1,2\n", VECTORS, media_type)
+
+
 def test_csv_that_is_no_text_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="not CSV"):
         decode(b"\xff\xfe1,2", VECTORS, "text/csv")

@@ -179,7 +179,7 @@ def test_types_are_trusted_by_the_settings_and_not_by_the_file(tmp_path: Path, l
     saved(tmp_path, make_pipeline(FunctionTransformer(own), LogisticRegression()).fit(X, KINDS))
     name = f"{__name__}.own"
 
-    with pytest.raises(LoadError, match=f"nobody has vouched for: {name}: list them in SHOAL_MODEL_TRUSTED_TYPES"):
+    with pytest.raises(LoadError, match=f"nobody has vouched for: {name}: set SHOAL_MODEL_TRUSTED_TYPES={name}"):
         load(tmp_path)
 
     assert load(tmp_path, trusted_types=(name,)).platform == "sklearn"

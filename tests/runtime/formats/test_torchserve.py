@@ -356,6 +356,23 @@ def test_a_pickled_program_in_an_archive_needs_the_users_word(tmp_path: Path, lo
         load(path)
 
 
+def test_a_pickled_module_in_a_programs_place_is_told_as_that(tmp_path: Path, load: Load) -> None:
+    model = io.BytesIO()
+    torch.save(torch.nn.Linear(1, 1), model)
+    handler = "from ts.torch_handler.base_handler import BaseHandler\n\n\nclass Own(BaseHandler):\n    pass\n"
+    manifest = {"model": {"modelName": "m", "handler": "one.py", "serializedFile": "model.pt"}}
+    for name, content in (
+        ("one.py", handler.encode()),
+        ("model.pt", model.getvalue()),
+        ("MAR-INF/MANIFEST.json", json.dumps(manifest).encode()),
+    ):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+
+    with pytest.raises(LoadError, match=r"model\.pt is a pickle .* wanted: save torch\.jit\.script"):
+        load(tmp_path)
+
+
 CONFIG = "minWorkers: 1\nmaxWorkers: 2\nbatchSize: 8\nmaxBatchDelay: 100\nresponseTimeout: 300\nhandler:\n  beams: 4\n"
 
 

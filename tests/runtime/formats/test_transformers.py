@@ -12,6 +12,7 @@ import torch
 import transformers
 from PIL import Image
 
+from shoal_runtime.codecs.metadata import model_metadata
 from shoal_runtime.errors import LoadError
 from shoal_runtime.formats.transformers import TASKS
 from shoal_runtime.readiness import Readiness
@@ -128,6 +129,15 @@ def test_masks_are_filled_as_by_the_pipeline_at_every_batch_size(tmp_path: Path,
 
     for size, got in zip(SIZES, ask(load(folder, max_batch_size=64), items), strict=True):
         alike(got, expected[:size])
+
+
+def test_a_first_request_that_is_suggested_holds_the_mask_and_is_answered(tmp_path: Path, load: Load) -> None:
+    model = load(tiny.encoder("ForMaskedLM", tmp_path / "m"))
+    [text] = model_metadata("m", "1", model.platform, model.signature)["inputs"]
+
+    assert text["parameters"]["example"] == "a small [MASK] among many"
+    [[answer]] = ask(model, [text["parameters"]["example"]], sizes=(1,))
+    assert len(answer) == 5
 
 
 def photo(side: int, seed: int, form: str = "PNG", mode: str = "RGB") -> bytes:

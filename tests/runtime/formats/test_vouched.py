@@ -283,5 +283,5 @@ def test_a_type_is_vouched_for_only_as_skops_saves_it(tmp_path: Path, load: Load
     change(held)
     write(tmp_path, held)
 
-    with pytest.raises(LoadError, match=f"types that nobody has vouched for: {kind}: list them in"):
+    with pytest.raises(LoadError, match=f"types that nobody has vouched for: {kind}: set"):
         load(tmp_path)

@@ -143,6 +143,14 @@ def test_a_broken_file_is_refused(tmp_path: Path, load: Load, content: bytes) ->
         load(tmp_path)
 
 
+def test_a_file_of_another_format_is_told_as_that(tmp_path: Path, load: Load) -> None:
+    (tmp_path / "model.toml").write_text('format = "XGBoost"\nfile = "iris.skops"')
+    (tmp_path / "iris.skops").write_bytes(b"PK\3\4")
+
+    with pytest.raises(LoadError, match=r"it does not begin as one; is SHOAL_MODEL_FORMAT \(model\.format\) right\?"):
+        load(tmp_path)
+
+
 @pytest.mark.parametrize("part", [20, 4, 2])
 def test_half_a_file_is_refused(tmp_path: Path, load: Load, part: int) -> None:
     booster("reg:squarederror", X[:, 0]).save_model(tmp_path / "model.ubj")
