@@ -18,7 +18,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 SOURCES := benchmarks client e2e examples local operator proxy runtime schema tests compile.py install.py pyproject.toml
 TEXTS := $(SOURCES) .ci .pre-commit-config.yaml charts crds docs CHANGELOG.md CONTRIBUTING.md Makefile README.md RELEASING.md constraints.txt
 
-.PHONY: demo test test-compiled e2e check format lint types contracts guard generated messages bench-operator bench-policy bench-serve bench-peers bench-models soak coverage mutants dist pins clean
+.PHONY: demo test test-compiled e2e check format lint types contracts guard generated messages bench-operator bench-policy bench-scaling bench-serve bench-peers bench-models soak coverage mutants dist pins clean
 
 demo: $(VENV)/.demo ## Deploy a real image classifier, send it 200 pictures, print the figures
 	$(BIN)/python -m examples.demo
@@ -88,6 +88,9 @@ bench-operator: $(COMPILED)/.built ## Time from a changed spec to its patched ch
 
 bench-policy: $(COMPILED)/.built ## The rules of batching, Shoal's and others', beside the offline optimum
 	$(BIN)/python -m benchmarks.policy
+
+bench-scaling: $(COMPILED)/.built ## Laws of scaling, Shoal's and others', and ways to balance, on simulated replicas
+	$(BIN)/python -m benchmarks.scaling
 
 bench-serve: $(COMPILED)/.built ## Requests per second and latency beside the model's own ceiling
 	$(BIN)/python -m benchmarks.serve

@@ -22,9 +22,9 @@ COMPILED: Mapping[str, Sequence[str]] = {
         *(
             f"proxy/shoal_proxy/{name}.py"
             for name in (
-                "batching/*", "codecs/*", "edge/*", "model/*", "body", "connected", "connection", "dispatcher",
-                "exchange", "guard", "guarded", "header_cache", "inference", "metrics", "protocol", "timing",
-                "upstream", "waiting/protocol",
+                "balance/*", "batching/*", "codecs/*", "edge/*", "model/*", "body", "connected", "connection",
+                "dispatcher", "exchange", "guard", "guarded", "header_cache", "inference", "metrics", "protocol",
+                "timing", "upstream", "waiting/protocol",
             )
         ),
         "schema/shoal_schema/wire/*.py",

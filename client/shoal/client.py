@@ -4,7 +4,7 @@ import asyncio
 import math
 import random
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any, NamedTuple, Self, TypeVar
 from uuid import uuid4
@@ -13,9 +13,9 @@ import httpx
 
 from shoal.deadline import bounded, within
 from shoal.errors import ConnectionFailed, DeadlineExceeded, ShoalError
-from shoal.exchange import base_url, mapped_errors, request_of, response_of, too_late
+from shoal.exchange import base_url, base_urls, mapped_errors, request_of, response_of, too_late
 from shoal.files import plain
-from shoal.lanes import Lanes
+from shoal.lanes import Fleet, Lanes
 from shoal.progress import Progress, Report, reporting
 from shoal.wire.items import Items
 from shoal.wire.messages import Request, Response
@@ -200,11 +200,15 @@ class Client:
 
 
 class AsyncClient:
-    """The same client for asyncio: same arguments, same results, same errors as :class:`Client`."""
+    """The same client for asyncio: same arguments, same results, same errors as :class:`Client`.
+
+    ``url`` may be several: addresses of replicas of the same model. Each call goes to one that says that it would take
+    less time than another; one that cannot be reached is left alone for a while, and ``retries`` go elsewhere.
+    """
 
     def __init__(  # noqa: PLR0913 (keywords, each with its default)
         self,
-        url: str,
+        url: str | Sequence[str],
         model: str | None = None,
         *,
         timeout_s: float = 30.0,
@@ -215,10 +219,11 @@ class AsyncClient:
     ) -> None:
         self._options = CallOptions(timeout_s, retries=retries, retry_executed=retry_executed)
         self._session = Session(model, random.random, plain)
-        self._http = httpx.AsyncClient(base_url=base_url(url), headers=dict(headers or {}), transport=transport)
+        urls = base_urls(url, alone=transport is not None)
+        self._http = httpx.AsyncClient(base_url=urls[0], headers=dict(headers or {}), transport=transport)
         if transport is None:
             # Set afterwards, since httpx heeds a proxy of the environment only where it made the transport itself.
-            self._http._transport = Lanes()
+            self._http._transport = Lanes() if len(urls) == 1 else Fleet(urls)
 
     async def predict(
         self, item: Any, *, timeout_s: float | None = None, request_id: str | None = None, retries: int | None = None

@@ -1,6 +1,6 @@
 """One exchange with httpx: our requests and answers from and to its own, and its errors as ours."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import httpx
@@ -23,6 +23,22 @@ def base_url(url: str) -> httpx.URL:
     if base.port is not None and not 0 < base.port <= MAX_PORT:
         raise WrongAddress(f"{url} is not the address of a server: a port is 1 to {MAX_PORT}")
     return base
+
+
+def base_urls(url: str | Sequence[str], *, alone: bool) -> list[httpx.URL]:
+    """Return the base URLs of one model, which differ in where they lead and in nothing else.
+
+    Raises:
+        WrongAddress: one of them is none, there is none, their paths differ, or only one is allowed (``alone``).
+    """
+    urls = [base_url(each) for each in ((url,) if isinstance(url, str) else url)]
+    if not urls:
+        raise WrongAddress("give the address of at least one server")
+    if len({each.path.rstrip("/") for each in urls}) > 1:
+        raise WrongAddress("several addresses of one model must have the same path")
+    if alone and len(urls) > 1:
+        raise WrongAddress("a transport of your own leads to one address")
+    return urls
 
 
 def request_of(build: Callable[..., httpx.Request], request: Request, left_s: float) -> httpx.Request:

@@ -6,11 +6,15 @@ used last is used next, so those that nobody needs grow old, and are closed.
 """
 
 import asyncio
+import random
 import time
 from collections import deque
+from collections.abc import Sequence
 from typing import Final
 
 import httpx
+
+from shoal.wire.places import ASKING, Place, choose
 
 MAX_CONNECTIONS: Final = 100
 """At a time; further calls wait for one, in the order in which they came."""
@@ -56,3 +60,38 @@ class Lanes(httpx.AsyncBaseTransport):
     async def _close_old(self) -> None:
         while self._idle and time.monotonic() - self._idle[0][1] > IDLE_S:
             await self._idle.popleft()[0].aclose()
+
+
+class Fleet(httpx.AsyncBaseTransport):
+    """Send each request to one of several addresses of the same model, by how long each says that it would take."""
+
+    def __init__(self, addresses: Sequence[httpx.URL]) -> None:
+        self._addresses = addresses
+        self._places = [Place() for _ in addresses]
+        # Connections of their own for each: `Lanes` gives the one used last, wherever it leads.
+        self._lanes = [Lanes() for _ in addresses]
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Return the answer to one request (httpx)."""
+        number = choose(self._places, time.monotonic(), _sample)
+        place, address = self._places[number], self._addresses[number]
+        request.url = request.url.copy_with(scheme=address.scheme, host=address.host, port=address.port)
+        request.headers["host"] = address.netloc.decode("ascii")
+        request.headers.setdefault(*ASKING)
+        place.sent += 1
+        try:
+            answer = await self._lanes[number].handle_async_request(request)
+        except httpx.TransportError:
+            place.failed(time.monotonic())
+            raise
+        place.answered(answer.headers, time.monotonic())
+        return answer
+
+    async def aclose(self) -> None:
+        """Close the connections (httpx)."""
+        for lanes in self._lanes:
+            await lanes.aclose()
+
+
+def _sample(count: int, drawn: int) -> Sequence[int]:
+    return random.sample(range(count), drawn)

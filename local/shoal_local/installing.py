@@ -60,6 +60,7 @@ def values() -> Object:
     return {
         # Pods share one network here: each proxy must listen on its pod's own address.
         "podListenHost": "$(POD_IP)",
+        "siblings": False,
         # There are no names here; what `kubectl get infsvc` shows can be opened from this machine.
         "waitingRoom": {"replicas": 1, "operatorUrl": f"http://{OPERATOR_IP}:8082"},
         "serviceUrl": f"http://$(CLUSTER_IP):{reached_port(SERVICE_PORT)}".removesuffix(f":{SERVICE_PORT}"),

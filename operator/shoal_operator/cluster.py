@@ -69,7 +69,7 @@ class Cluster:
                 set a field that we want, the answer is a conflict and nothing is taken over.
         """
         metadata = {**body["metadata"], **({"uid": uid} if uid else {})}
-        key = Key(metadata["namespace"], metadata["name"])
+        key = Key(metadata["namespace"], metadata["name"].removesuffix(kind.suffix))
         query = {"force": "true" if uid else "false", "fieldValidation": "Strict"}
         body = {**body, "metadata": metadata}
         stored = await self._write("PATCH", child_path(kind, key), body, query=query, kind=APPLY)
@@ -79,7 +79,7 @@ class Cluster:
     async def merge(self, kind: Kind, stored: Json, patch: Json) -> Json:
         """Write a JSON merge patch to an object, if it is still what was stored, and return it as stored now."""
         metadata = stored["metadata"]
-        key = Key(metadata["namespace"], metadata["name"])
+        key = Key(metadata["namespace"], metadata["name"].removesuffix(kind.suffix))
         body = {**patch, "metadata": {"resourceVersion": metadata["resourceVersion"]}}
         stored = await self._write(
             "PATCH", child_path(kind, key), body, query={"fieldValidation": "Strict"}, kind=MERGE
@@ -201,7 +201,7 @@ def object_path(api_version: str, plural: str, namespace: str, *rest: str) -> st
 
 def child_path(kind: Kind, key: Key) -> str:
     """Return the path of a service's child."""
-    return object_path(kind.api_version, kind.plural, key.namespace, key.name)
+    return object_path(kind.api_version, kind.plural, key.namespace, key.name + kind.suffix)
 
 
 def _lease_path(key: Key) -> str:

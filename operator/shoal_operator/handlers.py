@@ -11,7 +11,7 @@ from typing import Any
 
 import kopf
 
-from shoal_operator.manifests.desired import CHILD_KINDS, ENDPOINT_SLICE, Kind
+from shoal_operator.manifests.desired import CHILD_KINDS, ENDPOINT_SLICE, SIBLINGS, Kind
 from shoal_operator.manifests.labels import SERVICE_LABEL, WATCH_SELECTOR
 from shoal_operator.planning.echo import Echoes
 from shoal_operator.planning.observation import Key, controller_of, replica_set_owner
@@ -53,14 +53,19 @@ class Inbox:
         self._mark(key, event, 0.0)
 
     async def see_child(self, event: Any, **_: Any) -> None:
-        """Take an event of a child, which has its service's name; a label is not asked, since anybody may change it."""
+        """Take an event of a child, which has its service's name, or one that begins with it.
+
+        A label is not asked, since anybody may change it.
+        """
         metadata = event["object"]["metadata"]
         self._mark(Key(metadata["namespace"], metadata["name"]), event, _SETTLE_S)
+        if (owner := controller_of(event["object"])) and metadata["name"] == owner["name"] + SIBLINGS.suffix:
+            self._mark(Key(metadata["namespace"], owner["name"]), event, _SETTLE_S)
 
     async def see_endpoints(self, event: Any, **_: Any) -> None:
         """Take an event of an EndpointSlice: of the Service that it belongs to."""
         body = event["object"]
-        if owner := controller_of(body):
+        if (owner := controller_of(body)) and not _of_siblings(body, owner["name"]):
             self._mark(Key(body["metadata"]["namespace"], owner["name"]), event, _SETTLE_S)
 
     async def see_pod(self, event: Any, **_: Any) -> None:
@@ -106,8 +111,8 @@ def make_registry(
     kopf.on.event("v1", "pods", registry=registry)(inbox.see_pod)
     kopf.on.event("coordination.k8s.io", "v1", "leases", registry=registry)(inbox.see_lease)
     kopf.on.event(*_names(ENDPOINT_SLICE), registry=registry)(inbox.see_endpoints)
-    for kind in CHILD_KINDS:
-        kopf.on.event(*_names(kind), registry=registry)(inbox.see_child)
+    for names in dict.fromkeys(map(_names, CHILD_KINDS)):
+        kopf.on.event(*names, registry=registry)(inbox.see_child)
     return registry
 
 
@@ -138,6 +143,12 @@ def _names(kind: Kind) -> tuple[str, str, str]:
     """Return group, version and plural."""
     group, _, version = kind.api_version.rpartition("/")
     return group, version, kind.plural
+
+
+def _of_siblings(endpoint_slice: Any, service_name: str) -> bool:
+    """Return whether a slice is of the headless Service, whose endpoints are those of the other."""
+    labels = endpoint_slice["metadata"].get("labels", {})
+    return bool(service_name == labels.get(SERVICE_LABEL, "") + SIBLINGS.suffix)
 
 
 def _pod_key(pod: Any) -> Key | None:

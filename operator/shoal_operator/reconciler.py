@@ -268,13 +268,13 @@ class Reconciler:
                 else:
                     live = children.get(action.kind)
                     children[action.kind] = stored = await self._write(action, live)
-                    self._contests.wrote(key, action.kind.kind, digest(action.body), self._clock())
+                    self._contests.wrote(key, action.kind.label, digest(action.body), self._clock())
                     await self._tell_removed(key, observation.resource, action, live, stored)
                     failures += self._changed(key, action, stored)
                 logger.info("event=wrote service=%s %s=%s", key, type(action).__name__.lower(), action.kind.kind)
             except ApiError as error:
                 self._check_passing(key, error)
-                logger.warning("event=write_failed service=%s kind=%s error=%s", key, action.kind.kind, error)
+                logger.warning("event=write_failed service=%s kind=%s error=%s", key, action.kind.label, error)
                 message = named_fractions(error.message, observation.resource["spec"])
                 failures.append(Failure(action.kind, error.code, message))
         return replace(observation, children=children), failures
@@ -284,7 +284,7 @@ class Reconciler:
         if not is_changed(action.kind, action.body, stored):
             return []
         text, answer = digest(action.body), digest(stored.get("spec", {}))
-        self._contests.admit(key, action.kind.kind, text, answer, self._clock())
+        self._contests.admit(key, action.kind.label, text, answer, self._clock())
         return [Failure(action.kind, 200, changed_text(action.body, stored), at_admission=True)]
 
     def _admitted(self, key: Key, action: Action, children: Mapping[Kind, Json]) -> Failure | None:
@@ -293,7 +293,7 @@ class Reconciler:
         if not isinstance(action, Apply) or live is None:
             return None
         text, answer = digest(action.body), digest(live.get("spec", {}))
-        if not self._contests.is_admitted(key, action.kind.kind, text, answer, self._clock()):
+        if not self._contests.is_admitted(key, action.kind.label, text, answer, self._clock()):
             return None
         return Failure(action.kind, 200, changed_text(action.body, live), at_admission=True)
 
@@ -302,7 +302,7 @@ class Reconciler:
         live = children.get(action.kind)
         if isinstance(action, Delete) or live is None:
             return None
-        if self._contests.may_write(key, action.kind.kind, digest(action.body), self._clock()):
+        if self._contests.may_write(key, action.kind.label, digest(action.body), self._clock()):
             return None
         text = (
             f"what is written is changed back each time, last by {last_writer(live, FIELD_MANAGER)!r}; until that ends"

@@ -1,5 +1,6 @@
 """The inference port's other routes: health, metadata, and errors in the protocol of the path that was asked."""
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from shoal_proxy.balance.orca import asked_format, load_value
 from shoal_proxy.codecs.tensors import wire_axis, wire_shape
 from shoal_proxy.dispatcher import Dispatcher
 from shoal_proxy.docs import docs_routes
@@ -19,7 +21,7 @@ from shoal_proxy.management import describe_model, instead_of_registering
 from shoal_proxy.model.signature import InputSpec, ModelSignature, OutputSpec
 from shoal_proxy.settings import Settings
 from shoal_proxy.upstream import RuntimeLink
-from shoal_schema.headers import EXECUTED
+from shoal_schema.headers import EXECUTED, HANDED_OVER, INSTANCE, LOAD, LOAD_FORMAT
 
 _NOT_POST = ["GET", "PUT", "PATCH", "DELETE", "OPTIONS"]
 _INFER_PATHS = ("/v1/embeddings", "/v1/rerank", "/v2/rerank", "/invocations")
@@ -123,7 +125,16 @@ class Pages:
         self._check_model(request)
         reason = self.reason()
         document = {"name": self._settings.name, "ready": not reason}
-        return JSONResponse({**document, "reason": reason} if reason else document, 503 if reason else 200)
+        told = self._load_headers(request)
+        return JSONResponse({**document, "reason": reason} if reason else document, 503 if reason else 200, told)
+
+    def _load_headers(self, request: Request) -> dict[str, str]:
+        """Return how busy this replica is, where that is asked, and to a sibling which one it is."""
+        form = asked_format(request.headers.get(LOAD_FORMAT, "").encode("latin-1"))
+        sibling = HANDED_OVER in request.headers
+        load = self._dispatcher.load(time.monotonic(), sibling=sibling) if form else None
+        told = {} if load is None else {LOAD: load_value(load, form).decode()}
+        return {**told, INSTANCE: self._dispatcher.instance.decode()} if sibling else told
 
     async def server(self, request: Request) -> Response:
         """Answer V2's server metadata."""

@@ -10,12 +10,16 @@ import time
 from collections.abc import Callable, Sequence
 
 from shoal_proxy.alarm import Alarm
+from shoal_proxy.balance.orca import Report
 from shoal_proxy.batching.batcher import Running
 from shoal_proxy.batching.pending import NEVER_S, Delivery, Pending
 from shoal_proxy.batching.policy import Wait
-from shoal_proxy.batching.scheduler import Scheduler
+from shoal_proxy.batching.scheduler import Scheduler, Step
 from shoal_proxy.errors import Draining, ProxyError, RuntimeAway
 from shoal_proxy.exchange import Sent, exchange, result_of
+from shoal_proxy.explaining.load import expected_wait_s, utilization
+from shoal_proxy.explaining.report import last_key
+from shoal_proxy.handover import SecondChance
 from shoal_proxy.lifecycle.drain import ACCEPTS, Phase
 from shoal_proxy.metrics import Metrics
 from shoal_proxy.model.signature import ModelSignature
@@ -30,7 +34,14 @@ logger = logging.getLogger(__name__)
 class Dispatcher:
     """Owns timers, the tasks of the batches in flight, and delivery. All methods belong to the event loop's thread."""
 
-    def __init__(self, link: RuntimeLink, metrics: Metrics, scheduler: Scheduler) -> None:
+    def __init__(
+        self,
+        link: RuntimeLink,
+        metrics: Metrics,
+        scheduler: Scheduler,
+        second_chance: SecondChance | None = None,
+        instance: bytes = b"",
+    ) -> None:
         self._link = link
         self._metrics = metrics
         self._loop = asyncio.get_running_loop()
@@ -41,6 +52,14 @@ class Dispatcher:
         self._tasks: set[asyncio.Task[None]] = set()
         self._served: ModelSignature | None = None
         self.scheduler = scheduler
+        self.instance = instance
+        """Tells this replica from others."""
+        self._second_chance = second_chance
+        """Where those may be answered who would be late here; None: nowhere."""
+        if second_chance is not None:
+            scheduler.gives_away = True
+            second_chance.on_ended = self._given_ended
+            second_chance.on_sent_back = self._sent_back
         self.recorder = Recorder()
         self.phase = Phase.SERVING
         self.on_settled: Callable[[], None] = lambda: None
@@ -49,7 +68,8 @@ class Dispatcher:
     @property
     def settled(self) -> bool:
         """Return whether nothing waits and nothing runs."""
-        return self.scheduler.settled and not self._tasks
+        given = self._second_chance is not None and self._second_chance.under_way
+        return self.scheduler.settled and not self._tasks and not given
 
     @property
     def speaks_binary(self) -> bool:
@@ -68,22 +88,54 @@ class Dispatcher:
             RuntimeAway: the runtime is not ready.
             Draining: this replica takes no requests any more.
         """
+        signature = self._link.signature
+        if signature is None or not self.takes:
+            raise self._why_none_is_taken()
+        return signature
+
+    def signature_to_decode(self) -> ModelSignature:
+        """Return the signature to read a request by; also while none is taken, if a sibling may take it.
+
+        Raises:
+            RuntimeAway: the runtime is not ready.
+            Draining: this replica takes no requests any more.
+        """
+        signature = self._link.signature
+        if signature is None or (self._second_chance is None and not self.takes):
+            raise self._why_none_is_taken()
+        return signature
+
+    def _why_none_is_taken(self) -> ProxyError:
         if self.phase not in ACCEPTS:
-            raise Draining("this replica is draining; send the request again")
-        if not self._link.ready or self._link.signature is None:
-            raise RuntimeAway(f"the model is not ready: {self._link.reason}")
-        return self._link.signature
+            return Draining("this replica is draining; send the request again")
+        return RuntimeAway(f"the model is not ready: {self._link.reason}")
 
     def submit(self, pending: Pending) -> None:
         """Queue ``pending``; its outcome is delivered exactly once, unless it is cancelled first.
 
         Raises:
             Overloaded: the queue is full, or so long that the answer would be late.
+            RuntimeAway: the runtime went away.
+            Draining: this replica takes no requests any more.
         """
         if self.recorder.active:
             self.recorder.arrived(pending)
-        refusal = self.scheduler.admit(pending, pending.arrived_s)
+        if self._second_chance is not None:
+            if not self.takes:
+                self._only_elsewhere(self._second_chance, pending)
+                return
+            if self._leaves_early(self._second_chance, pending):
+                return
+        self._admit(pending, pending.arrived_s)
+
+    def _admit(self, pending: Pending, now_s: float) -> None:
+        refusal = self.scheduler.admit(pending, now_s)
         if refusal is not None:
+            if self._second_chance is not None:
+                if self._given(self._second_chance, pending, refusal, self._link.signature):
+                    return
+                assert refusal.reason is not None
+                self.scheduler.traffic.refused(refusal.reason, pending.rows)
             raise refusal
         if pending.deadline_s < self._deadline_s:
             self._arm_deadline()
@@ -91,6 +143,9 @@ class Dispatcher:
 
     def cancel(self, pending: Pending) -> None:
         """Forget a request whose caller has gone."""
+        if self._second_chance is not None and self._second_chance.cancel(pending):
+            self._metrics.rejected(Rejection.CANCELLED)
+            return
         if self.scheduler.cancel(pending):
             self._metrics.rejected(Rejection.CANCELLED)
             self._deliver(())
@@ -100,6 +155,18 @@ class Dispatcher:
         self._deliver(self.scheduler.refuse_all(error, time.monotonic()))
         for task in self._tasks:
             task.cancel()
+        if self._second_chance is not None:
+            self._second_chance.give_up()
+
+    def load(self, now_s: float, *, sibling: bool = False) -> Report | None:
+        """Return how busy this replica is; None where it takes no requests, or none of a ``sibling`` that asks."""
+        scheduler = self.scheduler
+        if self.phase is not Phase.SERVING or not self._link.ready:
+            return None
+        if sibling and not scheduler.has_room(last_key(scheduler.batcher), now_s):
+            return None
+        rows_per_s = scheduler.traffic.offered_rows_per_s
+        return Report(expected_wait_s(scheduler, now_s), utilization(scheduler, now_s), rows_per_s)
 
     def close(self) -> None:
         """Give back what the event loop watches for it."""
@@ -125,10 +192,63 @@ class Dispatcher:
                 if step.until_s < NEVER_S:
                     self._alarm.set(step.until_s)
                 return
-            if step.refused:
-                self._deliver(step.refused)
-            if step.running is not None:
-                self._send(step.running, signature)
+            self._do(step, signature)
+
+    def _do(self, step: Step, signature: ModelSignature) -> None:
+        if step.refused:
+            self._deliver(step.refused)
+        if step.late:
+            self._try_elsewhere(step, signature)
+        if step.running is not None:
+            self._send(step.running, signature)
+
+    def _try_elsewhere(self, step: Step, signature: ModelSignature) -> None:
+        """Give a second chance to those who would be late here, and refuse whom nobody takes."""
+        second_chance, error = self._second_chance, step.error
+        assert second_chance is not None
+        assert error is not None
+        for pending in step.late:
+            if not self._given(second_chance, pending, error, signature):
+                self._deliver(self.scheduler.refuse(pending, error))
+
+    def _given(
+        self, second_chance: SecondChance, pending: Pending, refusal: ProxyError, signature: ModelSignature | None
+    ) -> bool:
+        if not second_chance.take(pending, refusal, signature):
+            return False
+        self.scheduler.traffic.handed_over_rows += pending.rows
+        return True
+
+    def _only_elsewhere(self, second_chance: SecondChance, pending: Pending) -> None:
+        """Give away a request that nobody can serve here, or raise why."""
+        error = self._why_none_is_taken()
+        if not self._given(second_chance, pending, error, self._link.signature):
+            if isinstance(error, RuntimeAway):
+                self.scheduler.traffic.turned_away(Rejection.RUNTIME_AWAY)
+            raise error
+        self.scheduler.traffic.arrived_rows += pending.rows
+
+    def _leaves_early(self, second_chance: SecondChance, pending: Pending) -> bool:
+        """Give away who would wait in vain, while there is time for it; a sibling that cannot take it sends it back."""
+        if pending.handed_over or not self.scheduler.lags(pending, pending.arrived_s):
+            return False
+        if not second_chance.take(pending, None, self._link.signature):
+            return False
+        self.scheduler.traffic.arrived_rows += pending.rows
+        self.scheduler.traffic.handed_over_rows += pending.rows
+        return True
+
+    def _sent_back(self, pending: Pending) -> None:
+        """Let a request in that was given away early and came back, as if it had not been away."""
+        pending.tried_elsewhere = True
+        try:
+            self._admit(pending, time.monotonic())
+        except ProxyError as error:
+            self._deliver([pending.resolve(error)])
+
+    def _given_ended(self) -> None:
+        if self.settled:
+            self.on_settled()
 
     def _send(self, running: Running, signature: ModelSignature) -> None:
         batch = running.batch

@@ -44,7 +44,7 @@ def codec_for(path: str) -> Codec:
 class Guard:
     """What the connections of one port share: their bounds, and how many there are."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (bounds, each with its name)
         self,
         patience: Patience,
         metrics: Metrics,
@@ -53,6 +53,7 @@ class Guard:
         max_body_bytes: int,
         max_connections: int,
         max_per_address: int = 0,
+        max_age_s: float = 0.0,
     ) -> None:
         self.patience = patience
         self.metrics = metrics
@@ -60,6 +61,8 @@ class Guard:
         self.max_body_bytes = max_body_bytes
         self.max_connections = max_connections
         self.max_per_address = max_per_address
+        self.max_age_s = max_age_s
+        """After which a connection is asked to come anew; 0 is never."""
         self.members: set[Any] = set()
         """Connections that were taken and are open."""
         self.turned_away = 0

@@ -39,9 +39,12 @@ class Route:
 
 
 class Terms:
-    """What a request's headers ask of the queue; ``timeout_s`` is 0 when they name none."""
+    """What a request's headers ask of the queue; ``timeout_s`` is 0 when they name none.
 
-    __slots__ = ("forwarded", "lane", "timeout_s", "trace")
+    ``handed_over``: a sibling sends it. ``load_format``: how to tell our load in the answer, 0 for not at all.
+    """
+
+    __slots__ = ("forwarded", "handed_over", "lane", "load_format", "timeout_s", "trace")
 
     def __init__(
         self,
@@ -49,11 +52,16 @@ class Terms:
         lane: LaneKey,
         forwarded: tuple[tuple[bytes, bytes], ...],
         trace: Mapping[str, str] | None,
+        *,
+        handed_over: bool = False,
+        load_format: int = 0,
     ) -> None:
         self.timeout_s = timeout_s
         self.lane = lane
         self.forwarded = forwarded
         self.trace = trace
+        self.handed_over = handed_over
+        self.load_format = load_format
 
 
 class Head:

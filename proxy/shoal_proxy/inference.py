@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping
 from math import isfinite
 
+from shoal_proxy.balance.orca import asked_format, load_line
 from shoal_proxy.batching.padding import check_lengths, shape_key
 from shoal_proxy.batching.pending import (
     NEVER_S,
@@ -43,7 +44,16 @@ from shoal_proxy.model.signature import ModelSignature
 from shoal_proxy.model.sizes import byte_size_of
 from shoal_proxy.settings import Settings
 from shoal_proxy.timing import server_timing
-from shoal_schema.headers import PRIORITY, REQUEST_ID, TIMEOUT_MS, TRACEPARENT, TRACESTATE
+from shoal_schema.headers import (
+    HANDED_OVER,
+    INSTANCE,
+    LOAD_FORMAT,
+    PRIORITY,
+    REQUEST_ID,
+    TIMEOUT_MS,
+    TRACEPARENT,
+    TRACESTATE,
+)
 from shoal_schema.metrics import Rejection
 
 logger = logging.getLogger(__name__)
@@ -56,7 +66,8 @@ _SEND_AGAIN = (503, 504)
 """Statuses after which a caller thinks of sending its request again: the sentence tells what that may mean."""
 _TRACED = tuple([(name.encode(), name) for name in (REQUEST_ID, TRACEPARENT, TRACESTATE)])
 _TIMEOUT_MS, _PRIORITY, _CONTENT_ENCODING = TIMEOUT_MS.encode(), PRIORITY.encode(), b"content-encoding"
-_TERM_NAMES = (*[name for name, _ in _TRACED], _CONTENT_ENCODING, _TIMEOUT_MS, _PRIORITY)
+_HANDED_OVER, _LOAD_FORMAT = HANDED_OVER.encode(), LOAD_FORMAT.encode()
+_TERM_NAMES = (*[name for name, _ in _TRACED], _CONTENT_ENCODING, _TIMEOUT_MS, _PRIORITY, _HANDED_OVER, _LOAD_FORMAT)
 """Headers that `Terms` are made of, beside those that settings name."""
 
 
@@ -88,6 +99,7 @@ class Inference:
         self._fair_share_header = settings.fair_share_header
         self._dispatcher = dispatcher
         self._metrics = metrics
+        self._instance_line = b"%b: %b\r\n" % (INSTANCE.encode(), dispatcher.instance)
         self._bodies = Bodies(settings.queue.max_bytes)
         self._undecoded = Sampler()
         self._queue_timeout_s = settings.queue.timeout_milliseconds / 1000
@@ -108,10 +120,12 @@ class Inference:
         route = head.route
         self._metrics.request_bytes += len(body)
         try:
-            signature = self._dispatcher.signature()
+            signature = self._dispatcher.signature_to_decode()
             terms = head.terms
             if terms is None:
                 terms = head.terms = self._terms(head.headers)
+            if terms.load_format:
+                reply = self._telling_load(reply, terms)
             decoded = route.codec.decode(Call(head.headers, body), signature)
             check_rows(decoded.rows)
             if not self._dispatcher.speaks_binary:
@@ -127,9 +141,22 @@ class Inference:
         try:
             self._dispatcher.submit(pending)
         except ProxyError as error:
-            reply(self.refuse(route, error))
+            reply(self.refuse(route, error, counts=not pending.handed_over))
             return None
         return pending
+
+    def _telling_load(self, reply: Callable[[Reply], None], terms: Terms) -> Callable[[Reply], None]:
+        """Return ``reply`` with how busy we are in each answer, for whoever asked; siblings need to know who we are."""
+
+        def tell(answer: Reply) -> None:
+            load = self._dispatcher.load(time.monotonic(), sibling=terms.handed_over)
+            if load is not None:
+                answer.lines += load_line(load, terms.load_format)
+            if terms.handed_over:
+                answer.lines += self._instance_line
+            reply(answer)
+
+        return tell
 
     def _explained(self, error: Exception) -> ProxyError:
         """Return the error to answer with: a fault of ours in decoding is this request's alone, and is logged."""
@@ -143,9 +170,10 @@ class Inference:
         """Forget a request whose caller has gone."""
         self._dispatcher.cancel(pending)
 
-    def refuse(self, route: Route, error: ProxyError, *, may_have_run: bool = False) -> Reply:
-        """Return ``error`` as the route's protocol has it, and count it."""
-        self._metrics.rejected(error.reason)
+    def refuse(self, route: Route, error: ProxyError, *, may_have_run: bool = False, counts: bool = True) -> Reply:
+        """Return ``error`` as the route's protocol has it; count it, unless who has handed the request over does."""
+        if counts:
+            self._metrics.rejected(error.reason)
         may_have_run = may_have_run or error.may_have_run
         if may_have_run and error.status in _SEND_AGAIN:
             error = PerhapsExecuted(error)
@@ -182,7 +210,7 @@ class Inference:
             check_lengths(decoded.lengths, signature)
         now_s = time.monotonic()
         timeout_s = _tighter_s(terms.timeout_s, decoded.timeout_ms)
-        return Pending(
+        pending = Pending(
             inputs=decoded.inputs,
             rows=decoded.rows,
             size_bytes=byte_size_of(decoded.inputs),
@@ -195,6 +223,9 @@ class Inference:
             lengths=decoded.lengths,
             trace=terms.trace,
         )
+        if terms.handed_over:
+            pending.handed_over = True
+        return pending
 
     def _terms(self, headers: Mapping[bytes, bytes]) -> Terms:
         """Return what ``headers`` ask for.
@@ -207,7 +238,14 @@ class Inference:
         names = self._forwarded_headers
         forwarded = tuple([(name, headers[name]) for name in names if name in headers]) if names else ()
         timeout_s = 0.0 if given is None else _timeout_s(_positive_ms(given))
-        return Terms(timeout_s, self._lane(headers), forwarded, _trace(headers))
+        return Terms(
+            timeout_s,
+            self._lane(headers),
+            forwarded,
+            _trace(headers),
+            handed_over=_HANDED_OVER in headers,
+            load_format=asked_format(headers.get(_LOAD_FORMAT)),
+        )
 
     def _lane(self, headers: Mapping[bytes, bytes]) -> LaneKey:
         """Return who the caller is, as far as it matters for who is next."""
@@ -227,7 +265,7 @@ class Inference:
                 return self._counted(route, reply)
             except Exception as error:
                 outcome = ModelFailed(f"the model's answer cannot be written: {type(error).__name__}: {error}")
-        return self.refuse(route, outcome, may_have_run=pending.may_have_run)
+        return self.refuse(route, outcome, may_have_run=pending.may_have_run, counts=not pending.handed_over)
 
     def _counted(self, route: Route, reply: Reply) -> Reply:
         self._metrics.requests[route.codec.name, reply.status] += 1

@@ -60,6 +60,7 @@ class Metrics(Collector):
     def __init__(self) -> None:
         self.requests: dict[tuple[str, int], int] = defaultdict(int)
         self.rejections: dict[str, int] = defaultdict(int)
+        self.handed_over: dict[str, int] = defaultdict(int)
         self.batch_rows = Histogram(ROWS)
         self.queue_seconds = Histogram(SECONDS)
         self.batch_seconds = Histogram(SECONDS)
@@ -81,6 +82,7 @@ class Metrics(Collector):
         """Yield every metric, as prometheus-client asks."""
         yield _labelled(declared.REQUESTS, self.requests)
         yield _labelled(declared.REJECTIONS, {(reason,): count for reason, count in self.rejections.items()})
+        yield _labelled(declared.HANDED_OVER, {(outcome,): count for outcome, count in self.handed_over.items()})
         for metric, read in self.read.items():
             family = GaugeMetricFamily if metric.kind is declared.Kind.GAUGE else CounterMetricFamily
             yield family(metric.family, metric.description, value=read())

@@ -6,7 +6,9 @@ Every other path goes through uvicorn and Starlette unchanged. A caller that dis
 queue.
 """
 
+import asyncio
 import logging
+import random
 import time
 from collections import deque
 from typing import Any
@@ -18,6 +20,7 @@ from shoal_proxy.batching.pending import Pending
 from shoal_proxy.batching.returns import Burst
 from shoal_proxy.body import FIRST_BYTES, LARGE_BYTES, BodyReader
 from shoal_proxy.codecs.base import Reply
+from shoal_proxy.connected import NOTHING
 from shoal_proxy.edge.holding import Holding
 from shoal_proxy.errors import BodyTooLarge, Overloaded, ProxyError
 from shoal_proxy.guard import NOBODY_WAITS, Guard
@@ -208,8 +211,22 @@ class InferProtocol(GuardedProtocol):
         self._burst: Burst | None = None
         """The callers this one was answered with."""
         self._burst_rows = 0
+        self._ageing: asyncio.TimerHandle | None = None
+        self._aged = False
+        """Its time is up: its caller may find a replica with less to do."""
         self._reader: BodyReader | None = None
         """Reads in our place once this caller has sent a large body."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the connection, for a time (asyncio)."""
+        super().connection_made(transport)
+        most_s = self.guard.max_age_s
+        if most_s:
+            # Those that were opened together must not come back together.
+            self._ageing = self.loop.call_later(random.uniform(most_s / 2, most_s), self._age)
+
+    def _age(self) -> None:
+        self._aged = True
 
     def data_received(self, data: bytes) -> None:
         """Parse what the header cache does not know (asyncio)."""
@@ -263,6 +280,8 @@ class InferProtocol(GuardedProtocol):
         for cycle in self._unanswered:
             cycle.abandon()
         self._unanswered.clear()
+        if self._ageing is not None:
+            self._ageing.cancel()
         super().connection_lost(exc)
 
     def on_message_begin(self) -> None:
@@ -379,9 +398,9 @@ class InferProtocol(GuardedProtocol):
             self.owe(reply.size_bytes)
         if cycle.keep_alive:
             self.on_response_complete()
-        elif cycle.complete:
+        elif cycle.complete and not self._aged:
             self.transport.close()
-        else:
+        else:  # what it may be sending must not cut our answer off
             self.linger()
 
     def _reply_head(self, cycle: InferCycle, reply: Reply) -> bytes:
@@ -390,10 +409,15 @@ class InferProtocol(GuardedProtocol):
         for name in _ECHOED:
             if name in headers:
                 lines += b"%b: %b\r\n" % (name, headers[name])
-        if not (cycle.keep_alive and self.inference.keeps_connections):
+        if not (cycle.keep_alive and self.inference.keeps_connections) or (self._aged and self._asks_no_more):
             cycle.keep_alive = False
             lines += b"connection: close\r\n"
         return self.reply_head(reply, lines)
+
+    @property
+    def _asks_no_more(self) -> bool:
+        """Whether nothing has come behind the request that is answered now."""
+        return self.incoming == NOTHING and not (self.pipeline or self._unanswered)
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         """Start whichever request is next on this connection (uvicorn, for pipelined requests)."""

@@ -15,6 +15,7 @@ from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import uvicorn
 
@@ -33,6 +34,7 @@ from shoal_proxy.explaining.load import expected_wait_s, utilization
 from shoal_proxy.explaining.report import last_key
 from shoal_proxy.guard import Guard
 from shoal_proxy.guarded import GuardedProtocol
+from shoal_proxy.handover import SecondChance
 from shoal_proxy.inference import Inference
 from shoal_proxy.lifecycle.drain import Phase
 from shoal_proxy.metrics import Metrics
@@ -202,6 +204,7 @@ def make_guards(settings: Settings, metrics: Metrics, descriptors: int) -> tuple
         max_body_bytes=settings.queue.max_body_bytes,
         max_connections=connection_limit(settings.process.max_connections, descriptors),
         max_per_address=settings.process.max_connections_per_address,
+        max_age_s=settings.process.connection_age_s,
     )
     admin = Guard(
         patience,
@@ -221,7 +224,13 @@ class Proxy:
         self.metrics = Metrics()
         self.link = RuntimeLink(settings.process.runtime, settings.name, settings.batching.pad_buckets or {})
         self.scheduler = make_scheduler(settings)
-        self.dispatcher = Dispatcher(self.link, self.metrics, self.scheduler)
+        instance = (settings.process.instance or uuid4().hex).encode()
+        self.second_chance = (
+            SecondChance(settings, self.scheduler.batcher, self.metrics, instance)
+            if settings.process.siblings
+            else None
+        )
+        self.dispatcher = Dispatcher(self.link, self.metrics, self.scheduler, self.second_chance, instance)
         self.inference = Inference(settings, self.dispatcher, self.metrics)
         self.pages = Pages(settings, self.link, self.dispatcher, VERSION)
         self.front_guard, self.admin_guard = make_guards(settings, self.metrics, open_files())
@@ -249,7 +258,7 @@ class Proxy:
         )
         admin_protocol: Any = partial(GuardedProtocol, guard=self.admin_guard)
         admin = _listener(pages.app(), http=admin_protocol)
-        watch = asyncio.create_task(self.link.watch())
+        watch = asyncio.create_task(self._watch())
         front_task = asyncio.create_task(front.serve([self.socket]))
         if self.grpc is not None:
             await self.grpc.start()
@@ -262,10 +271,21 @@ class Proxy:
         await self._leave_service(front, front_task)
         watch.cancel()
         self.link.upstream.close()
+        if self.second_chance is not None:
+            self.second_chance.close()
         self.dispatcher.close()
         self._drained.set()
         admin.leave()
         await asyncio.gather(admin_task, watch, return_exceptions=True)
+
+    async def _watch(self) -> None:
+        """Keep in touch with the runtime, and with siblings where there are any."""
+        if self.second_chance is None:
+            await self.link.watch()
+            return
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.link.watch())
+            group.create_task(self.second_chance.watch())
 
     def stop(self) -> None:
         """Start the drain; a second call ends the delay before it."""

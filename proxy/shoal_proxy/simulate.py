@@ -12,6 +12,7 @@ from shoal_proxy.asking import AddressError, AskError, ask
 from shoal_proxy.batching.pending import NEVER_S
 from shoal_proxy.batching.policy import BatchLimits
 from shoal_proxy.simulator.arrivals import Times, gamma, on_off, poisson
+from shoal_proxy.simulator.balance import Balance
 from shoal_proxy.simulator.latencies import Latencies, LatencyError, parse_document, parse_terms
 from shoal_proxy.simulator.report import lines, per_s
 from shoal_proxy.simulator.study import Service, Study, study
@@ -24,6 +25,7 @@ examples:
   shoal simulate --poisson 600 --latency 5ms+1ms --objective-ms 50 --max-batch-size 32
   shoal simulate --gamma 600,4 --latency table.json --objective-ms 50 --replicas 2
   shoal simulate --on-off 100,900,5 --from http://127.0.0.1:9090
+  shoal simulate --gamma 5000,4 --latency 20ms+0.5ms --objective-ms 100 --replicas 8 --balance SecondChance --slow 1.5
   shoal record --from http://127.0.0.1:9090 --seconds 60 > trace.csv
   shoal simulate trace.csv --from http://127.0.0.1:9090 --objective-ms 30 --speed 2
 
@@ -138,6 +140,22 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--max-queue-rows", type=integer(1), help="default: 1024, or four batches")
     made.add_argument("--replicas", type=integer(1), default=1, help="(%(default)s)")
     made.add_argument(
+        "--balance",
+        type=choice(Balance),
+        choices=list(Balance),
+        default=Balance.RANDOM,
+        help="how requests come to replicas (%(default)s)",
+    )
+    made.add_argument("--connections", type=integer(1), default=4, help="kept, a replica, where they are (%(default)s)")
+    made.add_argument("--stale-ms", type=numbers(1, least=0.0), default=(0.0,), help="how old known waits may be")
+    made.add_argument("--slow", type=numbers(1), default=(1.0,), metavar="X", help="one replica takes X times as long")
+    made.add_argument(
+        "--pod-death", type=numbers(1), default=(NEVER_S,), metavar="SECONDS", help="after which one dies"
+    )
+    made.add_argument(
+        "--start-seconds", type=numbers(1), default=(30.0,), help="that its successor needs (%(default)s)"
+    )
+    made.add_argument(
         "--policy",
         type=choice(BatchingPolicy),
         choices=list(BatchingPolicy),
@@ -231,4 +249,10 @@ def _service(options: argparse.Namespace, latencies: Latencies) -> Service:
         timeout_s=options.timeout_ms[0] / 1000,
         failing=options.failing,
         identical=options.identical,
+        balance=options.balance,
+        connections=options.connections,
+        slow=options.slow[0],
+        death_s=options.pod_death[0],
+        start_s=options.start_seconds[0],
+        stale_s=options.stale_ms[0] / 1000,
     )

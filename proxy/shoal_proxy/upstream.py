@@ -93,6 +93,22 @@ class Upstream:
         document = _document(await self._get(b"/v2"))
         return any("binary_tensor_data" in str(extension) for extension in document.get("extensions") or ())
 
+    async def model_ready(self, extra: Sequence[tuple[bytes, bytes]], due_s: float) -> Response:
+        """Ask whether the model can serve, and return the answer as it came.
+
+        Raises:
+            TimeoutError: it did not come by ``due_s``, in monotonic seconds.
+        """
+        lines = b"".join([b"%b: %b\r\n" % header for header in extra])
+        head = b"GET %b/ready HTTP/1.1\r\nHost: %b\r\n%b\r\n" % (self._model_path, self._host, lines)
+        return await self._exchange(head, [], due_s)
+
+    def close_idle(self) -> None:
+        """Close each connection as soon as nothing is under way on it, and make no more."""
+        self._closed = True
+        while self._idle:
+            self._idle.pop().close()
+
     def close(self) -> None:
         """Close every connection: for our runtime, permission to exit."""
         self._closed = True
@@ -111,6 +127,8 @@ class Upstream:
         if connection.usable and not self._closed:
             connection.idle_since_s = time.monotonic()
             self._idle.append(connection)
+        elif self._closed:
+            connection.close()
         return response
 
     def _take_idle(self) -> Connection | None:

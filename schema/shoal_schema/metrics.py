@@ -97,6 +97,11 @@ ELEMENTS = _counter("elements", "Elements sent, padding included.")
 PADDED_ELEMENTS = _counter("padded_elements", "Elements that were padding.")
 COALESCED_ROWS = _counter("coalesced_rows", "Rows answered by an identical request's.")
 RETRIES = _counter("retries", "Batches sent again after a failure.")
+HANDED_OVER = _counter(
+    "handed_over",
+    "Requests given to a sibling since they would have been late here, by what came of it.",
+    outcome="answered, refused, error, late, lost, cancelled",
+)
 REQUEST_BYTES = _counter("request_bytes", "Bytes of request bodies.")
 RESPONSE_BYTES = _counter("response_bytes", "Bytes of response bodies.")
 

@@ -24,6 +24,7 @@ from shoal_schema.declaring import (
 from shoal_schema.version import VERSION
 
 _ADDRESS = "HOST:PORT or unix:PATH"
+SIBLING = r"^(\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}\Z"
 _TEXTS = "comma-separated names"
 _HEAD = "Longest request line and headers, each header counted with 32 bytes more."
 _HEAD_TIME = "How long a head may take to arrive, from the connection's start or from its own first byte."
@@ -102,6 +103,15 @@ class ProxyProcess(Section, frozen=True):
         Meta(description="The V2 server that runs the model, ours or a foreign one."),
         Env("SHOAL_PROXY_RUNTIME", PROXY, allowed="unix:PATH or http://HOST:PORT"),
     ] = Address(path="/run/shoal/runtime.sock")
+    siblings: Annotated[
+        tuple[Annotated[str, Meta(pattern=SIBLING)], ...],
+        Meta(
+            description="Where other replicas of the model take requests; of a name, every address that it has, looked"
+            " up again every few seconds. Who would be late here gets a second chance there. The operator names a"
+            " headless Service; this replica itself may be among them."
+        ),
+        Env("SHOAL_PROXY_SIBLINGS", PROXY, allowed="comma-separated HOST:PORT"),
+    ] = ()
     padding_factor: Annotated[
         float,
         Meta(
@@ -152,6 +162,16 @@ class ProxyProcess(Section, frozen=True):
         ),
         Env("SHOAL_PROXY_IDLE_TIMEOUT_S", PROXY),
     ] = 620.0
+    connection_age_s: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=86400,
+            description="After so long, or down to half of it by chance, an answer asks its caller to connect anew"
+            " (`Connection: close`), so that new replicas get their share; 0 means never.",
+        ),
+        Env("SHOAL_PROXY_CONNECTION_AGE_S", PROXY),
+    ] = 60.0
     max_connections: Annotated[
         int,
         Meta(
@@ -278,6 +298,14 @@ class OperatorProcess(Section, frozen=True):
         ),
         Env("SHOAL_OPERATOR_SERVICE_URL", OPERATOR),
     ] = "http://$(NAME).$(NAMESPACE).svc"
+    siblings: Annotated[
+        bool,
+        Meta(
+            description="Replicas find one another by a headless Service, `NAME-siblings`, and hand over who would be"
+            " late; needs the cluster's DNS."
+        ),
+        Env("SHOAL_OPERATOR_SIBLINGS", OPERATOR),
+    ] = True
     admin_namespaces: Annotated[
         tuple[str, ...],
         Meta(description="Namespaces that may reach the proxies' admin port (metrics, drain); none means all may."),

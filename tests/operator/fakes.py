@@ -57,7 +57,7 @@ class FakeCluster:
         return Observation(resource, copy.deepcopy(found), tuple(copy.deepcopy(self.pods.get(key, []))), slices)
 
     async def apply(self, kind: Kind, body: Json, uid: str | None) -> Json:
-        key = Key(body["metadata"]["namespace"], body["metadata"]["name"])
+        key = Key(body["metadata"]["namespace"], body["metadata"]["name"].removesuffix(kind.suffix))
         self._write("apply", kind.kind)
         live = self.children.get((key, kind))
         if (live["metadata"]["uid"] if live else None) != uid:
@@ -69,7 +69,7 @@ class FakeCluster:
         return copy.deepcopy(stored)
 
     async def merge(self, kind: Kind, stored: Json, patch: Json) -> Json:
-        key = Key(stored["metadata"]["namespace"], stored["metadata"]["name"])
+        key = Key(stored["metadata"]["namespace"], stored["metadata"]["name"].removesuffix(kind.suffix))
         self._write("merge", kind.kind)
         self.children[key, kind] = without_nulls(merged(self.children[key, kind], patch))
         self._mutate(kind, self.children[key, kind])

@@ -7,7 +7,7 @@ import kopf
 import pytest
 
 from shoal_operator.handlers import Inbox, make_registry, make_settings
-from shoal_operator.manifests.desired import CHILD_KINDS, SERVICE, desired_objects
+from shoal_operator.manifests.desired import CHILD_KINDS, SERVICE, SIBLINGS, desired_objects
 from shoal_operator.planning.observation import Key
 from shoal_schema.declaring import Json
 from tests.operator.samples import EVERYTHING, service, target
@@ -70,6 +70,20 @@ def test_endpoints_mark_the_service_that_they_are_of() -> None:
     assert listener.marks == [CAT]
 
 
+def test_the_headless_service_marks_its_owner_and_its_endpoints_are_no_news() -> None:
+    listener = Listener()
+    asyncio.run(listener.inbox.see_child(event(desired_objects(target())[SIBLINGS])))
+    assert listener.marks == [Key("default", "cat-siblings"), CAT]  # the first may be a service of that name
+    labels = {"serving.shoal.dev/inferenceservice": "cat"}
+    owner = {"kind": "Service", "name": "cat-siblings", "uid": "1", "controller": True}
+    metadata = {"name": "x", "namespace": "default", "labels": labels, "ownerReferences": [owner]}
+    asyncio.run(listener.inbox.see_endpoints(event({"metadata": metadata})))
+    assert len(listener.marks) == 2
+    labels["serving.shoal.dev/inferenceservice"] = "cat-siblings"  # of a service that is called so
+    asyncio.run(listener.inbox.see_endpoints(event({"metadata": metadata})))
+    assert listener.marks[2:] == [Key("default", "cat-siblings")]
+
+
 def test_the_echo_of_our_own_write_is_no_news_and_a_list_always_is() -> None:
     listener = Listener()
     child = desired_objects(target())[SERVICE]
@@ -106,7 +120,7 @@ def test_only_low_level_handlers_are_registered_so_no_object_gets_a_finalizer_or
 
     registry = make_registry(Listener().inbox, login, lambda: None)
 
-    assert len(registry._watching.get_all_handlers()) == 4 + len(CHILD_KINDS)
+    assert len(registry._watching.get_all_handlers()) == 4 + len({kind.plural for kind in CHILD_KINDS})
     assert registry._changing.get_all_handlers() == []
     assert registry._spawning.get_all_handlers() == []
 
@@ -114,7 +128,7 @@ def test_only_low_level_handlers_are_registered_so_no_object_gets_a_finalizer_or
 def test_children_and_pods_are_filtered_by_the_server() -> None:
     settings = make_settings("shoal-operator", namespaced=False)
 
-    assert len(settings.watching.label_selectors) == 2 + len(CHILD_KINDS)
+    assert len(settings.watching.label_selectors) == 2 + len({kind.plural for kind in CHILD_KINDS})
     assert settings.posting.enabled is False
 
 

@@ -29,6 +29,7 @@ def test_every_setting_is_read() -> None:
         "SHOAL_OPERATOR_LISTEN_HOST": "$(POD_IP)",
         "SHOAL_OPERATOR_SERVICE_URL": "http://$(CLUSTER_IP)",
         "SHOAL_OPERATOR_ADMIN_NAMESPACES": "shoal, monitoring",
+        "SHOAL_OPERATOR_SIBLINGS": "false",
         "SHOAL_OPERATOR_IDENTITY": "me",
         "SHOAL_OPERATOR_NAMESPACE": "shoal",
         "SHOAL_OPERATOR_WATCH_NAMESPACES": "a,b,",
@@ -50,6 +51,7 @@ def test_every_setting_is_read() -> None:
     assert settings.process.admin_namespaces == ("shoal", "monitoring")
     assert settings.process.service_url == "http://$(CLUSTER_IP)"
     assert settings.process.watch_namespaces == ("a", "b")
+    assert not settings.process.siblings
     assert (settings.process.resync_s, settings.process.scrape_interval_s, settings.process.workers) == (30, 0.5, 3)
     assert settings.process.scale_down_window_s == 5
     process = settings.process

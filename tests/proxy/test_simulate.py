@@ -59,6 +59,25 @@ def test_a_random_trace_is_simulated(capsys: pytest.CaptureFixture[str]) -> None
     assert study["capacity_per_s"] <= study["best_capacity_per_s"] * 1.01
 
 
+def test_a_fleet_with_a_slow_pod_and_a_dead_one_is_simulated(capsys: pytest.CaptureFixture[str]) -> None:
+    given = "--poisson 2500 --requests 1000 --latency 20ms+0.5ms --objective-ms 100 --replicas 4 --slow 1.5"
+    given += " --balance SecondChance --connections 2 --pod-death 0.1 --start-seconds 0.1 --json"
+
+    assert main("simulate", given.split()) == 0
+
+    study = json.loads(capsys.readouterr().out)
+    assert study["outcome"]["handed_over"] > 0
+    assert 0 < study["outcome"]["failed"] < 200
+    assert study["best_in_time"] is None, "where requests go depends on more than chance"
+
+
+def test_an_unknown_balance_is_refused_with_those_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main("simulate", ["--poisson", "1", "--latency", "1ms+1ms", "--balance", "BestFit"])
+
+    assert "Pinned, Random, LeastRows, PowerOfTwo, SoonestFinish, SecondChance" in capsys.readouterr().err
+
+
 def test_a_terminal_sees_what_is_simulated_and_in_the_end_only_the_figures() -> None:
     given = ["simulate", "--poisson", "300", "--requests", "100", "--latency", "4ms+1ms", "--objective-ms", "50"]
     master, terminal = pty.openpty()

@@ -147,6 +147,7 @@ def _proxy_fixed(target: Target) -> list[Json]:
     port = target.spec.runtime.port
     # By name: the server may listen on the loopback address of either family only, and both are tried.
     runtime = f"http://localhost:{port}" if port else SOCKET
+    siblings = f"{target.siblings_name}.{target.namespace}.svc:{HTTP_PORT}"
     return [
         *([{"name": "POD_IP", "valueFrom": _field("status.podIP")}] if "$(POD_IP)" in host else ()),
         # So that a pod whose address another had before, or gets after, is never taken for it.
@@ -155,6 +156,7 @@ def _proxy_fixed(target: Target) -> list[Json]:
         variable("SHOAL_PROXY_LISTEN", _address(host, HTTP_PORT)),
         variable("SHOAL_PROXY_ADMIN_LISTEN", _address(host, ADMIN_PORT)),
         variable("SHOAL_PROXY_RUNTIME", runtime),
+        *([variable("SHOAL_PROXY_SIBLINGS", siblings)] if target.finds_siblings else ()),
     ]
 
 

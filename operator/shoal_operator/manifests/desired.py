@@ -5,24 +5,31 @@ from dataclasses import dataclass
 from shoal_operator.manifests.deployment import make_deployment
 from shoal_operator.manifests.policies import make_disruption_budget, make_network_policy
 from shoal_operator.manifests.route import make_http_route, make_ingress
-from shoal_operator.manifests.service import make_service, make_service_account
-from shoal_operator.manifests.target import Target
+from shoal_operator.manifests.service import make_service, make_service_account, make_siblings_service
+from shoal_operator.manifests.target import SIBLINGS_SUFFIX, Target
 from shoal_operator.manifests.waiting import make_waiting_slice
 from shoal_schema.declaring import Json
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of child: how the API names it."""
+    """A kind of child: how the API names it, and what its name has beside the service's."""
 
     kind: str
     api_version: str
     plural: str
+    suffix: str = ""
+
+    @property
+    def label(self) -> str:
+        """What tells it from our other children."""
+        return self.kind + self.suffix
 
 
 SERVICE_ACCOUNT = Kind("ServiceAccount", "v1", "serviceaccounts")
 NETWORK_POLICY = Kind("NetworkPolicy", "networking.k8s.io/v1", "networkpolicies")
 SERVICE = Kind("Service", "v1", "services")
+SIBLINGS = Kind("Service", "v1", "services", SIBLINGS_SUFFIX)
 DISRUPTION_BUDGET = Kind("PodDisruptionBudget", "policy/v1", "poddisruptionbudgets")
 DEPLOYMENT = Kind("Deployment", "apps/v1", "deployments")
 INGRESS = Kind("Ingress", "networking.k8s.io/v1", "ingresses")
@@ -31,13 +38,14 @@ HTTP_ROUTE = Kind("HTTPRoute", "gateway.networking.k8s.io/v1", "httproutes")
 ENDPOINT_SLICE = Kind("EndpointSlice", "discovery.k8s.io/v1", "endpointslices")
 """Made by the cluster for our Service; only the one of the Service's own name is ours: the waiting room."""
 
-CHILD_KINDS = (SERVICE_ACCOUNT, NETWORK_POLICY, SERVICE, DISRUPTION_BUDGET, DEPLOYMENT, INGRESS, HTTP_ROUTE)
+CHILD_KINDS = (SERVICE_ACCOUNT, NETWORK_POLICY, SERVICE, SIBLINGS, DISRUPTION_BUDGET, DEPLOYMENT, INGRESS, HTTP_ROUTE)
 """What is read one by one, by the service's name."""
 # The waiting room comes before the Deployment: it must be an endpoint before the last pod goes.
 WRITTEN_KINDS = (
     SERVICE_ACCOUNT,
     NETWORK_POLICY,
     SERVICE,
+    SIBLINGS,
     ENDPOINT_SLICE,
     DISRUPTION_BUDGET,
     DEPLOYMENT,
@@ -52,6 +60,7 @@ def desired_objects(target: Target) -> dict[Kind, Json]:
     objects = {
         NETWORK_POLICY: make_network_policy(target),
         SERVICE: make_service(target),
+        **({SIBLINGS: make_siblings_service(target)} if target.finds_siblings else {}),
         DISRUPTION_BUDGET: make_disruption_budget(target),
         DEPLOYMENT: make_deployment(target),
     }

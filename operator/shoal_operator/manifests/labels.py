@@ -46,6 +46,7 @@ def make_object(
     kind: str,
     api_version: str,
     *,
+    name: str | None = None,
     labels: Json | None = None,
     annotations: Json | None = None,
     **content: Any,
@@ -55,7 +56,7 @@ def make_object(
         "apiVersion": api_version,
         "kind": kind,
         "metadata": {
-            "name": target.name,
+            "name": name or target.name,
             "namespace": target.namespace,
             "labels": {**object_labels(target.name), **(labels or {})},
             "annotations": {**(annotations or {})},

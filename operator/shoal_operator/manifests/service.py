@@ -1,5 +1,6 @@
 """The Service and the ServiceAccount."""
 
+from shoal_operator.manifests.environment import HTTP_PORT
 from shoal_operator.manifests.labels import OPERATOR_ANNOTATION, make_object, selector_labels
 from shoal_operator.manifests.target import Target
 from shoal_schema.declaring import Json
@@ -19,6 +20,18 @@ def make_service(target: Target) -> Json:
     # Other installs that see the name leave the InferenceService alone (planning/tenure).
     keeper = {OPERATOR_ANNOTATION: target.defaults.namespace}
     return make_object(target, "Service", "v1", annotations=keeper, spec=spec)
+
+
+def make_siblings_service(target: Target) -> Json:
+    """Return the headless Service by whose name proxies find one another: one address for each ready pod."""
+    port = {"name": "http", "port": HTTP_PORT, "targetPort": "http", "appProtocol": "http", "protocol": "TCP"}
+    spec: Json = {
+        "type": "ClusterIP",
+        "clusterIP": "None",
+        "selector": selector_labels(target.name),
+        "ports": [port],
+    }
+    return make_object(target, "Service", "v1", name=target.siblings_name, spec=spec)
 
 
 def make_service_account(target: Target) -> Json:

@@ -9,6 +9,9 @@ from shoal_schema.resource import API_VERSION, KIND
 from shoal_schema.resource.service import InferenceServiceSpec
 from shoal_schema.resource.traffic import ScalingMode
 
+SIBLINGS_SUFFIX = "-siblings"
+_NAME_MAX_LENGTH = 63
+
 
 @dataclass(frozen=True, slots=True)
 class Hosting:
@@ -44,6 +47,16 @@ class Target:
     defaults: OperatorProcess = field(repr=False)
     registry: Mapping[str, str] = field(default_factory=dict)
     hosting: Hosting | None = None
+
+    @property
+    def siblings_name(self) -> str:
+        """The name by which proxies find one another."""
+        return self.name + SIBLINGS_SUFFIX
+
+    @property
+    def finds_siblings(self) -> bool:
+        """Whether they do: a Service's name has its limits."""
+        return self.defaults.siblings and len(self.siblings_name) <= _NAME_MAX_LENGTH
 
     @property
     def foreign(self) -> bool:

@@ -103,7 +103,7 @@ def _action(kind: Kind, desired: Json | None, live: Json | None) -> Apply | Dele
 def _conflict(kind: Kind, live: Json, uid: str) -> Conflict:
     owner = controller_of(live)
     name = live["metadata"]["name"]
-    stale = owner is not None and (owner.get("kind"), owner.get("name")) == (KIND, name)
+    stale = owner is not None and (owner.get("kind"), owner.get("name")) == (KIND, name.removesuffix(kind.suffix))
     references = dig(live, "metadata", "ownerReferences", default=[])
     uncontrolled = owner is None and any(reference.get("uid") == uid for reference in references)
     return Conflict(kind, name, stale, uncontrolled)

@@ -16,26 +16,29 @@ from shoal_operator.manifests.desired import (
     INGRESS,
     NETWORK_POLICY,
     SERVICE,
+    SIBLINGS,
     Kind,
 )
 from shoal_operator.planning.observation import dig
 from shoal_schema.declaring import Json
 from shoal_schema.misspelt import PREFIX as SETTINGS_PREFIX
 
+_OF_A_SERVICE = (
+    "selector",
+    "ports",
+    "publishNotReadyAddresses",
+    "externalIPs",
+    "externalName",
+    "externalTrafficPolicy",
+    "internalTrafficPolicy",
+    "sessionAffinity",
+    "sessionAffinityConfig",
+)
 _CONTAINER_LISTS = ("initContainers", "containers")
 
 EXACT: Mapping[Kind, tuple[str, ...]] = {
-    SERVICE: (
-        "selector",
-        "ports",
-        "publishNotReadyAddresses",
-        "externalIPs",
-        "externalName",
-        "externalTrafficPolicy",
-        "internalTrafficPolicy",
-        "sessionAffinity",
-        "sessionAffinityConfig",
-    ),
+    SERVICE: _OF_A_SERVICE,
+    SIBLINGS: _OF_A_SERVICE,
     DISRUPTION_BUDGET: ("selector", "minAvailable", "maxUnavailable"),
     NETWORK_POLICY: ("podSelector", "policyTypes", "ingress", "egress"),
     INGRESS: ("rules", "tls", "defaultBackend"),
@@ -44,6 +47,7 @@ EXACT: Mapping[Kind, tuple[str, ...]] = {
 """Fields of ``spec``, by kind."""
 _FILLED_IN: Mapping[Kind, frozenset[str]] = {
     SERVICE: frozenset({"nodePort"}),
+    SIBLINGS: frozenset({"nodePort"}),
     HTTP_ROUTE: frozenset({"group", "kind", "weight"}),
 }
 """What API servers add inside those fields by themselves."""

@@ -190,6 +190,17 @@ class Batcher:
         start_s = self.free_s(now_s) + others_s + full * costs.table.expected_s(costs.max_rows)
         return costs.finish_s(start_s, rows_ahead - full * costs.max_rows + 1) - now_s
 
+    def wanted_s(self, pending: Pending) -> float:
+        """Return when the answer to ``pending`` should be there: as it was let in, or would have been."""
+        if pending.due_s < NEVER_S or self.objective_s == NEVER_S:
+            return min(pending.due_s, pending.deadline_s)
+        return min(pending.arrived_s + self._within_s(self._costs(pending.key)), pending.deadline_s)
+
+    def row_s(self, key: BatchKey) -> float:
+        """Return what another row takes in full batches."""
+        most = self.tables.max_rows(key)
+        return self.tables[key].expected_s(most) / most
+
     def _others_s(self, pending: Pending, group: Group | None, costs: Costs) -> float:
         """Return what the batches of other keys take that come before that of ``pending``."""
         if group is None:

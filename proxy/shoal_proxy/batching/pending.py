@@ -71,9 +71,9 @@ class Pending:
     """
 
     __slots__ = (
-        "arrived_s", "burst", "deadline_s", "deliver", "due_s", "errors", "finished", "inputs", "key", "lane",
-        "lengths", "may_have_run", "parts", "queued_s", "resolved", "rows", "size_bytes", "taken", "timing", "trace",
-        "turn_s",
+        "arrived_s", "burst", "deadline_s", "deliver", "due_s", "errors", "finished", "handed_over", "inputs", "key",
+        "lane", "lengths", "may_have_run", "parts", "queued_s", "resolved", "rows", "size_bytes", "taken", "timing",
+        "trace", "tried_elsewhere", "turn_s",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913 (a dataclass would do, but mypyc does not compile what that generates)
@@ -115,6 +115,10 @@ class Pending:
         self.may_have_run = False
         """Some of its rows were at the runtime, which did not say that it left them alone."""
         self.finished = 0
+        self.handed_over = False
+        """Another replica has given it away: it is not handed on."""
+        self.tried_elsewhere = False
+        """A sibling has sent it back: it is not given away again."""
         self.resolved = False
         self.burst: Burst | None = None
         """Those it was answered with, for its connection to say when it comes back."""
@@ -137,6 +141,11 @@ class Pending:
             lengths=self.lengths,
             trace=self.trace,
         )
+
+    @property
+    def stays(self) -> bool:
+        """Return whether it is not to be given away: it has begun, or was given away before."""
+        return self.taken > 0 or self.handed_over or self.tried_elsewhere
 
     @property
     def left(self) -> int:

@@ -21,7 +21,7 @@ from shoal_proxy.batching.batch import Batch, Result, split, waiting_callers
 from shoal_proxy.batching.batcher import Batcher, Running
 from shoal_proxy.batching.coalescing import Coalescing
 from shoal_proxy.batching.deadlines import Deadlines
-from shoal_proxy.batching.pending import Delivery, Pending
+from shoal_proxy.batching.pending import NEVER_S, BatchKey, Delivery, Pending
 from shoal_proxy.batching.policy import Wait
 from shoal_proxy.batching.recovery import Recovery
 from shoal_proxy.batching.suspects import Suspects
@@ -33,13 +33,24 @@ from shoal_schema.metrics import Rejection
 
 
 class Step:
-    """Send ``running``, if there is one, and hand over ``refused``; then ask again."""
+    """Send ``running``, if there is one, and hand over ``refused``; then ask again.
 
-    __slots__ = ("refused", "running")
+    ``late`` would be late here, but may be tried elsewhere; whom nobody takes is refused with ``error``.
+    """
 
-    def __init__(self, running: Running | None, refused: Sequence[Delivery] = ()) -> None:
+    __slots__ = ("error", "late", "refused", "running")
+
+    def __init__(
+        self,
+        running: Running | None,
+        refused: Sequence[Delivery] = (),
+        late: Sequence[Pending] = (),
+        error: Overloaded | None = None,
+    ) -> None:
         self.running = running
         self.refused = refused
+        self.late = late
+        self.error = error
 
 
 class Failure(NamedTuple):
@@ -62,6 +73,8 @@ class Scheduler:
         self.queue = batcher.queue
         self.throughput = Throughput()
         self.traffic = Traffic()
+        self.gives_away = False
+        """Whether those who would be late may be tried elsewhere."""
         self.coalesced_rows = 0
         """Rows that have been let in and never run, since others like them ran."""
         self._coalescing = Coalescing() if coalesce else None
@@ -112,13 +125,37 @@ class Scheduler:
             self.coalesced_rows += pending.rows
         else:
             self.traffic.arrived_rows += pending.rows
-            if (refusal := self.batcher.admit(runs, now_s)) is not None:
+            refusal = Rejection.LATE if self._no_room_for_guest(pending, now_s) else self.batcher.admit(runs, now_s)
+            if refusal is not None:
                 if self._coalescing:
                     self._coalescing.leave(pending)
-                self.traffic.refused(refusal, pending.rows)
+                if not self.gives_away:
+                    self.traffic.refused(refusal, pending.rows)
                 return self._overloaded(refusal, pending.rows)
         self._deadlines.add(pending)
         return None
+
+    def lags(self, pending: Pending, now_s: float) -> bool:
+        """Return whether ``pending`` would be late, served in turn, or make the batch late for who waits already."""
+        batcher, group = self.batcher, self.queue.groups.get(pending.key)
+        if self._coalescing is not None:
+            return False  # it may cost nothing: one like it may wait already
+        if group is None or (pending.due_s == NEVER_S and batcher.objective_s == NEVER_S):
+            return False
+        finish_s = now_s + batcher.expected_wait_s(pending.key, now_s)
+        return finish_s > min(batcher.wanted_s(pending), group.head.due_s)
+
+    def has_room(self, key: BatchKey, now_s: float) -> bool:
+        """Return whether another row would be in time here, and leave those in time who wait already."""
+        group = self.queue.groups.get(key)
+        if group is None:
+            return True
+        due_s = min(group.head.due_s, now_s + self.batcher.objective_s)
+        return now_s + self.batcher.expected_wait_s(key, now_s) <= due_s
+
+    def _no_room_for_guest(self, pending: Pending, now_s: float) -> bool:
+        """Return whether a sibling's request would cost one of ours its place: when all are full, nobody gains."""
+        return pending.handed_over and self.lags(pending, now_s)
 
     def cancel(self, pending: Pending) -> bool:
         """Forget a request whose caller has gone; return whether it had no outcome yet.
@@ -145,16 +182,27 @@ class Scheduler:
         if isinstance(formed, Wait):
             return formed
         refused: Sequence[Delivery] = ()
+        late: Sequence[Pending] = ()
+        error: Overloaded | None = None
         if formed.refused:
-            self.traffic.refused(Rejection.LATE, sum([pending.rows for pending in formed.refused]))
             error = self._overloaded(Rejection.LATE, len(formed.refused))
-            refused = self._drop(formed.refused, error)
+            gone: Sequence[Pending] = formed.refused
+            if self.gives_away and self._coalescing is None:
+                late = [pending for pending in gone if not pending.stays]
+                gone = [pending for pending in gone if pending.stays]
+            self.traffic.refused(Rejection.LATE, sum([pending.rows for pending in gone]))
+            refused = self._drop(gone, error)
         if formed.running is not None:
             self._unsettled.add(formed.running)
             for part in formed.running.batch.slices:
                 if part.start == 0:
                     part.pending.queued_s = now_s - part.pending.arrived_s
-        return Step(formed.running, refused)
+        return Step(formed.running, refused, late, error)
+
+    def refuse(self, pending: Pending, error: ProxyError) -> Sequence[Delivery]:
+        """Return what one gets who left the queue as late, now that nobody else takes it."""
+        self.traffic.refused(Rejection.LATE, pending.rows)
+        return self._drop((pending,), error)
 
     def _next_piece(self, now_s: float) -> Step | Wait | None:
         while self._pieces:

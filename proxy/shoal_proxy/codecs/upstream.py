@@ -18,6 +18,7 @@ from shoal_proxy.errors import (
     ModelFailed,
     NotExecuted,
     ProxyError,
+    RowsFailed,
     RuntimeLost,
 )
 from shoal_proxy.model.signature import InputSpec, ModelSignature, OutputSpec
@@ -173,6 +174,15 @@ _BY_STATUS: dict[int, type[ProxyError]] = {
     503: RuntimeLost,
     504: DeadlineExceeded,
 }
+
+
+def decode_rows_failed(body: bytes | memoryview) -> RowsFailed | None:
+    """Return the rows that failed on their own, as a sibling tells them to its caller; None where it tells none."""
+    try:
+        errors = list(decode_row_errors(orjson.loads(body)["errors"]))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return RowsFailed(errors) if errors else None
 
 
 def decode_failure(status: int, body: bytes | memoryview, executed: bytes | None = None) -> ProxyError:

@@ -20,8 +20,6 @@ from shoal_schema.headers import REQUEST_ID, TIMEOUT_MS, TRACEPARENT
 
 logger = logging.getLogger(__name__)
 
-CONNECTION_AGE_MS = 60_000
-"""After about so long a client is told to connect anew; its calls under way are finished."""
 SERVICE = "inference.GRPCInferenceService"
 CODES: Mapping[int, grpc.StatusCode] = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
@@ -150,6 +148,7 @@ class GrpcPort:
 
 
 def _options(settings: Settings) -> list[tuple[str, int]]:
+    age_ms = int(settings.process.connection_age_s * 1000)
     return [
         # Two servers on one port would share its callers, and neither would know.
         ("grpc.so_reuseport", 0),
@@ -157,8 +156,9 @@ def _options(settings: Settings) -> list[tuple[str, int]]:
         ("grpc.max_send_message_length", -1),
         ("grpc.max_metadata_size", settings.process.max_head_bytes),
         ("grpc.max_connection_idle_ms", int(settings.process.idle_timeout_s * 1000)),
-        # A channel stays with the replica that it found first, which scaling and rollouts would not change.
-        ("grpc.max_connection_age_ms", CONNECTION_AGE_MS),
+        # A channel stays with the replica that it found first, which scaling and rollouts would not change. gRPC adds
+        # some chance of its own, and calls under way are finished.
+        *([("grpc.max_connection_age_ms", age_ms)] if age_ms else []),
     ]
 
 

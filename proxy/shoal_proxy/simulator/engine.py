@@ -27,6 +27,8 @@ class Request:
     payload: int = 0
     deadline_s: float = NEVER_S
     leaves_s: float = NEVER_S
+    handed_over: bool = False
+    """Whether the replica that would have refused it gave it to a sibling, which may not do so again."""
     answered_s: float | None = None
     refused_s: float | None = None
     failed_s: float | None = None
@@ -84,6 +86,38 @@ class Discipline(Protocol):
 
 
 @dataclass(slots=True)
+class Agenda:
+    """What is still to happen, in order of time, to one device or to many."""
+
+    now_s: float = 0.0
+    _events: list[tuple[float, int, Callable[..., object], object]] = field(default_factory=list)
+    _serial: int = 0
+    _touched: "dict[Engine, None]" = field(default_factory=dict)
+
+    def at(self, time_s: float, happen: Callable[..., object], what: object) -> None:
+        """Have ``happen(what)`` called at ``time_s``."""
+        self._serial += 1
+        heapq.heappush(self._events, (time_s, self._serial, happen, what))
+
+    def touch(self, engine: "Engine") -> None:
+        """Have ``engine`` ask its discipline when all that happens at this moment has happened."""
+        self._touched[engine] = None
+
+    def run(self, until_s: float = NEVER_S) -> None:
+        """Go on until nothing is left to happen, or ``until_s``."""
+        events = self._events
+        while events and events[0][0] <= until_s:
+            self.now_s = max(self.now_s, events[0][0])
+            # What happens at the same moment is seen together, as in one turn of an event loop.
+            while events and events[0][0] <= self.now_s:
+                _, _, happen, what = heapq.heappop(events)
+                happen(what)
+            touched, self._touched = self._touched, {}
+            for engine in touched:
+                engine.ask()
+
+
+@dataclass(slots=True, eq=False)
 class Engine:
     """Arrivals, a discipline, and a device that takes ``latency_s(rows, shape)`` for a batch and runs one at a time.
 
@@ -98,44 +132,52 @@ class Engine:
     following: Callable[[Request, float], Request | None] | None = None
     """Asked after each answer or refusal for the caller's next request: a closed loop."""
     fault: Callable[[Sequence[Request], Sequence[int]], ProxyError | None] = lambda batch, counts: None
-    now_s: float = 0.0
+    elsewhere: Callable[[Request], bool] = lambda request: False
+    """Asked of each request that is about to be refused whether another takes it."""
+    agenda: Agenda = field(default_factory=Agenda)
     busy_s: float = 0.0
     free_s: float = 0.0
     """When the device has run all that it was sent."""
     batches: list[int] = field(default_factory=list)
     """Rows of each batch, in order."""
-    _events: list[tuple[float, int, Callable[..., None], object]] = field(default_factory=list)
-    _serial: int = 0
+    lost: bool = False
+    """Whether the device has gone; nothing comes back from it."""
     _wake_s: float = NEVER_S
+    _given: set[Request] = field(default_factory=set)
+    """To others: the caller who leaves leaves them."""
+
+    @property
+    def now_s(self) -> float:
+        """Return the time of what happened last."""
+        return self.agenda.now_s
 
     def run(self, requests: Sequence[Request], until_s: float = NEVER_S) -> None:
         """Let every request arrive, and go on until nothing is left to happen."""
         for request in requests:
-            self._at(request.arrived_s, self._arrive, request)
-        events = self._events
-        while events and events[0][0] <= until_s:
-            self.now_s = events[0][0]
-            # What happens at the same moment is seen together, as in one turn of an event loop.
-            while events and events[0][0] <= self.now_s:
-                _, _, happen, what = heapq.heappop(events)
-                happen(what)
-            self._ask()
+            self.agenda.at(request.arrived_s, self.arrive, request)
+        self.agenda.run(until_s)
 
-    def _at(self, time_s: float, happen: Callable[..., None], what: object) -> None:
-        self._serial += 1
-        heapq.heappush(self._events, (time_s, self._serial, happen, what))
-
-    def _arrive(self, request: Request) -> None:
+    def arrive(self, request: Request) -> None:
+        """Take a request."""
+        self.agenda.touch(self)
         if request.leaves_s < NEVER_S:
-            self._at(request.leaves_s, self._leave, request)
+            self.agenda.at(request.leaves_s, self._leave, request)
         self._refuse(self.discipline.arrive(request, self.now_s))
 
+    def lose(self, requests: Sequence[Request]) -> None:
+        """Let the device go, and ``requests`` with it: all that it had and not answered."""
+        self.lost = True
+        self._fail(requests)
+
     def _leave(self, request: Request) -> None:
-        if not request.settled:
+        if not request.settled and request not in self._given:
             request.left_s = self.now_s
             self.discipline.left(request, self.now_s)
 
     def _come_back(self, flight: "_Flight") -> None:
+        if self.lost:
+            return
+        self.agenda.touch(self)
         if flight.error is not None:
             self._fail(self.discipline.failed(flight.batch, flight.error, self.now_s))
             return
@@ -145,9 +187,12 @@ class Engine:
         self._follow(answered)
 
     def _refuse(self, requests: Sequence[Request]) -> None:
-        for request in requests:
+        refused = [request for request in requests if not self.elsewhere(request)]
+        if len(refused) < len(requests):
+            self._given.update(set(requests).difference(refused))
+        for request in refused:
             request.refused_s = self.now_s
-        self._follow(requests)
+        self._follow(refused)
 
     def _fail(self, requests: Sequence[Request]) -> None:
         for request in requests:
@@ -159,9 +204,10 @@ class Engine:
             return
         for request in requests:
             if (following := self.following(request, self.now_s)) is not None:
-                self._at(following.arrived_s, self._arrive, following)
+                self.agenda.at(following.arrived_s, self.arrive, following)
 
-    def _ask(self) -> None:
+    def ask(self) -> None:
+        """Do what the discipline wants done now."""
         while isinstance(action := self.discipline.decide(self.now_s), Send):
             self._refuse(action.refused)
             self._fail(action.failed)
@@ -169,7 +215,11 @@ class Engine:
                 self._send(action.batch, action.counts or [request.rows for request in action.batch])
         if self.now_s < action.until_s < NEVER_S and action.until_s != self._wake_s:
             self._wake_s = action.until_s
-            self._at(action.until_s, _wake, None)
+            self.agenda.at(action.until_s, self._wake, None)
+
+    def _wake(self, _: None) -> None:
+        if not self.lost:
+            self.agenda.touch(self)
 
     def _send(self, batch: Sequence[Request], counts: Sequence[int]) -> None:
         rows = sum(counts)
@@ -178,7 +228,7 @@ class Engine:
         self.free_s = start_s + took_s
         self.busy_s += took_s
         self.batches.append(rows)
-        self._at(self.free_s + self.host_s, self._come_back, _Flight(batch, took_s, self.fault(batch, counts)))
+        self.agenda.at(self.free_s + self.host_s, self._come_back, _Flight(batch, took_s, self.fault(batch, counts)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +236,3 @@ class _Flight:
     batch: Sequence[Request]
     took_s: float
     error: ProxyError | None
-
-
-def _wake(_: None) -> None:
-    """Have the discipline asked."""

@@ -10,6 +10,7 @@ def lines(study: Study, service: Service, guesses: str = "") -> list[str]:
     replicas = "1 replica" if service.replicas == 1 else f"{service.replicas} replicas"
     rows = [
         ("offered", f"{outcome.offered:,} requests, {outcome.offered_per_s:,.0f}/s, {replicas}"),
+        *([("balance", _balance(service, outcome))] if service.replicas > 1 else []),
         ("objective", "none" if service.objective_s == NEVER_S else f"{1000 * service.objective_s:g} ms"),
         ("in time", _share(outcome.in_time, outcome) + _best(study)),
         ("late", _share(outcome.late, outcome)),
@@ -34,6 +35,12 @@ def per_s(rate: float) -> str:
 
 def _share(count: int, outcome: Outcome) -> str:
     return f"{count:,} ({count / outcome.offered:.2%})"
+
+
+def _balance(service: Service, outcome: Outcome) -> str:
+    kept = f", {service.connections} connections a replica" if service.balance.keeps_connections else ""
+    given = f"; {_share(outcome.handed_over, outcome)} handed over" if outcome.handed_over else ""
+    return f"{service.balance}{kept}{given}"
 
 
 def _best(study: Study) -> str:

@@ -13,7 +13,7 @@ from shoal_proxy.batching.policy import BatchLimits, Wait
 from shoal_proxy.batching.queue import QueueLimits
 from shoal_proxy.batching.returns import Burst
 from shoal_proxy.batching.scheduler import Scheduler
-from shoal_proxy.errors import ProxyError
+from shoal_proxy.errors import ProxyError, RuntimeLost
 from shoal_proxy.model.signature import ModelSignature
 from shoal_proxy.simulator.engine import Request, Send, Sleep
 from shoal_schema.wire.datatypes import Array
@@ -62,13 +62,33 @@ class Shoal:
             arrived_s=now_s,
             deadline_s=request.deadline_s,
             deliver=_nowhere,
-            key=BatchKey(shapes=((request.shape, ()),)),
+            key=_key(request),
             due_s=request.due_s if request.own else NEVER_S,
         )
         if self.scheduler.admit(pending, now_s) is not None:
             return (request,)
         self._requests[pending], self._pendings[request] = request, pending
         return ()
+
+    @property
+    def rows(self) -> int:
+        """Return how many rows wait and run."""
+        return self.scheduler.queue.rows + self.scheduler.in_flight_rows
+
+    @property
+    def row_s(self) -> float:
+        """Return what each row adds to the waits of those behind it, where batches are full."""
+        limits, tables = self.scheduler.batcher.limits, self.scheduler.batcher.tables
+        return tables[BatchKey(shapes=(("", ()),))].seconds(limits.max_rows) / limits.max_rows
+
+    def promise_s(self, request: Request, now_s: float) -> float:
+        """Return when ``request`` would be answered, were it to come now, by what the proxy tells its siblings."""
+        wait_s = self.scheduler.batcher.expected_wait_s(_key(request), now_s)
+        return now_s + wait_s + (request.rows - 1) * self.row_s
+
+    def lose(self, now_s: float) -> Sequence[Request]:
+        """Return all that had no outcome when the pod died."""
+        return self._settled(self.scheduler.refuse_all(RuntimeLost("the pod died"), now_s))
 
     def left(self, request: Request, now_s: float) -> None:
         """Take it out (`Discipline`)."""
@@ -116,6 +136,10 @@ class Shoal:
         for request in requests:
             del self._pendings[request]
         return requests
+
+
+def _key(request: Request) -> BatchKey:
+    return BatchKey(shapes=((request.shape, ()),))
 
 
 def _nowhere(outcome: Outcome) -> None:

@@ -4,13 +4,16 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from shoal_proxy.batching.pending import NEVER_S
 from shoal_proxy.batching.policy import BatchLimits
 from shoal_proxy.errors import ModelFailed, ProxyError
-from shoal_proxy.simulator.engine import Engine, Request
+from shoal_proxy.simulator.balance import Balance
+from shoal_proxy.simulator.engine import Agenda, Engine, Request
+from shoal_proxy.simulator.fleet import Fleet
 from shoal_proxy.simulator.latencies import Latencies
 from shoal_proxy.simulator.optimum import most_in_time
 from shoal_proxy.simulator.shoal import Shoal
@@ -28,7 +31,11 @@ class Service:
     """What is simulated. Without an objective whoever is answered is in time.
 
     ``timeout_s``: after it a request gets an error. ``failing``: share of requests that make their batch fail.
-    ``identical``: share that hold the same rows, which then run once for all who wait for them.
+    ``identical``: share that hold the same rows, which then run once for all who wait for them. ``connections``: that
+    callers keep, a replica, where ``balance`` keeps them. ``slow``: how many times as long batches of the first
+    replica take. ``death_s``: when, after the first arrival, the first replica dies; its successor has started
+    ``start_s`` later. ``stale_s``: how old what replicas know of one another's waits may
+    be.
     """
 
     latencies: Latencies
@@ -40,6 +47,17 @@ class Service:
     timeout_s: float = NEVER_S
     failing: float = 0.0
     identical: float = 0.0
+    balance: Balance = Balance.RANDOM
+    connections: int = 4
+    slow: float = 1.0
+    death_s: float = NEVER_S
+    start_s: float = 30.0
+    stale_s: float = 0.0
+
+    @property
+    def plain(self) -> bool:
+        """Return whether replicas are equal, and where a request goes depends on nothing but chance."""
+        return self.balance is Balance.RANDOM and self.slow == 1.0 and self.death_s == NEVER_S
 
     def served_per_s(self, entries: Sequence[Entry]) -> float | None:
         """Return the most requests like these that were served a second, by so many replicas, if it is known."""
@@ -65,6 +83,7 @@ class Outcome:
     mean_batch_rows: float
     busy: float
     """Share of the time in which a device works, mean over replicas."""
+    handed_over: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +91,8 @@ class Study:
     """An outcome; the rate at which 99 % would still be in time; and what nobody could exceed.
 
     The bounds know the whole trace and the routing to replicas. None where they are not defined: without an objective,
-    with requests of several rows or shapes, or with deadlines that overtake one another.
+    with requests of several rows or shapes, with deadlines that overtake one another, or where the routing is not by
+    chance alone.
     """
 
     outcome: Outcome
@@ -122,20 +142,40 @@ def study(entries: Sequence[Entry], service: Service, tell: Callable[[str], None
 
 
 def simulate(requests: Sequence[Request], service: Service) -> Outcome:
-    """Spread ``requests`` over the replicas at random, as a Kubernetes Service does, and run them."""
+    """Spread ``requests`` over the replicas by the service's rule, and run them."""
     _burden(requests, service)
-    engines = []
-    for number, share in enumerate(_spread(requests, service)):
-        gauss = random.Random(service.seed + number)
-        engine = Engine(
-            _shoal(service),
-            service.latencies.sampler(lambda gauss=gauss: gauss.gauss(0.0, 1.0)),  # type: ignore[misc]
-            host_s=service.latencies.overhead_s / 2,
-            fault=_fault,
-        )
-        engine.run(share)
-        engines.append(engine)
-    return _outcome(requests, engines)
+    count = service.replicas
+    fleet = Fleet(
+        partial(_engine, service),
+        service.balance,
+        random.Random(service.seed).randrange,
+        connections=count * service.connections,
+        stale_s=service.stale_s,
+    )
+    for _ in range(count):
+        fleet.add()
+    if service.death_s < NEVER_S:
+        fleet.agenda.at(requests[0].arrived_s + service.death_s, partial(_replace, service), fleet)
+    fleet.run(requests)
+    outcome = _outcome(requests, [each.engine for each in fleet.replicas], count)
+    return replace(outcome, handed_over=fleet.handed_over)
+
+
+def _replace(service: Service, fleet: Fleet) -> None:
+    fleet.kill(fleet.replicas[0])
+    fleet.add(service.start_s)
+
+
+def _engine(service: Service, number: int, agenda: Agenda) -> Engine:
+    draw_s = service.latencies.sampler(partial(random.Random(service.seed + number).gauss, 0.0, 1.0))
+    slow = service.slow if number == 0 else 1.0
+    return Engine(
+        _shoal(service, slow),
+        lambda rows, shape: slow * draw_s(rows, shape),
+        host_s=service.latencies.overhead_s / 2,
+        fault=_fault,
+        agenda=agenda,
+    )
 
 
 def _burden(requests: Sequence[Request], service: Service) -> None:
@@ -161,7 +201,7 @@ def _spread(requests: Sequence[Request], service: Service) -> list[list[Request]
     return shares
 
 
-def _shoal(service: Service) -> Shoal:
+def _shoal(service: Service, slow: float) -> Shoal:
     """Return the policy of a replica that has been at it for a while: it knows what batches take."""
     shoal = Shoal(
         service.limits,
@@ -175,11 +215,11 @@ def _shoal(service: Service) -> Shoal:
     if sizes.exact:
         rows = sorted({min(most, 1 << power) for power in range(most.bit_length() + 1)})
     padded = tuple(sizes.rows) if sizes.padded else ()
-    shoal.scheduler.serve(None, padded, tuple((size, sizes.at(size)[0]) for size in rows))
+    shoal.scheduler.serve(None, padded, tuple((size, slow * sizes.at(size)[0]) for size in rows))
     return shoal
 
 
-def _outcome(requests: Sequence[Request], engines: Sequence[Engine]) -> Outcome:
+def _outcome(requests: Sequence[Request], engines: Sequence[Engine], replicas: int) -> Outcome:
     latencies_s = [each.answered_s - each.arrived_s for each in requests if each.answered_s is not None]
     refusals_s = [each.refused_s - each.arrived_s for each in requests if each.refused_s is not None]
     in_time = sum([request.in_time for request in requests])
@@ -201,7 +241,7 @@ def _outcome(requests: Sequence[Request], engines: Sequence[Engine]) -> Outcome:
         p99_s=p99_s,
         refused_after_p99_s=float(np.percentile(refusals_s, 99)) if refusals_s else None,
         mean_batch_rows=sum(batches) / len(batches) if batches else 0.0,
-        busy=sum([engine.busy_s for engine in engines]) / len(engines) / span_s if span_s else 0.0,
+        busy=sum([engine.busy_s for engine in engines]) / replicas / span_s if span_s else 0.0,
     )
 
 
@@ -240,7 +280,7 @@ def _largest(bears: Callable[[float], bool]) -> float:
 def _best_in_time(requests: Sequence[Request], service: Service, enough: int = 0) -> int | None:
     dues_s = [request.due_s for request in requests]
     plain = all(request.rows == 1 and request.shape == requests[0].shape for request in requests)
-    if not plain or dues_s != sorted(dues_s) or len(requests) > _MAX_FOR_OPTIMUM:
+    if not (plain and service.plain) or dues_s != sorted(dues_s) or len(requests) > _MAX_FOR_OPTIMUM:
         return None
     sizes = service.latencies.sizes(requests[0].shape)
     table_s = [sizes.at(rows)[0] for rows in range(1, service.limits.max_rows + 1)]

@@ -1,0 +1,1 @@
+"""Laws of scaling, and the simulated cluster that they are tried on."""

@@ -1,0 +1,67 @@
+"""Load as Envoy, vLLM and Triton tell it: ORCA's header `endpoint-load-metrics`, in its text and JSON forms.
+
+Asked for with `endpoint-load-metrics-format: TEXT` or `JSON`. The expected wait is one of ORCA's named metrics.
+"""
+
+from typing import Final
+
+import orjson
+
+from shoal_schema.headers import LOAD
+
+TEXT: Final = 1
+JSON: Final = 2
+_FORMATS: Final = {b"text": TEXT, b"json": JSON}
+_WAIT: Final = "expected_wait_seconds"
+_WAIT_TEXT: Final = f"named_metrics.{_WAIT}=".encode()
+_LINE: Final = f"{LOAD}: ".encode()
+_LONGEST_BYTES: Final = 1024
+
+
+class Report:
+    """How busy this replica is: ``utilization`` 0 to 1, and what a request of one row that arrives now would take."""
+
+    __slots__ = ("expected_wait_s", "requests_per_s", "utilization")
+
+    def __init__(self, expected_wait_s: float, utilization: float, requests_per_s: float) -> None:
+        self.expected_wait_s = expected_wait_s
+        self.utilization = utilization
+        self.requests_per_s = requests_per_s
+
+
+def asked_format(value: bytes | None) -> int:
+    """Return `TEXT`, `JSON`, or 0 where nobody asks, or asks for what there is not."""
+    return 0 if value is None else _FORMATS.get(value.lower(), 0)
+
+
+def load_line(load: Report, form: int) -> bytes:
+    """Return the header line."""
+    return b"%b%b\r\n" % (_LINE, load_value(load, form))
+
+
+def load_value(load: Report, form: int) -> bytes:
+    """Return the header's value."""
+    if form == JSON:
+        named = {_WAIT: round(load.expected_wait_s, 6)}
+        return b"JSON " + orjson.dumps({
+            "application_utilization": round(load.utilization, 4),
+            "rps_fractional": round(load.requests_per_s, 3),
+            "named_metrics": named,
+        })  # fmt: skip
+    return b"TEXT application_utilization=%.4f, rps_fractional=%.3f, %b%.6f" % (
+        load.utilization,
+        load.requests_per_s,
+        _WAIT_TEXT,
+        load.expected_wait_s,
+    )
+
+
+def promised_wait_s(value: bytes | None) -> float | None:
+    """Return the expected wait that a text report holds; None where it holds none, or is malformed."""
+    if value is None or len(value) > _LONGEST_BYTES or not value.startswith(b"TEXT "):
+        return None
+    _, found, rest = value.partition(_WAIT_TEXT)
+    try:
+        return float(rest.partition(b",")[0]) if found else None
+    except ValueError:
+        return None

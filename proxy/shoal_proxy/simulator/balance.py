@@ -1,0 +1,104 @@
+"""Which replica a request goes to: the rules of gateways and Services, with what each of them knows."""
+
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from typing import Generic, Protocol, TypeVar
+
+from shoal_proxy.batching.pending import NEVER_S
+from shoal_proxy.simulator.engine import Request
+
+Pick = Callable[[int], int]
+"""Draws a whole number below its argument."""
+
+
+class Balance(StrEnum):
+    """The rules by name.
+
+    ``PINNED``: callers keep their connections, and a Service has spread those at random. ``SECOND_CHANCE``: the same,
+    but a replica gives what it would refuse as late to a sibling, once. All others choose anew for each request, as a
+    gateway does that knows all replicas.
+    """
+
+    PINNED = "Pinned"
+    RANDOM = "Random"
+    LEAST_ROWS = "LeastRows"
+    POWER_OF_TWO = "PowerOfTwo"
+    SOONEST_FINISH = "SoonestFinish"
+    SECOND_CHANCE = "SecondChance"
+
+    @property
+    def keeps_connections(self) -> bool:
+        """Return whether a caller's requests all go where its connection leads."""
+        return self in (Balance.PINNED, Balance.SECOND_CHANCE)
+
+
+class Choosable(Protocol):
+    """What a rule may know of a replica."""
+
+    @property
+    def rows(self) -> int:
+        """Return how many rows wait and run there."""
+
+    def promise_s(self, request: Request, now_s: float) -> float:
+        """Return when it would answer ``request``."""
+
+
+R = TypeVar("R", bound=Choosable)
+Lead = TypeVar("Lead")
+
+
+def choose(balance: Balance, replicas: Sequence[R], request: Request, now_s: float, pick: Pick) -> R:
+    """Return the replica that a per-request rule gives ``request``; chance decides between equals."""
+    match balance:
+        case Balance.LEAST_ROWS:
+            return _least(replicas, lambda replica: replica.rows, pick)
+        case Balance.POWER_OF_TWO:
+            two = [replicas[pick(len(replicas))] for _ in range(2)]
+            return min(two, key=lambda replica: replica.rows)
+        case Balance.SOONEST_FINISH:
+            return _least(replicas, lambda replica: replica.promise_s(request, now_s), pick)
+        case _:
+            return replicas[pick(len(replicas))]
+
+
+def second_chance(siblings: Sequence[R], request: Request, now_s: float, pick: Pick) -> R | None:
+    """Return the sibling that would answer ``request`` soonest; None if none would in time, or it was handed over."""
+    if request.handed_over or not siblings:
+        return None
+    best = _least(siblings, lambda replica: replica.promise_s(request, now_s), pick)
+    return best if best.promise_s(request, now_s) <= request.due_s else None
+
+
+def _least(replicas: Sequence[R], cost: Callable[[R], float], pick: Pick) -> R:
+    costs = [cost(replica) for replica in replicas]
+    least = min(costs)
+    best = [replica for replica, each in zip(replicas, costs, strict=True) if each == least]
+    return best[pick(len(best))]
+
+
+class Connections(Generic[Lead]):
+    """Kept connections: each leads to the replica that chance gave it when it was opened.
+
+    It is opened again when that replica no longer serves, and ``max_age_s`` after it was opened, where that is set; the
+    first time anywhere between nothing and that, so that not all come at once.
+    """
+
+    def __init__(self, count: int, pick: Pick, max_age_s: float = NEVER_S) -> None:
+        self._leads: list[Lead | None] = [None] * count
+        self._until_s = [max_age_s * (1 + pick(_STEPS)) / _STEPS for _ in range(count)] if max_age_s < NEVER_S else None
+        self._pick = pick
+        self._max_age_s = max_age_s
+
+    def next(self, serving: Sequence[Lead], now_s: float) -> Lead:
+        """Return where the next request goes, which may come over any of the connections."""
+        number = self._pick(len(self._leads))
+        lead = self._leads[number]
+        old = self._until_s is not None and now_s >= self._until_s[number]
+        if lead is None or old or lead not in serving:
+            lead = self._leads[number] = serving[self._pick(len(serving))]
+            if self._until_s is not None and old:
+                self._until_s[number] = now_s + self._max_age_s
+        return lead
+
+
+_STEPS = 1000

@@ -1,0 +1,182 @@
+"""Which sibling gets a request, decided on values alone."""
+
+from itertools import pairwise
+from math import inf, nan
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal_proxy.balance.siblings import (
+    BELIEVED_S,
+    FIRST_FAILED_PAUSE_S,
+    FIRST_PAUSE_S,
+    LONGEST_PAUSE_S,
+    LONGEST_WAIT_S,
+    Ended,
+    Sibling,
+    choose,
+    stalest,
+)
+
+ROW_S = 0.001
+
+
+def promising(wait_s: float | None, told_s: float = 0.0) -> Sibling:
+    sibling = Sibling()
+    sibling.told(wait_s, told_s, 0.001)
+    return sibling
+
+
+def chosen(
+    siblings: list[Sibling], *, due_s: float, now_s: float = 0.0, rows: int = 1, most_rows: int = 64
+) -> int | None:
+    sibling = choose(siblings, rows, due_s=due_s, now_s=now_s, row_s=ROW_S, most_rows=most_rows)
+    return None if sibling is None else siblings.index(sibling)
+
+
+def test_the_one_that_finishes_soonest_is_chosen_and_none_where_all_would_be_late() -> None:
+    siblings = [promising(0.3), promising(0.1), promising(0.2)]
+    assert chosen(siblings, due_s=1.0) == 1
+    assert chosen(siblings, due_s=0.05) is None
+    assert chosen([], due_s=1.0) is None
+
+
+@pytest.mark.parametrize("wait_s", [None, nan, inf, -inf, -0.001, LONGEST_WAIT_S * 1.01])
+def test_what_makes_no_sense_is_no_promise(wait_s: float | None) -> None:
+    assert chosen([promising(wait_s)], due_s=1e9) is None
+
+
+def test_nobody_was_asked_yet_nobody_is_chosen() -> None:
+    assert chosen([Sibling()], due_s=inf) is None
+
+
+def test_an_old_promise_counts_no_more() -> None:
+    assert chosen([promising(0.1)], due_s=inf, now_s=BELIEVED_S) == 0
+    assert chosen([promising(0.1)], due_s=inf, now_s=BELIEVED_S + 0.01) is None
+
+
+def test_rows_given_since_a_promise_are_added_to_it() -> None:
+    siblings = [promising(0.100), promising(0.105)]
+    took = []
+    for _ in range(20):
+        number = chosen(siblings, due_s=1.0)
+        assert number is not None
+        siblings[number].given(1)
+        took.append(number)
+    assert took[:5] == [0] * 5
+    assert sorted(took[5:]) == [0] * 7 + [1] * 8 or sorted(took[5:]) == [0] * 8 + [1] * 7
+
+
+def test_what_one_sibling_has_of_us_is_bounded_but_a_large_request_may_go_alone() -> None:
+    sibling = promising(0.0)
+    sibling.given(60)
+    assert chosen([sibling], rows=4, due_s=1.0) == 0
+    assert chosen([sibling], rows=5, due_s=1.0) is None
+    sibling.ended(60, Ended.ANSWERED, 0.0)
+    assert chosen([sibling], rows=200, due_s=1.0) == 0
+
+
+def test_ourselves_are_never_chosen() -> None:
+    sibling = promising(0.0)
+    sibling.is_self = True
+    assert chosen([sibling], due_s=inf) is None
+    assert stalest([sibling], 4, 0.0) == []
+
+
+@pytest.mark.parametrize(("end", "first_s"), [(Ended.REFUSED, FIRST_PAUSE_S), (Ended.LOST, FIRST_FAILED_PAUSE_S)])
+def test_a_broken_promise_is_followed_by_a_pause_that_doubles_until_one_is_kept(end: Ended, first_s: float) -> None:
+    sibling, now_s, pauses = Sibling(), 0.0, []
+    for _ in range(4):
+        sibling.told(0.0, now_s)
+        sibling.given(1)
+        sibling.ended(1, end, now_s)
+        sibling.told(0.0, now_s)  # whatever it promises
+        assert chosen([sibling], due_s=inf, now_s=now_s) is None
+        pauses.append(sibling.shunned_until_s - now_s)
+        now_s = sibling.shunned_until_s
+        sibling.told(0.0, now_s)
+        assert chosen([sibling], due_s=inf, now_s=now_s) == 0
+    assert pauses == pytest.approx([first_s, 2 * first_s, 4 * first_s, 8 * first_s])
+    sibling.given(1)
+    sibling.ended(1, Ended.ANSWERED, now_s)
+    sibling.given(1)
+    sibling.ended(1, end, now_s)
+    assert sibling.shunned_until_s - now_s == pytest.approx(first_s)
+
+
+def test_many_refusals_at_once_are_one_broken_promise() -> None:
+    sibling = promising(0.0)
+    sibling.given(50)
+    for _ in range(50):
+        sibling.ended(1, Ended.REFUSED, 1.0)
+    assert sibling.shunned_until_s == pytest.approx(1.0 + FIRST_PAUSE_S)
+
+
+def test_the_caller_going_away_says_nothing_about_the_sibling() -> None:
+    sibling = promising(0.0)
+    sibling.given(1)
+    sibling.ended(1, Ended.CANCELLED, 0.0)
+    assert chosen([sibling], due_s=inf) == 0
+
+
+def test_those_who_have_been_silent_longest_are_asked_first() -> None:
+    siblings = [promising(0.1, told_s=3.0), promising(0.1, told_s=1.0), Sibling(), promising(0.1, told_s=2.0)]
+    assert [siblings.index(each) for each in stalest(siblings, 3, 4.0)] == [2, 1, 3]
+
+
+@given(
+    st.lists(st.tuples(st.floats(allow_nan=True), st.integers(0, 100), st.booleans(), st.floats(0, 5)), max_size=12),
+    st.integers(1, 40),
+    st.floats(0, 10),
+)
+def test_whoever_is_chosen_promised_to_be_in_time_and_nobody_promised_better(
+    told: list[tuple[float, int, bool, float]], rows: int, due_s: float
+) -> None:
+    now_s, siblings = 5.0, []
+    for wait_s, has, is_self, told_s in told:
+        sibling = promising(wait_s, told_s)
+        sibling.given(has)
+        sibling.is_self = is_self
+        siblings.append(sibling)
+    best = choose(siblings, rows, due_s=now_s + due_s, now_s=now_s, row_s=ROW_S, most_rows=64)
+    fitting = [each for each in siblings if not each.given_rows or each.given_rows + rows <= 64]
+    finishes = [each.finish_s(now_s, ROW_S) + (rows - 1) * ROW_S for each in fitting]
+    if best is None:
+        assert all(finish_s >= now_s + due_s for finish_s in finishes)
+    else:
+        assert best in fitting
+        assert best.finish_s(now_s, ROW_S) + (rows - 1) * ROW_S == min(finishes) < now_s + due_s
+
+
+@given(st.integers(1, 8), st.integers(50, 2000))
+def test_siblings_that_lie_cost_few_futile_tries(count: int, asked_per_s: int) -> None:
+    """All of them promise to be idle and refuse: whatever the rate, tries are bounded by the pauses."""
+    siblings = [Sibling() for _ in range(count)]
+    tries, seconds = 0, 10
+    for number in range(seconds * asked_per_s):
+        now_s = number / asked_per_s
+        for each in siblings:
+            each.told(0.0, now_s)
+        best = choose(siblings, 1, due_s=now_s + 0.1, now_s=now_s, row_s=ROW_S, most_rows=64)
+        if best is not None:
+            tries += 1
+            best.given(1)
+            best.ended(1, Ended.REFUSED, now_s)
+    assert tries <= count * (8 + seconds / LONGEST_PAUSE_S + 1)
+
+
+def test_addresses_at_which_nobody_answers_do_not_keep_others_from_being_asked() -> None:
+    siblings, asked = [Sibling() for _ in range(20)], list[int]()
+    for tick in range(40):
+        now_s = tick / 2
+        for each in stalest(siblings, 4, now_s):
+            number = siblings.index(each)
+            if number == 19:
+                asked.append(tick)
+                each.told(0.1, now_s)
+            else:
+                each.silent(now_s)
+    gaps = [later - earlier for earlier, later in pairwise(asked)]
+    assert asked[0] <= 5
+    assert max(gaps) <= 5

@@ -1,0 +1,244 @@
+"""Many replicas: the figures that hand-over is built on, and what holds whatever happens to them."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+
+from shoal_proxy.batching.pending import NEVER_S
+from shoal_proxy.batching.policy import BatchLimits
+from shoal_proxy.simulator.arrivals import gamma, requests
+from shoal_proxy.simulator.balance import Balance, Connections, choose, second_chance
+from shoal_proxy.simulator.engine import Agenda, Engine, Request
+from shoal_proxy.simulator.fleet import Fleet
+from shoal_proxy.simulator.latencies import parse_terms
+from shoal_proxy.simulator.report import lines
+from shoal_proxy.simulator.shoal import Shoal
+from shoal_proxy.simulator.study import Outcome, Service, Study, simulate
+
+OBJECTIVE_S = 0.1
+EIGHT = Service(
+    parse_terms("20ms+0.5ms"), BatchLimits(32), OBJECTIVE_S, replicas=8, max_queue_rows=1024, balance=Balance.PINNED
+)
+SATURATION = 8 * 32 / 0.036
+
+
+def run(service: Service, load: float, count: int = 4_000, cv: float = 1.0, seed: int = 1) -> Outcome:
+    arrivals = gamma(load * SATURATION / 8 * service.replicas, count, cv=cv, seed=seed)
+    return simulate(requests(arrivals, service.objective_s), replace(service, seed=seed))
+
+
+@cache
+def in_time(balance: Balance, load: float, cv: float = 1.0, slow: float = 1.0) -> float:
+    """Return the share in time, mean over two ways in which chance may spread the connections."""
+    outcomes = [run(replace(EIGHT, balance=balance, slow=slow), load, cv=cv, seed=seed) for seed in (2, 4)]
+    return sum(each.in_time for each in outcomes) / sum(each.offered for each in outcomes)
+
+
+@pytest.mark.parametrize(
+    ("balance", "load", "cv", "slow", "least", "most"),
+    [
+        (Balance.PINNED, 0.9, 1, 1, 0.78, 0.92),
+        (Balance.RANDOM, 0.9, 1, 1, 0.99, 1),
+        (Balance.SOONEST_FINISH, 0.9, 1, 1, 0.995, 1),
+        (Balance.SECOND_CHANCE, 0.9, 1, 1, 0.995, 1),
+        (Balance.PINNED, 1.0, 1, 1, 0.72, 0.88),
+        (Balance.RANDOM, 1.0, 1, 1, 0.96, 0.995),
+        (Balance.SECOND_CHANCE, 1.0, 1, 1, 0.98, 1),
+        (Balance.SECOND_CHANCE, 0.9, 4, 1, 0.98, 1),
+        (Balance.PINNED, 0.9, 1, 1.5, 0.75, 0.89),
+        (Balance.SOONEST_FINISH, 0.9, 1, 1.5, 0.99, 1),
+        (Balance.SECOND_CHANCE, 0.9, 1, 1.5, 0.97, 1),
+    ],
+)
+def test_eight_replicas_answer_in_time_what_was_published(
+    balance: Balance, load: float, cv: float, slow: float, least: float, most: float
+) -> None:
+    assert least <= in_time(balance, load, cv, slow) <= most
+
+
+@pytest.mark.parametrize("replicas", [2, 64])
+def test_a_second_chance_helps_fleets_of_any_size(replicas: int) -> None:
+    pinned, second = (
+        run(replace(EIGHT, replicas=replicas, balance=balance), 0.9, count=max(2_000, 100 * replicas))
+        for balance in (Balance.PINNED, Balance.SECOND_CHANCE)
+    )
+
+    assert second.in_time > 0.98 * second.offered
+    assert second.in_time > 1.04 * pinned.in_time
+
+
+@pytest.mark.parametrize("load", [1.5, 3.0])
+def test_beyond_saturation_a_second_chance_refuses_nobody_more(load: float) -> None:
+    pinned, second = (run(replace(EIGHT, balance=balance), load) for balance in (Balance.PINNED, Balance.SECOND_CHANCE))
+
+    assert second.refused <= pinned.refused
+    assert second.in_time >= pinned.in_time
+
+
+def test_a_dead_pod_loses_what_it_held_and_its_callers_connect_elsewhere() -> None:
+    service = replace(EIGHT, balance=Balance.SECOND_CHANCE, death_s=0.3, start_s=0.2)
+    outcome = run(service, 0.6)
+
+    held = OBJECTIVE_S * SATURATION / 8
+    assert 0 < outcome.failed < held
+    assert outcome.in_time >= 0.99 * (outcome.offered - outcome.failed)
+
+
+def test_a_caller_who_leaves_after_a_hand_over_leaves_the_sibling() -> None:
+    fleet = make_fleet(Balance.SECOND_CHANCE, replicas=2, connections=1)
+    crowd = [Request(0.0, 0.1, rows=32, leaves_s=0.01) for _ in range(4)]
+
+    fleet.run(crowd)
+
+    assert fleet.handed_over > 0
+    assert_everybody_has_one_outcome(crowd, fleet)
+
+
+def test_a_drained_replica_answers_what_it_has_and_gets_nothing_new() -> None:
+    fleet = make_fleet(Balance.PINNED, replicas=2, connections=8)
+    first, second = fleet.replicas
+    early = [Request(0.0, 1.0) for _ in range(20)]
+    late = [Request(0.01, 1.0) for _ in range(20)]
+    fleet.agenda.at(0.005, fleet.drain, first)
+
+    fleet.run([*early, *late])
+
+    assert all(request.in_time for request in (*early, *late))
+    assert first.ended_s is not None
+    assert first.engine.free_s <= first.ended_s < 0.2
+    assert second.ended_s is None
+    assert sum(second.engine.batches) >= 20
+
+
+def test_a_replica_serves_once_it_has_started() -> None:
+    fleet = make_fleet(Balance.RANDOM, replicas=0)
+    fleet.add(after_s=1.0)
+    early, late = Request(0.5, 2.0), Request(1.5, 2.0)
+
+    fleet.run([early, late])
+
+    assert early.failed_s == 0.5
+    assert late.in_time
+
+
+def test_old_connections_are_opened_anew_so_that_a_new_replica_gets_its_share() -> None:
+    def rows_of_the_last(max_age_s: float) -> int:
+        fleet = make_fleet(Balance.PINNED, replicas=7, connections=32, max_age_s=max_age_s)
+        fleet.agenda.at(0.5, lambda _: fleet.add(), None)
+        fleet.run(requests(gamma(2_000, 4_000, cv=1, seed=3), 1.0))
+        return sum(fleet.replicas[-1].engine.batches)
+
+    assert rows_of_the_last(NEVER_S) == 0
+    assert rows_of_the_last(0.5) > 4_000 / 8 / 2.5
+
+
+def test_rules_choose_by_what_they_know() -> None:
+    class Fixed:
+        def __init__(self, rows: int, finish_s: float) -> None:
+            self.rows = rows
+            self.finish_s = finish_s
+
+        def promise_s(self, request: Request, now_s: float) -> float:
+            return self.finish_s
+
+    short, soon, neither = Fixed(1, 3.0), Fixed(5, 2.0), Fixed(9, 9.0)
+    fleet, request = [neither, short, soon], Request(0.0, 2.5)
+    pick = random.Random(1).randrange
+
+    assert choose(Balance.LEAST_ROWS, fleet, request, 0.0, pick) is short
+    assert choose(Balance.SOONEST_FINISH, fleet, request, 0.0, pick) is soon
+    assert {choose(Balance.RANDOM, fleet, request, 0.0, pick).rows for _ in range(50)} == {1, 5, 9}
+    assert [choose(Balance.POWER_OF_TWO, fleet, request, 0.0, pick).rows for _ in range(200)].count(9) < 50
+    assert second_chance(fleet, request, 0.0, pick) is soon
+    assert second_chance([short, neither], request, 0.0, pick) is None, "nobody promises to be in time"
+    assert second_chance(fleet, replace_request(request), 0.0, pick) is None, "it had its second chance"
+
+
+def replace_request(request: Request) -> Request:
+    return Request(request.arrived_s, request.due_s, handed_over=True)
+
+
+def test_a_connection_stays_where_it_leads_while_that_serves() -> None:
+    kept: Connections[str] = Connections(1, random.Random(1).randrange)
+    first = kept.next(["a", "b", "c"], 0.0)
+
+    assert {kept.next(["a", "b", "c"], 9.0) for _ in range(20)} == {first}
+    assert kept.next(["d"], 9.0) == "d"
+
+
+def test_the_table_says_how_requests_came_and_how_many_were_handed_over() -> None:
+    service = replace(EIGHT, balance=Balance.SECOND_CHANCE)
+    text = "\n".join(lines(Study(run(service, 1.0, count=1_000), None, None, None), service))
+
+    assert "SecondChance, 4 connections a replica; " in text
+    assert "handed over" in text
+
+
+def make_fleet(
+    balance: Balance, *, replicas: int, connections: int = 4, max_age_s: float = NEVER_S, hop_s: float = 0.0
+) -> Fleet:
+    def engine(number: int, agenda: Agenda) -> Engine:
+        shoal = Shoal(BatchLimits(32), objective_s=OBJECTIVE_S, max_queue_rows=200)
+        shoal.scheduler.serve(None, (), tuple((rows, linear(rows)) for rows in (1, 2, 4, 8, 16, 32)))
+        return Engine(shoal, lambda rows, shape: linear(rows), agenda=agenda)
+
+    pick = random.Random(1).randrange
+    fleet = Fleet(engine, balance, pick, connections=connections, max_age_s=max_age_s, hop_s=hop_s)
+    for _ in range(replicas):
+        fleet.add()
+    return fleet
+
+
+def linear(rows: int) -> float:
+    return 0.020 + 0.0005 * rows
+
+
+def assert_everybody_has_one_outcome(arrived: Sequence[Request], fleet: Fleet) -> None:
+    for request in arrived:
+        outcomes = [request.answered_s, request.refused_s, request.failed_s, request.left_s]
+        assert len([at_s for at_s in outcomes if at_s is not None]) == 1
+    for replica in fleet.replicas:
+        assert replica.shoal.scheduler.settled
+        assert replica.rows == 0 or replica.engine.lost
+
+
+@given(
+    balance=st.sampled_from(Balance),
+    gaps_s=st.lists(st.floats(0, 0.01), min_size=1, max_size=150),
+    changes=st.lists(st.tuples(st.floats(0, 0.5), st.sampled_from(["add", "drain", "kill"])), max_size=6),
+    leaves_s=st.sampled_from([NEVER_S, 0.04]),
+    hop_s=st.sampled_from([0.0, 0.002]),
+    rows=st.integers(1, 40),
+)
+@settings(deadline=None, max_examples=40)
+def test_whatever_becomes_of_pods_everybody_has_one_outcome(
+    balance: Balance,
+    gaps_s: list[float],
+    changes: list[tuple[float, str]],
+    leaves_s: float,
+    hop_s: float,
+    rows: int,
+) -> None:
+    fleet = make_fleet(balance, replicas=3, hop_s=hop_s)
+
+    def change(what: str) -> None:
+        if what == "add":
+            fleet.add(after_s=0.05)
+        elif fleet.serving:
+            getattr(fleet, what)(fleet.serving[0])
+
+    for at_s, what in changes:
+        fleet.agenda.at(at_s, change, what)
+    arrived, now_s = [], 0.0
+    for gap_s in gaps_s:
+        now_s += gap_s
+        arrived.append(Request(now_s, now_s + OBJECTIVE_S, rows=rows, leaves_s=now_s + leaves_s))
+    fleet.run(arrived)
+
+    assert_everybody_has_one_outcome(arrived, fleet)
+    assert fleet.handed_over == sum(request.handed_over for request in arrived)

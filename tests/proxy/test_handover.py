@@ -1,0 +1,525 @@
+"""Real proxies that know each other: who would be late at one is answered by another, once."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import numpy as np
+import orjson
+import pytest
+
+from shoal_proxy.balance.siblings import Sibling
+from shoal_proxy.batching.pending import PLAIN_KEY, BatchKey
+from shoal_proxy.lifecycle.drain import Phase
+from tests import plain
+from tests.calls import TORCHSERVE_PATH, V1_PATH, V2_PATH, Callers, RawConnection, answer_to, callers, row, v2_body
+from tests.fakes import FakeRuntime, RunningProxy, running_proxy, tensor
+
+TIME_MS = 800
+IN_TIME = {"x-request-timeout-ms": str(TIME_MS)}
+BUSY_S = 1.0
+"""What a batch takes at a busy replica: while one runs, whoever comes in a hurry would be late."""
+MAX_ROWS = 4
+
+
+@contextmanager
+def replica(
+    *siblings: str, make_runtime: Callable[[], FakeRuntime] = FakeRuntime, **settings: Any
+) -> Iterator[RunningProxy]:
+    """Run a replica that knows these others."""
+    given = {"max_batch_size": MAX_ROWS, **settings}
+    with running_proxy(make_runtime, process__siblings=siblings, **given) as running:
+        yield running
+
+
+def at(running: RunningProxy) -> str:
+    """Return where a replica listens."""
+    return "{}:{}".format(*running.address)
+
+
+def known(running: RunningProxy) -> list[Sibling]:
+    """Return what a replica knows of the others."""
+    second_chance = running.proxy.second_chance
+    assert second_chance is not None
+    return list(second_chance._peer_of)
+
+
+def handed_over(running: RunningProxy) -> dict[str, int]:
+    """Return what came of the requests that a replica gave away."""
+    return dict(running.proxy.metrics.handed_over)
+
+
+def believe(running: RunningProxy, seconds: float) -> None:
+    """Let a replica believe that a batch of any size and shape takes so long."""
+    tables = running.proxy.scheduler.batcher.tables
+
+    def learn() -> None:
+        for key in (PLAIN_KEY, BatchKey((("x", (4,)),)), *map(BatchKey, tables.all())):
+            for rows in tables[key].sizes * 50:
+                tables[key].observe(rows, seconds)
+
+    running.call(learn)
+
+
+@contextmanager
+def made_busy(running: RunningProxy, group: Callers, promises: int = 1) -> Iterator[None]:
+    """Hold a batch at the runtime, which takes so long that whoever comes would be late; the others are known."""
+    running.until(lambda: sum(each.wait_s < 0.5 for each in known(running)) >= promises if promises else True)
+    believe(running, BUSY_S)
+    running.hold()
+    first = group.ask(0)
+    running.until(lambda: running.runtime.running == 1)
+    try:
+        yield
+    finally:
+        running.release()
+        first.result()
+
+
+Act = Callable[[asyncio.StreamWriter], Awaitable[None]]
+
+
+class FakeSibling:
+    """A server that promises, and then does as the test says: ``act`` writes what it likes, or nothing."""
+
+    def __init__(self, act: Act, promise: bytes = b"0.001") -> None:
+        self.act = act
+        self.promise = promise
+        self.asked = 0
+        self.gone = threading.Event()
+
+    @property
+    def lines(self) -> bytes:
+        """Return the headers that each of its answers has."""
+        told = b"endpoint-load-metrics: TEXT named_metrics.expected_wait_seconds=" + self.promise
+        return b"x-shoal-instance: other\r\n" + told + b"\r\n"
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection."""
+        try:
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).lower()
+                length = head.partition(b"content-length: ")[2].partition(b"\r\n")[0]
+                await reader.readexactly(int(length or 0))
+                if head.startswith(b"get"):
+                    writer.write(b"HTTP/1.1 200 OK\r\n%bcontent-length: 0\r\n\r\n" % self.lines)
+                else:
+                    self.asked += 1
+                    await self.act(writer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            self.gone.set()
+        finally:
+            writer.close()
+
+    @contextmanager
+    def listening(self) -> Iterator[str]:
+        """Listen on a loop of its own; give where."""
+        started: Future[tuple[str, Callable[[], object]]] = Future()
+
+        async def run() -> None:
+            server = await asyncio.start_server(self.serve, "127.0.0.1", 0)
+            stop = asyncio.Event()
+            loop = asyncio.get_running_loop()
+            address = "{}:{}".format(*server.sockets[0].getsockname()[:2])
+            started.set_result((address, lambda: loop.call_soon_threadsafe(stop.set)))
+            await stop.wait()
+            server.close()
+
+        thread = threading.Thread(target=lambda: asyncio.run(run()), name="sibling")
+        thread.start()
+        address, stop = started.result(20)
+        try:
+            yield address
+        finally:
+            stop()
+            thread.join(20)
+
+
+@contextmanager
+def with_sibling(act: Act, promise: bytes = b"0.001") -> Iterator[tuple[RunningProxy, FakeSibling]]:
+    """Run a replica whose sibling is not what it says."""
+    sibling = FakeSibling(act, promise)
+    with sibling.listening() as address, replica(address) as running:
+        yield running, sibling
+
+
+def hurried(group: Callers, value: float) -> Future[httpx.Response]:
+    """Start a request of one row that does not wait for long."""
+    return group.ask(value, headers=IN_TIME)
+
+
+def late(answer: Future[httpx.Response], executed: str) -> None:
+    """Check that a request was refused as late."""
+    response = answer.result()
+    assert response.status_code == 503, response.text
+    assert "too late" in response.text
+    assert response.headers["x-shoal-executed"] == executed
+    assert int(response.headers["retry-after"]) >= 1
+
+
+def test_a_request_that_would_be_late_is_answered_by_the_sibling() -> None:
+    with replica() as idle, replica(at(idle)) as busy, callers(busy.url) as group, made_busy(busy, group):
+        answers = [hurried(group, value) for value in (2, 3)]
+        for value, answer in zip((2, 3), answers, strict=True):
+            assert answer_to(answer.result()) == [2 * each for each in row(value)]
+            assert "sibling;dur=" in answer.result().headers["server-timing"]
+        assert handed_over(busy) == {"answered": 2}
+        assert sum(seen.rows for seen in idle.runtime.seen) == 2
+        assert b'handed_over_total{outcome="answered"} 2' in plain.get(busy.admin_url + "/metrics").content
+
+
+def test_every_protocol_gets_its_own_answer_from_the_sibling() -> None:
+    with replica() as idle, replica(at(idle)) as busy, callers(busy.url) as group, made_busy(busy, group):
+        v1 = plain.post(busy.url + V1_PATH, json={"instances": [row(1), row(2)]}, headers=IN_TIME)
+        assert v1.json() == {"predictions": [[2 * each for each in row(value)] for value in (1, 2)]}
+        torchserve = plain.post(busy.url + TORCHSERVE_PATH, json=row(3), headers=IN_TIME)
+        assert torchserve.json() == [2 * each for each in row(3)]
+        binary = np.array([row(4)], "<f4").tobytes()
+        inputs = [{"name": "x", "datatype": "FP32", "shape": [1, 4], "parameters": {"binary_data_size": 16}}]
+        header = orjson.dumps({"inputs": inputs, "parameters": {"binary_data_output": True}})
+        headers = {**IN_TIME, "inference-header-content-length": str(len(header))}
+        answer = plain.post(busy.url + V2_PATH, content=header + binary, headers=headers)
+        assert np.frombuffer(answer.content[-16:], "<f4").tolist() == [2 * each for each in row(4)]
+        assert handed_over(busy) == {"answered": 3}
+
+
+def test_what_a_caller_asks_for_travels_with_its_request() -> None:
+    settings: dict[str, Any] = {"proxy__forward_headers": ("x-tenant",), "fair_share_header": "x-user"}
+    with (
+        replica(**settings) as idle,
+        replica(at(idle), **settings) as busy,
+        callers(busy.url) as group,
+        made_busy(busy, group),
+    ):
+        asked = {
+            "x-tenant": "blue", "x-user": "me", "x-shoal-priority": "3", "x-request-id": "r1",
+            "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", **IN_TIME,
+        }  # fmt: skip
+        response = plain.post(busy.url + V2_PATH, json=v2_body([row(1)]), headers=asked)
+        assert answer_to(response)
+        assert response.headers["x-request-id"] == "r1"
+        (seen,) = idle.runtime.seen
+        assert seen.headers["x-tenant"] == "blue"
+        assert seen.headers["x-request-id"] == "r1"
+        assert seen.headers["traceparent"] == asked["traceparent"]
+        assert 0 < int(seen.headers["x-request-timeout-ms"]) <= TIME_MS
+
+
+def test_a_model_that_pads_gets_rows_as_they_were_sent() -> None:
+    def runtime() -> FakeRuntime:
+        inputs = [tensor("x", "FP32", [-1, -1], pad_axis=1, pad_value=0, pad_buckets="8,16")]
+        return FakeRuntime(inputs=inputs, outputs=[tensor("y", "FP32", [-1, -1], unpad_axis=1, unpad_input="x")])
+
+    with (
+        replica(make_runtime=runtime) as idle,
+        replica(at(idle), make_runtime=runtime) as busy,
+        callers(busy.url) as group,
+    ):
+        busy.until(lambda: known(busy)[0].wait_s < 0.5)
+        busy.hold()
+
+        first = group.post(V1_PATH, json={"instances": [[1.0, 2.0]]})
+        busy.until(lambda: busy.runtime.running == 1)
+        believe(busy, BUSY_S)
+        same = plain.post(busy.url + V1_PATH, json={"instances": [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]}, headers=IN_TIME)
+        assert same.json() == {"predictions": [[2.0, 4.0, 6.0], [8.0, 10.0, 12.0]]}
+        assert idle.runtime.seen[0].inputs["x"].shape == (2, 8)
+        ragged = plain.post(busy.url + V1_PATH, json={"instances": [[1.0], [4.0, 5.0, 6.0]]}, headers=IN_TIME)
+        assert ragged.status_code == 503  # V2 has no form for it
+        assert handed_over(busy) == {"answered": 1}
+        busy.release()
+        assert first.result().status_code == 200
+
+
+def test_rows_that_fail_at_the_sibling_are_told_as_ones_own() -> None:
+    def failing(seen: Any) -> dict[str, Any]:
+        return {"errors": '[{"row": 0, "status": 422, "message": "not this one"}]'}
+
+    def runtime() -> FakeRuntime:
+        return FakeRuntime(model=lambda inputs: {"y": inputs["x"][1:] * 2}, answer_parameters=failing)
+
+    with (
+        replica(make_runtime=runtime) as idle,
+        replica(at(idle)) as busy,
+        callers(busy.url) as group,
+        made_busy(busy, group),
+    ):
+        response = plain.post(busy.url + V2_PATH, json=v2_body([row(1), row(2)]), headers=IN_TIME)
+        assert response.status_code == 422
+        assert response.json()["errors"] == [{"row": 0, "status": 422, "message": "not this one"}]
+        assert response.headers["x-shoal-executed"] == "maybe"
+        assert handed_over(busy) == {"error": 1}
+
+
+def test_who_is_late_when_a_batch_forms_without_it_is_given_away_then() -> None:
+    with replica() as idle, replica(at(idle)) as busy, callers(busy.url) as group, made_busy(busy, group):
+        believe(busy, 0.02)
+        waiting = [hurried(group, value) for value in (1, 2)]
+        busy.until_waiting(2)
+        believe(busy, 0.9)
+        busy.release()
+        for value, answer in zip((1, 2), waiting, strict=True):
+            assert answer_to(answer.result()) == [2 * each for each in row(value)]
+        assert handed_over(busy)["answered"] >= 1
+        assert sum(seen.rows for seen in idle.runtime.seen) >= 1
+
+
+def test_a_request_that_was_handed_over_is_never_handed_on() -> None:
+    with replica() as idle, replica(at(idle)) as busy, callers(busy.url) as group, made_busy(busy, group):
+        late(group.ask(1, headers={**IN_TIME, "x-shoal-handed-over": "1"}), executed="no")
+        assert handed_over(busy) == {}
+        assert busy.proxy.metrics.rejections == {}  # whoever gave it away counts it
+        assert not idle.runtime.seen
+
+
+def test_three_that_are_full_refuse_as_if_they_were_alone() -> None:
+    with (
+        replica() as third,
+        replica(at(third)) as second,
+        replica(at(second), at(third)) as first,
+        callers(first.url) as one,
+        callers(second.url) as two,
+        callers(third.url) as three,
+        made_busy(third, three, promises=0),
+        made_busy(second, two, promises=0),
+        made_busy(first, one, promises=0),
+    ):
+        for running in (first, second):
+            running.until(lambda r=running: all(BUSY_S <= each.wait_s < 9 for each in known(r)))  # type: ignore[misc]
+        answers = [hurried(group, value) for value in range(1, 11) for group in (one, two)]
+        for answer in answers:
+            late(answer, executed="no")
+        assert sum(handed_over(each).get("refused", 0) for each in (first, second)) <= 4
+        assert all(not running.runtime.seen[1:] for running in (first, second, third))
+
+
+def test_a_sibling_that_lies_is_asked_seldom_and_refusals_are_as_before() -> None:
+    async def refuse(writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 503 Busy\r\nx-shoal-executed: no\r\n%bcontent-length: 0\r\n\r\n" % sibling.lines)
+
+    with with_sibling(refuse, b"0.0") as (busy, sibling), callers(busy.url) as group, made_busy(busy, group):
+        begun_s = time.monotonic()
+        for answer in [hurried(group, value) for value in range(60)]:
+            late(answer, executed="no")
+        seconds = time.monotonic() - begun_s
+        assert sibling.asked <= 2 * MAX_ROWS + MAX_ROWS * (seconds / 0.02)
+        assert busy.proxy.metrics.rejections == {"late": 60}
+        assert handed_over(busy) == {"refused": sibling.asked}
+
+
+@pytest.mark.parametrize("promise", [b"nan", b"-1", b"1e99", b"soon", b"inf", b""])
+def test_a_promise_that_makes_no_sense_is_not_believed(promise: bytes) -> None:
+    async def never(writer: asyncio.StreamWriter) -> None:
+        raise AssertionError("it was given something")
+
+    with (
+        with_sibling(never, promise) as (busy, sibling),
+        callers(busy.url) as group,
+        made_busy(busy, group, promises=0),
+    ):
+        busy.until(lambda: known(busy)[0].told_s > 0)
+        late(hurried(group, 1), executed="no")
+        assert sibling.asked == 0
+
+
+def test_a_sibling_that_hangs_costs_what_was_left_of_the_objective() -> None:
+    async def hang(writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(60)
+
+    with with_sibling(hang) as (busy, _), callers(busy.url) as group, made_busy(busy, group):
+        begun_s = time.monotonic()
+        late(hurried(group, 1), executed="maybe")
+        assert time.monotonic() - begun_s < TIME_MS / 1000 + 0.4
+        begun_s = time.monotonic()
+        late(hurried(group, 2), executed="no")  # once bitten
+        assert time.monotonic() - begun_s < 0.3
+        assert handed_over(busy) == {"late": 1}
+
+
+def test_a_sibling_that_dies_in_the_middle_leaves_it_open_whether_it_ran_and_nobody_runs_it_again() -> None:
+    async def die(writer: asyncio.StreamWriter) -> None:
+        writer.transport.abort()
+
+    with with_sibling(die) as (busy, sibling), callers(busy.url) as group, made_busy(busy, group):
+        late(hurried(group, 1), executed="maybe")
+        assert (sibling.asked, handed_over(busy)) == (1, {"lost": 1})
+        assert [seen.inputs["x"][0, 0] for seen in busy.runtime.seen] == [0.0]
+
+
+def test_a_sibling_that_answers_nonsense_is_an_error_of_this_request_alone() -> None:
+    async def babble(writer: asyncio.StreamWriter) -> None:
+        writer.write(b'HTTP/1.1 200 OK\r\n%bcontent-length: 13\r\n\r\n{"outputs":5}' % sibling.lines)
+
+    with with_sibling(babble) as (busy, sibling), callers(busy.url) as group, made_busy(busy, group):
+        response = hurried(group, 1).result()
+        assert response.status_code == 500
+        assert response.headers["x-shoal-executed"] == "maybe"
+        assert handed_over(busy) == {"error": 1}
+
+
+def test_a_caller_who_leaves_takes_its_request_back_from_the_sibling() -> None:
+    async def hang(writer: asyncio.StreamWriter) -> None:
+        return
+
+    with with_sibling(hang) as (busy, sibling), callers(busy.url) as group, made_busy(busy, group):
+        with RawConnection(busy.address) as leaver:
+            head = b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n" % TORCHSERVE_PATH.encode()
+            head += b"x-request-timeout-ms: %d\r\n" % TIME_MS
+            leaver.send(head, b"content-length: 9\r\n\r\n[1,2,3,4]")
+            busy.until(lambda: sibling.asked == 1)
+        assert sibling.gone.wait(0.6)
+        busy.until(lambda: handed_over(busy) == {"cancelled": 1})
+        assert busy.proxy.metrics.rejections == {"cancelled": 1}
+
+
+def test_a_replica_among_its_own_siblings_knows_itself() -> None:
+    with replica("127.0.0.1:9") as running:
+        chance = running.proxy.second_chance
+        assert chance is not None
+        running.call(lambda: chance._now_known({at(running)}, forget=False))
+        running.until(lambda: any(each.is_self for each in known(running)))
+
+
+def test_a_replica_that_drains_waits_for_what_it_gave_away_and_takes_nothing() -> None:
+    with (
+        replica() as idle,
+        replica(at(idle), drain_delay_seconds=0.0) as busy,
+        callers(busy.url) as group,
+        made_busy(busy, group),
+    ):
+        idle.hold()
+        given = hurried(group, 1)
+        idle.until(lambda: idle.runtime.running == 1)
+        busy.call(busy.proxy.stop)
+        idle.release()
+        assert answer_to(given.result()) == [2 * each for each in row(1)]
+
+
+def test_without_siblings_there_is_no_second_chance_at_all() -> None:
+    with running_proxy() as running:
+        assert running.proxy.second_chance is None
+        assert not running.proxy.scheduler.gives_away
+
+
+def test_a_request_that_a_sibling_sends_back_is_served_as_if_it_had_not_been_away() -> None:
+    async def refuse(writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 503 Busy\r\nx-shoal-executed: no\r\n%bcontent-length: 0\r\n\r\n" % sibling.lines)
+
+    with with_sibling(refuse) as (busy, sibling), callers(busy.url) as group, made_busy(busy, group):
+        believe(busy, 0.3)
+        first = group.ask(1, headers={"x-request-timeout-ms": "700"})
+        busy.until_waiting(1)
+        believe(busy, BUSY_S)  # now the next one makes the batch late for the first
+        second = group.ask(2, headers={"x-request-timeout-ms": "5000"})
+        busy.until(lambda: handed_over(busy) == {"refused": 1})
+        busy.until_waiting(2)
+        believe(busy, 0.01)
+        busy.release()
+        assert answer_to(second.result()) == [2 * each for each in row(2)]
+        assert answer_to(first.result()) == [2 * each for each in row(1)]
+        assert sibling.asked == 1
+
+
+def test_whoever_asks_is_told_the_load_in_the_form_of_envoy_and_nobody_else_is() -> None:
+    with replica() as running:
+        plain_answer = plain.post(running.url + V2_PATH, json=v2_body([row(1)]))
+        assert "endpoint-load-metrics" not in plain_answer.headers
+        for asked, begins in (
+            ("TEXT", "TEXT application_utilization=0."),
+            ("json", 'JSON {"application_utilization":'),
+        ):
+            headers = {"endpoint-load-metrics-format": asked}
+            answer = plain.post(running.url + V2_PATH, json=v2_body([row(1)]), headers=headers)
+            assert answer.headers["endpoint-load-metrics"].startswith(begins)
+            assert "expected_wait_seconds" in answer.headers["endpoint-load-metrics"]
+            assert "x-shoal-instance" not in answer.headers
+            bad = plain.post(running.url + V2_PATH, content=b"{", headers=headers)
+            assert (bad.status_code, bad.headers["endpoint-load-metrics"][:4]) == (400, asked.upper())
+            ready = plain.get(running.url + "/v2/models/double/ready", headers=headers)
+            assert ready.headers["endpoint-load-metrics"].startswith(begins)
+
+
+@pytest.mark.parametrize("name", ["nobody.invalid:8080", f"{'x' * 70}.svc:8080"])
+def test_a_name_without_an_address_harms_nothing_and_is_told_once(
+    name: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal_proxy.handover.RESOLVE_S", 0.01)
+    with caplog.at_level("INFO"), replica(name) as running:
+        running.until(lambda: "siblings_unknown" in caplog.text)
+        assert answer_to(plain.post(running.url + V2_PATH, json=v2_body([row(1)])))
+        running.call(asyncio.sleep, 0.1)
+    assert caplog.text.count("event=siblings_unknown") == 1
+
+
+def test_a_caller_who_leaves_while_its_request_is_away_early_is_not_let_in_again() -> None:
+    async def hang(writer: asyncio.StreamWriter) -> None:
+        return
+
+    with with_sibling(hang) as (busy, sibling), callers(busy.url) as group, made_busy(busy, group):
+        believe(busy, 0.3)
+        first = group.ask(1, headers={"x-request-timeout-ms": "5000"})
+        busy.until_waiting(1)
+        believe(busy, 6.0)
+        with RawConnection(busy.address) as leaver:
+            head = b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n" % TORCHSERVE_PATH.encode()
+            leaver.send(head, b"x-request-timeout-ms: 20000\r\ncontent-length: 9\r\n\r\n[1,2,3,4]")
+            busy.until(lambda: sibling.asked == 1)
+        busy.until(lambda: handed_over(busy) == {"cancelled": 1})
+        assert busy.proxy.scheduler.queue.requests == 1
+        believe(busy, 0.01)
+        busy.release()
+        assert first.result().status_code in (200, 503)
+
+
+def test_while_the_runtime_is_away_and_while_the_replica_drains_siblings_serve() -> None:
+    with replica() as idle, replica(at(idle), drain_timeout_seconds=5.0) as away, callers(away.url) as group:
+        away.until(lambda: known(away)[0].wait_s < 0.5)
+        with RawConnection(away.address) as kept:
+            body = orjson.dumps(v2_body([row(1)]))
+            head = b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n" % V2_PATH.encode()
+            request = head + b"content-length: %d\r\n\r\n" % len(body) + body
+            kept.send(request)
+            assert kept.response()[0] == 200
+            address = away.proxy.link.upstream._address
+            away.call(away.runtime.stop)
+            away.until(lambda: not away.proxy.link.ready)
+            assert plain.get(away.admin_url + "/readyz").status_code == 503
+            assert answer_to(group.ask(3).result()) == [2 * each for each in row(3)]
+            assert plain.get(away.url + "/v2/models/double").status_code == 503
+            marked = group.ask(4, headers={"x-shoal-handed-over": "1"}).result()
+            assert (marked.status_code, marked.headers["x-shoal-executed"]) == (503, "no")
+            away.call(away.runtime.start, address)
+            away.until(lambda: away.proxy.link.ready)
+            away.hold()
+            first = group.ask(5)
+            away.until(lambda: away.runtime.running == 1)
+            away.call(setattr, away.proxy.dispatcher, "phase", Phase.DRAINING)
+            kept.send(request)
+            status, headers, _ = kept.response()
+            assert (status, headers["connection"]) == (200, "close")
+            away.release()
+            assert answer_to(first.result()) == [2 * each for each in row(5)]
+        assert handed_over(away) == {"answered": 2}
+
+
+def test_a_full_queue_overflows_to_the_sibling_though_nobody_is_in_a_hurry() -> None:
+    with (
+        replica(max_rows=MAX_ROWS) as idle,
+        replica(at(idle), max_rows=MAX_ROWS) as busy,
+        callers(busy.url) as group,
+        made_busy(busy, group),
+    ):
+        waiting = [group.ask(value) for value in range(1, MAX_ROWS + 1)]
+        busy.until(lambda: len(busy.proxy.scheduler.running) == 2)  # a full batch goes ahead
+        waiting += [group.ask(value) for value in range(1, MAX_ROWS + 1)]
+        busy.until_waiting(MAX_ROWS)
+        assert answer_to(group.ask(9).result()) == [2 * each for each in row(9)]
+        assert handed_over(busy) == {"answered": 1}
+        believe(busy, 0.01)
+        busy.release()
+        assert [answer.result().status_code for answer in waiting] == [200] * 2 * MAX_ROWS
