@@ -59,11 +59,18 @@ class Scraper:
     Args:
         port: the pods' admin port.
         count: told how each attempt ended.
+        timeout_s: within which a pod has to have answered.
     """
 
-    def __init__(self, port: int = ADMIN_PORT, count: Callable[[Scrape], object] = lambda _: None) -> None:
+    def __init__(
+        self,
+        port: int = ADMIN_PORT,
+        count: Callable[[Scrape], object] = lambda _: None,
+        timeout_s: float = _TIMEOUT_S,
+    ) -> None:
         self._port = port
         self._count = count
+        self._timeout_s = timeout_s
         self._kept: dict[Replica, _Connection] = {}
         self._swept_s = 0.0
 
@@ -80,7 +87,7 @@ class Scraper:
         asked = [self._ask(loop, replica) for replica in replicas]
         try:
             if asked:
-                await asyncio.wait(asked, timeout=_TIMEOUT_S)
+                await asyncio.wait(asked, timeout=self._timeout_s)
         finally:
             for answer in asked:
                 answer.cancel()
