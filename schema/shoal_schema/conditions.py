@@ -27,6 +27,8 @@ class ConditionType(StrEnum):
     """A request alone would meet the latency objective."""
     SOLE_OPERATOR = "SoleOperator"
     """No other install of the operator wants the service; told only while one does."""
+    SIBLINGS_FOUND = "SiblingsFound"
+    """Replicas find one another; told only while they should and do not. It never changes `Ready`."""
     SPEC_READ = "SpecRead"
     """Every field that was written is read; told only while one is not."""
 

@@ -50,6 +50,7 @@ class Evidence:
             objective; None when it is too early to tell.
         naming: what is known of the model's name, where it is one that moves.
         rival: another install of the operator that wants this service; empty when none does.
+        alone: why replicas do not find one another, though they should: no other answer depends on it.
     """
 
     observation: Observation
@@ -61,6 +62,7 @@ class Evidence:
     attainable: Mapping[str, bool] | None = None
     naming: Naming | None = None
     rival: str = ""
+    alone: Conflict | Failure | None = None
 
     @property
     def name(self) -> str:

@@ -130,6 +130,7 @@ def judge(evidence: Evidence) -> list[Condition]:
         _resolved_condition(evidence),
         _sole_condition(evidence),
         _read_condition(evidence),
+        _siblings_condition(evidence),
     )
     return [*conditions, *(condition for condition in exceptional if condition)]
 
@@ -301,6 +302,11 @@ def _sole_condition(evidence: Evidence) -> Condition | None:
         " that keeps it: uninstall one of them, or give them different watchNamespaces"
     )
     return Condition(ConditionType.SOLE_OPERATOR, Status.FALSE, Reason.ANOTHER_OPERATOR, text)
+
+
+def _siblings_condition(evidence: Evidence) -> Condition | None:
+    verdict = blocked.alone(evidence)
+    return Condition(ConditionType.SIBLINGS_FOUND, *verdict) if verdict else None
 
 
 def _read_condition(evidence: Evidence) -> Condition | None:
