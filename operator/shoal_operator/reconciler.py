@@ -7,7 +7,7 @@ nothing.
 import datetime
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
@@ -215,7 +215,7 @@ class Reconciler:
             target=target,
             conflicts=tuple(each for each in changes.conflicts if not _is_of_siblings(each)),
             failures=tuple(each for each in failures if not _is_of_siblings(each)),
-            alone=next((each for each in (*changes.conflicts, *failures) if _is_of_siblings(each)), None),
+            alone=_alone(changes.conflicts, failures),
             scaling=self._known.scaling(key),
             attainable=self._known.attainable(key),
             naming=naming,
@@ -400,6 +400,12 @@ class Reconciler:
         except ApiError as error:
             # The status says the same; an Event is a courtesy.
             logger.warning("event=announcing_failed service=%s reason=%s error=%s", key, news.reason, error)
+
+
+def _alone(conflicts: Iterable[Conflict], failures: Iterable[Failure]) -> Conflict | Failure | None:
+    """Return what keeps replicas from finding one another."""
+    obstacles: list[Conflict | Failure] = [*conflicts, *failures]
+    return next(filter(_is_of_siblings, obstacles), None)
 
 
 def _is_of_siblings(obstacle: Conflict | Failure) -> bool:
