@@ -93,6 +93,7 @@ class Reason(StrEnum):
     GATEWAY_API_MISSING = "GatewayApiMissing"
     OBJECTIVE_UNATTAINABLE = "ObjectiveUnattainable"
     ANOTHER_OPERATOR = "AnotherOperator"
+    ANOTHER_SCALER = "AnotherScaler"
     CHANGED_AT_ADMISSION = "ChangedAtAdmission"
     FIELD_RENAMED = "FieldRenamed"
 
@@ -120,6 +121,7 @@ FAILURES = frozenset(
         Reason.GATEWAY_API_MISSING,
         Reason.OBJECTIVE_UNATTAINABLE,
         Reason.ANOTHER_OPERATOR,
+        Reason.ANOTHER_SCALER,
         Reason.CHANGED_AT_ADMISSION,
         Reason.FIELD_RENAMED,
     }

@@ -31,12 +31,14 @@ class Scaling:
         unread: why it has no data; None where it has.
         sentence: why the count is what it is.
         limit: what keeps replicas from being as many as the load asks for.
+        rival: who sets them beside the law, empty where that has no name; None where nobody does.
     """
 
     reason: ScalingReason
     unread: Unread | None = None
     sentence: str = ""
     limit: Limit | None = None
+    rival: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

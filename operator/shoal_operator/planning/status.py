@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from shoal_operator.autoscaler.decision import Limit
+from shoal_operator.autoscaler.rival import HPA
 from shoal_operator.errors import ApiError
 from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE
 from shoal_operator.manifests.environment import ADMIN_PORT
@@ -16,7 +17,7 @@ from shoal_operator.manifests.route import service_url
 from shoal_operator.planning import blocked, checks
 from shoal_operator.planning.blocked import Check, Verdict
 from shoal_operator.planning.conditions import Condition, find, stamped, told_before
-from shoal_operator.planning.evidence import Evidence, Unread
+from shoal_operator.planning.evidence import Evidence, Scaling, Unread
 from shoal_operator.planning.exact import settings_text
 from shoal_operator.planning.naming import stored_naming
 from shoal_operator.planning.observation import dig
@@ -346,5 +347,19 @@ def _scaling_condition(evidence: Evidence) -> Condition | None:
         status, text = SCALING[scaling.reason]
         if scaling.reason is Reason.NO_LOAD_DATA and scaling.unread is not None:
             text = UNREAD[scaling.unread]
+        if scaling.rival is not None:
+            return Condition(kind, Status.FALSE, Reason.ANOTHER_SCALER, _rivalry_text(scaling))
         return Condition(kind, status, scaling.reason, scaling.sentence or text)
+    if verdict := checks.asleep(evidence) or checks.waking(evidence):
+        status, _, text = verdict
+        return Condition(kind, status, Reason.FOLLOWING_LOAD, f"scaling.minReplicas is 0: {text}")
     return told_before(dig(evidence.observation.resource, "status", "conditions", default=[]), kind)
+
+
+def _rivalry_text(scaling: Scaling) -> str:
+    who = f"{scaling.rival!r} (an HPA)" if scaling.rival == HPA else repr(scaling.rival or "somebody else")
+    text = (
+        f"spec.replicas is set by {who} too, against the law of scaling, so replicas follow neither. Leave it to one of"
+        " them: set scaling.mode: External, or take the other away"
+    )
+    return f"{text}. {scaling.sentence}" if scaling.sentence else text
