@@ -398,5 +398,7 @@ def test_the_log_tells_where_the_seconds_of_a_start_go(start: Callable[..., Proc
     process.process.terminate()
     _, said = process.finish()
 
-    events = [said.index(f"event={name} ") for name in ("listening", "libraries_imported", "model_loaded", "model_ready")]
+    events = [
+        said.index(f"event={name} ") for name in ("listening", "libraries_imported", "model_loaded", "model_ready")
+    ]
     assert events == sorted(events)
