@@ -381,3 +381,24 @@ def test_what_answers_before_the_model_is_loaded_imports_without_torch(module: s
     code = f"import sys, shoal_runtime{module}; assert 'torch' not in sys.modules"
 
     subprocess.run([sys.executable, "-c", code], check=True, timeout=LIMIT_S)
+
+
+@pytest.mark.integration
+def test_what_only_downloads_and_terminals_need_costs_no_start_its_time() -> None:
+    imported = "shoal_runtime.serving, shoal_runtime.starting, shoal_runtime.pipeline"
+    code = f"import sys, {imported}; assert not {{'httpx', 'tqdm'}} & set(sys.modules)"
+
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=LIMIT_S)
+
+
+@pytest.mark.integration
+def test_the_log_tells_where_the_seconds_of_a_start_go(start: Callable[..., Process]) -> None:
+    process = start()
+    process.ready().close()
+    process.process.terminate()
+    _, said = process.finish()
+
+    events = [
+        said.index(f"event={name} ") for name in ("listening", "libraries_imported", "model_loaded", "model_ready")
+    ]
+    assert events == sorted(events)

@@ -75,6 +75,6 @@ def test_every_mount_has_its_volume_and_every_variable_is_given_once(name: str) 
 
 
 def test_a_variable_that_refers_to_the_pods_address_comes_after_it() -> None:
-    names = [variable["name"] for variable in pod_spec("downloaded")["containers"][0]["env"]]
+    names = [variable["name"] for variable in pod_spec("downloaded")["containers"][1]["env"]]
 
     assert names.index("POD_IP") < names.index("SHOAL_PROXY_LISTEN")

@@ -155,14 +155,14 @@ def edited(*edits: tuple[str, int, str]) -> Json:
 
 def test_a_setting_that_was_added_by_hand_is_taken_out_of_its_container_and_nothing_else_is() -> None:
     desired = desired_objects(target(EVERYTHING))[DEPLOYMENT]
-    live = edited(("containers", 0, "SHOAL_QUEUE_MAX_BATCHES"), ("containers", 0, "HTTP_PROXY"))
+    live = edited(("containers", 1, "SHOAL_QUEUE_MAX_BATCHES"), ("containers", 1, "HTTP_PROXY"))
     pod = live["spec"]["template"]["spec"]
     pod["containers"].append({"name": "mesh", "env": [{"name": "SHOAL_OTHER", "value": "1"}]})
 
     assert foreign_settings(desired, live) == {"proxy": ("SHOAL_QUEUE_MAX_BATCHES",)}
     patch = removal(DEPLOYMENT, desired, live)
     wanted = copy.deepcopy(pod["containers"])
-    wanted[0]["env"] = [entry for entry in wanted[0]["env"] if entry["name"] != "SHOAL_QUEUE_MAX_BATCHES"]
+    wanted[1]["env"] = [entry for entry in wanted[1]["env"] if entry["name"] != "SHOAL_QUEUE_MAX_BATCHES"]
     assert patch == {"spec": {"template": {"spec": {"containers": wanted}}}}
     pod |= patch["spec"]["template"]["spec"]
     assert removal(DEPLOYMENT, desired, live) == {}
