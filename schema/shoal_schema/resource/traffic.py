@@ -62,8 +62,8 @@ class BatchingSpec(Section, frozen=True):
                 gt=0,
                 le=3_600_000,
                 description="Within what time answers should leave. Batches are as full as it allows, and what cannot"
-                " make it is refused at once, with 503 and `Retry-After`. A caller's time-out counts where it is shorter."
-                " Default: as soon as possible, and nothing is refused for being late.",
+                " make it is refused at once, with 503 and `Retry-After`. A caller's time-out counts where it is"
+                " shorter. Default: as soon as possible, and nothing is refused for being late.",
             ),
             Env("SHOAL_BATCHING_LATENCY_OBJECTIVE_MS", PROXY),
         ]
