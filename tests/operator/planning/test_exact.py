@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 from shoal_operator.manifests.desired import (
     DEPLOYMENT,
     DISRUPTION_BUDGET,
+    HPA,
     HTTP_ROUTE,
     INGRESS,
     NETWORK_POLICY,
+    SCALED_OBJECT,
     SERVICE,
     Kind,
     desired_objects,
@@ -20,7 +22,7 @@ from shoal_operator.manifests.desired import (
 from shoal_operator.planning.changes import Apply, plan_changes
 from shoal_operator.planning.exact import foreign_settings, removal, replacement
 from shoal_schema.declaring import Json
-from tests.operator.samples import DOWNLOADED, EVERYTHING, target
+from tests.operator.samples import BY_HPA, BY_KEDA, DOWNLOADED, EVERYTHING, target
 
 ADDED: list[tuple[Kind, tuple[Any, ...], Any]] = [
     (SERVICE, ("spec", "selector", "tier"), "x"),
@@ -103,6 +105,22 @@ def test_an_element_more_is_no_element_of_ours(kind: Kind, path: tuple[str, str]
     assert [action.kind for action in plan_changes(target(EVERYTHING), children).actions] == [kind]
     desired = desired_objects(target(EVERYTHING))[kind]
     assert removal(kind, desired, children[kind]) == {"spec": {path[1]: desired["spec"][path[1]]}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "kind", "ours", "theirs"),
+    [(BY_HPA, HPA, "metrics", "behavior"), (BY_KEDA, SCALED_OBJECT, "triggers", "advanced")],
+)
+def test_what_a_scaler_reads_is_ours_and_how_fast_it_follows_is_anyones(
+    spec: Json, kind: Kind, ours: str, theirs: str
+) -> None:
+    desired = desired_objects(target(spec))[kind]
+    live = copy.deepcopy(desired)
+    live["spec"][theirs] = {"scaleDown": {"stabilizationWindowSeconds": 60}}
+    assert removal(kind, desired, live) == {}
+
+    live["spec"][ours].append({"type": "Resource"})
+    assert removal(kind, desired, live) == {"spec": {ours: desired["spec"][ours]}}
 
 
 @given(st.sampled_from(list(desired_objects(target(EVERYTHING)))), st.data())
