@@ -1,6 +1,7 @@
 """The runtime as a process, on real sockets."""
 
 import contextlib
+import gc
 import http.client
 import json
 import os
@@ -341,6 +342,36 @@ def test_a_handler_that_raises_shows_its_own_traceback_first(start: Callable[...
     assert 'handler.py", line 2, in broken' in said
     assert "importlib" not in said
     assert said.strip().splitlines()[-1].endswith("importing handler.py failed: ZeroDivisionError: division by zero")
+
+
+COLLECTED = """
+import gc, torch
+from shoal_runtime import TensorSpec
+
+class Adder:
+    inputs = [TensorSpec("x", "FP32", [-1, 2])]
+    outputs = [TensorSpec("y", "FP32", [-1, 2])]
+
+    def load(self, context):
+        self.loading = gc.get_threshold()[0]
+
+    def forward(self, batch):
+        return batch["x"] * 0 + torch.tensor([self.loading, gc.get_threshold()[0]])
+"""
+
+
+@pytest.mark.integration
+def test_garbage_is_looked_for_rarely_while_it_loads_and_as_ever_once_it_serves(
+    start: Callable[..., Process], tmp_path: Path
+) -> None:
+    (tmp_path / "adder" / "handler.py").write_text(COLLECTED)
+    connection = start().ready()
+
+    loading, serving = np.frombuffer(infer(connection, X)[1][-8:], np.float32)
+    connection.close()
+
+    assert serving == gc.get_threshold()[0]
+    assert loading > 10 * serving
 
 
 @pytest.mark.integration
