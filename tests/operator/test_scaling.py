@@ -269,11 +269,11 @@ def test_a_number_set_by_hand_is_told_at_once_and_again_when_the_law_goes_on() -
         told = len(world.changed)
         await pass_s(world, 4, 5)
         assert world.said().sentence.startswith("3 replicas: 5 rows in flight")
-        assert "set by hand, and held for 300 s" in world.said().sentence
+        assert "set from outside, and held for 300 s" in world.said().sentence
         assert len(world.changed) == told + 1
         await pass_s(world, 310, 5)
         assert world.cluster.scales == [(CAT, 2)]
-        assert "hand" not in world.said().sentence
+        assert "outside" not in world.said().sentence
         assert world.said().rival is None
 
     run(main())
@@ -298,7 +298,7 @@ def test_a_write_that_fails_makes_what_is_there_nobodys_hand() -> None:
         await pass_s(world, 2, 15)
         await pass_s(world, 2, 15)
         assert world.cluster.scales == [(CAT, 2)]
-        assert "hand" not in world.said().sentence
+        assert "outside" not in world.said().sentence
 
     run(main())
 
@@ -365,7 +365,7 @@ def test_of_a_service_that_sleeps_nothing_is_said_and_the_number_that_it_wakes_w
         room.asleep = False
         set_by(world, 4)
         await pass_s(world, 4, 30)
-        assert "hand" not in world.said().sentence
+        assert "outside" not in world.said().sentence
         assert world.said().sentence.startswith("4 replicas")
 
     run(main())

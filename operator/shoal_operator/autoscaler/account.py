@@ -31,7 +31,7 @@ class Account:
         count: the same in whole replicas, with the one more that strain adds.
         window: which one decided.
         falling: the count is less than it was.
-        held_s: how long it is held since it was set by hand; None where it was not.
+        held_s: how long it is held since it was set from outside (`kubectl scale`); None where it was not.
     """
 
     aim: Aim
@@ -52,7 +52,7 @@ class Account:
         if self.count > self.replicas:
             words += f"; {self.count} wanted"
         if self.held_s is not None:
-            words += f"; set by hand, and held for {self.held_s:.0f} s from then unless the load asks for more"
+            words += f"; set from outside, and held for {self.held_s:.0f} s from then unless the load asks for more"
         elif self.replicas > self.count and not self.falling:
             words += f"; {self._outlook}"
         return words

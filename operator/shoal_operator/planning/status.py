@@ -340,8 +340,7 @@ def _scaling_condition(evidence: Evidence) -> Condition | None:
     if evidence.target is None or evidence.target.spec.scaling is None:
         return None
     if evidence.target.spec.scaling.mode is ScalingMode.EXTERNAL:
-        text = "scaling.mode is External: whatever drives /scale (an HPA, KEDA) decides, and the operator never does"
-        return Condition(kind, Status.UNKNOWN, Reason.EXTERNAL, text)
+        return Condition(kind, *checks.scaled_by_another(evidence))
     if evidence.scaling is not None:
         scaling = evidence.scaling
         status, text = SCALING[scaling.reason]
@@ -350,9 +349,9 @@ def _scaling_condition(evidence: Evidence) -> Condition | None:
         if scaling.rival is not None:
             return Condition(kind, Status.FALSE, Reason.ANOTHER_SCALER, _rivalry_text(scaling))
         return Condition(kind, status, scaling.reason, scaling.sentence or text)
-    if verdict := checks.asleep(evidence) or checks.waking(evidence):
-        status, _, text = verdict
-        return Condition(kind, status, Reason.FOLLOWING_LOAD, f"scaling.minReplicas is 0: {text}")
+    if evidence.target.hosting is not None and not evidence.wanted:
+        text = "0 replicas: nobody calls, and scaling.minReplicas is 0; requests that wait bring the first"
+        return Condition(kind, Status.TRUE, Reason.FOLLOWING_LOAD, text)
     return told_before(dig(evidence.observation.resource, "status", "conditions", default=[]), kind)
 
 

@@ -25,7 +25,7 @@ from shoal_operator.planning.observation import Key, Observation
 from shoal_operator.settings import Settings
 from shoal_schema.declaring import Json
 from tests.operator.chart.rendering import PATH, by_kind, environment, rendered
-from tests.operator.samples import DOWNLOADED, EVERYTHING, FOREIGN, MINIMAL, service, target
+from tests.operator.samples import BY_HPA, BY_KEDA, DOWNLOADED, EVERYTHING, FOREIGN, MINIMAL, service, target
 
 CAT = Key("team-a", "cat")
 LEASE = Key("shoal-system", "shoal-operator")
@@ -102,7 +102,9 @@ def changes(settings: Settings) -> tuple[set[Kind], set[Kind]]:
     hostings = [Hosting(20000, ("10.0.0.9",), open=True)] if settings.process.waiting_selector else []
     applied: set[Kind] = set()
     always = set(WRITTEN_KINDS)
-    for spec, hosting in itertools.product((MINIMAL, EVERYTHING, DOWNLOADED, FOREIGN), (None, *hostings)):
+    for spec, hosting in itertools.product(
+        (MINIMAL, EVERYTHING, DOWNLOADED, FOREIGN, BY_HPA, BY_KEDA), (None, *hostings)
+    ):
         of_spec = target(spec, defaults=settings.process)
         object.__setattr__(of_spec, "hosting", hosting)
         wanted = set(desired_objects(of_spec))

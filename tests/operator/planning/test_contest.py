@@ -93,7 +93,7 @@ def test_who_undoes_our_writes_is_whoever_wrote_last_beside_us(entries: list[dic
 
 def test_who_wrote_a_field_last_beside_us_is_known_also_by_a_subresource() -> None:
     def entry(manager: str, time: str, *fields: str) -> Any:
-        owned = {f"f:{field}": {} for field in fields}
+        owned: Any = {f"f:{field}": {} for field in fields}
         return {"manager": manager, "time": time, "subresource": "scale", "fieldsV1": {"f:spec": owned}}
 
     fields = [entry("us", "3", "replicas"), entry("kubectl", "2", "model"), entry("hpa", "1", "replicas")]
