@@ -191,8 +191,8 @@ def test_a_number_set_by_hand_is_said_to_be_held_for_as_long_as_it_is() -> None:
         scale.replicas, said[now_s] = decision.replicas, decision.sentence
 
     held = (
-        "3 replicas: 5 rows in flight, 10 a replica, stable window; set from outside, and held for 300 s from then unless"
-        " the load asks for more"
+        "3 replicas: 5 rows in flight, 10 a replica, stable window; set from outside, and held for 300 s from then"
+        " unless the load asks for more"
     )
     assert (said[2], said[301]) == (held, held)
     assert said[303] == "2 replicas: 5 rows in flight, 10 a replica, stable window"
