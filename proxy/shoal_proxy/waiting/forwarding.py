@@ -21,7 +21,7 @@ MAX_PAUSE_S = 10.0
 Send = Callable[[dict[str, object]], Awaitable[None]]
 _NOT_CONNECTED = (httpcore.ConnectError, httpcore.ConnectTimeout)
 _LOST = (httpcore.NetworkError, httpcore.RemoteProtocolError, httpcore.TimeoutException)
-# A node that is lost says nothing, nor does it close: after 15 s without an acknowledgement a connection is broken.
+# A node that is lost does not close: an idle connection to it is probed. What ends all others is the time.
 _ALIVE = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 5),
