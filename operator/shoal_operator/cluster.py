@@ -141,7 +141,7 @@ class Cluster:
         root = f"/apis/{API_VERSION}"
         paths = [object_path(API_VERSION, PLURAL, each) for each in namespaces] or [f"{root}/{PLURAL}"]
         found = await asyncio.gather(*(self._get(path) for path in paths))
-        return [item for each in found for item in (each or {}).get("items", [])]
+        return [item for each in found for item in _items(each or {})]
 
     async def list_pods(self, namespace: str, selector: str) -> tuple[Json, ...]:
         """Return the pods of a namespace that have these labels."""
@@ -189,7 +189,13 @@ class Cluster:
             raise
 
     async def _list(self, path: str, selector: str) -> tuple[Json, ...]:
-        return tuple((await self._get(path, {"labelSelector": selector}) or {}).get("items", []))
+        return tuple(_items(await self._get(path, {"labelSelector": selector}) or {}))
+
+
+def _items(listed: Json) -> list[Json]:
+    """Return a list's objects as a read of each returns it: of built-in kinds, the list alone says what they are."""
+    head = {"apiVersion": listed.get("apiVersion"), "kind": str(listed.get("kind", "")).removesuffix("List")}
+    return [{**head, **item} for item in listed.get("items") or ()]
 
 
 def object_path(api_version: str, plural: str, namespace: str, *rest: str) -> str:
