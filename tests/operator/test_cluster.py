@@ -14,7 +14,7 @@ from shoal_operator.manifests.target import Hosting
 from shoal_operator.planning.changes import plan_changes
 from shoal_operator.planning.observation import Key
 from shoal_schema.declaring import Json
-from tests.operator.samples import service, target
+from tests.operator.samples import MINIMAL, service, target, with_fields
 from tests.operator.servers import Answer, Asked, api_server, serving
 
 CAT = Key("default", "cat")
@@ -93,11 +93,11 @@ def test_a_look_reads_every_kind_and_the_pods_and_endpoints_that_are_ours() -> N
     observation, asked = calls(lambda cluster: cluster.observe(CAT, service()), answer)
 
     head = {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice"}
-    slices = tuple({**head, **named(name)} for name in ("cat-1", "cat"))
-    assert observation.children == {SERVICE: {"kind": "Service"}, ENDPOINT_SLICE: slices[1]}  # type: ignore[attr-defined]
+    found = tuple({**head, **named(name)} for name in ("cat-1", "cat"))
+    assert observation.children == {SERVICE: {"kind": "Service"}, ENDPOINT_SLICE: found[1]}  # type: ignore[attr-defined]
     pod = {"apiVersion": "v1", "kind": "Pod", **made_by("cat-5d9c7b4f")}
     assert observation.pods == (pod,)  # type: ignore[attr-defined]
-    assert observation.slices == slices  # type: ignore[attr-defined]
+    assert observation.slices == found  # type: ignore[attr-defined]
     assert len(asked) == 10
     assert "/api/v1/namespaces/default/services/cat-siblings" in [each.path for each in asked]
     pods = next(a for a in asked if a.path == "/api/v1/namespaces/default/pods")
@@ -122,6 +122,20 @@ def test_what_a_list_shows_is_what_was_written_and_is_not_written_again() -> Non
 
     changes = plan_changes(replace(target(), hosting=hosting), observation.children)  # type: ignore[attr-defined]
     assert ENDPOINT_SLICE not in [action.kind for action in changes.actions]
+
+
+def test_a_slice_of_the_services_name_without_its_label_is_seen_where_the_service_may_sleep() -> None:
+    def answer(asked: Asked) -> tuple[int, Json]:
+        if asked.query.get("fieldSelector") == "metadata.name=cat":
+            return 200, listed("discovery.k8s.io/v1", "EndpointSliceList", named("cat"))
+        return (200, listed("v1", "List")) if asked.path.endswith("s") else (404, {"message": "not found"})
+
+    seen = []
+    for minimum in (0, 1):
+        spec = with_fields(MINIMAL, scaling={"minReplicas": minimum, "maxReplicas": 2})
+        observation, _ = calls(lambda cluster: cluster.observe(CAT, service(spec)), answer)  # noqa: B023
+        seen.append(ENDPOINT_SLICE in observation.children)  # type: ignore[attr-defined]
+    assert seen == [True, False]
 
 
 def test_a_list_without_items_has_none() -> None:
