@@ -234,3 +234,15 @@ def test_an_image_is_named_by_its_digest_when_there_is_one(chart: Chart) -> None
 def test_wrong_values_are_refused_and_named(chart: Chart, values: Json, words: str) -> None:
     with pytest.raises(HelmError, match=words):
         rendered(chart, **values)
+
+
+def test_who_turns_the_waiting_room_off_is_told_what_becomes_of_who_sleeps(chart: Chart) -> None:
+    for enabled in (True, False):
+        files = chart.render(values={"waitingRoom": {"enabled": enabled}}, name="shoal", namespace="shoal-system")
+        (notes,) = (text for path, text in files.items() if path.endswith("NOTES.txt"))
+        assert ("Set minReplicas to 1 for each of them" in notes) is not enabled
+
+
+def test_ports_of_the_waiting_room_are_ports(chart: Chart) -> None:
+    with pytest.raises(HelmError, match="beyond port 65535"):
+        rendered(chart, waitingRoom={"ports": {"first": 65000, "count": 1000}})
