@@ -89,7 +89,7 @@ def test_one_that_fails_is_never_preferred_and_left_alone_when_it_fails_again(st
     failing, other = Place(), told(9.0)
     failing.answered(status, telling(0.0), 0.0)
     assert choose([failing, other], 0.0, first) == 1
-    assert 0.0 >= failing.shunned_until_s
+    assert failing.shunned_until_s <= 0.0
     failing.answered(status, telling(0.0), 0.0)
     assert failing.shunned_until_s == FIRST_PAUSE_S
 
