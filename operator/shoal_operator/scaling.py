@@ -166,7 +166,7 @@ class Autoscaler:
         now_s, key = self._clock(), service.key
         followed = self._followed.setdefault(key, _Followed())
         pairs = zip(service.replicas, readings, strict=True)
-        signals = followed.memory.hear({replica.uid: reading.load for replica, reading in pairs}, now_s)
+        signals = followed.memory.hear({replica.uid: reading.load for replica, reading in pairs}, now_s, scaled.aim)
         decision, followed.state = decide(
             scaled.aim, signals, scaled.replicas, followed.state, now_s, service.around, window_s=self._window_s
         )
