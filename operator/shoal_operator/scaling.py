@@ -191,7 +191,7 @@ class Autoscaler:
         now_s, key = self._clock(), service.key
         followed = self._followed.setdefault(key, _Followed())
         pairs = zip(service.replicas, readings, strict=True)
-        signals = followed.memory.hear({replica.uid: reading.load for replica, reading in pairs}, now_s)
+        signals = followed.memory.hear({replica.uid: reading.load for replica, reading in pairs}, now_s, scaled.aim)
         if (decided := followed.state.decided) not in (None, scaled.replicas):
             followed.rivalry = followed.rivalry.saw(scaled.writer, scaled.replicas - decided, now_s, self._window_s)
         decision, followed.state = decide(
