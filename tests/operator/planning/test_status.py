@@ -22,6 +22,7 @@ CRASHED = pod(
     ready=False,
     containerStatuses=[waiting("runtime", "CrashLoopBackOff", exitCode=3, message="bad file")],
 )
+OLD = pod(with_fields(MINIMAL, model={"uri": "file:///models/old"}))
 
 
 def conditions(seen: Evidence) -> dict[ConditionType, tuple[Status, Reason]]:
@@ -87,10 +88,42 @@ def test_a_rollout_that_crashes_leaves_the_old_pods_available() -> None:
     assert seen[ConditionType.READY] == (Status.FALSE, Reason.RUNTIME_CRASHED)
 
 
-def test_a_new_spec_that_the_deployment_has_not_seen_is_rolling_out() -> None:
-    seen = evidence(None, pod(), deployment={**healthy(), "observedGeneration": 0})
+@pytest.mark.parametrize("pods", [[OLD], [OLD, pod()], []], ids=["old", "both", "none"])
+def test_a_new_spec_that_the_deployment_has_not_seen_is_rolling_out(pods: list[Json]) -> None:
+    seen = evidence(None, *pods, deployment={**healthy(), "observedGeneration": 0})
 
     assert conditions(seen)[ConditionType.READY] == (Status.FALSE, Reason.ROLLING_OUT)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "deployment", "progressing"),
+    [
+        (3, {**healthy(1), "observedGeneration": 0}, Reason.SCALING_UP),
+        (3, {**healthy(3), "readyReplicas": 1, "availableReplicas": 1}, Reason.SCALING_UP),
+        (1, {**healthy(3), "observedGeneration": 0}, Reason.COMPLETE),
+        (1, healthy(3), Reason.COMPLETE),
+    ],
+    ids=["more", "more-seen", "fewer", "fewer-seen"],
+)
+def test_other_replicas_of_the_same_spec_leave_a_service_ready_and_announce_nothing(
+    wanted: int, deployment: Json, progressing: Reason
+) -> None:
+    before = make_status(evidence(None, pod(), deployment=healthy()), "2026-01-01T00:00:00Z")["conditions"]
+    seen = evidence(with_fields(MINIMAL, replicas=wanted), pod(), deployment=deployment)
+
+    assert conditions(seen)[ConditionType.READY] == (Status.TRUE, Reason.READY)
+    assert conditions(seen)[ConditionType.PROGRESSING] == (Status.TRUE, progressing)
+    assert transitions(before, make_status(seen, "2026-01-01T00:00:01Z")["conditions"]) == []
+
+
+def test_the_last_pod_of_a_service_that_goes_while_more_are_started_is_told() -> None:
+    seen = evidence(
+        with_fields(MINIMAL, replicas=3),
+        pod(ready=False),
+        deployment={**healthy(1), "readyReplicas": 0, "availableReplicas": 0, "observedGeneration": 0},
+    )
+
+    assert conditions(seen)[ConditionType.READY] == (Status.FALSE, Reason.PODS_NOT_READY)
 
 
 def test_more_pods_than_the_cluster_holds_slow_scaling_and_leave_the_service_ready() -> None:
