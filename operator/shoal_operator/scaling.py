@@ -17,6 +17,7 @@ from shoal_operator.load.objective import Reports, attainable, record
 from shoal_operator.load.reading import Reading, unread
 from shoal_operator.planning.evidence import Scaling
 from shoal_operator.planning.observation import Key
+from shoal_operator.replicas import Replicas, ScaleCluster
 
 logger = logging.getLogger(__name__)
 
@@ -33,8 +34,7 @@ class _Source(Protocol):
     async def read(self, replicas: Sequence[Replica]) -> Sequence[Reading]: ...
 
 
-class _Cluster(Protocol):
-    async def scale(self, key: Key, replicas: int) -> None: ...
+class _Cluster(ScaleCluster, Protocol):
     async def set_deletion_cost(self, key: Key, uid: str, cost: int) -> None: ...
 
 
@@ -92,6 +92,7 @@ class Autoscaler:
         waiting: _Waiting,
     ) -> None:
         self._fleet = fleet
+        self._replicas = Replicas(fleet, changed)
         self._source = source
         self._changed = changed
         self._clock = clock
@@ -179,7 +180,8 @@ class Autoscaler:
         if decision.replicas < scaled.replicas:
             await self._choose(cluster, service, followed, decision.replicas)
         if changed:
-            await self._write(cluster, key, scaled, decision)
+            why = decision.sentence.partition(": ")[2]
+            changed = await self._replicas.write(cluster, key, scaled, decision.replicas, why)
         # After the write: what it makes others look at must not be older than it.
         self._tell(key, followed, decision, readings, changed=changed)
 
@@ -213,18 +215,6 @@ class Autoscaler:
                 # It says who goes first; somebody goes all the same.
                 logger.warning("event=choosing_failed service=%s pod=%s error=%s", service.key, replica.name, error)
                 return
-
-    async def _write(self, cluster: _Cluster, key: Key, scaled: Scaled, decision: Decision) -> None:
-        try:
-            await cluster.scale(key, decision.replicas)
-        except (ApiError, NotLeadingError) as error:
-            logger.warning("event=scaling_failed service=%s scale=%d error=%s", key, decision.replicas, error)
-            return
-        logger.info(
-            "event=scaled service=%s replicas=%d was=%d why=%s",
-            key, decision.replicas, scaled.replicas, decision.sentence,
-        )  # fmt: skip
-        self._fleet.wrote_replicas(key, scaled, decision.replicas)
 
     def _record_objective(self, key: Key, said: Mapping[str, bool | None]) -> None:
         now_s = self._clock()

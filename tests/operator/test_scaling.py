@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from shoal_operator.autoscaler.decision import Limit
 from shoal_operator.errors import ApiError
 from shoal_operator.load.fleet import Fleet
@@ -52,6 +54,64 @@ def test_load_raises_the_replicas_once() -> None:
         assert world.cluster.scales == [(CAT, 4)]
         assert world.said().reason is Reason.FOLLOWING_LOAD
         assert world.changed == [CAT]
+
+    run(main())
+
+
+def test_a_number_set_while_it_was_decided_upon_the_one_before_is_not_written_over() -> None:
+    async def main() -> None:
+        world = World()
+        world.fleet.see(CAT, service(with_fields(SPEC, replicas=9), generation=2), [pod()])
+        world.cluster.services[CAT] = service(with_fields(SPEC, replicas=1), generation=3)  # set after that look
+        await world.tick(0)
+        assert world.cluster.scales == []
+        assert world.cluster.events == []
+        assert CAT in world.changed, "it is looked at again"
+        world.fleet.see(CAT, world.cluster.services[CAT], [pod()])
+        await world.tick(0)
+        assert world.cluster.scales == []
+
+    run(main())
+
+
+def test_each_change_is_told_once_with_its_reason() -> None:
+    async def main() -> None:
+        world = World()
+        world.cluster.services[CAT] = service(SPEC)
+        await world.tick(35)
+        (event,) = world.cluster.events
+        assert (event["type"], event["reason"]) == ("Normal", "ScaledUp")
+        assert event["message"] == "1 to 4 replicas: 35 rows in flight, 10 a replica, stable window"
+        assert event["involvedObject"]["uid"] == service(SPEC)["metadata"]["uid"]
+        await world.tick(35)
+        assert len(world.cluster.events) == 1
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("replicas", "bounds", "message"),
+    [
+        (9, {"maxReplicas": 4}, "9 to 4 replicas: 9 were set, and scaling.maxReplicas is 4"),
+        (0, {"minReplicas": 1, "maxReplicas": 4}, "0 to 1 replica: 0 were set, and scaling.minReplicas is 1"),
+    ],
+)
+def test_a_number_out_of_bounds_is_told_to_whoever_set_it(replicas: int, bounds: Json, message: str) -> None:
+    async def main() -> None:
+        world = World(spec=with_fields(MINIMAL, replicas=replicas, scaling=bounds))
+        world.cluster.services[CAT] = service(with_fields(MINIMAL, replicas=replicas, scaling=bounds))
+        await world.tick(0)
+        assert [event["message"] for event in world.cluster.events] == [message]
+
+    run(main())
+
+
+def test_replicas_are_written_though_nothing_can_be_told_of_it() -> None:
+    async def main() -> None:
+        world = World(FakeCluster(refuse=lambda verb, what: ApiError(403, "no") if verb == "event" else None))
+        await world.tick(35)
+        await world.tick(35)
+        assert world.cluster.scales == [(CAT, 4)]
 
     run(main())
 

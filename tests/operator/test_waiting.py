@@ -76,10 +76,12 @@ class Cluster(FakeCluster):
         assert (namespace, selector) == (SETTINGS.namespace, SETTINGS.waiting_selector)
         return tuple(self.rooms)
 
-    async def scale(self, key: Key, replicas: int) -> None:
-        await super().scale(key, replicas)
-        self.services[key]["spec"]["replicas"] = replicas
-        self.services[key]["metadata"]["generation"] += 1
+    async def scale(self, key: Key, replicas: int, *, was: int | None = None) -> Json | None:
+        before = await super().scale(key, replicas, was=was)
+        if before is not None:
+            self.services[key]["spec"]["replicas"] = replicas
+            self.services[key]["metadata"]["generation"] += 1
+        return before
 
 
 class World:
@@ -317,3 +319,42 @@ def test_a_table_that_was_seen_is_told_again_when_it_has_changed() -> None:
         assert (await asked).services == ()
 
     play(story)
+
+
+def test_a_number_set_by_hand_while_it_goes_to_sleep_is_kept_and_the_next_look_sees_it() -> None:
+    async def story(world: World) -> None:
+        await world.look()
+        await world.tick()
+        world.now_s += 60
+        await world.tick()
+        await world.look()
+        world.room.say((await world.table()).version)
+        world.now_s += SETTLE_S
+        await until(lambda: world.waiting._hold(world.waiting._guests[CAT].told))
+        await world.cluster.scale(CAT, 2)  # after the look, before the tick
+        world.changed.clear()
+        await world.tick()
+        assert world.replicas == 2
+        assert CAT in world.changed
+        await world.look()
+        await world.tick()
+        assert world.replicas == 2
+        assert "ScaledDown" not in events(world)
+
+    play(story)
+
+
+def test_falling_asleep_and_waking_are_told_with_their_reasons() -> None:
+    async def story(world: World) -> None:
+        await fall_asleep(world)
+        assert events(world)["ScaledDown"] == "1 to 0 replicas: nobody called for 60 s"
+        world.room.say((await world.table()).version, cat=3)
+        await until(lambda: "ScaledUp" in events(world))
+        assert events(world)["ScaledUp"] == "0 to 1 replica: 3 requests wait in the waiting room"
+
+    play(story)
+
+
+def events(world: World) -> dict[str, str]:
+    """Return what was told last for each reason."""
+    return {event["reason"]: event["message"] for event in world.cluster.events}

@@ -5,7 +5,6 @@ decisions can be read here (after cert-manager's policies).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from shoal_operator.autoscaler.decision import Limit
 from shoal_operator.errors import ApiError
@@ -14,6 +13,7 @@ from shoal_operator.manifests.environment import ADMIN_PORT
 from shoal_operator.manifests.labels import selector_text
 from shoal_operator.manifests.route import service_url
 from shoal_operator.planning import blocked, checks
+from shoal_operator.planning.announcements import Announcement
 from shoal_operator.planning.blocked import Check, Verdict
 from shoal_operator.planning.conditions import Condition, find, stamped, told_before
 from shoal_operator.planning.evidence import Evidence, Unread
@@ -223,15 +223,6 @@ def unread_status(resource: Json, error: ApiError, now: str) -> Json:
             *(item for item in previous if item.get("type") not in POLICIES),
         ],
     }
-
-
-@dataclass(frozen=True, slots=True)
-class Announcement:
-    """What an Event says."""
-
-    warning: bool
-    reason: str
-    message: str
 
 
 def transitions(before: Sequence[Json], after: Sequence[Json]) -> list[Announcement]:
