@@ -34,10 +34,10 @@ def ok(asked: Asked) -> tuple[int, Json]:
     return 200, {"items": []}
 
 
-def stored_scale(replicas: int, version: str) -> Answer:
-    """Answer with the service at a version; and any write with success."""
-    spec = {"metadata": {"namespace": "default", "name": "cat", "resourceVersion": version}}
-    return lambda asked: (200, {**spec, "spec": {"replicas": replicas}})
+def stored(replicas: int, version: str) -> tuple[int, Json]:
+    """Return the answer with the service at a version."""
+    metadata = {"namespace": "default", "name": "cat", "resourceVersion": version}
+    return 200, {"metadata": metadata, "spec": {"replicas": replicas}}
 
 
 def test_a_new_object_is_applied_without_force_and_an_old_one_by_its_uid() -> None:
@@ -127,7 +127,7 @@ def test_a_spec_that_changed_while_the_status_was_written_is_news(generation: in
 
 
 def test_the_scale_is_a_merge_patch_of_the_replicas_of_the_very_version_that_was_read() -> None:
-    result, (read, asked) = calls(lambda cluster: cluster.scale(CAT, 3, was=1), stored_scale(1, "7"))
+    result, (read, asked) = calls(lambda cluster: cluster.scale(CAT, 3, was=1), lambda _: stored(1, "7"))
 
     assert result
     assert (read.method, read.path) == ("GET", asked.path.removesuffix("/scale"))
@@ -137,17 +137,17 @@ def test_the_scale_is_a_merge_patch_of_the_replicas_of_the_very_version_that_was
 
 
 def test_replicas_that_another_has_set_meanwhile_are_not_written_over() -> None:
-    result, (read,) = calls(lambda cluster: cluster.scale(CAT, 3, was=9), stored_scale(1, "7"))
+    result, (read,) = calls(lambda cluster: cluster.scale(CAT, 3, was=9), lambda _: stored(1, "7"))
 
     assert result is None
     assert read.method == "GET"
 
 
 def test_replicas_that_another_sets_between_the_read_and_the_write_are_not_written_over() -> None:
-    stored = iter([stored_scale(9, "7"), stored_scale(1, "8")])
+    answers = iter([stored(9, "7"), stored(1, "8")])
 
     def answer(asked: Asked) -> tuple[int, Json]:
-        return next(stored)(asked) if asked.method == "GET" else (409, {"message": "the object has been modified"})
+        return next(answers) if asked.method == "GET" else (409, {"message": "the object has been modified"})
 
     result, asked = calls(lambda cluster: cluster.scale(CAT, 3, was=9), answer)
 
@@ -157,10 +157,10 @@ def test_replicas_that_another_sets_between_the_read_and_the_write_are_not_writt
 
 def test_a_status_that_is_written_meanwhile_keeps_no_scale_from_being_written() -> None:
     versions = iter(["7", "8"])
-    answers = iter([(409, {"message": "the object has been modified"}), (200, {})])
+    answers = iter([(409, {"message": "the object has been modified"}), stored(3, "9")])
 
     def answer(asked: Asked) -> tuple[int, Json]:
-        return stored_scale(9, next(versions))(asked) if asked.method == "GET" else next(answers)
+        return stored(9, next(versions)) if asked.method == "GET" else next(answers)
 
     result, asked = calls(lambda cluster: cluster.scale(CAT, 3, was=9), answer)
 
@@ -170,7 +170,7 @@ def test_a_status_that_is_written_meanwhile_keeps_no_scale_from_being_written() 
 
 def test_a_scale_that_always_meets_another_version_ends_as_the_conflict_that_it_is() -> None:
     def answer(asked: Asked) -> tuple[int, Json]:
-        return stored_scale(9, "7")(asked) if asked.method == "GET" else (409, {"message": "modified"})
+        return stored(9, "7") if asked.method == "GET" else (409, {"message": "modified"})
 
     with pytest.raises(ApiError, match="409"):
         calls(lambda cluster: cluster.scale(CAT, 3, was=9), answer)
