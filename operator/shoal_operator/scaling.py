@@ -4,7 +4,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 from zlib import crc32
 
@@ -160,8 +160,22 @@ class Autoscaler:
         if service.has_objective:
             pairs = zip(service.replicas, readings, strict=True)
             self._record_objective(service.key, {replica.uid: reading.attainable for replica, reading in pairs})
-        if service.scaled is not None and not await self._waiting.follow(service.key, service.replicas, readings):
+        if service.scaled is None:
+            return
+        if await self._waiting.follow(service.key, service.replicas, readings):
+            self._leave(service.key)
+        else:
             await self._follow(cluster, service, service.scaled, readings)
+
+    def _leave(self, key: Key) -> None:
+        """Take back what only a load makes true, of a service that sleeps or wakes."""
+        followed = self._followed.get(key)
+        if followed is None:
+            return
+        followed.limited = followed.standing = None
+        if followed.told is not None and followed.told.limit is not None:
+            followed.told = replace(followed.told, limit=None)
+            self._changed(key)
 
     async def _follow(self, cluster: _Cluster, service: Watched, scaled: Scaled, readings: Sequence[Reading]) -> None:
         now_s, key = self._clock(), service.key

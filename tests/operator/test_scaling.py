@@ -1,12 +1,13 @@
 """The autoscaler's loop: it writes what the law decides, and tells what it heard and when it is blind."""
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
 from shoal_operator.autoscaler.decision import Limit
 from shoal_operator.errors import ApiError
-from shoal_operator.load.fleet import Fleet
+from shoal_operator.load.fleet import Fleet, Replica
 from shoal_operator.load.reading import Reading
 from shoal_operator.metrics import Metrics
 from shoal_operator.planning.evidence import Scaling, Unread
@@ -273,6 +274,35 @@ def test_a_limit_is_told_once_and_taken_back_when_it_has_been_none_for_a_minute(
         assert world.said().limit is None
 
     run(main())
+
+
+def test_a_limit_and_the_figures_of_a_load_go_when_the_service_sleeps() -> None:
+    async def main() -> None:
+        world, asleep = World(), Asleep()
+        world.autoscaler = Autoscaler(
+            world.fleet, world.proxies, world.changed.append, clock, window_s=300, waiting=asleep
+        )
+        await world.tick(500)
+        assert world.said().limit is Limit.MAXIMUM
+        assert list(world.autoscaler.standings())
+        asleep.decides = True
+        world.changed.clear()
+        for _ in range(3):
+            await world.tick(None)
+        assert world.said().limit is None
+        assert list(world.autoscaler.standings()) == []
+        assert world.changed.count(CAT) == 2, "once the news, and once whether the pod that says nothing is there"
+
+    run(main())
+
+
+class Asleep(NoRooms):
+    """A waiting room that decides how many replicas there are, once it is told to."""
+
+    decides = False
+
+    async def follow(self, key: Key, replicas: Sequence[Replica], readings: Sequence[Reading]) -> bool:
+        return self.decides
 
 
 def test_a_service_that_no_longer_scales_is_forgotten() -> None:

@@ -316,6 +316,9 @@ _LIMITED: dict[Limit, tuple[Reason, str]] = {
 def _limited_condition(evidence: Evidence) -> Condition | None:
     if evidence.scaling is None or evidence.scaling.limit is None or evidence.target is None:
         return None
+    asked = evidence.target.spec.scaling
+    if asked is None or asked.mode is ScalingMode.EXTERNAL:
+        return None  # of the spec before
     return Condition(ConditionType.SCALING_LIMITED, Status.TRUE, *_LIMITED[evidence.scaling.limit])
 
 

@@ -8,6 +8,7 @@ import pytest
 from shoal_operator.autoscaler.decision import Limit
 from shoal_operator.errors import ApiError
 from shoal_operator.manifests.desired import DEPLOYMENT, HPA, HTTP_ROUTE, INGRESS, SCALED_OBJECT, SERVICE, Kind
+from shoal_operator.manifests.target import Hosting
 from shoal_operator.planning.changes import Conflict, plan_changes
 from shoal_operator.planning.evidence import Evidence, Scaling, Unread
 from shoal_operator.planning.observation import Failure, Observation
@@ -474,3 +475,23 @@ def test_a_service_that_tells_no_generation_has_seen_none() -> None:
 
     assert unread_status(resource, ApiError(403, "no"), NOW)["observedGeneration"] == 0
     assert plain_status(resource, "no", NOW)["observedGeneration"] == 0
+
+
+@pytest.mark.parametrize("scaling", [None, {"mode": "External", "maxReplicas": 4}])
+def test_a_limit_of_the_spec_before_is_not_told_of_one_that_the_operator_does_not_scale(scaling: Json | None) -> None:
+    limited = Scaling(Reason.FOLLOWING_LOAD, limit=Limit.MAXIMUM)
+    seen = evidence(with_fields(MINIMAL, scaling=scaling), pod(), deployment=healthy(), scaling=limited)
+
+    assert ConditionType.SCALING_LIMITED not in conditions(seen)
+
+
+@pytest.mark.parametrize(("replicas", "words"), [(1, "a pod is being started"), (3, "3 pods are being started")])
+def test_who_wakes_says_how_many_pods_are_started(replicas: int, words: str) -> None:
+    spec = with_fields(MINIMAL, replicas=replicas, scaling={"minReplicas": 0, "maxReplicas": 4})
+    seen = evidence(spec, deployment={"replicas": replicas, "updatedReplicas": replicas})
+    waking = Hosting(20000, (), open=True, waking=True)
+    seen = dataclasses.replace(seen, target=dataclasses.replace(target(spec), hosting=waking))
+    ready = next(item for item in judge(seen) if item.type is ConditionType.READY)
+
+    assert (ready.status, ready.reason) == (Status.TRUE, Reason.WAKING)
+    assert ready.message.startswith(words)
