@@ -162,7 +162,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"shoal {VERSION}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    def command(name: str, text: str, *, epilog: str) -> argparse.ArgumentParser:
+    def command(name: str, text: str, *, epilog: str) -> CommandParser:
         return commands.add_parser(
             name,
             help=text,
@@ -192,7 +192,7 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _fill_serve(parser: argparse.ArgumentParser) -> None:
+def _fill_serve(parser: CommandParser) -> None:
     parser.add_argument(
         "targets",
         metavar="PATH",
@@ -214,7 +214,10 @@ def _fill_serve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--management", action="store_true", help="let programs of this machine register models, as TorchServe does"
     )
-    parser.add_argument("--management-port", type=integer(0, 65535), default=8081, help="of 127.0.0.1 (%(default)s)")
+    management_port = parser.add_argument(
+        "--management-port", type=integer(0, 65535), default=8081, help="of 127.0.0.1 (%(default)s)"
+    )
+    parser.only(management_port, lambda given: given.management, "it needs --management")
     _fill_set(parser)
     parser.add_argument(
         "--log-level",
