@@ -259,7 +259,7 @@ def _fill_bench(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--objective-ms",
         type=number(0, 3_600_000, " milliseconds"),
-        help="later answers do not count; else 5 times one alone",
+        help="later answers do not count; else the server's, else 5 times one alone",
     )
     parser.add_argument("--admin", metavar="URL", help="the admin port, for what the server says itself; else :9090")
     parser.add_argument("--plot", metavar="FILE", type=Path, help="write a picture: .svg, or .png with matplotlib")
