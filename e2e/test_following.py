@@ -15,7 +15,7 @@ from e2e.waiting import eventually
 
 MODEL = {"uri": "file:///models/adder", "parameters": {"baseMicroseconds": 50_000}}
 """80 rows a second of a replica, in batches of four."""
-PATIENT = {"queue": {"timeoutMilliseconds": 60_000, "maxRows": 16_384}, "batching": {"maxBatchSize": 4}}
+QUEUE = {"timeoutMilliseconds": 60_000, "maxRows": 16_384}
 ONCE, SIXFOLD = 25, 150
 PATIENCE_S = 60.0
 
@@ -34,10 +34,11 @@ def short_window(cluster: Cluster) -> Iterator[None]:
     restart(300)
 
 
-def apply_follower(namespace: Cluster, **fields: object) -> None:
+def apply_follower(namespace: Cluster, batch_size: int = 4) -> None:
     scaling = {"minReplicas": 1, "maxReplicas": 4, "targetQueueDepth": 4}
     # Pods that go take requests until every router knows, as by default.
-    namespace.apply(model=MODEL, scaling=scaling, rollout={"drainDelaySeconds": 2}, **{**PATIENT, **fields})
+    rollout, batching = {"drainDelaySeconds": 2}, {"maxBatchSize": batch_size}
+    namespace.apply(model=MODEL, scaling=scaling, rollout=rollout, batching=batching, queue=QUEUE)
 
 
 def counted(namespace: Cluster, calls: Offered, number: int, since_s: float) -> None:
@@ -85,7 +86,7 @@ def test_a_rollout_in_a_burst_costs_no_request_and_no_replica(namespace: Cluster
         eventually(lambda: replicas(namespace)[3] >= 3, lambda: explain(namespace), within_s=90)
         before = {pod["metadata"]["uid"] for pod in namespace.get("pods")}
         held = []
-        apply_follower(namespace, batching={"maxBatchSize": 5})
+        apply_follower(namespace, batch_size=5)
 
         def rolled() -> bool:
             held.append(replicas(namespace)[0])

@@ -13,18 +13,19 @@ from typing import Protocol
 
 from shoal_operator.errors import ApiError
 from shoal_operator.load.fleet import Fleet
-from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE, Kind
+from shoal_operator.manifests.desired import DEPLOYMENT, ENDPOINT_SLICE, SERVICE, Kind
 from shoal_operator.manifests.labels import FIELD_MANAGER, digest
 from shoal_operator.manifests.origin import placed
 from shoal_operator.manifests.target import Hosting, Target
 from shoal_operator.planning.admission import changed_text, is_changed
-from shoal_operator.planning.changes import Action, Apply, Changes, Delete, Merge, plan_changes
+from shoal_operator.planning.changes import Action, Apply, Changes, Delete, Merge, leave_room, plan_changes
 from shoal_operator.planning.contest import Contests, last_writer
 from shoal_operator.planning.evidence import Evidence, Scaling
 from shoal_operator.planning.exact import removal, removed_settings, replacement
 from shoal_operator.planning.fractions import named_fractions
 from shoal_operator.planning.naming import Naming, stored_version
 from shoal_operator.planning.observation import Failure, Key, Observation, dig
+from shoal_operator.planning.rooms import RoomlessError
 from shoal_operator.planning.status import (
     Announcement,
     another_keeps,
@@ -200,6 +201,9 @@ class Reconciler:
             if naming and not naming.resolved:
                 # Pods are told of one version, or there are none.
                 changes = changes.keeping_pods(observation.ours(DEPLOYMENT), target.replicas)
+        except RoomlessError as error:
+            observation, failures = await self._execute(key, leave_room(observation.ours(ENDPOINT_SLICE)), observation)
+            return Evidence(observation=observation, target=None, spec_error=str(error), failures=tuple(failures))
         except (SpecError, LocationError) as error:
             return Evidence(observation=observation, target=None, spec_error=str(error))
         except Exception as error:  # an unforeseen spec: its author must hear of it, not only the log

@@ -21,14 +21,6 @@ app.kubernetes.io/component: operator
 {{- end }}
 
 {{- define "shoal.waitingRoomChecks" -}}
-{{- $first := int .ports.first }}
-{{- $last := int (sub (add $first (int .ports.count)) 1) }}
-{{- if gt $last 65535 }}
-{{- fail (printf "waitingRoom.ports: %d from %d on end at %d, and ports at 65535: give fewer, or begin lower" (int .ports.count) $first $last) }}
-{{- end }}
-{{- if and (le $first 9090) (ge $last 9090) }}
-{{- fail (printf "waitingRoom.ports: %d to %d hold 9090, at which the waiting room tells of itself: begin above it" $first $last) }}
-{{- end }}
 {{- range .env }}
 {{- if and (hasPrefix "SHOAL_" .name) (not (regexMatch "^SHOAL_(WAITING|LOG)_" .name)) }}
 {{- fail (printf "waitingRoom.env: %s is no setting of the waiting room, whose names begin with SHOAL_WAITING_ or SHOAL_LOG_" .name) }}

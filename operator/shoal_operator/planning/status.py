@@ -57,6 +57,7 @@ POLICIES: dict[ConditionType, tuple[Check, ...]] = {
         checks.answers_unowned,
         blocked.model_unresolved,
         blocked.missing(DEPLOYMENT),
+        checks.none_started,
         checks.asleep,
         checks.scaled_to_zero,
         checks.pods_refused,
@@ -78,6 +79,8 @@ POLICIES: dict[ConditionType, tuple[Check, ...]] = {
         blocked.model_unresolved,
         checks.model_loaded,
         blocked.missing(DEPLOYMENT),
+        checks.none_started,
+        checks.model_away,
         checks.scaled_to_zero,
         checks.pods_refused,
         checks.pods_in_trouble,
@@ -127,6 +130,7 @@ def judge(evidence: Evidence) -> list[Condition]:
         conditions.append(Condition(ConditionType.OBJECTIVE_ATTAINABLE, *_first(OBJECTIVE, evidence)))
     exceptional = (
         _limited_condition(evidence),
+        _room_condition(evidence),
         _resolved_condition(evidence),
         _sole_condition(evidence),
         _read_condition(evidence),
@@ -326,6 +330,15 @@ def _limited_condition(evidence: Evidence) -> Condition | None:
     if evidence.scaling is None or evidence.scaling.limit is None or evidence.target is None:
         return None
     return Condition(ConditionType.SCALING_LIMITED, Status.TRUE, *_LIMITED[evidence.scaling.limit])
+
+
+def _room_condition(evidence: Evidence) -> Condition | None:
+    if evidence.target is None or evidence.target.hosting is None or not evidence.target.hosting.shortcoming:
+        return None
+    text = f"{evidence.target.hosting.shortcoming}. Until then no pod is taken away"
+    if (slept := checks.asleep(evidence)) and slept[0] is Status.FALSE:
+        text = slept[2]
+    return Condition(ConditionType.WAITING_ROOM_READY, Status.FALSE, Reason.NO_WAITING_ROOM, text)
 
 
 def _scaling_condition(evidence: Evidence) -> Condition | None:

@@ -179,6 +179,7 @@ def test_what_devices_can_do_is_that_of_their_best_batches() -> None:
 def test_a_trace_too_short_to_know_the_capacity_says_so_and_how_long_it_should_be() -> None:
     short = study(trace(300, 100), SERVICE)
     assert short.capacity_per_s is not None
+    assert short.enough_requests is not None
     assert short.enough_requests == pytest.approx(20 * SERVICE.objective_s * short.capacity_per_s, abs=1)
     told = lines(short, SERVICE)[-1]
     assert f"too short to know: {short.enough_requests:,} would do (--requests, or a longer trace)" in told
