@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from shoal_operator.autoscaler.want import Aim
+from shoal_operator.autoscaler.aim import Aim
 from shoal_operator.load.fleet import Fleet, Replica, Scaled
 from shoal_operator.load.reading import Reading
 from shoal_operator.planning.observation import Key

@@ -29,6 +29,8 @@ class ConditionType(StrEnum):
     """A request alone would meet the latency objective."""
     SOLE_OPERATOR = "SoleOperator"
     """No other install of the operator wants the service; told only while one does."""
+    SIBLINGS_FOUND = "SiblingsFound"
+    """Replicas find one another; told only while they should and do not. It never changes `Ready`."""
     SPEC_READ = "SpecRead"
     """Every field that was written is read; told only while one is not."""
 
@@ -96,6 +98,7 @@ class Reason(StrEnum):
     SCALER_FAILS = "ScalerFails"
     OBJECTIVE_UNATTAINABLE = "ObjectiveUnattainable"
     ANOTHER_OPERATOR = "AnotherOperator"
+    ANOTHER_SCALER = "AnotherScaler"
     CHANGED_AT_ADMISSION = "ChangedAtAdmission"
     FIELD_RENAMED = "FieldRenamed"
 
@@ -126,6 +129,7 @@ FAILURES = frozenset(
         Reason.SCALER_FAILS,
         Reason.OBJECTIVE_UNATTAINABLE,
         Reason.ANOTHER_OPERATOR,
+        Reason.ANOTHER_SCALER,
         Reason.CHANGED_AT_ADMISSION,
         Reason.FIELD_RENAMED,
     }

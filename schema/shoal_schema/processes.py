@@ -449,6 +449,11 @@ class WaitingProcess(Section, frozen=True):
         Meta(ge=KIB, le=TIB, description="Bytes of their bodies, of one service."),
         Env("SHOAL_WAITING_SERVICE_MAX_BYTES", WAITING),
     ] = 128 * MIB
+    max_services: Annotated[
+        int,
+        Meta(ge=1, le=60_000, description="Services that are given a port; the chart sets as many as there are ports."),
+        Env("SHOAL_WAITING_MAX_SERVICES", WAITING),
+    ] = 1000
     drain_delay_s: Annotated[
         float,
         Meta(ge=0, le=600, description="On SIGTERM, how long requests are still taken, until load balancers know."),

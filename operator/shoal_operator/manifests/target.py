@@ -44,6 +44,7 @@ class Target:
         spec: what its user asks for, with the model's URI as pods are told it (`manifests.origin`).
         registry: variables that tell the init container where the model's registry is, unless a Secret does.
         hosting: its place in the waiting room, where it has one.
+        siblings_taken: the name by which proxies would find one another is somebody else's.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Target:
     defaults: OperatorProcess = field(repr=False)
     registry: Mapping[str, str] = field(default_factory=dict)
     hosting: Hosting | None = None
+    siblings_taken: bool = False
 
     @property
     def siblings_name(self) -> str:
@@ -61,8 +63,8 @@ class Target:
 
     @property
     def finds_siblings(self) -> bool:
-        """Whether they do: a Service's name has its limits."""
-        return self.defaults.siblings and len(self.siblings_name) <= _NAME_MAX_LENGTH
+        """Whether they do: a Service's name has its limits, and what a stranger's leads to gets no request."""
+        return self.defaults.siblings and len(self.siblings_name) <= _NAME_MAX_LENGTH and not self.siblings_taken
 
     @property
     def foreign(self) -> bool:
