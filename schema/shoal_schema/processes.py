@@ -19,12 +19,14 @@ from shoal_schema.declaring import (
     TIB,
     WAITING,
     Env,
+    FieldFault,
     Section,
 )
 from shoal_schema.version import VERSION
 
 _ADDRESS = "HOST:PORT or unix:PATH"
 SIBLING = r"^(\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}\Z"
+_LAST_PORT = 65535
 _TEXTS = "comma-separated names"
 _HEAD = "Longest request line and headers, each header counted with 32 bytes more."
 _HEAD_TIME = "How long a head may take to arrive, from the connection's start or from its own first byte."
@@ -397,6 +399,13 @@ class OperatorProcess(Section, frozen=True):
         Meta(ge=1, le=60_000, description="How many such ports there are, one for each service that may sleep."),
         Env("SHOAL_OPERATOR_WAITING_PORTS", OPERATOR),
     ] = 1000
+
+    def __post_init__(self) -> None:
+        """Refuse ports that there are not."""
+        if (last := self.waiting_first_port + self.waiting_ports - 1) > _LAST_PORT:
+            first = self.waiting_first_port
+            what = f"from {first} on end at {last}, and ports at {_LAST_PORT}: give fewer, or begin lower"
+            raise FieldFault("waitingPorts", what)
 
 
 class WaitingProcess(Section, frozen=True):

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shoal_operator.autoscaler.aim import Aim
 from shoal_operator.autoscaler.decision import Limit, State, Surroundings, decide
 from shoal_operator.autoscaler.down import whole
 from shoal_operator.autoscaler.signals import Memory, Rates, Signals
-from shoal_operator.autoscaler.want import Aim, want
+from shoal_operator.autoscaler.want import want
 from shoal_schema.conditions import Reason
 from shoal_schema.load import Capacity
 from tests.operator.loads import Pod, Service
@@ -164,6 +165,50 @@ def test_every_decision_says_why_in_a_sentence() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("aim", "replicas", "words"),
+    [
+        (Aim(1, 8, 32), 1, "; scaling.minReplicas allows no fewer"),
+        (Aim(3, 8, 32), 3, "; scaling.minReplicas allows no fewer"),
+        (Aim(3, 8, 32), 5, "; 3 would do, and fewer come when that has lasted"),
+        (Aim(0, 8, 32), 2, "; 1 would do, and fewer come when that has lasted"),
+        (Aim(0, 8, 32), 1, "; the last one goes when nobody has called for scaling.scaleToZeroDelaySeconds"),
+        (Aim(1, 1, 32), 1, "; scaling.minReplicas allows no fewer"),
+    ],
+)
+def test_no_sentence_promises_fewer_than_there_may_be(aim: Aim, replicas: int, words: str) -> None:
+    said = decide(aim, steady(0), replicas, State(replicas, wants=((0.0, replicas),)), 1.0)[0].sentence
+
+    noun = "replica" if replicas == 1 else "replicas"
+    assert said == f"{replicas} {noun}: 0 rows in flight, 32 a replica, stable window{words}"
+
+
+def test_a_number_set_by_hand_is_said_to_be_held_for_as_long_as_it_is() -> None:
+    scale, said = Scale(), dict[float, str]()
+    scale.at(0, 75)
+    scale.replicas = 3
+    for now_s in (2, 301, 303):
+        decision, scale.state = decide(AIM, steady(5), scale.replicas, scale.state, now_s)
+        scale.replicas, said[now_s] = decision.replicas, decision.sentence
+
+    held = (
+        "3 replicas: 5 rows in flight, 10 a replica, stable window; set from outside, and held for 300 s from then"
+        " unless the load asks for more"
+    )
+    assert (said[2], said[301]) == (held, held)
+    assert said[303] == "2 replicas: 5 rows in flight, 10 a replica, stable window"
+
+
+def test_a_number_that_the_load_overrules_is_nobodys_hand_any_more() -> None:
+    scale = Scale()
+    scale.at(0, 75)
+    scale.replicas = 1
+    decision, state = decide(AIM, steady(75), 1, scale.state, 2)
+
+    assert "outside" not in decision.sentence
+    assert state.hand_s is None
+
+
 def test_what_holds_the_count_back_is_named() -> None:
     decision, _ = decide(AIM, steady(500), 8, State(8), 0.0)
     assert (decision.replicas, decision.limit) == (8, Limit.MAXIMUM)
@@ -258,8 +303,29 @@ def test_rows_refused_without_need_of_replicas_add_none() -> None:
             else pod.passes(2.0, rows=0.1, offered=5, busy=0.1)
             for at, pod in enumerate(pods)
         }
-        decision, state = decide(OBJECTIVE, memory.hear(said, tick * 2.0), 4, state, tick * 2.0)
+        decision, state = decide(OBJECTIVE, memory.hear(said, tick * 2.0, OBJECTIVE), 4, state, tick * 2.0)
         assert decision.replicas == 4
+
+
+@pytest.mark.parametrize("cycle", [False, True])
+def test_one_of_three_pods_that_lies_does_not_take_its_service_to_the_maximum(cycle: bool) -> None:
+    aim, memory, state, pods = (
+        Aim(1, 50, None, objective_s=0.2),
+        Memory(),
+        State(),
+        [Pod(Capacity(100.0, 14.0)) for _ in range(3)],
+    )
+    replicas = 3
+    for tick in range(60):
+        liar = pods[0].passes(2.0, rows=1e5, queued=1e5, offered=1e9, refused=1e9, busy=1)
+        if cycle and tick % 3 == 2:
+            pods[0] = Pod(Capacity(100.0, 14.0))
+        said = {"liar": liar} | {
+            f"{at}": pod.passes(2.0, rows=5, offered=50, busy=0.5) for at, pod in enumerate(pods[1:])
+        }
+        decision, state = decide(aim, memory.hear(said, tick * 2.0, aim), replicas, state, tick * 2.0)
+        replicas = decision.replicas
+    assert replicas <= 3 + 4 / 0.8
 
 
 def test_strain_adds_one_replica_where_capacity_says_there_is_enough() -> None:
@@ -268,7 +334,7 @@ def test_strain_adds_one_replica_where_capacity_says_there_is_enough() -> None:
     aim = Aim(1, 20, 1000, objective_s=0.2)
     for tick in range(8):
         load = pod.passes(2.0, rows=18, offered=800, refused=700, queued=10, busy=1.0)
-        decision, state = decide(aim, memory.hear({"a": load}, tick * 2.0), 1, state, tick * 2.0)
+        decision, state = decide(aim, memory.hear({"a": load}, tick * 2.0, aim), 1, state, tick * 2.0)
         counts.append(decision.replicas)
 
     assert counts[:3] == [1, 1, 1]
