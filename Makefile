@@ -18,7 +18,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 SOURCES := benchmarks client e2e examples local operator proxy runtime schema tests compile.py install.py pyproject.toml
 TEXTS := $(SOURCES) .ci .pre-commit-config.yaml charts crds docs CHANGELOG.md CONTRIBUTING.md Makefile README.md RELEASING.md constraints.txt
 
-.PHONY: demo test test-compiled e2e check format lint types contracts guard generated messages bench-operator bench-policy bench-scaling bench-serve bench-peers bench-models soak coverage mutants dist pins clean
+.PHONY: demo test test-compiled e2e check format lint types contracts guard generated messages bench-coldstart bench-operator bench-policy bench-scaling bench-serve bench-peers bench-models soak coverage mutants dist pins clean
 
 demo: $(VENV)/.demo ## Deploy a real image classifier, send it 200 pictures, print the figures
 	$(BIN)/python -m examples.demo
@@ -82,6 +82,9 @@ messages: ## Write again the messages of gRPC from their .proto
 	cd proxy/shoal_proxy/rpc && $(CURDIR)/.venvs/messages/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. inference.proto
 
 bench-%: export PYTHONPATH = $(COMPILED):$(CURDIR)
+
+bench-coldstart: $(COMPILED)/.built ## Where the seconds of a cold start go, step by step, and the processor time of each
+	$(BIN)/python -m benchmarks.coldstart
 
 bench-operator: $(COMPILED)/.built ## Time from a changed spec to its patched child, idle writes, memory
 	$(BIN)/python -m benchmarks.reconciling

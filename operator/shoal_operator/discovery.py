@@ -11,13 +11,13 @@ from kopf import Resource
 from kopf._cogs.structs.references import Insights
 
 from shoal_operator.errors import ApiError
-from shoal_operator.manifests.desired import HTTP_ROUTE, Kind
+from shoal_operator.manifests.desired import HPA, HTTP_ROUTE, SCALED_OBJECT, Kind
 from shoal_schema.declaring import Json
 
 logger = logging.getLogger(__name__)
 
 INTERVAL_S = 10.0
-OPTIONAL_KINDS = (HTTP_ROUTE,)
+OPTIONAL_KINDS = (HTTP_ROUTE, HPA, SCALED_OBJECT)
 """Kinds that a cluster may not have."""
 
 

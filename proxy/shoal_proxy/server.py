@@ -30,7 +30,7 @@ from shoal_proxy.batching.scheduler import Scheduler
 from shoal_proxy.dispatcher import Dispatcher
 from shoal_proxy.edge.crowd import KEPT_DESCRIPTORS, MAX_CONNECTIONS, connection_limit
 from shoal_proxy.errors import Draining
-from shoal_proxy.explaining.load import expected_wait_s, utilization
+from shoal_proxy.explaining.load import demand, expected_wait_s, utilization
 from shoal_proxy.explaining.report import last_key
 from shoal_proxy.guard import Guard
 from shoal_proxy.guarded import GuardedProtocol
@@ -349,6 +349,7 @@ class Proxy:
             declared.BATCH_ROWS_LIMIT: lambda: scheduler.batcher.tables.least_max_rows,
             declared.OBJECTIVE_ATTAINABLE: lambda: scheduler.batcher.attainable(last_key(scheduler.batcher)),
             declared.UTILIZATION: lambda: utilization(scheduler, time.monotonic()),
+            declared.DEMAND: lambda: demand(scheduler, time.monotonic()),
             declared.EXPECTED_WAIT_SECONDS: lambda: expected_wait_s(scheduler, time.monotonic()),
             declared.DRAINING: lambda: self.dispatcher.phase is not Phase.SERVING,
         }

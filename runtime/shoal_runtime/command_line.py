@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from shoal_runtime.errors import EXIT_LOAD_FAILED, EXIT_USAGE, LoadError
+from shoal_runtime.garbage import seldom_collected
 from shoal_runtime.settings import Settings, help_text
 from shoal_runtime.threads import wait_briefly
 from shoal_schema.environment import SettingsError
@@ -78,12 +79,13 @@ def inspect(settings: Settings, file: Path) -> int:
     """Load the model, and write what it is into ``file``, as JSON; return an exit code if it cannot begin."""
     keep_freed_memory(KEEP_TENSORS)
     wait_briefly(os.environ)
-    try:
-        from shoal_runtime.inspecting import inspect  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        logger.error("%s: %s", error, LACKING)
-        return EXIT_USAGE
-    report = inspect(settings)
+    with seldom_collected():
+        try:
+            from shoal_runtime.inspecting import inspect  # noqa: PLC0415
+        except ModuleNotFoundError as error:
+            logger.error("%s: %s", error, LACKING)
+            return EXIT_USAGE
+        report = inspect(settings)
     file.write_text(json.dumps(report), encoding="utf-8")
     # Threads that the model's code has left running are waited for by nobody.
     logging.shutdown()

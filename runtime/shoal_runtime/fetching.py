@@ -14,17 +14,13 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-import httpx
-
 from shoal_runtime.cache import Origin, recall, remember, settle, temporary
 from shoal_runtime.errors import LoadError
 from shoal_runtime.load_limit import FETCH_GRACE_S, within
-from shoal_runtime.progress import Progress
 from shoal_runtime.readiness import Readiness
 from shoal_runtime.settings import Settings
 from shoal_runtime.storage.downloading import Download
 from shoal_runtime.storage.listing import Listing, tree_digest
-from shoal_runtime.storage.redaction import safe
 from shoal_runtime.storage.store import StoreAway, check_environment, open_store
 from shoal_runtime.unpacking import CHUNK_BYTES, Limits, archive_stem, check_time, unpack
 from shoal_schema.resource.locations import MOUNTED, WEB, LocationError, local_path, parse, scheme_of, shown
@@ -33,7 +29,6 @@ ATTEMPTS: Final = 3
 MODELS: Final = Path("/models")
 """Where models of pods lie, by custom."""
 HINT: Final = ": the image or a volume must hold it; on one machine, `shoal local up --model {}=DIR` shows it to pods"
-TIMEOUT: Final = httpx.Timeout(60.0, connect=10.0)
 
 logger = logging.getLogger(__name__)
 
@@ -45,10 +40,6 @@ class ModelFiles:
     directory: Path
     stem: str
     file: str | None = None
-
-
-class _Retry(Exception):
-    """The server or the network may do better next time."""
 
 
 class Fetcher:
@@ -203,7 +194,7 @@ class Fetcher:
                 assert old is not None, "a server that was asked no condition cannot have answered 304"
                 logger.info("event=model_unchanged directory=%s", old.directory)
                 return old
-            except _Retry as reason:
+            except StoreAway as reason:
                 if attempt + 1 < ATTEMPTS:
                     logger.warning("event=download_retried reason=%s", reason)
                     time.sleep(self._pause_s(attempt))
@@ -216,52 +207,17 @@ class Fetcher:
 
     def _download(self, uri: str, name: str, conditions: Mapping[str, str]) -> ModelFiles | None:
         """Return the new files, or None when the server says that they have not changed."""
+        from shoal_runtime.storage.web import WebDownload  # noqa: PLC0415 (its client, for what is not here yet)
+
         with temporary(self._cache_dir) as folder:
             path = folder / "download"
-            origin = self._receive(uri, path, conditions)
+            origin = WebDownload(self._readiness, self._limits, self._deadline_s).receive(uri, path, conditions)
             if origin is None:
                 return None
             self._check(origin.digest, shown(uri))
             files = self._keep(path, origin.digest, name)
             remember(self._cache_dir, uri, origin)
             return files
-
-    def _receive(self, uri: str, path: Path, conditions: Mapping[str, str]) -> Origin | None:
-        try:
-            with (
-                httpx.Client(follow_redirects=True, timeout=TIMEOUT, event_hooks=stay_secure(uri)) as client,
-                client.stream("GET", uri, headers=dict(conditions)) as response,
-            ):
-                if conditions and response.status_code == 304:
-                    return None
-                status = response.status_code
-                if status >= 500 or status == 429:
-                    raise _Retry(f"the server answered {status}")
-                if status != 200:
-                    raise LoadError(f"{shown(uri)} cannot be downloaded: the server answered {status}")
-                headers = response.headers
-                return Origin(self._write(response, path), headers.get("etag"), headers.get("last-modified"))
-        except httpx.TransportError as error:
-            raise _Retry(f"{type(error).__name__}: {safe(str(error), os.environ)}") from error
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise LoadError(f"{shown(uri)} cannot be downloaded: {safe(str(error), os.environ)}") from None
-
-    def _write(self, response: httpx.Response, path: Path) -> str:
-        digest = hashlib.sha256()
-        length = response.headers.get("content-length")
-        total = int(length) if length and "content-encoding" not in response.headers else None
-        self._limits.check_bytes(total or 0, "the download")
-        progress = Progress(self._readiness, "downloading", total=total, unit="B")
-        with path.open("wb") as file, progress:
-            # As they come: a server that drips would else fill a chunk for hours before the limits are looked at.
-            for chunk in response.iter_bytes():
-                file.write(chunk)
-                digest.update(chunk)
-                progress.advance(len(chunk))
-                self._limits.check_bytes(file.tell(), "the download")
-                check_time(self._limits, self._deadline_s)
-            os.fsync(file.fileno())
-        return digest.hexdigest()
 
     def _check(self, digest: str, what: str) -> None:
         if self._digest is not None and digest != self._digest:
@@ -315,14 +271,3 @@ def fetch_model(settings: Settings, readiness: Readiness) -> ModelFiles:
     )
     with within(limits.timeout_s, "SHOAL_MODEL_FETCH_TIMEOUT_S", readiness, grace_s=FETCH_GRACE_S):
         return fetcher.fetch(settings.uri)
-
-
-def stay_secure(uri: str) -> dict[str, list[Callable[[httpx.Request], None]]]:
-    """Return hooks that refuse to be sent from https to http."""
-    secure = urlsplit(uri).scheme == "https"
-
-    def check(request: httpx.Request) -> None:
-        if secure and request.url.scheme != "https":
-            raise LoadError(f"{shown(uri)} cannot be downloaded: the server sends on to {request.url.scheme}")
-
-    return {"request": [check]}

@@ -124,7 +124,7 @@ def _difference(left: Array, right: Array) -> float:
         return DOUBTFUL * 2 if odd else float(np.abs(a[both] - b[both]).max(initial=0) / scale)
 
 
-def _numbers(spec: TensorSpec, shape: Any, ids: int, rng: np.random.Generator) -> Array:
+def _numbers(spec: TensorSpec, shape: Any, ids: int, rng: "np.random.Generator") -> Array:
     if spec.datatype == "BF16":
         bits: Array = rng.standard_normal(shape, np.float32).view(np.uint32) >> 16
         return bits.astype(DTYPES["BF16"])

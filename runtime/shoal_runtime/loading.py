@@ -4,6 +4,8 @@ import logging
 import os
 import re
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any
@@ -57,6 +59,7 @@ def load_model(files: ModelFiles, settings: Settings) -> Model:
     # Also for what handlers and their libraries load, now and later: without the user's leave,
     # torch.load takes plain weights only, whatever its arguments say.
     os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "0" if settings.model.allow_pickle else "1"
+    start_s = time.monotonic()
     config = read_config(files.directory)
     name = settings.metadata.name or config.name or files.stem
     if not re.search(NAME, name):
@@ -88,7 +91,10 @@ def load_model(files: ModelFiles, settings: Settings) -> Model:
         told_outputs=described.told_outputs,
         max_body_bytes=settings.process.max_body_bytes,
     )
-    loaded = _loaded(form, source)
+    load = loader(form)
+    # PyTorch and what a handler imports; some formats bring more with their files.
+    logger.info("event=libraries_imported format=%s seconds=%.1f", form, time.monotonic() - start_s)
+    loaded = _loaded(load, source)
     stages = stages_of(loaded.handler)
     if machine.compile is not None:
         stages = replace(stages, forward=machine.compile(stages.forward))
@@ -108,9 +114,9 @@ def _forward_timeout_s(loaded: Loaded, settings: Settings) -> float | None:
     return loaded.forward_timeout_s if by_default else None
 
 
-def _loaded(form: Format, source: Source) -> Loaded:
+def _loaded(load: Callable[[Source], Loaded], source: Source) -> Loaded:
     try:
-        return loader(form)(source)
+        return load(source)
     except (MemoryError, RuntimeError) as error:
         if is_out_of_memory(error):
             raise LoadError(f"the model does not fit into the memory of {source.context.device}") from None

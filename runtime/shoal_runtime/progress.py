@@ -3,11 +3,12 @@
 import logging
 import sys
 import time
-from typing import Any, Final, TextIO
-
-from tqdm import tqdm
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from shoal_runtime.readiness import Readiness
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 LINE_EVERY_S: Final = 10.0
 
@@ -36,6 +37,8 @@ class Progress:
 
     def __enter__(self) -> "Progress":
         if self._stream.isatty():
+            from tqdm import tqdm  # noqa: PLC0415 (pods have no terminal)
+
             self._bar = tqdm(
                 total=self._total,
                 desc=self._verb,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from shoal_runtime.errors import EXIT_LOAD_FAILED, LoadError
 from shoal_runtime.executor import Executor
 from shoal_runtime.faults import describe, own_traceback
+from shoal_runtime.garbage import seldom_collected
 from shoal_runtime.guarding import Bounds, max_connections
 from shoal_runtime.importing import HandlerFailed
 from shoal_runtime.listening import Connections, open_socket
@@ -104,11 +105,12 @@ class Runtime:
         return True
 
     def _load(self) -> tuple["Started", ServedModel]:
-        # Importing torch takes seconds, in which health questions are answered already.
-        from shoal_runtime.pipeline import Lanes  # noqa: PLC0415
-        from shoal_runtime.starting import serve_model, start_model  # noqa: PLC0415
+        with seldom_collected():
+            # Importing torch takes seconds, in which health questions are answered already.
+            from shoal_runtime.pipeline import Lanes  # noqa: PLC0415
+            from shoal_runtime.starting import serve_model, start_model  # noqa: PLC0415
 
-        started = start_model(self._settings, self.readiness)
+            started = start_model(self._settings, self.readiness)
         lanes = Lanes(self._executor, self._pool, self._settings.runtime.preprocess_threads)
         version = self._settings.model.version
         return started, serve_model(started, version, lanes, self._watchdog.lose)

@@ -62,6 +62,7 @@ def bring_up(files: ModelFiles, settings: Settings, readiness: Readiness) -> Sta
     readiness.progress("loading")
     with within(settings.process.load_timeout_s, "SHOAL_MODEL_LOAD_TIMEOUT_S", readiness):
         model = load_model(files, settings)
+        logger.info("event=model_loaded seconds=%.1f", time.monotonic() - start_s)
         return_freed_memory()
         placement = model.machine.place(model.graphs)
         measured = warm(model, placement, readiness)

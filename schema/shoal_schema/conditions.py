@@ -89,6 +89,8 @@ class Reason(StrEnum):
     ROLLOUT_PAUSED = "RolloutPaused"
     ROUTE_REFUSED = "RouteRefused"
     GATEWAY_API_MISSING = "GatewayApiMissing"
+    SCALER_MISSING = "ScalerMissing"
+    SCALER_FAILS = "ScalerFails"
     OBJECTIVE_UNATTAINABLE = "ObjectiveUnattainable"
     ANOTHER_OPERATOR = "AnotherOperator"
     CHANGED_AT_ADMISSION = "ChangedAtAdmission"
@@ -116,6 +118,8 @@ FAILURES = frozenset(
         Reason.ROLLOUT_PAUSED,
         Reason.ROUTE_REFUSED,
         Reason.GATEWAY_API_MISSING,
+        Reason.SCALER_MISSING,
+        Reason.SCALER_FAILS,
         Reason.OBJECTIVE_UNATTAINABLE,
         Reason.ANOTHER_OPERATOR,
         Reason.CHANGED_AT_ADMISSION,

@@ -84,6 +84,11 @@ UTILIZATION = _gauge(
     "utilization",
     "Rows asked for by rows that could be served, 0 to 1; until that is learned, the share that was busy.",
 )
+DEMAND = _gauge(
+    "demand",
+    "Rows asked for and not handed to a sibling, by rows that could be served: more than 1 where there are too few"
+    " replicas; until that is learned, the share that was busy.",
+)
 EXPECTED_WAIT_SECONDS = _gauge(
     "expected_wait_seconds", "Until the answer, of a request of one row that arrived now, 95th percentile."
 )

@@ -76,4 +76,13 @@ def _images(found: Any) -> None:
         raise ValueError(str(error)) from error
 
 
-FRAGMENTS: dict[str, Callable[[Any], None]] = {"container": _container, "images": _images}
+def _envoy(found: Any) -> None:
+    """Check clusters of Envoy's: those that are named once, with a policy and somewhere to go."""
+    for cluster in found["clusters"]:
+        if not {"name", "type", "lb_policy", "load_assignment"} <= cluster.keys():
+            raise ValueError(f"cluster without a part: {cluster}")
+        if cluster["load_assignment"]["cluster_name"] != cluster["name"]:
+            raise ValueError("load_assignment is of another cluster")
+
+
+FRAGMENTS: dict[str, Callable[[Any], None]] = {"container": _container, "envoy": _envoy, "images": _images}

@@ -5,7 +5,7 @@ A comment is one line, ``<!-- test: WORD ... -->``, directly above the fence (or
 =================== ==========================================================================================
 ``server``          runs beside what follows, until the page ends or starts another; what follows waits for the
                     output that is shown, else for the words after ``server``, else for "listening on"
-``e2e``             needs a cluster: `make e2e` runs it, `make test` leaves it out
+``e2e``             needs a cluster, or takes long: `make e2e` runs it, `make test` leaves it out
 ``figures``         any number may stand where the output shows one
 ``sample``          the output is of one run: any number may stand there, and what follows its first row of figures,
                     a line that begins with a digit, may be other lines

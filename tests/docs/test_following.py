@@ -105,7 +105,9 @@ RUNS = "grep -aqs 'sleep[^a-z]1000' /proc/[0-9]*/cmdline"
 
 def test_a_server_runs_beside_what_follows_until_another_takes_its_place() -> None:
     run(
-        f"<!-- test: server -->\n```console\n$ {SERVER}\nlistening on 1\n```\n```sh\n{RUNS}\n```\n"
+        # What it printed comes before its next command has begun.
+        f"<!-- test: server -->\n```console\n$ {SERVER}\nlistening on 1\n```\n"
+        f"```sh\nuntil {RUNS}; do sleep 0.01; done\n```\n"
         f"<!-- test: server it runs -->\n```sh\n! {RUNS}\necho it runs >&2\nsleep 999\n```\n"
     )
 

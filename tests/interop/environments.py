@@ -2,10 +2,12 @@
 
 import fcntl
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -22,13 +24,18 @@ def python_with(name: str) -> Path:
     return _built(f"{name}-{key}", lambda venv: _build(venv, pins)) / "bin" / "python"
 
 
-def npm_program(package: str, program: str) -> Path:
-    """Return a program of a package `NAME@VERSION` of npm's, installed when it is not there yet."""
-    options = ["--no-audit", "--no-fund", "--ignore-scripts", "--omit=optional"]
-    folder = _built(
-        package, lambda folder: _run(["npm", "install", "--silent", *options, "--prefix", str(folder), package])
-    )
-    return folder / "node_modules" / ".bin" / program
+def npm_program(name: str, program: str) -> Path:
+    """Return a program of the npm packages of ``requirements/{name}``, installed when they are not there yet."""
+    wanted = HERE / "requirements" / name
+    options = ["--silent", "--no-audit", "--no-fund", "--ignore-scripts", "--omit=optional"]
+
+    def install(folder: Path) -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(wanted, folder)
+        _run(["npm", "install", *options, "--prefix", str(folder)])
+
+    key = hashlib.sha256((wanted / "package.json").read_bytes()).hexdigest()[:12]
+    return _built(f"{name}-{key}", install) / "node_modules" / ".bin" / program
 
 
 def _built(name: str, build: Callable[[Path], None]) -> Path:
@@ -46,9 +53,40 @@ def _built(name: str, build: Callable[[Path], None]) -> Path:
 def _build(venv: Path, pins: Path) -> None:
     shutil.rmtree(venv, ignore_errors=True)
     _run([sys.executable, "-m", "venv", "--without-pip", str(venv)])
-    # The pins are a whole closure, so nothing is resolved; what is imported is compiled then: both save minutes.
-    options = ["--quiet", "--disable-pip-version-check", "--no-deps", "--no-compile", "--requirement", str(pins)]
-    _run([sys.executable, "-m", "pip", "--python", str(venv / "bin" / "python"), "install", *options])
+    python = venv / "bin" / "python"
+    wanted = [line for line in pins.read_text().splitlines() if "==" in line]
+    if missing := [pin for pin in wanted if not _linked(pin, venv)]:
+        # The pins are a whole closure, so nothing is resolved; what is imported is compiled then: both save minutes.
+        options = ["--quiet", "--disable-pip-version-check", "--no-deps", "--no-compile"]
+        _run([sys.executable, "-m", "pip", "--python", str(python), "install", *options, *missing])
+
+
+def _linked(pin: str, venv: Path) -> bool:
+    """Share the files of a package that this environment has at that very version; say whether it has."""
+    name, _, version = pin.partition("==")
+    try:
+        found = distribution(name.partition("[")[0])
+    except PackageNotFoundError:
+        return False
+    places = _places(found, venv)
+    if found.version != version or places is None:
+        return False
+    for source, target in places:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(source, target)
+        except OSError:  # the other environment is on another disk
+            shutil.copy2(source, target)
+    return True
+
+
+def _places(found: Distribution, venv: Path) -> list[tuple[Path, Path]] | None:
+    """Return its files and where they belong; None for one with programs or headers, which name their environment."""
+    files = [(Path(str(file.locate())), file) for file in found.files or ()]
+    if not files or any(".." in file.parts for _, file in files):
+        return None
+    [packages] = venv.glob("lib/python*/site-packages")
+    return [(source, packages / file) for source, file in files if source.is_file()]
 
 
 def _run(command: list[str]) -> None:

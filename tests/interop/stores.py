@@ -25,7 +25,6 @@ S3_CREDENTIALS = {"AWS_ACCESS_KEY_ID": "reader", "AWS_SECRET_ACCESS_KEY": "secre
 ACCOUNT = "devstoreaccount1"
 # Azurite's own, which its documentation tells everybody.
 ACCOUNT_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
-AZURITE = "azurite@3.37.0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +109,7 @@ def azure() -> Iterator[Cloud]:
         for key, content in files.items():
             obstore.put(store, key, content)
 
-    with running([str(npm_program(AZURITE, "azurite-blob")), *options, *place], url):
+    with running([str(npm_program("azurite", "azurite-blob")), *options, *place], url):
         yield Cloud("az", settings, fill_container)
 
 

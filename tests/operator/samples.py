@@ -95,6 +95,19 @@ EVERYTHING: Json = {
         "securityContext": {"runAsUser": 1000},
     },
 }
+BY_HPA: Json = {
+    **MINIMAL,
+    "scaling": {"mode": "External", "maxReplicas": 8, "external": {"horizontalPodAutoscaler": {}}},
+}
+BY_KEDA: Json = {
+    **MINIMAL,
+    "scaling": {
+        "mode": "External",
+        "minReplicas": 2,
+        "maxReplicas": 8,
+        "external": {"targetPercent": 70, "scaledObject": {"serverAddress": "http://prometheus.monitoring:9090"}},
+    },
+}
 DOWNLOADED: Json = {
     "model": {"uri": "https://models.example.com/cat.pt2", "checksum": "sha256:" + "a" * 64},
     "runtime": {"resources": {"limits": {"nvidia.com/gpu": 1}}},

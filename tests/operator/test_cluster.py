@@ -82,7 +82,7 @@ def test_a_look_reads_every_kind_and_the_pods_and_endpoints_that_are_ours() -> N
     assert observation.children == {SERVICE: {"kind": "Service"}}  # type: ignore[attr-defined]
     assert observation.pods == (made_by("cat-5d9c7b4f"),)  # type: ignore[attr-defined]
     assert observation.slices == ({"metadata": {"name": "cat-1"}},)  # type: ignore[attr-defined]
-    assert len(asked) == 10
+    assert len(asked) == 12
     assert "/api/v1/namespaces/default/services/cat-siblings" in [each.path for each in asked]
     pods = next(a for a in asked if a.path == "/api/v1/namespaces/default/pods")
     assert pods.query == {"labelSelector": "serving.shoal.dev/inferenceservice=cat"}

@@ -171,7 +171,7 @@ def batch_size(api: Api, name: str) -> str | None:
     deployment = api.get(child("deployments", name))
     if deployment is None:
         return None
-    env = deployment["spec"]["template"]["spec"]["containers"][0]["env"]
+    env = deployment["spec"]["template"]["spec"]["containers"][1]["env"]
     return next(str(e["value"]) for e in env if e["name"] == "SHOAL_BATCHING_MAX_BATCH_SIZE")
 
 

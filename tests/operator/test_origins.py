@@ -72,7 +72,7 @@ def condition(cluster: FakeCluster, kind: str = "Ready") -> Json:
 
 
 def uri_of_pods(cluster: FakeCluster) -> str:
-    (_, runtime) = cluster.children[CAT, DEPLOYMENT]["spec"]["template"]["spec"]["containers"]
+    (runtime, _) = cluster.children[CAT, DEPLOYMENT]["spec"]["template"]["spec"]["containers"]
     return variables(runtime)["SHOAL_MODEL_URI"]
 
 
@@ -83,7 +83,7 @@ def test_a_secret_is_the_environment_of_the_init_container_and_of_no_other(uri: 
 
     assert model["envFrom"] == [{"secretRef": {"name": "keys"}}]
     assert "keys" not in json.dumps([made["containers"], made["volumes"]])
-    assert variables(made["containers"][1])["SHOAL_MODEL_FETCHED"] == "true"
+    assert variables(made["containers"][0])["SHOAL_MODEL_FETCHED"] == "true"
 
 
 def test_what_the_operator_sets_wins_over_a_key_of_the_secret() -> None:
@@ -96,7 +96,7 @@ def test_what_the_operator_sets_wins_over_a_key_of_the_secret() -> None:
 def test_pods_are_told_the_version_that_a_name_stands_for() -> None:
     made = pod_of(spec_of(NAME), resolved="models:/cat/3")
 
-    assert {variables(each)["SHOAL_MODEL_URI"] for each in (*made["initContainers"], made["containers"][1])} == {
+    assert {variables(each)["SHOAL_MODEL_URI"] for each in (*made["initContainers"], made["containers"][0])} == {
         "models:/cat/3"
     }
 
@@ -123,13 +123,13 @@ def test_a_claim_is_mounted_read_only_and_its_path_is_the_model() -> None:
     assert "initContainers" not in made
     (volume,) = [each for each in made["volumes"] if each["name"] == "model"]
     assert volume["persistentVolumeClaim"] == {"claimName": "models", "readOnly": True}
-    runtime = made["containers"][1]
+    runtime = made["containers"][0]
     assert {"name": "model", "mountPath": "/mnt/models", "readOnly": True} in runtime["volumeMounts"]
     assert variables(runtime)["SHOAL_MODEL_URI"] == "file:///mnt/models/team/cat"
 
 
 def test_a_path_in_a_claim_is_told_as_it_was_meant() -> None:
-    runtime = pod_of(spec_of("pvc://models/a%20b#1"))["containers"][1]
+    runtime = pod_of(spec_of("pvc://models/a%20b#1"))["containers"][0]
     assert variables(runtime)["SHOAL_MODEL_URI"] == "file:///mnt/models/a%20b%231"
 
 
@@ -162,7 +162,7 @@ def test_the_files_of_an_image_are_the_model(image: str) -> None:
     assert "initContainers" not in made
     (volume,) = [each for each in made["volumes"] if each["name"] == "model"]
     assert volume["image"] == {"reference": image}
-    assert variables(made["containers"][1])["SHOAL_MODEL_URI"] == "file:///mnt/models"
+    assert variables(made["containers"][0])["SHOAL_MODEL_URI"] == "file:///mnt/models"
 
 
 def test_there_are_no_pods_before_the_version_is_known_and_everything_else_is() -> None:

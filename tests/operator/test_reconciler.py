@@ -335,7 +335,7 @@ def test_a_setting_that_was_added_by_hand_is_taken_out_and_told_once() -> None:
     cluster = cluster_with(MINIMAL)
     look(cluster)
     wanted = copy.deepcopy(cluster.children[CAT, DEPLOYMENT]["spec"])
-    proxy = cluster.children[CAT, DEPLOYMENT]["spec"]["template"]["spec"]["containers"][0]
+    proxy = cluster.children[CAT, DEPLOYMENT]["spec"]["template"]["spec"]["containers"][1]
     proxy["env"].append({"name": "SHOAL_QUEUE_MAX_ROWS", "value": "1"})
     cluster.events.clear()
 
@@ -349,7 +349,7 @@ def test_a_setting_that_was_added_by_hand_is_taken_out_and_told_once() -> None:
 
 def adding_a_setting(kind: Kind, child: Json) -> None:
     if kind == DEPLOYMENT:
-        env = child["spec"]["template"]["spec"]["containers"][0]["env"]
+        env = child["spec"]["template"]["spec"]["containers"][1]["env"]
         if all(variable["name"] != "SHOAL_QUEUE_MAX_ROWS" for variable in env):
             env.append({"name": "SHOAL_QUEUE_MAX_ROWS", "value": "1"})
 

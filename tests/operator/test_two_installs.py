@@ -69,7 +69,7 @@ class Installs:
     def runs(self) -> str:
         """Return whose pods the Deployment makes."""
         containers = self.cluster.children[CAT, DEPLOYMENT]["spec"]["template"]["spec"]["containers"]
-        return str(containers[1]["image"]).partition("/")[0]
+        return str(containers[0]["image"]).partition("/")[0]
 
     def writes(self, *verbs: str) -> int:
         return sum(verb in verbs for verb, _ in self.cluster.writes)
@@ -182,7 +182,7 @@ def undo(installs: Installs) -> None:
     live, named = (installs.cluster.children[CAT, kind] for kind in (DEPLOYMENT, SERVICE))
     named["metadata"]["annotations"].pop("serving.shoal.dev/operator", None)
     named["metadata"]["managedFields"] = [{"manager": "shoal-operator"}, {"manager": "old", "time": "2026"}]
-    live["spec"]["template"]["spec"]["containers"][1]["image"] = "old/runtime"
+    live["spec"]["template"]["spec"]["containers"][0]["image"] = "old/runtime"
     installs.cluster.services[CAT]["status"] = {"conditions": []}
 
 

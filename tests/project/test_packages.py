@@ -132,6 +132,15 @@ def test_an_image_installs_one_component_of_shoal_and_no_other_distribution(comp
     assert {requirement.name for requirement in closure(f"shoal[{component}]")}.isdisjoint({"shoal-local", "pytest"})
 
 
+@pytest.mark.parametrize("component", ["operator", "proxy", "runtime"])
+def test_an_image_holds_the_bytecode_that_its_base_lacks_and_no_container_could_write(component: str) -> None:
+    dockerfile = (ROOT / component / "Dockerfile").read_text()
+    before, _, _ = dockerfile.partition("\nUSER ")
+    assert "FROM python:3.12-slim" in before
+    assert "compileall" in before
+    assert "PYTHONDONTWRITEBYTECODE" not in dockerfile
+
+
 def test_what_serves_light_formats_brings_no_torch() -> None:
     extras = ("serve-light", "trees", "onnx")
     brought = {requirement.name for extra in extras for requirement in closure(f"shoal[{extra}]")}

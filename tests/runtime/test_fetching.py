@@ -13,8 +13,9 @@ import pytest
 
 from shoal_runtime.cache import PARTIAL_PREFIX, STALE_AFTER_S, UNLOCKED_AFTER_S, sweep
 from shoal_runtime.errors import LoadError
-from shoal_runtime.fetching import Fetcher, stay_secure
+from shoal_runtime.fetching import Fetcher
 from shoal_runtime.readiness import Readiness
+from shoal_runtime.storage.web import stay_secure
 from shoal_runtime.unpacking import Limits
 from tests.runtime.test_unpacking import tar
 

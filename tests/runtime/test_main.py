@@ -1,6 +1,7 @@
 """The runtime as a process, on real sockets."""
 
 import contextlib
+import gc
 import http.client
 import json
 import os
@@ -343,6 +344,36 @@ def test_a_handler_that_raises_shows_its_own_traceback_first(start: Callable[...
     assert said.strip().splitlines()[-1].endswith("importing handler.py failed: ZeroDivisionError: division by zero")
 
 
+COLLECTED = """
+import gc, torch
+from shoal_runtime import TensorSpec
+
+class Adder:
+    inputs = [TensorSpec("x", "FP32", [-1, 2])]
+    outputs = [TensorSpec("y", "FP32", [-1, 2])]
+
+    def load(self, context):
+        self.loading = gc.get_threshold()[0]
+
+    def forward(self, batch):
+        return batch["x"] * 0 + torch.tensor([self.loading, gc.get_threshold()[0]])
+"""
+
+
+@pytest.mark.integration
+def test_garbage_is_looked_for_rarely_while_it_loads_and_as_ever_once_it_serves(
+    start: Callable[..., Process], tmp_path: Path
+) -> None:
+    (tmp_path / "adder" / "handler.py").write_text(COLLECTED)
+    connection = start().ready()
+
+    loading, serving = np.frombuffer(infer(connection, X)[1][-8:], np.float32)
+    connection.close()
+
+    assert serving == gc.get_threshold()[0]
+    assert loading > 10 * serving
+
+
 @pytest.mark.integration
 def test_it_serves_over_tcp(start: Callable[..., Process]) -> None:
     process = start(SHOAL_RUNTIME_LISTEN="127.0.0.1:0")
@@ -381,3 +412,24 @@ def test_what_answers_before_the_model_is_loaded_imports_without_torch(module: s
     code = f"import sys, shoal_runtime{module}; assert 'torch' not in sys.modules"
 
     subprocess.run([sys.executable, "-c", code], check=True, timeout=LIMIT_S)
+
+
+@pytest.mark.integration
+def test_what_only_downloads_and_terminals_need_costs_no_start_its_time() -> None:
+    imported = "shoal_runtime.serving, shoal_runtime.starting, shoal_runtime.pipeline"
+    code = f"import sys, {imported}; assert not {{'httpx', 'tqdm'}} & set(sys.modules)"
+
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=LIMIT_S)
+
+
+@pytest.mark.integration
+def test_the_log_tells_where_the_seconds_of_a_start_go(start: Callable[..., Process]) -> None:
+    process = start()
+    process.ready().close()
+    process.process.terminate()
+    _, said = process.finish()
+
+    events = [
+        said.index(f"event={name} ") for name in ("listening", "libraries_imported", "model_loaded", "model_ready")
+    ]
+    assert events == sorted(events)

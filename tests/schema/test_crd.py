@@ -12,7 +12,7 @@ from shoal_schema.declaring import Json, Section, element_of, fields_of, section
 from shoal_schema.decoding import parse_spec
 from shoal_schema.publishing.crd import custom_resource_definition
 from shoal_schema.resource.service import InferenceServiceSpec
-from tests.operator.samples import DOWNLOADED, EVERYTHING, FOREIGN, MINIMAL, service, with_fields
+from tests.operator.samples import BY_HPA, BY_KEDA, DOWNLOADED, EVERYTHING, FOREIGN, MINIMAL, service, with_fields
 
 
 def root_schema() -> Json:
@@ -61,6 +61,8 @@ def test_the_definition_passes_the_strict_schema_of_kubernetes() -> None:
         pytest.param(with_fields(MINIMAL, scaling={"minReplicas": 0, "maxReplicas": 2}), id="to zero"),
         pytest.param(EVERYTHING, id="everything"),
         pytest.param(DOWNLOADED, id="downloaded"),
+        pytest.param(BY_HPA, id="hpa"),
+        pytest.param(BY_KEDA, id="keda"),
         pytest.param(FOREIGN, id="foreign"),
     ],
 )
@@ -92,6 +94,13 @@ def test_good_specs_break_no_rule(spec: Json) -> None:
                 MINIMAL, batching={"maxBatchSize": 300}, scaling={"maxReplicas": 2, "targetQueueDepth": 6 * 300 + 1}
             ),
             "targetQueueDepth must be what a pod can hold",
+        ),
+        (with_fields(BY_HPA, scaling__mode="Internal"), "external works with mode External only"),
+        (with_fields(BY_KEDA, scaling__minReplicas=0), "minReplicas must be at least 1 with external"),
+        (with_fields(BY_HPA, scaling__external={}), "give horizontalPodAutoscaler or scaledObject"),
+        (
+            with_fields(BY_KEDA, scaling__external__horizontalPodAutoscaler={}),
+            "give horizontalPodAutoscaler or scaledObject",
         ),
         (with_fields(MINIMAL, rollout={"maxSurge": 0, "maxUnavailable": 0}), "cannot both be 0"),
         (

@@ -11,9 +11,10 @@ replicas. Of one or two nobody can tell which of them is right.
 
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median_low
+from itertools import pairwise
+from statistics import NormalDist, median_low
 from typing import NamedTuple
 
 from shoal_operator.autoscaler.aim import Aim, target_rows
@@ -23,7 +24,7 @@ SHORT_S = 6.0
 """Three ticks: as soon as a burst can be told from noise."""
 LONG_S = 60.0
 """What the count of replicas goes by, and how long a silent pod is remembered."""
-_HICCUP = 0.01
+HICCUP = 0.01
 """One row in a hundred."""
 WORTH = 4.0
 """Replicas that a single pod may ask for, and times what the middle one asks for."""
@@ -31,6 +32,11 @@ _OUTVOTED = 3
 """So many pods there must be for one to be outvoted."""
 _LEAST_S = 1e-3
 """Time that a first tick stands for."""
+_EDGES = 4
+"""Of two bursts that begin and end within a minute."""
+_LEAST_KEPT = 6
+"""Differences without which nothing is known of dispersion."""
+_NORMAL = NormalDist()
 
 
 class Rates(NamedTuple):
@@ -48,7 +54,7 @@ class Rates(NamedTuple):
     @property
     def refuses(self) -> bool:
         """Return whether more is refused than a hiccup explains."""
-        return self.refused_rows_per_s > _HICCUP * self.offered_rows_per_s
+        return self.refused_rows_per_s > HICCUP * self.offered_rows_per_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +68,9 @@ class Signals:
         capacity: of one replica, by the median of those that say.
         ready: pods that should have been heard.
         complete: all of them were; otherwise replicas may rise and not fall.
+        dispersion: of arrivals: the variance of the rows that come in a time over their mean; 1 where they come one by
+            one and independently, n where in clumps of n; 0 while it is not known.
+        busiest_rows_per_s: asked for in the busiest tick of the long window.
     """
 
     short: Rates
@@ -71,6 +80,8 @@ class Signals:
     capacity: Capacity | None
     ready: int
     complete: bool
+    dispersion: float = 0.0
+    busiest_rows_per_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -84,6 +95,8 @@ class _Tick(NamedTuple):
     time_s: float
     passed_s: float
     rates: Rates
+    whole: bool
+    """Of no pod it was the first reading."""
 
 
 class Memory:
@@ -109,12 +122,13 @@ class Memory:
         }
         if not heard:
             return None
+        known = self._pods.keys() >= heard.keys()
         for uid, load in heard.items():
             self._pods[uid] = _heard(self._pods.get(uid), load, now_s)
         passed_s = now_s - self._ticks[-1].time_s if self._ticks else 0.0
         capacity = _middle([load.capacity for load in heard.values() if load.capacity is not None])
         last = _sum(believed([pod.rates for pod in self._pods.values()], aim, capacity))
-        self._ticks.append(_Tick(now_s, max(passed_s, _LEAST_S), last))
+        self._ticks.append(_Tick(now_s, max(passed_s, _LEAST_S), last, known))
         while self._ticks[0].time_s <= now_s - LONG_S:
             self._ticks.popleft()
         return Signals(
@@ -125,6 +139,8 @@ class Memory:
             capacity=capacity,
             ready=len(said),
             complete=len(heard) == len(said),
+            dispersion=_dispersion(self._ticks),
+            busiest_rows_per_s=max([tick.rates.offered_rows_per_s for tick in self._ticks]),
         )
 
     def rows(self) -> dict[str, float]:
@@ -211,3 +227,21 @@ def _middle(said: list[Capacity]) -> Capacity | None:
     if not said:
         return None
     return Capacity(median_low(each.rows_per_s for each in said), median_low(each.rows for each in said))
+
+
+def _dispersion(ticks: Iterable[_Tick]) -> float:
+    """Return by how much more than one by one rows come (`Signals.dispersion`).
+
+    By what each tick differs from the one before, since a load that grows is not uneven for that; and without the
+    largest differences, the edges of bursts, which the want follows by itself.
+    """
+    counts = [tick.rates.offered_rows_per_s * tick.passed_s for tick in ticks if tick.whole]
+    squares = sorted([(later - earlier) ** 2 for earlier, later in pairwise(counts)])
+    kept = squares[:-_EDGES]
+    if len(kept) < _LEAST_KEPT or not sum(counts):
+        return 0.0
+    share = len(kept) / len(squares)
+    edge = _NORMAL.inv_cdf((1 + share) / 2)
+    # What the smaller ones of normal differences have of the variance of all.
+    rest = 1 - 2 * edge * _NORMAL.pdf(edge) / share
+    return sum(kept) / len(kept) / (2 * rest) / (sum(counts) / len(counts))

@@ -4,18 +4,22 @@ Absolute: of totals over all pods, never of the present count, so pods that are 
 
     concurrency   rows in the system / target            target: targetQueueDepth, or learned, or two full batches
     rate          (asked for + backlog / drain) / (0.8 x what a replica serves)      with a learned capacity
+                  less than 0.8 where rows arrive in clumps
 
 The rate counts with a latency objective: admission then holds the queue so short that rows say little, and what it
 refuses is demand. Without an objective it counts while rows are refused. Pods that refuse are full, so the rows that
 they hold are as many as the pods: with a learned target only the rate counts then.
 """
 
+import math
 from dataclasses import dataclass
 
 from shoal_operator.autoscaler.aim import HEADROOM, LEAST, Aim, target_rows
-from shoal_operator.autoscaler.signals import Rates, Signals
+from shoal_operator.autoscaler.signals import HICCUP, Rates, Signals
 from shoal_schema.load import Capacity
 
+LATE = HICCUP / 2
+"""Share of time in which clumps of arrivals may be too much: below what strain acts on."""
 FIRST_START_S = 10.0
 """How long a replica takes to start, until one has been seen to."""
 
@@ -50,12 +54,28 @@ def want(aim: Aim, signals: Signals, rates: Rates, start_s: float | None) -> Wan
     capacity = signals.capacity
     if capacity is None or (aim.objective_s is None and not rates.refuses):
         return by_rows
-    each = max(HEADROOM * capacity.rows_per_s, LEAST)
+    each = max(_planned_rows_per_s(aim, signals, rates, capacity), LEAST)
     amount = rates.offered_rows_per_s + _backlog_rows_per_s(aim, signals, rates, capacity, start_s)
     by_rate = Want(amount / each, amount, each, "rows/s asked for")
     if aim.target_queue_depth is None and rates.refuses:
         return by_rate  # pods that refuse are full, however much is asked for: their rows would make pods of pods
     return max(by_rows, by_rate, key=lambda each: each.replicas)
+
+
+def _planned_rows_per_s(aim: Aim, signals: Signals, rates: Rates, capacity: Capacity) -> float:
+    """Return how many rows a second a replica is to be asked for: a share of what it can.
+
+    Less where they come in clumps, though the busiest tick of late is the most to be ready for. In a system that serves
+    c rows a second, what is there takes longer than the objective d for a share exp(-2 (c - a) c d / (i a)) of the time
+    where a rows a second arrive with the dispersion i (a Brownian queue, in heavy traffic): c is solved for.
+    """
+    offered = rates.offered_rows_per_s
+    if aim.objective_s is None or not offered:
+        return HEADROOM * capacity.rows_per_s
+    spread = signals.dispersion * offered * math.log(1 / LATE) / (2 * aim.objective_s)
+    needed = offered / 2 + math.sqrt(offered**2 / 4 + spread)
+    ready_for = max(offered, min(HEADROOM * needed, signals.busiest_rows_per_s))
+    return HEADROOM * offered / ready_for * capacity.rows_per_s
 
 
 def _backlog_rows_per_s(aim: Aim, signals: Signals, rates: Rates, capacity: Capacity, start_s: float | None) -> float:

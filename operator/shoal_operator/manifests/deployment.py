@@ -54,7 +54,8 @@ def _pod_spec(target: Target) -> Json:
     init = {"initContainers": [make_model(target)]} if target.downloads else {}
     return {
         **init,
-        "containers": [make_proxy(target), make_runtime(target)],
+        # Kubelets start them in this order, one after the other, and the runtime takes longer to be ready.
+        "containers": [make_runtime(target), make_proxy(target)],
         "volumes": _volumes(target),
         "serviceAccountName": service_account_name(target),
         "automountServiceAccountToken": False,

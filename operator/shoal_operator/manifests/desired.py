@@ -5,6 +5,12 @@ from dataclasses import dataclass
 from shoal_operator.manifests.deployment import make_deployment
 from shoal_operator.manifests.policies import make_disruption_budget, make_network_policy
 from shoal_operator.manifests.route import make_http_route, make_ingress
+from shoal_operator.manifests.scaler import (
+    HPA_API_VERSION,
+    SCALED_OBJECT_API_VERSION,
+    make_horizontal_pod_autoscaler,
+    make_scaled_object,
+)
 from shoal_operator.manifests.service import make_service, make_service_account, make_siblings_service
 from shoal_operator.manifests.target import SIBLINGS_SUFFIX, Target
 from shoal_operator.manifests.waiting import make_waiting_slice
@@ -34,11 +40,24 @@ DISRUPTION_BUDGET = Kind("PodDisruptionBudget", "policy/v1", "poddisruptionbudge
 DEPLOYMENT = Kind("Deployment", "apps/v1", "deployments")
 INGRESS = Kind("Ingress", "networking.k8s.io/v1", "ingresses")
 HTTP_ROUTE = Kind("HTTPRoute", "gateway.networking.k8s.io/v1", "httproutes")
+HPA = Kind("HorizontalPodAutoscaler", HPA_API_VERSION, "horizontalpodautoscalers")
+SCALED_OBJECT = Kind("ScaledObject", SCALED_OBJECT_API_VERSION, "scaledobjects")
 
 ENDPOINT_SLICE = Kind("EndpointSlice", "discovery.k8s.io/v1", "endpointslices")
 """Made by the cluster for our Service; only the one of the Service's own name is ours: the waiting room."""
 
-CHILD_KINDS = (SERVICE_ACCOUNT, NETWORK_POLICY, SERVICE, SIBLINGS, DISRUPTION_BUDGET, DEPLOYMENT, INGRESS, HTTP_ROUTE)
+_SCALERS = (HPA, SCALED_OBJECT)
+CHILD_KINDS = (
+    SERVICE_ACCOUNT,
+    NETWORK_POLICY,
+    SERVICE,
+    SIBLINGS,
+    DISRUPTION_BUDGET,
+    DEPLOYMENT,
+    INGRESS,
+    HTTP_ROUTE,
+    *_SCALERS,
+)
 """What is read one by one, by the service's name."""
 # The waiting room comes before the Deployment: it must be an endpoint before the last pod goes.
 WRITTEN_KINDS = (
@@ -51,6 +70,7 @@ WRITTEN_KINDS = (
     DEPLOYMENT,
     INGRESS,
     HTTP_ROUTE,
+    *_SCALERS,
 )
 """What is written, in this order."""
 
@@ -73,4 +93,16 @@ def desired_objects(target: Target) -> dict[Kind, Json]:
         objects[INGRESS] = make_ingress(target, route.ingress)
     if route and route.http_route:
         objects[HTTP_ROUTE] = make_http_route(target, route.http_route)
+    return objects | _scalers(target)
+
+
+def _scalers(target: Target) -> dict[Kind, Json]:
+    scaling = target.spec.scaling
+    if scaling is None or scaling.external is None:
+        return {}
+    external, objects = scaling.external, {}
+    if external.horizontal_pod_autoscaler:
+        objects[HPA] = make_horizontal_pod_autoscaler(target, scaling, external.horizontal_pod_autoscaler)
+    if external.scaled_object:
+        objects[SCALED_OBJECT] = make_scaled_object(target, scaling, external.scaled_object)
     return objects

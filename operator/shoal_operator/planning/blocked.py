@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 
-from shoal_operator.manifests.desired import HTTP_ROUTE, INGRESS, Kind
+from shoal_operator.manifests.desired import HPA, HTTP_ROUTE, INGRESS, SCALED_OBJECT, Kind
 from shoal_operator.planning.admission import NO_IMAGE_VOLUMES
 from shoal_operator.planning.changes import Conflict
 from shoal_operator.planning.evidence import Evidence
@@ -88,7 +88,8 @@ def undone(evidence: Evidence) -> Verdict | None:
 
 def apply_failed(evidence: Evidence) -> Verdict | None:
     """The API server refused a write for a reason that is not the spec's."""
-    others = [f for f in evidence.failures if f.kind not in (HTTP_ROUTE, INGRESS) and not f.at_admission]
+    told_elsewhere = (HTTP_ROUTE, INGRESS, HPA, SCALED_OBJECT)
+    others = [f for f in evidence.failures if f.kind not in told_elsewhere and not f.at_admission]
     return _failed(others[0]) if others else None
 
 

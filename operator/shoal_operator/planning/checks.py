@@ -3,7 +3,7 @@
 import re
 
 from shoal_operator.manifests.containers import MODEL, PROXY
-from shoal_operator.manifests.desired import HTTP_ROUTE, INGRESS, SERVICE
+from shoal_operator.manifests.desired import HPA, HTTP_ROUTE, INGRESS, SCALED_OBJECT, SERVICE
 from shoal_operator.manifests.environment import ADMIN_PORT
 from shoal_operator.manifests.labels import SERVICE_NAME_LABEL, selector_text
 from shoal_operator.planning.blocked import Check, Verdict, failure_text
@@ -245,6 +245,28 @@ def route_ready(evidence: Evidence) -> Verdict:
     if evidence.target is not None and evidence.target.spec.route is None:
         return Status.TRUE, Reason.CLUSTER_INTERNAL, "no route is asked for: the service is reached inside the cluster"
     return Status.TRUE, Reason.ROUTE_ACCEPTED, "the route is accepted"
+
+
+def scaled_by_another(evidence: Evidence) -> Verdict:
+    """Somebody else drives ``/scale``: the autoscaler that we wrote says how it fares, of others nothing is known."""
+    for failure in evidence.failures:
+        if failure.kind == SCALED_OBJECT and failure.code == _NOT_FOUND:
+            text = "scaling.external.scaledObject needs KEDA: install it, or use horizontalPodAutoscaler"
+            return Status.FALSE, Reason.SCALER_MISSING, text
+        if failure.kind in _SCALERS:
+            return Status.FALSE, Reason.SCALER_FAILS, failure_text(failure)
+    for kind, telling in _SCALERS.items():
+        for condition in dig(evidence.observation.ours(kind), "status", "conditions", default=[]):
+            if (condition.get("type"), condition.get("status")) == (telling, "False"):
+                text = f"the {kind.kind} does not follow the load: {condition.get('message', '')}"
+                return Status.FALSE, Reason.SCALER_FAILS, text
+    text = "scaling.mode is External: whatever drives /scale (an HPA, KEDA) decides, and the operator never does"
+    return Status.UNKNOWN, Reason.EXTERNAL, text
+
+
+_NOT_FOUND = 404
+_SCALERS = {HPA: "ScalingActive", SCALED_OBJECT: "Ready"}
+"""By which condition each says that it reads its metric."""
 
 
 def objective_as_told(evidence: Evidence) -> Verdict | None:

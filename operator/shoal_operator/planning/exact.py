@@ -12,9 +12,11 @@ from typing import Any
 from shoal_operator.manifests.desired import (
     DEPLOYMENT,
     DISRUPTION_BUDGET,
+    HPA,
     HTTP_ROUTE,
     INGRESS,
     NETWORK_POLICY,
+    SCALED_OBJECT,
     SERVICE,
     SIBLINGS,
     Kind,
@@ -43,6 +45,9 @@ EXACT: Mapping[Kind, tuple[str, ...]] = {
     NETWORK_POLICY: ("podSelector", "policyTypes", "ingress", "egress"),
     INGRESS: ("rules", "tls", "defaultBackend"),
     HTTP_ROUTE: ("parentRefs", "hostnames", "rules"),
+    # How fast they follow is whoever's who says it there.
+    HPA: ("scaleTargetRef", "metrics"),
+    SCALED_OBJECT: ("scaleTargetRef", "triggers"),
 }
 """Fields of ``spec``, by kind."""
 _FILLED_IN: Mapping[Kind, frozenset[str]] = {

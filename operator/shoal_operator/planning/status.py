@@ -333,8 +333,7 @@ def _scaling_condition(evidence: Evidence) -> Condition | None:
     if evidence.target is None or evidence.target.spec.scaling is None:
         return None
     if evidence.target.spec.scaling.mode is ScalingMode.EXTERNAL:
-        text = "scaling.mode is External: whatever drives /scale (an HPA, KEDA) decides, and the operator never does"
-        return Condition(kind, Status.UNKNOWN, Reason.EXTERNAL, text)
+        return Condition(kind, *checks.scaled_by_another(evidence))
     if evidence.scaling is not None:
         scaling = evidence.scaling
         status, text = SCALING[scaling.reason]

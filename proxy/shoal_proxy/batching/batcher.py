@@ -154,8 +154,9 @@ class Batcher:
             for group in self.queue.groups.values():
                 self._weigh(group)
         costs = self._costs(pending.key)
-        if pending.due_s == NEVER_S:
-            pending.due_s = pending.arrived_s + self._within_s(costs)
+        if self.objective_s < NEVER_S:
+            # The tighter of the two: how long a caller would wait is not how late the service means to be.
+            pending.due_s = min(pending.due_s, pending.arrived_s + self._within_s(costs))
         if self._predict_finish_s(pending, costs, now_s) <= pending.due_s:
             return False
         if self.running or self.queue.requests:
@@ -192,9 +193,10 @@ class Batcher:
 
     def wanted_s(self, pending: Pending) -> float:
         """Return when the answer to ``pending`` should be there: as it was let in, or would have been."""
-        if pending.due_s < NEVER_S or self.objective_s == NEVER_S:
-            return min(pending.due_s, pending.deadline_s)
-        return min(pending.arrived_s + self._within_s(self._costs(pending.key)), pending.deadline_s)
+        due_s = min(pending.due_s, pending.deadline_s)
+        if self.objective_s == NEVER_S:
+            return due_s
+        return min(due_s, pending.arrived_s + self._within_s(self._costs(pending.key)))
 
     def row_s(self, key: BatchKey) -> float:
         """Return what another row takes in full batches."""

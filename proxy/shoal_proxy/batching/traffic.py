@@ -10,6 +10,8 @@ from shoal_schema.metrics import Rejection
 
 _SPAN_S: Final = 1.0
 """What `offered_rows_per_s` and `busy` look back on, or longer while nothing happens."""
+_KEPT_SPAN_S: Final = 5.0
+"""What `kept_rows_per_s` looks back on: whoever asks for it asks seldom, and a second is mostly noise."""
 
 
 class Traffic:
@@ -27,11 +29,14 @@ class Traffic:
         """With a batch at the runtime."""
         self.offered_rows_per_s = 0.0
         """That arrived in the last second or so."""
+        self.kept_rows_per_s = 0.0
+        """That arrived in the last seconds and were not handed to a sibling."""
         self.busy = 0.0
         """Share of it with a batch at the runtime."""
         self._queued_rows = self._running_rows = 0
         self._now_s = self._span_began_s = -1.0
         self._span_arrived_rows = 0
+        self._kept_began_s, self._kept_rows = -1.0, 0
         self._span_busy_s = 0.0
 
     def refused(self, reason: Rejection, rows: int) -> None:
@@ -46,7 +51,7 @@ class Traffic:
     def passed(self, now_s: float) -> None:
         """Let time pass until ``now_s``, with the rows that were held."""
         if self._now_s < 0:
-            self._now_s = self._span_began_s = now_s
+            self._now_s = self._span_began_s = self._kept_began_s = now_s
         passed_s = now_s - self._now_s
         if passed_s > 0:
             self._now_s = now_s
@@ -66,3 +71,7 @@ class Traffic:
         self.offered_rows_per_s = (self.arrived_rows - self._span_arrived_rows) / span_s
         self.busy = min(1.0, (self.busy_s - self._span_busy_s) / span_s)
         self._span_began_s, self._span_arrived_rows, self._span_busy_s = self._now_s, self.arrived_rows, self.busy_s
+        if self._now_s - self._kept_began_s >= _KEPT_SPAN_S:
+            kept_rows = self.arrived_rows - self.handed_over_rows
+            self.kept_rows_per_s = max(0, kept_rows - self._kept_rows) / (self._now_s - self._kept_began_s)
+            self._kept_began_s, self._kept_rows = self._now_s, kept_rows

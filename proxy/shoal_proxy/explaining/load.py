@@ -49,6 +49,16 @@ def utilization(scheduler: Scheduler, now_s: float) -> float:
     return _utilization(scheduler, _capacity(scheduler))
 
 
+def demand(scheduler: Scheduler, now_s: float) -> float:
+    """Return how many such replicas would serve what was asked for in the last seconds and not handed over.
+
+    Until it is known what one can serve, how much of the last second it was busy.
+    """
+    traffic, serves = scheduler.traffic, _capacity(scheduler)
+    traffic.passed(now_s)
+    return traffic.busy if serves is None else traffic.kept_rows_per_s / serves.rows_per_s
+
+
 def expected_wait_s(scheduler: Scheduler, now_s: float) -> float:
     """Return in how many seconds a request of one row would be answered that arrived now."""
     return scheduler.batcher.expected_wait_s(last_key(scheduler.batcher), now_s)

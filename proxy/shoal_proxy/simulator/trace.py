@@ -5,7 +5,7 @@ CSV with a header line. Columns, in any order:
     arrived_s    seconds since whenever the trace begins
     rows         of the request; 1 where the column is absent
     shape        of one row, as the proxy names it; requests of different shapes share no batch. Absent: all the same
-    deadline_ms  the caller's own latency objective; absent or empty: the service's
+    deadline_ms  after which the caller waits no longer; absent or empty: there is none
 """
 
 import csv
@@ -28,7 +28,7 @@ class TraceError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One recorded arrival. ``deadline_ms`` is None where the caller named no objective of its own."""
+    """One recorded arrival. ``deadline_ms`` is None where the caller named no deadline."""
 
     arrived_s: float
     rows: int = 1
@@ -41,12 +41,11 @@ class Entry:
         return f"{self.arrived_s:.6f},{self.rows},{_quoted(self.shape)},{deadline}"
 
     def request(self, objective_s: float) -> Request:
-        """Return it as a request that is due by its own deadline, else after ``objective_s``."""
+        """Return it as a request that is due after ``objective_s``, or by its own deadline if that is sooner."""
         own = self.deadline_ms is not None
-        within_s = self.deadline_ms / 1000 if self.deadline_ms is not None else objective_s
-        due_s = self.arrived_s + within_s
         # Whoever names a deadline gets an error when it passes; an objective is the service's own business.
-        deadline_s = due_s if own else NEVER_S
+        deadline_s = self.arrived_s + self.deadline_ms / 1000 if self.deadline_ms is not None else NEVER_S
+        due_s = min(self.arrived_s + objective_s, deadline_s)
         return Request(self.arrived_s, due_s, self.rows, self.shape, own, deadline_s=deadline_s)
 
 

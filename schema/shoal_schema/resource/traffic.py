@@ -8,6 +8,7 @@ from msgspec import Meta
 from shoal_schema.declaring import KIB, MIB, PROXY, RUNTIME, TIB, Env, Rule, Section
 from shoal_schema.headers import OWN_HEADERS, OWN_HEADERS_PATTERN
 from shoal_schema.resource.passthrough import HEADER_NAME, SET
+from shoal_schema.resource.scalers import ScalersSpec
 
 
 class BatchingPolicy(StrEnum):
@@ -62,8 +63,8 @@ class BatchingSpec(Section, frozen=True):
                 gt=0,
                 le=3_600_000,
                 description="Within what time answers should leave. Batches are as full as it allows, and what cannot"
-                " make it is refused at once, with 503 and `Retry-After`. Default: as soon as possible, and nothing"
-                " is refused for being late.",
+                " make it is refused at once, with 503 and `Retry-After`. A caller's time-out counts where it is"
+                " shorter. Default: as soon as possible, and nothing is refused for being late.",
             ),
             Env("SHOAL_BATCHING_LATENCY_OBJECTIVE_MS", PROXY),
         ]
@@ -211,6 +212,17 @@ class ScalingSpec(Section, frozen=True, kw_only=True):
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule("self.minReplicas <= self.maxReplicas", "minReplicas must not be larger than maxReplicas", ".minReplicas"),
+        Rule(
+            "!has(self.external) || self.mode == 'External'",
+            "external works with mode External only: the operator does not scale beside another autoscaler",
+            ".external",
+        ),
+        Rule(
+            "!has(self.external) || self.minReplicas > 0",
+            "minReplicas must be at least 1 with external: without pods there is nothing to measure, and the waiting"
+            " room wakes only services that the operator itself scales",
+            ".minReplicas",
+        ),
     )
 
     mode: Annotated[
@@ -220,6 +232,16 @@ class ScalingSpec(Section, frozen=True, kw_only=True):
             " `External` is an HPA, KEDA or whatever else drives `/scale`: then the operator never does, nor bounds it."
         ),
     ] = ScalingMode.INTERNAL
+    external: (
+        Annotated[
+            ScalersSpec,
+            Meta(
+                description="With `mode` `External`: an autoscaler that the operator writes, beside `minReplicas` and"
+                " `maxReplicas`. Default: none; whoever drives `/scale` is made elsewhere."
+            ),
+        ]
+        | None
+    ) = None
     min_replicas: Annotated[
         int,
         Meta(

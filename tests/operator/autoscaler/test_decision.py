@@ -1,12 +1,16 @@
 """The law: up at once, down to the highest want of five minutes, hold without data."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal_operator.autoscaler.aim import Aim
 from shoal_operator.autoscaler.decision import Limit, State, Surroundings, decide
+from shoal_operator.autoscaler.down import whole
 from shoal_operator.autoscaler.signals import Memory, Rates, Signals
+from shoal_operator.autoscaler.want import want
 from shoal_schema.conditions import Reason
 from shoal_schema.load import Capacity
 from tests.operator.loads import Pod, Service
@@ -212,6 +216,37 @@ def test_constant_load_moves_nothing() -> None:
         settled = service.replicas
         service.run(1800, offered)
         assert set(service.counts[60:]) == {settled}, offered
+
+
+def of_clumps(offered: float, dispersion: float, busiest: float = 5000.0) -> Signals:
+    rates = Rates(offered_rows_per_s=offered)
+    return Signals(rates, rates, rates, 0, Capacity(100.0, 14.0), 6, True, dispersion, busiest)
+
+
+@pytest.mark.parametrize(
+    ("offered", "dispersion", "replicas"),
+    [(400, 0, 5), (400, 1, 5), (400, 8, 5), (400, 16, 6), (400, 64, 9), (1200, 64, 18), (0, 64, 1), (0, 0, 1)],
+)
+def test_clumps_ask_for_replicas_in_reserve_and_rows_one_by_one_for_no_more_than_usual(
+    offered: float, dispersion: float, replicas: int
+) -> None:
+    decision, _ = decide(OBJECTIVE, of_clumps(offered, dispersion), 1, State(), 0.0)
+    assert decision.replicas == min(replicas, 11)  # by ten at a time
+    assert decision.wanted is not None
+    assert OBJECTIVE.within(whole(decision.wanted.replicas)) == replicas
+
+
+def test_a_long_objective_has_time_for_clumps() -> None:
+    patient = replace(OBJECTIVE, objective_s=20.0)
+    signals = of_clumps(400, 64)
+
+    assert want(patient, signals, signals.long, None).replicas == pytest.approx(5)
+
+
+def test_clumps_ask_for_no_more_than_the_busiest_tick() -> None:
+    signals = of_clumps(400, 1000, busiest=600)
+
+    assert want(OBJECTIVE, signals, signals.long, None).replicas == pytest.approx(600 / 80)
 
 
 def test_rows_refused_without_need_of_replicas_add_none() -> None:

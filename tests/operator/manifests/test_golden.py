@@ -11,9 +11,9 @@ import pytest
 import yaml
 from msgspec import structs
 
-from shoal_operator.manifests.desired import HTTP_ROUTE, desired_objects
+from shoal_operator.manifests.desired import HTTP_ROUTE, SCALED_OBJECT, desired_objects
 from shoal_schema.declaring import Json
-from tests.operator.samples import DEFAULTS, DOWNLOADED, EVERYTHING, FOREIGN, MINIMAL, target
+from tests.operator.samples import BY_HPA, BY_KEDA, DEFAULTS, DOWNLOADED, EVERYTHING, FOREIGN, MINIMAL, target
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 LOCAL = structs.replace(DEFAULTS, listen_host="$(POD_IP)", admin_namespaces=("shoal-system",))
@@ -22,6 +22,8 @@ CASES = {
     "everything": target(EVERYTHING),
     "downloaded": target(DOWNLOADED, defaults=LOCAL),
     "foreign": target(FOREIGN),
+    "hpa": target(BY_HPA),
+    "keda": target(BY_KEDA),
 }
 
 
@@ -40,7 +42,7 @@ def test_objects_are_the_golden_ones(name: str) -> None:
 def test_objects_pass_the_strict_schemas_of_kubernetes(name: str, version: str) -> None:
     for kind, body in desired_objects(CASES[name]).items():
         assert (body["kind"], body["apiVersion"]) == (kind.kind, kind.api_version)
-        if kind != HTTP_ROUTE:  # a custom resource: its schema is the Gateway API's own
+        if kind not in (HTTP_ROUTE, SCALED_OBJECT):  # custom resources: their schemas are not Kubernetes' own
             kubernetes_validate.validate(body, version, strict=True)
 
 
@@ -75,6 +77,6 @@ def test_every_mount_has_its_volume_and_every_variable_is_given_once(name: str) 
 
 
 def test_a_variable_that_refers_to_the_pods_address_comes_after_it() -> None:
-    names = [variable["name"] for variable in pod_spec("downloaded")["containers"][0]["env"]]
+    names = [variable["name"] for variable in pod_spec("downloaded")["containers"][1]["env"]]
 
     assert names.index("POD_IP") < names.index("SHOAL_PROXY_LISTEN")

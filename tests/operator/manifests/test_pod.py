@@ -269,13 +269,19 @@ def test_kubectl_shows_what_the_model_says_unless_the_user_prefers_another_conta
     assert shown(with_fields(MINIMAL, pod={"annotations": chosen})) == "proxy"
 
 
+def test_the_container_that_takes_longest_to_be_ready_starts_first() -> None:
+    pod = make_deployment(target(MINIMAL))["spec"]["template"]["spec"]
+
+    assert [container["name"] for container in pod["containers"]] == ["runtime", "proxy"]
+
+
 def test_a_proxy_that_does_not_listen_yet_is_not_asked_by_the_probes_that_warn_and_is_ready_no_later() -> None:
     proxy = make_proxy(target(MINIMAL))
     startup, readiness, liveness = (proxy[f"{kind}Probe"] for kind in ("startup", "readiness", "liveness"))
 
     assert startup["httpGet"]["path"] == liveness["httpGet"]["path"] == "/healthz"
-    # It ends when readiness would have been asked for the second time, and gives up when liveness would have.
-    assert startup["initialDelaySeconds"] == readiness["periodSeconds"]
+    # The least that kubelets can wait: nobody is ready before its first yes. It gives up when liveness would have.
+    assert startup["initialDelaySeconds"] == startup["periodSeconds"] == 1
     assert startup["failureThreshold"] * startup["periodSeconds"] == (
         liveness["failureThreshold"] * liveness["periodSeconds"]
     )

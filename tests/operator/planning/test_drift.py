@@ -35,7 +35,7 @@ def test_a_deployment_with_the_servers_defaults_holds() -> None:
     live = copy.deepcopy(desired)
     live["status"] = {"replicas": 1}
     live["spec"]["template"]["spec"]["dnsPolicy"] = "ClusterFirst"
-    proxy, runtime = live["spec"]["template"]["spec"]["containers"]
+    runtime, proxy = live["spec"]["template"]["spec"]["containers"]
     proxy["resources"]["requests"]["cpu"] = "500m"
     proxy["imagePullPolicy"] = "Always"
     runtime["resources"]["limits"]["nvidia.com/gpu"] = "1"
@@ -49,8 +49,8 @@ def test_a_deployment_with_the_servers_defaults_holds() -> None:
     "path",
     [
         ("spec", "replicas"),
-        ("spec", "template", "spec", "containers", 0, "image"),
-        ("spec", "template", "spec", "containers", 1, "env", 0, "value"),
+        ("spec", "template", "spec", "containers", 1, "image"),
+        ("spec", "template", "spec", "containers", 0, "env", 0, "value"),
         ("spec", "strategy", "rollingUpdate", "maxSurge"),
         ("metadata", "labels", "app.kubernetes.io/managed-by"),
         ("metadata", "annotations", "serving.shoal.dev/applied-hash"),

@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 from shoal_operator.manifests.desired import (
     DEPLOYMENT,
     DISRUPTION_BUDGET,
+    HPA,
     HTTP_ROUTE,
     INGRESS,
     NETWORK_POLICY,
+    SCALED_OBJECT,
     SERVICE,
     Kind,
     desired_objects,
@@ -20,7 +22,7 @@ from shoal_operator.manifests.desired import (
 from shoal_operator.planning.changes import Apply, plan_changes
 from shoal_operator.planning.exact import foreign_settings, removal, replacement
 from shoal_schema.declaring import Json
-from tests.operator.samples import DOWNLOADED, EVERYTHING, target
+from tests.operator.samples import BY_HPA, BY_KEDA, DOWNLOADED, EVERYTHING, target
 
 ADDED: list[tuple[Kind, tuple[Any, ...], Any]] = [
     (SERVICE, ("spec", "selector", "tier"), "x"),
@@ -105,6 +107,22 @@ def test_an_element_more_is_no_element_of_ours(kind: Kind, path: tuple[str, str]
     assert removal(kind, desired, children[kind]) == {"spec": {path[1]: desired["spec"][path[1]]}}
 
 
+@pytest.mark.parametrize(
+    ("spec", "kind", "ours", "theirs"),
+    [(BY_HPA, HPA, "metrics", "behavior"), (BY_KEDA, SCALED_OBJECT, "triggers", "advanced")],
+)
+def test_what_a_scaler_reads_is_ours_and_how_fast_it_follows_is_anyones(
+    spec: Json, kind: Kind, ours: str, theirs: str
+) -> None:
+    desired = desired_objects(target(spec))[kind]
+    live = copy.deepcopy(desired)
+    live["spec"][theirs] = {"scaleDown": {"stabilizationWindowSeconds": 60}}
+    assert removal(kind, desired, live) == {}
+
+    live["spec"][ours].append({"type": "Resource"})
+    assert removal(kind, desired, live) == {"spec": {ours: desired["spec"][ours]}}
+
+
 @given(st.sampled_from(list(desired_objects(target(EVERYTHING)))), st.data())
 def test_after_a_replacement_a_spec_is_as_declared_whatever_others_put_there(kind: Kind, data: st.DataObject) -> None:
     desired = desired_objects(target(EVERYTHING))[kind]
@@ -155,14 +173,14 @@ def edited(*edits: tuple[str, int, str]) -> Json:
 
 def test_a_setting_that_was_added_by_hand_is_taken_out_of_its_container_and_nothing_else_is() -> None:
     desired = desired_objects(target(EVERYTHING))[DEPLOYMENT]
-    live = edited(("containers", 0, "SHOAL_QUEUE_MAX_BATCHES"), ("containers", 0, "HTTP_PROXY"))
+    live = edited(("containers", 1, "SHOAL_QUEUE_MAX_BATCHES"), ("containers", 1, "HTTP_PROXY"))
     pod = live["spec"]["template"]["spec"]
     pod["containers"].append({"name": "mesh", "env": [{"name": "SHOAL_OTHER", "value": "1"}]})
 
     assert foreign_settings(desired, live) == {"proxy": ("SHOAL_QUEUE_MAX_BATCHES",)}
     patch = removal(DEPLOYMENT, desired, live)
     wanted = copy.deepcopy(pod["containers"])
-    wanted[0]["env"] = [entry for entry in wanted[0]["env"] if entry["name"] != "SHOAL_QUEUE_MAX_BATCHES"]
+    wanted[1]["env"] = [entry for entry in wanted[1]["env"] if entry["name"] != "SHOAL_QUEUE_MAX_BATCHES"]
     assert patch == {"spec": {"template": {"spec": {"containers": wanted}}}}
     pod |= patch["spec"]["template"]["spec"]
     assert removal(DEPLOYMENT, desired, live) == {}

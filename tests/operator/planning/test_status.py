@@ -7,14 +7,14 @@ import pytest
 
 from shoal_operator.autoscaler.decision import Limit
 from shoal_operator.errors import ApiError
-from shoal_operator.manifests.desired import DEPLOYMENT, HTTP_ROUTE, INGRESS, SERVICE, Kind
+from shoal_operator.manifests.desired import DEPLOYMENT, HPA, HTTP_ROUTE, INGRESS, SCALED_OBJECT, SERVICE, Kind
 from shoal_operator.planning.changes import Conflict, plan_changes
 from shoal_operator.planning.evidence import Evidence, Scaling, Unread
 from shoal_operator.planning.observation import Failure, Observation
 from shoal_operator.planning.status import judge, make_status, plain_status, transitions, unread_status
 from shoal_schema.conditions import ConditionType, Reason, ScalingReason, Status
 from shoal_schema.declaring import Json
-from tests.operator.samples import DOWNLOADED, EVERYTHING, MINIMAL, service, target, with_fields
+from tests.operator.samples import BY_HPA, BY_KEDA, DOWNLOADED, EVERYTHING, MINIMAL, service, target, with_fields
 from tests.operator.worlds import children, evidence, healthy, pod, running, unschedulable, waiting
 
 NOW = "2026-01-01T00:00:00Z"
@@ -341,6 +341,45 @@ def test_scaling_by_another_is_told_as_such_whatever_was_said_before() -> None:
         seen = conditions(evidence(spec, pod(spec), deployment=healthy(), scaling=scaling))
 
         assert seen[ConditionType.SCALING_ACTIVE] == (Status.UNKNOWN, Reason.EXTERNAL)
+
+
+@pytest.mark.parametrize(
+    ("spec", "kind", "failures", "status", "expected"),
+    [
+        (BY_HPA, HPA, [], {}, (Status.UNKNOWN, Reason.EXTERNAL)),
+        (BY_HPA, HPA, [], {"type": "ScalingActive", "status": "True"}, (Status.UNKNOWN, Reason.EXTERNAL)),
+        (
+            BY_HPA,
+            HPA,
+            [],
+            {"type": "ScalingActive", "status": "False", "message": "no metrics"},
+            (Status.FALSE, Reason.SCALER_FAILS),
+        ),
+        (BY_HPA, HPA, [Failure(HPA, 403, "no right")], {}, (Status.FALSE, Reason.SCALER_FAILS)),
+        (
+            BY_KEDA,
+            SCALED_OBJECT,
+            [],
+            {"type": "Ready", "status": "False", "message": "no trigger"},
+            (Status.FALSE, Reason.SCALER_FAILS),
+        ),
+        (
+            BY_KEDA,
+            SCALED_OBJECT,
+            [Failure(SCALED_OBJECT, 404, "not found")],
+            {},
+            (Status.FALSE, Reason.SCALER_MISSING),
+        ),
+    ],
+)
+def test_the_autoscaler_that_was_written_says_how_it_fares_and_pods_serve_whatever_it_says(
+    spec: Json, kind: Kind, failures: list[Failure], status: Json, expected: Any
+) -> None:
+    seen = evidence(spec, pod(spec), deployment=healthy(), failures=tuple(failures))
+    seen.observation.children[kind]["status"] = {"conditions": [status]}
+
+    assert conditions(seen)[ConditionType.SCALING_ACTIVE] == expected
+    assert conditions(seen)[ConditionType.READY][0] is Status.TRUE
 
 
 def test_a_restarted_operator_keeps_what_was_said_of_scaling() -> None:

@@ -314,6 +314,28 @@ def test_whoever_is_let_in_is_due_by_the_objective_or_by_two_full_batches_if_non
     assert pending.due_s - 1.0 == pytest.approx(two_s if within is None else within)
 
 
+@pytest.mark.parametrize(("would_wait_s", "within_s"), [(0.02, 0.02), (10.0, 0.03)])
+def test_how_long_a_caller_would_wait_makes_it_due_sooner_and_never_later(would_wait_s: float, within_s: float) -> None:
+    brain = batcher(objective_s=0.03)
+    learned(brain)
+    pending = request(1, arrived_s=1.0)
+    pending.due_s = 1.0 + would_wait_s
+
+    assert brain.wanted_s(pending) - 1.0 == pytest.approx(within_s)
+    brain.admit(pending, 1.0)
+    assert pending.due_s - 1.0 == pytest.approx(within_s)
+
+
+def test_callers_who_would_wait_for_long_are_refused_like_all_others_where_there_is_an_objective() -> None:
+    brain = batcher(objective_s=0.05)
+    learned(brain)
+    patient = [request(1, arrived_s=0.0) for _ in range(40)]
+    for pending in patient:
+        pending.due_s = 30.0
+
+    assert [brain.admit(pending, 0.0) for pending in patient][-1] is Rejection.LATE
+
+
 def test_the_first_of_a_key_has_nobody_of_its_own_before_it() -> None:
     brain = batcher(objective_s=0.045)
     learned(brain)

@@ -10,7 +10,7 @@ from shoal_proxy.batching.pending import NEVER_S, PLAIN_KEY, BatchKey
 from shoal_proxy.batching.policy import BatchLimits
 from shoal_proxy.batching.queue import QueueLimits
 from shoal_proxy.batching.scheduler import Scheduler, Step
-from shoal_proxy.explaining.load import read_load, utilization
+from shoal_proxy.explaining.load import demand, read_load, utilization
 from shoal_schema.load import MAX_BYTES, Load
 from tests.fakes import tensor
 from tests.proxy.signatures import request, signature
@@ -142,6 +142,20 @@ def test_utilization_is_what_is_asked_for_by_what_can_be_served() -> None:
 
     scheduler.traffic.arrived_rows += 10**6
     assert utilization(scheduler, 12.0) == 1.0
+
+
+def test_demand_is_in_replicas_has_no_bound_and_leaves_out_what_a_sibling_got() -> None:
+    scheduler = brain(0.0, 0.01)
+    assert demand(scheduler, 10.0) == 0
+    for each in range(8):
+        ask(scheduler, 5, 10.0 + each / 10)
+    scheduler.traffic.arrived_rows += 2960
+    assert demand(scheduler, 16.0) == pytest.approx(5.0, rel=0.03)  # 500 rows a second at 100 rows a second
+
+    scheduler.traffic.arrived_rows += 3000
+    scheduler.traffic.handed_over_rows += 1500
+    assert demand(scheduler, 22.0) == pytest.approx(2.5, rel=0.03)
+    assert demand(scheduler, 28.0) == 0
 
 
 def test_the_document_is_small_and_reads_back() -> None:

@@ -1,0 +1,67 @@
+"""Others' autoscalers: an HPA, or a ScaledObject of KEDA. Both drive the service's own ``/scale``.
+
+They go by what pods are asked for over what they can serve, which may be any number: of a share that ends at 1 an HPA
+could conclude no more than twice the pods. Its sum over a target is the count of pods, however many there are now.
+"""
+
+import json
+
+from shoal_operator.manifests.labels import make_object
+from shoal_operator.manifests.target import Target
+from shoal_schema.declaring import Json
+from shoal_schema.metrics import DEMAND
+from shoal_schema.resource import API_VERSION, KIND
+from shoal_schema.resource.scalers import HorizontalPodAutoscalerSpec, ScaledObjectSpec
+from shoal_schema.resource.traffic import ScalingSpec
+
+HPA_API_VERSION = "autoscaling/v2"
+SCALED_OBJECT_API_VERSION = "keda.sh/v1alpha1"
+
+
+def make_horizontal_pod_autoscaler(target: Target, scaling: ScalingSpec, spec: HorizontalPodAutoscalerSpec) -> Json:
+    """Return the HPA of a service; ``behavior`` is left to whoever wants another."""
+    average = {"type": "AverageValue", "averageValue": f"{10 * _percent(scaling)}m"}
+    body: Json = {
+        "scaleTargetRef": _scale_target(target),
+        "minReplicas": scaling.min_replicas,
+        "maxReplicas": scaling.max_replicas,
+        "metrics": [{"type": "Pods", "pods": {"metric": {"name": spec.metric_name}, "target": average}}],
+    }
+    return make_object(target, "HorizontalPodAutoscaler", HPA_API_VERSION, spec=body)
+
+
+def make_scaled_object(target: Target, scaling: ScalingSpec, spec: ScaledObjectSpec) -> Json:
+    """Return the ScaledObject of a service; ``advanced`` and ``fallback`` are left to whoever wants them."""
+    trigger = {
+        "type": "prometheus",
+        "metricType": "AverageValue",
+        "metadata": {
+            "serverAddress": spec.server_address,
+            "query": spec.query or _sum_over_pods(target),
+            "threshold": f"{_percent(scaling) / 100:g}",
+            # No answer is no zero: replicas stay as they are.
+            "ignoreNullValues": "false",
+        },
+    }
+    body: Json = {
+        "scaleTargetRef": _scale_target(target),
+        "minReplicaCount": scaling.min_replicas,
+        "maxReplicaCount": scaling.max_replicas,
+        "triggers": [trigger],
+    }
+    return make_object(target, "ScaledObject", SCALED_OBJECT_API_VERSION, spec=body)
+
+
+def _percent(scaling: ScalingSpec) -> int:
+    assert scaling.external is not None
+    return scaling.external.target_percent
+
+
+def _scale_target(target: Target) -> Json:
+    return {"apiVersion": API_VERSION, "kind": KIND, "name": target.name}
+
+
+def _sum_over_pods(target: Target) -> str:
+    """Return the query, by the names that a Deployment gives its pods: a service may be called as another begins."""
+    pods = json.dumps(f"{target.name}-[a-z0-9]+-[a-z0-9]{{5}}")
+    return f"sum({DEMAND.name}{{namespace={json.dumps(target.namespace)},pod=~{pods}}})"

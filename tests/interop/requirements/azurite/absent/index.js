@@ -1,0 +1,1 @@
+// Nothing: in the place of what is never called.
