@@ -121,7 +121,7 @@ def filled(services: int, pods: int, silent: int) -> Fleet:
 async def measure(port: int, fleet: Fleet, seconds: float) -> None:
     """Run the operator's loop for so long, and print what it took."""
     timed = Timed(Scraper(port))
-    rooms = WaitingRooms(fleet, OperatorProcess(), lambda key: None, time.monotonic)
+    rooms = WaitingRooms(fleet, OperatorProcess(), lambda key, delay_s: None, time.monotonic)
     autoscaler = Autoscaler(fleet, timed, lambda key: None, time.monotonic, window_s=300, waiting=rooms)
     running = asyncio.ensure_future(autoscaler.run(NoCluster(), INTERVAL_S))
     await asyncio.sleep(SETTLE_S)

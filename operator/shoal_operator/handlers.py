@@ -59,8 +59,10 @@ class Inbox:
         """
         metadata = event["object"]["metadata"]
         self._mark(Key(metadata["namespace"], metadata["name"]), event, _SETTLE_S)
-        if (owner := controller_of(event["object"])) and metadata["name"] == owner["name"] + SIBLINGS.suffix:
-            self._mark(Key(metadata["namespace"], owner["name"]), event, _SETTLE_S)
+        # Such a Service is another's, or keeps the name from it. A list tells no kinds.
+        if event["object"].get("kind", SIBLINGS.kind) == SIBLINGS.kind and metadata["name"].endswith(SIBLINGS.suffix):
+            name = metadata["name"].removesuffix(SIBLINGS.suffix)
+            self._mark(Key(metadata["namespace"], name), event, _SETTLE_S)
 
     async def see_endpoints(self, event: Any, **_: Any) -> None:
         """Take an event of an EndpointSlice: of the Service that it belongs to."""

@@ -7,24 +7,25 @@ nothing.
 import datetime
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
 from shoal_operator.errors import ApiError
 from shoal_operator.load.fleet import Fleet
-from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE, Kind
+from shoal_operator.manifests.desired import DEPLOYMENT, ENDPOINT_SLICE, SERVICE, SIBLINGS, Kind
 from shoal_operator.manifests.labels import FIELD_MANAGER, digest
 from shoal_operator.manifests.origin import placed
 from shoal_operator.manifests.target import Hosting, Target
 from shoal_operator.planning.admission import changed_text, is_changed
-from shoal_operator.planning.changes import Action, Apply, Changes, Delete, Merge, plan_changes
+from shoal_operator.planning.changes import Action, Apply, Changes, Conflict, Delete, Merge, leave_room, plan_changes
 from shoal_operator.planning.contest import Contests, last_writer
 from shoal_operator.planning.evidence import Evidence, Scaling
 from shoal_operator.planning.exact import removal, removed_settings, replacement
 from shoal_operator.planning.fractions import named_fractions
 from shoal_operator.planning.naming import Naming, stored_version
 from shoal_operator.planning.observation import Failure, Key, Observation, dig
+from shoal_operator.planning.rooms import RoomlessError
 from shoal_operator.planning.status import (
     Announcement,
     another_keeps,
@@ -153,7 +154,8 @@ class Reconciler:
         evidence = await self._act(key, observation)
         now = self._utc_now()
         told = await self._tell(key, resource, make_status(evidence, _seconds(now)), now)
-        outcome = Outcome.FAILED if evidence.failures or evidence.conflicts or not told else Outcome.DONE
+        complete = told and not (evidence.failures or evidence.conflicts or evidence.alone)
+        outcome = Outcome.DONE if complete else Outcome.FAILED
         if outcome is Outcome.DONE:
             self._cut_short.pop(key, None)
         logger.debug("event=look service=%s look=%s", key, outcome)
@@ -200,6 +202,9 @@ class Reconciler:
             if naming and not naming.resolved:
                 # Pods are told of one version, or there are none.
                 changes = changes.keeping_pods(observation.ours(DEPLOYMENT), target.replicas)
+        except RoomlessError as error:
+            observation, failures = await self._execute(key, leave_room(observation.ours(ENDPOINT_SLICE)), observation)
+            return Evidence(observation=observation, target=None, spec_error=str(error), failures=tuple(failures))
         except (SpecError, LocationError) as error:
             return Evidence(observation=observation, target=None, spec_error=str(error))
         except Exception as error:  # an unforeseen spec: its author must hear of it, not only the log
@@ -212,8 +217,9 @@ class Reconciler:
         return Evidence(
             observation=observation,
             target=target,
-            conflicts=changes.conflicts,
-            failures=tuple(failures),
+            conflicts=tuple(each for each in changes.conflicts if not _is_of_siblings(each)),
+            failures=tuple(each for each in failures if not _is_of_siblings(each)),
+            alone=_alone(changes.conflicts, failures),
             scaling=self._known.scaling(key),
             attainable=self._known.attainable(key),
             naming=naming,
@@ -398,6 +404,17 @@ class Reconciler:
         except ApiError as error:
             # The status says the same; an Event is a courtesy.
             logger.warning("event=announcing_failed service=%s reason=%s error=%s", key, news.reason, error)
+
+
+def _alone(conflicts: Iterable[Conflict], failures: Iterable[Failure]) -> Conflict | Failure | None:
+    """Return what keeps replicas from finding one another."""
+    obstacles: list[Conflict | Failure] = [*conflicts, *failures]
+    return next(filter(_is_of_siblings, obstacles), None)
+
+
+def _is_of_siblings(obstacle: Conflict | Failure) -> bool:
+    """Return whether only what replicas might do for one another is in question."""
+    return obstacle.kind == SIBLINGS and not (isinstance(obstacle, Conflict) and obstacle.stale)
 
 
 def make_event(resource: Json, news: Announcement, now: datetime.datetime) -> Json:

@@ -4,12 +4,14 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 from zlib import crc32
 
+from shoal_operator.autoscaler.account import Account, is_other, is_stale
 from shoal_operator.autoscaler.decision import Decision, Limit, State, decide
 from shoal_operator.autoscaler.down import victims
+from shoal_operator.autoscaler.rival import Rivalry
 from shoal_operator.autoscaler.signals import Memory, Signals
 from shoal_operator.errors import ApiError, NotLeadingError
 from shoal_operator.load.fleet import Fleet, Replica, Scaled, Watched
@@ -23,6 +25,8 @@ logger = logging.getLogger(__name__)
 _DOUBT_S = 30.0
 _LIMITED_S = 60.0
 """A limit is told until it has been none for so long: the load goes up and down around it."""
+_RENEWED_S = 60.0
+"""What is said of a load is said anew as often at most: each time costs a look at the service, and a status."""
 _COST_OF_A_VICTIM = -1
 """Less than that of a pod of which nothing was said."""
 _PARTS = 10
@@ -59,11 +63,22 @@ class _Followed:
     memory: Memory = field(default_factory=Memory)
     state: State = field(default_factory=State)
     told: Scaling | None = None
+    account: Account | None = None
+    """What was told of the count, and when."""
+    told_s: float = -math.inf
+    rivalry: Rivalry = field(default_factory=Rivalry)
     marked: frozenset[str] = frozenset()
     """Pods, by uid, that were chosen to go when replicas fell last; one may be there still."""
     limited: tuple[Limit, float] | None = None
     """What kept replicas from being enough, and when it last did."""
     standing: Standing | None = None
+
+    def is_due(self, decision: Decision, now_s: float) -> bool:
+        """Return whether the sentence that was told has to be told anew, by itself."""
+        said, now = self.account, decision.account
+        if said is None or now is None:
+            return said is not now
+        return is_other(said, now) or (now_s - self.told_s >= _RENEWED_S and is_stale(said, now))
 
 
 class _Waiting(Protocol):
@@ -159,14 +174,26 @@ class Autoscaler:
         if service.has_objective:
             pairs = zip(service.replicas, readings, strict=True)
             self._record_objective(service.key, {replica.uid: reading.attainable for replica, reading in pairs})
-        if service.scaled is not None and not await self._waiting.follow(service.key, service.replicas, readings):
+        if service.scaled is None:
+            return
+        if await self._waiting.follow(service.key, service.replicas, readings):
+            self._leave(service.key)
+        else:
             await self._follow(cluster, service, service.scaled, readings)
+
+    def _leave(self, key: Key) -> None:
+        """Say nothing of a service that sleeps or wakes; the number that it wakes with is nobody's."""
+        if (followed := self._followed.get(key)) is not None:
+            followed.told = followed.account = None
+            followed.state = replace(followed.state, decided=None)
 
     async def _follow(self, cluster: _Cluster, service: Watched, scaled: Scaled, readings: Sequence[Reading]) -> None:
         now_s, key = self._clock(), service.key
         followed = self._followed.setdefault(key, _Followed())
         pairs = zip(service.replicas, readings, strict=True)
         signals = followed.memory.hear({replica.uid: reading.load for replica, reading in pairs}, now_s, scaled.aim)
+        if (decided := followed.state.decided) not in (None, scaled.replicas):
+            followed.rivalry = followed.rivalry.saw(scaled.writer, scaled.replicas - decided, now_s, self._window_s)
         decision, followed.state = decide(
             scaled.aim, signals, scaled.replicas, followed.state, now_s, service.around, window_s=self._window_s
         )
@@ -175,27 +202,27 @@ class Autoscaler:
             followed.limited = (decision.limit, now_s)
         elif followed.limited is not None and now_s - followed.limited[1] >= _LIMITED_S:
             followed.limited = None
-        changed = decision.replicas != scaled.replicas
         if decision.replicas < scaled.replicas:
             await self._choose(cluster, service, followed, decision.replicas)
-        if changed:
-            await self._write(cluster, key, scaled, decision)
+        if decision.replicas != scaled.replicas:
+            await self._write(cluster, key, scaled, followed, decision)
         # After the write: what it makes others look at must not be older than it.
-        self._tell(key, followed, decision, readings, changed=changed)
+        self._tell(key, followed, decision, readings, now_s)
 
     def _tell(
-        self, key: Key, followed: _Followed, decision: Decision, readings: Sequence[Reading], *, changed: bool
+        self, key: Key, followed: _Followed, decision: Decision, readings: Sequence[Reading], now_s: float
     ) -> None:
-        """Note what is to be said of a service; its sentence is that of its last change, as loads are new each tick."""
+        """Note what is to be said: of a service's count at once, of its load now and then, as that is always new."""
         told, limit = followed.told, followed.limited[0] if followed.limited else None
         if decision.reason is None:
             return
-        keeps = told is not None and told.reason is decision.reason and not changed
-        sentence = told.sentence if told is not None and keeps else decision.sentence
-        said = Scaling(decision.reason, unread(readings), sentence, limit)
-        if said != told:
-            followed.told = said
-            self._changed(key)
+        said = Scaling(
+            decision.reason, unread(readings), decision.sentence, limit, followed.rivalry.told(now_s, self._window_s)
+        )
+        if told is not None and replace(said, sentence=told.sentence) == told and not followed.is_due(decision, now_s):
+            return
+        followed.told, followed.account, followed.told_s = said, decision.account, now_s
+        self._changed(key)
 
     async def _choose(self, cluster: _Cluster, service: Watched, followed: _Followed, replicas: int) -> None:
         """Mark the pods that are to go. Those that are not ready go before them, and are no loss."""
@@ -214,12 +241,17 @@ class Autoscaler:
                 logger.warning("event=choosing_failed service=%s pod=%s error=%s", service.key, replica.name, error)
                 return
 
-    async def _write(self, cluster: _Cluster, key: Key, scaled: Scaled, decision: Decision) -> None:
+    async def _write(
+        self, cluster: _Cluster, key: Key, scaled: Scaled, followed: _Followed, decision: Decision
+    ) -> None:
         try:
             await cluster.scale(key, decision.replicas)
         except (ApiError, NotLeadingError) as error:
             logger.warning("event=scaling_failed service=%s scale=%d error=%s", key, decision.replicas, error)
+            # Else what is there would be taken for a number set by hand.
+            followed.state = replace(followed.state, decided=scaled.replicas)
             return
+        followed.rivalry = followed.rivalry.wrote(decision.replicas - scaled.replicas, self._clock())
         logger.info(
             "event=scaled service=%s replicas=%d was=%d why=%s",
             key, decision.replicas, scaled.replicas, decision.sentence,

@@ -23,10 +23,14 @@ class ConditionType(StrEnum):
     """Replicas follow the load."""
     SCALING_LIMITED = "ScalingLimited"
     """The load asks for more replicas than there may be; told only while it does."""
+    WAITING_ROOM_READY = "WaitingRoomReady"
+    """Requests for a service that may sleep would be held and heard; told only while they would not."""
     OBJECTIVE_ATTAINABLE = "ObjectiveAttainable"
     """A request alone would meet the latency objective."""
     SOLE_OPERATOR = "SoleOperator"
     """No other install of the operator wants the service; told only while one does."""
+    SIBLINGS_FOUND = "SiblingsFound"
+    """Replicas find one another; told only while they should and do not. It never changes `Ready`."""
     SPEC_READ = "SpecRead"
     """Every field that was written is read; told only while one is not."""
 
@@ -75,6 +79,7 @@ class Reason(StrEnum):
     # Somebody must act.
     INVALID_SPEC = "InvalidSpec"
     NAME_TAKEN = "NameTaken"
+    NO_WAITING_ROOM = "NoWaitingRoom"
     APPLY_FAILED = "ApplyFailed"
     INSUFFICIENT_GPU = "InsufficientGPU"
     UNSCHEDULABLE = "Unschedulable"
@@ -93,6 +98,7 @@ class Reason(StrEnum):
     SCALER_FAILS = "ScalerFails"
     OBJECTIVE_UNATTAINABLE = "ObjectiveUnattainable"
     ANOTHER_OPERATOR = "AnotherOperator"
+    ANOTHER_SCALER = "AnotherScaler"
     CHANGED_AT_ADMISSION = "ChangedAtAdmission"
     FIELD_RENAMED = "FieldRenamed"
 
@@ -104,6 +110,7 @@ FAILURES = frozenset(
     {
         Reason.INVALID_SPEC,
         Reason.NAME_TAKEN,
+        Reason.NO_WAITING_ROOM,
         Reason.APPLY_FAILED,
         Reason.INSUFFICIENT_GPU,
         Reason.UNSCHEDULABLE,
@@ -122,6 +129,7 @@ FAILURES = frozenset(
         Reason.SCALER_FAILS,
         Reason.OBJECTIVE_UNATTAINABLE,
         Reason.ANOTHER_OPERATOR,
+        Reason.ANOTHER_SCALER,
         Reason.CHANGED_AT_ADMISSION,
         Reason.FIELD_RENAMED,
     }

@@ -3,15 +3,18 @@
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 
 import pytest
 
 from shoal_operator.cluster import Cluster, object_path
 from shoal_operator.errors import ApiError, NotLeadingError
-from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE, desired_objects
+from shoal_operator.manifests.desired import DEPLOYMENT, ENDPOINT_SLICE, SERVICE, desired_objects
+from shoal_operator.manifests.target import Hosting
+from shoal_operator.planning.changes import plan_changes
 from shoal_operator.planning.observation import Key
 from shoal_schema.declaring import Json
-from tests.operator.samples import service, target
+from tests.operator.samples import MINIMAL, service, target, with_fields
 from tests.operator.servers import Answer, Asked, api_server, serving
 
 CAT = Key("default", "cat")
@@ -31,7 +34,16 @@ def calls(
 
 
 def ok(asked: Asked) -> tuple[int, Json]:
-    return 200, {"items": []}
+    return 200, listed("v1", "PodList")
+
+
+def listed(api_version: str, kind: str, *items: Json) -> Json:
+    """Return a list as an API server does: what kind its items are of, the list alone says."""
+    return {"apiVersion": api_version, "kind": kind, "metadata": {"resourceVersion": "7"}, "items": list(items)}
+
+
+def named(name: str) -> Json:
+    return {"metadata": {"name": name}}
 
 
 def test_a_new_object_is_applied_without_force_and_an_old_one_by_its_uid() -> None:
@@ -70,24 +82,65 @@ def test_a_look_reads_every_kind_and_the_pods_and_endpoints_that_are_ours() -> N
     def answer(asked: Asked) -> tuple[int, Json]:
         if asked.path.endswith("/pods"):
             foreign = {"metadata": {"name": "theirs", "labels": {"serving.shoal.dev/inferenceservice": "cat"}}}
-            return 200, {"items": [made_by("cat-5d9c7b4f"), made_by("cat-next-5d9c7b4f"), foreign]}
+            items = [made_by("cat-5d9c7b4f"), made_by("cat-next-5d9c7b4f"), foreign]
+            return 200, listed("v1", "PodList", *items)
         if asked.path.endswith("/endpointslices"):
-            return 200, {"items": [{"metadata": {"name": "cat-1"}}]}
+            return 200, listed("discovery.k8s.io/v1", "EndpointSliceList", named("cat-1"), named("cat"))
         if asked.path.endswith("/services/cat"):
             return 200, {"kind": "Service"}
         return 404, {"message": "not found"}
 
     observation, asked = calls(lambda cluster: cluster.observe(CAT, service()), answer)
 
-    assert observation.children == {SERVICE: {"kind": "Service"}}  # type: ignore[attr-defined]
-    assert observation.pods == (made_by("cat-5d9c7b4f"),)  # type: ignore[attr-defined]
-    assert observation.slices == ({"metadata": {"name": "cat-1"}},)  # type: ignore[attr-defined]
+    head = {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice"}
+    found = tuple({**head, **named(name)} for name in ("cat-1", "cat"))
+    assert observation.children == {SERVICE: {"kind": "Service"}, ENDPOINT_SLICE: found[1]}  # type: ignore[attr-defined]
+    pod = {"apiVersion": "v1", "kind": "Pod", **made_by("cat-5d9c7b4f")}
+    assert observation.pods == (pod,)  # type: ignore[attr-defined]
+    assert observation.slices == found  # type: ignore[attr-defined]
     assert len(asked) == 12
     assert "/api/v1/namespaces/default/services/cat-siblings" in [each.path for each in asked]
     pods = next(a for a in asked if a.path == "/api/v1/namespaces/default/pods")
     assert pods.query == {"labelSelector": "serving.shoal.dev/inferenceservice=cat"}
     slices = next(a for a in asked if a.path == "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices")
     assert slices.query == {"labelSelector": "kubernetes.io/service-name=cat"}
+
+
+def test_what_a_list_shows_is_what_was_written_and_is_not_written_again() -> None:
+    """Items of built-in kinds have neither apiVersion nor kind; those of custom kinds have both."""
+    hosting = Hosting(20000, ("10.0.0.1",), open=True)
+    stored = desired_objects(replace(target(), hosting=hosting))[ENDPOINT_SLICE]
+    stored["metadata"] |= {"uid": "uid-1"}
+    bare = {name: value for name, value in stored.items() if name not in ("apiVersion", "kind")}
+
+    def answer(asked: Asked) -> tuple[int, Json]:
+        if asked.path.endswith("/endpointslices"):
+            return 200, listed("discovery.k8s.io/v1", "EndpointSliceList", bare)
+        return (200, listed("v1", "PodList")) if asked.path.endswith("/pods") else (404, {"message": "not found"})
+
+    observation, _ = calls(lambda cluster: cluster.observe(CAT, service()), answer)
+
+    changes = plan_changes(replace(target(), hosting=hosting), observation.children)  # type: ignore[attr-defined]
+    assert ENDPOINT_SLICE not in [action.kind for action in changes.actions]
+
+
+def test_a_slice_of_the_services_name_without_its_label_is_seen_where_the_service_may_sleep() -> None:
+    def answer(asked: Asked) -> tuple[int, Json]:
+        if asked.query.get("fieldSelector") == "metadata.name=cat":
+            return 200, listed("discovery.k8s.io/v1", "EndpointSliceList", named("cat"))
+        return (200, listed("v1", "List")) if asked.path.endswith("s") else (404, {"message": "not found"})
+
+    seen = []
+    for minimum in (0, 1):
+        spec = with_fields(MINIMAL, scaling={"minReplicas": minimum, "maxReplicas": 2})
+        observation, _ = calls(lambda cluster: cluster.observe(CAT, service(spec)), answer)  # noqa: B023
+        seen.append(ENDPOINT_SLICE in observation.children)  # type: ignore[attr-defined]
+    assert seen == [True, False]
+
+
+def test_a_list_without_items_has_none() -> None:
+    empty = {"kind": "InferenceServiceList", "items": None}
+    assert calls(lambda cluster: cluster.list_services(()), lambda _: (200, empty))[0] == []
 
 
 def test_a_deletion_names_the_object_it_means_and_forgives_one_that_is_gone() -> None:
@@ -143,10 +196,10 @@ def test_the_lease_is_created_and_later_replaced() -> None:
         await cluster.write_lease(lease, {"metadata": {}})
         await cluster.write_lease(lease, {"metadata": {"resourceVersion": "3"}})
 
-    _, (create, replace) = calls(use, ok, may_write=False)
+    _, (create, replaced) = calls(use, ok, may_write=False)
 
     assert (create.method, create.path) == ("POST", "/apis/coordination.k8s.io/v1/namespaces/default/leases")
-    assert (replace.method, replace.path) == ("PUT", create.path + "/shoal-operator")
+    assert (replaced.method, replaced.path) == ("PUT", create.path + "/shoal-operator")
 
 
 def test_what_is_missing_is_none() -> None:

@@ -84,6 +84,17 @@ def test_the_headless_service_marks_its_owner_and_its_endpoints_are_no_news() ->
     assert listener.marks[2:] == [Key("default", "cat-siblings")]
 
 
+@pytest.mark.parametrize("owner", [None, {"kind": "InferenceService", "name": "cat-siblings", "controller": True}])
+def test_a_strangers_service_of_the_siblings_name_marks_who_would_have_it(owner: Json | None) -> None:
+    listener = Listener()
+    metadata: Json = {"name": "cat-siblings", "namespace": "default", "uid": "1"}
+    metadata |= {"ownerReferences": [owner]} if owner else {}
+    asyncio.run(listener.inbox.see_child(event({"kind": "Service", "metadata": metadata}, "DELETED")))
+    asyncio.run(listener.inbox.see_child(event({"kind": "Deployment", "metadata": metadata})))
+
+    assert listener.marks == [Key("default", "cat-siblings"), CAT, Key("default", "cat-siblings")]
+
+
 def test_the_echo_of_our_own_write_is_no_news_and_a_list_always_is() -> None:
     listener = Listener()
     child = desired_objects(target())[SERVICE]

@@ -11,7 +11,15 @@ import pytest
 
 from shoal_operator.errors import ApiError
 from shoal_operator.load.fleet import Fleet, Replica
-from shoal_operator.manifests.desired import DEPLOYMENT, DISRUPTION_BUDGET, INGRESS, NETWORK_POLICY, SERVICE, Kind
+from shoal_operator.manifests.desired import (
+    DEPLOYMENT,
+    DISRUPTION_BUDGET,
+    INGRESS,
+    NETWORK_POLICY,
+    SERVICE,
+    SIBLINGS,
+    Kind,
+)
 from shoal_operator.planning.observation import Key, Observation, dig
 from shoal_operator.planning.workqueue import Outcome
 from shoal_operator.reconciler import Reconciler
@@ -179,6 +187,51 @@ def test_an_object_that_is_not_ours_is_never_touched() -> None:
     assert cluster.children[CAT, SERVICE] == foreign
     assert ready(cluster)["reason"] == "NameTaken"
     assert ("apply", "Deployment") in cluster.writes
+
+
+def serving(cluster: FakeCluster) -> None:
+    cluster.children[CAT, DEPLOYMENT]["status"] = {"observedGeneration": 1, **healthy()}
+    cluster.pods[CAT] = [pod()]
+
+
+def siblings_found(cluster: FakeCluster) -> Json:
+    conditions = cluster.services[CAT]["status"]["conditions"]
+    return next((item for item in conditions if item["type"] == "SiblingsFound"), {})
+
+
+def test_a_strangers_service_of_the_siblings_name_is_told_and_decides_nothing() -> None:
+    cluster = cluster_with(MINIMAL)
+    foreign = {"metadata": {"name": "cat-siblings", "namespace": "default", "uid": "theirs"}, "spec": {"a": 1}}
+    cluster.children[CAT, SIBLINGS] = copy.deepcopy(foreign)
+    look(cluster)
+    serving(cluster)
+
+    assert look(cluster) is Outcome.FAILED  # looked at again soon: a Service of somebody else's is not watched
+    assert cluster.children[CAT, SIBLINGS] == foreign
+    assert ready(cluster)["status"] == "True"
+    assert (siblings_found(cluster)["status"], siblings_found(cluster)["reason"]) == ("False", "NameTaken")
+    assert [event["reason"] for event in cluster.events] == ["RollingOut", "NameTaken", "Ready"]
+    cluster.writes.clear()
+    look(cluster)
+    assert cluster.writes == []
+    del cluster.children[CAT, SIBLINGS]
+    assert look(cluster) is Outcome.DONE
+    assert siblings_found(cluster) == {}
+
+
+@pytest.mark.parametrize("code", [403, 422])
+def test_a_headless_service_that_is_refused_is_told_and_decides_nothing(code: int) -> None:
+    def refuse(verb: str, what: str) -> Exception | None:
+        made = any(kind == SERVICE for _, kind in cluster.children)
+        return ApiError(code, "no") if (verb, what) == ("apply", "Service") and made else None
+
+    cluster = cluster_with(MINIMAL, refuse=refuse)
+    look(cluster)
+    serving(cluster)
+
+    assert look(cluster) is Outcome.FAILED
+    assert ready(cluster)["status"] == "True"
+    assert siblings_found(cluster)["message"].startswith("Service: no")
 
 
 def test_a_service_becomes_ready_with_its_pods_and_says_so_once() -> None:

@@ -1,10 +1,14 @@
 """The autoscaler's loop: it writes what the law decides, and tells what it heard and when it is blind."""
 
 import asyncio
+from collections.abc import Sequence
+
+import pytest
+from msgspec.structs import replace
 
 from shoal_operator.autoscaler.decision import Limit
 from shoal_operator.errors import ApiError
-from shoal_operator.load.fleet import Fleet
+from shoal_operator.load.fleet import Fleet, Replica
 from shoal_operator.load.reading import Reading
 from shoal_operator.metrics import Metrics
 from shoal_operator.planning.evidence import Scaling, Unread
@@ -28,6 +32,7 @@ class World:
     def __init__(self, cluster: FakeCluster | None = None, spec: Json = SPEC) -> None:
         self.cluster = cluster or FakeCluster()
         self.fleet, self.proxies, self.changed = Fleet(), FakeProxies(), list[Key]()
+        self.load = holding(0)
         self.fleet.see(CAT, service(spec), [pod()])
         self.autoscaler = Autoscaler(
             self.fleet, self.proxies, self.changed.append, clock, window_s=300, waiting=NoRooms()
@@ -211,6 +216,157 @@ def test_a_limit_is_told_once_and_taken_back_when_it_has_been_none_for_a_minute(
             await asyncio.sleep(2)
             await world.tick(75)
         assert world.said().limit is None
+
+    run(main())
+
+
+def set_by(world: World, replicas: int, writer: str = "", *, spec: Json = SPEC) -> None:
+    """Have somebody set the number of replicas, by an API server that notes by whom."""
+    scaled = world.fleet.scaled(CAT)
+    assert scaled is not None
+    entry = {"manager": writer, "subresource": "scale", "fieldsV1": {"f:spec": {"f:replicas": {}}}}
+    resource = service(
+        with_fields(spec, replicas=replicas),
+        generation=scaled.generation + 1,
+        managedFields=[{"manager": "kubectl", "fieldsV1": {"f:spec": {"f:model": {}}}}, *([entry] if writer else [])],
+    )
+    world.fleet.see(CAT, resource, [pod()])
+
+
+async def pass_s(world: World, seconds: float, rows: int) -> None:
+    """Let time pass with so many rows in the one pod there is."""
+    for _ in range(round(seconds / 2)):
+        await asyncio.sleep(2)
+        before = world.load
+        world.load = replace(holding(rows, time_s=before.time_s + 2), row_seconds=before.row_seconds + rows * 2)
+        world.proxies.readings[POD_UID] = Reading(world.load)
+        async with asyncio.TaskGroup() as looks:
+            world.autoscaler.tick(world.cluster, looks)
+
+
+def test_the_sentence_follows_the_load_once_a_minute_at_most_though_the_count_stays() -> None:
+    async def main() -> None:
+        world = World()
+        await pass_s(world, 4, 2)
+        assert world.said().sentence.startswith("1 replica: 2 rows in flight")
+        told = len(world.changed)
+        await pass_s(world, 180, 9)
+        assert world.said().sentence.startswith("1 replica: 9 rows in flight")
+        assert 1 <= len(world.changed) - told <= 3
+        told = len(world.changed)
+        for tick in range(150):
+            await pass_s(world, 2, 9 + tick % 2)
+        assert len(world.changed) == told
+
+    run(main())
+
+
+def test_a_number_set_by_hand_is_told_at_once_and_again_when_the_law_goes_on() -> None:
+    async def main() -> None:
+        world = World()
+        await pass_s(world, 10, 5)
+        set_by(world, 3, "kubectl")
+        told = len(world.changed)
+        await pass_s(world, 4, 5)
+        assert world.said().sentence.startswith("3 replicas: 5 rows in flight")
+        assert "set from outside, and held for 300 s" in world.said().sentence
+        assert len(world.changed) == told + 1
+        await pass_s(world, 310, 5)
+        assert world.cluster.scales == [(CAT, 2)]
+        assert "outside" not in world.said().sentence
+        assert world.said().rival is None
+
+    run(main())
+
+
+def test_a_new_bound_is_told_at_once() -> None:
+    async def main() -> None:
+        world = World(spec=with_fields(SPEC, replicas=2))
+        await pass_s(world, 4, 0)
+        assert "1 would do" in world.said().sentence
+        set_by(world, 2, spec=with_fields(SPEC, scaling__minReplicas=2))
+        await pass_s(world, 2, 0)
+        assert world.said().sentence.endswith("scaling.minReplicas allows no fewer")
+
+    run(main())
+
+
+def test_a_write_that_fails_makes_what_is_there_nobodys_hand() -> None:
+    async def main() -> None:
+        errors = [ApiError(500, "no")]
+        world = World(FakeCluster(refuse=lambda verb, what: errors.pop() if errors else None))
+        await pass_s(world, 2, 15)
+        await pass_s(world, 2, 15)
+        assert world.cluster.scales == [(CAT, 2)]
+        assert "outside" not in world.said().sentence
+
+    run(main())
+
+
+def test_an_hpa_beside_the_law_is_told_at_its_first_write() -> None:
+    async def main() -> None:
+        world = World()
+        await pass_s(world, 10, 5)
+        set_by(world, 3, "kube-controller-manager")
+        await pass_s(world, 2, 5)
+        assert world.said().rival == "kube-controller-manager"
+        await pass_s(world, 700, 5)
+        assert world.said().rival is None  # it has not written since
+
+    run(main())
+
+
+@pytest.mark.parametrize("writer", ["", "deployer"])
+def test_somebody_who_sets_our_numbers_back_again_and_again_is_told(writer: str) -> None:
+    async def main() -> None:
+        world = World()
+        await pass_s(world, 10, 5)
+        for rival in (None, None, writer):
+            set_by(world, 4, writer)
+            await pass_s(world, 2, 5)
+            assert world.said().rival == rival
+            await pass_s(world, 320, 5)
+
+    run(main())
+
+
+def test_a_person_who_scales_now_and_then_is_no_rival() -> None:
+    async def main() -> None:
+        world = World()
+        await pass_s(world, 10, 5)
+        for replicas in (4, 3, 5, 2):
+            set_by(world, replicas, "kubectl")
+            await pass_s(world, 200, 5)
+            assert world.said().rival is None
+
+    run(main())
+
+
+class Asleep(NoRooms):
+    """A waiting room that has the service, until it is told otherwise."""
+
+    asleep = True
+
+    async def follow(self, key: Key, replicas: Sequence[Replica], readings: Sequence[Reading]) -> bool:
+        return self.asleep
+
+
+def test_of_a_service_that_sleeps_nothing_is_said_and_the_number_that_it_wakes_with_is_nobodys_hand() -> None:
+    async def main() -> None:
+        world, room = World(), Asleep()
+        world.autoscaler = Autoscaler(
+            world.fleet, world.proxies, world.changed.append, clock, window_s=300, waiting=room
+        )
+        room.asleep = False
+        await pass_s(world, 4, 5)
+        room.asleep = True
+        await pass_s(world, 4, 0)
+        assert world.autoscaler.scaling(CAT) is None
+        room.asleep = False
+        set_by(world, 4)
+        await pass_s(world, 4, 30)
+        assert "outside" not in world.said().sentence
+        assert world.said().sentence.startswith("4 replicas")
 
     run(main())
 

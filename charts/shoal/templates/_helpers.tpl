@@ -62,18 +62,15 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 - apiGroups: [apps]
   resources: [deployments]
   verbs: [get, list, watch, create, patch]
-- apiGroups: [""]
-  resources: [services]
-  verbs: [get, list, watch, create, patch]
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
   verbs: [get, list, watch, create, patch]
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
   verbs: [get, list, watch, create, patch]
-# Kinds that a change of the spec can make superfluous.
+# Kinds that a change of the spec, or of these values (siblings), can make superfluous.
 - apiGroups: [""]
-  resources: [serviceaccounts]
+  resources: [services, serviceaccounts]
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [networking.k8s.io]
   resources: [ingresses]
@@ -91,14 +88,16 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 - apiGroups: [""]
   resources: [pods]
   verbs: [list, watch, patch]
-# Whether the services lead to pods; and the slice that leads to the waiting room.
+# Whether the services lead to pods; and the slice that leads to the waiting room, or did before there was none.
 - apiGroups: [discovery.k8s.io]
   resources: [endpointslices]
-  verbs: [get, list, watch, create, patch, delete]
+  verbs: [list, watch, {{ if .Values.waitingRoom.enabled }}create, patch, {{ end }}delete]
+{{- if .Values.waitingRoom.enabled }}
 # OpenShift asks for this of who writes addresses of pods into a slice.
 - apiGroups: [discovery.k8s.io]
   resources: [endpointslices/restricted]
   verbs: [create]
+{{- end }}
 - apiGroups: [""]
   resources: [events]
   verbs: [create]

@@ -16,6 +16,7 @@ import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from shoal_operator.autoscaler.account import Account, Window
 from shoal_operator.autoscaler.aim import Aim
 from shoal_operator.autoscaler.down import TOLERANCE, UP_PERIOD_S, Counts, least_down, most_up, remember, whole
 from shoal_operator.autoscaler.panic import HOLD_S, STRAINED_TICKS, panic_until_s, strained
@@ -64,6 +65,7 @@ class State:
         panic_s: until when there is panic.
         strained: ticks in a row.
         blind_since_s: since when no pod could be read; None while one can.
+        hand_s: when a number was found that the law had not decided; None where what is there is the law's.
     """
 
     decided: int | None = None
@@ -73,6 +75,7 @@ class State:
     panic_s: float = -math.inf
     strained: int = 0
     blind_since_s: float | None = None
+    hand_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +85,20 @@ class Decision:
     Args:
         reason: None in a gap too short to say anything new.
         wanted: what the load asks for, bounds aside; None without data.
-        sentence: why, for people; empty without data.
+        account: why, for people; None without data.
         limit: what keeps the count below ``wanted``.
     """
 
     replicas: int
     reason: ScalingReason | None
     wanted: Want | None = None
-    sentence: str = ""
+    account: Account | None = None
     limit: Limit | None = None
+
+    @property
+    def sentence(self) -> str:
+        """Why, in words; empty without data."""
+        return self.account.sentence if self.account else ""
 
 
 def decide(  # noqa: PLR0913 (what a decision is made of)
@@ -115,7 +123,9 @@ def decide(  # noqa: PLR0913 (what a decision is made of)
         window_s: how long a want counts.
     """
     if state.decided is None:
-        state = replace(state, panic_s=now_s + min(HOLD_S, window_s))
+        state = replace(state, panic_s=now_s + min(HOLD_S, window_s), hand_s=None)
+    elif state.decided != replicas:
+        state = replace(state, hand_s=now_s)
     if state.decided != replicas:
         state = replace(state, wants=((now_s, replicas),), raised=())
     if signals is None:
@@ -136,8 +146,11 @@ def decide(  # noqa: PLR0913 (what a decision is made of)
     still = now_s < state.panic_s or around.rolling or not signals.complete
     decided = aim.within(_bounded(count, replicas, state, now_s, around, None if still else window_s))
     limit = _limit(aim, count, decided, around)
-    text = _sentence(wanted, count, decided, replicas, surprising=surprising, panicking=now_s < state.panic_s)
-    return Decision(decided, Reason.FOLLOWING_LOAD, wanted, text, limit), _after(state, decided, replicas, now_s)
+    state = _after(state, decided, replicas, now_s, window_s)
+    window = Window.STABLE if not surprising else Window.PANIC if now_s < state.panic_s else Window.SHORT
+    held_s = None if state.hand_s is None else window_s
+    account = Account(aim, decided, wanted, count, window, falling=decided < replicas, held_s=held_s)
+    return Decision(decided, Reason.FOLLOWING_LOAD, wanted, account, limit), state
 
 
 def _hold(aim: Aim, replicas: int, state: State, now_s: float, window_s: float) -> tuple[Decision, State]:
@@ -161,27 +174,17 @@ def _bounded(
     return max(count, min(replicas, held), least_down(state.lowered_s, replicas, now_s, window_s))
 
 
-def _after(state: State, decided: int, replicas: int, now_s: float) -> State:
+def _after(state: State, decided: int, replicas: int, now_s: float, window_s: float) -> State:
     raised = tuple(each for each in state.raised if each[0] > now_s - UP_PERIOD_S)
     if decided > replicas:
         raised = (*raised, (now_s, replicas))
-    return replace(state, decided=decided, raised=raised, lowered_s=now_s if decided < replicas else state.lowered_s)
+    lowered_s = now_s if decided < replicas else state.lowered_s
+    held = decided == replicas and state.hand_s is not None and now_s - state.hand_s < window_s
+    hand_s = state.hand_s if held else None
+    return replace(state, decided=decided, raised=raised, lowered_s=lowered_s, hand_s=hand_s)
 
 
 def _limit(aim: Aim, count: int, decided: int, around: Surroundings) -> Limit | None:
     if around.unschedulable and count >= decided:
         return Limit.CAPACITY
     return Limit.MAXIMUM if count > aim.maximum else None
-
-
-def _sentence(wanted: Want, count: int, decided: int, replicas: int, *, surprising: bool, panicking: bool) -> str:
-    window = "panic window" if surprising and panicking else "short window" if surprising else "stable window"
-    said = f"{wanted.amount:.0f} {wanted.unit}, {wanted.each:.3g} a replica, {window}"
-    words = f"{decided} replica{'' if decided == 1 else 's'}: {said}"
-    if count > whole(wanted.replicas):
-        words += "; one more than are ready, since rows are refused or late"
-    if count > decided:
-        words += f"; {count} wanted"
-    if decided > count and decided == replicas:
-        words += f"; {count} would do, and fewer come when that has lasted"
-    return words

@@ -12,6 +12,8 @@ from shoal_operator.autoscaler.aim import Aim
 from shoal_operator.autoscaler.decision import Surroundings
 from shoal_operator.autoscaler.zero import Rule
 from shoal_operator.load.starting import Starts
+from shoal_operator.manifests.labels import FIELD_MANAGER
+from shoal_operator.planning.contest import writer_of
 from shoal_operator.planning.observation import Key, dig
 from shoal_operator.planning.pods import is_leaving, is_ready, scheduling_problem, template_hash
 from shoal_schema.declaring import Json
@@ -27,6 +29,7 @@ class Scaled:
     Args:
         generation: of the spec that these numbers come from; it never goes back.
         zero: when it goes to sleep; None: never.
+        writer: the field manager that set ``replicas``, where that is not ours; empty where nobody says.
     """
 
     aim: Aim
@@ -34,6 +37,7 @@ class Scaled:
     generation: int
     uid: str
     zero: Rule | None = None
+    writer: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +173,8 @@ def scaled_from(spec: InferenceServiceSpec, metadata: Json) -> Scaled | None:
         objective_s=None if objective_ms is None else objective_ms / 1000,
         most_rows=queue_rows(spec.queue, batching) + (batching.in_flight + 1) * batching.max_batch_size,
     )
-    return Scaled(aim, spec.replicas, metadata["generation"], metadata["uid"], _rule(scaling, batching))
+    rule, writer = _rule(scaling, batching), writer_of({"metadata": metadata}, FIELD_MANAGER, "f:spec", "f:replicas")
+    return Scaled(aim, spec.replicas, metadata["generation"], metadata["uid"], rule, writer)
 
 
 def _rule(scaling: ScalingSpec, batching: BatchingSpec) -> Rule | None:

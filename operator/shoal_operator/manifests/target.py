@@ -22,12 +22,18 @@ class Hosting:
         rooms: addresses of the rooms that are ready.
         open: the rooms are to be among the Service's endpoints now.
         waking: it slept, and no pod is ready yet.
+        held: somebody holds what comes while no pod runs, and tells the operator.
+        shortcoming: why not every request would be held and heard, and what to do.
+        kept: pods that stay though ``spec.replicas`` is 0, as nobody would hold what comes.
     """
 
     port: int
     rooms: tuple[str, ...]
     open: bool
     waking: bool = False
+    held: bool = True
+    shortcoming: str = ""
+    kept: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +44,7 @@ class Target:
         spec: what its user asks for, with the model's URI as pods are told it (`manifests.origin`).
         registry: variables that tell the init container where the model's registry is, unless a Secret does.
         hosting: its place in the waiting room, where it has one.
+        siblings_taken: the name by which proxies would find one another is somebody else's.
     """
 
     name: str
@@ -47,6 +54,7 @@ class Target:
     defaults: OperatorProcess = field(repr=False)
     registry: Mapping[str, str] = field(default_factory=dict)
     hosting: Hosting | None = None
+    siblings_taken: bool = False
 
     @property
     def siblings_name(self) -> str:
@@ -55,8 +63,8 @@ class Target:
 
     @property
     def finds_siblings(self) -> bool:
-        """Whether they do: a Service's name has its limits."""
-        return self.defaults.siblings and len(self.siblings_name) <= _NAME_MAX_LENGTH
+        """Whether they do: a Service's name has its limits, and what a stranger's leads to gets no request."""
+        return self.defaults.siblings and len(self.siblings_name) <= _NAME_MAX_LENGTH and not self.siblings_taken
 
     @property
     def foreign(self) -> bool:
@@ -74,6 +82,8 @@ class Target:
         scaling = self.spec.scaling
         if scaling is None or scaling.mode is ScalingMode.EXTERNAL:
             return self.spec.replicas
+        if self.hosting is not None and self.hosting.kept:
+            return min(self.hosting.kept, scaling.max_replicas)
         return max(scaling.min_replicas, min(self.spec.replicas, scaling.max_replicas))
 
     @property

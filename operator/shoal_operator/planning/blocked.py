@@ -68,6 +68,19 @@ def _failed(failure: Failure) -> Verdict:
     return Status.FALSE, reason, failure_text(failure)
 
 
+def alone(evidence: Evidence) -> Verdict | None:
+    """Replicas do not find one another: each serves as if it had no siblings."""
+    if isinstance(evidence.alone, Failure):
+        return _failed(evidence.alone)
+    if evidence.alone is None:
+        return None
+    text = (
+        f"Service {evidence.alone.name} is not this InferenceService's; it is left alone, and pods are not told of it."
+        " All is served; only who would be late at one replica is not handed to another until that name is free"
+    )
+    return Status.FALSE, Reason.NAME_TAKEN, text
+
+
 def missing(kind: Kind) -> Check:
     """Return a check that tells why an object of ours is not there, where one is not."""
 

@@ -3,7 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from shoal_operator.manifests.desired import DEPLOYMENT, WRITTEN_KINDS, Kind, desired_objects
+from shoal_operator.manifests.desired import (
+    DEPLOYMENT,
+    ENDPOINT_SLICE,
+    SERVICE,
+    SIBLINGS,
+    WRITTEN_KINDS,
+    Kind,
+    desired_objects,
+)
 from shoal_operator.manifests.target import Target
 from shoal_operator.planning.drift import holds
 from shoal_operator.planning.exact import removal
@@ -78,16 +86,49 @@ class Changes:
 
 def plan_changes(target: Target, children: Mapping[Kind, Json]) -> Changes:
     """Return what to write; for a cluster that is as it should be, nothing."""
-    desired = desired_objects(target)
+    taken = _siblings_taken(target, children.get(SIBLINGS))
+    desired = desired_objects(replace(target, siblings_taken=bool(taken)))
     actions: list[Action] = []
-    conflicts = []
+    conflicts = [*taken]
     for kind in WRITTEN_KINDS:
         live = children.get(kind)
-        if live is not None and not is_owned(live, target.uid):
-            conflicts += [_conflict(kind, live, target.uid)] if kind in desired else []
+        if kind == SERVICE and live is not None and _is_for_siblings(live):
+            # An InferenceService's own name goes before what another made of its name.
+            actions += [
+                Delete(kind, live["metadata"]["name"], live["metadata"]["uid"]),
+                Apply(kind, desired[kind], None),
+            ]
+        elif live is not None and not is_owned(live, target.uid):
+            # That one cannot sleep is told before it is to.
+            needed = kind in desired or (kind == ENDPOINT_SLICE and target.hosting is not None)
+            conflicts += [_conflict(kind, live, target.uid)] if needed else []
         elif action := _action(kind, desired.get(kind), live):
             actions.append(action)
     return Changes(tuple(actions), tuple(conflicts))
+
+
+def leave_room(ours: Json) -> Changes:
+    """Return what takes a service out of a waiting room where it has no place: whoever has the address is not for it.
+
+    Args:
+        ours: the service's own EndpointSlice; empty where there is none.
+    """
+    leaving = _action(ENDPOINT_SLICE, None, ours or None)
+    return Changes((leaving,) if leaving else (), ())
+
+
+def _siblings_taken(target: Target, live: Json | None) -> tuple[Conflict, ...]:
+    """Return what has the name by which proxies would find one another, and will keep it."""
+    if live is None or not target.finds_siblings or is_owned(live, target.uid):
+        return ()
+    conflict = _conflict(SIBLINGS, live, target.uid)
+    return () if conflict.stale else (conflict,)
+
+
+def _is_for_siblings(live: Json) -> bool:
+    """Return whether a Service was made for the replicas of the InferenceService whose name its own begins with."""
+    owner, name = controller_of(live), live["metadata"]["name"]
+    return owner is not None and (owner.get("kind"), f"{owner.get('name')}{SIBLINGS.suffix}") == (KIND, name)
 
 
 def _action(kind: Kind, desired: Json | None, live: Json | None) -> Apply | Delete | None:

@@ -98,6 +98,24 @@ def last_writer(live: Json, ours: str) -> str:
     Kubernetes' own controllers write the status, and are not rivals.
     """
     entries: list[Any] = dig(live, "metadata", "managedFields", default=[])
-    others = [entry for entry in entries if entry.get("manager") != ours and not entry.get("subresource")]
-    latest = max(others, key=lambda entry: str(entry.get("time", "")), default={"manager": ours})
-    return str(latest.get("manager"))
+    return (
+        _latest([entry for entry in entries if entry.get("manager") != ours and not entry.get("subresource")]) or ours
+    )
+
+
+def writer_of(live: Json, ours: str, *path: str) -> str:
+    """Return the field manager beside ours that last wrote a field, by a subresource or not; empty where none did.
+
+    Args:
+        live: the object.
+        ours: not this one.
+        path: of the field, as ``managedFields`` write it.
+    """
+    entries: list[Any] = dig(live, "metadata", "managedFields", default=[])
+    owners = [entry for entry in entries if dig(entry, "fieldsV1", *path) is not None]
+    return _latest([entry for entry in owners if entry.get("manager") != ours])
+
+
+def _latest(entries: list[Any]) -> str:
+    latest: Json = max(entries, key=lambda entry: str(entry.get("time", "")), default={})
+    return str(latest.get("manager", ""))

@@ -31,12 +31,14 @@ class Scaling:
         unread: why it has no data; None where it has.
         sentence: why the count is what it is.
         limit: what keeps replicas from being as many as the load asks for.
+        rival: who sets them beside the law, empty where that has no name; None where nobody does.
     """
 
     reason: ScalingReason
     unread: Unread | None = None
     sentence: str = ""
     limit: Limit | None = None
+    rival: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +52,7 @@ class Evidence:
             objective; None when it is too early to tell.
         naming: what is known of the model's name, where it is one that moves.
         rival: another install of the operator that wants this service; empty when none does.
+        alone: why replicas do not find one another, though they should: no other answer depends on it.
     """
 
     observation: Observation
@@ -61,6 +64,7 @@ class Evidence:
     attainable: Mapping[str, bool] | None = None
     naming: Naming | None = None
     rival: str = ""
+    alone: Conflict | Failure | None = None
 
     @property
     def name(self) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from shoal_operator.autoscaler.decision import Limit
+from shoal_operator.autoscaler.rival import HPA
 from shoal_operator.errors import ApiError
 from shoal_operator.manifests.desired import DEPLOYMENT, SERVICE
 from shoal_operator.manifests.environment import ADMIN_PORT
@@ -16,7 +17,7 @@ from shoal_operator.manifests.route import service_url
 from shoal_operator.planning import blocked, checks
 from shoal_operator.planning.blocked import Check, Verdict
 from shoal_operator.planning.conditions import Condition, find, stamped, told_before
-from shoal_operator.planning.evidence import Evidence, Unread
+from shoal_operator.planning.evidence import Evidence, Scaling, Unread
 from shoal_operator.planning.exact import settings_text
 from shoal_operator.planning.naming import stored_naming
 from shoal_operator.planning.observation import dig
@@ -57,6 +58,7 @@ POLICIES: dict[ConditionType, tuple[Check, ...]] = {
         checks.answers_unowned,
         blocked.model_unresolved,
         blocked.missing(DEPLOYMENT),
+        checks.none_started,
         checks.asleep,
         checks.scaled_to_zero,
         checks.pods_refused,
@@ -78,6 +80,8 @@ POLICIES: dict[ConditionType, tuple[Check, ...]] = {
         blocked.model_unresolved,
         checks.model_loaded,
         blocked.missing(DEPLOYMENT),
+        checks.none_started,
+        checks.model_away,
         checks.scaled_to_zero,
         checks.pods_refused,
         checks.pods_in_trouble,
@@ -127,9 +131,11 @@ def judge(evidence: Evidence) -> list[Condition]:
         conditions.append(Condition(ConditionType.OBJECTIVE_ATTAINABLE, *_first(OBJECTIVE, evidence)))
     exceptional = (
         _limited_condition(evidence),
+        _room_condition(evidence),
         _resolved_condition(evidence),
         _sole_condition(evidence),
         _read_condition(evidence),
+        _siblings_condition(evidence),
     )
     return [*conditions, *(condition for condition in exceptional if condition)]
 
@@ -303,6 +309,11 @@ def _sole_condition(evidence: Evidence) -> Condition | None:
     return Condition(ConditionType.SOLE_OPERATOR, Status.FALSE, Reason.ANOTHER_OPERATOR, text)
 
 
+def _siblings_condition(evidence: Evidence) -> Condition | None:
+    verdict = blocked.alone(evidence)
+    return Condition(ConditionType.SIBLINGS_FOUND, *verdict) if verdict else None
+
+
 def _read_condition(evidence: Evidence) -> Condition | None:
     dropped = dropped_fields(evidence.observation.resource)
     if not dropped:
@@ -328,6 +339,15 @@ def _limited_condition(evidence: Evidence) -> Condition | None:
     return Condition(ConditionType.SCALING_LIMITED, Status.TRUE, *_LIMITED[evidence.scaling.limit])
 
 
+def _room_condition(evidence: Evidence) -> Condition | None:
+    if evidence.target is None or evidence.target.hosting is None or not evidence.target.hosting.shortcoming:
+        return None
+    text = f"{evidence.target.hosting.shortcoming}. Until then no pod is taken away"
+    if (slept := checks.asleep(evidence)) and slept[0] is Status.FALSE:
+        text = slept[2]
+    return Condition(ConditionType.WAITING_ROOM_READY, Status.FALSE, Reason.NO_WAITING_ROOM, text)
+
+
 def _scaling_condition(evidence: Evidence) -> Condition | None:
     kind = ConditionType.SCALING_ACTIVE
     if evidence.target is None or evidence.target.spec.scaling is None:
@@ -339,5 +359,19 @@ def _scaling_condition(evidence: Evidence) -> Condition | None:
         status, text = SCALING[scaling.reason]
         if scaling.reason is Reason.NO_LOAD_DATA and scaling.unread is not None:
             text = UNREAD[scaling.unread]
+        if scaling.rival is not None:
+            return Condition(kind, Status.FALSE, Reason.ANOTHER_SCALER, _rivalry_text(scaling))
         return Condition(kind, status, scaling.reason, scaling.sentence or text)
+    if evidence.target.hosting is not None and not evidence.wanted:
+        text = "0 replicas: nobody calls, and scaling.minReplicas is 0; requests that wait bring the first"
+        return Condition(kind, Status.TRUE, Reason.FOLLOWING_LOAD, text)
     return told_before(dig(evidence.observation.resource, "status", "conditions", default=[]), kind)
+
+
+def _rivalry_text(scaling: Scaling) -> str:
+    who = f"{scaling.rival!r} (an HPA)" if scaling.rival == HPA else repr(scaling.rival or "somebody else")
+    text = (
+        f"spec.replicas is set by {who} too, against the law of scaling, so replicas follow neither. Leave it to one of"
+        " them: set scaling.mode: External, or take the other away"
+    )
+    return f"{text}. {scaling.sentence}" if scaling.sentence else text

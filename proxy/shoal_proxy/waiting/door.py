@@ -9,7 +9,7 @@ from typing import Any
 
 from shoal_proxy.codecs.base import EXECUTED
 from shoal_proxy.connected import LINGER_S
-from shoal_proxy.errors import Draining, PerhapsExecuted, ProxyError
+from shoal_proxy.errors import PerhapsExecuted, ProxyError, ServiceGone
 from shoal_proxy.guard import codec_for
 from shoal_proxy.metrics import Metrics
 from shoal_proxy.waiting.forwarding import Forwarder
@@ -83,7 +83,7 @@ class Door:
     async def _hold(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         hall, now_s = self._desk.hall, time.monotonic()
         if self._name not in hall.lines:
-            raise Draining("this service is no more")
+            raise _no_more()
         waits_s = timeout_s(scope["headers"], hall.lines[self._name].service.timeout_s)
         turns: asyncio.Queue[str] = asyncio.Queue()
         held = Held(now_s, now_s + waits_s, turns.put_nowait, lambda: turns.put_nowait(""))
@@ -176,7 +176,7 @@ async def _while_here(receive: Receive) -> Any:
 
 
 def _no_more() -> ProxyError:
-    return Draining("this service does not sleep any more: send the request again")
+    return ServiceGone("this service was deleted or is stopped: the waiting room holds nothing for it, and nothing ran")
 
 
 async def _refuse(send: Send, path: str, error: ProxyError, receive: Receive | None) -> None:

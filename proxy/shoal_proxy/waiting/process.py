@@ -124,13 +124,13 @@ class WaitingRoom:
             table = self._table
             for held in self._hall.follow(table.services):
                 held.end()
-            whole = await self._doors.open({service.port: service.name for service in table.services})
-            # A version counts as taken when every port of it is open: the operator relies on that.
-            self._admin.version = table.version if whole else ""
+            # A version counts as taken when every port of it is open, or told to be refused: the operator relies on it.
+            self._admin.refused = await self._doors.open({service.port: service.name for service in table.services})
+            self._admin.version = table.version
             for service in table.services:
                 self._desk.call(service.name)
             self._admin.news()
-            if not whole:
+            if self._admin.refused:
                 asyncio.get_running_loop().call_later(_AGAIN_S, self._told.set)
 
 

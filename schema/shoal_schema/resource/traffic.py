@@ -248,7 +248,8 @@ class ScalingSpec(Section, frozen=True, kw_only=True):
             ge=0,
             le=10_000,
             description="Never fewer pods than this. With 0 a service that nobody calls sleeps without pods: the"
-            " waiting room holds the next requests while a pod starts. That needs the chart's `waitingRoom.enabled`.",
+            " waiting room holds the next requests while a pod starts. That needs the chart's `waitingRoom.enabled`."
+            " With `mode: External` it holds nothing: at 0 replicas, whoever set them, callers are refused.",
         ),
     ] = 1
     max_replicas: Annotated[int, Meta(ge=1, le=10_000, description="Never more pods than this.")]

@@ -165,6 +165,50 @@ def test_every_decision_says_why_in_a_sentence() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("aim", "replicas", "words"),
+    [
+        (Aim(1, 8, 32), 1, "; scaling.minReplicas allows no fewer"),
+        (Aim(3, 8, 32), 3, "; scaling.minReplicas allows no fewer"),
+        (Aim(3, 8, 32), 5, "; 3 would do, and fewer come when that has lasted"),
+        (Aim(0, 8, 32), 2, "; 1 would do, and fewer come when that has lasted"),
+        (Aim(0, 8, 32), 1, "; the last one goes when nobody has called for scaling.scaleToZeroDelaySeconds"),
+        (Aim(1, 1, 32), 1, "; scaling.minReplicas allows no fewer"),
+    ],
+)
+def test_no_sentence_promises_fewer_than_there_may_be(aim: Aim, replicas: int, words: str) -> None:
+    said = decide(aim, steady(0), replicas, State(replicas, wants=((0.0, replicas),)), 1.0)[0].sentence
+
+    noun = "replica" if replicas == 1 else "replicas"
+    assert said == f"{replicas} {noun}: 0 rows in flight, 32 a replica, stable window{words}"
+
+
+def test_a_number_set_by_hand_is_said_to_be_held_for_as_long_as_it_is() -> None:
+    scale, said = Scale(), dict[float, str]()
+    scale.at(0, 75)
+    scale.replicas = 3
+    for now_s in (2, 301, 303):
+        decision, scale.state = decide(AIM, steady(5), scale.replicas, scale.state, now_s)
+        scale.replicas, said[now_s] = decision.replicas, decision.sentence
+
+    held = (
+        "3 replicas: 5 rows in flight, 10 a replica, stable window; set from outside, and held for 300 s from then"
+        " unless the load asks for more"
+    )
+    assert (said[2], said[301]) == (held, held)
+    assert said[303] == "2 replicas: 5 rows in flight, 10 a replica, stable window"
+
+
+def test_a_number_that_the_load_overrules_is_nobodys_hand_any_more() -> None:
+    scale = Scale()
+    scale.at(0, 75)
+    scale.replicas = 1
+    decision, state = decide(AIM, steady(75), 1, scale.state, 2)
+
+    assert "outside" not in decision.sentence
+    assert state.hand_s is None
+
+
 def test_what_holds_the_count_back_is_named() -> None:
     decision, _ = decide(AIM, steady(500), 8, State(8), 0.0)
     assert (decision.replicas, decision.limit) == (8, Limit.MAXIMUM)

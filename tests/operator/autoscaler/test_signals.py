@@ -163,6 +163,43 @@ def test_the_memory_holds_one_window() -> None:
     assert len(memory._ticks) <= LONG_S / 2 + 1
 
 
+def dispersion_of(counts: Iterable[int]) -> float:
+    """Return what is known of arrivals of which so many come in each tick of 2 s."""
+    memory, pod = Memory(), Pod()
+    for tick, count in enumerate(counts):
+        pod.passes(2.0, offered=count / 2)
+        signals = heard(memory, {"a": pod}, 2.0 * tick)
+    return signals.dispersion
+
+
+def arriving(chance: np.random.Generator, rows: float, clump: int = 1) -> int:
+    """Return how many rows come where so many do on average, in clumps that come independently."""
+    return clump * int(chance.poisson(rows / clump))
+
+
+@pytest.mark.parametrize("clump", [1, 4, 16, 64])
+def test_dispersion_is_how_many_rows_come_at_once(clump: int) -> None:
+    chance = np.random.default_rng(clump)
+
+    found = [dispersion_of(arriving(chance, 1000, clump) for _ in range(31)) for _ in range(60)]
+
+    assert mean(found) == pytest.approx(clump, rel=0.15)
+
+
+def test_edges_of_bursts_and_a_ramp_are_not_dispersion() -> None:
+    chance = np.random.default_rng(1)
+    for rates in ([200] * 15 + [2000] * 16, [200] * 5 + [600] + [1200] * 19 + [600] + [200] * 5, range(200, 2060, 60)):
+        found = [dispersion_of(arriving(chance, rate) for rate in rates) for _ in range(20)]
+        assert mean(found) < 8, rates
+
+
+def test_dispersion_is_unknown_before_there_are_ticks_enough_and_where_nothing_comes() -> None:
+    assert dispersion_of([0, 900] * 5) == 0
+    assert dispersion_of([0, 900] * 6) > 100
+    assert dispersion_of([0] * 31) == 0
+    assert dispersion_of([500] * 31) == pytest.approx(0, abs=0.01)
+
+
 CAPACITY = Capacity(100.0, 14.0)
 LIES = {
     "asks for 10^9 rows/s": {"offered": 1e9, "refused": 1e9 - 90, "rows": 18.0},
@@ -216,40 +253,3 @@ def test_no_pod_counts_for_more_rows_than_it_can_hold() -> None:
     first = Memory().hear({"a": pod.load}, 0.0, aim)
     assert first is not None
     assert first.last.rows == 1100
-
-
-def dispersion_of(counts: Iterable[int]) -> float:
-    """Return what is known of arrivals of which so many come in each tick of 2 s."""
-    memory, pod = Memory(), Pod()
-    for tick, count in enumerate(counts):
-        pod.passes(2.0, offered=count / 2)
-        signals = heard(memory, {"a": pod}, 2.0 * tick)
-    return signals.dispersion
-
-
-def arriving(chance: np.random.Generator, rows: float, clump: int = 1) -> int:
-    """Return how many rows come where so many do on average, in clumps that come independently."""
-    return clump * int(chance.poisson(rows / clump))
-
-
-@pytest.mark.parametrize("clump", [1, 4, 16, 64])
-def test_dispersion_is_how_many_rows_come_at_once(clump: int) -> None:
-    chance = np.random.default_rng(clump)
-
-    found = [dispersion_of(arriving(chance, 1000, clump) for _ in range(31)) for _ in range(60)]
-
-    assert mean(found) == pytest.approx(clump, rel=0.15)
-
-
-def test_edges_of_bursts_and_a_ramp_are_not_dispersion() -> None:
-    chance = np.random.default_rng(1)
-    for rates in ([200] * 15 + [2000] * 16, [200] * 5 + [600] + [1200] * 19 + [600] + [200] * 5, range(200, 2060, 60)):
-        found = [dispersion_of(arriving(chance, rate) for rate in rates) for _ in range(20)]
-        assert mean(found) < 8, rates
-
-
-def test_dispersion_is_unknown_before_there_are_ticks_enough_and_where_nothing_comes() -> None:
-    assert dispersion_of([0, 900] * 5) == 0
-    assert dispersion_of([0, 900] * 6) > 100
-    assert dispersion_of([0] * 31) == 0
-    assert dispersion_of([500] * 31) == pytest.approx(0, abs=0.01)

@@ -1,13 +1,10 @@
 """The chart, through the real Helm SDK: linted, rendered, and refused where the values are wrong."""
 
 import re
-from collections.abc import Hashable, Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
 
 import kubernetes_validate
 import pytest
-import yaml
 from helm_python import Chart, HelmError, lint
 from msgspec import Struct
 
@@ -18,8 +15,8 @@ from shoal_schema.environment import read, variables
 from shoal_schema.processes import WaitingProcess
 from shoal_schema.publishing.crd import custom_resource_definition
 from shoal_schema.version import VERSION
+from tests.operator.chart.rendering import PATH, by_kind, container_of, environment, rendered
 
-PATH = Path(__file__).parents[3] / "charts/shoal"
 NAMESPACED = {"watchNamespaces": ["team-a", "team-b"]}
 FULL = {
     "replicas": 2,
@@ -39,39 +36,10 @@ FULL = {
 }
 
 
-class Strict(yaml.SafeLoader):
-    """Refuses a key that stands twice: Helm and kubectl take the last one, kustomize none."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        keys = [key.value for key, _ in node.value]
-        assert len(keys) == len(set(keys)), f"a key stands twice: {sorted(keys)}, {node.start_mark}"
-        return super().construct_mapping(node, deep)
-
-
 @pytest.fixture(scope="module")
 def chart() -> Iterator[Chart]:
     with Chart.load(PATH) as loaded:
         yield loaded
-
-
-def rendered(chart: Chart, **values: Any) -> list[Json]:
-    files = chart.render(values=values, name="shoal", namespace="shoal-system")
-    texts = [text for path, text in files.items() if not path.endswith("NOTES.txt")]
-    return [body for text in texts for body in yaml.load_all(text, Strict) if body]
-
-
-def by_kind(objects: list[Json], kind: str) -> list[Json]:
-    return [body for body in objects if body["kind"] == kind]
-
-
-def container_of(objects: list[Json], name: str = "operator") -> Json:
-    deployments = {body["metadata"]["name"]: body for body in by_kind(objects, "Deployment")}
-    (container,) = deployments[f"shoal-{name}"]["spec"]["template"]["spec"]["containers"]
-    return dict(container)
-
-
-def environment(objects: list[Json], name: str = "operator") -> dict[str, str]:
-    return {entry["name"]: entry.get("value", "") for entry in container_of(objects, name)["env"]}
 
 
 @pytest.mark.parametrize("values", [{}, FULL, NAMESPACED], ids=["default", "full", "namespaced"])
@@ -132,7 +100,7 @@ def test_the_operator_may_do_what_it_does_and_no_more(chart: Chart) -> None:
     assert allowed(rules, "serving.shoal.dev", "inferenceservices/status") == {"patch"}
     assert allowed(rules, "", "secrets") == set()
     assert allowed(rules, "", "pods") == {"list", "watch", "patch"}
-    slices = {"get", "list", "watch", "create", "patch", "delete"}
+    slices = {"list", "watch", "create", "patch", "delete"}
     assert allowed(rules, "discovery.k8s.io", "endpointslices") == slices
     assert allowed(rules, "apps", "deployments") == {"get", "list", "watch", "create", "patch"}
     assert not any("*" in value for rule in rules for value in (*rule["verbs"], *rule["resources"]))
@@ -234,3 +202,15 @@ def test_an_image_is_named_by_its_digest_when_there_is_one(chart: Chart) -> None
 def test_wrong_values_are_refused_and_named(chart: Chart, values: Json, words: str) -> None:
     with pytest.raises(HelmError, match=words):
         rendered(chart, **values)
+
+
+def test_who_turns_the_waiting_room_off_is_told_what_becomes_of_who_sleeps(chart: Chart) -> None:
+    for enabled in (True, False):
+        files = chart.render(values={"waitingRoom": {"enabled": enabled}}, name="shoal", namespace="shoal-system")
+        (notes,) = (text for path, text in files.items() if path.endswith("NOTES.txt"))
+        assert ("Set minReplicas to 1 for each of them" in notes) is not enabled
+
+
+def test_ports_of_the_waiting_room_are_ports(chart: Chart) -> None:
+    with pytest.raises(HelmError, match="beyond port 65535"):
+        rendered(chart, waitingRoom={"ports": {"first": 65000, "count": 1000}})

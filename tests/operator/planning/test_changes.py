@@ -12,6 +12,7 @@ from shoal_operator.manifests.desired import (
     INGRESS,
     SERVICE,
     SERVICE_ACCOUNT,
+    SIBLINGS,
     Kind,
     desired_objects,
 )
@@ -132,3 +133,42 @@ def _mangle(body: Any, data: st.DataObject) -> None:
         del holder[key]
     else:
         holder[key] = data.draw(st.sampled_from(["other", 7, None]))
+
+
+def owned_by(name: str, uid: str = "another") -> Json:
+    """Return a headless Service of the service of this name, or of one that is called as it."""
+    owner = {"apiVersion": "serving.shoal.dev/v1alpha1", "kind": "InferenceService", "name": name, "uid": uid}
+    return {"metadata": {"name": "cat-siblings", "uid": "theirs", "ownerReferences": [{**owner, "controller": True}]}}
+
+
+@pytest.mark.parametrize(
+    "theirs",
+    [{"metadata": {"name": "cat-siblings", "uid": "theirs"}}, owned_by("cat-siblings")],
+    ids=["user", "namesake"],
+)
+def test_beside_a_strangers_service_of_the_siblings_name_pods_are_told_of_none(theirs: Json) -> None:
+    children = {**stored(MINIMAL), SIBLINGS: theirs}
+    plan = plan_changes(target(MINIMAL), children)
+
+    (action,) = plan.actions
+    assert isinstance(action, Apply)
+    assert action.kind == DEPLOYMENT
+    assert "SHOAL_PROXY_SIBLINGS" not in str(action.body)
+    assert plan.conflicts == (Conflict(SIBLINGS, "cat-siblings", stale=False),)
+
+
+def test_a_headless_service_that_is_about_to_go_with_a_namesake_of_before_is_waited_for() -> None:
+    plan = plan_changes(target(MINIMAL), {**stored(MINIMAL), SIBLINGS: owned_by("cat")})
+
+    assert (plan.actions, plan.conflicts) == ((), (Conflict(SIBLINGS, "cat-siblings", stale=True),))
+
+
+def test_a_service_whose_name_is_anothers_for_siblings_takes_it() -> None:
+    children = stored(MINIMAL) | {SERVICE: owned_by("cat")}
+    plan = plan_changes(target(MINIMAL, name="cat-siblings"), children)
+    taken, made = (action for action in plan.actions if action.kind == SERVICE)
+
+    assert plan.conflicts == ()
+    assert taken == Delete(SERVICE, "cat-siblings", "theirs")
+    assert isinstance(made, Apply)
+    assert made.uid is None

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from shoal_operator.planning.contest import Contests, last_writer
+from shoal_operator.planning.contest import Contests, last_writer, writer_of
 from shoal_operator.planning.observation import Key
 
 CAT, DOG = Key("default", "cat"), Key("default", "dog")
@@ -89,3 +89,17 @@ def entry(manager: str, time: str = "", **more: Any) -> dict[str, Any]:
 )
 def test_who_undoes_our_writes_is_whoever_wrote_last_beside_us(entries: list[dict[str, Any]], writer: str) -> None:
     assert last_writer({"metadata": {"managedFields": entries}}, "us") == writer
+
+
+def test_who_wrote_a_field_last_beside_us_is_known_also_by_a_subresource() -> None:
+    def entry(manager: str, time: str, *fields: str) -> Any:
+        owned: Any = {f"f:{field}": {} for field in fields}
+        return {"manager": manager, "time": time, "subresource": "scale", "fieldsV1": {"f:spec": owned}}
+
+    fields = [entry("us", "3", "replicas"), entry("kubectl", "2", "model"), entry("hpa", "1", "replicas")]
+    live = {"metadata": {"managedFields": [*fields, {"manager": "odd"}]}}
+
+    assert writer_of(live, "us", "f:spec", "f:replicas") == "hpa"
+    assert writer_of(live, "hpa", "f:spec", "f:replicas") == "us"
+    assert writer_of(live, "us", "f:spec", "f:scaling") == ""
+    assert writer_of({}, "us", "f:spec", "f:replicas") == ""

@@ -8,6 +8,7 @@ import pytest
 from shoal_operator.autoscaler.decision import Limit
 from shoal_operator.errors import ApiError
 from shoal_operator.manifests.desired import DEPLOYMENT, HPA, HTTP_ROUTE, INGRESS, SCALED_OBJECT, SERVICE, Kind
+from shoal_operator.manifests.target import Hosting
 from shoal_operator.planning.changes import Conflict, plan_changes
 from shoal_operator.planning.evidence import Evidence, Scaling, Unread
 from shoal_operator.planning.observation import Failure, Observation
@@ -333,6 +334,36 @@ def test_why_there_are_so_many_replicas_is_told_and_what_keeps_them_from_being_m
 
     free = judge(evidence(spec, pod(spec), deployment=healthy(), scaling=Scaling(Reason.FOLLOWING_LOAD)))
     assert ConditionType.SCALING_LIMITED not in {item.type for item in free}
+
+
+@pytest.mark.parametrize(
+    ("rival", "who"),
+    [("kube-controller-manager", "'kube-controller-manager' (an HPA)"), ("deployer", "'deployer'"), ("", "somebody")],
+)
+def test_who_sets_the_replicas_beside_the_law_is_told_with_what_to_do(rival: str, who: str) -> None:
+    spec = with_fields(MINIMAL, scaling={"maxReplicas": 4})
+    scaling = Scaling(Reason.FOLLOWING_LOAD, sentence="3 replicas: 0 rows in flight", rival=rival)
+    told = {item.type: item for item in judge(evidence(spec, pod(spec), deployment=healthy(), scaling=scaling))}
+    active = told[ConditionType.SCALING_ACTIVE]
+
+    assert (active.status, active.reason) == (Status.FALSE, Reason.ANOTHER_SCALER)
+    assert who in active.message
+    assert "set scaling.mode: External" in active.message
+    assert active.message.endswith("3 replicas: 0 rows in flight")
+    assert told[ConditionType.READY].status is Status.TRUE
+
+
+def test_of_a_service_that_sleeps_no_sentence_of_when_it_was_awake_is_kept() -> None:
+    spec = with_fields(MINIMAL, replicas=0, scaling={"minReplicas": 0, "maxReplicas": 4})
+    old = {"type": "ScalingActive", "status": "True", "reason": "FollowingLoad", "message": "1 replica: 0 rows"}
+    seen = evidence(spec, deployment=healthy(0), stored={"conditions": [old]})
+    assert seen.target is not None
+    hosting = Hosting(20000, ("10.0.0.9",), open=True)
+    asleep = dataclasses.replace(seen, target=dataclasses.replace(seen.target, hosting=hosting))
+    told = next(item for item in judge(asleep) if item.type is ConditionType.SCALING_ACTIVE)
+
+    assert (told.status, told.reason) == (Status.TRUE, Reason.FOLLOWING_LOAD)
+    assert told.message.startswith("0 replicas: nobody calls")
 
 
 def test_scaling_by_another_is_told_as_such_whatever_was_said_before() -> None:

@@ -1,0 +1,41 @@
+"""The chart's objects, as the real Helm SDK renders them."""
+
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any
+
+import yaml
+from helm_python import Chart
+
+from shoal_schema.declaring import Json
+
+PATH = Path(__file__).parents[3] / "charts/shoal"
+
+
+class Strict(yaml.SafeLoader):
+    """Refuses a key that stands twice: Helm and kubectl take the last one, kustomize none."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        keys = [key.value for key, _ in node.value]
+        assert len(keys) == len(set(keys)), f"a key stands twice: {sorted(keys)}, {node.start_mark}"
+        return super().construct_mapping(node, deep)
+
+
+def rendered(chart: Chart, **values: Any) -> list[Json]:
+    files = chart.render(values=values, name="shoal", namespace="shoal-system")
+    texts = [text for path, text in files.items() if not path.endswith("NOTES.txt")]
+    return [body for text in texts for body in yaml.load_all(text, Strict) if body]
+
+
+def by_kind(objects: list[Json], kind: str) -> list[Json]:
+    return [body for body in objects if body["kind"] == kind]
+
+
+def container_of(objects: list[Json], name: str = "operator") -> Json:
+    deployments = {body["metadata"]["name"]: body for body in by_kind(objects, "Deployment")}
+    (container,) = deployments[f"shoal-{name}"]["spec"]["template"]["spec"]["containers"]
+    return dict(container)
+
+
+def environment(objects: list[Json], name: str = "operator") -> dict[str, str]:
+    return {entry["name"]: entry.get("value", "") for entry in container_of(objects, name)["env"]}
