@@ -23,6 +23,7 @@ from shoal_operator.planning.observation import Key
 from shoal_operator.scaling import Autoscaler
 from shoal_operator.scraper import Scraper, allow_connections
 from shoal_operator.waiting import WaitingRooms
+from shoal_schema.declaring import Json
 from shoal_schema.load import Capacity, Load, Refused
 from shoal_schema.processes import OperatorProcess
 
@@ -100,7 +101,11 @@ class Timed:
 class NoCluster:
     """Takes every scale."""
 
-    async def scale(self, key: Key, replicas: int) -> None:
+    async def scale(self, key: Key, replicas: int, *, was: int) -> Json | None:
+        """Take it."""
+        return {"metadata": {"namespace": key.namespace, "name": key.name, "uid": "uid"}}
+
+    async def announce(self, event: Json) -> None:
         """Take it."""
 
     async def set_deletion_cost(self, key: Key, uid: str, cost: int) -> None:

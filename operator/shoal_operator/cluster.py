@@ -20,6 +20,7 @@ from shoal_schema.resource import API_VERSION, PLURAL
 
 logger = logging.getLogger(__name__)
 
+_SCALE_TRIES = 3
 _DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 
 
@@ -125,10 +126,26 @@ class Cluster:
         if dig(stored, "metadata", "generation") == metadata.get("generation"):
             self._wrote(stored)
 
-    async def scale(self, key: Key, replicas: int) -> None:
-        """Write a service's ``spec.replicas`` through its scale subresource."""
+    async def scale(self, key: Key, replicas: int, *, was: int) -> Json | None:
+        """Write a service's ``spec.replicas`` through its scale subresource, if they are what was decided upon.
+
+        Returns:
+            The service as it was read before; None, and nothing is written, where somebody else has set them since.
+        """
         path = object_path(API_VERSION, PLURAL, key.namespace, key.name, "scale")
-        await self._write("PATCH", path, {"spec": {"replicas": replicas}}, kind=MERGE)
+        for tries_left in reversed(range(_SCALE_TRIES)):
+            resource = await self.read_service(key)
+            if resource is None or dig(resource, "spec", "replicas") != was:
+                return None
+            version = {"resourceVersion": resource["metadata"]["resourceVersion"]}
+            try:
+                await self._write("PATCH", path, {"metadata": version, "spec": {"replicas": replicas}}, kind=MERGE)
+                return resource
+            except ApiError as error:
+                # Most versions are new by a status alone.
+                if error.status != 409 or not tries_left:
+                    raise
+        return None
 
     async def set_deletion_cost(self, key: Key, uid: str, cost: int) -> None:
         """Say how much is lost with a pod, if it is still this one; of those that are ready the least goes first."""

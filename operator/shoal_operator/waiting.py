@@ -11,8 +11,8 @@ from typing import Protocol
 
 import aiohttp
 
-from shoal_operator.autoscaler.zero import HOLDING, Memory, Phase, Seen, step
-from shoal_operator.errors import ApiError, NotLeadingError
+from shoal_operator.autoscaler.zero import HOLDING, Memory, Phase, Seen, reason_of, step
+from shoal_operator.errors import ApiError
 from shoal_operator.load.fleet import Fleet, Replica, Scaled
 from shoal_operator.load.reading import Reading
 from shoal_operator.manifests.desired import DEPLOYMENT, ENDPOINT_SLICE
@@ -31,6 +31,7 @@ from shoal_operator.planning.rooms import (
     may_sleep,
     shortcoming,
 )
+from shoal_operator.replicas import Replicas, ScaleCluster
 from shoal_schema.declaring import Json
 from shoal_schema.decoding import SpecError, parse_spec
 from shoal_schema.processes import OperatorProcess
@@ -62,8 +63,7 @@ _FIRST_LOOKS_S = 30.0
 _TIMEOUT = aiohttp.ClientTimeout(total=LONGEST_WAIT_S + 5.0, connect=2.0)
 
 
-class _Cluster(Protocol):
-    async def scale(self, key: Key, replicas: int) -> None: ...
+class _Cluster(ScaleCluster, Protocol):
     async def list_services(self, namespaces: Sequence[str]) -> list[Json]: ...
     async def list_pods(self, namespace: str, selector: str) -> tuple[Json, ...]: ...
 
@@ -121,6 +121,7 @@ class WaitingRooms:
         clock: Callable[[], float],
     ) -> None:
         self._fleet = fleet
+        self._replicas = Replicas(fleet, lambda key: changed(key, 0.0))
         self._settings = settings
         self._ports = Ports(offered(settings.waiting_first_port, settings.waiting_ports))
         self._changed = changed
@@ -250,19 +251,15 @@ class WaitingRooms:
             logger.info("event=zero service=%s phase=%s was=%s waiting=%d", key, verdict.phase, before, seen.waiting)
             self._write(key, guest)
             self._changed(key, 0.0)
-        await self._scale(self._cluster, key, scaled, verdict.replicas)
+        await self._scale(self._cluster, key, scaled, verdict.replicas, reason_of(scaled.zero, seen))
         return verdict.replicas is not None
 
-    async def _scale(self, cluster: _Cluster, key: Key, scaled: Scaled, wanted: int | None) -> None:
+    async def _scale(self, cluster: _Cluster, key: Key, scaled: Scaled, wanted: int | None, why: str) -> None:
         if wanted is None or wanted == scaled.replicas or key in self._stepping:
             return
         self._stepping.add(key)
         try:
-            await cluster.scale(key, wanted)
-            logger.info("event=scaled service=%s replicas=%d was=%d", key, wanted, scaled.replicas)
-            self._fleet.wrote_replicas(key, scaled, wanted)
-        except (ApiError, NotLeadingError) as error:
-            logger.warning("event=scaling_failed service=%s scale=%d error=%s", key, wanted, error)
+            await self._replicas.write(cluster, key, scaled, wanted, why)
         finally:
             self._stepping.discard(key)
 

@@ -76,6 +76,8 @@ class Reason(StrEnum):
     NO_LATENCY_DATA = "NoLatencyData"
     WAITING_FOR_CLEANUP = "WaitingForCleanup"
     SETTING_REMOVED = "SettingRemoved"
+    SCALED_UP = "ScaledUp"
+    SCALED_DOWN = "ScaledDown"
     # Somebody must act.
     INVALID_SPEC = "InvalidSpec"
     NAME_TAKEN = "NameTaken"

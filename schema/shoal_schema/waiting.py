@@ -20,6 +20,9 @@ LONGEST_WAIT_S: Final = 10.0
 MAX_NEWS_BYTES: Final = 2**22
 """A longer answer of a room is none; ten thousand services that all wait make less than a megabyte."""
 
+MAX_TABLE_BYTES: Final = 2**24
+"""A longer answer of the operator is none; as many services as there are ports make about as much."""
+
 MAX_REASON_LENGTH: Final = 200
 """Of why a port could not be opened."""
 

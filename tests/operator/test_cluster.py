@@ -46,6 +46,12 @@ def named(name: str) -> Json:
     return {"metadata": {"name": name}}
 
 
+def stored(replicas: int, version: str) -> tuple[int, Json]:
+    """Return the answer with the service at a version."""
+    metadata = {"namespace": "default", "name": "cat", "resourceVersion": version}
+    return 200, {"metadata": metadata, "spec": {"replicas": replicas}}
+
+
 def test_a_new_object_is_applied_without_force_and_an_old_one_by_its_uid() -> None:
     body = desired_objects(target())[DEPLOYMENT]
 
@@ -173,11 +179,61 @@ def test_a_spec_that_changed_while_the_status_was_written_is_news(generation: in
     assert len(written) == echoes
 
 
-def test_the_scale_is_a_merge_patch_of_the_replicas() -> None:
-    _, (asked,) = calls(lambda cluster: cluster.scale(CAT, 3), ok)
+def test_the_scale_is_a_merge_patch_of_the_replicas_of_the_very_version_that_was_read() -> None:
+    result, (read, asked) = calls(lambda cluster: cluster.scale(CAT, 3, was=1), lambda _: stored(1, "7"))
 
+    assert result
+    assert (read.method, read.path) == ("GET", asked.path.removesuffix("/scale"))
     assert asked.path.endswith("/inferenceservices/cat/scale")
-    assert (asked.kind, asked.body) == ("application/merge-patch+json", {"spec": {"replicas": 3}})
+    body = {"metadata": {"resourceVersion": "7"}, "spec": {"replicas": 3}}
+    assert (asked.kind, asked.body) == ("application/merge-patch+json", body)
+
+
+def test_replicas_that_another_has_set_meanwhile_are_not_written_over() -> None:
+    result, (read,) = calls(lambda cluster: cluster.scale(CAT, 3, was=9), lambda _: stored(1, "7"))
+
+    assert result is None
+    assert read.method == "GET"
+
+
+def test_replicas_that_another_sets_between_the_read_and_the_write_are_not_written_over() -> None:
+    answers = iter([stored(9, "7"), stored(1, "8")])
+
+    def answer(asked: Asked) -> tuple[int, Json]:
+        return next(answers) if asked.method == "GET" else (409, {"message": "the object has been modified"})
+
+    result, asked = calls(lambda cluster: cluster.scale(CAT, 3, was=9), answer)
+
+    assert result is None
+    assert [each.method for each in asked] == ["GET", "PATCH", "GET"]
+
+
+def test_a_status_that_is_written_meanwhile_keeps_no_scale_from_being_written() -> None:
+    versions = iter(["7", "8"])
+    answers = iter([(409, {"message": "the object has been modified"}), stored(3, "9")])
+
+    def answer(asked: Asked) -> tuple[int, Json]:
+        return stored(9, next(versions)) if asked.method == "GET" else next(answers)
+
+    result, asked = calls(lambda cluster: cluster.scale(CAT, 3, was=9), answer)
+
+    assert result
+    assert asked[-1].body["metadata"] == {"resourceVersion": "8"}
+
+
+def test_a_scale_that_always_meets_another_version_ends_as_the_conflict_that_it_is() -> None:
+    def answer(asked: Asked) -> tuple[int, Json]:
+        return stored(9, "7") if asked.method == "GET" else (409, {"message": "modified"})
+
+    with pytest.raises(ApiError, match="409"):
+        calls(lambda cluster: cluster.scale(CAT, 3, was=9), answer)
+
+
+def test_a_service_that_is_gone_is_not_scaled() -> None:
+    result, asked = calls(lambda cluster: cluster.scale(CAT, 3, was=1), lambda _: (404, {"message": "not found"}))
+
+    assert result is None
+    assert [each.method for each in asked] == ["GET"]
 
 
 def test_what_is_lost_with_a_pod_is_an_annotation_of_that_very_pod() -> None:
@@ -256,7 +312,7 @@ def waits(answer: Answer, may_write: Callable[[], bool] = lambda: True) -> tuple
     async def main() -> list[Asked]:
         async with serving(answer) as (port, asked), api_server(port, sleep=sleep) as server:
             with contextlib.suppress(ApiError, NotLeadingError):
-                await Cluster(server, may_write).scale(CAT, 1)
+                await Cluster(server, may_write).set_deletion_cost(CAT, "uid-1", -1)
             return asked
 
     return slept, asyncio.run(main())
@@ -293,7 +349,7 @@ def test_an_operator_that_lost_the_lead_while_it_waited_writes_no_more() -> None
 )
 def test_an_answer_that_is_no_success_says_what_the_server_said(status: int, body: object, words: str) -> None:
     with pytest.raises(ApiError, match=words):
-        calls(lambda cluster: cluster.scale(CAT, 1), lambda _: (status, body))
+        calls(lambda cluster: cluster.set_deletion_cost(CAT, "uid-1", -1), lambda _: (status, body))
 
 
 def test_a_server_that_is_away_is_an_error_without_a_status() -> None:

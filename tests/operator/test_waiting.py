@@ -79,10 +79,12 @@ class Cluster(FakeCluster):
         assert (namespace, selector) == (SETTINGS.namespace, SETTINGS.waiting_selector)
         return tuple(self.rooms)
 
-    async def scale(self, key: Key, replicas: int) -> None:
-        await super().scale(key, replicas)
-        self.services[key]["spec"]["replicas"] = replicas
-        self.services[key]["metadata"]["generation"] += 1
+    async def scale(self, key: Key, replicas: int, *, was: int | None = None) -> Json | None:
+        before = await super().scale(key, replicas, was=was)
+        if before is not None:
+            self.services[key]["spec"]["replicas"] = replicas
+            self.services[key]["metadata"]["generation"] += 1
+        return before
 
 
 class World:
@@ -492,3 +494,42 @@ def test_the_model_of_one_that_sleeps_is_loaded_for_the_next_request_and_no_pod_
         assert world.condition("Progressing")["message"] == "no pod runs; the next one is of the newest spec"
 
     play(story)
+
+
+def test_a_number_set_by_hand_while_it_goes_to_sleep_is_kept_and_the_next_look_sees_it() -> None:
+    async def story(world: World) -> None:
+        await world.look()
+        await world.tick()
+        world.now_s += 60
+        await world.tick()
+        await world.look()
+        world.room.say((await world.table()).version)
+        world.now_s += SETTLE_S
+        await until(lambda: world.waiting._hold(CAT, world.waiting._guests[CAT]))
+        await world.cluster.scale(CAT, 2)  # after the look, before the tick
+        world.changed.clear()
+        await world.tick()
+        assert world.replicas == 2
+        assert CAT in world.changed
+        await world.look()
+        await world.tick()
+        assert world.replicas == 2
+        assert "ScaledDown" not in events(world)
+
+    play(story)
+
+
+def test_falling_asleep_and_waking_are_told_with_their_reasons() -> None:
+    async def story(world: World) -> None:
+        await fall_asleep(world)
+        assert events(world)["ScaledDown"] == "1 to 0 replicas: nobody called for 60 s"
+        world.room.say((await world.table()).version, cat=3)
+        await until(lambda: "ScaledUp" in events(world))
+        assert events(world)["ScaledUp"] == "0 to 1 replica: 3 requests wait in the waiting room"
+
+    play(story)
+
+
+def events(world: World) -> dict[str, str]:
+    """Return what was told last for each reason."""
+    return {event["reason"]: event["message"] for event in world.cluster.events}

@@ -19,7 +19,7 @@ from shoal_operator.planning.pods import is_leaving, is_ready, scheduling_proble
 from shoal_schema.declaring import Json
 from shoal_schema.decoding import SpecError, parse_spec
 from shoal_schema.resource.service import InferenceServiceSpec
-from shoal_schema.resource.traffic import BatchingSpec, ScalingMode, ScalingSpec, queue_rows
+from shoal_schema.resource.traffic import BatchingSpec, ScalingMode, ScalingSpec, queue_rows, scale_to_zero_delay_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,4 +182,4 @@ def _rule(scaling: ScalingSpec, batching: BatchingSpec) -> Rule | None:
     if scaling.min_replicas:
         return None
     per_replica = scaling.target_queue_depth or 2 * batching.max_batch_size
-    return Rule(scaling.scale_to_zero_delay_seconds, scaling.max_replicas, per_replica)
+    return Rule(scale_to_zero_delay_s(scaling), scaling.max_replicas, per_replica)

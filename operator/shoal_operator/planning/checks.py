@@ -123,7 +123,9 @@ def waking(evidence: Evidence) -> Verdict | None:
     said = (find(conditions, ConditionType.READY) or {}).get("reason") in (Reason.SCALED_TO_ZERO, Reason.WAKING)
     if not (evidence.target.hosting.waking or (said and not evidence.count("availableReplicas"))):
         return None
-    return Status.TRUE, Reason.WAKING, "a pod is being started; the waiting room holds requests until it is ready"
+    pods = "a pod is" if evidence.wanted < 2 else f"{evidence.wanted} pods are"
+    text = f"{pods} being started; the waiting room holds requests until one is ready"
+    return Status.TRUE, Reason.WAKING, text
 
 
 def scaled_to_zero(evidence: Evidence) -> Verdict | None:

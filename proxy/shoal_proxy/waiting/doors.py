@@ -43,7 +43,8 @@ class Doors:
     def __init__(self, host: str, desk: Desk, protocol: Any) -> None:
         self._host = host
         self._desk = desk
-        self._names: Mapping[int, str] = {}
+        self.names: Mapping[int, str] = {}
+        """Whose each port is."""
         self._servers: dict[int, asyncio.Server] = {}
         self._refused: dict[str, str] = {}
         # One for all: each has a clock of its own, which ticks.
@@ -55,7 +56,7 @@ class Doors:
 
     async def open(self, names: Mapping[int, str]) -> dict[str, str]:
         """Listen at these ports, each a service's, and no longer at others; return by service why one is not open."""
-        self._names = names
+        self.names = names
         for port in self._servers.keys() - names.keys():
             server = self._servers.pop(port)
             self.listener.servers.remove(server)
@@ -67,6 +68,7 @@ class Doors:
 
     async def _open(self, port: int) -> str:
         """Listen at a port; return why that is not possible, or nothing where it is."""
+        await asyncio.sleep(0)  # a long table must not keep those waiting who are here
         listener = self.listener
         if listener.should_exit:
             return "this room is about to stop"
@@ -81,14 +83,14 @@ class Doors:
             sock = bind(Address(self._host, port))
         except OSError as error:
             why = str(error.strerror or error)[:MAX_REASON_LENGTH]
-            if self._refused.get(self._names[port]) != why:
-                logger.warning("event=port_refused service=%s error=%s", self._names[port], error)
+            if self._refused.get(self.names[port]) != why:
+                logger.warning("event=port_refused service=%s error=%s", self.names[port], error)
             return why
         server = await asyncio.get_running_loop().create_server(connected, sock=sock)
         self._servers[port] = server
         listener.servers.append(server)
-        logger.info("event=opened service=%s port=%d", self._names[port], port)
+        logger.info("event=opened service=%s port=%d", self.names[port], port)
         return ""
 
     async def _answer(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        await Door(self._names.get(scope["server"][1], ""), self._desk)(scope, receive, send)
+        await Door(self.names.get(scope["server"][1], ""), self._desk)(scope, receive, send)
