@@ -351,10 +351,10 @@ def test_a_sibling_that_dies_in_the_middle_leaves_it_open_whether_it_ran_and_nob
         assert [seen.inputs["x"][0, 0] for seen in busy.runtime.seen] == [0.0]
 
 
-ANOTHERS = b'{"id":"0","outputs":[{"name":"y","datatype":"FP32","shape":[1,4],"data":[2.0,4.0,6.0,8.0]}]}'
+FOREIGN = b'{"id":"0","outputs":[{"name":"y","datatype":"FP32","shape":[1,4],"data":[2.0,4.0,6.0,8.0]}]}'
 BROKEN_ANSWERS = {
     "nonsense": b'HTTP/1.1 200 OK\r\n%bcontent-length: 13\r\n\r\n{"outputs":5}',
-    "another's": b"HTTP/1.1 200 OK\r\n%%bcontent-length: %d\r\n\r\n%b" % (len(ANOTHERS), ANOTHERS),
+    "another's": b"HTTP/1.1 200 OK\r\n%%bcontent-length: %d\r\n\r\n%b" % (len(FOREIGN), FOREIGN),
     "nothing": b"HTTP/1.1 204 No Content\r\n%b\r\n",
     "created": b"HTTP/1.1 201 Created\r\n%bcontent-length: 2\r\n\r\n{}",
     "elsewhere": b"HTTP/1.1 307 Elsewhere\r\n%blocation: /\r\ncontent-length: 0\r\n\r\n",
