@@ -1,7 +1,6 @@
 """Types of options of the command line, whose errors are sentences: ``--port: must be 0 to 65535, not x``."""
 
 import math
-import sys
 from argparse import Action, ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -48,12 +47,11 @@ class CommandParser(ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse; refuse what is unknown with the usage of the command that it was given to, before what is missing."""
-        words = sys.argv[1:] if args is None else list(args)
-        self._refuse([word for word in self._own(words) if self._unknown(word)])
+        self._refuse([word for word in self._own(args or ()) if self._unknown(word)])
         with self._nothing_required():
-            _, rest = super().parse_known_args(words)
+            _, rest = super().parse_known_args(args)
         self._refuse(rest)
-        options, rest = super().parse_known_args(words, namespace)
+        options, rest = super().parse_known_args(args, namespace)
         for use in self._uses:
             if use.idle(options):
                 self.error(f"argument {'/'.join(use.option.option_strings)}: does nothing here: {use.needs}")

@@ -105,7 +105,7 @@ def test_initial_events_end_with_a_marked_bookmark(cluster: Cluster) -> None:
     async def story(watcher: Watcher) -> list[Object]:
         return [await watcher.next() for _ in range(2)]
 
-    query = {
+    query: dict[str, Any] = {
         "sendInitialEvents": "true",
         "allowWatchBookmarks": "true",
         "resourceVersionMatch": "NotOlderThan",
